@@ -280,6 +280,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         options = FitOptions(
             reference, generator, memory_bytes, progress, precision, distributed, folder
         )
+        self.settings.check_options(options)
         fit = fit_posterior
         if options.needs_runtime:
             from laplace_metric.distributed._fit import fit_with_runtime as fit

@@ -85,8 +85,7 @@ def _one_kind(
     full = all_pairs_curvature(store, head, loss, "full")
     sums = ClassSumsPass(head, loss.geometry).collect(store).by_class
     pairs = AllPairs(head, loss, sums)
-    n_rows = loss.geometry.n_rows(head.n_outputs)
-    product = execute(nearest_kronecker(pairs.totals, head, n_rows, refine=False), store)
+    product = execute(nearest_kronecker(pairs.totals, head, loss, refine=False), store)
     candidates: dict[str, Curvature] = {
         "diagonal": all_pairs_curvature(store, head, loss, "diag"),
         "nearest": product,

@@ -151,7 +151,8 @@ def curvature_passes(
     LabelError
         If all points have one class.
     """
-    head = summed_in(head, loss)
+    if loss.cancels:
+        head = head.to(torch.float64)
     sums = (yield ClassSumsPass(head, loss.geometry)).by_class
     if len(sums.classes) < 2:
         raise LabelError(
@@ -162,11 +163,6 @@ def curvature_passes(
     if len(pairs.margins) > 1:
         return (yield from _with_standard_error(pairs))
     return (yield from _in_structure(pairs.totals, head, loss, structure))
-
-
-def summed_in(head: HeadJacobian, loss: ContrastiveLoss) -> HeadJacobian:
-    """The head in the type of the sums over points: float64 where terms cancel, else its own."""
-    return head.to(torch.float64) if loss.cancels else head
 
 
 @dataclass(frozen=True)
@@ -237,20 +233,20 @@ def _in_structure(
     totals: Totals, head: HeadJacobian, loss: ContrastiveLoss, structure: str
 ) -> PassSchedule[Curvature]:
     """H of some pairs, whose totals of any term are known."""
-    n_rows = loss.geometry.n_rows(head.n_outputs)
     if structure == "diag":
-        return DiagCurvature(_in_order((yield from totals(_diagonal_of(head, n_rows))), head))
+        diagonal = _diagonal_of(head, loss)
+        return DiagCurvature(_in_order((yield from totals(diagonal)), head))
     if structure == "kron":
-        return (yield from nearest_kronecker(totals, head, n_rows))
+        return (yield from nearest_kronecker(totals, head, loss))
     term = LinearDense(head) if isinstance(head, LinearJacobian) else DenseTerm(head)
     (matrix,) = yield from totals(term)
     return FullCurvature((matrix + matrix.mT) / 2)
 
 
-def _diagonal_of(head: HeadJacobian, n_rows: int) -> CurvatureTerm:
+def _diagonal_of(head: HeadJacobian, loss: ContrastiveLoss) -> CurvatureTerm:
     if not head.layered:
         return DiagonalTerm(head)
-    return LayeredTerm(head, n_rows, [Diagonal()] * len(head.layouts))
+    return LayeredTerm(head, loss.geometry.spherical, [Diagonal()] * len(head.layouts))
 
 
 def _in_order(totals: Sequence[Tensor], head: HeadJacobian) -> Tensor:
@@ -261,8 +257,7 @@ def _in_order(totals: Sequence[Tensor], head: HeadJacobian) -> Tensor:
 
 def _with_standard_error(pairs: AllPairs) -> PassSchedule[DiagCurvature]:
     """The mean over disjoint groups of columns, with the finite-population factor in its error."""
-    n_rows = pairs.loss.geometry.n_rows(pairs.head.n_outputs)
-    parts = yield from pairs.totals_by_group(_diagonal_of(pairs.head, n_rows))
+    parts = yield from pairs.totals_by_group(_diagonal_of(pairs.head, pairs.loss))
     by_class, *estimates = (_in_order(totals, pairs.head) for totals in parts)
     stacked = torch.stack(estimates)
     spread = stacked.std(0) / len(stacked) ** 0.5
@@ -271,24 +266,20 @@ def _with_standard_error(pairs: AllPairs) -> PassSchedule[DiagCurvature]:
 
 
 def nearest_kronecker(
-    totals: Totals, head: HeadJacobian, n_rows: int, *, refine: bool = True
+    totals: Totals, head: HeadJacobian, loss: ContrastiveLoss, *, refine: bool = True
 ) -> PassSchedule[KronCurvature]:
     """``S (x) A`` of each layer, refined by the exact diagonal in its eigenbasis.
 
     One step on trained heads for ``hessian="fixed"``, two with cross blocks; each takes two
     passes of O(N (A^2 + O^2)), of which one is half a symmetric product; with cross blocks
     O(N Z O A + C Z O A (O + A)) more, C the number of classes. Memory O(O^2 + A^2) and a tile.
-
-    Parameters
-    ----------
-    n_rows : int
-        K of the geometry; a raw linear head has K = 1 and ``S = s I``.
+    A raw linear head has ``S = s I``.
     """
-    layouts = head.layouts
-    left = yield from totals(LayeredTerm(head, n_rows, [LeftOf()] * len(layouts)))
+    layouts, spherical = head.layouts, loss.geometry.spherical
+    left = yield from totals(LayeredTerm(head, spherical, [LeftOf()] * len(layouts)))
     for _ in range(MAX_STEPS):
         left = [m / m.norm().clamp_min(torch.finfo(m.dtype).tiny) for m in left]
-        upper = yield from totals(LayeredTerm(head, n_rows, list(map(RightOf, left))))
+        upper = yield from totals(LayeredTerm(head, spherical, list(map(RightOf, left))))
         right = list(map(mirrored, upper))
         product = KronCurvature(tuple(map(_factors, left, right, layouts)))
         basis, _ = product.eigenbasis()
@@ -297,7 +288,7 @@ def nearest_kronecker(
             ((a @ b.right) * b.right).sum(0) for a, b in zip(right, basis.blocks, strict=True)
         ]
         diagonals, lefts = [Diagonal()] * len(layouts), list(map(LeftOf, values))
-        ahead = yield from totals(LayeredTerm(head, n_rows, diagonals, lefts, basis=basis))
+        ahead = yield from totals(LayeredTerm(head, spherical, diagonals, lefts, basis=basis))
         spectra, seen = ahead[: len(layouts)], ahead[len(layouts) :]
         sizes = [(s.norm().cpu(), a.norm().cpu()) for s, a in zip(seen, right, strict=True)]
         if all(bool(s <= (1 + TOLERANCE) * a.square()) for s, a in sizes):
@@ -363,7 +354,8 @@ def batch_curvature(
     if labels is not None:
         return all_pairs_curvature(FeatureStore.of(features, labels), head, loss, structure)
     check_memory(structure, head.layouts, features.device)
-    head = summed_in(head, loss)
+    if loss.cancels:
+        head = head.to(torch.float64)
     points = loss.geometry.points_of(head, features)
     y = mined_pair_weights(indices_tuple, points.coordinates, loss.margin, negatives=loss.negatives)
     pairs = MinedPairs(points, loss, y)

@@ -32,10 +32,6 @@ class Geometry:
     spherical: bool
     curved_loss: bool
 
-    def n_rows(self, n_outputs: int) -> int:
-        """K: how many rows of the [Z, A] curvature differ (Z on the sphere, 1 raw)."""
-        return n_outputs if self.spherical else 1
-
     def points_of(
         self, head: HeadJacobian, features: Float[Tensor, "n D"], *, checked: bool = True
     ) -> Points:

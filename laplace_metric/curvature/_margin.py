@@ -20,10 +20,7 @@ The second form is one product with an offset per column, compared in place with
 row; the pull is a second product. A block of [rows, columns] is small enough to stay in a CPU's
 cache between the two.
 
-Rows and columns are sorted by class. A column block then holds a range of classes, and its rows of
-those classes are a range too: only there can a pair be positive. A block of a single class needs
-no comparison of labels (those rows become 0), and none at all where all its rows are of that class.
-The label work is at most two blocks of columns per row, however many classes there are.
+Columns are held, and their directions summed, in the order of their classes.
 
 Coordinates are shifted to the columns' mean and divided by a power of two near their spread: no
 distance changes, and squares neither cancel more than they must nor overflow. The mean is cut to
@@ -158,25 +155,6 @@ DEVICE_BLOCK = (4096, 8192)
 """Elsewhere: few launches. Both numbers of columns are below 2**24, so float32 counts are exact."""
 
 
-@dataclass(frozen=True)
-class _Span:
-    """A block of columns, and the rows ``first:stop`` whose class may occur in it."""
-
-    columns: slice
-    first: int
-    stop: int
-    single: bool
-
-    def within(self, start: int, n_rows: int) -> _Span:
-        """The same for the ``n_rows`` rows from ``start`` on, counted from there."""
-        first, stop = (min(max(i - start, 0), n_rows) for i in (self.first, self.stop))
-        return _Span(self.columns, first, stop, self.single)
-
-    def all_positive(self, n_rows: int) -> bool:
-        """Return whether every pair of these rows and columns is of one class."""
-        return self.single and self.first == 0 and self.stop == n_rows
-
-
 class MarginColumns:
     """R points as columns, ready to be compared with any rows.
 
@@ -252,86 +230,44 @@ class MarginColumns:
 
     def sums(self, coordinates: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """count [n] and pull [n, K] of rows with coordinates [n, Z] and labels [n], in float64."""
-        labels, order = torch.sort(labels)
-        rows = self._place(coordinates.detach().index_select(0, order))
+        rows = self._place(coordinates.detach().clone())
         count = rows.new_zeros(len(rows), dtype=torch.float64)
         pull = rows.new_zeros(self._n_rows, len(rows), dtype=torch.float64)
-        n_rows, n_columns = self._block(len(rows))
-        spans, room = list(self._spans(labels, n_columns)), rows.new_empty(n_rows * n_columns)
-        for start in range(0, len(rows), n_rows):
-            part = slice(start, start + n_rows)
-            inner = [span.within(start, len(rows[part])) for span in spans]
-            self._add(rows[part], labels[part], inner, room, count[part], pull[:, part])
-        back = torch.argsort(order)
-        return count[back], pull.T.index_select(0, back)
+        n, m = CPU_BLOCK if rows.device.type == "cpu" else DEVICE_BLOCK
+        room = rows.new_empty(min(n, len(rows)), min(m, len(self.labels)))
+        for i in range(0, len(rows), n):
+            some = slice(i, i + n)
+            thresholds = self._thresholds(rows[some])
+            for j in range(0, len(self.labels), m):
+                part = slice(j, min(j + m, len(self.labels)))
+                out = room.view(-1)[: len(thresholds) * (part.stop - j)]
+                out = out.view(len(thresholds), part.stop - j)
+                inside = self._inside(rows[some], thresholds, labels[some], part, out)
+                count[some] += inside.sum(1)
+                if self._directions is not None:
+                    _add_product(pull[:, some], self._directions[:, part], inside.T)
+        return count, pull.T.contiguous()
 
     def inside(self, coordinates: Tensor, labels: Tensor, part: slice) -> Tensor:
         """1 for in-margin negatives, else 0: [n, m] against the columns ``order[part]``."""
         rows = self._place(coordinates.detach().clone())
-        close = self._close(rows, self._thresholds(rows), part)
-        return close.masked_fill_(labels[:, None] == self.labels[part], 0)
+        return self._inside(rows, self._thresholds(rows), labels, part)
 
-    def _add(
+    def _inside(
         self,
         rows: Tensor,
+        thresholds: Tensor,
         labels: Tensor,
-        spans: list[_Span],
-        room: Tensor,
-        count: Tensor,
-        pull: Tensor,
-    ) -> None:
-        """Add a block of sorted rows against all columns to count [n] and pull [K, n]."""
-        n, thresholds = len(rows), self._thresholds(rows)
-        for span in spans:
-            if span.all_positive(n):
-                continue
-            m = span.columns.stop - span.columns.start
-            inside = self._close(rows, thresholds, span.columns, room[: n * m].view(n, m))
-            self._drop_positives(inside, labels, span)
-            count += inside.sum(1)
-            if self._directions is not None:
-                _add_product(pull, self._directions[:, span.columns], inside.T)
-
-    def _close(
-        self, rows: Tensor, thresholds: Tensor, part: slice, out: Tensor | None = None
+        part: slice,
+        out: Tensor | None = None,
     ) -> Tensor:
-        """1 where |f_i - f_j| <= m, else 0: [n, m]."""
         columns = self._coordinates[part].T
-        return torch.addmm(self._offset[part], rows, columns, out=out).ge_(thresholds)
-
-    def _drop_positives(self, inside: Tensor, labels: Tensor, span: _Span) -> None:
-        """Set the pairs of one class to 0."""
-        if span.first == span.stop:
-            return
-        rows = slice(span.first, span.stop)
-        if span.single:
-            inside[rows].zero_()
-        else:
-            inside[rows].masked_fill_(labels[rows, None] == self.labels[span.columns], 0)
+        close = torch.addmm(self._offset[part], rows, columns, out=out).ge_(thresholds)
+        return close.masked_fill_(labels[:, None] == self.labels[part], 0)
 
     def _thresholds(self, rows: Tensor) -> Tensor:
         """|f_i|^2/2 - m^2/2 [n, 1]."""
         return _half_squares(rows).sub_(self._half_square)[:, None]
-
-    def _block(self, n: int) -> tuple[int, int]:
-        """Rows and columns of a block for n rows."""
-        rows, columns = CPU_BLOCK if self._offset.device.type == "cpu" else DEVICE_BLOCK
-        return max(1, min(rows, n)), min(columns, len(self._offset))
-
-    def _spans(self, labels: Tensor, step: int) -> Iterator[_Span]:
-        """The column blocks with the range of sorted row labels [n] that occur in each.
-
-        The only place where the host waits for the device, once for all blocks.
-        """
-        starts = torch.arange(0, len(self.labels), step, device=labels.device)
-        low = self.labels[starts]
-        high = self.labels[(starts + step - 1).clamp_max_(len(self.labels) - 1)]
-        first = torch.searchsorted(labels, low)
-        stop = torch.searchsorted(labels, high, right=True)
-        values = torch.stack((starts, first, stop, (low == high).long()), 1)
-        for start, one, two, single in values.tolist():
-            columns = slice(start, min(start + step, len(self.labels)))
-            yield _Span(columns, one, two, bool(single))
 
 
 def _half_squares(points: Tensor) -> Tensor:

@@ -374,11 +374,11 @@ class PointsPass(Pass):
 
     def start(self, source: FeatureStore) -> Statistics:
         """Zero totals for each tuple of weights."""
+        totals = tuple(total for _ in self.pair_weights for total in self.term.zeros())
         for kind in chain.from_iterable(self.pair_weights):
             kind.prepare()
         counts = ClassSums.zeros(self.class_sums.classes, int(self.geometry.curved_loss))
-        totals = tuple(total for _ in self.pair_weights for total in self.term.zeros())
-        return Statistics(UNNAMED, counts, totals).to(source.device)
+        return Statistics(UNNAMED, counts, totals)
 
     def add(self, so_far: Statistics, block: Block) -> None:
         """``2 sum_i J_i^T T_i J_i / r_i^2`` of the block, and its pairs."""
@@ -474,11 +474,12 @@ PassSchedule = Generator[Pass, Statistics, T]
 def execute(schedule: PassSchedule[T], source: FeatureStore, *, progress: bool = False) -> T:
     """Run a schedule on one source in this process; a pass of over two seconds shows a bar."""
     finished: Any = None
+    n = len(source)
     while True:
         task, result = next_pass(schedule, finished)
         if task is None:
             return result  # type: ignore[return-value]
-        with tqdm(total=len(source), desc=task.name, delay=2, disable=not progress) as bar:
+        with tqdm(total=n, desc=task.name, delay=2, disable=not progress) as bar:
             finished = task.finish(task.read(source, bar.update if progress else None))
 
 

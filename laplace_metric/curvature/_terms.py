@@ -285,8 +285,8 @@ class LayeredTerm:
 
     Parameters
     ----------
-    n_rows : int
-        K of the geometry (``Geometry.n_rows``).
+    spherical : bool
+        Whether the rows of the last layer differ: K = Z on the sphere, 1 raw.
     *sums : list of LayerSum
         One for each layer; several lists are summed in one pass.
     basis : KroneckerEigenbasis or None
@@ -300,7 +300,7 @@ class LayeredTerm:
     def __init__(
         self,
         head: HeadJacobian,
-        n_rows: int,
+        spherical: bool,
         *sums: Sequence[LayerSum],
         basis: KroneckerEigenbasis | None = None,
     ) -> None:
@@ -311,9 +311,12 @@ class LayeredTerm:
                 "activations between them."
             )
         self.head, self.sums, self.basis = head, sums, basis
+        self._device = head.parameters.device
         self._basis_as: KroneckerEigenbasis | None = None  # in the type of the points
-        shapes = [(head.n_outputs, x.n_outputs, x.n_columns) for x in head.layouts]
-        self.shapes = [*shapes[:-1], (n_rows, n_rows, shapes[-1][2])]
+        z = head.n_outputs
+        shapes = [(z, x.n_outputs, x.n_columns) for x in head.layouts]
+        k = z if spherical else 1
+        self.shapes = [*shapes[:-1], (k, k, shapes[-1][2])]
         """(Z, O, A) of G for each layer; the last one has K rows and outputs."""
 
     def __str__(self) -> str:
@@ -327,13 +330,12 @@ class LayeredTerm:
         return [*of_basis, *(other for other in others if other is not None)]
 
     def zeros(self) -> list[Tensor]:
-        device = self.head.parameters.device
         shapes = [
             part.shape(o, a)
             for parts in self.sums
             for part, (_, o, a) in zip(parts, self.shapes, strict=True)
         ]
-        return [torch.zeros(shape, dtype=torch.float64, device=device) for shape in shapes]
+        return [torch.zeros(shape, dtype=torch.float64, device=self._device) for shape in shapes]
 
     def layers(self, points: Points) -> list[Layer]:
         """J_i / r_i of every layer."""
@@ -350,11 +352,11 @@ class LayeredTerm:
 
     def points(self, points: Points, blocks: PointBlocks) -> Terms:
         seen = [(layer, blocks.pulled(layer.factor)) for layer in self.layers(points)]
-        return [
-            part.points(layer, pulled)
-            for parts in self.sums
-            for part, (layer, pulled) in zip(parts, seen, strict=True)
-        ]
+        terms: Terms = []
+        for parts in self.sums:
+            for part, (layer, pulled) in zip(parts, seen, strict=True):
+                terms.append(part.points(layer, pulled))
+        return terms
 
     def tiles(self) -> list[Tile]:
         return [tile for number in range(len(self.shapes)) for tile in self._layer_tiles(number)]

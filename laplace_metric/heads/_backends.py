@@ -6,8 +6,7 @@ from typing import TypeGuard
 
 from torch import nn
 
-from laplace_metric._utils.validation import check_name
-from laplace_metric.errors import HeadError
+from laplace_metric.errors import HeadError, UnknownNameError
 from laplace_metric.heads._functional import FunctionalJacobian
 from laplace_metric.heads._jacobian import ChainJacobian, HeadJacobian, LinearJacobian
 from laplace_metric.heads._locate import PointwiseHead
@@ -37,7 +36,8 @@ def jacobian_of(module: nn.Module, n_outputs: int, backend: str = "auto") -> Hea
     >>> type(jacobian_of(nn.Linear(3, 2), 2)).__name__
     'LinearJacobian'
     """
-    check_name("backend", backend, BACKENDS)
+    if backend not in BACKENDS:
+        raise UnknownNameError("backend", backend, BACKENDS)
     if backend in ("auto", "analytic"):
         if is_linear(module):
             return LinearJacobian.of(module)

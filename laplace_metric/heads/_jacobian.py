@@ -149,13 +149,6 @@ class Affine:
         """[n, K]."""
         return x @ self.matrix if self.offset is None else torch.addmm(self.offset, x, self.matrix)
 
-    def into(self, x: Tensor, buffer: Tensor) -> Tensor:
-        """Written to the first n rows of ``buffer``."""
-        out = buffer[: len(x)]
-        if self.offset is None:
-            return torch.mm(x, self.matrix, out=out)
-        return torch.addmm(self.offset, x, self.matrix, out=out)
-
 
 def pad(matrix: Tensor) -> Tensor:
     """Columns of zeros up to a multiple of 16."""
@@ -454,11 +447,11 @@ class LinearJacobian(HeadJacobian):
         n_outputs, n_features = self.weight.shape
         return Layout(n_outputs, n_features, bias=self.bias is not None)
 
-    @property
-    def layouts(self) -> tuple[Layout, ...]:
+    @cached_property
+    def layouts(self) -> tuple[Layout, ...]:  # type: ignore[override]
         return (self.layout,)
 
-    @property
+    @cached_property
     def n_outputs(self) -> int:  # type: ignore[override]
         return len(self.weight)
 
@@ -554,11 +547,11 @@ class ChainJacobian(HeadJacobian):
                 groups[-1].append(part)
         return cls(tuple(linears), tuple(tuple(group) for group in groups[:-1]))
 
-    @property
-    def layouts(self) -> tuple[Layout, ...]:
+    @cached_property
+    def layouts(self) -> tuple[Layout, ...]:  # type: ignore[override]
         return tuple(linear.layout for linear in self.linears)
 
-    @property
+    @cached_property
     def n_outputs(self) -> int:  # type: ignore[override]
         return self.linears[-1].n_outputs
 

@@ -476,7 +476,6 @@ def locate_head(
     >>> head.name, head.n_outputs, activations.features.shape
     ('2', 2, torch.Size([3, 8]))
     """
-    check_module(model)
     if isinstance(inputs, SeenInputs):
         return inputs.head, inputs.at(head if isinstance(head, str) else inputs.head.name)
     if head == APPEND and APPEND not in dict(model.named_modules()):
@@ -485,12 +484,12 @@ def locate_head(
     ends = {name: parts for name, (_, parts) in candidates.items()}
     with evaluation_mode(model):
         output, calls = run_recorded(model, inputs, ends)
-    if not calls:
-        raise HeadError(
-            f"none of the layers {sorted(candidates)} ran as a module in the forward pass: pass "
-            f"head={APPEND!r} for an identity-initialised linear layer after the model."
-        )
-    return _last_that_fits(candidates, calls, output)
+        if not calls:
+            raise HeadError(
+                f"none of the layers {sorted(candidates)} ran as a module in the forward pass: "
+                f"pass head={APPEND!r} for an identity-initialised linear layer after the model."
+            )
+        return _last_that_fits(candidates, calls, output)
 
 
 def _last_that_fits(
@@ -526,7 +525,7 @@ def _located(
 
 def find_head(model: nn.Module, inputs: Inputs, head: nn.Module | str | None = None) -> LocatedHead:
     """The head alone; see ``locate_head``."""
-    return locate_head(model, inputs, head)[0]
+    return locate_head(check_module(model), inputs, head)[0]
 
 
 Ends = tuple[nn.Module, tuple[nn.Module, nn.Module]]
@@ -609,8 +608,7 @@ def _check_is_whole(module: nn.Module, activations: HeadActivations, name: str) 
     """The head alone, on what enters it, must give what leaves it."""
     if not len(activations.raw):
         raise InputError("the first batch has no rows to find the head by: leave it out.")
-    with evaluation_mode(module):
-        alone = module(activations.features)
+    alone = module(activations.features)
     scale = activations.raw.abs().max().clamp_min(torch.finfo(activations.raw.dtype).tiny)
     tolerance = max(1e-4, 4 * torch.finfo(activations.raw.dtype).eps)
     same = alone.shape == activations.raw.shape

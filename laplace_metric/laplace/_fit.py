@@ -61,8 +61,7 @@ def fit_posterior(
     options: FitOptions,
 ) -> Fitted:
     """Fit ``settings`` to a loader of ``(inputs, labels)``; the model runs over it once."""
-    settings.check_options(options)
-    progress, dtype, device = options.progress, options.dtype, device_of(model)
+    progress, dtype, device = options.progress, options.precision, device_of(model)
     batches = labelled_batches(loader, device, progress=progress, description="Fitting")
     inputs, labels = next(batches)
     located, activations = locate_head(model, inputs, head)
@@ -189,9 +188,9 @@ def posterior_of(
         If a precision overflows in the type of the weights.
     """
     n_effective = float(n_points) if settings.n_effective is None else settings.n_effective
-    spectral = curvature.decompose(settings.positivity)
-    posterior = Posterior(jacobian.parameters, spectral, n_effective, settings.prior_precision)
-    check_finite_curvature((n_effective * spectral.eigenvalues).to(posterior.mean.dtype))
+    mean, spectral = jacobian.parameters, curvature.decompose(settings.positivity)
+    check_finite_curvature((n_effective * spectral.eigenvalues).to(mean.dtype))
+    posterior = Posterior(mean, spectral, n_effective, settings.prior_precision)
     _LOG.debug(
         "head %r: %.1f %% of the curvature was negative (positivity=%r), n_effective=%.6g",
         *(head.name, 100 * spectral.negative_fraction, settings.positivity, n_effective),

@@ -39,7 +39,7 @@ class FitOptions:
 
     Examples
     --------
-    >>> FitOptions(distributed=True).dtype
+    >>> FitOptions(distributed=True).precision  # sums must not depend on how ranks split points
     torch.float64
     """
 
@@ -56,6 +56,8 @@ class FitOptions:
             raise InputError(
                 f"precision={self.precision!r}: pass torch.float32, torch.float64 or None."
             )
+        if self.distributed and self.precision is None:
+            object.__setattr__(self, "precision", torch.float64)
         if self.reference is not None:
             object.__setattr__(self, "reference", check_count("reference", self.reference, 0))
         if self.generator is not None:
@@ -75,11 +77,6 @@ class FitOptions:
     def needs_runtime(self) -> bool:
         """True if several processes or a checkpoint are asked for."""
         return self.distributed or self.checkpoint_dir is not None
-
-    @property
-    def dtype(self) -> torch.dtype | None:
-        """dtype of the sums over points: they must not depend on how ranks split the points."""
-        return torch.float64 if self.distributed and self.precision is None else self.precision
 
 
 AUTO = "auto"

@@ -82,7 +82,7 @@ def test_the_numbers_of_the_text_about_cross_blocks():
     """What the pages say of many classes, beside their tables."""
     head = jacobian_of(torch.nn.Linear(512, 128), 128)
     classes = ClassSums.of(torch.arange(1_000))
-    tiles = LayeredTerm(head, 128, [Diagonal()]).tiles()
+    tiles = LayeredTerm(head, True, [Diagonal()]).tiles()
     assert 1_000 < sum(len(list(class_chunks(classes, tile))) for tile in tiles) < 5_000
     paper = Cluster()
     jacobians = 8 * paper.n_classes * paper.n_outputs**2 * paper.columns

@@ -127,7 +127,7 @@ def pairs_of(name, distance, normalized, hessian):
     store, space = FeatureStore.of(features(), LABELS), loss.geometry
     sums = ClassSumsPass(head, space).collect(store).by_class
     pairs = AllPairs(head, loss, sums)
-    return pairs, head, space.n_rows(Z), lambda schedule: execute(schedule, store)
+    return pairs, head, loss, lambda schedule: execute(schedule, store)
 
 
 @pytest.mark.parametrize("hessian", HESSIANS)
@@ -137,7 +137,7 @@ def test_kronecker_is_the_nearest_product_with_the_best_diagonal(
     name, distance, normalized, hessian
 ):
     expected = oracle(name, distance, normalized, hessian, None)
-    pairs, head, rows, run_on = pairs_of(name, distance, normalized, hessian)
+    pairs, head, loss, run_on = pairs_of(name, distance, normalized, hessian)
     blocks = blocks_of(expected, head.layouts)
     right = [torch.randn(x.n_columns, x.n_columns).double() for x in head.layouts]
     right = [(a + a.mT) for a in right]
@@ -145,10 +145,12 @@ def test_kronecker_is_the_nearest_product_with_the_best_diagonal(
         b.permute(0, 2, 1, 3).flatten(2) @ a.flatten() for b, a in zip(blocks, right, strict=True)
     ]
     for ours, theirs in zip(
-        run_on(pairs.totals(LayeredTerm(head, rows, list(map(LeftOf, right))))), left, strict=True
+        run_on(pairs.totals(LayeredTerm(head, loss.geometry.spherical, list(map(LeftOf, right))))),
+        left,
+        strict=True,
     ):
         close(ours.expand_as(theirs) * torch.eye(Z) if len(ours) == 1 else ours, theirs, theirs)
-    result = run_on(nearest_kronecker(pairs.totals, head, rows))
+    result = run_on(nearest_kronecker(pairs.totals, head, loss))
     for block, f in zip(blocks, result.factors, strict=True):
         rearranged = block.permute(0, 2, 1, 3).flatten(2).flatten(0, 1)  # [O^2, A^2]
         sigma = torch.linalg.svdvals(rearranged)
