@@ -16,10 +16,11 @@ import torch
 from torch import nn
 
 import laplace_metric
-from laplace_metric.curvature import ContrastiveLoss
-from laplace_metric.curvature._ggn import all_pairs_curvature, batch_curvature
+from laplace_metric.curvature import ContrastiveLoss, by_class
+from laplace_metric.curvature._ggn import all_pairs_curvature, batch_curvature, mirrored
 from laplace_metric.curvature.by_class import upper_gram
 from laplace_metric.evaluation._candidates import block_candidates
+from laplace_metric.familiarity import _class_gaussians
 from laplace_metric.familiarity._class_gaussians import nearest_distance, times_upper
 from laplace_metric.familiarity._near_far import LabelModel, NearFar
 from laplace_metric.heads._backends import jacobian_of
@@ -45,8 +46,8 @@ def numbers(*shape: int, seed: int = 0) -> torch.Tensor:
 
 
 def gram() -> tuple[torch.Tensor, torch.Tensor]:
-    x, y = numbers(9, 300), numbers(9, 300, seed=1)
-    return upper_gram(x, y).triu(), (x.mT @ y).triu()
+    x, q = numbers(9, 300), numbers(9, 1, seed=1)
+    return mirrored(upper_gram(q * x, x)), x.mT @ (q * x)
 
 
 def triangle() -> tuple[torch.Tensor, torch.Tensor]:
@@ -248,3 +249,14 @@ def test_the_other_tests_set_it(place):
     text = (TESTS / ELSEWHERE[place]).read_text()
     assert module.strip("_") in text or module in text
     assert any("setattr" in line and name in line for line in text.splitlines())
+
+
+def test_below_the_strips_nothing_is_multiplied_and_gradients_pass(monkeypatch):
+    for room in (by_class, _class_gaussians):
+        monkeypatch.setattr(room, "STRIP", 2)
+    gram = upper_gram(torch.ones(3, 5), torch.ones(3, 5))
+    assert gram[2:, :2].abs().sum() == gram[4:, 2:4].abs().sum() == 0
+    assert times_upper(torch.ones(1, 4), torch.ones(4, 4)).tolist() == [[2, 2, 4, 4]]
+    x, upper = numbers(3, 5).requires_grad_(), numbers(5, 5, seed=1).triu()
+    assert torch.autograd.gradcheck(lambda x: times_upper(x, upper), x)
+    assert torch.autograd.gradcheck(lambda x: mirrored(upper_gram(x, x)), x)

@@ -189,11 +189,8 @@ class AllPairs:
     @cached_property
     def margins(self) -> list[MarginPairWeights]:
         """Weights of the pairs inside the margin, for each group of columns."""
-        space, margin, cross = self.loss.geometry, float(self.loss.margin or 0), self.loss.cross
-        return [
-            MarginPairWeights(self.head, space, part, self.class_sums, margin, cross)
-            for part in self.columns
-        ]
+        sums = self.class_sums
+        return [MarginPairWeights(self.head, self.loss, part, sums) for part in self.columns]
 
     def totals(self, term: CurvatureTerm) -> PassSchedule[list[Tensor]]:
         """One pass over the points; for cross blocks by class, one a tile and chunk of classes."""

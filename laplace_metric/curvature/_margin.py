@@ -42,7 +42,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from laplace_metric._utils.randomness import Seed, as_generator
-from laplace_metric.curvature._loss import Geometry
+from laplace_metric.curvature._loss import ContrastiveLoss
 from laplace_metric.curvature.by_class import ClassPairWeights, ClassSums, Points, pair_counts
 from laplace_metric.errors import InputError
 from laplace_metric.heads._jacobian import HeadJacobian
@@ -78,21 +78,17 @@ class MarginPairWeights:
     ----------
     columns : FeatureStore
         R points that stand for all N.
-    whole : ClassSums
+    class_sums : ClassSums
         Of all N points.
-    cross : bool
-        Whether pairs are wanted one by one.
     """
 
     head: HeadJacobian
-    geometry: Geometry
+    loss: ContrastiveLoss
     columns: FeatureStore
     class_sums: ClassSums
-    margin: float
-    cross: bool
 
     def __str__(self) -> str:
-        return f"inside the margin {self.margin}, cross={self.cross}"
+        return f"inside the margin {self.loss.margin}, cross={self.loss.cross}"
 
     def tensors(self) -> list[Tensor]:
         columns = self.view
@@ -110,11 +106,12 @@ class MarginPairWeights:
         """The columns as the margin sees them."""
         parts = [self._points(block.features) for block in self.columns.blocks()]
         coordinates = torch.cat([points.coordinates for points in parts])
-        if self.geometry.curved_loss:
+        if self.loss.geometry.curved_loss:
             directions = torch.cat([points.directions for points in parts])
         else:  # only counts are needed
             directions = coordinates.new_zeros(len(coordinates), 1)
-        return MarginColumns(coordinates, directions, self.columns.labels, self.margin)
+        margin = float(self.loss.margin or 0)
+        return MarginColumns(coordinates, directions, self.columns.labels, margin)
 
     def prepare(self) -> None:
         _ = self.weight, self.view
@@ -123,10 +120,10 @@ class MarginPairWeights:
         count, pull = self.view.sums(points.coordinates, labels)
         dtype = points.features.dtype
         w, m = (self.weight * count).to(dtype), (self.weight * pull).to(dtype)
-        return w, m if self.geometry.curved_loss else m[:, :0]
+        return w, m if self.loss.geometry.curved_loss else m[:, :0]
 
     def pairs(self, points: Points, labels: Tensor) -> Iterator[tuple[Points, Tensor]]:
-        if not self.cross:
+        if not self.loss.cross:
             return
         size = points.features.element_size()
         step = block_rows(max(self.head.layouts[0].n_columns, len(points)), size, COLUMN_BYTES)
@@ -136,7 +133,7 @@ class MarginPairWeights:
             yield columns, self.view.inside(points.coordinates, labels, part).mul_(self.weight)
 
     def _points(self, features: Tensor) -> Points:
-        return self.geometry.points_of(self.head, features, checked=False)
+        return self.loss.geometry.points_of(self.head, features, checked=False)
 
 
 PairWeights = ClassPairWeights | MarginPairWeights

@@ -244,24 +244,16 @@ class Pass(ABC):
     def add(self, so_far: Statistics, block: Block) -> None:
         """Add the points of a block, in place; no value is looked at, so a GPU need not wait."""
 
-    def count(self, so_far: Statistics, block: Block) -> None:
-        """Add what an audit of merged statistics compares, in place."""
-        so_far.by_class.add_(block.labels)
-
     def blocks(self, source: FeatureStore) -> Iterator[Block]:
         """Return the blocks that are read."""
         return source.blocks()
 
-    def read(
-        self, source: FeatureStore, callback: Callback | None = None, *, audited: bool = False
-    ) -> Statistics:
+    def read(self, source: FeatureStore, callback: Callback | None = None) -> Statistics:
         """Read a source; statistics that name no task."""
         with torch.no_grad():
             so_far = self.start(source)
             for block in self.blocks(source):
                 self.add(so_far, block)
-                if audited:
-                    self.count(so_far, block)
                 if callback is not None:
                     callback(len(block))
         return so_far
@@ -280,7 +272,7 @@ class Pass(ABC):
         >>> first.collect(FeatureStore.of(torch.eye(2), torch.tensor([0, 1]))).by_class.counts
         tensor([1, 1])
         """
-        return replace(self.read(source, callback, audited=True), task=self.task)
+        return replace(self.read(source, callback), task=self.task)
 
     def audit(self, merged: Statistics) -> None:
         """Raise ``InputError`` unless merged statistics are of the points of the first pass."""
@@ -343,9 +335,6 @@ class ClassSumsPass(Pass):
         """``s_c += sum_{i in c} u_i``."""
         so_far.by_class.add_(block.labels, self.points(block).directions)
 
-    def count(self, so_far: Statistics, block: Block) -> None:
-        """Counted already: this pass is what later ones are compared with."""
-
 
 @dataclass(frozen=True)
 class PointsPass(Pass):
@@ -381,24 +370,22 @@ class PointsPass(Pass):
         return Statistics(UNNAMED, counts, totals)
 
     def add(self, so_far: Statistics, block: Block) -> None:
-        """``2 sum_i J_i^T T_i J_i / r_i^2`` of the block, and its pairs."""
+        """``2 sum_i J_i^T T_i J_i / r_i^2`` of the block, and its pairs.
+
+        For the audit also points by class and, where the first pass summed directions,
+        ``sum_i <u_i, r>``.
+        """
         points, curved = self.points(block), self.geometry.curved_loss
+        u = points.directions
+        so_far.by_class.add_(block.labels, u @ probe_direction(u)[:, None] if curved else None)
         for kinds, totals in zip(self.pair_weights, self.split(so_far.totals), strict=True):
             sums = [kind.sums(points, block.labels) for kind in kinds]
             w, m = sums[0] if len(sums) == 1 else (reduce(add, s) for s in zip(*sums, strict=True))
-            blocks = PointBlocks.of(points.directions, w, m, curved_loss=curved)
+            blocks = PointBlocks.of(u, w, m, curved_loss=curved)
             add_terms(totals, self.term.points(points, blocks))
             for kind in kinds:
                 for columns, y in kind.pairs(points, block.labels):
                     add_terms(totals, self.term.pairs(points, columns, y))
-
-    def count(self, so_far: Statistics, block: Block) -> None:
-        """Points by class and, where the first pass summed directions, ``sum_i <u_i, r>``."""
-        if not self.geometry.curved_loss:
-            super().count(so_far, block)
-            return
-        u = self.points(block).directions
-        so_far.by_class.add_(block.labels, u @ probe_direction(u)[:, None])
 
     def split(self, totals: Sequence[Tensor]) -> list[Sequence[Tensor]]:
         """The totals of each tuple of weights."""
@@ -447,6 +434,7 @@ class ClassesPass(Pass):
 
     def add(self, so_far: Statistics, block: Block) -> None:
         """``G_c += sum_i J^_i``: the points of a block have one class."""
+        so_far.by_class.add_(block.labels)
         position = self.class_sums.position(block.labels[:1])
         tile_sum = self.term.class_sum(self.tile, self.points(block))
         so_far.totals[0].index_add_(0, position, tile_sum[None])

@@ -222,10 +222,6 @@ class SpectralCurvature:
         """Eigenvalues ``p = n_eff l + prior_precision`` [P] of the posterior precision."""
         return n_effective * self.eigenvalues + prior_precision
 
-    def log_determinant(self, n_effective: float, prior_precision: float) -> float:
-        """``log det(n_eff H + prior_precision I)``."""
-        return float(self.precision(n_effective, prior_precision).log().sum())
-
     def to(self, device: torch.device) -> SpectralCurvature:
         """On another device."""
         values = self.eigenvalues.to(device)
@@ -255,12 +251,6 @@ class DiagCurvature:
     values: Tensor
     standard_error: Tensor | None = None
 
-    @classmethod
-    def zeros(cls, layouts: Sequence[Layout], device: torch.device | None = None) -> DiagCurvature:
-        """H = 0 for layers of these layouts."""
-        size = sum(layout.n_parameters for layout in layouts)
-        return cls(torch.zeros(size, dtype=torch.float64, device=device))
-
     def __add__(self, other: DiagCurvature) -> DiagCurvature:
         return DiagCurvature(self.values + other.values)
 
@@ -286,12 +276,6 @@ class FullCurvature:
     """
 
     matrix: Tensor
-
-    @classmethod
-    def zeros(cls, layouts: Sequence[Layout], device: torch.device | None = None) -> FullCurvature:
-        """H = 0 for layers of these layouts."""
-        size = sum(layout.n_parameters for layout in layouts)
-        return cls(torch.zeros(size, size, dtype=torch.float64, device=device))
 
     def __add__(self, other: FullCurvature) -> FullCurvature:
         return FullCurvature(self.matrix + other.matrix)
@@ -363,19 +347,6 @@ class KronCurvature:
     factors: tuple[KroneckerFactors, ...]
     refined: tuple[KroneckerEigenbasis, Tensor] | None = None
 
-    @classmethod
-    def zeros(cls, layouts: Sequence[Layout], device: torch.device | None = None) -> KronCurvature:
-        """H = 0 for layers of these layouts."""
-        factors = [
-            KroneckerFactors(
-                torch.zeros(x.n_outputs, x.n_outputs, dtype=torch.float64, device=device),
-                torch.zeros(x.n_columns, x.n_columns, dtype=torch.float64, device=device),
-                x,
-            )
-            for x in layouts
-        ]
-        return cls(tuple(factors))
-
     def __add__(self, other: KronCurvature) -> KronCurvature:
         pairs = zip(self.factors, other.factors, strict=True)
         return KronCurvature(tuple(mine + its for mine, its in pairs))
@@ -402,13 +373,27 @@ class KronCurvature:
 
 
 Curvature = DiagCurvature | KronCurvature | FullCurvature
-"""H before the positivity step: zeros, ``+``, ``scaled``, ``decompose``."""
+"""H before the positivity step: ``+``, ``scaled``, ``decompose``."""
 
-STRUCTURES: dict[str, type[Curvature]] = {
-    "diag": DiagCurvature,
-    "kron": KronCurvature,
-    "full": FullCurvature,
-}
+STRUCTURES = ("diag", "kron", "full")
+
+
+def zero_curvature(
+    structure: str, layouts: Sequence[Layout], device: torch.device | None = None
+) -> Curvature:
+    """H = 0 for layers of these layouts."""
+
+    def zeros(*shape: int) -> Tensor:
+        return torch.zeros(shape, dtype=torch.float64, device=device)
+
+    size = sum(layout.n_parameters for layout in layouts)
+    if structure == "diag":
+        return DiagCurvature(zeros(size))
+    if structure == "full":
+        return FullCurvature(zeros(size, size))
+    sides = [(zeros(x.n_outputs, x.n_outputs), zeros(x.n_columns, x.n_columns)) for x in layouts]
+    return KronCurvature(tuple(map(KroneckerFactors, *zip(*sides, strict=True), layouts)))
+
 
 SHARE = 0.5
 """Of the free memory that a curvature may take."""

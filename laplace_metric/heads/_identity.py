@@ -47,15 +47,15 @@ def head_from_spec(spec: HeadSpec, model: nn.Module) -> LocatedHead:
         If the model lacks it, or its head differs.
     """
     name = spec["name"]
-    named = named_head(model, name)
-    if named is None and name == APPEND:
+    module, parts = named_head(model, name) or (None, None)
+    if module is None and name == APPEND:
         device = next((p.device for p in model.parameters()), torch.device("cpu"))
         dtype = getattr(torch, spec["dtype"].removeprefix("torch."))
         like = torch.empty(0, dtype=dtype, device=device)
-        named = identity_head(spec["n_outputs"], like), None
-    if named is None or next(named[0].parameters(), None) is None:
+        module = identity_head(spec["n_outputs"], like)
+    if module is None or next(module.parameters(), None) is None:
         raise FileFormatError(f"the posterior is for a head {name!r}, which model lacks.")
-    head = LocatedHead(name, named[0], spec["normalized"], named[1], spec["n_outputs"])
+    head = LocatedHead(name, module, spec["normalized"], parts, spec["n_outputs"])
     actual = head_spec(head)
     for key, value in spec.items():
         if actual[key] != value:

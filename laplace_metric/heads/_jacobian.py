@@ -448,7 +448,7 @@ class LinearJacobian(HeadJacobian):
         return Layout(n_outputs, n_features, bias=self.bias is not None)
 
     @cached_property
-    def layouts(self) -> tuple[Layout, ...]:  # type: ignore[override]
+    def layouts(self) -> tuple[Layout, ...]:
         return (self.layout,)
 
     @cached_property
@@ -548,7 +548,7 @@ class ChainJacobian(HeadJacobian):
         return cls(tuple(linears), tuple(tuple(group) for group in groups[:-1]))
 
     @cached_property
-    def layouts(self) -> tuple[Layout, ...]:  # type: ignore[override]
+    def layouts(self) -> tuple[Layout, ...]:
         return tuple(linear.layout for linear in self.linears)
 
     @cached_property

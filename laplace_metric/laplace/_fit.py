@@ -1,7 +1,7 @@
 """A fit in four phases, each a function of values that can be called on its own.
 
     locate_head(model, inputs)             which layer, Z, whether the model l2-normalises after it
-    collect_features(batches, store)       h [N, D] and labels [N]: the model runs once over each
+    store.append(h, labels)                h [N, D] and labels [N]: the model runs once over each
     all_pairs_curvature(store, ...)        H = sum_ij y_ij J^T d2l J, an average over pairs
     posterior_of(head, H, ...)             N(theta, (n_eff H + tau I)^-1)
 
@@ -67,12 +67,15 @@ def fit_posterior(
     located, activations = locate_head(model, inputs, head)
     jacobian = jacobian_of(located.module, located.n_outputs, settings.backend)
     settings, loss = settings.for_head(jacobian), settings.loss(normalized=located.normalized)
-    head_batches = chain([(activations.features, labels)], head_inputs(model, located, batches))
+    others = ((capture(model, located, x).features, y) for x, y in batches)
+    head_batches = chain([(activations.features, labels)], others)
     if settings.pairs != "all":
         curvature, n_points = minibatch_curvature(head_batches, jacobian, loss, settings)
         return posterior_of(located, jacobian, curvature, n_points, loss, settings)
     with FeatureStore(options.memory_bytes, dtype=dtype, device=device) as store:
-        collect_features(head_batches, store)
+        for number, (features, labels) in enumerate(head_batches):
+            store.append(features, labels, where=where(number))
+        store.complete()
         with full_precision():  # the model may run under autocast, the sums not
             curvature = all_pairs_curvature(
                 store,
@@ -89,22 +92,9 @@ def fit_posterior(
         return with_near_far(fitted, store)
 
 
-def head_inputs(model: nn.Module, head: LocatedHead, batches: Batches) -> HeadBatches:
-    """h [B, D] and labels [B] of each batch: one forward pass each."""
-    for inputs, labels in batches:
-        yield capture(model, head, inputs).features, labels
-
-
 def where(number: int) -> str:
     """Return the name of a batch's features in errors."""
     return f"the head's input in loader batch {number}"
-
-
-def collect_features(batches: HeadBatches, store: FeatureStore) -> None:
-    """Keep the head's inputs and labels of every batch."""
-    for number, (features, labels) in enumerate(batches):
-        store.append(features, labels, where=where(number))
-    store.complete()
 
 
 def in_dtype(dtype: torch.dtype | None, head: LocatedHead, settings: Settings) -> HeadJacobian:

@@ -178,7 +178,7 @@ class Posterior(Shown):
         (Laplace's approximation of the evidence; the data term does not depend on tau.)
         """
         p, tau = len(self.mean), prior_precision
-        log_det = self.curvature.log_determinant(self.n_effective, tau)
+        log_det = float(self.curvature.precision(self.n_effective, tau).log().sum())
         return 0.5 * (
             p * float(torch.tensor(tau, dtype=torch.float64).log())
             - tau * float(self.mean.double().square().sum())
@@ -206,15 +206,11 @@ def covariance(
         return _layered(head, posterior, features, other)
     if not len(features):
         return DenseCovariance(features.new_zeros(0, head.n_outputs, head.n_outputs))
-    step = jacobian_rows(head)
-    parts = []
-    for start in range(0, len(features), step):
-        f_x = covariance_factor(head, posterior, features[start : start + step])
-        f_y = (
-            f_x
-            if other is None
-            else covariance_factor(head, posterior, other[start : start + step])
-        )
+    step, parts = jacobian_rows(head), []
+    others = features if other is None else other
+    for x, y in zip(features.split(step), others.split(step), strict=True):
+        f_x = covariance_factor(head, posterior, x)
+        f_y = f_x if other is None else covariance_factor(head, posterior, y)
         parts.append(f_x @ f_y.mT)
     return DenseCovariance(torch.cat(parts))
 

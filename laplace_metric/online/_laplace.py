@@ -119,7 +119,7 @@ class OnlineLaplace(Shown):
         if isinstance(pairs, str) and pairs == "all":
             raise UnknownNameError("pairs", pairs, ("batch", "a miner (callable)"))
         if isinstance(structure, str) and structure == AUTO:
-            raise UnknownNameError("structure", structure, tuple(STRUCTURES))
+            raise UnknownNameError("structure", structure, STRUCTURES)
         decay = check_real("decay", decay, "number in [0, 1]")
         if not 0 <= decay <= 1:
             raise InputError(f"decay={decay!r}: pass a number in [0, 1].")

@@ -40,7 +40,6 @@ from torch import Tensor
 
 from laplace_metric._utils.validation import check_name, check_positive
 from laplace_metric.curvature._structures import (
-    STRUCTURES,
     Curvature,
     DiagCurvature,
     FullCurvature,
@@ -48,6 +47,7 @@ from laplace_metric.curvature._structures import (
     KronCurvature,
     KroneckerFactors,
     SpectralCurvature,
+    zero_curvature,
 )
 from laplace_metric.errors import FileFormatError, InputError, UnknownNameError
 from laplace_metric.heads._jacobian import Layout
@@ -380,7 +380,7 @@ class RunningCurvature:
 
     def final(self, structure: str, layouts: Sequence[Layout], device: torch.device) -> Curvature:
         """H; zeros if no batch had two classes."""
-        zeros = STRUCTURES[structure].zeros(layouts, device)
+        zeros = zero_curvature(structure, layouts, device)
         return zeros if self.value is None else self.value
 
 
