@@ -171,18 +171,14 @@ def check_same_points(read: ClassSums, expected: ClassSums) -> None:
     """
     if torch.equal(read.classes, expected.classes) and torch.equal(read.counts, expected.counts):
         return
-    raise InputError(
-        f"this pass read {read.n_points} points and the first one {expected.n_points}"
-        f"{_difference(read, expected)}: merge the statistics of every shard once in each pass, "
-        "and let the loader yield the same points each time."
-    )
-
-
-def _difference(read: ClassSums, expected: ClassSums) -> str:
     minus = ClassSums(expected.classes, -expected.counts, expected.sums[:, :0])
     both = ClassSums(read.classes, read.counts, read.sums[:, :0]) + minus
     index = int(both.counts.ne(0).nonzero()[0])
-    return f" (of class {int(both.classes[index])} {int(both.counts[index]):+d})"
+    raise InputError(
+        f"this pass read {read.n_points} points and the first one {expected.n_points} (of class "
+        f"{int(both.classes[index])} {int(both.counts[index]):+d}): merge the statistics of every "
+        "shard once in each pass, and let the loader yield the same points each time."
+    )
 
 
 T = TypeVar("T")

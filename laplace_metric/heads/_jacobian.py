@@ -78,11 +78,11 @@ class Layout:
             return weight
         return torch.cat([weight, matrix[..., self.n_features]], dim=-1)
 
-    def augment(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B A"]:
+    def augment(self, features: Float[Tensor, "*B D"]) -> Float[Tensor, "*B A"]:
         """[h, 1] if there is a bias, else h."""
         if not self.bias:
             return features
-        return torch.cat([features, features.new_ones(features.shape[0], 1)], dim=1)
+        return torch.cat([features, features.new_ones(*features.shape[:-1], 1)], dim=-1)
 
 
 @dataclass(frozen=True)
@@ -600,7 +600,7 @@ class ChainJacobian(HeadJacobian):
         value = self.linears[0].forward_with(features, first)
         for group, linear, theta in zip(self.activations, self.linears[1:], rest, strict=True):
             matrix = linear.layout.fold(theta)  # [n, O, A]
-            value = _augment(_activate(value, group), linear.layout) @ matrix.mT  # [n, B, O]
+            value = linear.layout.augment(_activate(value, group)) @ matrix.mT  # [n, B, O]
         return value
 
 
@@ -609,11 +609,6 @@ def _behind(factor: Factor, weight: Tensor, slope: Tensor) -> Factor:
     if isinstance(factor, OrthogonalFactor):
         return GatedFactor(weight, slope)
     return DenseFactor((factor.dense(0) @ weight) * slope[:, None, :])
-
-
-def _augment(values: Tensor, layout: Layout) -> Tensor:
-    ones = values.new_ones(*values.shape[:-1], int(layout.bias))
-    return torch.cat([values, ones], dim=-1)
 
 
 def _activate(values: Tensor, group: Sequence[nn.Module]) -> Tensor:

@@ -116,7 +116,7 @@ def _basis(tensors: dict[str, Tensor], structure: str, jacobian: HeadJacobian) -
 
 def _check_shapes(tensors: dict[str, Tensor], structure: str, jacobian: HeadJacobian) -> None:
     """Raise an error that stands for a damaged file unless the tensors fit the head."""
-    shapes = {"eigenvalues": (jacobian.n_parameters,)}
+    shapes: dict[str, tuple[int, ...]] = {"eigenvalues": (jacobian.n_parameters,)}
     if structure == "full":
         shapes["vectors"] = (jacobian.n_parameters,) * 2
     elif structure == "kron":

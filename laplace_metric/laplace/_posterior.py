@@ -50,29 +50,6 @@ from laplace_metric.heads._jacobian import (
 )
 
 
-@dataclass(frozen=True)
-class RotatedVariance:
-    """``C = Q_S diag(sum_a x_a^2 / p) Q_S^T`` of a linear layer, ``x = Q_A^T a``.
-
-    Parameters
-    ----------
-    left : Tensor [Z, Z]
-        Q_S.
-    to_basis : Affine
-        h -> x, padded.
-    variances : Tensor [A, Z]
-        1 / p, padded.
-    """
-
-    left: Tensor
-    to_basis: Affine
-    variances: Tensor
-
-    def __call__(self, h: Float[Tensor, "B D"]) -> RotatedCovariance:
-        """Compute the variance of each row."""
-        return RotatedCovariance(self.left, self.to_basis(h).square_() @ self.variances)
-
-
 @dataclass(frozen=True, repr=False)
 class Posterior(Shown):
     """A Gaussian over the head's parameters.
@@ -140,13 +117,16 @@ class Posterior(Shown):
 
     @cached_property
     @full_precision()
-    def rotated(self) -> RotatedVariance | None:
-        """Return the variances of one linear layer's Kronecker structure; None of any other."""
+    def rotated(self) -> tuple[Tensor, Affine, Tensor] | None:
+        """One linear layer's ``C = Q_S diag(sum_a x_a^2 / p) Q_S^T``, with ``x = Q_A^T a``.
+
+        Q_S [Z, Z], h -> x and 1 / p [A, Z], both padded; None of any other structure.
+        """
         if not isinstance(self.basis, KroneckerEigenbasis) or len(self.basis.blocks) > 1:
             return None
         (block,) = self.basis.blocks
         to_basis = Affine.of(block.right, block.layout.n_features, padded=True)
-        return RotatedVariance(block.left, to_basis, pad(block.fold(self.spectrum)).mT)
+        return block.left, to_basis, pad(block.fold(self.spectrum)).mT
 
     @property
     def n_effective_parameters(self) -> float:
@@ -201,7 +181,8 @@ def covariance(
     With two inputs the B matrices are cross-covariances: neither symmetric nor semi-definite.
     """
     if isinstance(head, LinearJacobian) and posterior.rotated is not None and other is None:
-        return posterior.rotated(features)
+        left, to_basis, variances = posterior.rotated
+        return RotatedCovariance(left, to_basis(features).square_() @ variances)
     if is_structured(head, posterior):
         return _layered(head, posterior, features, other)
     if not len(features):

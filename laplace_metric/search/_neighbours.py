@@ -53,7 +53,7 @@ from laplace_metric.errors import FileFormatError, NonFiniteError
 from laplace_metric.heads._jacobian import Layout, LinearJacobian
 from laplace_metric.laplace import Distance, Fitted, Posterior
 from laplace_metric.laplace import _posterior as predictive
-from laplace_metric.laplace._distances import squared_distance, squared_distance_in_basis
+from laplace_metric.laplace._distances import squared_distance
 from laplace_metric.laplace._moments import EmbeddingPairs, SpectralPairs
 from laplace_metric.search._items import Encoded
 
@@ -245,7 +245,7 @@ class _BasisDistances:
         a, b = x.square() @ self.variances.mT, y.square() @ self.variances.mT
         w = (x[i] * y[j]) @ self.variances.mT  # [pairs, Z]
         pairs = SpectralPairs(z_x[i], z_y[j], a[i], b[j], w)
-        return squared_distance_in_basis(pairs, spherical=self.spherical)
+        return squared_distance(pairs, spherical=self.spherical)
 
 
 @dataclass(frozen=True)
