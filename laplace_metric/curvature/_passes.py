@@ -373,7 +373,7 @@ class PointsPass(Pass):
         """
         points, curved = self.points(block), self.geometry.curved_loss
         u = points.directions
-        so_far.by_class.add_(block.labels, u @ probe_direction(u)[:, None] if curved else None)
+        along = u @ probe_direction(u)[:, None] if curved else None
         for kinds, totals in zip(self.pair_weights, self.split(so_far.totals), strict=True):
             sums = [kind.sums(points, block.labels) for kind in kinds]
             w, m = sums[0] if len(sums) == 1 else (reduce(add, s) for s in zip(*sums, strict=True))
@@ -382,6 +382,7 @@ class PointsPass(Pass):
             for kind in kinds:
                 for columns, y in kind.pairs(points, block.labels):
                     add_terms(totals, self.term.pairs(points, columns, y))
+        so_far.by_class.add_(block.labels, along)
 
     def split(self, totals: Sequence[Tensor]) -> list[Sequence[Tensor]]:
         """The totals of each tuple of weights."""
