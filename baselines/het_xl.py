@@ -25,7 +25,7 @@ from laplace_metric._utils.validation import check_count
 from laplace_metric.distributions import Covariance, Gaussian, ProjectedNormal
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError
-from laplace_metric.heads._capture import HeadActivations
+from laplace_metric.heads._locate import HeadActivations
 
 Noise = tuple[Tensor, Tensor]
 

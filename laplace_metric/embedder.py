@@ -17,11 +17,11 @@ from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.precision import full_precision
 from laplace_metric._utils.randomness import Seed
 from laplace_metric._utils.validation import as_path, check_count, check_name
-from laplace_metric.curvature._spectral import SpectralCurvature
+from laplace_metric.curvature._structures import SpectralCurvature
 from laplace_metric.embedding import Draw, Embedding, ProbabilisticEmbedder
 from laplace_metric.errors import InputError, LabelError, NotFittedError
-from laplace_metric.heads._capture import HeadActivations, LocatedHead
-from laplace_metric.heads._locate import APPEND, FittedWeights, check_rows
+from laplace_metric.heads._identity import FittedWeights, check_rows
+from laplace_metric.heads._locate import APPEND, HeadActivations, LocatedHead
 from laplace_metric.io import INDEX, settled
 from laplace_metric.laplace import Diagnosis, Distance, Fitted, Posterior, Settings
 from laplace_metric.laplace import _files as serialization
@@ -280,6 +280,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         options = FitOptions(
             reference, generator, memory_bytes, progress, precision, distributed, folder
         )
+        self.settings.check_options(options)
         fit = fit_posterior
         if options.needs_runtime:
             from laplace_metric.distributed._fit import fit_with_runtime as fit

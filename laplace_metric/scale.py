@@ -23,14 +23,12 @@ from torch import Tensor, nn
 from laplace_metric._utils.precision import at_least_float32
 from laplace_metric._utils.validation import as_array, as_tensor, check_dense
 from laplace_metric.curvature._ggn import curvature_passes
-from laplace_metric.curvature._passes import Pass, next_pass
-from laplace_metric.curvature._statistics import Statistics
-from laplace_metric.curvature._sums import Curvature
+from laplace_metric.curvature._passes import Pass, Statistics, next_pass
+from laplace_metric.curvature._structures import Curvature
 from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import InputError
-from laplace_metric.heads._capture import LocatedHead, capture
 from laplace_metric.heads._jacobian import HeadJacobian
-from laplace_metric.heads._locate import locate_head
+from laplace_metric.heads._locate import LocatedHead, capture, locate_head
 from laplace_metric.laplace._fit import in_dtype, posterior_of
 from laplace_metric.models._calling import Inputs, check_labels, device_of, to_device
 from laplace_metric.models._store import FeatureStore

@@ -80,27 +80,22 @@ def test_hessian_is_the_clipped_oracle_in_parameter_order(
     assert torch.equal(embedder.posterior_.mean, parameters_to_vector(model[2].parameters()))
 
 
-def test_batches_split_any_way_and_spilled_or_not_give_one_posterior(model, data):
-    x, y = data
-    whole = fit(model, [(x, y)])
-    split = fit(model, [(x[:1], y[:1]), (x[1:40], y[1:40]), (x[40:], y[40:])])
-    plain = LaplaceEmbedder(model, structure="diag", positivity="clip")
-    spilled = plain.fit([(x, y)], progress=False, memory_bytes=0)
-    torch.testing.assert_close(
-        whole.hessian_.eigenvalues, split.hessian_.eigenvalues, rtol=1e-5, atol=1e-9
-    )
-    assert torch.equal(whole.hessian_.eigenvalues, spilled.hessian_.eigenvalues)
-
-
-def test_any_loader_of_pairs(model, data):
+def test_any_loader_any_batches_and_a_spill_give_one_posterior(model, data):
     x, y = data
     expected = fit(model, [(x, y)]).hessian_.eigenvalues
-    by_loader = fit(model, DataLoader(TensorDataset(x, y), batch_size=16, shuffle=True))
-    torch.testing.assert_close(by_loader.hessian_.eigenvalues, expected, rtol=1e-4, atol=1e-8)
-    numpy_labels = fit(model, [(x, y.numpy())])
-    listed = fit(model, iter([(x, y.tolist())]))
-    assert torch.equal(numpy_labels.hessian_.eigenvalues, expected)
-    assert torch.equal(listed.hessian_.eigenvalues, expected)
+    plain = LaplaceEmbedder(model, structure="diag", positivity="clip")
+    same = (
+        plain.fit([(x, y)], progress=False, memory_bytes=0),
+        fit(model, [(x, y.numpy())]),
+        fit(model, iter([(x, y.tolist())])),
+    )
+    assert all(torch.equal(one.hessian_.eigenvalues, expected) for one in same)
+    for loader in (
+        [(x[:1], y[:1]), (x[1:40], y[1:40]), (x[40:], y[40:])],
+        DataLoader(TensorDataset(x, y), batch_size=16, shuffle=True),
+    ):
+        other = fit(model, loader).hessian_.eigenvalues
+        torch.testing.assert_close(other, expected, rtol=1e-4, atol=1e-8)
 
 
 def test_pytorch_metric_learning_miners(model, data):
@@ -190,13 +185,6 @@ def test_n_effective_scales_the_curvature(model, loader):
     torch.testing.assert_close(tenfold.posterior_.variance, (1 / precision).float())
 
 
-def test_standard_error_reaches_the_user_in_parameter_order(model, loader):
-    embedder = LaplaceEmbedder(model, structure="diag", margin=0.5)
-    embedder.fit(loader, progress=False, reference=24, generator=torch.Generator().manual_seed(0))
-    assert embedder.hessian_.standard_error.shape == (36,)
-    assert float(embedder.hessian_.standard_error.max()) > 0
-
-
 # ---------------------------------------------------------------- prior precision
 
 
@@ -225,14 +213,16 @@ def test_validation_takes_the_best_of_the_grid(model, loader):
     assert 0.2 < spread / target < 5
 
 
-def test_a_prior_at_the_edge_warns(model, loader):
+@pytest.mark.parametrize("tune", [False, True])
+def test_a_prior_at_the_edge_warns(model, loader, tune):
     with pytest.warns(PriorAtEdgeWarning, match="edge"):
         fit(model, loader).optimize_prior_precision(bounds=(1e4, 1e6))
-    with pytest.warns(PriorAtEdgeWarning):
-        fit(model, loader).optimize_prior_precision(
+    with pytest.warns(PriorAtEdgeWarning, match="n_effective" if tune else "prior precision"):
+        fit(model, loader, hessian="positives").optimize_prior_precision(
             "validation",
             loader=loader,
             metric=lambda e, _: -float(e.variance.sum()),
+            tune_n_effective=tune,
             progress=False,
         )
 

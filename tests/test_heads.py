@@ -5,8 +5,7 @@ import torch
 from torch import nn
 
 from laplace_metric.errors import DtypeError, HeadError, InputError, NonFiniteError
-from laplace_metric.heads._capture import capture
-from laplace_metric.heads._locate import find_head
+from laplace_metric.heads._locate import capture, find_head
 
 
 class FunctionalNormalize(nn.Module):
@@ -36,59 +35,61 @@ class TwoInputs(nn.Module):
 X = torch.randn(6, 5, generator=torch.Generator().manual_seed(0))
 
 
-def test_sequential_with_identity_after_the_head(model):
-    head = find_head(model, X)
-    assert (head.name, head.normalized) == ("2", False)
-    seen = capture(model, head, X)
-    torch.testing.assert_close(seen.raw, model[:2](X) @ model[2].weight.T + model[2].bias)
-    torch.testing.assert_close(seen.features, model[:2](X))
+class Normalize(nn.Module):
+    def forward(self, x):
+        return x / x.norm(dim=-1, keepdim=True)
 
 
-def test_functional_normalize_is_seen():
-    head = find_head(FunctionalNormalize(), X)
-    assert (head.name, head.normalized) == ("fc", True)
+class Reordered(nn.Module):
+    """The last linear layer that runs is not the last one that is registered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = nn.Linear(7, 3)
+        self.inner = nn.Linear(5, 7)
+        self.unused = nn.Linear(5, 2)
+
+    def forward(self, x):
+        return self.out(self.inner(x))
 
 
-def test_normalize_module_in_float32_is_seen():
-    class Normalize(nn.Module):
-        def forward(self, x):
-            return x / x.norm(dim=-1, keepdim=True)
+class Text(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(2, 3)
 
-    assert find_head(nn.Sequential(nn.Linear(5, 64), Normalize()), 1e-3 * X).normalized
-
-
-def test_the_last_linear_that_runs_not_the_last_one_registered():
-    class Reordered(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.out = nn.Linear(7, 3)
-            self.inner = nn.Linear(5, 7)
-            self.unused = nn.Linear(5, 2)
-
-        def forward(self, x):
-            return self.out(self.inner(x))
-
-    assert find_head(Reordered(), X).name == "out"
+    def forward(self, texts):
+        return self.fc(torch.tensor([[len(t), t.count("a")] for t in texts]).float())
 
 
-@pytest.mark.parametrize("inputs", [(X, 2 * X), [X, 2 * X], {"a": X, "b": 2 * X}])
-def test_tuple_and_dict_inputs(inputs):
-    model = TwoInputs()
-    head = find_head(model, inputs)
-    assert head.name == "head"
-    torch.testing.assert_close(capture(model, head, inputs).output, model(X, 2 * X))
+CHAIN = nn.Sequential(nn.Linear(5, 7), nn.ReLU(), nn.Linear(7, 3), nn.Identity())
+HEADS = {
+    "identity after it": (CHAIN, X, None, "2", False),
+    "by name": (CHAIN, X, "2", "2", False),
+    "by module": (CHAIN, X, CHAIN[2], "2", False),
+    "functional normalize": (FunctionalNormalize(), X, None, "fc", True),
+    "float32 normalize": (nn.Sequential(nn.Linear(5, 64), Normalize()), 1e-3 * X, None, "0", True),
+    "the last that runs": (Reordered(), X, None, "out", False),
+    "of itself": (nn.Linear(5, 2), X, None, "", False),
+    "strings": (Text(), ["a", "bc"], None, "fc", False),
+    "tuple": (TwoInputs(), (X, 2 * X), None, "head", False),
+    "list": (TwoInputs(), [X, 2 * X], None, "head", False),
+    "keywords": (TwoInputs(), {"a": X, "b": 2 * X}, None, "head", False),
+}
 
 
-def test_strings_are_one_input():
-    class Text(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.fc = nn.Linear(2, 3)
-
-        def forward(self, texts):
-            return self.fc(torch.tensor([[len(t), t.count("a")] for t in texts]).float())
-
-    assert find_head(Text(), ["a", "bc"]).name == "fc"
+@pytest.mark.parametrize("case", HEADS)
+def test_the_head_is_found_and_what_follows_it_is_seen(case):
+    model, inputs, head, name, normalized = HEADS[case]
+    found = find_head(model.eval(), inputs, head)
+    assert (found.name, found.normalized) == (name, normalized)
+    assert found.module is dict(model.named_modules())[name]
+    seen = capture(model, found, inputs)
+    torch.testing.assert_close(seen.raw, found.module(seen.features))
+    f = nn.functional.normalize(seen.raw, dim=-1) if normalized else seen.raw
+    torch.testing.assert_close(seen.output, f)
+    if isinstance(inputs, (tuple, dict)):
+        torch.testing.assert_close(seen.output, model(X, 2 * X))
 
 
 def test_half_precision_heads_are_still_told_apart():
@@ -112,16 +113,6 @@ def test_other_failures_of_the_model_are_not_dressed_up():
 
     with pytest.raises(RuntimeError, match="^my own$"):
         find_head(Fails(5, 2), torch.ones(2, 5))
-
-
-def test_head_by_name_and_by_module(model):
-    assert find_head(model, X, "2").module is model[2]
-    assert find_head(model, X, model[2]).name == "2"
-
-
-def test_a_linear_model_is_its_own_head():
-    model = nn.Linear(5, 2)
-    assert find_head(model, X).module is model
 
 
 def test_what_follows_in_place_does_not_spoil_the_raw_embedding():

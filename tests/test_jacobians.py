@@ -10,9 +10,8 @@ from torch import nn
 from torch.func import functional_call, jacrev
 
 from laplace_metric.errors import HeadError, MissingPackageError, UnknownNameError
-from laplace_metric.heads._chain import ChainJacobian, jacobian_of
-from laplace_metric.heads._jacobian import HeadJacobian, LinearJacobian
-from laplace_metric.heads._layers import Layout
+from laplace_metric.heads._backends import jacobian_of
+from laplace_metric.heads._jacobian import ChainJacobian, HeadJacobian, Layout, LinearJacobian
 
 B, D, Z = 4, 5, 3
 CHAINS = {

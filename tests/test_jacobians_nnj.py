@@ -11,7 +11,7 @@ from torch.func import functional_call, jacrev
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import HeadError
-from laplace_metric.heads._chain import jacobian_of
+from laplace_metric.heads._backends import jacobian_of
 from laplace_metric.heads._jacobian import HeadJacobian
 
 nnj = pytest.importorskip("nnj", reason="nnj is not installed (it is not on the package index)")

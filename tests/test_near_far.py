@@ -20,11 +20,11 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch import nn
 
 from laplace_metric import Embedding, LaplaceEmbedder
-from laplace_metric.curvature._sums import FullCurvature
+from laplace_metric.curvature._structures import FullCurvature
 from laplace_metric.errors import InputError, NonFiniteError, NotFittedError
 from laplace_metric.familiarity._class_gaussians import CentredSums
 from laplace_metric.familiarity._near_far import LabelModel, NearFar, novelty_weights
-from laplace_metric.heads._chain import jacobian_of
+from laplace_metric.heads._backends import jacobian_of
 from laplace_metric.laplace import Posterior
 from laplace_metric.laplace._posterior import covariance
 from laplace_metric.models._store import FeatureStore, projection_weights

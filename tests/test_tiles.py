@@ -16,14 +16,15 @@ import torch
 from torch import nn
 
 import laplace_metric
-from laplace_metric.curvature import ContrastiveLoss
-from laplace_metric.curvature._ggn import all_pairs_curvature, batch_curvature
-from laplace_metric.curvature._statistics import upper_gram
+from laplace_metric.curvature import ContrastiveLoss, by_class
+from laplace_metric.curvature._ggn import all_pairs_curvature, batch_curvature, mirrored
+from laplace_metric.curvature.by_class import upper_gram
 from laplace_metric.evaluation._candidates import block_candidates
+from laplace_metric.familiarity import _class_gaussians
 from laplace_metric.familiarity._class_gaussians import nearest_distance, times_upper
 from laplace_metric.familiarity._near_far import LabelModel, NearFar
-from laplace_metric.heads._chain import jacobian_of
-from laplace_metric.heads._layers import OrthogonalFactor, columnwise
+from laplace_metric.heads._backends import jacobian_of
+from laplace_metric.heads._jacobian import OrthogonalFactor, columnwise
 from laplace_metric.image_text._pairs import encode_all
 from laplace_metric.models._store import FeatureStore, row_fingerprints
 from laplace_metric.search._items import Encoded
@@ -45,8 +46,8 @@ def numbers(*shape: int, seed: int = 0) -> torch.Tensor:
 
 
 def gram() -> tuple[torch.Tensor, torch.Tensor]:
-    x, y = numbers(9, 300), numbers(9, 300, seed=1)
-    return upper_gram(x, y).triu(), (x.mT @ y).triu()
+    x, q = numbers(9, 300), numbers(9, 1, seed=1)
+    return mirrored(upper_gram(q * x, x)), x.mT @ (q * x)
 
 
 def triangle() -> tuple[torch.Tensor, torch.Tensor]:
@@ -141,12 +142,12 @@ def margin() -> tuple[torch.Tensor, torch.Tensor]:
 
 Case = Callable[[], tuple[object, object]]
 CASES: dict[str, tuple[int, Case]] = {
-    "curvature._statistics.STRIP": (7, gram),
+    "curvature.by_class.STRIP": (7, gram),
     "familiarity._class_gaussians.STRIP": (7, triangle),
     "familiarity._class_gaussians.AT_ONCE": (1, nearest),
     "familiarity._near_far.AT_ONCE": (1, ambiguity),
     "familiarity._near_far.CELLS": (200, label_model),
-    "heads._layers.TILE_ROWS": (3, columns),
+    "heads._jacobian.TILE_ROWS": (3, columns),
     "models._store.LABELS_AT_ONCE": (9, classes),
     "models._store.BLOCK_BYTES": (0, blocks),
     "models._store.FINGERPRINT_BYTES": (1, fingerprints),
@@ -190,7 +191,7 @@ ELSEWHERE = {
 
 NO_TILE = {
     "curvature._margin.DEVICE_BLOCK": "CPU_BLOCK of an accelerator",
-    "curvature._spectral.DENSE_LIMIT_BYTES": "a limit that raises",
+    "curvature._structures.DENSE_LIMIT_BYTES": "a limit that raises",
     "laplace._traces.OTHER_BYTES": "CACHED_BYTES of an accelerator",
     "models._reading.BATCH_OF_ITEMS": "rows of a loader's batch, by default",
     "models._reading.BATCH_OF_IMAGES": "rows of a loader's batch, by default",
@@ -248,3 +249,14 @@ def test_the_other_tests_set_it(place):
     text = (TESTS / ELSEWHERE[place]).read_text()
     assert module.strip("_") in text or module in text
     assert any("setattr" in line and name in line for line in text.splitlines())
+
+
+def test_below_the_strips_nothing_is_multiplied_and_gradients_pass(monkeypatch):
+    for room in (by_class, _class_gaussians):
+        monkeypatch.setattr(room, "STRIP", 2)
+    gram = upper_gram(torch.ones(3, 5), torch.ones(3, 5))
+    assert gram[2:, :2].abs().sum() == gram[4:, 2:4].abs().sum() == 0
+    assert times_upper(torch.ones(1, 4), torch.ones(4, 4)).tolist() == [[2, 2, 4, 4]]
+    x, upper = numbers(3, 5).requires_grad_(), numbers(5, 5, seed=1).triu()
+    assert torch.autograd.gradcheck(lambda x: times_upper(x, upper), x)
+    assert torch.autograd.gradcheck(lambda x: mirrored(upper_gram(x, x)), x)

@@ -11,7 +11,7 @@ from laplace_metric.errors import EmptyLoaderError, InputError, NotFittedError
 from laplace_metric.laplace import _posterior as predictive
 from laplace_metric.laplace import _traces as linear_traces
 from laplace_metric.laplace import _traces as traces
-from laplace_metric.laplace._traces import variance_trace
+from laplace_metric.laplace._traces import traced, traces_of
 
 D, Z = 7, 5
 HEADS = {
@@ -76,7 +76,7 @@ def test_they_are_those_of_the_embeddings(head, structure, distance):
     torch.testing.assert_close(embedder.uncertainties([x], progress=False), expected, **EXACT)
     head, posterior = embedder.fitted_.jacobian, embedder.posterior_
     for raw in (None, head.forward(x)):
-        ours = variance_trace(head, posterior, x, raw, spherical=distance == "arccos")
+        ours = traced(traces_of(head, posterior), x, raw, spherical=distance == "arccos")
         torch.testing.assert_close(ours, expected, **EXACT)
 
 
@@ -119,7 +119,7 @@ def test_an_embedding_of_length_zero_has_no_direction():
     with pytest.raises(InputError, match="1 of 200 embeddings of a batch are all zeros"):
         embedder(x)
     head, posterior = embedder.fitted_.jacobian, embedder.posterior_
-    ours = variance_trace(head, posterior, x, torch.zeros(200, Z).double(), spherical=True)
+    ours = traced(traces_of(head, posterior), x, torch.zeros(200, Z).double(), spherical=True)
     assert ours[:3].isinf().all()
     assert ours[3].isnan()  # its variance is zero as well; callers check rows first
 

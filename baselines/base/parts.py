@@ -8,8 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from laplace_metric.heads._capture import HeadActivations, LocatedHead
-from laplace_metric.heads._locate import APPEND, find_head, identity_head
+from laplace_metric.heads._locate import (
+    APPEND,
+    HeadActivations,
+    LocatedHead,
+    find_head,
+    identity_head,
+)
 from laplace_metric.models._calling import Inputs
 
 

@@ -24,13 +24,16 @@ from torch import Tensor
 
 from benchmarks.costs.embedders import Problem
 from laplace_metric.curvature import ContrastiveLoss
-from laplace_metric.curvature._contractions import nearest_kronecker
-from laplace_metric.curvature._ggn import AllPairs, all_pairs_curvature
+from laplace_metric.curvature._ggn import AllPairs, all_pairs_curvature, nearest_kronecker
 from laplace_metric.curvature._passes import ClassSumsPass, execute
-from laplace_metric.curvature._spectral import SpectralCurvature
-from laplace_metric.curvature._statistics import Terms
-from laplace_metric.curvature._sums import Curvature, FullCurvature, KronCurvature, KroneckerFactors
-from laplace_metric.curvature._terms import LinearDense
+from laplace_metric.curvature._structures import (
+    Curvature,
+    FullCurvature,
+    KronCurvature,
+    KroneckerFactors,
+    SpectralCurvature,
+)
+from laplace_metric.curvature._terms import LinearDense, Terms
 from laplace_metric.curvature.by_class import PointBlocks, Points
 from laplace_metric.errors import PriorAtEdgeWarning
 from laplace_metric.heads._jacobian import LinearJacobian
@@ -81,16 +84,15 @@ def _one_kind(
 ) -> dict[str, dict[str, float]]:
     full = all_pairs_curvature(store, head, loss, "full")
     sums = ClassSumsPass(head, loss.geometry).collect(store).by_class
-    pairs = AllPairs.of(head, loss, sums)
-    n_rows = loss.geometry.n_rows(head.n_outputs)
-    product = execute(nearest_kronecker(pairs.totals, head, n_rows, refine=False), store)
+    pairs = AllPairs(head, loss, sums)
+    product = execute(nearest_kronecker(pairs.totals, head, loss, refine=False), store)
     candidates: dict[str, Curvature] = {
         "diagonal": all_pairs_curvature(store, head, loss, "diag"),
         "nearest": product,
         "nearest, refined": all_pairs_curvature(store, head, loss, "kron"),
     }
-    if not loss.approximation.cross:
-        kfac = KfacFactors(head, n_rows)
+    if not loss.cross:
+        kfac = KfacFactors(head)
         candidates["kfac"] = kfac.product(execute(pairs.totals(kfac), store))
     exact = full.decompose()
     curvatures = {name: value.decompose() for name, value in candidates.items()}

@@ -30,9 +30,9 @@ from benchmarks.timing import in_own_process, seconds, wait
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.curvature import ContrastiveLoss
 from laplace_metric.curvature._ggn import all_pairs_curvature
-from laplace_metric.curvature._spectral import KroneckerEigenbasis
+from laplace_metric.curvature._structures import KroneckerEigenbasis
 from laplace_metric.errors import LaplaceMetricWarning
-from laplace_metric.heads._chain import jacobian_of
+from laplace_metric.heads._backends import jacobian_of
 from laplace_metric.models._store import FeatureStore
 
 SHAPES = ((60_000, 512, 128, 10), (20_000, 1_280, 64, 100), (3_000, 1_280, 1_280, 100))

@@ -23,7 +23,7 @@ from laplace_metric.distributions import Gaussian, ProjectedNormal
 from laplace_metric.heads._jacobian import LinearJacobian
 from laplace_metric.laplace import Fitted
 from laplace_metric.laplace._posterior import covariance
-from laplace_metric.laplace._traces import variance_trace
+from laplace_metric.laplace._traces import traced, traces_of
 
 TARGET = 2.0
 CASES = ((False, False), (True, False), (True, True))
@@ -46,7 +46,7 @@ def gallery_cost(structure: str, size: ScaleSize) -> list[Row]:
 def row(fit: Fitted, x: Tensor, spherical: bool, known: bool, repeats: int) -> Row:
     """One geometry; ``known``: the embeddings are given."""
     raw = fit.jacobian.forward(x) if known else None
-    call = lambda: variance_trace(fit.jacobian, fit.posterior, x, raw, spherical=spherical)  # noqa: E731
+    call = lambda: traced(traces_of(fit.jacobian, fit.posterior), x, raw, spherical=spherical)  # noqa: E731
     assert isinstance(fit.jacobian, LinearJacobian)
     weight, few = fit.jacobian.weight, slice(1_000)
     out = torch.empty(len(x), len(weight))

@@ -20,8 +20,8 @@ from benchmarks.timing import matmul_rates, seconds, slope
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.curvature import ContrastiveLoss
 from laplace_metric.curvature._ggn import all_pairs_curvature
-from laplace_metric.curvature._sums import DiagCurvature
-from laplace_metric.heads._chain import jacobian_of
+from laplace_metric.curvature._structures import DiagCurvature
+from laplace_metric.heads._backends import jacobian_of
 from laplace_metric.models._store import FeatureStore
 
 MARGIN, AIM = 1.0, 1_000_000

@@ -42,7 +42,7 @@ from laplace_metric._utils.version import __version__
 from laplace_metric.cli._models import network_answer, network_identity
 from laplace_metric.cli.sources import Source
 from laplace_metric.errors import FileFormatError, WriteError
-from laplace_metric.heads._capture import HeadActivations, LocatedHead, SeenInputs, capture
+from laplace_metric.heads._locate import HeadActivations, LocatedHead, SeenInputs, capture
 from laplace_metric.io import digest, refuse_link, write_atomically
 from laplace_metric.models._calling import Inputs, device_of, to_device
 

@@ -18,8 +18,7 @@ from laplace_metric.cli._output import Reporter
 from laplace_metric.cli.sources import ARRAYS, IMAGES, TEXTS, ReadOptions, Source, open_source
 from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import FileFormatError, InputError
-from laplace_metric.heads._capture import LocatedHead
-from laplace_metric.heads._locate import APPEND, find_head
+from laplace_metric.heads._locate import APPEND, LocatedHead, find_head
 from laplace_metric.models import Precomputed
 from laplace_metric.models._calling import device_of, to_device
 

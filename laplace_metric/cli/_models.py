@@ -33,8 +33,7 @@ from laplace_metric._utils.hub import without_retries
 from laplace_metric._utils.version import __version__
 from laplace_metric.cli._parser import did_you_mean
 from laplace_metric.errors import InputError, MissingPackageError
-from laplace_metric.heads._capture import LocatedHead, capture
-from laplace_metric.heads._locate import APPEND
+from laplace_metric.heads._locate import APPEND, LocatedHead, capture
 from laplace_metric.io import digest
 from laplace_metric.models import Call, Pooled
 from laplace_metric.models._calling import Inputs, call_model, device_of, evaluation_mode, to_device

@@ -1,9 +1,23 @@
-"""The contrastive Gauss-Newton curvature of a head: every kind of pairs x every structure."""
+"""The contrastive Gauss-Newton curvature of a head: every kind of pairs x every structure.
+
+The nearest Kronecker product ``S (x) A``, ``min |H - S (x) A|_F``, is the leading singular pair of
+the rearranged H (Van Loan and Pitsianis 1993); its power iteration alternates the two contractions
+of ``_terms``
+
+    S <- <H, A> / |<H, A>|        A <- <H, S>        from A = I, where <H, I> costs no product
+
+The residual of a half step is known without forming H: ``|H - S (x) A|^2 = |H|^2 - |S (x) A|^2``,
+so ``|A|`` and ``|<H, A>| / |A|`` can only grow, towards the leading singular value, and how much
+they grow says when to stop. The pass that looks ahead, ``<H, A>``, also takes the exact
+diag(Q^T H Q) in the eigenbasis of S (x) A, which replaces its eigenvalues (``_structures``): A is
+diagonal there, so inputs that are rotated by Q_A give both.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -11,8 +25,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from laplace_metric._utils.randomness import Seed
-from laplace_metric.curvature._contractions import nearest_kronecker
-from laplace_metric.curvature._loss import ContrastiveLoss, Geometry
+from laplace_metric.curvature._loss import ContrastiveLoss
 from laplace_metric.curvature._margin import (
     MarginPairWeights,
     PairWeights,
@@ -27,20 +40,37 @@ from laplace_metric.curvature._passes import (
     class_chunks,
     execute,
 )
-from laplace_metric.curvature._statistics import ClassSums, add_terms
-from laplace_metric.curvature._sums import Curvature, DiagCurvature, check_memory
+from laplace_metric.curvature._structures import (
+    Curvature,
+    DiagCurvature,
+    FullCurvature,
+    KronCurvature,
+    KroneckerFactors,
+    balanced,
+    check_memory,
+)
 from laplace_metric.curvature._terms import (
     CurvatureTerm,
-    GeneralDense,
-    GeneralDiagonal,
-    LayeredDiagonal,
+    DenseTerm,
+    Diagonal,
+    DiagonalTerm,
+    LayeredTerm,
+    LeftOf,
     LinearDense,
+    RightOf,
     Tile,
+    add_terms,
 )
-from laplace_metric.curvature.by_class import ClassPairWeights, Points
+from laplace_metric.curvature.by_class import ClassPairWeights, ClassSums, PointBlocks, Points
 from laplace_metric.errors import InputError, LabelError
-from laplace_metric.heads._jacobian import HeadJacobian, LinearJacobian
+from laplace_metric.heads._jacobian import HeadJacobian, Layout, LinearJacobian
 from laplace_metric.models._store import FeatureStore
+
+Totals = Callable[[CurvatureTerm], PassSchedule[list[Tensor]]]
+"""A term over some pairs."""
+MAX_STEPS = 30
+TOLERANCE = 5e-4
+"""Stop when the next half step would grow no layer's |S (x) A| by more than this share."""
 
 
 def all_pairs_curvature(
@@ -121,56 +151,46 @@ def curvature_passes(
     LabelError
         If all points have one class.
     """
-    head = summed_in(head, loss)
+    if loss.cancels:
+        head = head.to(torch.float64)
     sums = (yield ClassSumsPass(head, loss.geometry)).by_class
     if len(sums.classes) < 2:
         raise LabelError(
             f"all {sums.n_points} points have label {sums.classes.tolist()}: a contrastive "
             "curvature needs at least two classes."
         )
-    pairs = AllPairs.of(head, loss, sums, columns)
+    pairs = AllPairs(head, loss, sums, columns)
     if len(pairs.margins) > 1:
         return (yield from _with_standard_error(pairs))
     return (yield from _in_structure(pairs.totals, head, loss, structure))
 
 
-def summed_in(head: HeadJacobian, loss: ContrastiveLoss) -> HeadJacobian:
-    """The head in the type of the sums over points: float64 where terms cancel, else its own."""
-    return head.to(torch.float64) if loss.cancels else head
-
-
 @dataclass(frozen=True)
 class AllPairs:
-    """Every pair of the points that is by class or inside the margin; cross blocks if ``cross``.
+    """Every pair of the points that is by class or inside the margin.
 
     Parameters
     ----------
-    whole : ClassSums
+    class_sums : ClassSums
         Of all points.
-    margins : of each group of columns
+    columns : groups of points that stand for all inside a margin
     """
 
     head: HeadJacobian
-    geometry: Geometry
+    loss: ContrastiveLoss
     class_sums: ClassSums
-    by_class: ClassPairWeights
-    margins: Sequence[MarginPairWeights]
-    cross: bool
+    columns: Sequence[FeatureStore] = ()
 
-    @classmethod
-    def of(
-        cls,
-        head: HeadJacobian,
-        loss: ContrastiveLoss,
-        sums: ClassSums,
-        columns: Sequence[FeatureStore] = (),
-    ) -> AllPairs:
-        """The pairs that a loss means, of points with these class sums."""
-        space, cross = loss.geometry, loss.approximation.cross
-        margin = float(loss.margin or 0)
-        margins = [MarginPairWeights(head, space, part, sums, margin, cross) for part in columns]
-        by_class = ClassPairWeights(sums, loss.negatives_by_class)
-        return cls(head, space, sums, by_class, margins, cross)
+    @cached_property
+    def by_class(self) -> ClassPairWeights:
+        """Weights of the pairs that class sums are enough for."""
+        return ClassPairWeights(self.class_sums, self.loss.negatives_by_class)
+
+    @cached_property
+    def margins(self) -> list[MarginPairWeights]:
+        """Weights of the pairs inside the margin, for each group of columns."""
+        sums = self.class_sums
+        return [MarginPairWeights(self.head, self.loss, part, sums) for part in self.columns]
 
     def totals(self, term: CurvatureTerm) -> PassSchedule[list[Tensor]]:
         """One pass over the points; for cross blocks by class, one a tile and chunk of classes."""
@@ -185,19 +205,20 @@ class AllPairs:
     def _passes(
         self, term: CurvatureTerm, pair_weights: tuple[tuple[PairWeights, ...], ...]
     ) -> PassSchedule[list[list[Tensor]]]:
-        over_points = PointsPass(self.head, self.geometry, term, pair_weights, self.class_sums)
+        space, sums = self.loss.geometry, self.class_sums
+        over_points = PointsPass(self.head, space, sums, term, pair_weights=pair_weights)
         finished = yield over_points
         totals = [list(part) for part in over_points.split(finished.totals)]
-        if self.cross:
+        if self.loss.cross:
             for tile in term.tiles():
                 yield from self._cross(term, tile, totals[0])
         return totals
 
     def _cross(self, term: CurvatureTerm, tile: Tile, totals: list[Tensor]) -> PassSchedule[None]:
         """``-2 ((1/P + b) sum_c G_c^T G_c - b G^T G)`` of a tile, in place."""
-        within, between, overall = self.by_class.within, self.by_class.between, None
+        (within, between), overall = self.by_class.within_and_between, None
         for classes in class_chunks(self.class_sums, tile):
-            finished = yield ClassesPass(self.head, self.geometry, term, tile, classes)
+            finished = yield ClassesPass(self.head, self.loss.geometry, classes, term, tile=tile)
             *products, g = finished.totals
             add_terms(totals, list(products), -2 * within)
             overall = g if overall is None else overall + g
@@ -206,36 +227,98 @@ class AllPairs:
 
 
 def _in_structure(
-    totals: Callable[[CurvatureTerm], PassSchedule[list[Tensor]]],
-    head: HeadJacobian,
-    loss: ContrastiveLoss,
-    structure: str,
+    totals: Totals, head: HeadJacobian, loss: ContrastiveLoss, structure: str
 ) -> PassSchedule[Curvature]:
     """H of some pairs, whose totals of any term are known."""
-    n_rows = loss.geometry.n_rows(head.n_outputs)
     if structure == "diag":
-        diagonal = _diagonal_of(head, n_rows)
-        return diagonal.result((yield from totals(diagonal)))
+        diagonal = _diagonal_of(head, loss)
+        return DiagCurvature(_in_order((yield from totals(diagonal)), head))
     if structure == "kron":
-        return (yield from nearest_kronecker(totals, head, n_rows))
-    term = (LinearDense if isinstance(head, LinearJacobian) else GeneralDense)(head, n_rows)
-    return term.result((yield from totals(term)))
+        return (yield from nearest_kronecker(totals, head, loss))
+    term = LinearDense(head) if isinstance(head, LinearJacobian) else DenseTerm(head)
+    (matrix,) = yield from totals(term)
+    return FullCurvature((matrix + matrix.mT) / 2)
 
 
-def _diagonal_of(head: HeadJacobian, n_rows: int) -> LayeredDiagonal | GeneralDiagonal:
-    return (LayeredDiagonal if head.layered else GeneralDiagonal)(head, n_rows)
+def _diagonal_of(head: HeadJacobian, loss: ContrastiveLoss) -> CurvatureTerm:
+    if not head.layered:
+        return DiagonalTerm(head)
+    return LayeredTerm(head, loss.geometry.spherical, [Diagonal()] * len(head.layouts))
+
+
+def _in_order(totals: Sequence[Tensor], head: HeadJacobian) -> Tensor:
+    """diag(H) [P] in parameter order; a raw linear head's rows are alike."""
+    parts = zip(totals, head.layouts, strict=True)
+    return torch.cat([x.flatten(total.expand(x.n_outputs, -1)) for total, x in parts])
 
 
 def _with_standard_error(pairs: AllPairs) -> PassSchedule[DiagCurvature]:
     """The mean over disjoint groups of columns, with the finite-population factor in its error."""
-    n_rows = pairs.geometry.n_rows(pairs.head.n_outputs)
-    term = _diagonal_of(pairs.head, n_rows)
-    parts = yield from pairs.totals_by_group(term)
-    by_class, *estimates = (term.result(totals).values for totals in parts)
+    parts = yield from pairs.totals_by_group(_diagonal_of(pairs.head, pairs.loss))
+    by_class, *estimates = (_in_order(totals, pairs.head) for totals in parts)
     stacked = torch.stack(estimates)
     spread = stacked.std(0) / len(stacked) ** 0.5
-    share = sum(len(group.columns) for group in pairs.margins) / pairs.class_sums.n_points
+    share = sum(map(len, pairs.columns)) / pairs.class_sums.n_points
     return DiagCurvature(by_class + stacked.mean(0), spread * max(0.0, 1 - share) ** 0.5)
+
+
+def nearest_kronecker(
+    totals: Totals, head: HeadJacobian, loss: ContrastiveLoss, *, refine: bool = True
+) -> PassSchedule[KronCurvature]:
+    """``S (x) A`` of each layer, refined by the exact diagonal in its eigenbasis.
+
+    One step on trained heads for ``hessian="fixed"``, two with cross blocks; each takes two
+    passes of O(N (A^2 + O^2)), of which one is half a symmetric product; with cross blocks
+    O(N Z O A + C Z O A (O + A)) more, C the number of classes. Memory O(O^2 + A^2) and a tile.
+    A raw linear head has ``S = s I``.
+    """
+    layouts, spherical = head.layouts, loss.geometry.spherical
+    left = yield from totals(LayeredTerm(head, spherical, [LeftOf()] * len(layouts)))
+    for _ in range(MAX_STEPS):
+        left = [m / m.norm().clamp_min(torch.finfo(m.dtype).tiny) for m in left]
+        upper = yield from totals(LayeredTerm(head, spherical, list(map(RightOf, left))))
+        right = list(map(mirrored, upper))
+        product = KronCurvature(tuple(map(_factors, left, right, layouts)))
+        basis, _ = product.eigenbasis()
+        # diag(Q^T A Q) of A's own eigenvectors: its eigenvalues, in their order
+        values = [
+            ((a @ b.right) * b.right).sum(0) for a, b in zip(right, basis.blocks, strict=True)
+        ]
+        diagonals, lefts = [Diagonal()] * len(layouts), list(map(LeftOf, values))
+        ahead = yield from totals(LayeredTerm(head, spherical, diagonals, lefts, basis=basis))
+        spectra, seen = ahead[: len(layouts)], ahead[len(layouts) :]
+        sizes = [(s.norm().cpu(), a.norm().cpu()) for s, a in zip(seen, right, strict=True)]
+        if all(bool(s <= (1 + TOLERANCE) * a.square()) for s, a in sizes):
+            break
+        left = [_turned_back(s, b.left) for s, b in zip(seen, basis.blocks, strict=True)]
+    if not refine:
+        return product
+    wide = [x.expand(layout.n_outputs, -1) for x, layout in zip(spectra, layouts, strict=True)]
+    return KronCurvature(product.factors, (basis, torch.cat([x.flatten() for x in wide])))
+
+
+def mirrored(gram: Float[Tensor, "A A"]) -> Float[Tensor, "A A"]:
+    """The symmetric matrix of which this is the upper triangle.
+
+    Examples
+    --------
+    >>> mirrored(torch.tensor([[1.0, 2.0], [9.0, 3.0]]))
+    tensor([[1., 2.],
+            [2., 3.]])
+    """
+    return gram.triu() + gram.triu(1).mT
+
+
+def _turned_back(seen: Tensor, basis: Tensor) -> Tensor:
+    """``Q S~ Q^T``; a raw linear head's S [1, 1] is the same in every basis."""
+    return seen if len(seen) < len(basis) else basis @ seen @ basis.mT
+
+
+def _factors(left: Tensor, right: Tensor, layout: Layout) -> KroneckerFactors:
+    """Equal norms; a raw linear head's S [1, 1] becomes s I."""
+    if len(left) == 1 < layout.n_outputs:
+        left = left * torch.eye(layout.n_outputs).to(left)
+    return KroneckerFactors(*balanced(left, right), layout)
 
 
 def batch_curvature(
@@ -268,11 +351,10 @@ def batch_curvature(
     if labels is not None:
         return all_pairs_curvature(FeatureStore.of(features, labels), head, loss, structure)
     check_memory(structure, head.layouts, features.device)
-    head = summed_in(head, loss)
+    if loss.cancels:
+        head = head.to(torch.float64)
     points = loss.geometry.points_of(head, features)
-    y = mined_pair_weights(
-        indices_tuple, points.coordinates, loss.margin, negatives=loss.approximation.negatives
-    )
+    y = mined_pair_weights(indices_tuple, points.coordinates, loss.margin, negatives=loss.negatives)
     pairs = MinedPairs(points, loss, y)
     unread = FeatureStore.of(features, torch.zeros(len(features), dtype=torch.int64))
     return execute(_in_structure(pairs.totals, head, loss, structure), unread)
@@ -291,8 +373,9 @@ class MinedPairs:
         yield from ()
         u, y = self.points.directions, self.weights
         totals = term.zeros()
-        blocks = self.loss.geometry.point_blocks(u, y.sum(1), y @ u)
+        curved = self.loss.geometry.curved_loss
+        blocks = PointBlocks.of(u, y.sum(1), y @ u, curved_loss=curved)
         add_terms(totals, term.points(self.points, blocks))
-        if self.loss.approximation.cross:
+        if self.loss.cross:
             add_terms(totals, term.pairs(self.points, self.points, y))
         return totals

@@ -8,9 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from laplace_metric._utils.validation import check_positive
-from laplace_metric.curvature.by_class import PointBlocks, Points, view_points
-from laplace_metric.errors import UnknownNameError
+from laplace_metric._utils.validation import check_name, check_positive
+from laplace_metric.curvature.by_class import Points, view_points
 from laplace_metric.heads._jacobian import HeadJacobian
 
 SPHERE_DIAMETER = 2.0
@@ -33,10 +32,6 @@ class Geometry:
     spherical: bool
     curved_loss: bool
 
-    def n_rows(self, n_outputs: int) -> int:
-        """K: how many rows of the [Z, A] curvature differ (Z on the sphere, 1 raw)."""
-        return n_outputs if self.spherical else 1
-
     def points_of(
         self, head: HeadJacobian, features: Float[Tensor, "n D"], *, checked: bool = True
     ) -> Points:
@@ -44,45 +39,32 @@ class Geometry:
         h = features.to(torch.promote_types(features.dtype, head.dtype))
         return view_points(h, head.forward(h), spherical=self.spherical, checked=checked)
 
-    def point_blocks(
-        self, u: Float[Tensor, "n K"], w: Float[Tensor, " n"], m: Float[Tensor, "n K0"]
-    ) -> PointBlocks:
-        """See ``by_class.PointBlocks``."""
-        return PointBlocks.of(u, w, m, curved_loss=self.curved_loss)
-
 
 RAW_EUCLIDEAN = Geometry("euclidean", spherical=False, curved_loss=False)
 NORMALIZED_EUCLIDEAN = Geometry("euclidean on the sphere", spherical=True, curved_loss=False)
 ARCCOS = Geometry("arccos", spherical=True, curved_loss=True)
 
 
-@dataclass(frozen=True)
-class GGNApproximation:
-    """Which part of the Gauss-Newton matrix over pairs is kept (Warburg et al. 2023, F.3).
+APPROXIMATIONS = {"full": (True, True), "positives": (False, True), "fixed": (True, False)}
+"""Which part of the Gauss-Newton matrix is kept (Warburg et al. 2023, F.3): negatives, cross.
 
-    Parameters
-    ----------
-    negatives : bool
-        Whether negative pairs count.
-    cross : bool
-        Whether the blocks that couple the two points of a pair count.
-    """
-
-    name: str
-    negatives: bool
-    cross: bool
-
-
-FULL = GGNApproximation("full", negatives=True, cross=True)  # eq 98
-POSITIVES = GGNApproximation("positives", negatives=False, cross=True)  # eq 99
-FIXED = GGNApproximation("fixed", negatives=True, cross=False)  # eqs 101-102
-
-APPROXIMATIONS = {value.name: value for value in (FULL, POSITIVES, FIXED)}
+Equations 98, 99, and 101-102.
+"""
 
 
 @dataclass(frozen=True)
 class ContrastiveLoss:
     """Geometry x approximation x margin.
+
+    Parameters
+    ----------
+    geometry : Geometry
+    negatives : bool
+        Whether negative pairs count.
+    cross : bool
+        Whether the blocks that couple the two points of a pair count.
+    margin : float or None
+        Negative pairs farther apart do not count.
 
     Examples
     --------
@@ -92,7 +74,8 @@ class ContrastiveLoss:
     """
 
     geometry: Geometry
-    approximation: GGNApproximation
+    negatives: bool
+    cross: bool
     margin: float | None = None
 
     @classmethod
@@ -114,26 +97,25 @@ class ContrastiveLoss:
         InputError
             For a margin that is no positive distance.
         """
-        if not isinstance(distance, str) or distance not in DISTANCES:
-            raise UnknownNameError("distance", distance, DISTANCES)
-        if not isinstance(hessian, str) or hessian not in APPROXIMATIONS:
-            raise UnknownNameError("hessian", hessian, tuple(APPROXIMATIONS))
+        check_name("distance", distance, DISTANCES)
+        check_name("hessian", hessian, APPROXIMATIONS)
         margin = None if margin is None else check_positive("margin", margin)
         space = NORMALIZED_EUCLIDEAN if normalized else RAW_EUCLIDEAN
         space = ARCCOS if distance == "arccos" else space
         if margin is not None and space.spherical and margin >= SPHERE_DIAMETER:
             margin = None
-        return cls(space, APPROXIMATIONS[hessian], margin)
+        negatives, cross = APPROXIMATIONS[hessian]
+        return cls(space, negatives, cross, margin)
 
     @property
     def negatives_by_class(self) -> bool:
         """Every negative pair counts, so class sums are enough."""
-        return self.approximation.negatives and self.margin is None
+        return self.negatives and self.margin is None
 
     @property
     def negatives_by_pair(self) -> bool:
         """Only negatives inside a finite margin count, so pairs must be looked at."""
-        return self.approximation.negatives and self.margin is not None
+        return self.negatives and self.margin is not None
 
     @property
     def cancels(self) -> bool:
@@ -145,13 +127,9 @@ class ContrastiveLoss:
         leaves there, times n_effective, would rival the prior precision. Only ``fixed`` with
         ``arccos`` has neither.
         """
-        return self.approximation.cross or not self.geometry.curved_loss
+        return self.cross or not self.geometry.curved_loss
 
     @property
     def vanishes(self) -> bool:
         """Zero for balanced classes: fixed, without second derivative, every negative counted."""
-        return (
-            self.negatives_by_class
-            and not self.approximation.cross
-            and not self.geometry.curved_loss
-        )
+        return self.negatives_by_class and not self.cross and not self.geometry.curved_loss

@@ -20,10 +20,7 @@ The second form is one product with an offset per column, compared in place with
 row; the pull is a second product. A block of [rows, columns] is small enough to stay in a CPU's
 cache between the two.
 
-Rows and columns are sorted by class. A column block then holds a range of classes, and its rows of
-those classes are a range too: only there can a pair be positive. A block of a single class needs
-no comparison of labels (those rows become 0), and none at all where all its rows are of that class.
-The label work is at most two blocks of columns per row, however many classes there are.
+Columns are held, and their directions summed, in the order of their classes.
 
 Coordinates are shifted to the columns' mean and divided by a power of two near their spread: no
 distance changes, and squares neither cancel more than they must nor overflow. The mean is cut to
@@ -45,9 +42,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from laplace_metric._utils.randomness import Seed, as_generator
-from laplace_metric.curvature._loss import Geometry
-from laplace_metric.curvature._statistics import ClassSums
-from laplace_metric.curvature.by_class import ClassPairWeights, PairCounts, Points
+from laplace_metric.curvature._loss import ContrastiveLoss
+from laplace_metric.curvature.by_class import ClassPairWeights, ClassSums, Points, pair_counts
 from laplace_metric.errors import InputError
 from laplace_metric.heads._jacobian import HeadJacobian
 from laplace_metric.models._store import FeatureStore, block_rows
@@ -82,21 +78,17 @@ class MarginPairWeights:
     ----------
     columns : FeatureStore
         R points that stand for all N.
-    whole : ClassSums
+    class_sums : ClassSums
         Of all N points.
-    cross : bool
-        Whether pairs are wanted one by one.
     """
 
     head: HeadJacobian
-    geometry: Geometry
+    loss: ContrastiveLoss
     columns: FeatureStore
     class_sums: ClassSums
-    margin: float
-    cross: bool
 
     def __str__(self) -> str:
-        return f"inside the margin {self.margin}, cross={self.cross}"
+        return f"inside the margin {self.loss.margin}, cross={self.loss.cross}"
 
     def tensors(self) -> list[Tensor]:
         columns = self.view
@@ -106,18 +98,20 @@ class MarginPairWeights:
     def weight(self) -> float:
         """``-(1/M) N/R``."""
         scale = self.class_sums.n_points / len(self.columns)
-        return -scale * PairCounts.of(self.class_sums.counts).negative_weight
+        _, negative = pair_counts(self.class_sums.counts)
+        return -scale * (1 / negative if negative else 0.0)
 
     @cached_property
     def view(self) -> MarginColumns:
         """The columns as the margin sees them."""
         parts = [self._points(block.features) for block in self.columns.blocks()]
         coordinates = torch.cat([points.coordinates for points in parts])
-        if self.geometry.curved_loss:
+        if self.loss.geometry.curved_loss:
             directions = torch.cat([points.directions for points in parts])
         else:  # only counts are needed
             directions = coordinates.new_zeros(len(coordinates), 1)
-        return MarginColumns(coordinates, directions, self.columns.labels, self.margin)
+        margin = float(self.loss.margin or 0)
+        return MarginColumns(coordinates, directions, self.columns.labels, margin)
 
     def prepare(self) -> None:
         _ = self.weight, self.view
@@ -126,10 +120,10 @@ class MarginPairWeights:
         count, pull = self.view.sums(points.coordinates, labels)
         dtype = points.features.dtype
         w, m = (self.weight * count).to(dtype), (self.weight * pull).to(dtype)
-        return w, m if self.geometry.curved_loss else m[:, :0]
+        return w, m if self.loss.geometry.curved_loss else m[:, :0]
 
     def pairs(self, points: Points, labels: Tensor) -> Iterator[tuple[Points, Tensor]]:
-        if not self.cross:
+        if not self.loss.cross:
             return
         size = points.features.element_size()
         step = block_rows(max(self.head.layouts[0].n_columns, len(points)), size, COLUMN_BYTES)
@@ -139,7 +133,7 @@ class MarginPairWeights:
             yield columns, self.view.inside(points.coordinates, labels, part).mul_(self.weight)
 
     def _points(self, features: Tensor) -> Points:
-        return self.geometry.points_of(self.head, features, checked=False)
+        return self.loss.geometry.points_of(self.head, features, checked=False)
 
 
 PairWeights = ClassPairWeights | MarginPairWeights
@@ -156,48 +150,6 @@ CPU_BLOCK = (1024, 512)
 
 DEVICE_BLOCK = (4096, 8192)
 """Elsewhere: few launches. Both numbers of columns are below 2**24, so float32 counts are exact."""
-
-
-@dataclass(frozen=True)
-class _Frame:
-    """Origin of the coordinates (centre [Z]) and their unit (a power of two)."""
-
-    centre: Tensor
-    unit: float
-
-    @classmethod
-    def of(cls, coordinates: Tensor, margin: float) -> _Frame:
-        """Centre and spread of coordinates [R, Z]; the unit is not far below the margin."""
-        low, high = torch.aminmax(coordinates, dim=0)
-        spread = float((high.double() - low.double()).max())
-        unit = 2.0 ** (math.frexp(max(spread, margin))[1] - 1)
-        mean = coordinates.mean(0, dtype=torch.float64)
-        return cls((mean - mean.fmod(unit / 16)).to(coordinates.dtype), unit)
-
-    def place(self, coordinates: Tensor, order: Tensor | None = None) -> Tensor:
-        """Coordinates [n, Z] in this frame and, if given, in this order; a new tensor."""
-        values = coordinates.detach()
-        values = values.clone() if order is None else values.index_select(0, order)
-        return values.sub_(self.centre).div_(self.unit)
-
-
-@dataclass(frozen=True)
-class _Span:
-    """A block of columns, and the rows ``first:stop`` whose class may occur in it."""
-
-    columns: slice
-    first: int
-    stop: int
-    single: bool
-
-    def within(self, start: int, n_rows: int) -> _Span:
-        """The same for the ``n_rows`` rows from ``start`` on, counted from there."""
-        first, stop = (min(max(i - start, 0), n_rows) for i in (self.first, self.stop))
-        return _Span(self.columns, first, stop, self.single)
-
-    def all_positive(self, n_rows: int) -> bool:
-        """Return whether every pair of these rows and columns is of one class."""
-        return self.single and self.first == 0 and self.stop == n_rows
 
 
 class MarginColumns:
@@ -250,14 +202,22 @@ class MarginColumns:
     ) -> None:
         coordinates, directions = coordinates.detach(), directions.detach()
         self.labels, self.order = torch.sort(labels, stable=True)
-        self._frame = _Frame.of(coordinates, margin)
-        self._half_square = (margin / self._frame.unit) ** 2 / 2
-        self._coordinates = self._frame.place(coordinates, self.order)
+        low, high = torch.aminmax(coordinates, dim=0)
+        spread = float((high.double() - low.double()).max())
+        self._unit = 2.0 ** (math.frexp(max(spread, margin))[1] - 1)  # not far below the margin
+        mean = coordinates.mean(0, dtype=torch.float64)
+        self._centre = (mean - mean.fmod(self._unit / 16)).to(coordinates.dtype)
+        self._half_square = (margin / self._unit) ** 2 / 2
+        self._coordinates = self._place(coordinates.index_select(0, self.order))
         self._offset = _half_squares(self._coordinates).neg_()
         self._n_rows = directions.shape[1]
         # [K, R]: the second product is fastest as [K, m] x [m, n], in float64 twice as fast
         some = bool(directions.any())
         self._directions = directions.T.index_select(1, self.order) if some else None
+
+    def _place(self, coordinates: Tensor) -> Tensor:
+        """Shift and scale coordinates [n, Z] of which nobody else has the memory."""
+        return coordinates.sub_(self._centre).div_(self._unit)
 
     @property
     def moments(self) -> tuple[Tensor, Tensor]:
@@ -267,86 +227,44 @@ class MarginColumns:
 
     def sums(self, coordinates: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """count [n] and pull [n, K] of rows with coordinates [n, Z] and labels [n], in float64."""
-        labels, order = torch.sort(labels)
-        rows = self._frame.place(coordinates, order)
+        rows = self._place(coordinates.detach().clone())
         count = rows.new_zeros(len(rows), dtype=torch.float64)
         pull = rows.new_zeros(self._n_rows, len(rows), dtype=torch.float64)
-        n_rows, n_columns = self._block(len(rows))
-        spans, room = list(self._spans(labels, n_columns)), rows.new_empty(n_rows * n_columns)
-        for start in range(0, len(rows), n_rows):
-            part = slice(start, start + n_rows)
-            inner = [span.within(start, len(rows[part])) for span in spans]
-            self._add(rows[part], labels[part], inner, room, count[part], pull[:, part])
-        back = torch.argsort(order)
-        return count[back], pull.T.index_select(0, back)
+        n, m = CPU_BLOCK if rows.device.type == "cpu" else DEVICE_BLOCK
+        room = rows.new_empty(min(n, len(rows)), min(m, len(self.labels)))
+        for i in range(0, len(rows), n):
+            some = slice(i, i + n)
+            thresholds = self._thresholds(rows[some])
+            for j in range(0, len(self.labels), m):
+                part = slice(j, min(j + m, len(self.labels)))
+                out = room.view(-1)[: len(thresholds) * (part.stop - j)]
+                out = out.view(len(thresholds), part.stop - j)
+                inside = self._inside(rows[some], thresholds, labels[some], part, out)
+                count[some] += inside.sum(1)
+                if self._directions is not None:
+                    _add_product(pull[:, some], self._directions[:, part], inside.T)
+        return count, pull.T.contiguous()
 
     def inside(self, coordinates: Tensor, labels: Tensor, part: slice) -> Tensor:
         """1 for in-margin negatives, else 0: [n, m] against the columns ``order[part]``."""
-        rows = self._frame.place(coordinates)
-        close = self._close(rows, self._thresholds(rows), part)
-        return close.masked_fill_(labels[:, None] == self.labels[part], 0)
+        rows = self._place(coordinates.detach().clone())
+        return self._inside(rows, self._thresholds(rows), labels, part)
 
-    def _add(
+    def _inside(
         self,
         rows: Tensor,
+        thresholds: Tensor,
         labels: Tensor,
-        spans: list[_Span],
-        room: Tensor,
-        count: Tensor,
-        pull: Tensor,
-    ) -> None:
-        """Add a block of sorted rows against all columns to count [n] and pull [K, n]."""
-        n, thresholds = len(rows), self._thresholds(rows)
-        for span in spans:
-            if span.all_positive(n):
-                continue
-            m = span.columns.stop - span.columns.start
-            inside = self._close(rows, thresholds, span.columns, room[: n * m].view(n, m))
-            self._drop_positives(inside, labels, span)
-            count += inside.sum(1)
-            if self._directions is not None:
-                _add_product(pull, self._directions[:, span.columns], inside.T)
-
-    def _close(
-        self, rows: Tensor, thresholds: Tensor, part: slice, out: Tensor | None = None
+        part: slice,
+        out: Tensor | None = None,
     ) -> Tensor:
-        """1 where |f_i - f_j| <= m, else 0: [n, m]."""
         columns = self._coordinates[part].T
-        return torch.addmm(self._offset[part], rows, columns, out=out).ge_(thresholds)
-
-    def _drop_positives(self, inside: Tensor, labels: Tensor, span: _Span) -> None:
-        """Set the pairs of one class to 0."""
-        if span.first == span.stop:
-            return
-        rows = slice(span.first, span.stop)
-        if span.single:
-            inside[rows].zero_()
-        else:
-            inside[rows].masked_fill_(labels[rows, None] == self.labels[span.columns], 0)
+        close = torch.addmm(self._offset[part], rows, columns, out=out).ge_(thresholds)
+        return close.masked_fill_(labels[:, None] == self.labels[part], 0)
 
     def _thresholds(self, rows: Tensor) -> Tensor:
         """|f_i|^2/2 - m^2/2 [n, 1]."""
         return _half_squares(rows).sub_(self._half_square)[:, None]
-
-    def _block(self, n: int) -> tuple[int, int]:
-        """Rows and columns of a block for n rows."""
-        rows, columns = CPU_BLOCK if self._offset.device.type == "cpu" else DEVICE_BLOCK
-        return max(1, min(rows, n)), min(columns, len(self._offset))
-
-    def _spans(self, labels: Tensor, step: int) -> Iterator[_Span]:
-        """The column blocks with the range of sorted row labels [n] that occur in each.
-
-        The only place where the host waits for the device, once for all blocks.
-        """
-        starts = torch.arange(0, len(self.labels), step, device=labels.device)
-        low = self.labels[starts]
-        high = self.labels[(starts + step - 1).clamp_max_(len(self.labels) - 1)]
-        first = torch.searchsorted(labels, low)
-        stop = torch.searchsorted(labels, high, right=True)
-        values = torch.stack((starts, first, stop, (low == high).long()), 1)
-        for start, one, two, single in values.tolist():
-            columns = slice(start, min(start + step, len(self.labels)))
-            yield _Span(columns, one, two, bool(single))
 
 
 def _half_squares(points: Tensor) -> Tensor:

@@ -14,28 +14,32 @@ audited.
 
 Only complete G_c may be multiplied, so G_c is what is merged; it is dropped when its products are
 taken.
+
+``a + b`` of the statistics of two disjoint sets of points are those of their union, in any order
+and for any split (up to float64 rounding). Everything is accumulated in float64.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from itertools import chain
 from operator import add, is_not
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor
 
+from laplace_metric import io as files
 from laplace_metric._utils.progress import tqdm
 from laplace_metric.curvature._loss import Geometry
 from laplace_metric.curvature._margin import PairWeights
-from laplace_metric.curvature._statistics import UNNAMED, ClassSums, Statistics, add_terms
-from laplace_metric.curvature._terms import CurvatureTerm, Tile
-from laplace_metric.curvature.by_class import Points
-from laplace_metric.errors import InputError, NonFiniteError
+from laplace_metric.curvature._terms import CurvatureTerm, Tile, add_terms
+from laplace_metric.curvature.by_class import ClassSums, PointBlocks, Points
+from laplace_metric.errors import FileFormatError, InputError, NonFiniteError
 from laplace_metric.heads._jacobian import HeadJacobian
 from laplace_metric.io import digest
 from laplace_metric.models._rows import Block, Kept
@@ -45,6 +49,88 @@ CHUNK_BYTES = 16 * 2**20
 """Memory of the tiles of all classes of one pass."""
 ROUNDINGS = 1_000
 """Roundings a point by which its direction may differ from pass to pass."""
+UNNAMED = ""
+"""The task of statistics that stay in their process."""
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Sums over a set of points, of one task.
+
+    Parameters
+    ----------
+    task : str
+        Fingerprint of what is summed; only statistics of one task add up.
+    by_class : ClassSums
+        How many points of each class were read, and, of the first task of a fit, their sums.
+    totals : tuple of Tensor
+        Float64 sums over all points; their shapes belong to the task.
+
+    Examples
+    --------
+    >>> one = ClassSums.of(torch.tensor([3]))
+    >>> a, b = (Statistics("a task", one, (torch.ones(2).double(),)) for _ in range(2))
+    >>> (a + b).n_points, (a + b).totals
+    (2, (tensor([2., 2.], dtype=torch.float64),))
+    """
+
+    KIND: ClassVar[files.FileKind] = files.FileKind("statistics", "saved statistics", 1)
+
+    task: str
+    by_class: ClassSums
+    totals: tuple[Tensor, ...] = ()
+
+    def __add__(self, other: Statistics) -> Statistics:
+        if self.task != other.task:
+            raise InputError(
+                f"statistics of two tasks, {self.task[:12]} and {other.task[:12]}, do not add up: "
+                "collect both from the same task (same head, settings and earlier results)."
+            )
+        totals = tuple(a + b for a, b in zip(self.totals, other.totals, strict=True))
+        return Statistics(self.task, self.by_class + other.by_class, totals)
+
+    @property
+    def n_points(self) -> int:
+        """Number of points that were read."""
+        return self.by_class.n_points
+
+    @property
+    def sha256(self) -> str:
+        """Hash of the content: the same values, the same hash."""
+        return digest(self.task, (*self.by_class.tensors, *self.totals))
+
+    def to(self, device: torch.device) -> Statistics:
+        """The same on another device."""
+        totals = tuple(t.to(device) for t in self.totals)
+        return Statistics(self.task, self.by_class.to(device), totals)
+
+    def save(self, folder: str | Path) -> None:
+        """Write to a folder: safetensors + JSON, atomic."""
+        names = ("classes", "counts", "sums")
+        tensors = dict(zip(names, self.by_class.tensors, strict=True))
+        tensors |= {f"total.{i}": total for i, total in enumerate(self.totals)}
+        content = {"task": self.task, "n_points": self.n_points, "content": self.sha256}
+        files.write(Path(folder), content, tensors, self.KIND)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Statistics:
+        """Read what ``save`` wrote.
+
+        Raises
+        ------
+        FileFormatError
+            If the folder holds no statistics, or damaged or newer ones.
+        """
+        content, tensors = files.read(Path(folder), cls.KIND)
+        try:
+            by_class = ClassSums(*(tensors.pop(name) for name in ("classes", "counts", "sums")))
+            totals = tuple(tensors[f"total.{i}"] for i in range(len(tensors)))
+            statistics = cls(content["task"], by_class, totals)
+        except KeyError as error:
+            raise FileFormatError(f"{folder} is damaged: it lacks {error}.") from error
+        if statistics.sha256 != content.get("content"):
+            raise FileFormatError(f"{folder} is damaged: its content is not what was saved.")
+        return statistics
 
 
 def probe_direction(like: Tensor) -> Tensor:
@@ -85,18 +171,14 @@ def check_same_points(read: ClassSums, expected: ClassSums) -> None:
     """
     if torch.equal(read.classes, expected.classes) and torch.equal(read.counts, expected.counts):
         return
-    raise InputError(
-        f"this pass read {read.n_points} points and the first one {expected.n_points}"
-        f"{_difference(read, expected)}: merge the statistics of every shard once in each pass, "
-        "and let the loader yield the same points each time."
-    )
-
-
-def _difference(read: ClassSums, expected: ClassSums) -> str:
     minus = ClassSums(expected.classes, -expected.counts, expected.sums[:, :0])
     both = ClassSums(read.classes, read.counts, read.sums[:, :0]) + minus
     index = int(both.counts.ne(0).nonzero()[0])
-    return f" (of class {int(both.classes[index])} {int(both.counts[index]):+d})"
+    raise InputError(
+        f"this pass read {read.n_points} points and the first one {expected.n_points} (of class "
+        f"{int(both.classes[index])} {int(both.counts[index]):+d}): merge the statistics of every "
+        "shard once in each pass, and let the loader yield the same points each time."
+    )
 
 
 T = TypeVar("T")
@@ -106,36 +188,48 @@ Callback = Callable[[int], Any]
 
 @dataclass(frozen=True)
 class Pass(ABC):
-    """One reading of the points."""
+    """One reading of the points.
+
+    Parameters
+    ----------
+    head : HeadJacobian
+    geometry : Geometry
+    class_sums : ClassSums or None
+        Of the first pass (of some classes, where only their points are read); None in that one.
+    term : CurvatureTerm or None
+        What is summed.
+    """
 
     head: HeadJacobian
     geometry: Geometry
+    class_sums: ClassSums | None = None
+    term: CurvatureTerm | None = None
 
     name = ""
     """What is collected, for the fingerprint."""
 
-    @abstractmethod
     def inputs(self) -> list[Tensor]:
         """Results of earlier passes that this one depends on."""
+        return [*(self.class_sums.tensors if self.class_sums else ()), *self.shared()]
 
-    def shared(self) -> list[Tensor]:
+    def shared(self) -> Sequence[Tensor]:
         """Return the tensors that were computed, not summed, and so could differ by machine."""
-        return []
+        return self.term.inputs if self.term else []
 
     @property
     def classes(self) -> Tensor | None:
         """The classes [C] whose points are counted, where they are known before reading."""
-        return None
+        return self.class_sums.classes if self.class_sums else None
 
-    def settings(self) -> dict[str, Any]:
-        """Plain values that this pass depends on."""
-        return {}
+    def settings(self) -> str:
+        """Plain values that this pass depends on, in words."""
+        return str(self.term)
 
     @cached_property
     def task(self) -> str:
         """Fingerprint: head, geometry, settings, and the results of earlier passes."""
         head = f"{self.head.signature}|{self.head.layouts}"
-        described = f"{self.name}|{self.geometry}|{head}|{sorted(self.settings().items())}"
+        described = f"{self.name}|{self.geometry}|{head}|{self.settings()}"
         return digest(described, [self.head.parameters, *self.head.constants, *self.inputs()])
 
     @abstractmethod
@@ -146,24 +240,16 @@ class Pass(ABC):
     def add(self, so_far: Statistics, block: Block) -> None:
         """Add the points of a block, in place; no value is looked at, so a GPU need not wait."""
 
-    def count(self, so_far: Statistics, block: Block) -> None:
-        """Add what an audit of merged statistics compares, in place."""
-        so_far.by_class.add_(block.labels)
-
     def blocks(self, source: FeatureStore) -> Iterator[Block]:
         """Return the blocks that are read."""
         return source.blocks()
 
-    def read(
-        self, source: FeatureStore, callback: Callback | None = None, *, audited: bool = False
-    ) -> Statistics:
+    def read(self, source: FeatureStore, callback: Callback | None = None) -> Statistics:
         """Read a source; statistics that name no task."""
         with torch.no_grad():
             so_far = self.start(source)
             for block in self.blocks(source):
                 self.add(so_far, block)
-                if audited:
-                    self.count(so_far, block)
                 if callback is not None:
                     callback(len(block))
         return so_far
@@ -182,11 +268,12 @@ class Pass(ABC):
         >>> first.collect(FeatureStore.of(torch.eye(2), torch.tensor([0, 1]))).by_class.counts
         tensor([1, 1])
         """
-        return replace(self.read(source, callback, audited=True), task=self.task)
+        return replace(self.read(source, callback), task=self.task)
 
     def audit(self, merged: Statistics) -> None:
         """Raise ``InputError`` unless merged statistics are of the points of the first pass."""
-        return
+        if self.class_sums is not None:
+            check_same_points(merged.by_class, self.class_sums)
 
     def finish(self, merged: Statistics) -> Statistics:
         """Check the sums over all points; what the schedule is sent.
@@ -230,10 +317,6 @@ class ClassSumsPass(Pass):
 
     name = "class sums"
 
-    def inputs(self) -> list[Tensor]:
-        """None: this is the first pass."""
-        return []
-
     def start(self, source: FeatureStore) -> Statistics:
         """No points yet; without directions, the counts of all of them."""
         if not self.geometry.curved_loss:
@@ -248,9 +331,6 @@ class ClassSumsPass(Pass):
         """``s_c += sum_{i in c} u_i``."""
         so_far.by_class.add_(block.labels, self.points(block).directions)
 
-    def count(self, so_far: Statistics, block: Block) -> None:
-        """Counted already: this pass is what later ones are compared with."""
-
 
 @dataclass(frozen=True)
 class PointsPass(Pass):
@@ -258,66 +338,51 @@ class PointsPass(Pass):
 
     Parameters
     ----------
-    term : CurvatureTerm
-        What is summed.
     pair_weights : tuple of tuples of PairWeights
         w_i and m_i of each kind of pairs; those of one tuple add up, each tuple has its totals.
-    whole : ClassSums
-        Of the first pass.
     """
 
-    term: CurvatureTerm
-    pair_weights: tuple[tuple[PairWeights, ...], ...]
     class_sums: ClassSums
+    term: CurvatureTerm
+    pair_weights: tuple[tuple[PairWeights, ...], ...] = field(kw_only=True)
 
     name = "points"
 
     def inputs(self) -> list[Tensor]:
-        """Class sums, and what term and weights depend on."""
-        of_weights = [t for kind in chain.from_iterable(self.pair_weights) for t in kind.tensors()]
-        return [*self.class_sums.tensors, *self.term.inputs, *of_weights]
+        """Also what the weights depend on."""
+        kinds = chain.from_iterable(self.pair_weights)
+        return [*super().inputs(), *(t for kind in kinds for t in kind.tensors())]
 
-    def shared(self) -> list[Tensor]:
-        """Return the tensors that the term depends on, such as an eigenbasis."""
-        return self.term.inputs
-
-    @property
-    def classes(self) -> Tensor:
-        """Classes of the first pass [C]."""
-        return self.class_sums.classes
-
-    def settings(self) -> dict[str, Any]:
-        """Kind of term and of weights."""
-        kinds = [[str(kind) for kind in kinds] for kinds in self.pair_weights]
-        return {"term": type(self.term).__name__, "pair_weights": kinds}
+    def settings(self) -> str:
+        """Also the kinds of weights."""
+        return f"{self.term} {[[str(kind) for kind in kinds] for kinds in self.pair_weights]}"
 
     def start(self, source: FeatureStore) -> Statistics:
         """Zero totals for each tuple of weights."""
+        totals = tuple(total for _ in self.pair_weights for total in self.term.zeros())
         for kind in chain.from_iterable(self.pair_weights):
             kind.prepare()
-        counts = ClassSums.zeros(self.class_sums.classes, int(self._probed))
-        totals = tuple(total for _ in self.pair_weights for total in self.term.zeros())
-        return Statistics(UNNAMED, counts, totals).to(source.device)
+        counts = ClassSums.zeros(self.class_sums.classes, int(self.geometry.curved_loss))
+        return Statistics(UNNAMED, counts, totals)
 
     def add(self, so_far: Statistics, block: Block) -> None:
-        """``2 sum_i J_i^T T_i J_i / r_i^2`` of the block, and its pairs."""
-        points = self.points(block)
+        """``2 sum_i J_i^T T_i J_i / r_i^2`` of the block, and its pairs.
+
+        For the audit also points by class and, where the first pass summed directions,
+        ``sum_i <u_i, r>``.
+        """
+        points, curved = self.points(block), self.geometry.curved_loss
+        u = points.directions
+        along = u @ probe_direction(u)[:, None] if curved else None
         for kinds, totals in zip(self.pair_weights, self.split(so_far.totals), strict=True):
             sums = [kind.sums(points, block.labels) for kind in kinds]
             w, m = sums[0] if len(sums) == 1 else (reduce(add, s) for s in zip(*sums, strict=True))
-            blocks = self.geometry.point_blocks(points.directions, w, m)
+            blocks = PointBlocks.of(u, w, m, curved_loss=curved)
             add_terms(totals, self.term.points(points, blocks))
             for kind in kinds:
                 for columns, y in kind.pairs(points, block.labels):
                     add_terms(totals, self.term.pairs(points, columns, y))
-
-    def count(self, so_far: Statistics, block: Block) -> None:
-        """Points by class and, where the first pass summed directions, ``sum_i <u_i, r>``."""
-        if not self._probed:
-            super().count(so_far, block)
-            return
-        u = self.points(block).directions
-        so_far.by_class.add_(block.labels, u @ probe_direction(u)[:, None])
+        so_far.by_class.add_(block.labels, along)
 
     def split(self, totals: Sequence[Tensor]) -> list[Sequence[Tensor]]:
         """The totals of each tuple of weights."""
@@ -326,42 +391,25 @@ class PointsPass(Pass):
 
     def audit(self, merged: Statistics) -> None:
         """The same number of points of each class, in the same directions."""
-        check_same_points(merged.by_class, self.class_sums)
-        if self._probed:
+        super().audit(merged)
+        if self.geometry.curved_loss:
             eps = torch.finfo(self.head.parameters.dtype).eps
             check_same_directions(merged.by_class, self.class_sums, eps)
-
-    @property
-    def _probed(self) -> bool:
-        return self.geometry.curved_loss
 
 
 @dataclass(frozen=True)
 class ClassesPass(Pass):
     """A tile of G_c for the classes of ``class_sums`` [c], some of all; reads their points."""
 
-    term: CurvatureTerm
-    tile: Tile
     class_sums: ClassSums
+    term: CurvatureTerm
+    tile: Tile = field(kw_only=True)
 
     name = "classes"
 
-    def inputs(self) -> list[Tensor]:
-        """Class sums, and what the term depends on."""
-        return [*self.class_sums.tensors, *self.term.inputs]
-
-    def shared(self) -> list[Tensor]:
-        """Return the tensors that the term depends on."""
-        return self.term.inputs
-
-    @property
-    def classes(self) -> Tensor:
-        """Classes of this pass [c]."""
-        return self.class_sums.classes
-
-    def settings(self) -> dict[str, Any]:
-        """Kind of term, and which tile."""
-        return {"term": type(self.term).__name__, "tile": self.tile}
+    def settings(self) -> str:
+        """Also which tile."""
+        return f"{self.term} {self.tile}"
 
     def start(self, source: FeatureStore) -> Statistics:
         """``G_c = 0`` [c, *tile]."""
@@ -383,13 +431,10 @@ class ClassesPass(Pass):
 
     def add(self, so_far: Statistics, block: Block) -> None:
         """``G_c += sum_i J^_i``: the points of a block have one class."""
+        so_far.by_class.add_(block.labels)
         position = self.class_sums.position(block.labels[:1])
         tile_sum = self.term.class_sum(self.tile, self.points(block))
         so_far.totals[0].index_add_(0, position, tile_sum[None])
-
-    def audit(self, merged: Statistics) -> None:
-        """The same number of points of each class."""
-        check_same_points(merged.by_class, self.class_sums)
 
     def finish(self, merged: Statistics) -> Statistics:
         """Totals: the products of these G_c, one for each total of the term, then their sum."""
@@ -414,11 +459,12 @@ PassSchedule = Generator[Pass, Statistics, T]
 def execute(schedule: PassSchedule[T], source: FeatureStore, *, progress: bool = False) -> T:
     """Run a schedule on one source in this process; a pass of over two seconds shows a bar."""
     finished: Any = None
+    n = len(source)
     while True:
         task, result = next_pass(schedule, finished)
         if task is None:
             return result  # type: ignore[return-value]
-        with tqdm(total=len(source), desc=task.name, delay=2, disable=not progress) as bar:
+        with tqdm(total=n, desc=task.name, delay=2, disable=not progress) as bar:
             finished = task.finish(task.read(source, bar.update if progress else None))
 
 

@@ -28,15 +28,14 @@ from laplace_metric._utils.version import __version__
 from laplace_metric.curvature import ContrastiveLoss
 from laplace_metric.curvature._ggn import curvature_passes
 from laplace_metric.curvature._margin import column_groups
-from laplace_metric.curvature._passes import Pass, PassSchedule, next_pass
-from laplace_metric.curvature._statistics import Statistics
-from laplace_metric.curvature._sums import Curvature, check_memory
+from laplace_metric.curvature._passes import Pass, PassSchedule, Statistics, next_pass
+from laplace_metric.curvature._structures import Curvature, check_memory
 from laplace_metric.distributed._checkpoint import Checkpoint, open_checkpoint
 from laplace_metric.distributed._group import ProcessGroup
 from laplace_metric.errors import EmptyLoaderError, InputError
-from laplace_metric.heads._capture import LocatedHead, capture
-from laplace_metric.heads._chain import jacobian_of
-from laplace_metric.heads._locate import head_from_spec, head_spec, locate_head
+from laplace_metric.heads._backends import jacobian_of
+from laplace_metric.heads._identity import head_from_spec, head_spec
+from laplace_metric.heads._locate import LocatedHead, capture, locate_head
 from laplace_metric.io import digest
 from laplace_metric.laplace._fit import (
     Batches,
@@ -173,7 +172,6 @@ def fit_with_runtime(
     options: FitOptions,
 ) -> Fitted:
     """See ``LaplaceEmbedder.fit``: ``distributed``, ``checkpoint_dir``."""
-    settings.check_options(options)
     group = ProcessGroup.of(distributed=options.distributed)
     on_all = group.run_on_all_ranks
     if group.n > 1:
@@ -186,7 +184,7 @@ def fit_with_runtime(
     jacobian = on_all(lambda: jacobian_of(located.module, n_outputs, backend))
     settings, loss = settings.for_head(jacobian), settings.loss(normalized=located.normalized)
     with ExitStack() as closing:
-        exact = on_all(lambda: in_dtype(options.dtype, located, settings))
+        exact = on_all(lambda: in_dtype(options.precision, located, settings))
         identity = partial(_identity, model, located, settings, options)
         checkpoint = open_checkpoint(identity, options, group)
         if checkpoint is not None:
@@ -259,8 +257,8 @@ def agreed_head(
 def _store(model: nn.Module, options: FitOptions, checkpoint: Checkpoint | None) -> FeatureStore:
     device = device_of(model)
     if checkpoint is not None:
-        return checkpoint.store(device, options.dtype)
-    return FeatureStore(options.memory_bytes, dtype=options.dtype, device=device)
+        return checkpoint.store(device, options.precision)
+    return FeatureStore(options.memory_bytes, dtype=options.precision, device=device)
 
 
 def _collect(
@@ -352,7 +350,7 @@ def fingerprint(model: nn.Module, settings: Settings, options: FitOptions) -> di
     """Hash everything that every rank must have alike."""
     state = {k: v for k, v in model.state_dict().items() if isinstance(v, Tensor)}
     weights = digest(f"{model} {list(state)}", list(state.values()))
-    sums = {"precision": str(options.dtype), "reference": options.reference}
+    sums = {"precision": str(options.precision), "reference": options.reference}
     return {**settings.to_json(), **sums, "model": weights, "version": __version__}
 
 

@@ -13,9 +13,9 @@ from laplace_metric._utils.precision import at_least_float32, full_precision
 from laplace_metric.errors import HeadError
 from laplace_metric.export._variance import HeadVariance
 from laplace_metric.familiarity._near_far import NOTHING_ENTERS, NearFar, largest
-from laplace_metric.heads._capture import LocatedHead, PointwiseHead, averaged
-from laplace_metric.heads._chain import ChainJacobian, jacobian_of
-from laplace_metric.heads._jacobian import HeadJacobian, LinearJacobian
+from laplace_metric.heads._backends import jacobian_of
+from laplace_metric.heads._jacobian import ChainJacobian, HeadJacobian, LinearJacobian
+from laplace_metric.heads._locate import LocatedHead, PointwiseHead, averaged
 from laplace_metric.laplace._fitted import Fitted
 from laplace_metric.models import Precomputed, Sentences
 from laplace_metric.models._calling import call_model

@@ -24,9 +24,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from laplace_metric.curvature._spectral import DenseEigenbasis, KroneckerEigenbasis
-from laplace_metric.heads._chain import ChainJacobian
-from laplace_metric.heads._jacobian import LinearJacobian
+from laplace_metric.curvature._structures import DenseEigenbasis, KroneckerEigenbasis
+from laplace_metric.heads._jacobian import ChainJacobian, LinearJacobian
 from laplace_metric.laplace._posterior import Posterior
 
 Seen = list[tuple[Tensor, Tensor | None]]

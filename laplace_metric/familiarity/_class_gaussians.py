@@ -49,7 +49,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from laplace_metric.curvature._statistics import upper_gram
+from laplace_metric.curvature.by_class import upper_gram
 from laplace_metric.models._rows import Block
 from laplace_metric.models._store import projection_weights
 

@@ -1,6 +1,7 @@
-"""The head of a model: found, seen in a forward pass, and differentiated by one of five backends.
+"""The head of an embedder: which layer it is, what enters and leaves it, and its Jacobian.
 
-_locate      which sub-module, what follows it
-_capture     what enters it h [B, D] and what leaves it z [B, Z], in one forward pass
-_jacobian    J = dz/dtheta; _chain, _functional, _backpack, _nnj: a backend each, chosen in _chain
+_locate      a head inside a model: found by one forward pass, and seen at in every other one
+_identity    a head found again in another process; its weights are those of the fit
+_jacobian    J = dz/dtheta: the interface, and the closed form of linear layers
+_functional, _backpack, _nnj: any other head, a backend each; chosen in _backends
 """

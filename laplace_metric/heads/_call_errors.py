@@ -23,30 +23,24 @@ def explain(model: nn.Module, inputs: Inputs, error: Exception) -> None:
     DtypeError
         If a floating input has a dtype that no weight has.
     InputError
-        If the model takes no strings, or not these keywords.
+        If the model takes no strings, or not these keywords, or torch says that sizes of layer and
+        inputs do not fit.
     """
-    if isinstance(error, RuntimeError):
-        _explain_dtypes(model, inputs, error)
-        _explain_shapes(model, inputs, error)
-    elif isinstance(error, (TypeError, AttributeError)):
-        _explain_arguments(model, inputs, error)
-
-
-def _explain_arguments(model: nn.Module, inputs: Inputs, error: Exception) -> None:
-    if isinstance(inputs, Mapping):
-        how = f"the keywords {sorted(map(str, inputs))} as model(**inputs)"
-    elif isinstance(inputs, (tuple, list)) and all(isinstance(x, str) for x in inputs):
-        how = f"a {type(inputs).__name__} of strings"
-    else:
+    kind = type(model).__name__
+    if isinstance(error, (TypeError, AttributeError)):
+        if isinstance(inputs, Mapping):
+            how = f"the keywords {sorted(map(str, inputs))} as model(**inputs)"
+        elif isinstance(inputs, (tuple, list)) and all(isinstance(x, str) for x in inputs):
+            how = f"a {type(inputs).__name__} of strings"
+        else:
+            return
+        raise InputError(
+            f"{kind} could not be called with {how} ({type(error).__name__}: {error}). "
+            "A SentenceTransformer takes strings through models.Sentences(model); a model of "
+            "transformers takes what its tokenizer gives with return_tensors='pt'."
+        ) from error
+    if not isinstance(error, RuntimeError):
         return
-    raise InputError(
-        f"{type(model).__name__} could not be called with {how} ({type(error).__name__}: {error}). "
-        "A SentenceTransformer takes strings through models.Sentences(model); a model of "
-        "transformers takes what its tokenizer gives with return_tensors='pt'."
-    ) from error
-
-
-def _explain_dtypes(model: nn.Module, inputs: Inputs, error: RuntimeError) -> None:
     weights = {p.dtype for p in model.parameters()}
     input_dtypes = {x.dtype for x in _tensors(inputs) if x.is_floating_point()}
     if weights and not input_dtypes <= weights:
@@ -55,14 +49,10 @@ def _explain_dtypes(model: nn.Module, inputs: Inputs, error: RuntimeError) -> No
             f"the forward pass failed: inputs are {named[0]}, the model's weights {named[1]}. Cast "
             "one of them, e.g. model.float() or inputs.to(torch.float32)."
         ) from error
-
-
-def _explain_shapes(model: nn.Module, inputs: Inputs, error: RuntimeError) -> None:
-    """Raise ``InputError`` if torch says that sizes of layer and inputs do not fit."""
     if "shapes cannot be multiplied" in str(error) or "size mismatch" in str(error):
         sizes = ", ".join(str(list(x.shape)) for x in _tensors(inputs))
         raise InputError(
-            f"{type(model).__name__} cannot take inputs {sizes or shown(inputs)} ({error}): pass "
+            f"{kind} cannot take inputs {sizes or shown(inputs)} ({error}): pass "
             "inputs of the size that its first layer has, in the shape [B, ...]."
         ) from error
 

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, jacrev, vjp, vmap
 
 from laplace_metric._utils.precision import at_least_float32
-from laplace_metric.heads._jacobian import HeadJacobian
-from laplace_metric.heads._layers import Layout
+from laplace_metric.heads._jacobian import HeadJacobian, Layout
 
 Parameters = dict[str, Tensor]
 

@@ -1,237 +1,387 @@
-"""Identity of a head: enough to find it again in a model and to recognise it.
+"""A head inside a model: what one forward pass has there, and how the head is found by it.
 
-Locate the head of an embedder: one sub-module, several in a row, or a new identity at the end.
+A head is one sub-module, several in a row, or a new identity at the end. What the model does after
+it, nothing or l2 normalisation, is found out by comparing numbers: a normalisation layer and a
+functional ``F.normalize`` inside ``forward`` are seen alike.
 
-What the model does after it, nothing or l2 normalisation, is found out by comparing numbers: a
-normalisation layer and a functional ``F.normalize`` inside ``forward`` are seen alike.
+A model is read as ``x -> h -> z = g(h; theta) -> f``: ``h`` [B, D] enters the head, ``z`` [B, Z] is
+the raw embedding, and the model's output ``f`` is either ``z`` itself or ``z / |z|``.
+
+Any number of threads may run one model at once: hooks stand on modules that all of them call, so
+each hook looks away unless it is called by the thread that registered it.
+
+A 1x1 convolution as a head: a linear layer on the mean of its map.
+
+With h_p [D] the features at place p of a map, ``z_p = W h_p + b`` is what a 1x1 convolution gives
+there, and average pooling after it
+
+    z = 1/P sum_p z_p = W (1/P sum_p h_p) + b
+
+is a linear layer on the mean features (Lin, Chen & Yan 2014, "Network in network"): the same W and
+b, so the same Jacobian and posterior. On a map of one place nothing is pooled.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeGuard
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from laplace_metric._utils.precision import at_least_float32
-from laplace_metric.errors import (
-    FileFormatError,
-    HeadError,
-    InputError,
-    NonFiniteError,
-    WeightsChangedError,
+from laplace_metric._utils.display import Shown
+from laplace_metric._utils.precision import full_precision
+from laplace_metric.errors import HeadError, InputError, NonFiniteError
+from laplace_metric.heads._call_errors import check_returned, explain
+from laplace_metric.models._calling import (
+    Inputs,
+    call_model,
+    check_module,
+    evaluation_mode,
+    shown,
 )
-from laplace_metric.heads._capture import (
-    CONVOLUTIONS,
-    HeadActivations,
-    HeadCall,
-    LocatedHead,
-    PointwiseHead,
-    SeenInputs,
-    appended_activations,
-    captured,
-    is_pointwise,
-    run_recorded,
-)
-from laplace_metric.io import digest
-from laplace_metric.models._calling import Inputs, check_module, evaluation_mode
-
-HeadSpec = dict[str, Any]
-"""JSON values."""
+from laplace_metric.models._reading import as_batch, is_one_item
 
 
-def head_spec(head: LocatedHead) -> HeadSpec:
-    """Name, shapes and a fingerprint of the weights."""
-    parameters = list(head.module.parameters())
-    return {
-        "name": head.name,
-        "normalized": head.normalized,
-        "n_outputs": head.n_outputs,
-        "shapes": [list(p.shape) for p in parameters],
-        "dtype": str(parameters[0].dtype),
-        "sha256": digest("", parameters),
-    }
+@dataclass(frozen=True)
+class HeadActivations:
+    """One forward pass seen at the head: ``features`` h [B, D], ``raw`` z [B, Z], ``output`` f."""
+
+    features: Tensor
+    raw: Tensor
+    output: Tensor
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[HeadActivations]) -> HeadActivations:
+        """One pass out of several."""
+        names = ("features", "raw", "output")
+        return cls(*(torch.cat([getattr(part, name) for part in parts]) for name in names))
+
+    def contiguous(self) -> HeadActivations:
+        """The same numbers in plain rows, whatever they were views of."""
+        return HeadActivations(*(x.contiguous() for x in (self.features, self.raw, self.output)))
+
+    def to(self, device: torch.device) -> HeadActivations:
+        """The same on a device."""
+        return HeadActivations(*(x.to(device) for x in (self.features, self.raw, self.output)))
 
 
-def head_from_spec(spec: HeadSpec, model: nn.Module) -> LocatedHead:
-    """The head of ``model`` that ``head_spec`` described.
+@dataclass(frozen=True)
+class LocatedHead(Shown):
+    """A head inside a model, and whether the model l2-normalises after it.
 
-    Raises
-    ------
-    FileFormatError
-        If the model lacks it, or its head differs.
+    Parameters
+    ----------
+    name : str
+        Dotted name; "first..last" of modules in a row; "append" for a new one.
+    module : nn.Module
+        g, whose parameters get the posterior.
+    normalized : bool
+        Whether the model's output is ``z / |z|``.
+    parts : (module, module) or None
+        Where h enters and z leaves inside the model; None for an appended head.
+    n_outputs : int
+        Z.
     """
-    name = spec["name"]
-    module_and_parts = _named_or_appended(name, spec, model)
-    if module_and_parts is None:
-        raise FileFormatError(f"the posterior is for a head {name!r}, which model lacks.")
-    module, parts = module_and_parts
-    head = LocatedHead(name, module, spec["normalized"], parts, spec["n_outputs"])
-    actual = head_spec(head)
-    for key, value in spec.items():
-        if actual[key] != value:
-            hint = (
-                " (the weights differ: load the trained ones into the model, or fit again)"
-                if key == "sha256"
-                else ""
-            )
-            raise FileFormatError(
-                f"head {name!r} has {key} {actual[key]!r}, the posterior was fitted for "
-                f"{value!r}{hint}."
-            )
-    return head
+
+    name: str
+    module: nn.Module
+    normalized: bool
+    parts: tuple[nn.Module, nn.Module] | None
+    n_outputs: int
 
 
-def _named_or_appended(
-    name: str, spec: HeadSpec, model: nn.Module
-) -> tuple[nn.Module, tuple[nn.Module, nn.Module] | None] | None:
-    named = named_head(model, name)
-    if named is None and name == APPEND:
-        device = next((p.device for p in model.parameters()), torch.device("cpu"))
-        dtype = getattr(torch, spec["dtype"].removeprefix("torch."))
-        like = torch.empty(0, dtype=dtype, device=device)
-        return identity_head(spec["n_outputs"], like), None
-    has_parameters = named is not None and next(named[0].parameters(), None) is not None
-    return named if has_parameters else None
+@dataclass(frozen=True)
+class SeenInputs:
+    """A batch of inputs that need not enter the model: what they give at its head is known.
 
-
-def named_head(model: nn.Module, name: str) -> Ends | None:
-    """(module, its ends) of a name that ``locate_head`` gave; None without such a head."""
-    modules = dict(model.named_modules())
-    names = name.split("..")
-    if len(names) == 1:
-        return sub_module(modules[name]) if name in modules else None
-    order = [n for n, m in modules.items() if not any(m.children())]
-    if not set(names) <= set(order):
-        return None
-    row = order[order.index(names[0]) : order.index(names[1]) + 1]
-    chain = nn.Sequential(*(modules[n] for n in row))
-    return chain, (modules[row[0]], modules[row[-1]])
-
-
-# What has to hold at each call: the head has the weights of the fit, and every row is a number.
-
-
-SAMPLE = 2**14
-"""Weights of a head, evenly spaced, whose values are compared at each call."""
-SHORTEST = 1e-12
-"""Length below which ``nn.functional.normalize`` gives no unit vector."""
-
-
-class FittedWeights:
-    """Notices that a head no longer has the weights that a posterior was fitted to.
-
-    Of each tensor its identity, address, version counter, type and device are compared, and the
-    values of a sample: fused optimisers and what is written through ``tensor.data`` move no
-    counter. All values are compared where one of these differs; values that are the same pass.
+    Wherever a model takes inputs, to fit, to embed, to index, to search, it takes these.
 
     Parameters
     ----------
     head : LocatedHead
-    mean : Tensor [P]
-        Of the posterior.
+        Of the model that has seen them.
+    n : int
+        Items.
+    look : callable
+        What they gave, asked for when it is needed: it may read a file, or run the model then.
+
+    Examples
+    --------
+    >>> from laplace_metric.heads._locate import capture
+    >>> from laplace_metric.heads._locate import locate_head
+    >>> model, x = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), torch.ones(3, 4)
+    >>> head, activations = locate_head(model, x)
+    >>> seen = SeenInputs(head, 3, lambda: activations)
+    >>> len(seen), capture(model, head, seen) is activations
+    (3, True)
     """
 
-    def __init__(self, head: LocatedHead, mean: Float[Tensor, " P"]) -> None:
-        self.head, self.mean = head, mean
-        self._buffers = [buffer.detach().clone() for buffer in head.module.buffers()]
-        self._stamp: list[Any] | None = None
-        self._sample = mean
+    head: LocatedHead
+    n: int
+    look: Callable[[], HeadActivations]
 
-    def check(self, *, values: bool = False) -> None:
-        """Compare what is cheap to compare, or all values.
+    def __len__(self) -> int:
+        return self.n
+
+    def at(self, head: str) -> HeadActivations:
+        """Return the activations at the head of this name, on the device of the head.
 
         Raises
         ------
-        WeightsChangedError
-            For other weights, another type or another device.
+        HeadError
+            If it was another head.
         """
-        stamp = [_stamp(tensor) for tensor in self._tensors()]
-        if values or stamp != self._stamp or not torch.equal(self._sampled(), self._sample):
-            self._check_values()
-            self._stamp, self._sample = stamp, self._sampled()
+        if head != self.head.name:
+            raise HeadError(
+                f"the inputs were seen at head {self.head.name!r}, not at {head!r}: pass the "
+                "inputs themselves."
+            )
+        seen, parameter = self.look(), next(self.head.module.parameters())
+        return seen if seen.features.device == parameter.device else seen.to(parameter.device)
 
-    def _sampled(self) -> Tensor:
-        step = 1 + (len(self.mean) - 1) // SAMPLE
-        return torch.cat([p.detach().flatten()[::step] for p in self.head.module.parameters()])
 
-    def _tensors(self) -> list[Tensor]:
-        return [*self.head.module.parameters(), *self.head.module.buffers()]
+@dataclass(frozen=True)
+class HeadCall:
+    """One run of a head: what entered it and what left it."""
 
-    def _check_values(self) -> None:
-        parts = [at_least_float32(p.detach()).flatten() for p in self.head.module.parameters()]
-        devices = {str(part.device) for part in parts}
-        if devices != {str(self.mean.device)}:
-            raise self._error(f"they were moved from {self.mean.device} to {', '.join(devices)}")
-        theta = torch.cat(parts)
-        if theta.dtype != self.mean.dtype:
-            raise self._error(f"they were {self.mean.dtype} and are {theta.dtype}")
-        if theta.shape != self.mean.shape:
-            raise self._error(f"they were {len(self.mean)} numbers and are {len(theta)}")
-        if not torch.equal(theta, self.mean):
-            gaps = (theta - self.mean).abs()
-            n_changed = int((gaps != 0).sum())
-            largest = float(gaps.max())
-            raise self._error(f"{n_changed} of {len(theta)} differ, by up to {largest:.2g}")
-        buffers = list(self.head.module.buffers())
-        if len(buffers) != len(self._buffers) or not all(map(torch.equal, buffers, self._buffers)):
-            raise self._error("its buffers (running statistics) differ")
+    name: str
+    features: Tensor
+    raw: Tensor
 
-    def _error(self, what: str) -> WeightsChangedError:
-        return WeightsChangedError(
-            f"the weights of head {self.head.name!r} changed after the fit: {what}. The posterior "
-            "belongs to the old ones: fit again, or put those back (type and device, too)."
+
+def run_recorded(
+    model: nn.Module, inputs: Inputs, heads: Mapping[str, tuple[nn.Module, nn.Module]]
+) -> tuple[Tensor, list[HeadCall]]:
+    """The model's output, and every run of ``heads``: name -> (where h enters, where z leaves).
+
+    One item [D] whose embedding is one vector [Z] is run again as a batch of one.
+    """
+    entered: dict[str, Tensor] = {}
+    calls: list[HeadCall] = []
+    with _hooks(heads, entered, calls):
+        output = _forward(model, inputs)
+    if output.ndim == 1:
+        return run_recorded(model, as_batch(inputs), heads)
+    return output, calls
+
+
+_REGISTRATION = threading.Lock()
+"""PyTorch numbers hooks with a counter that two threads can read at once."""
+
+
+@contextmanager
+def _hooks(
+    heads: Mapping[str, tuple[nn.Module, nn.Module]],
+    entered: dict[str, Tensor],
+    calls: list[HeadCall],
+) -> Iterator[None]:
+    """Record what this thread runs."""
+    thread = threading.get_ident()
+
+    def enter(name: str, parts: tuple[nn.Module, nn.Module]) -> Any:
+        def record(module: nn.Module, args: tuple[Any, ...]) -> None:
+            if threading.get_ident() == thread:
+                # a linear layer leaves its input alone; a chain may start with an in-place one
+                h = _pooled_at(parts, _tensor(name, args[0] if args else None))
+                entered[name] = h if isinstance(module, nn.Linear) else h.clone()
+
+        return record
+
+    def leave(name: str, parts: tuple[nn.Module, nn.Module]) -> Any:
+        def record(_module: nn.Module, _args: tuple[Any, ...], output: Tensor) -> None:
+            if threading.get_ident() == thread:  # later steps may be in place
+                z = _pooled_at(parts, _tensor(name, output)).clone()
+                calls.append(HeadCall(name, entered[name], z))
+
+        return record
+
+    handles = []
+    try:
+        with _REGISTRATION:
+            for name, parts in heads.items():
+                _check_hooked(name, parts)
+                handles.append(parts[0].register_forward_pre_hook(enter(name, parts)))
+                handles.append(parts[1].register_forward_hook(leave(name, parts)))
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _check_hooked(name: str, parts: tuple[nn.Module, nn.Module]) -> None:
+    if any(isinstance(part, torch.jit.ScriptModule) for part in parts):
+        raise HeadError(
+            f"head {name!r} is inside a traced or scripted model, which takes no hooks: pass the "
+            "model that it was made from, or head='append' for a new linear layer after it."
         )
 
 
-def _stamp(tensor: Tensor) -> tuple[Any, ...]:
-    version = 0 if tensor.is_inference() else tensor._version
-    return id(tensor), tensor.data_ptr(), version, tensor.dtype, tensor.device
+def _pooled_at(parts: tuple[nn.Module, nn.Module], value: Tensor) -> Tensor:
+    """Return the input or output of a head; of maps [B, D, ...] their mean."""
+    if value.ndim <= 2:
+        return value
+    conv = parts[0]
+    alone = conv is parts[1] and is_pointwise(conv)
+    return averaged(value) if alone and value.ndim == conv.weight.ndim else value
 
 
-def check_rows(raw: Float[Tensor, "B Z"], *results: Tensor, spherical: bool) -> None:
-    """Check that the raw embeddings z [B, Z] and what was computed from them, [B] each, are finite.
+def _tensor(name: str, value: Any) -> Tensor:
+    """Return the tensor that enters or leaves a head."""
+    if not isinstance(value, Tensor):
+        raise HeadError(f"head {name!r} is to map [B, D] to [B, Z]: it has {shown(value)}.")
+    return value
+
+
+def _forward(model: nn.Module, inputs: Inputs) -> Tensor:
+    try:
+        output = call_model(model, inputs)
+    except Exception as error:
+        explain(model, inputs, error)
+        raise
+    usual = isinstance(output, Tensor) and output.ndim == 2 and output.is_floating_point()
+    if not usual or output.layout != torch.strided or output.is_meta:
+        return check_returned(output, one_item=is_one_item(inputs))
+    return output
+
+
+def capture(model: nn.Module, head: LocatedHead, inputs: Inputs) -> HeadActivations:
+    """One forward pass in eval mode; hooks and modes are put back before it returns."""
+    with evaluation_mode(model):
+        return run_captured(model, head, inputs)
+
+
+def embeddings_from(model: nn.Module, inputs: Inputs) -> Tensor:
+    """Return the model's output [B, Z] without capturing its head; otherwise as ``capture``."""
+    with evaluation_mode(model):
+        return run_recorded(model, inputs, {})[0]
+
+
+def run_captured(model: nn.Module, head: LocatedHead, inputs: Inputs) -> HeadActivations:
+    """One forward pass in the model's present modes, with gradients where they are enabled.
+
+    Of ``SeenInputs`` there is none.
+    """
+    if isinstance(inputs, SeenInputs):
+        return inputs.at(head.name)
+    if head.parts is None:
+        return appended_activations(head.module, run_recorded(model, inputs, {})[0])
+    output, calls = run_recorded(model, inputs, {head.name: head.parts})
+    return captured(calls, output, head.name)
+
+
+def appended_activations(module: nn.Module, output: Tensor) -> HeadActivations:
+    """Apply an appended head to the model's output.
 
     Raises
     ------
-    NonFiniteError
-        For NaN or infinity; it counts the rows.
-    InputError
-        On the sphere, for embeddings without a direction.
+    HeadError
+        If it is not as wide as the head.
     """
-    sizes = raw.square().sum(1) if spherical else raw.abs().amax(1)
-    fine = sizes < torch.inf  # not of NaN
-    if spherical:
-        fine &= sizes >= SHORTEST**2
-    for result in results:
-        fine &= result.isfinite()
-    if not bool(fine.all()):
-        _refuse(raw, spherical)
+    weight = next(module.parameters())
+    if output.ndim != 2 or output.shape[1] != weight.shape[1]:
+        raise HeadError(
+            f"the model gives {shown(output)}, the appended head takes [B, {weight.shape[1]}]: "
+            "pass the model that was fitted."
+        )
+    h = output.to(weight)
+    with full_precision():
+        z = module(h)
+    return HeadActivations(h, z, z)
 
 
-def _refuse(raw: Tensor, spherical: bool) -> None:
-    n, broken = len(raw), int((~raw.isfinite()).any(1).sum())
-    if broken:
-        raise NonFiniteError(
-            f"{broken} of {n} embeddings of a batch hold NaN or infinity: check those inputs."
+def captured(calls: Sequence[HeadCall], output: Tensor, name: str) -> HeadActivations:
+    """The one run of a head [B, D] -> [B, Z], checked.
+
+    Raises
+    ------
+    HeadError
+        If it did not run once, or does not give the model's [B, Z].
+    """
+    if len(calls) != 1:
+        raise HeadError(f"head {name!r} ran {len(calls)} times in one forward pass, not once.")
+    features, raw = calls[0].features, calls[0].raw
+    if features.ndim != 2 or len(features) != len(raw) or raw.shape != output.shape:
+        raise HeadError(
+            f"head {name!r} maps {tuple(features.shape)} to {tuple(raw.shape)} and the model "
+            f"returns {tuple(output.shape)}: the head must map [B, D] to the returned [B, Z]. "
+            "Name another layer with head=..., or pass head='append' for a new linear layer after "
+            "the model."
         )
-    lengths = raw.double().norm(dim=1)
-    zero, short = int((lengths == 0).sum()), int((lengths < SHORTEST).sum())
-    if spherical and zero:
-        raise InputError(
-            f"{zero} of {n} embeddings of a batch are all zeros, and what is exactly zero has "
-            "no direction: leave those inputs out."
-        )
-    if spherical and short:
-        raise InputError(
-            f"{short} of {n} embeddings of a batch are shorter than {SHORTEST:g}, the shortest "
-            f"{float(lengths.min()):.2g}: their direction is rounding. Scale the inputs up."
-        )
-    raise NonFiniteError(
-        f"uncertainties of a batch of {n} overflow {raw.dtype}: embeddings are up to "
-        f"{float(lengths.max()):.2g} long. Scale the inputs down, or use float64."
-    )
+    return HeadActivations(features, raw, output)
+
+
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+"""Of exactly these types: subclasses may change the weights before they are used."""
+Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
+
+
+class PointwiseHead(nn.Module):
+    """``h -> W h + b`` of a 1x1 convolution, whose parameters it shares.
+
+    Parameters
+    ----------
+    conv : nn.Conv1d, nn.Conv2d or nn.Conv3d
+        One that ``is_pointwise``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> head, maps = PointwiseHead(nn.Conv2d(4, 3, 1)), torch.randn(2, 4, 5, 6)
+    >>> torch.allclose(head(averaged(maps)), averaged(head.conv(maps)), atol=1e-6)
+    True
+    """
+
+    def __init__(self, conv: Convolution) -> None:
+        super().__init__()
+        self.conv = conv
+
+    @property
+    def weight(self) -> Float[Tensor, "Z D"]:
+        """W."""
+        return self.conv.weight.flatten(1)
+
+    @property
+    def bias(self) -> Float[Tensor, " Z"] | None:
+        """The bias b, if it has one."""
+        return self.conv.bias
+
+    def forward(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B Z"]:
+        """Raw embeddings of mean features."""
+        return nn.functional.linear(features, self.weight, self.bias)
+
+
+def is_pointwise(module: nn.Module) -> TypeGuard[Convolution]:
+    """Return whether a module is a convolution that sees one place at a time, and every place.
+
+    Examples
+    --------
+    >>> is_pointwise(nn.Conv2d(4, 3, 1)), is_pointwise(nn.Conv2d(4, 3, 3, padding=1))
+    (True, False)
+    >>> is_pointwise(nn.Conv2d(4, 4, 1, groups=2)), is_pointwise(nn.Conv2d(4, 3, 1, stride=2))
+    (False, False)
+    """
+    if type(module) not in CONVOLUTIONS:
+        return False
+    assert isinstance(module, CONVOLUTIONS)
+    single = {*module.kernel_size, *module.stride} == {1} and module.groups == 1
+    return single and module.padding in ("same", "valid", (0,) * len(module.kernel_size))
+
+
+def averaged(maps: Float[Tensor, "B D *places"]) -> Float[Tensor, "B D"]:
+    """The mean of each map over its places.
+
+    Examples
+    --------
+    >>> import torch
+    >>> averaged(torch.tensor([[[[1.0, 3.0]]]]))
+    tensor([[2.]])
+    """
+    return maps.flatten(2).mean(2)
 
 
 def is_normalized(raw: Tensor, output: Tensor, name: str) -> bool:
@@ -326,7 +476,6 @@ def locate_head(
     >>> head.name, head.n_outputs, activations.features.shape
     ('2', 2, torch.Size([3, 8]))
     """
-    check_module(model)
     if isinstance(inputs, SeenInputs):
         return inputs.head, inputs.at(head if isinstance(head, str) else inputs.head.name)
     if head == APPEND and APPEND not in dict(model.named_modules()):
@@ -335,12 +484,12 @@ def locate_head(
     ends = {name: parts for name, (_, parts) in candidates.items()}
     with evaluation_mode(model):
         output, calls = run_recorded(model, inputs, ends)
-    if not calls:
-        raise HeadError(
-            f"none of the layers {sorted(candidates)} ran as a module in the forward pass: pass "
-            f"head={APPEND!r} for an identity-initialised linear layer after the model."
-        )
-    return _last_that_fits(candidates, calls, output)
+        if not calls:
+            raise HeadError(
+                f"none of the layers {sorted(candidates)} ran as a module in the forward pass: "
+                f"pass head={APPEND!r} for an identity-initialised linear layer after the model."
+            )
+        return _last_that_fits(candidates, calls, output)
 
 
 def _last_that_fits(
@@ -376,7 +525,7 @@ def _located(
 
 def find_head(model: nn.Module, inputs: Inputs, head: nn.Module | str | None = None) -> LocatedHead:
     """The head alone; see ``locate_head``."""
-    return locate_head(model, inputs, head)[0]
+    return locate_head(check_module(model), inputs, head)[0]
 
 
 Ends = tuple[nn.Module, tuple[nn.Module, nn.Module]]
@@ -459,8 +608,7 @@ def _check_is_whole(module: nn.Module, activations: HeadActivations, name: str) 
     """The head alone, on what enters it, must give what leaves it."""
     if not len(activations.raw):
         raise InputError("the first batch has no rows to find the head by: leave it out.")
-    with evaluation_mode(module):
-        alone = module(activations.features)
+    alone = module(activations.features)
     scale = activations.raw.abs().max().clamp_min(torch.finfo(activations.raw.dtype).tiny)
     tolerance = max(1e-4, 4 * torch.finfo(activations.raw.dtype).eps)
     same = alone.shape == activations.raw.shape

@@ -51,9 +51,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from laplace_metric.curvature._spectral import SpectralCurvature
-from laplace_metric.curvature._sums import KronCurvature, KroneckerFactors, balanced
-from laplace_metric.heads._layers import Layout
+from laplace_metric.curvature._structures import (
+    KronCurvature,
+    KroneckerFactors,
+    SpectralCurvature,
+    balanced,
+)
+from laplace_metric.heads._jacobian import Layout
 
 MAX_STEPS = 30
 TOLERANCE = 1e-3

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from laplace_metric import io as files
-from laplace_metric.curvature._spectral import (
+from laplace_metric.curvature._structures import (
     KroneckerEigenbasis,
     KroneckerEigenblock,
     SpectralCurvature,

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from laplace_metric._utils.precision import full_precision
-from laplace_metric.curvature._spectral import SpectralCurvature
+from laplace_metric.curvature._structures import SpectralCurvature
 from laplace_metric.distributions import Gaussian, ProjectedNormal
 from laplace_metric.embedding import Embedding, FitSetParts
 from laplace_metric.errors import InputError, NotFittedError

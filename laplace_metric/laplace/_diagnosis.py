@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from laplace_metric.curvature._spectral import NEGATIVE_SHARE
+from laplace_metric.curvature._structures import NEGATIVE_SHARE
 from laplace_metric.errors import PriorAtEdgeWarning, UndefinedMetricWarning
-from laplace_metric.laplace import _posterior as prior
-from laplace_metric.laplace._posterior import Posterior
+from laplace_metric.laplace._posterior import Posterior, by_marginal_likelihood
 
 NEARLY_CONSTANT = 0.05
 PRIOR_DOMINATED = 0.01
@@ -85,7 +84,7 @@ class Diagnosis:
     prior_precision: float
     evidence_prior_precision: float
     uncertainties: Uncertainties | None = None
-    findings: tuple[str, ...] = field(default=())
+    findings: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         share = self.n_effective_parameters / self.n_parameters
@@ -117,6 +116,9 @@ def diagnose(
     """
     gained = posterior.n_effective * posterior.curvature.eigenvalues
     tau = posterior.prior_precision
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PriorAtEdgeWarning)
+        evidence = by_marginal_likelihood(posterior)
     numbers = Diagnosis(
         n_parameters=len(gained),
         n_effective_parameters=posterior.n_effective_parameters,
@@ -125,16 +127,10 @@ def diagnose(
         largest=float(gained.max()),
         median=float(gained.median()),
         prior_precision=tau,
-        evidence_prior_precision=_evidence(posterior),
+        evidence_prior_precision=evidence,
         uncertainties=uncertainties,
     )
-    return Diagnosis(**{**vars(numbers), "findings": tuple(_findings(numbers, vanishes))})
-
-
-def _evidence(posterior: Posterior) -> float:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PriorAtEdgeWarning)
-        return prior.by_marginal_likelihood(posterior)
+    return replace(numbers, findings=tuple(_findings(numbers, vanishes)))
 
 
 def _findings(d: Diagnosis, vanishes: bool) -> list[str]:
@@ -164,21 +160,15 @@ def _findings(d: Diagnosis, vanishes: bool) -> list[str]:
             f"prior_precision={d.prior_precision:.3g} is far from where the log marginal "
             f"likelihood is highest, {d.evidence_prior_precision:.3g}."
         )
-    return advice + _about_uncertainties(d.uncertainties) or ["nothing unusual."]
-
-
-def _about_uncertainties(u: Uncertainties | None) -> list[str]:
-    if u is None:
-        return []
-    advice = []
-    if u.variation < NEARLY_CONSTANT:
+    u = d.uncertainties
+    if u is not None and u.variation < NEARLY_CONSTANT:
         advice.append(
             f"nearly constant: the uncertainty of these inputs varies by {u.variation:.1%} of its "
             "mean, so it cannot rank them."
         )
-    if u.length_correlation > 0.95:
+    if u is not None and u.length_correlation > 0.95:
         advice.append(
             "the uncertainty ranks these inputs as 1/|z|^2 does: on the sphere the length of the "
             "raw embedding explains it."
         )
-    return advice
+    return advice or ["nothing unusual."]

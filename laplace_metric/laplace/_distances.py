@@ -40,6 +40,7 @@ treats the two as independent: the closed-form sampled distance (CSD) of PCME++ 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -55,6 +56,8 @@ from laplace_metric.laplace._moments import (
 )
 
 SWAPPED = [1, 0, 3, 2]
+Moments = Callable[..., tuple[Tensor, Tensor]]
+"""Pairs, and ``spherical`` -> mean and variance [B]."""
 
 
 def in_shared_basis(pairs: EmbeddingPairs) -> SpectralPairs | None:
@@ -145,11 +148,13 @@ EXACT_FROM = 1e-3
 """Mean squared chord between a draw and its mean, from which the second order is not enough."""
 
 
-def squared_distance(pairs: EmbeddingPairs, *, spherical: bool, exact: bool = False) -> Distance:
+def squared_distance(
+    pairs: EmbeddingPairs | SpectralPairs, *, spherical: bool, exact: bool = False
+) -> Distance:
     """Moments of the squared distance, block by block.
 
-    ``exact``: on the sphere by quadrature (``_cosine_moments``) instead of to second order, at
-    about 300 times the arithmetic.
+    ``exact``: on the sphere by quadrature (``_moments``) instead of to second order, at about 300
+    times the arithmetic.
 
     Examples
     --------
@@ -159,50 +164,35 @@ def squared_distance(pairs: EmbeddingPairs, *, spherical: bool, exact: bool = Fa
     >>> squared_distance(EmbeddingPairs(x, y, one, one, None), spherical=False).mean
     tensor([13.])
     """
-    spectral = in_shared_basis(pairs)
-    if spectral is not None:
-        return squared_distance_in_basis(spectral, spherical=spherical, exact=exact)
-    moments = _exact_on_the_sphere if exact and spherical else dense_moments
-    return _by_blocks(moments, pairs, pairs.x.shape[1], spherical)
-
-
-def squared_distance_in_basis(
-    pairs: SpectralPairs, *, spherical: bool, exact: bool = False
-) -> Distance:
-    """The same for pairs that are seen in the basis of their covariances."""
-    moments = _exact_on_the_sphere if exact and spherical else spectral_moments
-    return _by_blocks(moments, pairs, SPECTRAL_ARRAYS, spherical)
-
-
-def _exact_on_the_sphere(
-    pairs: EmbeddingPairs | SpectralPairs, *, spherical: bool
-) -> tuple[Tensor, Tensor]:
-    """Second order where a draw stays near its mean, the quadrature elsewhere."""
-    second_order = spectral_moments if isinstance(pairs, SpectralPairs) else dense_moments
-    mean, variance = second_order(pairs, spherical=spherical)  # type: ignore[arg-type]
-    if isinstance(pairs, SpectralPairs):
-        sides = [(pairs.x, pairs.a.sum(1)), (pairs.y, pairs.b.sum(1))]
-    else:
-        sides = [(pairs.x, pairs.xx.diagonal().sum(1)), (pairs.y, pairs.yy.diagonal().sum(1))]
-    spread = torch.stack([trace / z.square().sum(1) for z, trace in sides]).amax(0)
-    wide = (spread > EXACT_FROM) & (spread * mean * variance).isfinite()
-    if bool(wide.any()):
-        mean[wide], variance[wide] = exact_chord(pairs[wide])
-    return mean, variance
-
-
-def _by_blocks(
-    moments: Callable[..., tuple[Tensor, Tensor]],
-    pairs: EmbeddingPairs | SpectralPairs,
-    arrays: int,
-    spherical: bool,
-) -> Distance:
-    """Blocks whose ``arrays`` arrays [b, Z] are at most ``BLOCK_BYTES``."""
-    size = arrays * pairs.x.shape[1] * pairs.x.element_size()
-    step = max(1, BLOCK_BYTES // size)
+    if isinstance(pairs, EmbeddingPairs):
+        pairs = in_shared_basis(pairs) or pairs
+    in_basis = isinstance(pairs, SpectralPairs)
+    moments: Moments = spectral_moments if in_basis else dense_moments
+    if exact and spherical:
+        moments = partial(_exact_on_the_sphere, moments)
+    # blocks whose arrays [b, Z] are at most BLOCK_BYTES
+    arrays = SPECTRAL_ARRAYS if in_basis else pairs.x.shape[1]
+    step = max(1, BLOCK_BYTES // (arrays * pairs.x.shape[1] * pairs.x.element_size()))
     parts = [
         moments(pairs[i : i + step], spherical=spherical)
         for i in range(0, max(1, len(pairs.x)), step)
     ]
     means, variances = zip(*parts, strict=True)
     return Distance(torch.cat(means), torch.cat(variances))
+
+
+def _exact_on_the_sphere(
+    second_order: Moments, pairs: EmbeddingPairs | SpectralPairs, *, spherical: bool
+) -> tuple[Tensor, Tensor]:
+    """Second order where a draw stays near its mean, the quadrature elsewhere."""
+    mean, variance = second_order(pairs, spherical=spherical)
+    if isinstance(pairs, SpectralPairs):
+        traces = pairs.a.sum(1), pairs.b.sum(1)
+    else:
+        traces = pairs.xx.diagonal().sum(1), pairs.yy.diagonal().sum(1)
+    lengths = pairs.x.square().sum(1), pairs.y.square().sum(1)
+    spread = torch.maximum(traces[0] / lengths[0], traces[1] / lengths[1])
+    wide = (spread > EXACT_FROM) & (spread * mean * variance).isfinite()
+    if bool(wide.any()):
+        mean[wide], variance[wide] = exact_chord(pairs[wide])
+    return mean, variance

@@ -1,7 +1,7 @@
 """A fit in four phases, each a function of values that can be called on its own.
 
     locate_head(model, inputs)             which layer, Z, whether the model l2-normalises after it
-    collect_features(batches, store)       h [N, D] and labels [N]: the model runs once over each
+    store.append(h, labels)                h [N, D] and labels [N]: the model runs once over each
     all_pairs_curvature(store, ...)        H = sum_ij y_ij J^T d2l J, an average over pairs
     posterior_of(head, H, ...)             N(theta, (n_eff H + tau I)^-1)
 
@@ -24,12 +24,12 @@ from torch import Tensor, nn
 from laplace_metric._utils.precision import at_least_float32, full_precision
 from laplace_metric.curvature import ContrastiveLoss
 from laplace_metric.curvature._ggn import all_pairs_curvature, batch_curvature
-from laplace_metric.curvature._spectral import (
+from laplace_metric.curvature._structures import (
     NEGATIVE_SHARE,
+    Curvature,
     SpectralCurvature,
     check_finite_curvature,
 )
-from laplace_metric.curvature._sums import Curvature
 from laplace_metric.errors import (
     DegenerateCurvatureWarning,
     InputError,
@@ -37,10 +37,9 @@ from laplace_metric.errors import (
     NegativeCurvatureWarning,
 )
 from laplace_metric.familiarity._near_far import NearFar
-from laplace_metric.heads._capture import LocatedHead, capture
-from laplace_metric.heads._chain import jacobian_of
+from laplace_metric.heads._backends import jacobian_of
 from laplace_metric.heads._jacobian import HeadJacobian
-from laplace_metric.heads._locate import locate_head
+from laplace_metric.heads._locate import LocatedHead, capture, locate_head
 from laplace_metric.laplace._fitted import Fitted
 from laplace_metric.laplace._posterior import Posterior
 from laplace_metric.laplace._settings import FitOptions, Settings
@@ -62,19 +61,21 @@ def fit_posterior(
     options: FitOptions,
 ) -> Fitted:
     """Fit ``settings`` to a loader of ``(inputs, labels)``; the model runs over it once."""
-    settings.check_options(options)
-    progress, dtype, device = options.progress, options.dtype, device_of(model)
+    progress, dtype, device = options.progress, options.precision, device_of(model)
     batches = labelled_batches(loader, device, progress=progress, description="Fitting")
     inputs, labels = next(batches)
     located, activations = locate_head(model, inputs, head)
     jacobian = jacobian_of(located.module, located.n_outputs, settings.backend)
     settings, loss = settings.for_head(jacobian), settings.loss(normalized=located.normalized)
-    head_batches = chain([(activations.features, labels)], head_inputs(model, located, batches))
+    others = ((capture(model, located, x).features, y) for x, y in batches)
+    head_batches = chain([(activations.features, labels)], others)
     if settings.pairs != "all":
         curvature, n_points = minibatch_curvature(head_batches, jacobian, loss, settings)
         return posterior_of(located, jacobian, curvature, n_points, loss, settings)
     with FeatureStore(options.memory_bytes, dtype=dtype, device=device) as store:
-        collect_features(head_batches, store)
+        for number, (features, labels) in enumerate(head_batches):
+            store.append(features, labels, where=where(number))
+        store.complete()
         with full_precision():  # the model may run under autocast, the sums not
             curvature = all_pairs_curvature(
                 store,
@@ -91,22 +92,9 @@ def fit_posterior(
         return with_near_far(fitted, store)
 
 
-def head_inputs(model: nn.Module, head: LocatedHead, batches: Batches) -> HeadBatches:
-    """h [B, D] and labels [B] of each batch: one forward pass each."""
-    for inputs, labels in batches:
-        yield capture(model, head, inputs).features, labels
-
-
 def where(number: int) -> str:
     """Return the name of a batch's features in errors."""
     return f"the head's input in loader batch {number}"
-
-
-def collect_features(batches: HeadBatches, store: FeatureStore) -> None:
-    """Keep the head's inputs and labels of every batch."""
-    for number, (features, labels) in enumerate(batches):
-        store.append(features, labels, where=where(number))
-    store.complete()
 
 
 def in_dtype(dtype: torch.dtype | None, head: LocatedHead, settings: Settings) -> HeadJacobian:
@@ -190,9 +178,9 @@ def posterior_of(
         If a precision overflows in the type of the weights.
     """
     n_effective = float(n_points) if settings.n_effective is None else settings.n_effective
-    spectral = curvature.decompose(settings.positivity)
-    posterior = Posterior(jacobian.parameters, spectral, n_effective, settings.prior_precision)
-    check_finite_curvature((n_effective * spectral.eigenvalues).to(posterior.mean.dtype))
+    mean, spectral = jacobian.parameters, curvature.decompose(settings.positivity)
+    check_finite_curvature((n_effective * spectral.eigenvalues).to(mean.dtype))
+    posterior = Posterior(mean, spectral, n_effective, settings.prior_precision)
     _LOG.debug(
         "head %r: %.1f %% of the curvature was negative (positivity=%r), n_effective=%.6g",
         *(head.name, 100 * spectral.negative_fraction, settings.positivity, n_effective),

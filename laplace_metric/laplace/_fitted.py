@@ -19,9 +19,9 @@ from laplace_metric.distributions._covariance import PendingCovariance
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError
 from laplace_metric.familiarity._near_far import NearFar
-from laplace_metric.heads._capture import HeadActivations, LocatedHead, capture
+from laplace_metric.heads._identity import check_rows
 from laplace_metric.heads._jacobian import HeadJacobian
-from laplace_metric.heads._locate import check_rows
+from laplace_metric.heads._locate import HeadActivations, LocatedHead, capture
 from laplace_metric.laplace._distances import squared_distance
 from laplace_metric.laplace._moments import Distance, EmbeddingPairs
 from laplace_metric.laplace._posterior import Posterior, covariance

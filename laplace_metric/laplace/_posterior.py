@@ -29,7 +29,7 @@ from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.precision import full_precision
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import check_count, check_positive
-from laplace_metric.curvature._spectral import (
+from laplace_metric.curvature._structures import (
     DenseEigenbasis,
     Eigenbasis,
     IdentityEigenbasis,
@@ -40,31 +40,14 @@ from laplace_metric.curvature._spectral import (
 from laplace_metric.distributions import Covariance, DenseCovariance, DiagonalCovariance
 from laplace_metric.distributions._covariance import RotatedCovariance
 from laplace_metric.errors import InputError, NonFiniteError, PriorAtEdgeWarning
-from laplace_metric.heads._jacobian import HeadJacobian, LinearJacobian
-from laplace_metric.heads._layers import Affine, Layer, OrthogonalFactor, pad
-
-
-@dataclass(frozen=True)
-class RotatedVariance:
-    """``C = Q_S diag(sum_a x_a^2 / p) Q_S^T`` of a linear layer, ``x = Q_A^T a``.
-
-    Parameters
-    ----------
-    left : Tensor [Z, Z]
-        Q_S.
-    to_basis : Affine
-        h -> x, padded.
-    variances : Tensor [A, Z]
-        1 / p, padded.
-    """
-
-    left: Tensor
-    to_basis: Affine
-    variances: Tensor
-
-    def __call__(self, h: Float[Tensor, "B D"]) -> RotatedCovariance:
-        """Compute the variance of each row."""
-        return RotatedCovariance(self.left, self.to_basis(h).square_() @ self.variances)
+from laplace_metric.heads._jacobian import (
+    Affine,
+    HeadJacobian,
+    Layer,
+    LinearJacobian,
+    OrthogonalFactor,
+    pad,
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -84,7 +67,7 @@ class Posterior(Shown):
 
     Examples
     --------
-    >>> from laplace_metric.curvature._sums import DiagCurvature
+    >>> from laplace_metric.curvature._structures import DiagCurvature
     >>> curvature = DiagCurvature(torch.tensor([1.0, 0.0])).decompose()
     >>> Posterior(torch.zeros(2), curvature, n_effective=3, prior_precision=1).variance
     tensor([0.2500, 1.0000])
@@ -134,13 +117,16 @@ class Posterior(Shown):
 
     @cached_property
     @full_precision()
-    def rotated(self) -> RotatedVariance | None:
-        """Return the variances of one linear layer's Kronecker structure; None of any other."""
+    def rotated(self) -> tuple[Tensor, Affine, Tensor] | None:
+        """One linear layer's ``C = Q_S diag(sum_a x_a^2 / p) Q_S^T``, with ``x = Q_A^T a``.
+
+        Q_S [Z, Z], h -> x and 1 / p [A, Z], both padded; None of any other structure.
+        """
         if not isinstance(self.basis, KroneckerEigenbasis) or len(self.basis.blocks) > 1:
             return None
         (block,) = self.basis.blocks
         to_basis = Affine.of(block.right, block.layout.n_features, padded=True)
-        return RotatedVariance(block.left, to_basis, pad(block.fold(self.spectrum)).mT)
+        return block.left, to_basis, pad(block.fold(self.spectrum)).mT
 
     @property
     def n_effective_parameters(self) -> float:
@@ -172,7 +158,7 @@ class Posterior(Shown):
         (Laplace's approximation of the evidence; the data term does not depend on tau.)
         """
         p, tau = len(self.mean), prior_precision
-        log_det = self.curvature.log_determinant(self.n_effective, tau)
+        log_det = float(self.curvature.precision(self.n_effective, tau).log().sum())
         return 0.5 * (
             p * float(torch.tensor(tau, dtype=torch.float64).log())
             - tau * float(self.mean.double().square().sum())
@@ -195,20 +181,17 @@ def covariance(
     With two inputs the B matrices are cross-covariances: neither symmetric nor semi-definite.
     """
     if isinstance(head, LinearJacobian) and posterior.rotated is not None and other is None:
-        return posterior.rotated(features)
+        left, to_basis, variances = posterior.rotated
+        return RotatedCovariance(left, to_basis(features).square_() @ variances)
     if is_structured(head, posterior):
         return _layered(head, posterior, features, other)
     if not len(features):
         return DenseCovariance(features.new_zeros(0, head.n_outputs, head.n_outputs))
-    step = jacobian_rows(head)
-    parts = []
-    for start in range(0, len(features), step):
-        f_x = covariance_factor(head, posterior, features[start : start + step])
-        f_y = (
-            f_x
-            if other is None
-            else covariance_factor(head, posterior, other[start : start + step])
-        )
+    step, parts = jacobian_rows(head), []
+    others = features if other is None else other
+    for x, y in zip(features.split(step), others.split(step), strict=True):
+        f_x = covariance_factor(head, posterior, x)
+        f_y = f_x if other is None else covariance_factor(head, posterior, y)
         parts.append(f_x @ f_y.mT)
     return DenseCovariance(torch.cat(parts))
 

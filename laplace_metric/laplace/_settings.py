@@ -20,10 +20,9 @@ from laplace_metric._utils.display import Shown
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import check_count, check_function, check_name, check_positive
 from laplace_metric.curvature import ContrastiveLoss
-from laplace_metric.curvature._spectral import POSITIVITY
-from laplace_metric.curvature._sums import STRUCTURES
+from laplace_metric.curvature._structures import POSITIVITY, STRUCTURES
 from laplace_metric.errors import InputError, UnknownNameError
-from laplace_metric.heads._chain import check_backend
+from laplace_metric.heads._backends import BACKENDS
 from laplace_metric.heads._jacobian import HeadJacobian
 
 PRECISIONS = (None, torch.float32, torch.float64)
@@ -40,7 +39,7 @@ class FitOptions:
 
     Examples
     --------
-    >>> FitOptions(distributed=True).dtype
+    >>> FitOptions(distributed=True).precision  # sums must not depend on how ranks split points
     torch.float64
     """
 
@@ -57,6 +56,8 @@ class FitOptions:
             raise InputError(
                 f"precision={self.precision!r}: pass torch.float32, torch.float64 or None."
             )
+        if self.distributed and self.precision is None:
+            object.__setattr__(self, "precision", torch.float64)
         if self.reference is not None:
             object.__setattr__(self, "reference", check_count("reference", self.reference, 0))
         if self.generator is not None:
@@ -76,11 +77,6 @@ class FitOptions:
     def needs_runtime(self) -> bool:
         """True if several processes or a checkpoint are asked for."""
         return self.distributed or self.checkpoint_dir is not None
-
-    @property
-    def dtype(self) -> torch.dtype | None:
-        """dtype of the sums over points: they must not depend on how ranks split the points."""
-        return torch.float64 if self.distributed and self.precision is None else self.precision
 
 
 AUTO = "auto"
@@ -121,7 +117,7 @@ class Settings(Shown):
 
     def __post_init__(self) -> None:
         self.loss(normalized=False)
-        check_backend(self.backend)
+        check_name("backend", self.backend, BACKENDS)
         check_name("structure", self.structure, (AUTO, *STRUCTURES))
         if callable(self.pairs):
             check_function("pairs", self.pairs, "embeddings", "labels")
@@ -147,7 +143,7 @@ class Settings(Shown):
         Examples
         --------
         >>> from torch import nn
-        >>> from laplace_metric.heads._chain import jacobian_of
+        >>> from laplace_metric.heads._backends import jacobian_of
         >>> heads = [jacobian_of(nn.Linear(d, 8), 8) for d in (2048, 2049)]
         >>> [Settings().for_head(head).structure for head in heads]
         ['kron', 'diag']

@@ -25,17 +25,14 @@ L is triangular, so of its columns only the part below the diagonal is multiplie
 
 from __future__ import annotations
 
-import threading
-from functools import cached_property, partial
-from typing import Any
+from functools import cached_property
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from laplace_metric.curvature._spectral import KroneckerEigenbasis, KroneckerEigenblock
-from laplace_metric.heads._jacobian import HeadJacobian, LinearJacobian
-from laplace_metric.heads._layers import Affine, Factor, pad
+from laplace_metric.curvature._structures import KroneckerEigenbasis, KroneckerEigenblock
+from laplace_metric.heads._jacobian import Affine, Factor, HeadJacobian, LinearJacobian, pad
 from laplace_metric.laplace._posterior import (
     Posterior,
     covariance_factor,
@@ -48,9 +45,9 @@ Forms = tuple[Tensor, Tensor, Tensor]
 """``tr C``, ``z^T C z`` and ``z^T z`` [n]."""
 
 
-def variance_trace(
-    head: HeadJacobian,
-    posterior: Posterior,
+@torch.no_grad()
+def traced(
+    traces: Traces,
     features: Float[Tensor, "n D"],
     raw: Float[Tensor, "n Z"] | None = None,
     *,
@@ -60,6 +57,8 @@ def variance_trace(
 
     Parameters
     ----------
+    traces : Traces
+        Of ``traces_of``: what does not depend on the features.
     features : Tensor [n, D]
         What enters the head.
     raw : Tensor [n, Z] or None
@@ -67,30 +66,14 @@ def variance_trace(
     spherical : bool
         Whether embeddings are directions.
 
-    Returns
-    -------
-    Tensor [n]
-
     Examples
     --------
     >>> from laplace_metric import LaplaceEmbedder
     >>> x = torch.randn(20, 8)
     >>> fit = LaplaceEmbedder.from_embeddings(x, torch.arange(20) % 4).fitted_
-    >>> variance_trace(fit.jacobian, fit.posterior, x, spherical=True).shape
+    >>> traced(traces_of(fit.jacobian, fit.posterior), x, spherical=True).shape
     torch.Size([20])
     """
-    return traced(traces_of(head, posterior), features, raw, spherical=spherical)
-
-
-@torch.no_grad()
-def traced(
-    traces: Traces,
-    features: Float[Tensor, "n D"],
-    raw: Float[Tensor, "n Z"] | None = None,
-    *,
-    spherical: bool,
-) -> Float[Tensor, " n"]:
-    """The same for one batch after the other, with what does not depend on the batch given."""
     traces_out = features.new_empty(len(features))
     for start in range(0, len(features), traces.rows):
         part = slice(start, start + traces.rows)
@@ -179,19 +162,6 @@ STRIP = 128
 """Columns of L that are multiplied at once."""
 
 
-class Scratch(threading.local):
-    """Buffers [rows, width] that are written again with each block; each thread has its own."""
-
-    def __init__(self, like: Tensor, rows: int, /, **widths: int) -> None:
-        self._made_of = like.new_empty(0), rows, widths
-        for name, width in widths.items():
-            setattr(self, name, like.new_empty(rows, width))
-
-    def __reduce__(self) -> Any:
-        like, rows, widths = self._made_of
-        return partial(Scratch, **widths), (like, rows)
-
-
 class DiagonalTraces:
     """``tr C`` and ``z^T C z`` of a block of at most ``rows`` features h [n, D].
 
@@ -209,24 +179,20 @@ class DiagonalTraces:
         self.outputs = Affine.of(layout.fold(head.parameters).mT, layout.n_features)
         self.variances = Affine.of(variances.mT, layout.n_features)
         self.sums = Affine.of(variances.sum(0)[:, None], layout.n_features)
-        z = layout.n_outputs
-        self._scratch: Any = Scratch(variances, self.rows, x=layout.n_features, z=z, v=z)
 
     def trace(self, h: Float[Tensor, "n D"]) -> Float[Tensor, " n"]:
         """``tr C`` [n]."""
-        return self.sums.into(self.squared_inputs(h), self._scratch.v.view(-1, 1))[:, 0]
+        return self.sums(self.squared_inputs(h))[:, 0]
 
-    def forms(self, h: Tensor, z: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    def forms(self, h: Tensor, z: Tensor | None) -> Forms:
         """``tr C``, ``z^T C z`` and ``z^T z`` [n]; of the head's own z if it is not given."""
-        v = self.variances.into(self.squared_inputs(h), self._scratch.v)
-        square = self.outputs.into(h, self._scratch.z) if z is None else self.seen(z)
-        torch.mul(square, square, out=self._scratch.z[: len(h)])
-        square = self._scratch.z[: len(h)]
+        v = self.variances(self.squared_inputs(h))
+        square = (self.outputs(h) if z is None else self.seen(z)).square()
         return v.sum(1), v.mul(square).sum(1), square.sum(1)
 
     def squared_inputs(self, h: Float[Tensor, "n D"]) -> Float[Tensor, "n A"]:
         """x^2 [n, D]."""
-        return torch.mul(h, h, out=self._scratch.x[: len(h)])
+        return h.square()
 
     def seen(self, z: Tensor) -> Tensor:
         """Q_S^T z [n, Z]."""
@@ -239,31 +205,33 @@ class KroneckerTraces(DiagonalTraces):
     def __init__(self, head: LinearJacobian, block: KroneckerEigenblock, variances: Tensor) -> None:
         super().__init__(head, variances)
         size = head.layout.n_features
-        self._left, self.inputs = block.left, Affine.of(block.right, size, padded=True)
-        width = self.inputs.matrix.shape[1]
+        self.block, self.inputs = block, Affine.of(block.right, size, padded=True)
         self.outputs = Affine.of(head.layout.fold(head.parameters).mT @ block.left, size)
-        self.variances = Affine.of(pad(variances).mT, width)
-        self._right, self._sums = block.right, variances.sum(0)
-        z = head.n_outputs
-        self._scratch = Scratch(variances, self.rows, x=width, y=STRIP, z=z, v=z)
+        self.variances = Affine.of(pad(variances).mT, self.inputs.matrix.shape[1])
+        self._sums = variances.sum(0)
 
     @cached_property
     def _strips(self) -> list[tuple[int, Affine]]:
-        """Only the raw geometry needs them."""
-        return _strips(self._right, self._sums, len(self.inputs.matrix))
+        """(first row, rows from there on) of every ``STRIP`` columns of L; of the raw geometry."""
+        half = self.block.right.double() * self._sums.double().sqrt()  # any root of Q diag(s) Q^T
+        root = torch.linalg.qr(half.mT, mode="r").R.mT.to(self._sums)  # made triangular
+        n_features = len(self.inputs.matrix)
+        return [
+            (start, Affine.of(root[start:, start : start + STRIP], n_features - start))
+            for start in range(0, len(root), STRIP)
+        ]
 
     def trace(self, h: Float[Tensor, "n D"]) -> Float[Tensor, " n"]:
         total = h.new_zeros(len(h))
         for start, strip in self._strips:
-            y = strip.into(h[:, start:], self._scratch.y[:, : strip.matrix.shape[1]])
-            total += y.square_().sum(1)
+            total += strip(h[:, start:]).square_().sum(1)
         return total
 
     def squared_inputs(self, h: Float[Tensor, "n D"]) -> Float[Tensor, "n A"]:
-        return self.inputs.into(h, self._scratch.x).square_()
+        return self.inputs(h).square_()
 
     def seen(self, z: Tensor) -> Tensor:
-        return torch.mm(z, self._left, out=self._scratch.z[: len(z)])
+        return z @ self.block.left
 
 
 Traces = DiagonalTraces | _RootTraces | _LayerTraces
@@ -271,12 +239,3 @@ Traces = DiagonalTraces | _RootTraces | _LayerTraces
 
 ``trace``: tr C [n]; ``forms``: on the sphere, of the head's own z if it is not given.
 """
-
-
-def _strips(right: Tensor, sums: Tensor, n_features: int) -> list[tuple[int, Affine]]:
-    """(first row, rows from there on) of every ``STRIP`` columns of L."""
-    half = right.double() * sums.double().sqrt()  # any root of Q diag(s) Q^T, made triangular
-    root = torch.linalg.qr(half.mT, mode="r").R.mT.to(right)
-    starts = range(0, len(root), STRIP)
-    strips = [root[start:, start : start + STRIP] for start in starts]
-    return [(s, Affine.of(part, n_features - s)) for s, part in zip(starts, strips, strict=True)]

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from laplace_metric import io as files
-from laplace_metric.curvature._sums import Curvature
+from laplace_metric.curvature._structures import Curvature
 from laplace_metric.errors import FileFormatError
-from laplace_metric.heads._capture import LocatedHead
-from laplace_metric.heads._locate import named_head
+from laplace_metric.heads._identity import named_head
+from laplace_metric.heads._locate import LocatedHead
 from laplace_metric.laplace._posterior import by_marginal_likelihood
 from laplace_metric.online._state import (
     StateTree,

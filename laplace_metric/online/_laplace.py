@@ -13,7 +13,7 @@ from torch import nn
 from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.randomness import Seed, own_randomness
 from laplace_metric._utils.validation import as_path, check_count, check_real
-from laplace_metric.curvature._sums import STRUCTURES
+from laplace_metric.curvature._structures import STRUCTURES
 from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import InputError, UnknownNameError
 from laplace_metric.laplace import Fitted, Posterior, Settings
@@ -119,7 +119,7 @@ class OnlineLaplace(Shown):
         if isinstance(pairs, str) and pairs == "all":
             raise UnknownNameError("pairs", pairs, ("batch", "a miner (callable)"))
         if isinstance(structure, str) and structure == AUTO:
-            raise UnknownNameError("structure", structure, tuple(STRUCTURES))
+            raise UnknownNameError("structure", structure, STRUCTURES)
         decay = check_real("decay", decay, "number in [0, 1]")
         if not 0 <= decay <= 1:
             raise InputError(f"decay={decay!r}: pass a number in [0, 1].")

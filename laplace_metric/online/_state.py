@@ -39,17 +39,18 @@ from jaxtyping import Float
 from torch import Tensor
 
 from laplace_metric._utils.validation import check_name, check_positive
-from laplace_metric.curvature._spectral import IdentityEigenbasis, SpectralCurvature
-from laplace_metric.curvature._sums import (
-    STRUCTURES,
+from laplace_metric.curvature._structures import (
     Curvature,
     DiagCurvature,
     FullCurvature,
+    IdentityEigenbasis,
     KronCurvature,
     KroneckerFactors,
+    SpectralCurvature,
+    zero_curvature,
 )
 from laplace_metric.errors import FileFormatError, InputError, UnknownNameError
-from laplace_metric.heads._layers import Layout
+from laplace_metric.heads._jacobian import Layout
 
 StateTree = dict[str, Any]
 """Nested dictionaries, lists, tuples, tensors and plain values."""
@@ -379,7 +380,7 @@ class RunningCurvature:
 
     def final(self, structure: str, layouts: Sequence[Layout], device: torch.device) -> Curvature:
         """H; zeros if no batch had two classes."""
-        zeros = STRUCTURES[structure].zeros(layouts, device)
+        zeros = zero_curvature(structure, layouts, device)
         return zeros if self.value is None else self.value
 
 

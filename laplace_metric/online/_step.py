@@ -20,12 +20,11 @@ from torch.func import functional_call
 from laplace_metric._utils.precision import at_least_float32, full_precision
 from laplace_metric.curvature import ContrastiveLoss
 from laplace_metric.curvature._ggn import batch_curvature
-from laplace_metric.curvature._sums import Curvature
+from laplace_metric.curvature._structures import Curvature
 from laplace_metric.errors import HeadError, InputError
-from laplace_metric.heads._capture import LocatedHead, run_captured
-from laplace_metric.heads._chain import jacobian_of
+from laplace_metric.heads._backends import jacobian_of
 from laplace_metric.heads._jacobian import HeadJacobian
-from laplace_metric.heads._locate import APPEND, find_head
+from laplace_metric.heads._locate import APPEND, LocatedHead, find_head, run_captured
 from laplace_metric.laplace import Posterior, Settings
 from laplace_metric.models._calling import Inputs
 from laplace_metric.online._state import RunningCurvature, Scale

@@ -30,8 +30,13 @@ from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import check_count
 from laplace_metric.calibration._hits import VOTES, LabelledHits
 from laplace_metric.errors import InputError, LabelError, LaplaceMetricWarning
-from laplace_metric.heads._capture import HeadActivations, LocatedHead, SeenInputs, capture
-from laplace_metric.heads._locate import locate_head
+from laplace_metric.heads._locate import (
+    HeadActivations,
+    LocatedHead,
+    SeenInputs,
+    capture,
+    locate_head,
+)
 from laplace_metric.laplace import Fitted, Settings
 from laplace_metric.laplace._fit import fit_posterior
 from laplace_metric.laplace._settings import FitOptions

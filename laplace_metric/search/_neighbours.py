@@ -48,13 +48,12 @@ from torch import Tensor
 from laplace_metric._utils.precision import full_precision
 from laplace_metric._utils.validation import check_name
 from laplace_metric.calibration._hits import SearchHits
-from laplace_metric.curvature._spectral import IdentityEigenbasis, KroneckerEigenbasis
+from laplace_metric.curvature._structures import IdentityEigenbasis, KroneckerEigenbasis
 from laplace_metric.errors import FileFormatError, NonFiniteError
-from laplace_metric.heads._jacobian import LinearJacobian
-from laplace_metric.heads._layers import Layout
+from laplace_metric.heads._jacobian import Layout, LinearJacobian
 from laplace_metric.laplace import Distance, Fitted, Posterior
 from laplace_metric.laplace import _posterior as predictive
-from laplace_metric.laplace._distances import squared_distance, squared_distance_in_basis
+from laplace_metric.laplace._distances import squared_distance
 from laplace_metric.laplace._moments import EmbeddingPairs, SpectralPairs
 from laplace_metric.search._items import Encoded
 
@@ -246,7 +245,7 @@ class _BasisDistances:
         a, b = x.square() @ self.variances.mT, y.square() @ self.variances.mT
         w = (x[i] * y[j]) @ self.variances.mT  # [pairs, Z]
         pairs = SpectralPairs(z_x[i], z_y[j], a[i], b[j], w)
-        return squared_distance_in_basis(pairs, spherical=self.spherical)
+        return squared_distance(pairs, spherical=self.spherical)
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from benchmarks.sizes import SMALL_PROBLEM
 from benchmarks.tables import ROOT
 from benchmarks.timing import slope
 from laplace_metric.curvature._passes import class_chunks
-from laplace_metric.curvature._statistics import ClassSums
-from laplace_metric.curvature._terms import LayeredDiagonal
-from laplace_metric.heads._chain import jacobian_of
+from laplace_metric.curvature._terms import Diagonal, LayeredTerm
+from laplace_metric.curvature.by_class import ClassSums
+from laplace_metric.heads._backends import jacobian_of
 
 PAGE = ROOT / "benchmarks" / "README.md"
 
@@ -82,7 +82,7 @@ def test_the_numbers_of_the_text_about_cross_blocks():
     """What the pages say of many classes, beside their tables."""
     head = jacobian_of(torch.nn.Linear(512, 128), 128)
     classes = ClassSums.of(torch.arange(1_000))
-    tiles = LayeredDiagonal(head, 128).tiles()
+    tiles = LayeredTerm(head, True, [Diagonal()]).tiles()
     assert 1_000 < sum(len(list(class_chunks(classes, tile))) for tile in tiles) < 5_000
     paper = Cluster()
     jacobians = 8 * paper.n_classes * paper.n_outputs**2 * paper.columns

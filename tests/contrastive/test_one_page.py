@@ -7,9 +7,9 @@ import torch
 
 from laplace_metric.curvature import ContrastiveLoss
 from laplace_metric.curvature._ggn import all_pairs_curvature
-from laplace_metric.curvature._statistics import ClassSums
 from laplace_metric.curvature.by_class import (
     ClassPairWeights,
+    ClassSums,
     PointBlocks,
     diagonal_sum,
     left_sum,

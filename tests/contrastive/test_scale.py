@@ -11,7 +11,7 @@ from laplace_metric.curvature import ContrastiveLoss
 from laplace_metric.curvature import _passes as passes_module
 from laplace_metric.curvature import _terms as layered_module
 from laplace_metric.curvature._ggn import all_pairs_curvature, batch_curvature
-from laplace_metric.curvature._statistics import ClassSums
+from laplace_metric.curvature.by_class import ClassSums
 from laplace_metric.errors import InputError
 from laplace_metric.heads._jacobian import LinearJacobian
 from laplace_metric.models._store import FeatureStore

@@ -10,22 +10,19 @@ import torch
 from torch import nn
 
 from laplace_metric.curvature import ContrastiveLoss, by_class
-from laplace_metric.curvature import _contractions as _nearest_kronecker
-from laplace_metric.curvature._contractions import (
-    LeftContraction,
-    nearest_kronecker,
-)
+from laplace_metric.curvature import _ggn as _nearest_kronecker
 from laplace_metric.curvature._ggn import (
     AllPairs,
     all_pairs_curvature,
     batch_curvature,
     curvature_passes,
+    nearest_kronecker,
 )
 from laplace_metric.curvature._passes import ClassSumsPass, execute, next_pass
+from laplace_metric.curvature._terms import LayeredTerm, LeftOf
 from laplace_metric.errors import HeadError
-from laplace_metric.heads._chain import jacobian_of
-from laplace_metric.heads._jacobian import LinearJacobian
-from laplace_metric.heads._layers import Layout
+from laplace_metric.heads._backends import jacobian_of
+from laplace_metric.heads._jacobian import Layout, LinearJacobian
 from laplace_metric.models._store import FeatureStore
 from tests.contrastive.oracle import all_pair_weights, dense_ggn
 
@@ -129,8 +126,8 @@ def pairs_of(name, distance, normalized, hessian):
     loss = ContrastiveLoss.of(distance, hessian, normalized=normalized)
     store, space = FeatureStore.of(features(), LABELS), loss.geometry
     sums = ClassSumsPass(head, space).collect(store).by_class
-    pairs = AllPairs.of(head, loss, sums)
-    return pairs, head, space.n_rows(Z), lambda schedule: execute(schedule, store)
+    pairs = AllPairs(head, loss, sums)
+    return pairs, head, loss, lambda schedule: execute(schedule, store)
 
 
 @pytest.mark.parametrize("hessian", HESSIANS)
@@ -140,7 +137,7 @@ def test_kronecker_is_the_nearest_product_with_the_best_diagonal(
     name, distance, normalized, hessian
 ):
     expected = oracle(name, distance, normalized, hessian, None)
-    pairs, head, rows, run_on = pairs_of(name, distance, normalized, hessian)
+    pairs, head, loss, run_on = pairs_of(name, distance, normalized, hessian)
     blocks = blocks_of(expected, head.layouts)
     right = [torch.randn(x.n_columns, x.n_columns).double() for x in head.layouts]
     right = [(a + a.mT) for a in right]
@@ -148,10 +145,12 @@ def test_kronecker_is_the_nearest_product_with_the_best_diagonal(
         b.permute(0, 2, 1, 3).flatten(2) @ a.flatten() for b, a in zip(blocks, right, strict=True)
     ]
     for ours, theirs in zip(
-        run_on(pairs.totals(LeftContraction(head, rows, right))), left, strict=True
+        run_on(pairs.totals(LayeredTerm(head, loss.geometry.spherical, list(map(LeftOf, right))))),
+        left,
+        strict=True,
     ):
         close(ours.expand_as(theirs) * torch.eye(Z) if len(ours) == 1 else ours, theirs, theirs)
-    result = run_on(nearest_kronecker(pairs.totals, head, rows))
+    result = run_on(nearest_kronecker(pairs.totals, head, loss))
     for block, f in zip(blocks, result.factors, strict=True):
         rearranged = block.permute(0, 2, 1, 3).flatten(2).flatten(0, 1)  # [O^2, A^2]
         sigma = torch.linalg.svdvals(rearranged)
@@ -177,10 +176,10 @@ def test_a_fit_stops_when_the_next_half_step_would_grow_little(tolerance, n_step
     store, names = FeatureStore.of(h, labels), []
     task, _ = next_pass(schedule, None)
     while task is not None:
-        names.append(type(getattr(task, "term", None)).__name__)
+        names.append(str(task.term))
         task, _ = next_pass(schedule, task.finish(task.read(store)))
-    step = ["RightContraction", "KroneckerRefinement"]
-    assert names == ["NoneType", "LeftContraction", *(n_steps * step)]
+    step = ["RightOf", "Diagonal and LeftOf"]
+    assert names == ["None", "LeftOf", *(n_steps * step)]
 
 
 @pytest.mark.parametrize(("memory", "runs"), [(2**29, 5), (300 * 8 * 4 + 64 * 4 * 5, 9), (0, 10)])

@@ -8,16 +8,16 @@ import sys
 import pytest
 import torch
 
-from laplace_metric.curvature import _sums as memory_module
-from laplace_metric.curvature._sums import (
-    STRUCTURES,
+from laplace_metric.curvature import _structures as memory_module
+from laplace_metric.curvature._structures import (
     DiagCurvature,
     FullCurvature,
     KronCurvature,
     KroneckerFactors,
+    zero_curvature,
 )
 from laplace_metric.errors import InputError, MemoryLimitError, NonFiniteError
-from laplace_metric.heads._layers import Layout
+from laplace_metric.heads._jacobian import Layout
 from laplace_metric.laplace import Posterior
 
 LAYOUTS = (Layout(3, 2, bias=True), Layout(2, 3, bias=False))
@@ -52,7 +52,7 @@ class Contract:
 
     def test_zeros_add_nothing(self):
         value = self.make(0)
-        zero = STRUCTURES[self.name].zeros(LAYOUTS)
+        zero = zero_curvature(self.name, LAYOUTS)
         assert float(self.matrix(zero).abs().max()) == 0
         torch.testing.assert_close(self.matrix(value + zero), self.matrix(value))
         torch.testing.assert_close(self.matrix(zero + value), self.matrix(value))
@@ -214,7 +214,7 @@ def test_the_memory_estimate_of_the_full_structure_holds():
     """What eigh really takes, measured in a process of its own."""
     code = (
         "import re, torch\n"
-        "from laplace_metric.curvature._sums import FullCurvature\n"
+        "from laplace_metric.curvature._structures import FullCurvature\n"
         "status = lambda: open('/proc/self/status').read()\n"
         "peak = lambda: 1024 * int(re.search(r'VmHWM:\\s+(\\d+)', status())[1])\n"
         "def run(n):\n"

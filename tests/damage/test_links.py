@@ -22,7 +22,7 @@ from laplace_metric.cli._output import discard
 from laplace_metric.datasets import load_folder
 from laplace_metric.distributed._checkpoint import Checkpoint
 from laplace_metric.errors import FileFormatError, InputError, WriteError
-from laplace_metric.heads._capture import HeadActivations
+from laplace_metric.heads._locate import HeadActivations
 from laplace_metric.io import _hidden, _write
 from laplace_metric.models._disk import DiskRows
 from tests.damage.links import _seen as seen

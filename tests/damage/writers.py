@@ -28,7 +28,8 @@ from laplace_metric.cli._loading import ModelRecipe
 from laplace_metric.cli._options import COMMANDS
 from laplace_metric.cli._output import Reporter
 from laplace_metric.cli._parser import parse
-from laplace_metric.curvature._statistics import ClassSums, Statistics
+from laplace_metric.curvature._passes import Statistics
+from laplace_metric.curvature.by_class import ClassSums
 from laplace_metric.distributed import _checkpoint
 from laplace_metric.errors import LaplaceMetricError
 from laplace_metric.image_text import ImageTextEmbedder

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from benchmarks.datasets import load
 from laplace_metric import LaplaceEmbedder, OnlineLaplace
 from laplace_metric.curvature._ggn import batch_curvature
-from laplace_metric.curvature._sums import DiagCurvature
+from laplace_metric.curvature._structures import DiagCurvature
 from laplace_metric.errors import (
     InputError,
 )
