@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any, TypeGuard, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -30,7 +30,7 @@ from laplace_metric.models._reading import (
     note_names,
     plain,
     row_list,
-    split_mapping,
+    split_batch,
     yields_items,
 )
 
@@ -120,9 +120,8 @@ def call_model(model: nn.Module, inputs: Inputs) -> Any:
     inputs = _tensor_like(model, plain(inputs))
     if isinstance(inputs, Mapping):
         return model(**inputs)
-    if not isinstance(inputs, (tuple, list)) or all(isinstance(x, str) for x in inputs):
-        return model(inputs)
-    if is_rows(inputs) or getattr(model, "takes_rows", False):
+    several = isinstance(inputs, (tuple, list)) and not is_rows(inputs)
+    if not several or all(isinstance(x, str) for x in inputs) or hasattr(model, "takes_rows"):
         return model(inputs)
     return model(*inputs)
 
@@ -156,27 +155,6 @@ def to_device(inputs: Inputs, device: torch.device) -> Inputs:
         moved = [to_device(value, device) for value in inputs]
         return moved if isinstance(inputs, list) else tuple(moved)
     return inputs
-
-
-def shares_memory(tensor: Tensor, inputs: Inputs) -> bool:
-    """Return whether a tensor lies in the memory of a (nested) input, which its owner may write to.
-
-    Examples
-    --------
-    >>> x = torch.ones(2, 3)
-    >>> shares_memory(x[:1], {"x": x}), shares_memory(x + 1, x)
-    (True, False)
-    """
-    if isinstance(inputs, Tensor):
-        memory = tensor.untyped_storage().data_ptr()
-        return inputs.layout == torch.strided and inputs.untyped_storage().data_ptr() == memory
-    if not isinstance(inputs, (Mapping, tuple, list)) and hasattr(inputs, "__array__"):
-        return tensor.device.type == "cpu"  # it may: a frame does not say
-    if isinstance(inputs, Mapping):
-        return any(shares_memory(tensor, value) for value in inputs.values())
-    if isinstance(inputs, (tuple, list)):
-        return any(shares_memory(tensor, value) for value in inputs)
-    return False
 
 
 def device_of(model: nn.Module) -> torch.device:
@@ -216,7 +194,7 @@ def check_labels(labels: Any, *, name: str = "labels") -> Int[Tensor, " B"]:
             )
     try:
         values = labels if isinstance(labels, Tensor) else as_array(name, labels)
-        tensor = values if _is_plain(values) else as_tensor(name, values)
+        tensor = as_tensor(name, values)
     except (TypeError, ValueError, RuntimeError) as error:
         raise LabelError(
             f"{name} cannot be read as whole numbers ({error}), and are not class names either: "
@@ -229,20 +207,11 @@ def check_labels(labels: Any, *, name: str = "labels") -> Int[Tensor, " B"]:
     return tensor.long()
 
 
-def _is_plain(labels: Any) -> TypeGuard[Tensor]:
-    """Return whether the labels are whole numbers in plain memory, at a glance."""
-    usual = type(labels) is Tensor and labels.dtype == torch.int64
-    return usual and labels.layout == torch.strided and not (labels.is_meta or labels.is_nested)
-
-
 def _split(batch: Any, index: int) -> tuple[Inputs, Any]:
     """Inputs and labels of batch ``index``, which must have both."""
-    if isinstance(batch, (tuple, list)) and len(batch) == 2:
-        return batch[0], batch[1]
-    if isinstance(batch, Mapping):
-        inputs, labels = split_mapping(batch)
-        if labels is not None:
-            return inputs, labels
+    inputs, labels = split_batch(batch)
+    if labels is not None:
+        return inputs, labels
     kind = type(batch).__name__
     if isinstance(batch, Sequence):
         kind = f"{kind} of length {len(batch)}"
@@ -344,13 +313,9 @@ def labels_of(batch: Any) -> tuple[Inputs, Any]:
     >>> labels_of(("a text", "another")), labels_of((["a text"], ["its class"]))
     ((('a text', 'another'), None), (['a text'], ['its class']))
     """
+    inputs, labels = split_batch(batch)
     if isinstance(batch, Mapping):
-        inputs, labels = split_mapping(batch)
         batch = inputs  # what else goes by that name, such as labels of tokens, is not an input
-    elif isinstance(batch, (tuple, list)) and len(batch) == 2:
-        inputs, labels = batch
-    else:
-        return batch, None
     if labels is None or (names := names_of(labels)) is not None:
         return inputs, None if labels is None else names
     if isinstance(labels, (tuple, list)) and not labels:

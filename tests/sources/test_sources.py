@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
-from laplace_metric.cli.sources import ReadOptions, open_source
+from laplace_metric.cli._sources import ReadOptions, open_source
 from laplace_metric.errors import FileFormatError, InputError, LabelError, MissingPackageError
 
 
@@ -71,7 +71,7 @@ def test_unreadable_images_are_named_or_skipped(images, said):
     folder, _ = images
     whole = (folder / "b" / "1.png").read_bytes()
     (folder / "b" / "1.png").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(InputError, match=r"b/1.png cannot be read.*--skip-unreadable"):
+    with pytest.raises(InputError, match=r"b/1.png cannot be read.*skip_unreadable=True"):
         list(open_source(folder).batches(10))
     source = open_source(folder, ReadOptions(skip_unreadable=True), said.append)
     assert len(source) == 5
