@@ -17,7 +17,7 @@ from torch import Tensor
 
 from laplace_metric._utils.validation import check_count
 from laplace_metric.errors import InputError
-from laplace_metric.io import sha256_of
+from laplace_metric.io import only_regular, sha256_of
 
 GREY = ("1", "L", "LA", "La")
 DEEP = ("I", "F")
@@ -235,11 +235,9 @@ class Pixels:
         from PIL import Image
 
         path = self.folder / name
-        if path.exists() and not path.is_file():  # reading a pipe or a device may never end
-            return Unreadable(path, "it is not a regular file")
-        try:
-            with Image.open(path) as file:
-                return self.converted(file)
+        try:  # an open file: of a path, Pillow 13 maps a grey TIFF on its side row by wrong row
+            with open(path, "rb", opener=only_regular) as file, Image.open(file) as image:
+                return self.converted(image)
         except Exception as error:  # decoders raise whatever they meet
             return Unreadable(path, str(error))
 
@@ -261,10 +259,8 @@ def is_grey(path: Path) -> tuple[bool, str] | None:
     """Return whether an image file is grey, and its mode; None where it cannot be read."""
     from PIL import Image
 
-    if not path.is_file():
-        return None
     try:
-        with Image.open(path) as image:
+        with open(path, "rb", opener=only_regular) as file, Image.open(file) as image:
             return image.mode in GREY, image.mode
     except Exception:
         return None

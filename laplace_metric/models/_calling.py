@@ -20,7 +20,7 @@ from laplace_metric._utils.progress import ItemBar
 from laplace_metric._utils.validation import as_array, as_tensor
 from laplace_metric.errors import EmptyLoaderError, InputError, LabelError
 from laplace_metric.models._reading import (
-    ItemBatches,
+    as_batches,
     check_names,
     class_codes,
     is_rows,
@@ -31,7 +31,6 @@ from laplace_metric.models._reading import (
     plain,
     row_list,
     split_batch,
-    yields_items,
 )
 
 _LOG = logging.getLogger(__name__)
@@ -292,14 +291,12 @@ def input_batches(
     """
     if isinstance(loader, (Tensor, Mapping)):
         raise InputError(f"loader is a {type(loader).__name__}: pass an iterable of batches.")
-    if yields_items(loader):
-        loader = ItemBatches(loader)
 
     def read(_: int, batch: Any) -> tuple[Inputs, int]:
         inputs = labels_of(batch)[0]
         return to_device(inputs, device), rows_of_batch(inputs)
 
-    yield from _read(loader, read, progress=progress, description=description)
+    yield from _read(as_batches(loader), read, progress=progress, description=description)
 
 
 def labels_of(batch: Any) -> tuple[Inputs, Any]:

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence, Sized
+from collections.abc import Mapping, Sequence, Sized
 from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, default_collate
 
 from laplace_metric.errors import InputError, LabelError
 
@@ -260,13 +260,13 @@ def items_of(loader: Any) -> int | None:
     return n - n % loader.batch_size if loader.drop_last else n
 
 
-class ItemBatches:
-    """The items of a data set in batches, in their order; read once or often.
+def as_batches(data: Any) -> Any:
+    """A data set of single items as a loader of batches, in their order; else the data themselves.
 
     Parameters
     ----------
     data : torch Dataset, or anything with a length whose items are ``(input, label)`` or mappings,
-        or that has a function ``loader`` of the batch size
+        or that has a function ``loader`` of the batch size; or a loader
 
     Raises
     ------
@@ -276,32 +276,23 @@ class ItemBatches:
     Examples
     --------
     >>> data = torch.utils.data.TensorDataset(torch.ones(300, 2), torch.arange(300))
-    >>> [len(labels) for _, labels in ItemBatches(data)]
+    >>> [len(labels) for _, labels in as_batches(data)]
     [256, 44]
     """
+    if not yields_items(data):
+        return data
+    if _has_loader(data):
+        return data.loader(BATCH_OF_IMAGES)
+    own = torch.Generator()  # a DataLoader draws a seed each time that it is read
+    return DataLoader(data, batch_size=BATCH_OF_ITEMS, collate_fn=_collated, generator=own)
 
-    def __init__(self, data: Any) -> None:
-        self._data = data
-        if _has_loader(data):
-            self._loader = data.loader(BATCH_OF_IMAGES)
-            return
-        own = torch.Generator()  # a DataLoader draws a seed each time that it is read
-        self._loader = DataLoader(data, batch_size=BATCH_OF_ITEMS, generator=own)
 
-    def __len__(self) -> int:
-        return len(self._loader)
-
-    @property
-    def n_items(self) -> int:
-        """Number of items in all batches."""
-        return len(self._data)
-
-    def __iter__(self) -> Iterator[Any]:
-        try:
-            yield from self._loader
-        except (TypeError, RuntimeError) as error:
-            raise InputError(
-                f"items of the data set cannot be put together to a batch ({error}): give it a "
-                "transform that makes tensors of one shape, or pass a DataLoader with its own "
-                "collate_fn."
-            ) from error
+def _collated(items: list[Any]) -> Any:
+    try:
+        return default_collate(items)
+    except (TypeError, RuntimeError) as error:
+        raise InputError(
+            f"items of the data set cannot be put together to a batch ({error}): give it a "
+            "transform that makes tensors of one shape, or pass a DataLoader with its own "
+            "collate_fn."
+        ) from error

@@ -18,24 +18,18 @@ from laplace_metric.errors import InputError
 
 
 @pytest.mark.parametrize("ending", ["jpg", "png", "tif", "webp"])
-@pytest.mark.parametrize("orientation", [0, 1, 6, 8, 9])
-def test_cameras_say_which_side_is_up(write, tmp_path, orientation, ending):
+@pytest.mark.parametrize(
+    ("orientation", "turns"), [(0, 0), (1, 0), (3, 2), (6, -1), (8, 1), (9, 0)]
+)
+def test_cameras_say_which_side_is_up(tmp_path, orientation, turns, ending):
     """6: the first row of the file is the right side; 8: the left one (Exif 2.32, 4.6.4)."""
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    path = write(f"photos/1.{ending}", (8, 6), exif=exif)
-    found = load_folder(path.parent).pixels()[0]
-    assert tuple(found.shape[1:]) == ((8, 6) if orientation in (6, 8) else (6, 8))
-
-
-def test_a_picture_on_its_side_is_turned(tmp_path):
     array = np.arange(48, dtype=np.uint8).reshape(6, 8)
     exif = Image.Exif()
-    for orientation, turns in ((6, -1), (8, 1), (3, 2)):
-        exif[0x0112] = orientation
-        Image.fromarray(array).save(tmp_path / "1.png", exif=exif)
-        found = load_folder(tmp_path, channels=1).pixels()[0, 0]
-        assert np.array_equal((found * 255).round().numpy(), np.rot90(array, turns))
+    exif[0x0112] = orientation
+    Image.fromarray(array).save(tmp_path / f"1.{ending}", exif=exif)
+    found = (load_folder(tmp_path, channels=1).pixels()[0, 0] * 255).round().numpy()
+    assert found.shape == np.rot90(array, turns).shape
+    assert ending in ("jpg", "webp") or np.array_equal(found, np.rot90(array, turns))
 
 
 @pytest.mark.parametrize("note", [b"Exif\0\0no note at all", b"Exif\0\0II*\0\xf2"])
@@ -121,13 +115,6 @@ def test_a_crop_that_cannot_be(write, tmp_path):
     grey = load_folder(tmp_path / "photos", channels=1, transform=CentreCrop(4, (0.1, 0.2, 0.3)))
     with pytest.raises(InputError, match="mean has 3 numbers, the image 1 channels"):
         grey.pixels()
-
-
-def test_images_of_several_sizes_ask_for_one(write, tmp_path):
-    write("photos/1.png", (4, 6))
-    write("photos/2.png", (4, 5))
-    with pytest.raises(InputError, match=r"2.png is 4 x 5 .*1.png 4 x 6: give size=224, or a tr"):
-        load_folder(tmp_path / "photos").pixels()
 
 
 def damage(photos, names):
