@@ -25,7 +25,6 @@ from laplace_metric.datasets._folders import (
     ENDINGS,
     PATHS,
     TABLES,
-    check_filled,
     check_listed,
     column_of,
     files_below,
@@ -374,22 +373,23 @@ def _table(
         names = _columns(path, header, ("text", "label", "id"), options, notify)
     else:
         names = _columns(path, header, ("image", "label"), options, notify)
-    classes = check_filled(path, cells(names["label"]) if "label" in names else None)
+    filled = {what: cells(name) for what, name in names.items()}
     if "image" in names:
-        images = check_listed(path, cells(names["image"]))
-        source = _images(path, images, classes, options, notify)
+        images = check_listed(path, filled["image"])
+        classes = _strings(path, "label", filled.get("label"), len(images))
         told = {} if options.image_column is None else {"image_column": names["image"]}
+        source = _images(path, images, classes, options, notify)
         return replace(source, options={**source.options, **told})
     if "text" not in names:
         raise InputError(
             f"{path} has no column 'text'. Name the one that holds the texts with --text-column, "
             f"or that of paths of images with --image-column; its columns: {shown_columns(header)}."
         )
-    texts = cells(names["text"])
+    texts = filled["text"]
     return replace(
         given_texts(texts, path),
-        ids=_strings(path, "ids", cells(names["id"]) if "id" in names else None, len(texts)),
-        classes=None if classes is None else tuple(classes),
+        ids=_strings(path, "id", filled.get("id"), len(texts)) or numbered(len(texts)),
+        classes=_strings(path, "label", filled.get("label"), len(texts)),
         options={"text_column": names["text"]},
     )
 
@@ -531,8 +531,8 @@ def _arrays(path: Path, arrays: dict[str, Any], options: ReadOptions) -> Source:
     return Source(
         path,
         ARRAYS,
-        _strings(path, "ids", arrays.get("ids"), n),
-        None if labels is None else _strings(path, "labels", labels, n),
+        _strings(path, "id", arrays.get("ids"), n) or numbered(n),
+        _strings(path, "label", labels, n),
         lambda rows: _tensor(embeddings, rows),
         digest(str(tuple(embeddings.shape)), blocks),
         {},
@@ -550,23 +550,28 @@ def _read_labels(path: Path) -> Any:
         raise InputError(f"--labels {path}: end it in .npy, or write one label a line.") from error
 
 
-def _strings(path: Path, what: str, values: Any, n: int) -> tuple[str, ...]:
-    """A name for each of n rows: ids or labels as they are given, else the number of the row."""
+def numbered(n: int) -> tuple[str, ...]:
+    """Ids of rows that have none."""
+    return tuple(f"row {row + 1}" for row in range(n))
+
+
+def _strings(path: Path, what: str, values: Any, n: int) -> tuple[str, ...] | None:
+    """The id or label of each of n rows, none of them empty; None without values."""
     if n == 0:
         raise InputError(f"{path} holds no row.")
     if values is None:
-        return tuple(f"row {row + 1}" for row in range(n))
+        return None
     if isinstance(values, np.ndarray) and values.dtype.kind == "S":
         values = values.astype(str)
     items = values.tolist() if isinstance(values, (np.ndarray, Tensor)) else list(values)
     if len(items) != n or any(isinstance(item, list) for item in items):
-        raise LabelError(f"{path}: {len(items)} {what} for {n} rows. Give one a row.")
+        raise LabelError(f"{path}: {len(items)} {what}s for {n} rows. Give one a row.")
     if any(isinstance(item, float) for item in items):
-        raise LabelError(f"{path}: {what} are fractions. Give whole numbers or names.")
+        raise LabelError(f"{path}: {what}s are fractions. Give whole numbers or names.")
     names = tuple("" if item is None else str(item) for item in items)
     if "" in names:
         row = names.index("") + 1
-        raise LabelError(f"{path}: {what} has nothing for row {row}. Fill it in.")
+        raise LabelError(f"{path}: row {row} has an empty {what}. Fill it in, or leave it out.")
     return names
 
 

@@ -161,20 +161,6 @@ def check_listed(table: Path, names: list[str]) -> list[str]:
     return names
 
 
-def check_filled(table: Path, labels: list[str] | None) -> list[str] | None:
-    """The labels of a table, if none is empty.
-
-    Raises
-    ------
-    LabelError
-        If one is; the message names the row.
-    """
-    if labels is not None and "" in labels:
-        row = labels.index("") + 1
-        raise LabelError(f"{table}: row {row} has an empty label. Fill it in, or leave it out.")
-    return labels
-
-
 def column_of(
     table: Path, header: Sequence[str], option: str, named: str | None, usual: Sequence[str]
 ) -> str | None:
@@ -550,8 +536,11 @@ def _listed(
             f"{table} has no column {' or '.join(map(repr, PATHS))}: name the one that holds the "
             f"paths with path_column; its columns: {shown_columns(header)}."
         )
-    ids, labels = (
-        None if name is None else [row[header.index(name)] for row in rows]
-        for name in (paths, label)
-    )
-    return check_listed(table, ids or []), check_filled(table, labels)
+    ids = check_listed(table, [row[header.index(paths)] for row in rows])
+    if label is None:
+        return ids, None
+    labels = [row[header.index(label)] for row in rows]
+    if "" in labels:
+        number = labels.index("") + 1
+        raise LabelError(f"{table}: row {number} has an empty label. Fill it in, or leave it out.")
+    return ids, labels

@@ -158,18 +158,8 @@ class DiskRows:
         return self._read(column, [(start, slice(0, stop - start))], stop - start, pinned=pinned)
 
     def rows(self, index: Int[Tensor, " n"]) -> Float[Tensor, "n D"]:
-        """The features at ``index``, in any order and with repetitions; -1 is the last one.
-
-        Raises
-        ------
-        InputError
-            If an index is outside.
-        """
-        index = index.cpu().long()
-        if len(self) and len(index) and not -len(self) <= index.min() <= index.max() < len(self):
-            raise InputError(f"index goes from {index.min()} to {index.max()}: N = {len(self)}.")
-        index = index % max(1, len(self))
-        values, inverse = torch.unique(index, return_inverse=True)
+        """The features at ``index`` (0 to N - 1), in any order and with repetitions."""
+        values, inverse = torch.unique(index.cpu(), return_inverse=True)
         return self._read(0, _runs(values), len(values))[inverse]
 
     def close(self) -> None:

@@ -57,19 +57,11 @@ def test_rows_at_any_index(tmp_path, kind):
         torch.arange(N),
         torch.arange(N).flip(0),
         torch.arange(5, N, 3),
-        torch.tensor([-1, 2, -N]),
         torch.randint(N, (4000,), generator=g),
         torch.empty(0, dtype=torch.int64),
     ]
     for index in indices:
         assert torch.equal(source.rows(index), ROWS[index])
-
-
-@pytest.mark.parametrize("kind", ["spilled late", "durable"])
-@pytest.mark.parametrize("index", [[N], [3, -N - 1]])
-def test_rows_outside_the_file(tmp_path, kind, index):
-    with pytest.raises(InputError, match=f"N = {N}"):
-        fill(store_of(kind, tmp_path)).rows(torch.tensor(index))
 
 
 @pytest.mark.parametrize("kind", ["spilled late", "durable"])

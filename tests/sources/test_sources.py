@@ -170,7 +170,7 @@ def test_npz_safetensors_and_parquet_hold_the_same(tmp_path):
         ({"x": X}, "no array 'embeddings'; its arrays: 'x'"),
         ({"embeddings": X, "labels": [1, 2]}, "2 labels for 4 rows"),
         ({"embeddings": X, "labels": [0.5] * 4}, "fractions"),
-        ({"embeddings": X, "labels": ["a", "", "b", "c"]}, "nothing for row 2"),
+        ({"embeddings": X, "labels": ["a", "", "b", "c"]}, "row 2 has an empty label"),
         ({"embeddings": X[:0]}, "holds no row"),
     ],
 )
