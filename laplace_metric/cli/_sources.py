@@ -469,9 +469,10 @@ HASHED_ROWS = 1000
 @contextmanager
 def _named_damage(path: Path, form: str, *errors: type[Exception]) -> Iterator[None]:
     """Turn what readers raise at damaged or foreign files into ``FileFormatError``."""
+    raised: tuple[type[Exception], ...] = (*DAMAGE, *errors)
     try:
         yield
-    except (*DAMAGE, *errors) as error:
+    except raised as error:
         raise FileFormatError(f"{path} cannot be read as {form}: {error}.") from error
 
 
@@ -494,7 +495,8 @@ def _safetensors(path: Path) -> dict[str, Any]:
         utf8_path(path) as opened,
         safe_open(opened, framework="pt") as file,
     ):
-        arrays = {n: file.get_tensor(n) if n in READ else None for n in file.keys()}  # noqa: SIM118
+        names = list(file.keys())
+        arrays: dict[str, Any] = {n: file.get_tensor(n) if n in READ else None for n in names}
         header = file.metadata() or {}
     with _named_damage(path, f"{form}, its header is damaged", KeyError):
         if "ids" in header:
