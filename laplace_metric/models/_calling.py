@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
 import torch
@@ -193,7 +193,7 @@ def check_labels(labels: Any, *, name: str = "labels") -> Int[Tensor, " B"]:
             )
     try:
         values = labels if isinstance(labels, Tensor) else as_array(name, labels)
-        tensor = as_tensor(name, values)
+        tensor = values if _is_plain(values) else as_tensor(name, values)
     except (TypeError, ValueError, RuntimeError) as error:
         raise LabelError(
             f"{name} cannot be read as whole numbers ({error}), and are not class names either: "
@@ -206,10 +206,17 @@ def check_labels(labels: Any, *, name: str = "labels") -> Int[Tensor, " B"]:
     return tensor.long()
 
 
+def _is_plain(labels: Any) -> TypeGuard[Tensor]:
+    """Return whether the labels are whole numbers in plain memory, at a glance."""
+    usual = type(labels) is Tensor and labels.dtype == torch.int64
+    return usual and labels.layout == torch.strided and not (labels.is_meta or labels.is_nested)
+
+
 def _split(batch: Any, index: int) -> tuple[Inputs, Any]:
     """Inputs and labels of batch ``index``, which must have both."""
-    inputs, labels = split_batch(batch)
-    if labels is not None:
+    pair = isinstance(batch, (tuple, list)) and len(batch) == 2
+    inputs, labels = batch if pair else split_batch(batch)
+    if pair or labels is not None:
         return inputs, labels
     kind = type(batch).__name__
     if isinstance(batch, Sequence):
