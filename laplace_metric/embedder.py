@@ -38,7 +38,7 @@ from laplace_metric.laplace._fitted import (
 )
 from laplace_metric.laplace._settings import FitOptions, Miner
 from laplace_metric.models import Precomputed
-from laplace_metric.models._calling import Inputs, check_labels, shares_memory, unwrapped
+from laplace_metric.models._calling import Inputs, check_labels, unwrapped
 
 if TYPE_CHECKING:
     from laplace_metric.export._module import EmbedderModule
@@ -344,7 +344,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         """
         fitted = self._fitted_to_these_weights()
         seen = seen_at_head(self.model, fitted, inputs)
-        h, z = (t.clone() if shares_memory(t, inputs) else t for t in (seen.features, seen.raw))
+        h, z = seen.features.clone(), seen.raw.clone()  # of memory that the caller may write to
         return predicted_embedding(h, z, fitted)
 
     def index(

@@ -64,8 +64,6 @@ def test_saved_and_loaded_without_a_model(arrays, tmp_path):
     ours.save(tmp_path)
     loaded = LaplaceEmbedder.load(tmp_path)
     assert torch.equal(loaded(embeddings).variance, ours(embeddings).variance)
-    with pytest.raises(InputError, match=r"have 5 numbers each, and 6 were fitted.*pass \[N, 6\]"):
-        loaded(embeddings[:, :5])
 
 
 @pytest.mark.parametrize("queries", [torch.ones(3, 5), torch.ones(5), [[0.5] * 5]])
@@ -95,7 +93,7 @@ def test_an_appended_head_is_saved_and_loaded(data, tmp_path):
     [
         (torch.ones(4), [0, 1, 0, 1], InputError, r"shape \(4,\): pass \[N, D\]"),
         ([[1.0], [float("nan")]], [0, 1], NonFiniteError, r"NaN or infinity in row 1 \(1 of 2\)"),
-        ([["a"], ["b"]], [0, 1], InputError, "cannot be read as numbers"),
+        ([["a"], ["b"]], [0, 1], InputError, "embeddings has dtype <U1: pass a tensor or array"),
         (torch.ones(2, 3), [0], LabelError, "has 2 rows, but labels has 1 entries"),
         (torch.ones(2, 3), None, LabelError, "None"),
         (torch.ones(2, 3), [1, 1], LabelError, "at least two classes"),

@@ -25,7 +25,7 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -40,7 +40,7 @@ from laplace_metric._utils.archives import DAMAGE
 from laplace_metric._utils.names import utf8_path
 from laplace_metric._utils.version import __version__
 from laplace_metric.cli._models import network_answer, network_identity
-from laplace_metric.cli.sources import Source
+from laplace_metric.cli._sources import Source
 from laplace_metric.errors import FileFormatError, WriteError
 from laplace_metric.heads._locate import HeadActivations, LocatedHead, SeenInputs, capture
 from laplace_metric.io import digest, refuse_link, write_atomically
@@ -81,15 +81,15 @@ class FeatureFiles:
 
     def __init__(self, folder: Path, tell: Callable[[str], None], most: int = BYTES) -> None:
         self.folder, self.tell, self.most = folder, tell, most
-        self._open = True
-        self._trusted: bool | None = None  # None: not looked at, or there is no folder yet
+        self._writes = True
+        self._distrusted: bool | None = None  # None: not known, there may be no folder yet
         self._size: int | None = None  # bytes in the folder, once it was looked at
         self._mine = set[Path]()  # what this command has read or written
 
     def get(self, key: str) -> HeadActivations | None:
         """Return the entry of a key; None if there is none, or a damaged one (reported)."""
         path = self._path(key)
-        if not self._is_ours() or not _is_entry(path):
+        if self._is_foreign() or not _is_entry(path):
             return None
         try:
             found = _read(path, key)
@@ -105,75 +105,66 @@ class FeatureFiles:
 
     def put(self, key: str, seen: HeadActivations) -> None:
         """Keep them, if there is room; a folder that cannot be written to is told, once."""
-        if not self._open or not self._is_ours():
+        if not self._writes or self._is_foreign():
             return
         tensors = _different(seen)
         content = save(tensors, {"sha256": digest(key, tensors.values())})
         path = self._path(key)
         try:
-            self._begin(path.parent)
-            if not self._room(len(content)):
-                return
-            self._mine.add(path)
-            write_atomically(path, content, 0o600)
+            if not self.folder.exists():
+                self.folder.mkdir(0o700, parents=True, exist_ok=True)
+                (self.folder / "CACHEDIR.TAG").write_text(SIGNATURE)
+                (self.folder / ".gitignore").write_text("*\n")
+            refuse_link(path.parent).mkdir(0o700, exist_ok=True)
+            if self._room(len(content)):
+                self._mine.add(path)
+                write_atomically(path, content, 0o600)
         except (OSError, FileFormatError, WriteError) as error:
-            self._open = False
+            self._writes = False
             self.tell(f"features are not kept in {self.folder}: {error}")
 
     def _path(self, key: str) -> Path:
         return self.folder / key[:2] / f"{key[2:]}.safetensors"
 
-    def _is_ours(self) -> bool:
-        """Return whether the folder is private to this user; if not, report it once."""
-        if self._trusted is None and os.path.lexists(self.folder):
+    def _is_foreign(self) -> bool:
+        """Return whether anybody but this user may write to the folder; report it once."""
+        if self._distrusted is None and os.path.lexists(self.folder):
             why = _distrust(self.folder)
-            self._trusted = why is None
+            self._distrusted = why is not None
             if why is not None:
                 self.tell(
                     f"features are not kept in {self.folder}, nor read from it: {why}. Name a "
                     "folder of your own with --cache"
                 )
-        return self._trusted is not False
-
-    def _begin(self, place: Path) -> None:
-        if not self.folder.exists():
-            self.folder.mkdir(0o700, parents=True, exist_ok=True)
-            (self.folder / "CACHEDIR.TAG").write_text(SIGNATURE)
-            (self.folder / ".gitignore").write_text("*\n")
-        refuse_link(place).mkdir(0o700, exist_ok=True)
+        return self._distrusted is True
 
     def _room(self, size: int) -> bool:
         """Make room for so many bytes; False if this command fills the folder by itself."""
         if self._size is None or self._size + size > self.most:
             self._size = self._cleared(size)
-        if self._size + size > self.most:
-            self._open = False
+        self._size += size
+        if self._size > self.most:
+            self._writes = False
             self.tell(
                 f"{self.folder} is full ({self.most / 2**30:.3g} GiB): what is beyond is computed "
                 "again each time"
             )
-            return False
-        self._size += size
-        return True
+        return self._writes
 
     def _cleared(self, size: int) -> int:
         """Bytes that are left when the oldest files made room; those of this command stay."""
-        found = sorted(_files(self.folder), key=lambda file: file[1].st_mtime)
-        total = sum(status.st_size for _, status in found)
-        for path, status in found:
-            if total + size <= self.most:
-                break
-            if path not in self._mine:
+        found = list[tuple[float, int, Path]]()
+        for path in self.folder.glob("??/*.safetensors"):
+            with suppress(FileNotFoundError):  # another process removed it
+                if _is_entry(path):
+                    status = path.stat()
+                    found.append((status.st_mtime, status.st_size, path))
+        total = sum(n_bytes for _, n_bytes, _ in found)
+        for _, n_bytes, path in sorted(found):
+            if total + size > self.most and path not in self._mine:
                 path.unlink(missing_ok=True)
-                total -= status.st_size
+                total -= n_bytes
         return total
-
-
-def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    for path in folder.glob("??/*.safetensors"):
-        with suppress(FileNotFoundError):  # another process removed it
-            if _is_entry(path):
-                yield path, path.stat()
 
 
 def _is_entry(path: Path) -> bool:
@@ -196,15 +187,11 @@ def _distrust(folder: Path) -> str | None:
 def _different(seen: HeadActivations) -> dict[str, Tensor]:
     """Without what says the same again: an appended head gives what enters it."""
     kept = {"features": seen.features, "raw": seen.raw, "output": seen.output}
+    hashes = {name: digest("", [tensor]) for name, tensor in kept.items()}  # 0 and -0 differ
     for name, before in (("output", "raw"), ("raw", "features")):
-        if _same(kept[name], kept[before]):
+        if hashes[name] == hashes[before]:
             del kept[name]
     return {name: tensor.detach().cpu().contiguous() for name, tensor in kept.items()}
-
-
-def _same(a: Tensor, b: Tensor) -> bool:
-    """To the bit: 0 and -0 differ."""
-    return a.dtype == b.dtype and a.shape == b.shape and digest("", [a]) == digest("", [b])
 
 
 def _read(path: Path, key: str) -> HeadActivations:
@@ -261,8 +248,7 @@ class KeptFeatures:
     def _look(self, network: str | None, source: Source, rows: Sequence[int]) -> HeadActivations:
         if self.files is None or network is None:
             return self._run(source.read(rows))
-        by_file = source.hashes is not None and self.reads is not None
-        inputs = None if by_file else source.read(rows)
+        inputs = source.read(rows) if source.hashes is None or self.reads is None else None
         key = self._key(network, source, rows, inputs)
         seen = self.files.get(key)
         if seen is not None:
@@ -292,19 +278,12 @@ class KeptFeatures:
         return None if answer is None else digest(f"{self._network} {answer}")
 
     def _key(self, network: str, source: Source, rows: Sequence[int], inputs: Inputs | None) -> str:
-        if source.hashes is None or inputs is not None:
-            return digest(json.dumps([network, content_of(inputs)]))
+        """sha256 of the network and of a batch: of its files, or of what enters the network."""
+        if isinstance(inputs, Tensor):
+            return digest(network, [inputs])
+        if inputs is not None:
+            return digest(json.dumps([network, list(inputs)]))
+        assert source.hashes is not None
         how = [self.reads, source.options.get("size"), source.options.get("channels")]
         how += [PIL.__version__, __version__]
-        return digest(json.dumps([network, how, source.hashes(rows)]))
-
-
-def content_of(inputs: Inputs) -> str:
-    """sha256 of the tensor or the texts that enter a network.
-
-    Examples
-    --------
-    >>> content_of(["a"]) == content_of(["b"])
-    False
-    """
-    return digest("", [inputs]) if isinstance(inputs, Tensor) else digest(json.dumps(list(inputs)))
+        return digest(json.dumps([network, how, source.hashes([source.ids[row] for row in rows])]))

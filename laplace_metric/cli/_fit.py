@@ -35,7 +35,7 @@ from laplace_metric.cli._output import (
     require_new,
 )
 from laplace_metric.cli._parser import RUN, run_text
-from laplace_metric.cli.sources import EMBEDDING, Batches, Source, pyarrow, require_source
+from laplace_metric.cli._sources import EMBEDDING, Batches, Source, pyarrow, require_source
 from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import FileFormatError, InputError
 from laplace_metric.io import locked, write_atomically

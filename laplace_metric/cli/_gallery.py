@@ -22,15 +22,11 @@ from laplace_metric.cli._loading import (
     LoadedPosterior,
     ModelRecipe,
     SavedRecord,
-    is_seed,
-    is_share,
-    is_text,
     load_posterior,
-    reads_inputs,
     split_rows,
 )
 from laplace_metric.cli._output import Reporter
-from laplace_metric.cli.sources import (
+from laplace_metric.cli._sources import (
     TEXTS,
     ReadOptions,
     Source,
@@ -76,15 +72,6 @@ class Origin(SavedRecord):
     """
 
     KIND = files.FileKind("gallery", "an index of the command line", 1)
-    VALID = {  # noqa: RUF012
-        "data": lambda x: isinstance(x, str),
-        "fingerprint": lambda x: isinstance(x, str),
-        "holdout": is_share,
-        "seed": is_seed,
-        "calibrated_with": is_text,
-        "read_options": reads_inputs,
-        "embedder": is_text,
-    }
 
     data: str | None
     fingerprint: str

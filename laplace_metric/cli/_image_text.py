@@ -19,7 +19,8 @@ from torch import Tensor, nn
 
 from laplace_metric import io as files
 from laplace_metric._utils.progress import ItemBar
-from laplace_metric.cli._loading import SavedRecord, distrust, is_seed, is_share, reads_inputs
+from laplace_metric._utils.tables import read_table
+from laplace_metric.cli._loading import SavedRecord, distrust
 from laplace_metric.cli._models import check_inputs, load_model
 from laplace_metric.cli._output import Reporter, discard, reporter_of, require_folder, require_new
 from laplace_metric.cli._parser import RUN, run_text
@@ -31,15 +32,8 @@ from laplace_metric.cli._search import (
     reporter_of_answers,
     tell_answers,
 )
-from laplace_metric.cli.sources import (
-    IMAGES,
-    OPTIONS,
-    TEXTS,
-    Pixels,
-    ReadOptions,
-    read_table,
-    readable_images,
-)
+from laplace_metric.cli._sources import IMAGES, TEXTS, ReadOptions, readable_images
+from laplace_metric.datasets._pixels import Pixels
 from laplace_metric.errors import InputError
 from laplace_metric.image_text import ImageTextEmbedder, ImageTextPairs
 from laplace_metric.io import write_atomically
@@ -70,14 +64,6 @@ class PairsRecipe(SavedRecord):
     """
 
     KIND = files.FileKind("pairs", "a folder of laplace-metric image-text", 1)
-    VALID = {  # noqa: RUF012
-        "model": lambda x: isinstance(x, str),
-        "text_model": lambda x: isinstance(x, str),
-        "read_options": reads_inputs,
-        "data": lambda x: isinstance(x, str),
-        "holdout": is_share,
-        "seed": is_seed,
-    }
 
     model: str
     text_model: str
@@ -381,5 +367,5 @@ def _queries(
     if options.text:
         return _features(_text_encoder(name, options.device), names, size, TEXTS, reporter)
     model, how = load_model(name, options.device), recipe.read_options
-    pixels = Pixels(Path(), how["size"], how["channels"], model.transform, remedies=OPTIONS)
+    pixels = Pixels(Path(), how["size"], how["channels"], model.transform)
     return _features(ImageReader(model.model, pixels), names, size, IMAGES, reporter)

@@ -13,7 +13,7 @@ from laplace_metric.cli._gallery import POSTERIOR, LoadedIndex, Origin, load_gal
 from laplace_metric.cli._loading import ModelRecipe, load_posterior, read_options_of
 from laplace_metric.cli._output import Reporter, reporter_of, require_folder, require_new
 from laplace_metric.cli._parser import RUN, run_text
-from laplace_metric.cli.sources import Source, require_source
+from laplace_metric.cli._sources import Source, require_source
 from laplace_metric.errors import InputError
 from laplace_metric.io import write_atomically
 from laplace_metric.search import IndexReport

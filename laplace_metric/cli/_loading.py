@@ -6,7 +6,7 @@ from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, get_type_hints
 
 import torch
 
@@ -15,7 +15,7 @@ from laplace_metric.cli._feature_cache import CACHE, FeatureFiles, KeptFeatures
 from laplace_metric.cli._models import FORMS, LoadedModel, check_inputs, code_of, load_model
 from laplace_metric.cli._options import MOST_SIDE
 from laplace_metric.cli._output import Reporter
-from laplace_metric.cli.sources import ARRAYS, IMAGES, TEXTS, ReadOptions, Source, open_source
+from laplace_metric.cli._sources import ARRAYS, IMAGES, TEXTS, ReadOptions, Source, open_source
 from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import FileFormatError, InputError
 from laplace_metric.heads._locate import APPEND, LocatedHead, find_head
@@ -25,13 +25,29 @@ from laplace_metric.models._calling import device_of, to_device
 Record = TypeVar("Record", bound="SavedRecord")
 
 
+_READ_OPTIONS: dict[str, Callable[[Any], bool]] = {
+    "size": lambda x: x is None or (type(x) is int and 0 < x <= MOST_SIDE),
+    "channels": lambda x: x in (None, 1, 3) and not isinstance(x, bool),
+    "skip_unreadable": lambda x: isinstance(x, bool),
+    **{
+        f"{what}_column": lambda x: x is None or isinstance(x, str)
+        for what in ("text", "label", "id", "image")
+    },
+}
+_VALID: dict[str, Callable[[Any], bool]] = {
+    "kind": lambda x: x in (IMAGES, TEXTS, ARRAYS),
+    "holdout": lambda x: x is None or 0 < x < 1,
+    "seed": lambda x: 0 <= x < 2**63,
+    "read_options": lambda x: all(n in _READ_OPTIONS and _READ_OPTIONS[n](x[n]) for n in x),
+}
+"""Values of a file that are allowed, beyond the type of their field."""
+
+
 @dataclass(frozen=True)
 class SavedRecord:
     """Plain values that are saved as a JSON in a folder, next to what they describe."""
 
     KIND: ClassVar[files.FileKind]
-    VALID: ClassVar[dict[str, Callable[[Any], bool]]]
-    """Whether a value may be that of a field."""
 
     def write(self, folder: Path) -> None:
         """Make it the record of ``folder``."""
@@ -47,46 +63,16 @@ class SavedRecord:
             If there is none, or it is damaged.
         """
         content, _ = files.read(folder, cls.KIND)
-        try:
-            values = {field.name: content[field.name] for field in fields(cls)}
-        except KeyError as error:
-            raise FileFormatError(f"{folder / cls.KIND.index} is damaged: no {error}.") from error
-        for name, value in values.items():
-            if not cls.VALID[name](value):
-                raise FileFormatError(
-                    f"{folder / cls.KIND.index} is damaged: {name} is {value!r:.60}."
-                )
-        return cls(**values)
-
-
-def is_text(value: Any) -> bool:
-    """Return whether a JSON value is a text or null."""
-    return value is None or isinstance(value, str)
-
-
-def is_share(value: Any) -> bool:
-    """Return whether a JSON value is a share between 0 and 1 or null."""
-    return value is None or (isinstance(value, float) and 0 < value < 1)
-
-
-def is_seed(value: Any) -> bool:
-    """Return whether a JSON value is a whole number that torch takes for a seed."""
-    return type(value) is int and 0 <= value < 2**63
-
-
-def reads_inputs(value: Any) -> bool:
-    """Return whether a JSON value holds fields of ``ReadOptions``."""
-    return isinstance(value, dict) and all(
-        name in _READ_OPTIONS and _READ_OPTIONS[name](item) for name, item in value.items()
-    )
-
-
-_READ_OPTIONS: dict[str, Callable[[Any], bool]] = {
-    "size": lambda x: x is None or (type(x) is int and 0 < x <= MOST_SIDE),
-    "channels": lambda x: x in (None, 1, 3) and not isinstance(x, bool),
-    "skip_unreadable": lambda x: isinstance(x, bool),
-    **dict.fromkeys(("text_column", "label_column", "id_column", "image_column"), is_text),
-}
+        hints, path = get_type_hints(cls), folder / cls.KIND.index
+        for name in (field.name for field in fields(cls)):
+            if name not in content:
+                raise FileFormatError(f"{path} is damaged: no {name!r}.")
+            value = content[name]
+            kind = dict if name == "read_options" else hints[name]
+            fits = isinstance(value, kind) and not isinstance(value, bool)
+            if not fits or not _VALID.get(name, lambda _: True)(value):
+                raise FileFormatError(f"{path} is damaged: {name} is {value!r:.60}.")
+        return cls(**{field.name: content[field.name] for field in fields(cls)})
 
 
 @dataclass(frozen=True)
@@ -113,16 +99,6 @@ class ModelRecipe(SavedRecord):
     """
 
     KIND = files.FileKind("recipe", "a posterior of the command line", 1)
-    VALID = {  # noqa: RUF012
-        "model": is_text,
-        "head": is_text,
-        "kind": lambda x: x in (IMAGES, TEXTS, ARRAYS),
-        "read_options": reads_inputs,
-        "data": lambda x: isinstance(x, str),
-        "fingerprint": lambda x: isinstance(x, str),
-        "holdout": is_share,
-        "seed": is_seed,
-    }
 
     model: str | None
     head: str | None
@@ -312,7 +288,9 @@ def load_model_and_data(
     source = _read_source(options.data, read_options, loaded, reporter)
     if loaded is not None:
         check_inputs(options.model, loaded.model, source.read([0]))
-        return loaded, _head(options, loaded, reporter), source
+        if options.head is None and loaded.head is not None:
+            reporter.note(f"head {loaded.head!r}: a new linear layer behind {options.model}")
+        return loaded, options.head or loaded.head, source
     if source.kind != ARRAYS:
         raise InputError(f"{options.data} holds {source.kind}, which need a --model: {FORMS}.")
     if options.head or options.device:
@@ -335,12 +313,6 @@ def remembered(
     first = source.read(range(min(2, options.batch_size, len(source))))
     found = find_head(loaded.model, to_device(first, device_of(loaded.model)), head)
     return kept_features(loaded, found, options.output, options, reporter).of(source)
-
-
-def _head(options: Namespace, loaded: LoadedModel, reporter: Reporter) -> str | None:
-    if options.head is None and loaded.head is not None:
-        reporter.note(f"head {loaded.head!r}: a new linear layer behind {options.model}")
-    return options.head or loaded.head
 
 
 def read_options_of(options: Namespace) -> dict[str, Any]:

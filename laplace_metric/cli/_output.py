@@ -20,11 +20,12 @@ from rich.table import Table
 from laplace_metric._utils.names import one_line, utf8
 from laplace_metric._utils.progress import ItemBar
 from laplace_metric.cli._options import in_options
+from laplace_metric.cli._sources import Batches, pyarrow
 from laplace_metric.cli._streams import ours
-from laplace_metric.cli.sources import Batches, pyarrow
 from laplace_metric.errors import InputError
 from laplace_metric.io import exists, json_text, require_writable, write_atomically
 from laplace_metric.models._calling import rows_of_batch
+from laplace_metric.models._reading import items_of
 
 STDOUT = "-"
 MOST_MISSING = 100
@@ -42,7 +43,7 @@ class WatchedBatches:
         return len(self.batches)
 
     def __iter__(self) -> Iterator[Any]:
-        with ItemBar(self.title, self.batches.n_items) as bar:
+        with ItemBar(self.title, items_of(self.batches)) as bar:
             for inputs, labels in self.batches:
                 yield inputs, labels
                 bar.advance(rows_of_batch(inputs))

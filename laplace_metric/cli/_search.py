@@ -25,16 +25,16 @@ from laplace_metric.cli._output import (
     rows_of,
     write_table,
 )
-from laplace_metric.cli.sources import (
+from laplace_metric.cli._sources import (
     ARRAYS,
     IMAGES,
-    Pixels,
     Source,
     given_texts,
     path_below,
     require_source,
     root_of,
 )
+from laplace_metric.datasets._pixels import Pixels
 from laplace_metric.errors import InputError, NotFittedError
 from laplace_metric.io import write_atomically
 from laplace_metric.search import Index, SearchResult
@@ -243,4 +243,4 @@ class ImageFiles(Sequence[Any]):
     def __getitem__(self, row: Any) -> Any:
         if self.inside:
             path_below(self.folder, self.ids[row])
-        return Pixels(self.folder, None, 3).one(self.ids[row])
+        return Pixels(self.folder, None, 3).batch([self.ids[row]])[0]

@@ -1,7 +1,6 @@
 """Folders and tables of images as data sets, and two image sets that scikit-learn carries."""
 
-from laplace_metric.datasets._folders import load_folder
-from laplace_metric.datasets._image_folder import ImageFolder
+from laplace_metric.datasets._folders import ImageFolder, load_folder
 from laplace_metric.datasets._image_set import ImageSet, load
 from laplace_metric.datasets._pixels import CentreCrop
 

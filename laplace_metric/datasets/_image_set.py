@@ -13,10 +13,10 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int64, Shaped
 from sklearn.datasets import load_digits, load_sample_images
 from torch import Tensor
-from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, SequentialSampler
+from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
 
 from laplace_metric._utils.randomness import Seed, as_generator
-from laplace_metric._utils.validation import as_tensor, check_count, check_dense, check_name
+from laplace_metric._utils.validation import as_array, check_count, check_dense, check_name
 from laplace_metric.errors import InputError, LabelError, RowError
 
 
@@ -26,9 +26,9 @@ def named_rows(name: str, rows: Any, n: int) -> Int64[Tensor, " rows"]:
     Raises
     ------
     InputError
-        For a mask of another length than n, and what is neither mask, slice nor whole numbers.
+        For what is neither mask, slice nor whole numbers.
     RowError
-        For a row that does not exist.
+        For a row that does not exist, or a mask of another length than n.
 
     Examples
     --------
@@ -37,64 +37,47 @@ def named_rows(name: str, rows: Any, n: int) -> Int64[Tensor, " rows"]:
     """
     if isinstance(rows, slice):
         return torch.tensor(range(n)[rows], dtype=torch.int64)
-    values = rows if hasattr(rows, "__len__") else list(rows)
-    index = as_tensor(name, values) if len(values) else torch.empty(0, dtype=torch.int64)
-    if _is_mask(values):
-        if index.shape != (n,):
-            raise InputError(f"{name} is a mask of shape {list(index.shape)}; it must be [{n}].")
-        return index.nonzero().flatten().cpu()
-    if index.ndim != 1 or index.is_floating_point():
+    if isinstance(rows, Tensor):
+        rows = check_dense(name, rows).detach().cpu().numpy()
+    array = as_array(name, rows if hasattr(rows, "__len__") else list(rows))
+    if array.ndim != 1 or (array.dtype.kind not in "biu" and len(array)):
         raise InputError(
-            f"{name} has shape {list(index.shape)} and dtype {index.dtype}: pass whole numbers "
+            f"{name} has shape {list(array.shape)} and dtype {array.dtype}: pass whole numbers "
             "[n], a slice, or a mask."
         )
-    index = index.long().cpu()
-    beyond = index[(index < -n) | (index >= n)]
-    if len(beyond):
-        raise RowError(f"{name} holds {int(beyond[0])}: there are {n} rows, 0 to {n - 1}.")
-    return torch.where(index < 0, index + n, index)
+    try:
+        return torch.from_numpy(np.arange(n)[array if len(array) else []])
+    except IndexError as error:
+        raise RowError(f"{name}: there are {n} rows, 0 to {n - 1}, but {error}.") from error
 
 
-def _is_mask(values: Any) -> bool:
-    dtype = str(getattr(values, "dtype", ""))
-    if dtype:
-        return dtype.endswith("bool")
-    return len(values) > 0 and all(isinstance(value, bool) for value in values)
+def row_loader(
+    n: int,
+    read: Callable[[list[int]], Any],
+    batch_size: int,
+    *,
+    shuffle: bool = False,
+    generator: Seed = None,
+    workers: int = 0,
+) -> DataLoader[Any]:
+    """``read(rows)`` of a batch of rows at once, in order, or in a new order each pass.
 
-
-class RowBatches(Dataset[Any]):
-    """``read(rows)`` of a list of rows, a batch at once."""
-
-    def __init__(self, n: int, read: Callable[[list[int]], Any]) -> None:
-        self.n, self.read = n, read
-
-    def __len__(self) -> int:
-        return self.n
-
-    def __getitem__(self, rows: list[int]) -> Any:
-        return self.read(rows)
-
-    def loader(
-        self, batch_size: int, *, shuffle: bool, generator: Seed, workers: int = 0
-    ) -> DataLoader[Any]:
-        """Batches in order, or in a new order each pass; the last one may be smaller.
-
-        Raises
-        ------
-        InputError
-            For a batch size below 1, or workers below 0.
-        """
-        check_count("batch_size", batch_size)
-        check_count("workers", workers, 0)
-        source = as_generator(generator)
-        order = RandomSampler(self, generator=source) if shuffle else SequentialSampler(self)
-        return DataLoader(
-            self,
-            batch_size=None,
-            sampler=BatchSampler(order, batch_size, drop_last=False),
-            num_workers=workers,
-            generator=torch.Generator(),  # of the workers' seeds: the global one stays as it is
-        )
+    Raises
+    ------
+    InputError
+        For a batch size below 1, or workers below 0.
+    """
+    check_count("batch_size", batch_size)
+    check_count("workers", workers, 0)
+    source, rows = as_generator(generator), range(n)
+    return DataLoader(
+        rows,  # type: ignore[arg-type]
+        batch_size,
+        sampler=RandomSampler(rows, generator=source) if shuffle else SequentialSampler(rows),
+        collate_fn=read,
+        num_workers=workers,
+        generator=torch.Generator(),  # of the workers' seeds: the global one stays as it is
+    )
 
 
 # Labelled images in memory.
@@ -149,7 +132,7 @@ class ImageSet:
             if not isinstance(value, Tensor):
                 raise InputError(f"{key} is a {type(value).__name__}: pass a tensor.")
             check_dense(key, value)
-        names = self.class_names
+        names, labels, n = self.class_names, self.labels, len(self.images)
         if not isinstance(names, (tuple, list)) or not all(isinstance(n, str) for n in names):
             raise InputError(f"class_names={names!r:.60}: pass a tuple of names.")
         if self.images.dim() != 4 or self.images.dtype not in (torch.uint8, torch.float32):
@@ -157,7 +140,13 @@ class ImageSet:
                 f"images must be [N, C, H, W] of dtype uint8 or float32, not "
                 f"{list(self.images.shape)} of {self.images.dtype}."
             )
-        _check_labels(self.labels, len(self.images), len(self.class_names))
+        places = (labels >= 0) & (labels < len(names))
+        if labels.dtype != torch.int64 or labels.shape != (n,) or not bool(places.all()):
+            raise LabelError(
+                f"labels must be int64 of shape [{n}], places 0..{len(names) - 1} in class_names: "
+                f"they are {labels.dtype} of shape {list(labels.shape)}, "
+                f"{int((~places).sum())} of them other numbers."
+            )
         for key, value in self.extras.items():
             if value.shape[:1] != self.labels.shape:
                 raise InputError(
@@ -220,25 +209,11 @@ class ImageSet:
         InputError
             If `batch_size` is below 1.
         """
-        batches = RowBatches(len(self), self._batch)
-        return batches.loader(batch_size, shuffle=shuffle, generator=generator)
+        return row_loader(len(self), self._batch, batch_size, shuffle=shuffle, generator=generator)
 
     def _batch(self, rows: list[int]) -> Batch:
         index = torch.tensor(rows)
         return self.pixels(index), self.labels[index]
-
-
-def _check_labels(labels: Tensor, n_images: int, n_classes: int) -> None:
-    if labels.dtype != torch.int64 or labels.shape != (n_images,):
-        raise LabelError(
-            f"labels must be int64 of shape [{n_images}], one for each image, not "
-            f"{labels.dtype} of shape {list(labels.shape)}."
-        )
-    if n_images and not 0 <= int(labels.min()) <= int(labels.max()) < n_classes:
-        raise LabelError(
-            f"labels must lie in 0..{n_classes - 1}, one class_names entry each, but they run "
-            f"from {int(labels.min())} to {int(labels.max())}."
-        )
 
 
 # Image sets that come with scikit-learn: no file to fetch, no network.
@@ -295,17 +270,14 @@ def load(
     check_name("split", split, SPLITS)
     if limit is not None:
         check_count("limit", limit)
-    if size is not None and (isinstance(size, bool) or not isinstance(size, int)):
-        raise InputError(f"size={size!r}: pass a whole number of pixels.")
+    if size is not None:
+        check_count("size", size)
     if name != "photographs" and (size is not None or colour):
         raise InputError(f"size= and colour= apply to 'photographs' only, not to {name!r}.")
     if name == "digits":
-        images, labels, classes = *_digits(split), tuple("0123456789")
+        classes, (images, labels) = tuple("0123456789"), _digits(split)
     else:
-        images, labels, classes = (
-            *_photographs(split, PATCH if size is None else size, colour),
-            PHOTOGRAPHS,
-        )
+        classes, (images, labels) = PHOTOGRAPHS, _photographs(split, size or PATCH, colour)
     kept = len(labels) if limit is None else min(limit, len(labels))
     rows = torch.arange(kept) * len(labels) // max(kept, 1)  # sorted sets stay mixed
     return ImageSet(images[rows], labels[rows], f"{name}/{split}", classes)
@@ -319,8 +291,7 @@ def _digits(split: str) -> tuple[Tensor, Tensor]:
 
 
 def _photographs(split: str, size: int, colour: bool) -> tuple[Tensor, Tensor]:
-    photographs = load_sample_images().images
-    patches = [_patches(image, split, size, colour) for image in photographs]
+    patches = [_patches(image, split, size, colour) for image in load_sample_images().images]
     labels = torch.arange(len(patches)).repeat_interleave(torch.tensor([len(p) for p in patches]))
     return torch.cat(patches), labels
 
@@ -330,7 +301,7 @@ def _patches(photograph: npt.NDArray[np.uint8], split: str, size: int, colour: b
     image = torch.tensor(photograph).permute(2, 0, 1).float() / 255
     if not colour:
         image = torch.tensordot(torch.tensor(LUMA), image, dims=1).unsqueeze(0)
-    if not 1 <= 2 * size <= min(image.shape[1:]):
+    if 2 * size > min(image.shape[1:]):
         raise InputError(
             f"size={size} must lie in 1..{min(image.shape[1:]) // 2}, half of the photographs' "
             "shorter side."

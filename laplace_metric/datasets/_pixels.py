@@ -17,7 +17,7 @@ from torch import Tensor
 
 from laplace_metric._utils.validation import check_count
 from laplace_metric.errors import InputError
-from laplace_metric.io import sha256_of
+from laplace_metric.io import only_regular, sha256_of
 
 GREY = ("1", "L", "LA", "La")
 DEEP = ("I", "F")
@@ -40,20 +40,14 @@ def as_grey_or_rgb(image: Any, channels: int) -> Any:
     """
     if image.mode.startswith(DEEP):
         raise ValueError(f"{image.mode} pixels have more than 8 bits")
-    from PIL import ImageOps  # only here and below: most users read no photographs
+    from PIL import Image, ImageOps  # only here and below: most users read no photographs
 
     with suppress(Exception):  # a damaged note of the camera spoils no picture
         ImageOps.exif_transpose(image, in_place=True)
-    return _on_white(image).convert("L" if channels == 1 else "RGB")
-
-
-def _on_white(image: Any) -> Any:
-    if image.mode not in TRANSPARENT and "transparency" not in image.info:
-        return image
-    from PIL import Image
-
-    coloured = image.convert("RGBA")
-    return Image.alpha_composite(Image.new("RGBA", image.size, "white"), coloured)
+    if image.mode in TRANSPARENT or "transparency" in image.info:
+        coloured = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), coloured)
+    return image.convert("L" if channels == 1 else "RGB")
 
 
 def centre_square(image: Any, size: int) -> Any:
@@ -65,6 +59,12 @@ def centre_square(image: Any, size: int) -> Any:
     left, top = (width - size) // 2, (height - size) // 2
     resized = image.resize((width, height), Resampling.BILINEAR)
     return resized.crop((left, top, left + size, top + size))
+
+
+def planes_of(picture: Any) -> Float[Tensor, "C H W"]:
+    """Return a grey or RGB picture as float32 in [0, 1]."""
+    array = np.atleast_3d(np.array(picture)).transpose(2, 0, 1)  # a copy, which torch may own
+    return torch.from_numpy(np.ascontiguousarray(array)).float() / 255
 
 
 # The preprocessing that most encoders of photographs were trained with.
@@ -112,8 +112,7 @@ class CentreCrop:
 
     def __call__(self, image: Any) -> Float[Tensor, "C size size"]:
         """The tensor of one image."""
-        array = np.array(centre_square(image, self.size), dtype=np.float32) / 255
-        planes = torch.from_numpy(np.atleast_3d(array).transpose(2, 0, 1).copy())
+        planes = planes_of(centre_square(image, self.size))
         mean, std = (self._of_planes(name, len(planes)) for name in ("mean", "std"))
         return (planes - mean) / std
 
@@ -132,18 +131,6 @@ class CentreCrop:
 
 THREADS = min(8, os.cpu_count() or 1)
 MOST_NAMED = 5
-
-
-class Remedies(NamedTuple):
-    """Advice in errors, in the words of Python or of the command line."""
-
-    unreadable: str = (
-        "leave such files out with load_folder(..., skip_unreadable=True); unreadable() lists all"
-    )
-    sizes: str = "size=224, or a transform that makes them equal"
-
-
-IN_PYTHON = Remedies()
 
 
 class Unreadable(NamedTuple):
@@ -169,8 +156,6 @@ class Pixels:
     crop : bool
         The shorter side is scaled to ``size`` and the centre cut out; otherwise the image is
         scaled to the square, whatever its sides.
-    remedies : Remedies
-        For errors.
     """
 
     folder: Path
@@ -178,7 +163,6 @@ class Pixels:
     channels: int
     transform: Any = None
     crop: bool = False
-    remedies: Remedies = IN_PYTHON
 
     def batch(self, names: Sequence[str]) -> Tensor:
         """These images [B, C, H, W].
@@ -190,12 +174,13 @@ class Pixels:
         """
         with ThreadPoolExecutor(THREADS) as pool:
             images = list(pool.map(self._read, names))
-        self._check_readable([one for one in images if isinstance(one, Unreadable)])
+        self._check_readable(images)
         for name, image in zip(names, images, strict=True):
             if image.shape != images[0].shape:
                 raise InputError(
                     f"{self.folder / name} is {_sides(image)} pixels, {self.folder / names[0]} "
-                    f"{_sides(images[0])}: give {self.remedies.sizes}."
+                    f"{_sides(images[0])}: give size=224, or a "
+                    "transform that makes them equal."
                 )
         return torch.stack(images)
 
@@ -203,10 +188,6 @@ class Pixels:
         """sha256 of the bytes of each file."""
         with ThreadPoolExecutor(THREADS) as pool:
             return list(pool.map(lambda name: sha256_of(self.folder / name), names))
-
-    def one(self, name: str) -> Tensor:
-        """One image [C, H, W]; ``InputError`` as of `decoded`."""
-        return self.tensor(self.decoded(name))
 
     def tensor(self, picture: Any) -> Tensor:
         """Return the model's input [C, H, W] for a picture that is grey or RGB already."""
@@ -223,9 +204,7 @@ class Pixels:
             from PIL.Image import Resampling
 
             picture = picture.resize((self.size, self.size), Resampling.BILINEAR)
-        array = np.array(picture)  # a copy: from_numpy wants to own what it may write to
-        planes = array[None] if array.ndim == 2 else array.transpose(2, 0, 1)
-        return torch.from_numpy(np.ascontiguousarray(planes)).float() / 255
+        return planes_of(picture)
 
     def converted(self, image: Any) -> Any:
         """An open PIL image, upright, as grey or RGB; ``ValueError`` for more than 8 bits."""
@@ -240,15 +219,13 @@ class Pixels:
             If the file cannot be read; the message names it.
         """
         picture = self._attempt(name)
-        if isinstance(picture, Unreadable):
-            self._check_readable([picture])
+        self._check_readable([picture])
         return picture
 
     def unreadable(self, names: Iterable[str]) -> Iterator[bool]:
         """Return for each file whether it cannot be read; all are decoded."""
         with ThreadPoolExecutor(THREADS) as pool:
-            pictures = pool.map(self._attempt, names)
-            yield from (isinstance(picture, Unreadable) for picture in pictures)
+            yield from pool.map(lambda name: isinstance(self._attempt(name), Unreadable), names)
 
     def _read(self, name: str) -> Any:
         picture = self._attempt(name)
@@ -258,15 +235,14 @@ class Pixels:
         from PIL import Image
 
         path = self.folder / name
-        if path.exists() and not path.is_file():  # reading a pipe or a device may never end
-            return Unreadable(path, "it is not a regular file")
-        try:
-            with Image.open(path) as file:
-                return self.converted(file)
+        try:  # an open file: of a path, Pillow 13 maps a grey TIFF on its side row by wrong row
+            with open(path, "rb", opener=only_regular) as file, Image.open(file) as image:
+                return self.converted(image)
         except Exception as error:  # decoders raise whatever they meet
             return Unreadable(path, str(error))
 
-    def _check_readable(self, found: Sequence[Unreadable]) -> None:
+    def _check_readable(self, images: Sequence[Any]) -> None:
+        found = [one for one in images if isinstance(one, Unreadable)]
         if not found:
             return
         named = ", ".join(f"{one.path} ({one.why})" for one in found[:MOST_NAMED])
@@ -276,17 +252,15 @@ class Pixels:
             what = (
                 f"{len(found):,} files cannot be read as images, {named}{more}: mend or remove them"
             )
-        raise InputError(f"{what}, or {self.remedies.unreadable}.")
+        raise InputError(f"{what}, or leave such files out with skip_unreadable=True.")
 
 
 def is_grey(path: Path) -> tuple[bool, str] | None:
     """Return whether an image file is grey, and its mode; None where it cannot be read."""
     from PIL import Image
 
-    if not path.is_file():
-        return None
     try:
-        with Image.open(path) as image:
+        with open(path, "rb", opener=only_regular) as file, Image.open(file) as image:
             return image.mode in GREY, image.mode
     except Exception:
         return None

@@ -88,9 +88,8 @@ class Checkpoint:
     def store(self, device: torch.device, dtype: torch.dtype | None) -> FeatureStore:
         """The features that are there, or an empty durable store."""
         folder = files.refuse_link(self.folder / "features")
-        if any((folder / name).exists() for name in (FEATURE_FOLDER.index, *NAMES)):
-            return FeatureStore.resume(folder, device, dtype=dtype)
-        if any(self.folder.glob("pass-*/statistics.json")):
+        is_there = any((folder / name).exists() for name in (FEATURE_FOLDER.index, *NAMES))
+        if not is_there and any(self.folder.glob("pass-*/statistics.json")):
             raise FileFormatError(f"{folder} is missing: restore it, or delete {self.folder}.")
         return FeatureStore(durable=folder, dtype=dtype, device=device)
 

@@ -7,15 +7,14 @@ vector per token, or several outputs. ``Sentences``: a model of sentence-transfo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from inspect import Signature, signature
+from inspect import signature
 from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from laplace_metric._utils.validation import as_array, check_count, check_dense, check_floating
+from laplace_metric._utils.validation import as_tensor, check_count, check_dense, check_floating
 from laplace_metric.errors import InputError, NonFiniteError, UnknownNameError
 from laplace_metric.models._calling import check_module, device_of, shown, to_device, unwrapped
 from laplace_metric.models._reading import row_list
@@ -38,7 +37,7 @@ class Precomputed(nn.Module):
 
     Examples
     --------
-    >>> Precomputed()(np.ones((2, 3))).dtype
+    >>> Precomputed()([[0.5, 1.0]]).dtype
     torch.float64
     """
 
@@ -59,11 +58,20 @@ class Precomputed(nn.Module):
         NonFiniteError
             For NaN or infinity.
         """
-        tensor = _numbers(embeddings)
-        if tensor.ndim == 1 and len(tensor) == self.size:
+        if isinstance(embeddings, Tensor):
+            tensor = check_dense("embeddings", embeddings)  # through which gradients still flow
+        else:
+            tensor = as_tensor("embeddings", embeddings)
+        size, shape = self.size, tuple(tensor.shape)
+        if shape == (size,):
             tensor = tensor[None]
-        if tensor.ndim != 2 or (self.size is not None and tensor.shape[1] != self.size):
-            raise InputError(self._refusal(tensor.shape))
+        elif len(shape) != 2 and (size is None or len(shape) != 1):
+            raise InputError(f"embeddings have shape {shape}: pass [N, {size or 'D'}].")
+        elif size not in (None, shape[-1]):
+            raise InputError(
+                f"these embeddings have {shape[-1]} numbers each, and {size} were fitted, so an "
+                f"index holds {size} too: pass [N, {size}], from the same encoder."
+            )
         values = tensor if tensor.dtype == torch.float64 else tensor.float()
         if not bool(torch.isfinite(values).all()):
             bad = (~torch.isfinite(values)).any(1).nonzero().flatten().tolist()
@@ -72,28 +80,6 @@ class Precomputed(nn.Module):
                 f"{len(values)}): leave these rows out."
             )
         return values
-
-    def _refusal(self, shape: torch.Size) -> str:
-        if self.size is None or len(shape) not in (1, 2):
-            wanted = "D" if self.size is None else self.size
-            return f"embeddings have shape {tuple(shape)}: pass [N, {wanted}]."
-        return (
-            f"these embeddings have {shape[-1]} numbers each, and {self.size} were fitted, so an "
-            f"index holds {self.size} too: pass [N, {self.size}], from the same encoder."
-        )
-
-
-def _numbers(embeddings: Any) -> Tensor:
-    """Return the embeddings as a dense tensor; gradients still flow to a tensor."""
-    if isinstance(embeddings, Tensor):
-        return check_dense("embeddings", embeddings)
-    array = as_array("embeddings", embeddings)
-    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
-        array = array.astype(np.float64)
-    if array.dtype.kind not in "biuf":
-        raise InputError(f"embeddings cannot be read as numbers: they are {array.dtype}.")
-    native = array.astype(array.dtype.newbyteorder("="), copy=False)
-    return torch.as_tensor(np.ascontiguousarray(native))
 
 
 class Call(nn.Module):
@@ -145,22 +131,16 @@ class Call(nn.Module):
         try:
             return method(*args, **kwargs, **self.options)
         except TypeError as error:
-            _explain_call(self.method, signature(method), args, {**kwargs, **self.options}, error)
+            try:  # an error of the method itself stays as it is
+                signature(method).bind(*args, **kwargs, **self.options)
+            except TypeError as reason:
+                message = f"method={self.method!r} cannot be called so: {reason}."
+                raise InputError(message) from error
             raise
 
     def extra_repr(self) -> str:
         """Describe the function that is called."""
         return ", ".join([self.method, *(f"{k}={v!r}" for k, v in self.options.items())])
-
-
-def _explain_call(
-    name: str, takes: Signature, args: Any, kwargs: dict[str, Any], error: TypeError
-) -> None:
-    """Raise ``InputError`` if the arguments do not fit; another error is the method's own."""
-    try:
-        takes.bind(*args, **kwargs)
-    except TypeError as reason:
-        raise InputError(f"method={name!r} cannot be called so: {reason}.") from error
 
 
 POOLINGS = ("mean", "cls", "last")
@@ -205,7 +185,8 @@ class Pooled(nn.Module):
         if pooling is not None and pooling not in POOLINGS:
             raise UnknownNameError("pooling", pooling, POOLINGS)
         self.pooling = pooling
-        self.field = _default(pooling) if field is None else field
+        usual = "pooler_output" if pooling is None else "last_hidden_state"
+        self.field = usual if field is None else field
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         """One vector per input [B, Z].
@@ -262,10 +243,6 @@ def pooled(
         return tokens.masked_fill(padding[..., None], 0).sum(1) / (~padding).sum(1, keepdim=True)
     last = mask.shape[1] - 1 - (~padding).flip(1).int().argmax(1)
     return tokens[torch.arange(len(tokens), device=tokens.device), last]
-
-
-def _default(pooling: str | None) -> str:
-    return "pooler_output" if pooling is None else "last_hidden_state"
 
 
 def _read(output: Any, field: str | int) -> Tensor:

@@ -20,7 +20,7 @@ from laplace_metric._utils.progress import ItemBar
 from laplace_metric._utils.validation import as_array, as_tensor
 from laplace_metric.errors import EmptyLoaderError, InputError, LabelError
 from laplace_metric.models._reading import (
-    ItemBatches,
+    as_batches,
     check_names,
     class_codes,
     is_rows,
@@ -30,8 +30,7 @@ from laplace_metric.models._reading import (
     note_names,
     plain,
     row_list,
-    split_mapping,
-    yields_items,
+    split_batch,
 )
 
 _LOG = logging.getLogger(__name__)
@@ -120,9 +119,8 @@ def call_model(model: nn.Module, inputs: Inputs) -> Any:
     inputs = _tensor_like(model, plain(inputs))
     if isinstance(inputs, Mapping):
         return model(**inputs)
-    if not isinstance(inputs, (tuple, list)) or all(isinstance(x, str) for x in inputs):
-        return model(inputs)
-    if is_rows(inputs) or getattr(model, "takes_rows", False):
+    several = isinstance(inputs, (tuple, list)) and not is_rows(inputs)
+    if not several or all(isinstance(x, str) for x in inputs) or hasattr(model, "takes_rows"):
         return model(inputs)
     return model(*inputs)
 
@@ -156,27 +154,6 @@ def to_device(inputs: Inputs, device: torch.device) -> Inputs:
         moved = [to_device(value, device) for value in inputs]
         return moved if isinstance(inputs, list) else tuple(moved)
     return inputs
-
-
-def shares_memory(tensor: Tensor, inputs: Inputs) -> bool:
-    """Return whether a tensor lies in the memory of a (nested) input, which its owner may write to.
-
-    Examples
-    --------
-    >>> x = torch.ones(2, 3)
-    >>> shares_memory(x[:1], {"x": x}), shares_memory(x + 1, x)
-    (True, False)
-    """
-    if isinstance(inputs, Tensor):
-        memory = tensor.untyped_storage().data_ptr()
-        return inputs.layout == torch.strided and inputs.untyped_storage().data_ptr() == memory
-    if not isinstance(inputs, (Mapping, tuple, list)) and hasattr(inputs, "__array__"):
-        return tensor.device.type == "cpu"  # it may: a frame does not say
-    if isinstance(inputs, Mapping):
-        return any(shares_memory(tensor, value) for value in inputs.values())
-    if isinstance(inputs, (tuple, list)):
-        return any(shares_memory(tensor, value) for value in inputs)
-    return False
 
 
 def device_of(model: nn.Module) -> torch.device:
@@ -237,12 +214,10 @@ def _is_plain(labels: Any) -> TypeGuard[Tensor]:
 
 def _split(batch: Any, index: int) -> tuple[Inputs, Any]:
     """Inputs and labels of batch ``index``, which must have both."""
-    if isinstance(batch, (tuple, list)) and len(batch) == 2:
-        return batch[0], batch[1]
-    if isinstance(batch, Mapping):
-        inputs, labels = split_mapping(batch)
-        if labels is not None:
-            return inputs, labels
+    pair = isinstance(batch, (tuple, list)) and len(batch) == 2
+    inputs, labels = batch if pair else split_batch(batch)
+    if pair or labels is not None:
+        return inputs, labels
     kind = type(batch).__name__
     if isinstance(batch, Sequence):
         kind = f"{kind} of length {len(batch)}"
@@ -323,14 +298,12 @@ def input_batches(
     """
     if isinstance(loader, (Tensor, Mapping)):
         raise InputError(f"loader is a {type(loader).__name__}: pass an iterable of batches.")
-    if yields_items(loader):
-        loader = ItemBatches(loader)
 
     def read(_: int, batch: Any) -> tuple[Inputs, int]:
         inputs = labels_of(batch)[0]
         return to_device(inputs, device), rows_of_batch(inputs)
 
-    yield from _read(loader, read, progress=progress, description=description)
+    yield from _read(as_batches(loader), read, progress=progress, description=description)
 
 
 def labels_of(batch: Any) -> tuple[Inputs, Any]:
@@ -344,13 +317,9 @@ def labels_of(batch: Any) -> tuple[Inputs, Any]:
     >>> labels_of(("a text", "another")), labels_of((["a text"], ["its class"]))
     ((('a text', 'another'), None), (['a text'], ['its class']))
     """
+    inputs, labels = split_batch(batch)
     if isinstance(batch, Mapping):
-        inputs, labels = split_mapping(batch)
         batch = inputs  # what else goes by that name, such as labels of tokens, is not an input
-    elif isinstance(batch, (tuple, list)) and len(batch) == 2:
-        inputs, labels = batch
-    else:
-        return batch, None
     if labels is None or (names := names_of(labels)) is not None:
         return inputs, None if labels is None else names
     if isinstance(labels, (tuple, list)) and not labels:

@@ -13,6 +13,7 @@ folder is opened again. One process writes a folder at a time.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -36,33 +37,45 @@ Run = tuple[int, slice]
 
 
 class DiskRows:
-    """Features [N, D] and labels [N] in a folder.
+    """Features [N, D] and labels [N] in a folder, which goes on where it was committed.
 
-    ``temporary``, ``create`` and ``resume`` make one.
+    Parameters
+    ----------
+    folder : path
+        Made if needed. What was written to it after the last commit is cut off.
+
+    Raises
+    ------
+    FileFormatError
+        If a file is missing, altered, foreign, newer, or a link. Nothing is changed then.
 
     Examples
     --------
     >>> with TemporaryDirectory() as folder:
-    ...     rows = DiskRows.create(folder)
+    ...     rows = DiskRows(folder)
     ...     rows.append(torch.ones(2, 3), torch.tensor([0, 1]))
     ...     rows.commit()
     ...     rows.append(torch.ones(5, 3), torch.arange(5))  # the process is killed here
-    ...     resumed = DiskRows.resume(folder)
+    ...     resumed = DiskRows(folder)
     >>> len(resumed), resumed.exhausted
     (2, False)
     """
 
-    exhausted = False
-    """Whether ``complete`` was called, now or before the folder was reopened."""
-
-    def __init__(self, folder: Path, temporary: TemporaryDirectory[str] | None = None) -> None:
-        self.folder = folder
+    def __init__(
+        self, folder: Path | str, *, temporary: TemporaryDirectory[str] | None = None
+    ) -> None:
+        self.folder, self._temporary = Path(folder), temporary
         self.spec: RowSpec | None = None
         """Width and types: features [0, D], labels [0]; None before the first rows."""
+        self.exhausted = False
+        """Whether ``complete`` was called, now or before the folder was reopened."""
         self._n_rows = 0
-        self._temporary = temporary
         self._hashes = [hashlib.sha256() for _ in NAMES]
-        self._committed: str | None = None  # the seal of the JSON, as this process knows it
+        names = (FEATURE_FOLDER.index, *NAMES)
+        if any(os.path.lexists(self.folder / name) for name in names):
+            self._reopen()
+        else:
+            self.commit()
 
     @classmethod
     def temporary(cls, directory: str | None = None) -> DiskRows:
@@ -71,52 +84,23 @@ class DiskRows:
         ``directory``: where that folder lives; None: the system's temporary folder.
         """
         folder = TemporaryDirectory(prefix="laplace_metric_", dir=directory)
-        return cls(Path(folder.name), folder)
+        return cls(folder.name, temporary=folder)
 
-    @classmethod
-    def create(cls, folder: Path | str) -> DiskRows:
-        """Start a folder without features, whose rows survive the process; made if needed.
-
-        Raises
-        ------
-        InputError
-            If the folder holds features.
-        """
-        rows = cls(Path(folder))
-        paths = [rows.folder / name for name in (FEATURE_FOLDER.index, *NAMES)]
-        if any(path.exists() or path.is_symlink() for path in paths):
-            raise InputError(
-                f"{folder} holds features already: reopen it with DiskRows.resume, or choose "
-                "another folder."
-            )
-        rows._publish()
-        return rows
-
-    @classmethod
-    def resume(cls, folder: Path | str) -> DiskRows:
-        """Reopen a folder as it was at the last commit; what was written after it is cut off.
-
-        Raises
-        ------
-        FileFormatError
-            If a file is missing, altered, foreign, newer, or a link. Nothing is changed then.
-        """
-        rows = cls(Path(folder))
+    def _reopen(self) -> None:
         try:
-            content, _ = files.read(rows.folder, FEATURE_FOLDER)
-            rows._restore(content)
+            content, _ = files.read(self.folder, FEATURE_FOLDER)
+            self._restore(content)
         except FileFormatError as error:
             raise FileFormatError(f"{error} {REMEDY}") from error
         except files.MALFORMED as error:
-            index = rows.folder / FEATURE_FOLDER.index
+            index = self.folder / FEATURE_FOLDER.index
             raise FileFormatError(f"{index} is damaged: {error!r}. {REMEDY}") from error
-        files.tidy(rows.folder, FEATURE_FOLDER)
-        for number, name in enumerate(NAMES if rows.spec else ()):
-            size = rows._n_rows * rows._row_bytes(number)
-            if (path := rows.folder / name).stat().st_size > size:
+        files.tidy(self.folder, FEATURE_FOLDER)
+        for number, name in enumerate(NAMES if self.spec else ()):
+            size = self._n_rows * self._row_bytes(number)
+            if (path := self.folder / name).stat().st_size > size:
                 with path.open("rb+") as file:
                     file.truncate(size)
-        return rows
 
     def __len__(self) -> int:
         return self._n_rows
@@ -141,66 +125,42 @@ class DiskRows:
             with files.named_errors(path), path.open("r+b" if path.exists() else "x+b") as file:
                 file.seek(self._n_rows * self._row_bytes(number))
                 file.write(_bytes_of(rows))
-        if self.durable:
+        if self._temporary is None:
             for sha256, rows in zip(self._hashes, columns, strict=True):
                 sha256.update(_bytes_of(rows))
         self._n_rows += len(features)
 
     def commit(self) -> None:
-        """Make every row so far durable; return when it is.
-
-        Raises
-        ------
-        FileFormatError
-            If another process has written to the folder.
-        """
-        if not self.durable:
+        """Make every row so far durable; return when it is. A temporary folder stays as it is."""
+        if self._temporary is not None:
             return
         if self.spec is not None:
             with files.named_errors(self.folder):
                 for name in NAMES:
                     files.sync_file(self.folder / name)
                 files.sync_folder(self.folder)
-        self._publish()
+        content = {
+            "exhausted": self.exhausted,
+            "rows": self._n_rows,
+            "width": self.spec and self.spec[0].shape[1],
+            "dtypes": [str(column.dtype).removeprefix("torch.") for column in self.spec or ()],
+            "columns": [sha256.hexdigest() for sha256 in self._hashes],
+        }
+        files.write(self.folder, content, {}, FEATURE_FOLDER)
 
     def complete(self) -> None:
         """Commit, and note that the loader was exhausted: ``exhausted`` is True from now on."""
         self.exhausted = True
         self.commit()
 
-    def read(
-        self, start: int, stop: int, *, pinned: bool = False
-    ) -> tuple[Float[Tensor, "n D"], Int[Tensor, " n"]]:
-        """Rows ``start`` to ``stop``, in new (pinned) memory."""
-        run = [(start, slice(0, stop - start))]
-        features, labels = (self._read(n, run, stop - start, pinned=pinned) for n in (0, 1))
-        return features, labels
-
-    def labels(self, start: int, stop: int) -> Int[Tensor, " n"]:
-        """Labels of the rows ``start`` to ``stop``."""
-        if self.spec is None:
-            return torch.empty(0).long()
-        return self._read(1, [(start, slice(0, stop - start))], stop - start)
+    def read(self, column: int, start: int, stop: int, *, pinned: bool = False) -> Tensor:
+        """Rows ``start`` to ``stop`` of the features (0) or labels (1), in new (pinned) memory."""
+        return self._read(column, [(start, slice(0, stop - start))], stop - start, pinned=pinned)
 
     def rows(self, index: Int[Tensor, " n"]) -> Float[Tensor, "n D"]:
-        """The features at ``index``, in any order and with repetitions; -1 is the last one.
-
-        Raises
-        ------
-        InputError
-            If an index is outside.
-        """
-        index = index.cpu().long()
-        if len(self) and len(index) and not -len(self) <= index.min() <= index.max() < len(self):
-            raise InputError(f"index goes from {index.min()} to {index.max()}: N = {len(self)}.")
-        index = index % max(1, len(self))
-        values, inverse = torch.unique(index, return_inverse=True)
+        """The features at ``index`` (0 to N - 1), in any order and with repetitions."""
+        values, inverse = torch.unique(index.cpu(), return_inverse=True)
         return self._read(0, _runs(values), len(values))[inverse]
-
-    @property
-    def durable(self) -> bool:
-        """True if the rows survive the process, once they are committed."""
-        return self._temporary is None
 
     def close(self) -> None:
         """Remove the files of a temporary folder."""
@@ -239,27 +199,9 @@ class DiskRows:
             raise FileFormatError(f"{path} cannot be read: {error.strerror}.") from error
         return rows
 
-    def _publish(self) -> None:
-        """Replace the JSON; return when it is on the disk."""
-        content = {
-            "exhausted": self.exhausted,
-            "rows": self._n_rows,
-            "width": self.spec and self.spec[0].shape[1],
-            "dtypes": [str(column.dtype).removeprefix("torch.") for column in self.spec or ()],
-            "columns": [sha256.hexdigest() for sha256 in self._hashes],
-        }
-        if self._committed is not None and self._committed != self._seal():
-            raise FileFormatError(f"{self.folder} is written by another process: use two folders.")
-        files.write(self.folder, content, {}, FEATURE_FOLDER)
-        self._committed = self._seal()
-
-    def _seal(self) -> str:
-        return str(files.read_index(self.folder, FEATURE_FOLDER)[files.SEAL])
-
     def _restore(self, content: dict[str, Any]) -> None:
         """Take what is committed, once both files are those that were written."""
         self._n_rows, self.exhausted = content["rows"], content["exhausted"]
-        self._committed = content[files.SEAL]
         if not content["dtypes"]:
             return
         features, labels = (getattr(torch, name) for name in content["dtypes"])

@@ -11,14 +11,15 @@ so that batches, processes and a fit that goes on after a kill agree without a t
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence, Sized
+import math
+from collections.abc import Mapping, Sequence, Sized
 from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, default_collate
 
 from laplace_metric.errors import InputError, LabelError
 
@@ -74,13 +75,12 @@ def missing_rows(labels: Any) -> list[int]:
         labels = labels.tolist()
     if not isinstance(labels, (list, tuple)):
         return []
-    return [row for row, label in enumerate(labels) if _is_missing(label)]
-
-
-def _is_missing(label: Any) -> bool:
-    if isinstance(label, float):
-        return label != label
-    return label is None or type(label).__name__ in ("NAType", "NaTType")  # of pandas
+    kinds = ("NoneType", "NAType", "NaTType")  # the last two of pandas
+    return [
+        row
+        for row, label in enumerate(labels)
+        if type(label).__name__ in kinds or (isinstance(label, float) and math.isnan(label))
+    ]
 
 
 def row_list(rows: Sequence[int], most: int = 5) -> str:
@@ -121,13 +121,11 @@ def class_codes(names: Sequence[str]) -> Int[Tensor, " N"]:
     >>> bool(codes[0] == codes[2]), bool(codes[0] == codes[1])
     (True, False)
     """
-    code = {name: _code(name) for name in set(names)}
-    return torch.tensor([code[name] for name in names], dtype=torch.int64)
-
-
-def _code(name: str) -> int:
-    digest = hashlib.sha256(name.encode(errors="surrogatepass")).digest()
-    return int.from_bytes(digest[:8], "big") >> 1
+    digests = {
+        name: hashlib.sha256(name.encode(errors="surrogatepass")).digest() for name in set(names)
+    }
+    codes = {name: int.from_bytes(digest[:8], "big") >> 1 for name, digest in digests.items()}
+    return torch.tensor([codes[name] for name in names], dtype=torch.int64)
 
 
 def note_names(known: dict[int, str], labels: Any, codes: Tensor, *, first: bool) -> None:
@@ -185,25 +183,28 @@ def _is_number(x: Any) -> bool:
     return isinstance(x, (int, float, np.integer, np.floating)) and not isinstance(x, bool)
 
 
-def split_mapping(batch: Mapping[str, Any]) -> tuple[Mapping[str, Any], Any]:
-    """Inputs and labels of a batch that is a mapping; labels None without such an entry.
+def split_batch(batch: Any) -> tuple[Any, Any]:
+    """The two parts of a pair, or a mapping without its labels and these; labels may be None.
 
     Raises
     ------
     LabelError
-        If it has both "labels" and "label".
+        If a mapping has both "labels" and "label".
 
     Examples
     --------
-    >>> split_mapping({"input_ids": [[1, 2]], "labels": [3]})
-    ({'input_ids': [[1, 2]]}, [3])
+    >>> split_batch({"input_ids": [[1, 2]], "labels": [3]}), split_batch("a text")
+    (({'input_ids': [[1, 2]]}, [3]), ('a text', None))
     """
-    found = [name for name in LABELS if name in batch]
-    if not found:
-        return batch, None
-    if len(found) > 1:
-        raise LabelError('a batch has both "labels" and "label": leave one of them out.')
-    return {name: value for name, value in batch.items() if name != found[0]}, batch[found[0]]
+    if isinstance(batch, Mapping):
+        found = [name for name in LABELS if name in batch]
+        if len(found) > 1:
+            raise LabelError('a batch has both "labels" and "label": leave one of them out.')
+        inputs = {name: value for name, value in batch.items() if name not in found}
+        return (inputs, batch[found[0]]) if found else (batch, None)
+    if isinstance(batch, (tuple, list)) and len(batch) == 2:
+        return batch[0], batch[1]
+    return batch, None
 
 
 def yields_items(data: Any) -> bool:
@@ -228,18 +229,14 @@ def yields_items(data: Any) -> bool:
         first = data[0]
     except (LookupError, TypeError):
         return False
-    if isinstance(first, Mapping):
-        return _is_label(split_mapping(first)[1])
-    if not isinstance(first, (tuple, list)) or len(first) != 2:
-        return False
-    texts = isinstance(first[0], str) and isinstance(data, (list, tuple))
-    return _is_label(first[1]) and not texts and not _is_number(first[0])
-
-
-def _is_label(value: Any) -> bool:
-    if isinstance(value, (Tensor, np.ndarray)):
-        return value.ndim == 0
-    return isinstance(value, (str, int, np.integer)) and not isinstance(value, bool)
+    item, label = split_batch(first)
+    if isinstance(first, (tuple, list)) and (
+        _is_number(item) or (isinstance(item, str) and isinstance(data, (list, tuple)))
+    ):
+        return False  # two numbers, or a batch of two texts
+    if isinstance(label, (Tensor, np.ndarray)):
+        return label.ndim == 0
+    return isinstance(label, (str, int, np.integer)) and not isinstance(label, bool)
 
 
 def _has_loader(data: Any) -> bool:
@@ -263,13 +260,13 @@ def items_of(loader: Any) -> int | None:
     return n - n % loader.batch_size if loader.drop_last else n
 
 
-class ItemBatches:
-    """The items of a data set in batches, in their order; read once or often.
+def as_batches(data: Any) -> Any:
+    """A data set of single items as a loader of batches, in their order; else the data themselves.
 
     Parameters
     ----------
     data : torch Dataset, or anything with a length whose items are ``(input, label)`` or mappings,
-        or that has a function ``loader`` of the batch size
+        or that has a function ``loader`` of the batch size; or a loader
 
     Raises
     ------
@@ -279,32 +276,23 @@ class ItemBatches:
     Examples
     --------
     >>> data = torch.utils.data.TensorDataset(torch.ones(300, 2), torch.arange(300))
-    >>> [len(labels) for _, labels in ItemBatches(data)]
+    >>> [len(labels) for _, labels in as_batches(data)]
     [256, 44]
     """
+    if not yields_items(data):
+        return data
+    if _has_loader(data):
+        return data.loader(BATCH_OF_IMAGES)
+    own = torch.Generator()  # a DataLoader draws a seed each time that it is read
+    return DataLoader(data, batch_size=BATCH_OF_ITEMS, collate_fn=_collated, generator=own)
 
-    def __init__(self, data: Any) -> None:
-        self._data = data
-        if _has_loader(data):
-            self._loader = data.loader(BATCH_OF_IMAGES)
-            return
-        own = torch.Generator()  # a DataLoader draws a seed each time that it is read
-        self._loader = DataLoader(data, batch_size=BATCH_OF_ITEMS, generator=own)
 
-    def __len__(self) -> int:
-        return len(self._loader)
-
-    @property
-    def n_items(self) -> int:
-        """Number of items in all batches."""
-        return len(self._data)
-
-    def __iter__(self) -> Iterator[Any]:
-        try:
-            yield from self._loader
-        except (TypeError, RuntimeError) as error:
-            raise InputError(
-                f"items of the data set cannot be put together to a batch ({error}): give it a "
-                "transform that makes tensors of one shape, or pass a DataLoader with its own "
-                "collate_fn."
-            ) from error
+def _collated(items: list[Any]) -> Any:
+    try:
+        return default_collate(items)
+    except (TypeError, RuntimeError) as error:
+        raise InputError(
+            f"items of the data set cannot be put together to a batch ({error}): give it a "
+            "transform that makes tensors of one shape, or pass a DataLoader with its own "
+            "collate_fn."
+        ) from error

@@ -107,21 +107,14 @@ class MemoryRows:
         self.batches.append((features, labels))
         self._rows += len(features)
 
-    def read(
-        self, start: int, stop: int, *, pinned: bool = False
-    ) -> tuple[Float[Tensor, "n D"], Int[Tensor, " n"]]:
-        """Views of rows ``start`` to ``stop``; ``pinned`` is for files."""
-        features, labels = self._joined()
-        return features[start:stop], labels[start:stop]
+    def read(self, column: int, start: int, stop: int, *, pinned: bool = False) -> Tensor:
+        """A view of rows of the features (0) or labels (1); ``pinned`` is for files."""
+        return self._joined()[column][start:stop]
 
     def rows(self, index: Int[Tensor, " n"]) -> Float[Tensor, "n D"]:
         """The features at ``index``."""
         features, _ = self._joined()
         return features[index.to(features.device)]
-
-    def labels(self, start: int, stop: int) -> Int[Tensor, " n"]:
-        """Labels of the rows ``start`` to ``stop``."""
-        return self._joined()[1][start:stop] if self.batches else torch.empty(0).long()
 
     def close(self) -> None:
         """Let go of the tensors."""
@@ -147,7 +140,8 @@ class FeatureStore:
     directory : str or None
         Where those files live; None: the system's temporary folder.
     durable : Path or None
-        Write everything to ``DiskRows`` in this folder instead, which ``close`` leaves.
+        Write everything to ``DiskRows`` in this folder instead, which ``close`` leaves: the store
+        goes on as of its last commit, with the same blocks, bit for bit.
     dtype : torch.dtype or None
         Features are handed out in this type, converted block by block; None: as stored.
     device : torch.device or None
@@ -174,7 +168,7 @@ class FeatureStore:
         self._memory_bytes, self._directory = memory_bytes, directory
         self._dtype, self._device = dtype, device
         self._open_rows: MemoryRows | DiskRows | None
-        self._open_rows = MemoryRows() if durable is None else DiskRows.create(durable)
+        self._open_rows = MemoryRows() if durable is None else DiskRows(durable)
         self._finite = FiniteChecks()
         self._by_class: tuple[Tensor, dict[int, Tensor]] | None = None
 
@@ -195,19 +189,6 @@ class FeatureStore:
             store._finite.add(features[rows], where=where)
         return store
 
-    @classmethod
-    def resume(
-        cls,
-        folder: Path | str,
-        device: torch.device | str = "cpu",
-        *,
-        dtype: torch.dtype | None = None,
-    ) -> FeatureStore:
-        """Reopen a durable store as of its last commit: the same blocks, bit for bit."""
-        store = cls(dtype=dtype, device=torch.device(device))
-        store._open_rows = DiskRows.resume(folder)
-        return store
-
     def append(
         self, features: Float[Tensor, "n D"], labels: Int[Tensor, " n"], *, where: str
     ) -> None:
@@ -222,7 +203,9 @@ class FeatureStore:
         self._device = self._device or labels.device
         total = (len(self) + len(features)) * features.shape[1] * features.element_size()
         if isinstance(self._rows, MemoryRows) and total > self._memory_bytes:
-            self._spill(self._rows.batches)
+            batches, self._open_rows = self._rows.batches, DiskRows.temporary(self._directory)
+            while batches:
+                self._open_rows.append(*batches.pop(0))
         self._rows.append(features, labels)
 
     def commit(self) -> None:
@@ -252,14 +235,15 @@ class FeatureStore:
     @property
     def labels(self) -> Int[Tensor, " N"]:
         """Labels of all rows; those on disk are read each time, blocks have theirs."""
-        return self._move(self._checked.labels(0, len(self)))
+        rows = self._checked
+        return self._move(rows.read(1, 0, len(self)) if rows.spec else torch.empty(0).long())
 
     @property
     def classes(self) -> Int[Tensor, " C"]:
         """The labels that occur, ascending."""
         rows, classes = self._checked, torch.empty(0, dtype=torch.int64)
         for start in range(0, len(self), LABELS_AT_ONCE):
-            labels = rows.labels(start, min(start + LABELS_AT_ONCE, len(self))).unique()
+            labels = rows.read(1, start, min(start + LABELS_AT_ONCE, len(self))).unique()
             classes = torch.cat([classes, labels.to(classes)]).unique()
         return self._move(classes)
 
@@ -279,11 +263,6 @@ class FeatureStore:
         """Device on which everything is handed out: that of the labels that were appended."""
         return self._device or torch.device("cpu")
 
-    @property
-    def spilled(self) -> bool:
-        """True if the features live in files."""
-        return isinstance(self._rows, DiskRows)
-
     def rows(self, index: Int[Tensor, " n"]) -> Float[Tensor, "n D"]:
         """The features at ``index``."""
         features = self._move(self._checked.rows(index))
@@ -294,7 +273,10 @@ class FeatureStore:
         rows, pinned = self._checked, self.device.type == "cuda"
         derived = self._derived if isinstance(rows, MemoryRows) else None
         for part in self._slices():
-            features, labels = map(self._move, rows.read(part.start, part.stop, pinned=pinned))
+            features, labels = (
+                self._move(rows.read(column, part.start, part.stop, pinned=pinned))
+                for column in (0, 1)
+            )
             features = features.to(self._dtype or features.dtype)
             yield Block(part.start, features, labels, derived)
 
@@ -307,7 +289,7 @@ class FeatureStore:
         whole = np.empty(n, np.uint64)  # small arrays between large ones would hold the heap open
         for start in range(0, n, step):
             stop = min(start + step, n)
-            whole[start:stop] = row_fingerprints(rows.read(start, stop)[0])
+            whole[start:stop] = row_fingerprints(rows.read(0, start, stop))
         return sorted_fingerprints([whole])
 
     @cached_property
@@ -350,8 +332,3 @@ class FeatureStore:
     def _move(self, rows: Tensor) -> Tensor:
         """To the device; towards an accelerator, nothing waits for the copy."""
         return rows.to(self.device, non_blocking=self.device.type == "cuda")
-
-    def _spill(self, batches: list[tuple[Tensor, Tensor]]) -> None:
-        rows = self._open_rows = DiskRows.temporary(self._directory)
-        while batches:
-            rows.append(*batches.pop(0))

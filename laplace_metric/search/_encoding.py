@@ -22,7 +22,7 @@ from laplace_metric.io import digest
 from laplace_metric.laplace import Fitted
 from laplace_metric.laplace._traces import traced, traces_of
 from laplace_metric.models._calling import device_of, labels_of, to_device
-from laplace_metric.models._reading import ItemBatches, is_rows, items_of, plain, yields_items
+from laplace_metric.models._reading import as_batches, is_rows, items_of, plain
 from laplace_metric.models._store import Fingerprints, row_fingerprints
 from laplace_metric.search._items import Encoded, EncodedParts
 from laplace_metric.search._neighbours import RANKINGS, PairDistances, PairMoments, RoundErrors
@@ -271,7 +271,7 @@ def _readable(name: str, inputs: Any) -> Any:
         inputs = inputs.tolist()
     if isinstance(inputs, (Tensor, np.ndarray)) and inputs.ndim == 0:
         raise InputError(f"{name} is a single number: pass an array of items.")
-    return ItemBatches(inputs) if yields_items(inputs) else inputs
+    return as_batches(inputs)
 
 
 def _rows(name: str, array: Any) -> Any:

@@ -21,7 +21,7 @@ from torch import Tensor
 from laplace_metric.calibration._hits import LabelledHits, SearchHits
 from laplace_metric.errors import FittedQueriesWarning, InputError, LabelError
 from laplace_metric.models._calling import check_labels
-from laplace_metric.models._reading import ItemBatches, is_rows, plain, yields_items
+from laplace_metric.models._reading import as_batches, is_rows, plain
 from laplace_metric.models._store import Fingerprints
 from laplace_metric.search._columns import Column, Values
 from laplace_metric.search._encoding import batches, count_of_batches
@@ -102,7 +102,7 @@ def labelled_loader(inputs: Any, labels: Any = None) -> Any:
         )
     if isinstance(inputs, Mapping):
         return [inputs]
-    return ItemBatches(inputs) if yields_items(inputs) else inputs
+    return as_batches(inputs)
 
 
 def n_rows(batch: Any) -> int:

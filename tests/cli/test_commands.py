@@ -18,7 +18,7 @@ from torch import nn
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.cli import _fit as embed_command
 from laplace_metric.cli._search import answers_table
-from laplace_metric.cli.sources import ReadOptions, open_source
+from laplace_metric.cli._sources import ReadOptions, open_source
 from laplace_metric.search import Index
 from tests.cli.workshop import LETTERS
 from tests.cli.workshop import trusting as main

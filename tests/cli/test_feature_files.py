@@ -11,7 +11,7 @@ from torch import nn
 
 from laplace_metric.cli._feature_cache import FeatureFiles, KeptFeatures
 from laplace_metric.cli._models import network_answer, network_identity, transform_identity
-from laplace_metric.cli.sources import Source, given_texts
+from laplace_metric.cli._sources import Source, given_texts
 from laplace_metric.heads._locate import HeadActivations, find_head
 
 KEYS = [f"{number:02x}" * 32 for number in range(9)]

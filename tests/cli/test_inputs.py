@@ -14,7 +14,7 @@ import torch
 
 from laplace_metric.cli import main
 from laplace_metric.cli._gallery import Origin
-from laplace_metric.cli.sources import ReadOptions, open_source
+from laplace_metric.cli._sources import ReadOptions, open_source
 from laplace_metric.errors import InputError, LabelError
 
 MODEL = ["--model", "my_model:embedder"]
@@ -96,7 +96,7 @@ def test_tables_that_are_wrong(listed):
         opened([("path",), (good,), (good,)])
     with pytest.raises(LabelError, match="row 1 has an empty label"):
         opened([("image", "label"), (good, "")])
-    with pytest.raises(InputError, match="no column 'picture', which --image-column names"):
+    with pytest.raises(InputError, match="image_column='picture': .* has no such column"):
         opened([("image",), (good,)], image_column="picture")
     with pytest.raises(InputError, match="paths of images with --image-column"):
         opened([("picture",), (good,)])

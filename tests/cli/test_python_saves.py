@@ -11,7 +11,7 @@ import torch
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.cli import main
-from laplace_metric.cli.sources import open_source
+from laplace_metric.cli._sources import open_source
 from laplace_metric.search import Index
 from tests.cli.test_commands import own_model
 

@@ -20,8 +20,8 @@ from torch import nn
 
 from laplace_metric import LaplaceEmbedder, __version__
 from laplace_metric.cli._gallery import Origin
+from laplace_metric.cli._sources import open_source
 from laplace_metric.cli.report._examples import LONGEST, SIDE, picture_of_file, picture_uri
-from laplace_metric.cli.sources import open_source
 from laplace_metric.search import Index
 from tests.cli.workshop import LETTERS, write_images
 from tests.cli.workshop import trusting as main

@@ -10,7 +10,7 @@ import pytest
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.cli._loading import ModelRecipe, split_rows
-from laplace_metric.cli.sources import open_source
+from laplace_metric.cli._sources import open_source
 from laplace_metric.search import Index
 from tests.cli.workshop import trusting as main
 

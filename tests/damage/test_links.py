@@ -176,11 +176,11 @@ def test_a_folder_of_a_batch_that_is_a_link_is_refused(value, victim):
 
 
 def test_features_that_are_not_finished(tmp_path, victim):
-    rows = DiskRows.create(tmp_path / "rows")
+    rows = DiskRows(tmp_path / "rows")
     rows.append(torch.ones(2, 3), torch.tensor([0, 1]))
     rows.commit()
     (tmp_path / "rows" / f".features.{TOKEN}.tmp").symlink_to(victim)
-    assert len(DiskRows.resume(tmp_path / "rows")) == 2
+    assert len(DiskRows(tmp_path / "rows")) == 2
     assert not list((tmp_path / "rows").glob(".*"))
     (tmp_path / "rows" / "labels.bin").unlink()
     (tmp_path / "rows" / "labels.bin").symlink_to(victim / "names")

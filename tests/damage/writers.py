@@ -157,15 +157,14 @@ def _train_in(folder: Path) -> str:
 
 def _append_in(folder: Path) -> str:
     x, y = points(0)
-    started = (folder / "features.json").exists()
-    rows = DiskRows.resume(folder) if started else DiskRows.create(folder)
+    rows = DiskRows(folder)
     while len(rows) < len(x):
         part = slice(len(rows), len(rows) + 20)
         rows.append(x[part], y[part])
         rows.commit()
     if not rows.exhausted:
         rows.complete()
-    return digest("", rows.read(0, len(x)))
+    return digest("", [rows.read(column, 0, len(x)) for column in (0, 1)])
 
 
 def _quick(work: Callable[[Path], str]) -> Callable[[Path], str]:

@@ -39,33 +39,14 @@ def test_loader_yields_every_image_once(n: int, batch_size: int, shuffle: bool) 
     assert torch.equal(pixels[:, 0, 1, 2], labels / 255)
 
 
-def order(loader: object) -> list[int]:
-    labels: list[Tensor] = [y for _, y in loader]  # type: ignore[attr-defined]
-    return torch.cat(labels).tolist()
-
-
-def test_shuffle_is_reproducible_and_new_each_pass() -> None:
-    first = numbered(50).loader(8, True, torch.Generator().manual_seed(3))
-    again = numbered(50).loader(8, True, torch.Generator().manual_seed(3))
-    passes = [order(first), order(first)]
-    assert passes == [order(again), order(again)]
-    assert passes[0] != passes[1]
-    assert passes[0] != list(range(50))
-
-
-@pytest.mark.parametrize("indices", [[-2, -5], torch.tensor([4, 1])])
+@pytest.mark.parametrize("indices", [[-5, -2], torch.arange(6) % 3 == 1])
 def test_subset_keeps_rows_aligned(indices: object) -> None:
-    part = numbered(6).subset(indices)  # type: ignore[arg-type]
-    assert part.labels.tolist() == [4, 1]
-    assert part.images[:, 0, 0, 0].tolist() == [4, 1]
-    assert part.extras["twice"].tolist() == [8, 2]
+    part = numbered(6).subset(indices)
+    assert part.labels.tolist() == [1, 4]
+    assert part.images[:, 0, 0, 0].tolist() == [1, 4]
+    assert part.extras["twice"].tolist() == [2, 8]
     assert part.class_names == numbered(6).class_names
-
-
-def test_subset_by_mask_and_empty() -> None:
-    assert numbered(4).subset(torch.tensor([True, False, False, True])).labels.tolist() == [0, 3]
-    assert len(numbered(4).subset([])) == 0
-    assert list(numbered(4).subset([]).loader(2)) == []
+    assert list(part.subset([]).loader(2)) == []
 
 
 IMAGES = torch.zeros(2, 1, 3, 3)

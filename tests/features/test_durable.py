@@ -21,7 +21,7 @@ LABELS = torch.arange(3000) % 11
 
 def filled(folder: Path, stop: int = 2000, every: int = 600) -> Path:
     """Batches of 100, a commit after ``every`` rows; the rest is written, but not committed."""
-    store = DiskRows.create(folder)
+    store = DiskRows(folder)
     for start in range(0, stop, 100):
         store.append(ROWS[start : start + 100], LABELS[start : start + 100])
         if (start + 100) % every == 0:
@@ -34,23 +34,22 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 def assert_holds(store: DiskRows, n: int) -> None:
-    features, labels = store.read(0, n)
     assert len(store) == n
-    assert torch.equal(features, ROWS[:n])
-    assert torch.equal(labels, LABELS[:n])
+    assert torch.equal(store.read(0, 0, n), ROWS[:n])
+    assert torch.equal(store.read(1, 0, n), LABELS[:n])
 
 
 def test_uncommitted_rows_are_cut_off_and_appending_goes_on(tmp_path):
     assert len(content(filled(tmp_path))[CLASSES]) == 2000 * 8
-    store = DiskRows.resume(tmp_path)
+    store = DiskRows(tmp_path)
     assert_holds(store, 1800)
     assert content(tmp_path)[FEATURES] == ROWS[:1800].numpy().tobytes()
     assert content(tmp_path)[CLASSES] == LABELS[:1800].numpy().tobytes()
     store.append(ROWS[1800:2500], LABELS[1800:2500])
     assert_holds(store, 2500)  # readable before it is committed
     store.commit()
-    assert_holds(DiskRows.resume(tmp_path), 2500)
-    assert store.read(700, 703)[0].equal(ROWS[700:703])
+    assert_holds(DiskRows(tmp_path), 2500)
+    assert store.read(0, 700, 703).equal(ROWS[700:703])
     assert store.rows(torch.tensor([2499, 0, 0])).equal(ROWS[[2499, 0, 0]])
 
 
@@ -62,7 +61,7 @@ def test_what_was_not_finished_is_removed_and_other_files_stay(tmp_path):
     (tmp_path / ".features.0123456789abcdef.tmp" / INDEX).write_bytes(b"{")
     foreign = {"features-notes.md": b"of somebody else"}
     (tmp_path / "features-notes.md").write_bytes(foreign["features-notes.md"])
-    assert_holds(DiskRows.resume(tmp_path), 600)
+    assert_holds(DiskRows(tmp_path), 600)
     assert len(list(tmp_path.iterdir())) == len(before) + 1
     assert content(tmp_path) == {**before, **foreign}
 
@@ -73,7 +72,7 @@ def failing(*_: object) -> None:
 
 @pytest.mark.parametrize("step", ["write", "sync_file"])
 def test_a_commit_that_fails_can_be_repeated(tmp_path, monkeypatch, step):
-    store = DiskRows.resume(filled(tmp_path, 600))
+    store = DiskRows(filled(tmp_path, 600))
     before = content(tmp_path)[INDEX]
     store.append(ROWS[600:700], LABELS[600:700])
     with monkeypatch.context() as patch:
@@ -84,12 +83,12 @@ def test_a_commit_that_fails_can_be_repeated(tmp_path, monkeypatch, step):
     store.append(ROWS[700:750], LABELS[700:750])
     store.commit()  # the same process tries again
     assert_holds(store, 750)
-    assert_holds(DiskRows.resume(tmp_path), 750)
+    assert_holds(DiskRows(tmp_path), 750)
 
 
 @pytest.mark.parametrize("name", [FEATURES, CLASSES])
 def test_an_append_that_fails_can_be_repeated(tmp_path, monkeypatch, name):
-    store = DiskRows.resume(filled(tmp_path, 600))
+    store = DiskRows(filled(tmp_path, 600))
     refuse = files.refuse_link
     with monkeypatch.context() as patch:
         patch.setattr(files, "refuse_link", lambda p: failing() if p.name == name else refuse(p))
@@ -98,54 +97,28 @@ def test_an_append_that_fails_can_be_repeated(tmp_path, monkeypatch, name):
     assert_holds(store, 600)
     store.append(ROWS[600:700], LABELS[600:700])
     store.commit()
-    assert_holds(DiskRows.resume(tmp_path), 700)
+    assert_holds(DiskRows(tmp_path), 700)
 
 
 def test_complete_and_commits_without_rows(tmp_path):
-    store = DiskRows.create(tmp_path)
+    store = DiskRows(tmp_path)
     before = content(tmp_path)
     store.commit()
     assert content(tmp_path) == before
-    assert len(DiskRows.resume(tmp_path)) == 0
+    assert len(DiskRows(tmp_path)) == 0
     store.append(ROWS[:0], LABELS[:0])
     store.commit()
     store.append(ROWS[:5], LABELS[:5])
-    assert len(DiskRows.resume(tmp_path)) == 0
+    assert len(DiskRows(tmp_path)) == 0
     store.append(ROWS[:5], LABELS[:5])
-    store = DiskRows.resume(tmp_path)
+    store = DiskRows(tmp_path)
     store.append(ROWS[:5], LABELS[:5])
     store.complete()
     with pytest.raises(InputError, match="complete: nothing can be appended"):
         store.append(ROWS[:5], LABELS[:5])
-    store = DiskRows.resume(tmp_path)
+    store = DiskRows(tmp_path)
     assert store.exhausted
     assert_holds(store, 5)
-
-
-def test_another_process_that_took_the_folder_is_noticed(tmp_path):
-    first = DiskRows.create(tmp_path)
-    first.append(ROWS[:9], LABELS[:9])
-    first.commit()
-    second = DiskRows.resume(tmp_path)
-    second.append(ROWS[9:12], LABELS[9:12])
-    second.commit()
-    before = content(tmp_path)[INDEX]
-    first.append(ROWS[20:30], LABELS[20:30])
-    with pytest.raises(FileFormatError, match="written by another process"):
-        first.commit()
-    assert content(tmp_path)[INDEX] == before
-
-
-@pytest.mark.parametrize("name", [CLASSES, INDEX])
-def test_a_folder_in_use_is_not_started_again(tmp_path, name):
-    filled(tmp_path)
-    for other in set(content(tmp_path)) - {name}:
-        (tmp_path / other).unlink()
-    before = content(tmp_path)
-    for start in (DiskRows.create, lambda folder: FeatureStore(durable=folder)):
-        with pytest.raises(InputError, match=r"already: reopen it with DiskRows.resume"):
-            start(tmp_path)
-    assert content(tmp_path) == before
 
 
 def flip(path: Path, position: int, bit: int = 0) -> None:
@@ -167,6 +140,7 @@ DAMAGE = {
     "a feature": (FEATURES, lambda p: flip(p, 5000), "sha256 is not the one"),
     "empty": (CLASSES, lambda p: os.truncate(p, 0), "is damaged"),
     "missing": (CLASSES, Path.unlink, "cannot be read: No such file"),
+    "no index": (INDEX, Path.unlink, "no features.json"),
     "a link": (FEATURES, linked, "is a link"),
     "fewer rows": (INDEX, lambda p: edited(p, rows=600), "does not have the sha256"),
     "another content": (
@@ -185,7 +159,7 @@ def test_damage_is_noticed_and_nothing_is_changed(tmp_path, kind):
     damage(filled(tmp_path) / name)
     before = content(tmp_path)
     with pytest.raises(FileFormatError, match=message) as error:
-        FeatureStore.resume(tmp_path)
+        FeatureStore(durable=tmp_path)
     assert "delete it and fit again" in str(error.value)
     assert name in str(error.value)
     assert content(tmp_path) == before
@@ -198,11 +172,11 @@ def test_one_flipped_bit_anywhere(tmp_path, name):
     for position in torch.randint(size, (100,), generator=g).tolist():
         flip(path, position, position % 8)
         with pytest.raises(FileFormatError):
-            DiskRows.resume(tmp_path)
+            DiskRows(tmp_path)
         flip(path, position, position % 8)
     for committed in content(tmp_path):
         (tmp_path / committed).chmod(0o400)
-    assert_holds(DiskRows.resume(tmp_path), 1200)  # also where it may only be read
+    assert_holds(DiskRows(tmp_path), 1200)  # also where it may only be read
 
 
 def test_an_interrupted_store_hands_out_the_same_blocks(tmp_path):
@@ -214,12 +188,12 @@ def test_an_interrupted_store_hands_out_the_same_blocks(tmp_path):
         if start == 40_000:
             store.commit()
     store.close()
-    store = FeatureStore.resume(tmp_path, "cpu")
-    assert (len(store), store.exhausted, store.spilled) == (41_000, False, True)
+    store = FeatureStore(durable=tmp_path)
+    assert (len(store), store.exhausted) == (41_000, False)
     store.append(features[41_000:], labels[41_000:], where="the rest")
     store.complete()
     store.close()
-    store = FeatureStore.resume(tmp_path, dtype=torch.float64)
+    store = FeatureStore(durable=tmp_path, dtype=torch.float64)
     assert store.exhausted
     uninterrupted = FeatureStore.of(features, labels)
     for resumed, expected in zip(store.blocks(), uninterrupted.blocks(), strict=True):

@@ -17,6 +17,7 @@ from laplace_metric.cli._gallery import LoadedIndex, load_gallery
 from laplace_metric.cli._index import measured, require_queries
 from laplace_metric.cli._output import Reporter, reporter_of
 from laplace_metric.cli._parser import run_text
+from laplace_metric.cli._sources import Source
 from laplace_metric.cli.pages import templates
 from laplace_metric.cli.report._examples import (
     SHOWN,
@@ -38,7 +39,6 @@ from laplace_metric.cli.report._verdict import (
     number_rows,
     percent,
 )
-from laplace_metric.cli.sources import Source
 from laplace_metric.io import write_atomically
 from laplace_metric.search import IndexReport
 from laplace_metric.search._report import OODReport

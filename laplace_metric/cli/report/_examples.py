@@ -15,15 +15,9 @@ from torch import Tensor
 
 from laplace_metric.cli._gallery import LoadedIndex, excerpt
 from laplace_metric.cli._output import Reporter
+from laplace_metric.cli._sources import IMAGES, TEXTS, Source, path_below, root_of
 from laplace_metric.cli.report._verdict import percent
-from laplace_metric.cli.sources import (
-    IMAGES,
-    TEXTS,
-    Pixels,
-    Source,
-    path_below,
-    root_of,
-)
+from laplace_metric.datasets._pixels import Pixels
 from laplace_metric.errors import InputError, LaplaceMetricError
 from laplace_metric.search import Index, IndexReport, SearchResult
 from laplace_metric.search._report import MATCH

@@ -23,13 +23,14 @@ from starlette.exceptions import HTTPException
 from laplace_metric._utils.names import utf8
 from laplace_metric._utils.version import __version__
 from laplace_metric.cli._gallery import LoadedIndex
+from laplace_metric.cli._sources import IMAGES, path_below
 from laplace_metric.cli.pages import templates
 from laplace_metric.cli.serve._answers import EmbedAnswer, SearchAnswer
 from laplace_metric.cli.serve._guard import Guard, RequestRefused, media_type, problem
 from laplace_metric.cli.serve._metrics import CONTENT_TYPE
 from laplace_metric.cli.serve._query import Question
 from laplace_metric.cli.serve._service import SearchService
-from laplace_metric.cli.sources import IMAGES, Pixels, path_below
+from laplace_metric.datasets._pixels import Pixels
 from laplace_metric.errors import InputError, LaplaceMetricError, NotFittedError
 
 LOOPBACK = ("127.0.0.1", "::1")

@@ -26,9 +26,9 @@ from torch import Tensor
 
 from laplace_metric.cli._gallery import LoadedIndex
 from laplace_metric.cli._loading import read_options_of
+from laplace_metric.cli._sources import ARRAYS, IMAGES, TEXTS, ReadOptions
 from laplace_metric.cli.serve._guard import Limits, RequestRefused
-from laplace_metric.cli.sources import ARRAYS, IMAGES, TEXTS, Pixels, ReadOptions
-from laplace_metric.datasets._pixels import TRANSPARENT
+from laplace_metric.datasets._pixels import TRANSPARENT, Pixels
 from laplace_metric.errors import InputError
 from laplace_metric.models import Precomputed
 from laplace_metric.models._calling import Inputs

@@ -29,6 +29,7 @@ from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration._thresholds import Threshold
 from laplace_metric.cli._gallery import load_gallery
 from laplace_metric.cli._output import Reporter
+from laplace_metric.cli._sources import IMAGES, require_source
 from laplace_metric.cli.serve._answers import (
     EmbedAnswer,
     SearchAnswer,
@@ -38,7 +39,6 @@ from laplace_metric.cli.serve._answers import (
 from laplace_metric.cli.serve._guard import Limits, RequestRefused
 from laplace_metric.cli.serve._metrics import DriftWatch, ServerMetrics, calibration_reference
 from laplace_metric.cli.serve._query import ALPHA, QueryReader, Question
-from laplace_metric.cli.sources import IMAGES, require_source
 from laplace_metric.errors import InputError, LaplaceMetricError, NotFittedError
 from laplace_metric.models._calling import Inputs
 

@@ -20,7 +20,7 @@ from benchmarks.datasets import load
 from benchmarks.datasets.formats import read_npy, read_npz
 from benchmarks.datasets.idx import read_idx
 from laplace_metric._utils import archives
-from laplace_metric.cli.sources import open_source
+from laplace_metric.cli._sources import open_source
 from laplace_metric.errors import FileFormatError, InputError
 
 MUCH = 20_480_000

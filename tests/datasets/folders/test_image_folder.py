@@ -42,8 +42,8 @@ def test_rows_are_those_of_a_list(data, n):
 @pytest.mark.parametrize(
     ("rows", "error", "says"),
     [
-        ([True, False], InputError, r"mask of shape \[2\]; it must be \[3\]"),
-        ([3], RowError, "rows holds 3: there are 3 rows, 0 to 2"),
+        ([True, False], RowError, "there are 3 rows, 0 to 2, but boolean index did not match"),
+        ([3], RowError, "there are 3 rows, 0 to 2, but index 3 is out of bounds"),
         ([0.5], InputError, "pass whole numbers"),
     ],
 )

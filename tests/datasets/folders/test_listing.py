@@ -142,7 +142,7 @@ def test_a_table_may_call_its_columns_otherwise(photos):
     assert (found.ids.tolist(), found.labels.tolist()) == (["cat/1.png"], ["pet"])
     without = load_folder(table(photos, "image\ncat/1.png\n"))
     assert without.labels is None
-    with pytest.raises(InputError, match=r"label_column='name': .* has the columns 'file', 'kind'"):
+    with pytest.raises(InputError, match=r"label_column='name': .*; its columns: 'file', 'kind'"):
         load_folder(path, path_column="file", label_column="name")
     by = load_folder(path, path_column="file", label_of=lambda name: name[:3])
     assert by.labels.tolist() == ["cat"]

@@ -10,31 +10,26 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from benchmarks.datasets.formats import read_square
-from laplace_metric.cli.sources import ReadOptions, open_source
+from laplace_metric.cli._options import in_options
+from laplace_metric.cli._sources import ReadOptions, open_source
 from laplace_metric.datasets import CentreCrop, load_folder
 from laplace_metric.datasets._pixels import as_grey_or_rgb
 from laplace_metric.errors import InputError
 
 
 @pytest.mark.parametrize("ending", ["jpg", "png", "tif", "webp"])
-@pytest.mark.parametrize("orientation", [0, 1, 6, 8, 9])
-def test_cameras_say_which_side_is_up(write, tmp_path, orientation, ending):
+@pytest.mark.parametrize(
+    ("orientation", "turns"), [(0, 0), (1, 0), (3, 2), (6, -1), (8, 1), (9, 0)]
+)
+def test_cameras_say_which_side_is_up(tmp_path, orientation, turns, ending):
     """6: the first row of the file is the right side; 8: the left one (Exif 2.32, 4.6.4)."""
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    path = write(f"photos/1.{ending}", (8, 6), exif=exif)
-    found = load_folder(path.parent).pixels()[0]
-    assert tuple(found.shape[1:]) == ((8, 6) if orientation in (6, 8) else (6, 8))
-
-
-def test_a_picture_on_its_side_is_turned(tmp_path):
     array = np.arange(48, dtype=np.uint8).reshape(6, 8)
     exif = Image.Exif()
-    for orientation, turns in ((6, -1), (8, 1), (3, 2)):
-        exif[0x0112] = orientation
-        Image.fromarray(array).save(tmp_path / "1.png", exif=exif)
-        found = load_folder(tmp_path, channels=1).pixels()[0, 0]
-        assert np.array_equal((found * 255).round().numpy(), np.rot90(array, turns))
+    exif[0x0112] = orientation
+    Image.fromarray(array).save(tmp_path / f"1.{ending}", exif=exif)
+    found = (load_folder(tmp_path, channels=1).pixels()[0, 0] * 255).round().numpy()
+    assert found.shape == np.rot90(array, turns).shape
+    assert ending in ("jpg", "webp") or np.array_equal(found, np.rot90(array, turns))
 
 
 @pytest.mark.parametrize("note", [b"Exif\0\0no note at all", b"Exif\0\0II*\0\xf2"])
@@ -122,13 +117,6 @@ def test_a_crop_that_cannot_be(write, tmp_path):
         grey.pixels()
 
 
-def test_images_of_several_sizes_ask_for_one(write, tmp_path):
-    write("photos/1.png", (4, 6))
-    write("photos/2.png", (4, 5))
-    with pytest.raises(InputError, match=r"2.png is 4 x 5 .*1.png 4 x 6: give size=224, or a tr"):
-        load_folder(tmp_path / "photos").pixels()
-
-
 def damage(photos, names):
     for name in names:
         path = photos / name
@@ -164,14 +152,16 @@ def test_damaged_files_are_left_out_where_that_is_asked(write, tmp_path, caplog)
         load_folder(photos, skip_unreadable=True)
 
 
-def test_the_command_line_gives_its_own_advice(write, tmp_path):
+def test_the_advice_is_that_of_the_command_line_there(write, tmp_path):
     write("photos/1.png", (20, 20))
     write("photos/2.png", (20, 10))
-    with pytest.raises(InputError, match=r": give --size\.$"):
+    with pytest.raises(InputError, match="20 x 10") as sizes:
         open_source(tmp_path / "photos").read([0, 1])
+    assert "give --size 224, or a transform" in in_options(str(sizes.value))
     damage(tmp_path / "photos", ["1.png", "2.png"])
-    with pytest.raises(InputError, match=r"2 files .* leave such files out with --skip-unreadable"):
+    with pytest.raises(InputError, match=r"^2 files ") as unreadable:
         open_source(tmp_path / "photos").read([0, 1])
+    assert "leave such files out with --skip-unreadable." in in_options(str(unreadable.value))
 
 
 def test_a_bomb_is_named_and_not_unpacked(tmp_path, monkeypatch):

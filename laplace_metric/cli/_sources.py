@@ -1,0 +1,586 @@
+"""Items on disk in one form: images of a folder or a table, tables of texts, files of arrays."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from laplace_metric._utils.archives import DAMAGE, check_npy, check_size, check_zip
+from laplace_metric._utils.names import utf8_path
+from laplace_metric._utils.progress import tqdm
+from laplace_metric._utils.tables import read_table
+from laplace_metric.datasets._folders import (
+    ENDINGS,
+    PATHS,
+    TABLES,
+    check_listed,
+    column_of,
+    files_below,
+    images_below,
+    is_image,
+    shown_columns,
+    top_folders,
+)
+from laplace_metric.datasets._image_set import row_loader
+from laplace_metric.datasets._pixels import Pixels, is_grey
+from laplace_metric.errors import FileFormatError, InputError, LabelError, MissingPackageError
+from laplace_metric.io import digest
+from laplace_metric.models._calling import Inputs
+
+Notify = Callable[[str], None]
+"""Gets a line for each guess that a reader makes."""
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """Options of reading data; None is guessed from the data, and the user is notified.
+
+    Parameters
+    ----------
+    size : int or None
+        Side of the square that images are scaled to, in pixels; None: as they are.
+    channels : 1, 3 or None
+        Grey or RGB; None: as the first image is (with a transform, RGB).
+    skip_unreadable : bool
+        Leave out images that cannot be read; otherwise they are an error.
+    text_column, label_column, id_column : str or None
+        Of tables; None: ``text``, ``label``, ``id``, where there are such columns.
+    image_column : str or None
+        Of tables: holds paths of images; None: ``path`` or ``image``, in a table without texts.
+    labels : Path or None
+        Labels of a file of arrays: .npy, or one a line.
+    transform : callable or None
+        PIL image -> tensor [C, H, W]; replaces ``size``.
+    """
+
+    size: int | None = None
+    channels: int | None = None
+    skip_unreadable: bool = False
+    text_column: str | None = None
+    label_column: str | None = None
+    id_column: str | None = None
+    image_column: str | None = None
+    labels: Path | None = None
+    transform: Callable[[Any], Any] | None = None
+
+
+IMAGES, TEXTS, ARRAYS = "images", "texts", "arrays"
+Batches = DataLoader[Any]
+"""``(inputs, labels)`` in order, read as often as they are asked for."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Items in a fixed order.
+
+    Parameters
+    ----------
+    path : Path
+        Where they are, for messages.
+    kind : "images" | "texts" | "arrays"
+    ids : tuple of str
+        One an item.
+    classes : tuple of str or None
+        Class of each item.
+    read : callable
+        Rows (whole numbers) -> inputs of a model: [B, C, H, W], B strings, or [B, D].
+    fingerprint : str
+        Differs between data sets, whatever their items are called.
+    options : dict
+        How to read other data in the same way, as fields of ``ReadOptions``.
+    hashes : callable or None
+        Ids -> sha256 of the file of each; None where an item has no file of its own.
+    encode : callable or None
+        Items and rows -> what batches hold in place of the inputs themselves.
+
+    Examples
+    --------
+    >>> read = lambda rows: torch.tensor(rows)[:, None]
+    >>> source = Source(Path("x"), ARRAYS, ("a", "b", "c"), ("dog", "cat", "dog"), read, "", {})
+    >>> [(x.shape, y) for x, y in source.batches(2)]
+    [(torch.Size([2, 1]), tensor([1, 0])), (torch.Size([1, 1]), tensor([1]))]
+    """
+
+    path: Path
+    kind: str
+    ids: tuple[str, ...]
+    classes: tuple[str, ...] | None
+    read: Callable[[Sequence[int]], Inputs]
+    fingerprint: str
+    options: dict[str, Any]
+    hashes: Callable[[Sequence[str]], list[str]] | None = None
+    encode: Callable[[Source, Sequence[int]], Inputs] | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def take(self, rows: Sequence[int]) -> Source:
+        """The items at these rows, in that order."""
+        return replace(
+            self,
+            ids=tuple(self.ids[row] for row in rows),
+            classes=self.classes and tuple(self.classes[row] for row in rows),
+            read=lambda places: self.read([rows[place] for place in places]),
+            fingerprint=digest(f"{self.fingerprint} {list(rows)}"),
+        )
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The different classes, sorted."""
+        return tuple(sorted(set(self.classes or ())))
+
+    @property
+    def labels(self) -> Tensor | None:
+        """Classes as places in ``class_names`` [N]; None without classes."""
+        if self.classes is None:
+            return None
+        label = {name: number for number, name in enumerate(self.class_names)}
+        return torch.tensor([label[name] for name in self.classes])
+
+    def batches(self, size: int) -> Batches:
+        """``(inputs, labels)``; without classes, labels are None."""
+        return self._loader(size, self.labels)
+
+    def inputs(self, size: int) -> Batches:
+        """The same with None for labels."""
+        return self._loader(size, None)
+
+    def _loader(self, size: int, labels: Tensor | None) -> Batches:
+        def read(rows: list[int]) -> tuple[Inputs, Tensor | None]:
+            inputs = self.read(rows) if self.encode is None else self.encode(self, rows)
+            return inputs, None if labels is None else labels[rows]
+
+        return row_loader(len(self), read, size)
+
+    def require_classes(self, needed_for: str, least: int = 1) -> None:
+        """Check that items have classes, ``least`` different ones.
+
+        Raises
+        ------
+        LabelError
+            If they have not.
+        """
+        if self.classes is None:
+            raise LabelError(
+                f"{self.path} has no labels, which {needed_for} needs: {_HOW[self.kind]}."
+            )
+        names = self.class_names
+        if len(names) < least:
+            raise LabelError(
+                f"{self.path} holds {len(names)} class ({', '.join(names)}); {needed_for} needs at "
+                f"least {least}."
+            )
+
+
+_HOW = {
+    IMAGES: "put the images of each class into a folder of its own, DIR/<class>/*.png, or give a "
+    "table with the columns path and label",
+    TEXTS: "name their column with --label-column",
+    ARRAYS: "give --labels FILE, or a file that holds an array 'labels'",
+}
+
+
+# What the command line names.
+
+
+def open_source(
+    path: Path, options: ReadOptions | None = None, notify: Notify = lambda _: None
+) -> Source:
+    """A folder of images, or a file whose suffix tells its format.
+
+    Parameters
+    ----------
+    path : Path
+        ``DIR/<class>/*.png``, ``DIR/*.png``, an image, or a .csv, .tsv, .parquet, .npy,
+        .npz, .safetensors.
+    options : ReadOptions or None
+    notify : callable
+        Gets a line for each guess.
+
+    Raises
+    ------
+    InputError
+        If there is no such path, it is of another kind, or cannot be read.
+    """
+    options = ReadOptions() if options is None else options
+    require_source(path)
+    suffix = path.suffix.lower()
+    if path.is_dir():
+        names, others = images_below(path)
+        if others:
+            notify(f"{path}: {len(others):,} files that are no images are left out")
+        return _images(path, names, top_folders(path, names), options, notify)
+    if suffix in ENDINGS:
+        return _images(path, check_listed(path, [path.name]), None, options, notify)
+    if suffix in TABLES:
+        header, rows = read_table(path)
+        cells = lambda name: [row[header.index(name)] for row in rows]  # noqa: E731
+        return _table(path, header, cells, options, notify)
+    if suffix == PARQUET:
+        return _parquet(path, options, notify)
+    return _arrays(path, ARRAY_FILES[suffix](path), options)
+
+
+def require_source(path: Path) -> None:
+    """Check that a path is of a kind that can be read, without reading it.
+
+    Raises
+    ------
+    InputError
+        If there is no such path, it is of another kind, or a folder without images.
+    """
+    if path.is_dir():
+        if not any(is_image(file.name) for file in files_below(path)):
+            raise InputError(f"{path} holds no image ({', '.join(ENDINGS)}).")
+        return
+    if not path.exists():
+        raise InputError(f"{path} does not exist.")
+    tables = (*TABLES, PARQUET, *ARRAY_FILES)
+    if not path.is_file() or path.suffix.lower() not in (*tables, *ENDINGS):
+        raise InputError(
+            f"{path} is of no kind that can be read: give a folder of images, an image, or a file "
+            f"that ends in {', '.join(tables)}."
+        )
+
+
+def given_texts(texts: Sequence[str], path: Path = Path("--text")) -> Source:
+    """Texts that are queries themselves; each is also its id.
+
+    Examples
+    --------
+    >>> given_texts(["a cat"]).read([0])
+    ['a cat']
+    """
+    content = digest(json.dumps(list(texts)))
+    return Source(
+        path, TEXTS, tuple(texts), None, lambda rows: [texts[row] for row in rows], content, {}
+    )
+
+
+# Images.
+
+
+def _images(
+    path: Path,
+    names: list[str],
+    classes: Sequence[str] | None,
+    options: ReadOptions,
+    notify: Notify,
+) -> Source:
+    """Images below a folder, or whose paths a table holds; a path is also the id."""
+    folder = root_of(path)
+    pixels, ids = readable_images(folder, names, options, notify)
+    class_of = dict(zip(names, classes or (), strict=False))
+    files = ((name, folder / name) for name in ids)
+    sizes = [(name, file.stat().st_size if file.exists() else -1) for name, file in files]
+    return Source(
+        path,
+        IMAGES,
+        tuple(ids),
+        None if classes is None else tuple(class_of[name] for name in ids),
+        lambda rows: pixels.batch([ids[row] for row in rows]),
+        digest(json.dumps(sizes)),
+        {"size": pixels.size, "channels": pixels.channels},
+        pixels.hashes,
+    )
+
+
+def root_of(path: Path) -> Path:
+    """The folder from which the images of a source are named: itself, or that of a table."""
+    return path if path.is_dir() else path.parent
+
+
+def path_below(folder: Path, name: str) -> Path:
+    """Return where a named file lies once all links are followed.
+
+    Raises
+    ------
+    InputError
+        If that is outside of ``folder``.
+    """
+    path = (folder / name).resolve()
+    if not path.is_relative_to(folder.resolve()):
+        raise InputError(
+            f"{folder / name} leads out of {folder}, so it is not read. Give --data with a folder "
+            "that holds all items, without links to other places."
+        )
+    return path
+
+
+def readable_images(
+    folder: Path, names: list[str], options: ReadOptions, notify: Notify
+) -> tuple[Pixels, list[str]]:
+    """Return how files below a folder are read, and their names; if asked, without unreadable ones.
+
+    Raises
+    ------
+    InputError
+        If none can be read.
+    """
+    channels = options.channels or 3
+    guessed = options.channels is None and options.transform is None
+    if guessed and (found := is_grey(folder / names[0])) is not None:  # None: named when it is read
+        channels, name = (1, "grey") if found[0] else (3, "RGB")
+        first = f"{folder / names[0]} is ({found[1]})"
+        notify(f"images are read as {name}, as {first}; --channels chooses")
+    pixels = Pixels(folder, options.size, channels, options.transform)
+    if not options.skip_unreadable:
+        return pixels, names
+    checks = tqdm(pixels.unreadable(names), desc="Checking", total=len(names), leave=False)
+    readable = [name for name, damaged in zip(names, checks, strict=True) if not damaged]
+    if not readable:
+        raise InputError(f"{folder} holds no image that can be read.")
+    if skipped := len(names) - len(readable):
+        notify(f"skipped {skipped:,} of {len(names):,} images, which cannot be read")
+    return pixels, readable
+
+
+# Tables, one item a row: texts, or paths of images; Parquet with a list column ``embedding``.
+
+PARQUET = ".parquet"
+EMBEDDING = "embedding"
+COLUMNS = {
+    "image": ("paths of images", PATHS),
+    "text": ("texts", ("text",)),
+    "label": ("labels", ("label",)),
+    "id": ("ids", ("id",)),
+}
+"""What a column holds, in words, and its usual names."""
+
+
+def _table(
+    path: Path,
+    header: Sequence[str],
+    cells: Callable[[str], list[str]],
+    options: ReadOptions,
+    notify: Notify,
+) -> Source:
+    """Texts, or images named by their paths; ``cells`` gives those of a column."""
+    in_words = options.text_column is not None or {"text", EMBEDDING} & set(header)
+    if options.image_column is None and in_words:
+        names = _columns(path, header, ("text", "label", "id"), options, notify)
+    else:
+        names = _columns(path, header, ("image", "label"), options, notify)
+    filled = {what: cells(name) for what, name in names.items()}
+    if "image" in names:
+        images = check_listed(path, filled["image"])
+        classes = _strings(path, "label", filled.get("label"), len(images))
+        told = {} if options.image_column is None else {"image_column": names["image"]}
+        source = _images(path, images, classes, options, notify)
+        return replace(source, options={**source.options, **told})
+    if "text" not in names:
+        raise InputError(
+            f"{path} has no column 'text'. Name the one that holds the texts with --text-column, "
+            f"or that of paths of images with --image-column; its columns: {shown_columns(header)}."
+        )
+    texts = filled["text"]
+    return replace(
+        given_texts(texts, path),
+        ids=_strings(path, "id", filled.get("id"), len(texts)) or numbered(len(texts)),
+        classes=_strings(path, "label", filled.get("label"), len(texts)),
+        options={"text_column": names["text"]},
+    )
+
+
+def _columns(
+    path: Path, header: Sequence[str], wanted: Sequence[str], options: ReadOptions, notify: Notify
+) -> dict[str, str]:
+    """Names of the columns that hold what is wanted; without an option, those of a usual name."""
+    found, guessed = dict[str, str](), list[str]()
+    for what, (words, usual) in COLUMNS.items():
+        told = getattr(options, f"{what}_column")
+        name = column_of(path, header, f"{what}_column", told, usual)
+        if name is not None and what in wanted:
+            found[what] = name
+            guessed += [f"{words} from column {name!r}"] if told is None else []
+    if guessed:
+        notify(f"{path}: {', '.join(guessed)}")
+    return found
+
+
+def pyarrow(module: str) -> Any:
+    """A module of pyarrow.
+
+    Raises
+    ------
+    MissingPackageError
+        If it is not installed.
+    """
+    try:
+        return import_module(f"pyarrow.{module}")
+    except ImportError as error:
+        raise MissingPackageError("pyarrow", "Parquet", "pip install pyarrow") from error
+
+
+def _parquet(path: Path, options: ReadOptions, notify: Notify) -> Source:
+    """Embeddings if there is a column ``embedding`` and no other is named, else texts or images."""
+    parquet, damage = pyarrow("parquet"), pyarrow("lib").ArrowException
+    with _named_damage(path, "a Parquet file", damage):
+        file = parquet.ParquetFile(path)
+        groups = (file.metadata.row_group(i) for i in range(file.metadata.num_row_groups))
+        check_size(sum(group.total_byte_size for group in groups), path.stat().st_size)
+    header = file.schema_arrow.names
+
+    def column(name: str) -> Any:
+        with _named_damage(path, "a Parquet file", damage):
+            return file.read(columns=[name])[name]
+
+    def cells(name: str) -> list[str]:
+        return ["" if value is None else str(value) for value in column(name).to_pylist()]
+
+    if EMBEDDING not in header or options.text_column or options.image_column:
+        return _table(path, header, cells, options, notify)
+    names = _columns(path, header, ("label", "id"), options, notify)
+    notify(f"{path}: embeddings from column {EMBEDDING!r}")
+    arrays = {f"{what}s": column(name).to_pylist() for what, name in names.items()}
+    return _arrays(path, arrays | {"embeddings": _matrix(path, column(EMBEDDING))}, options)
+
+
+def _matrix(path: Path, column: Any) -> Any:
+    """[N, D] of a list column, without a Python object a number."""
+    flat = column.combine_chunks()
+    if not hasattr(flat, "value_lengths"):
+        raise InputError(f"{path}: column {EMBEDDING!r} holds {column.type}, not lists of numbers.")
+    lengths = set(np.unique(flat.value_lengths().to_numpy(zero_copy_only=False)).tolist())
+    if len(lengths) != 1 or column.null_count:
+        raise InputError(f"{path}: column {EMBEDDING!r} needs one list of the same length a row.")
+    return flat.flatten().to_numpy(zero_copy_only=False).reshape(len(column), -1)
+
+
+# Files of arrays: ``embeddings`` [N, D], and where they have them ``labels`` and ``ids``.
+
+READ = ("embeddings", "labels", "ids")
+HASHED_ROWS = 1000
+"""As many are hashed at once."""
+
+
+@contextmanager
+def _named_damage(path: Path, form: str, *errors: type[Exception]) -> Iterator[None]:
+    """Turn what readers raise at damaged or foreign files into ``FileFormatError``."""
+    raised: tuple[type[Exception], ...] = (*DAMAGE, *errors)
+    try:
+        yield
+    except raised as error:
+        raise FileFormatError(f"{path} cannot be read as {form}: {error}.") from error
+
+
+def _numpy(path: Path) -> dict[str, Any]:
+    """One array, mapped rather than read, or those of an archive."""
+    with _named_damage(path, "arrays of numbers or strings"):
+        check_zip(path) if zipfile.is_zipfile(path) else check_npy(path)
+        loaded = np.load(path, mmap_mode="r", allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return {"embeddings": loaded}
+        with loaded:
+            return {name: loaded[name] if name in READ else None for name in loaded.files}
+
+
+def _safetensors(path: Path) -> dict[str, Any]:
+    """Tensors; ids and names of classes come from JSON in the header."""
+    form = "a safetensors file"
+    with (
+        _named_damage(path, form, SafetensorError),
+        utf8_path(path) as opened,
+        safe_open(opened, framework="pt") as file,
+    ):
+        names = list(file.keys())
+        arrays: dict[str, Any] = {n: file.get_tensor(n) if n in READ else None for n in names}
+        header = file.metadata() or {}
+    with _named_damage(path, f"{form}, its header is damaged", KeyError):
+        if "ids" in header:
+            arrays["ids"] = list(json.loads(header["ids"]))
+        if "classes" in header and "labels" in arrays:
+            classes = dict(enumerate(json.loads(header["classes"])))
+            arrays["labels"] = [classes[number] for number in arrays["labels"].tolist()]
+    return arrays
+
+
+ARRAY_FILES: dict[str, Callable[[Path], dict[str, Any]]] = {
+    ".npy": _numpy,
+    ".npz": _numpy,
+    ".safetensors": _safetensors,
+}
+
+
+def _arrays(path: Path, arrays: dict[str, Any], options: ReadOptions) -> Source:
+    """From arrays, tensors or lists."""
+    if "embeddings" not in arrays:
+        listed = ", ".join(map(repr, arrays)) or "none"
+        raise InputError(f"{path} holds no array 'embeddings'; its arrays: {listed}.")
+    embeddings = arrays["embeddings"]
+    if isinstance(embeddings, Tensor):
+        numeric = not embeddings.is_complex() and embeddings.dtype != torch.bool
+    else:
+        numeric = embeddings.dtype.kind in "fiu"
+    if embeddings.ndim != 2 or not numeric:
+        shape, kind = tuple(embeddings.shape), embeddings.dtype
+        raise InputError(f"{path} holds {kind} of shape {shape}: embeddings are numbers [N, D].")
+    n, step = len(embeddings), HASHED_ROWS
+    labels = arrays.get("labels") if options.labels is None else _read_labels(options.labels)
+    blocks = (_tensor(embeddings, range(k, min(k + step, n))) for k in range(0, n, step))
+    return Source(
+        path,
+        ARRAYS,
+        _strings(path, "id", arrays.get("ids"), n) or numbered(n),
+        _strings(path, "label", labels, n),
+        lambda rows: _tensor(embeddings, rows),
+        digest(str(tuple(embeddings.shape)), blocks),
+        {},
+    )
+
+
+def _read_labels(path: Path) -> Any:
+    if not path.is_file():
+        raise InputError(f"--labels {path} is not a file.")
+    if path.suffix.lower() == ".npy":
+        return _numpy(path).get("embeddings", ())
+    try:
+        return path.read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise InputError(f"--labels {path}: end it in .npy, or write one label a line.") from error
+
+
+def numbered(n: int) -> tuple[str, ...]:
+    """Ids of rows that have none."""
+    return tuple(f"row {row + 1}" for row in range(n))
+
+
+def _strings(path: Path, what: str, values: Any, n: int) -> tuple[str, ...] | None:
+    """The id or label of each of n rows, none of them empty; None without values."""
+    if n == 0:
+        raise InputError(f"{path} holds no row.")
+    if values is None:
+        return None
+    if isinstance(values, np.ndarray) and values.dtype.kind == "S":
+        values = values.astype(str)
+    items = values.tolist() if isinstance(values, (np.ndarray, Tensor)) else list(values)
+    if len(items) != n or any(isinstance(item, list) for item in items):
+        raise LabelError(f"{path}: {len(items)} {what}s for {n} rows. Give one a row.")
+    if any(isinstance(item, float) for item in items):
+        raise LabelError(f"{path}: {what}s are fractions. Give whole numbers or names.")
+    names = tuple("" if item is None else str(item) for item in items)
+    if "" in names:
+        row = names.index("") + 1
+        raise LabelError(f"{path}: row {row} has an empty {what}. Fill it in, or leave it out.")
+    return names
+
+
+def _tensor(values: Any, rows: Sequence[int]) -> Tensor:
+    """The rows as float32, or float64 where they are that."""
+    selected = values[list(rows)]
+    if isinstance(selected, Tensor):
+        return selected if selected.dtype == torch.float64 else selected.float()
+    wide = selected.dtype == np.float64
+    return torch.from_numpy(selected.astype(np.float64 if wide else np.float32))
