@@ -14,8 +14,7 @@ import torch
 
 from laplace_metric import io as files
 from laplace_metric.errors import FileFormatError, WriteError
-from laplace_metric.io import locked
-from laplace_metric.io._hidden import hidden_folder
+from laplace_metric.io import hidden_folder, locked
 
 KIND = files.FileKind("thing", "a saved thing", 1)
 posix = pytest.mark.skipif(os.name != "posix", reason="forks, kills and limits file sizes")
@@ -261,6 +260,6 @@ def test_a_digest_knows_order_shapes_and_types():
 
 def test_a_json_without_end_is_refused(tmp_path, monkeypatch):
     save(tmp_path, 1)
-    monkeypatch.setattr("laplace_metric.io._read.JSON_BYTES", 100)
+    monkeypatch.setattr("laplace_metric.io.JSON_BYTES", 100)
     with pytest.raises(FileFormatError, match="it has more than 100 bytes"):
         load(tmp_path)
