@@ -29,8 +29,6 @@ BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 RECENT = 1000
 """Queries of which the share of unknown ones is shown."""
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-LEAST = 30
-"""Calibration queries that a monitor needs."""
 PERIOD = 1_000_000
 """Queries after which a new monitor begins, as one stores 8 bytes of each; alarms stay.
 
@@ -132,21 +130,16 @@ def calibration_reference(calibration: Calibration | None) -> dict[str, Tensor]:
     ------
     InputError
         For a cross-fitted calibration: each of its queries was asked of a smaller index than new
-        queries are, and the difference would become an alarm. For too few queries.
+        queries are, and the difference would become an alarm.
     """
     if calibration is None:
         return {}
     if calibration.cross_fitted:
         raise InputError(
             "the index is calibrated by cross-fitting, by its own items, which new queries differ "
-            "from even without drift: drift is not watched. Give held-out queries: --reference DATA"
+            "from even without drift."
         )
-    nearest = torch.from_numpy(calibration.probability[:, 0])
-    if len(nearest) < LEAST:
-        raise InputError(
-            f"fewer than {LEAST} held-out queries: drift is not watched. Give --reference DATA"
-        )
-    return {"match probability": nearest}
+    return {"match probability": torch.from_numpy(calibration.probability[:, 0])}
 
 
 class ServerMetrics:

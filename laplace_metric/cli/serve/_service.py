@@ -72,10 +72,8 @@ class ServedIndex:
         if options.reference is not None:
             require_source(options.reference)
         self.gallery = gallery = load_gallery(options.index, options, reporter)
-        self.index, self.drift = gallery.index, None
-        if reference := self._reference(options, reporter):
-            window, rate = options.window, options.false_alarms
-            self.drift = DriftWatch(reference, window=window, false_alarms=rate)
+        self.index = gallery.index
+        self.drift = self._drift(options, reporter)
         if gallery.posterior.recipe.kind == IMAGES and gallery.origin.data is not None:
             try:
                 gallery.image_folder()
@@ -84,16 +82,18 @@ class ServedIndex:
         self.reader = QueryReader(gallery, options, limits)
         self.texts = gallery.item_texts(reporter)
 
-    def _reference(self, options: Namespace, reporter: Reporter) -> dict[str, Tensor]:
+    def _drift(self, options: Namespace, reporter: Reporter) -> DriftWatch | None:
+        watch = partial(DriftWatch, window=options.window, false_alarms=options.false_alarms)
         if options.reference is not None:
             source = self.gallery.queries(options.reference, options, reporter)
             loader = reporter.watch("Reference", source.inputs(BATCH))
-            return self.index.search(loader, 1).signals
+            return watch(self.index.search(loader, 1).signals)
         try:
-            return calibration_reference(self.index.calibration)
+            reference = calibration_reference(self.index.calibration)
+            return watch(reference) if reference else None
         except InputError as error:
-            reporter.note(str(error))
-            return {}
+            reporter.note(f"drift is not watched: {error} Give held-out queries: --reference DATA")
+            return None
 
     @property
     def cross_fitted(self) -> bool:
