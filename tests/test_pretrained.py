@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import sys
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -130,6 +131,18 @@ def test_a_card_that_somebody_wrote_is_kept(embedder, tmp_path):
     changed = (tmp_path / "README.md").read_text()
     embedder.save_pretrained(tmp_path, numbers={"recall@1": 0.5})
     assert (tmp_path / "README.md").read_text() == changed
+
+
+def test_a_writer_that_ends_before_its_card_leaves_the_next_one_its_own(
+    embedder, tmp_path, monkeypatch
+):
+    embedder.save_pretrained(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr("laplace_metric.io.write_atomically", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            embedder.save_pretrained(tmp_path, numbers={"recall@1": 0.25})
+    embedder.save_pretrained(tmp_path, numbers={"recall@1": 0.5})
+    assert "| recall@1 | 0.5 |" in (tmp_path / "README.md").read_text()
 
 
 class Stateful(nn.Linear):

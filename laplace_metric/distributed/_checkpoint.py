@@ -58,28 +58,22 @@ class Checkpoint:
                 f"checkpoint_dir={str(folder)!r} holds files but no {KIND.index}: choose an empty "
                 "folder."
             )
-        with files.named_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-            self._lock = _held(folder)
-        try:
-            self._open(identity)
-        except BaseException:
-            self.close()
-            raise
+        with ExitStack() as lock:
+            with files.named_errors(folder):
+                folder.mkdir(parents=True, exist_ok=True)
+                _hold(folder, lock)
+            if (folder / KIND.index).exists():
+                files.tidy(folder, KIND)
+                saved = files.read(folder, KIND)[0].get("identity")
+                if difference := files.difference(saved, identity):
+                    raise FileFormatError(
+                        f"checkpoint_dir={str(folder)!r} belongs to another fit: {difference}. "
+                        "Choose another folder, or delete this one."
+                    )
+            else:
+                files.write(folder, {"identity": identity}, {}, KIND)
+            self._lock = lock.pop_all()
         self._last = time.monotonic()
-
-    def _open(self, identity: dict[str, Any]) -> None:
-        folder = self.folder
-        if (folder / KIND.index).exists():
-            files.tidy(folder, KIND)
-            saved = files.read(folder, KIND)[0].get("identity")
-            if difference := files.difference(saved, identity):
-                raise FileFormatError(
-                    f"checkpoint_dir={str(folder)!r} belongs to another fit: {difference}. Choose "
-                    "another folder, or delete this one."
-                )
-        else:
-            files.write(folder, {"identity": identity}, {}, KIND)
 
     def close(self) -> None:
         """Let another process use the folder."""
@@ -171,9 +165,8 @@ def _check_ranks(folder: Path, n: int) -> None:
         )
 
 
-def _held(folder: Path) -> ExitStack:
-    """A lock that this process alone holds, until it is closed or the process ends."""
-    lock = ExitStack()
+def _hold(folder: Path, lock: ExitStack) -> None:
+    """Take a lock that this process alone holds, until it is closed or the process ends."""
     try:
         lock.enter_context(locked(folder / ".lock", seconds=0.0))
     except WriteError as error:
@@ -181,7 +174,6 @@ def _held(folder: Path) -> ExitStack:
             f"checkpoint_dir={str(folder)!r} is in use by another process: wait for it, or choose "
             "another folder."
         ) from error
-    return lock
 
 
 def _holds_files(folder: Path) -> bool:

@@ -11,11 +11,11 @@ and by the features of the last of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain, count
 from typing import Any
 
 import torch
@@ -55,8 +55,6 @@ from laplace_metric.models._store import (
     sorted_fingerprints,
 )
 
-Draw = Callable[[], list[Tensor]]
-
 
 @dataclass(frozen=True)
 class PassExecutor:
@@ -77,30 +75,29 @@ class PassExecutor:
     progress: bool = False
 
     def execute(self, schedule: PassSchedule[Curvature]) -> Curvature:
-        """One pass after the other, each over the points of all ranks."""
-        number, finished, on_all = 0, None, self.group.run_on_all_ranks
-        while True:
+        """Run one pass after the other, each over the points of all ranks."""
+        finished, on_all = None, self.group.run_on_all_ranks
+        for number in count():
             task, curvature = on_all(partial(next_pass, schedule, finished))
             if task is None:
-                assert curvature is not None
-                return curvature
+                break
             finished = self.collect(number, task)
-            number += 1
+        assert curvature is not None
+        return curvature
 
     def collect(self, number: int, task: Pass) -> Statistics:
-        """The finished statistics of one pass: those of the checkpoint, or of a reading."""
+        """Return the finished statistics of one pass: of the checkpoint, or of a reading."""
         on_all = self.group.run_on_all_ranks
         self.group.share(task.shared())
         stored = on_all(lambda: self._from_checkpoint(number, task))
         if all(self.group.gather(stored is not None)):
             assert stored is not None
-            return stored
+            return stored.to(self.source.device)
         merged = self.group.merged(on_all(lambda: self._read(number, task)), task.classes)
         return on_all(lambda: self._finish(number, task, merged))
 
     def _from_checkpoint(self, number: int, task: Pass) -> Statistics | None:
-        stored = None if self.checkpoint is None else self.checkpoint.finished(number, task)
-        return None if stored is None else stored.to(self.source.device)
+        return None if self.checkpoint is None else self.checkpoint.finished(number, task)
 
     def _read(self, number: int, task: Pass) -> Statistics:
         label = f"Pass {number + 1}"
@@ -122,40 +119,38 @@ class PassExecutor:
     def columns(
         self, loss: ContrastiveLoss, structure: str, options: FitOptions
     ) -> list[FeatureStore]:
-        """The columns of a finite margin: points of all ranks, held by each."""
+        """Return the columns of a finite margin: points of all ranks, held by each."""
+        reference, group = options.reference, self.group
         if not loss.negatives_by_pair:
             return []
-        if options.reference is None and self.group.n == 1:
+        if reference is None and group.n == 1:
             return [self.source]
-        sizes = self.group.gather(len(self.source))
-        draw: Draw = partial(_draw, sum(sizes), structure, options)
-        if self.checkpoint is not None:
-            draw = partial(self.checkpoint.columns, draw)
-        groups = self.group.gather(self.group.run_on_all_ranks(draw))[0]
-        first = sum(sizes[: self.group.index])
+        sizes = group.gather(len(self.source))
+
+        def draw() -> list[Tensor]:
+            if reference is None:
+                return [torch.arange(sum(sizes))]
+            return column_groups(sum(sizes), structure, reference, options.generator)
+
+        drawing = draw if self.checkpoint is None else partial(self.checkpoint.columns, draw)
+        groups = group.gather(group.run_on_all_ranks(drawing))[0]
+        first = sum(sizes[: group.index])
         return [self._gathered(index - first) for index in groups]
 
     def _gathered(self, index: Tensor) -> FeatureStore:
-        """The points at ``index``, counted from this rank's first, that are on any rank."""
-        mine = self.group.run_on_all_ranks(lambda: self._local(index))
-        parts = [part for part in self.group.gather(mine) if part is not None]
-        return self.group.run_on_all_ranks(lambda: self._joined(parts))
+        """Return the points at ``index``, counted from this rank's first, of any rank."""
+        on_all, source = self.group.run_on_all_ranks, self.source
 
-    def _local(self, index: Tensor) -> tuple[Tensor, Tensor] | None:
-        local = index[(index >= 0) & (index < len(self.source))]
-        if not len(local):
-            return None
-        return self.source.rows(local).cpu(), self.source.labels.cpu()[local]
+        def local() -> tuple[Tensor, Tensor] | None:
+            mine = index[(index >= 0) & (index < len(source))]
+            return (source.rows(mine).cpu(), source.labels.cpu()[mine]) if len(mine) else None
 
-    def _joined(self, parts: list[tuple[Tensor, Tensor]]) -> FeatureStore:
-        features, labels = (torch.cat(side) for side in zip(*parts, strict=True))
-        return FeatureStore.of(features.to(self.source.device), labels.to(self.source.device))
+        def joined() -> FeatureStore:
+            features, labels = map(torch.cat, zip(*parts, strict=True))
+            return FeatureStore.of(features.to(source.device), labels.to(source.device))
 
-
-def _draw(n: int, structure: str, options: FitOptions) -> list[Tensor]:
-    if options.reference is None:
-        return [torch.arange(n)]
-    return column_groups(n, structure, options.reference, options.generator)
+        parts = [part for part in self.group.gather(on_all(local)) if part is not None]
+        return on_all(joined)
 
 
 SAME = 1e-2
@@ -172,7 +167,7 @@ def fit_with_runtime(
     options: FitOptions,
 ) -> Fitted:
     """See ``LaplaceEmbedder.fit``: ``distributed``, ``checkpoint_dir``."""
-    group = ProcessGroup.of(distributed=options.distributed)
+    group = ProcessGroup(distributed=options.distributed)
     on_all = group.run_on_all_ranks
     if group.n > 1:
         group.agree(on_all(lambda: fingerprint(model, settings, options)))
@@ -189,7 +184,14 @@ def fit_with_runtime(
         checkpoint = open_checkpoint(identity, options, group)
         if checkpoint is not None:
             closing.callback(checkpoint.close)
-        store = on_all(lambda: closing.enter_context(_store(model, options, checkpoint)))
+
+        def opened() -> FeatureStore:
+            device = device_of(model)
+            if checkpoint is None:
+                return FeatureStore(options.memory_bytes, dtype=options.precision, device=device)
+            return checkpoint.store(device, options.precision)
+
+        store = on_all(lambda: closing.enter_context(opened()))
         all_batches = batches if first is None else chain([first], batches)
         on_all(lambda: _collect(model, located, all_batches, features, store, checkpoint))
         closing.enter_context(full_precision())  # the model may run under autocast, the sums not
@@ -254,13 +256,6 @@ def agreed_head(
     return group.run_on_all_ranks(lambda: mine or (head_from_spec(expected, model), None))
 
 
-def _store(model: nn.Module, options: FitOptions, checkpoint: Checkpoint | None) -> FeatureStore:
-    device = device_of(model)
-    if checkpoint is not None:
-        return checkpoint.store(device, options.precision)
-    return FeatureStore(options.memory_bytes, dtype=options.precision, device=device)
-
-
 def _collect(
     model: nn.Module,
     head: LocatedHead,
@@ -281,27 +276,14 @@ def _collect(
     InputError
         If the loader's batches are not those that the store was filled with.
     """
-    if store.exhausted:
-        _check_first(batches, features, store)
-        return
+    complete = store.exhausted
     unread = _unread(model, head, batches, features, store)
     for number, (h, labels) in enumerate(unread):
         store.append(h, labels, where=where(number))
         if checkpoint is not None and checkpoint.due():
             store.commit()
-    store.complete()
-
-
-def _check_first(batches: Batches, features: Tensor | None, store: FeatureStore) -> None:
-    """Compare the first batch of a loader that was read to its end; the rest is not read."""
-    labels = next(batches, (None, torch.empty(0)))[1]
-    part = slice(0, len(labels))
-    same = part.stop <= len(store) and (features is None) == (len(store) == 0)
-    if features is not None and same:
-        same = torch.equal(store.labels[part].cpu(), labels.cpu())
-        same = same and _same_features(store, part, features)
-    if not same:
-        raise InputError(_other_batches(part.stop))
+    if not complete:
+        store.complete()
 
 
 def _unread(
@@ -311,24 +293,35 @@ def _unread(
     features: Tensor | None,
     store: FeatureStore,
 ) -> HeadBatches:
-    """h and labels of the batches behind those that the store holds."""
-    known, n_read = store.labels.cpu() if len(store) else torch.empty(0), 0
+    """Yield h and labels of the batches behind those that the store holds.
+
+    Those that it holds are compared by their labels, and the last of them by its features. Of a
+    store that has all batches, the first one is compared, and the rest is not read.
+
+    Raises
+    ------
+    InputError
+        If they differ.
+    """
+    known, complete = store.labels.cpu() if len(store) else torch.empty(0), store.exhausted
+    n_read = 0
     for inputs, labels in batches:
-        if n_read == len(known):
-            h, features = features, None  # of the first batch it is there already
-            if h is None:
-                h = at_least_float32(capture(model, head, inputs).features)
+        start, n_read = n_read, n_read + len(labels)
+        new = start >= len(known) and not complete
+        h, features = features, None  # of the first batch it is there already
+        if h is None and (new or n_read == len(known)):
+            h = at_least_float32(capture(model, head, inputs).features)
+        if new:
+            assert h is not None
             yield h, labels
             continue
-        part = slice(n_read, n_read + len(labels))
-        n_read = part.stop
-        same = torch.equal(known[part], labels.cpu())
-        if same and n_read == len(known):
-            h = at_least_float32(capture(model, head, inputs).features)
-            same = _same_features(store, part, h)
-        features = None
+        same = torch.equal(known[start:n_read], labels.cpu())
+        if same and h is not None and (complete or n_read == len(known)):
+            same = _same_features(store, slice(start, n_read), h)
         if not same:
             raise InputError(_other_batches(n_read))
+        if complete:
+            return
     if n_read < len(known):
         raise InputError(_other_batches(n_read))
 

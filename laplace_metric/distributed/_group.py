@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -23,7 +23,19 @@ T = TypeVar("T")
 
 
 class ProcessGroup:
-    """One process: nothing is exchanged.
+    """The initialised process group (gloo on CPUs, nccl on GPUs), or one process alone.
+
+    Without a launcher (plain ``python``) there is one process, so the same script runs.
+
+    Parameters
+    ----------
+    distributed : bool
+        Use the process group, if there is one.
+
+    Raises
+    ------
+    InputError
+        If a launcher started several processes that have no group yet.
 
     Examples
     --------
@@ -31,30 +43,16 @@ class ProcessGroup:
     ([3], 4)
     """
 
-    index = 0
-    n = 1
-
-    @staticmethod
-    def of(*, distributed: bool) -> ProcessGroup:
-        """One process alone, or the initialised process group.
-
-        Without a launcher (plain ``python``) there is one process, so the same script runs.
-
-        Raises
-        ------
-        InputError
-            If a launcher started several processes that have no group yet.
-        """
-        if not distributed:
-            return ProcessGroup()
-        if dist.is_available() and dist.is_initialized():
-            return TorchProcessGroup()
-        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    def __init__(self, *, distributed: bool = False) -> None:
+        grouped = distributed and dist.is_available() and dist.is_initialized()
+        if distributed and not grouped and int(os.environ.get("WORLD_SIZE", "1")) > 1:
             raise InputError(
                 "distributed=True but no process group: call "
                 "torch.distributed.init_process_group('gloo') (or 'nccl') before fit."
             )
-        return ProcessGroup()
+        self.index, self.n = (dist.get_rank(), dist.get_world_size()) if grouped else (0, 1)
+        on_gpu = grouped and dist.get_backend() == "nccl"
+        self._device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else "cpu"
 
     def run_on_all_ranks(self, work: Callable[[], T]) -> T:
         """Do this rank's share; an error on one rank ends all.
@@ -64,40 +62,8 @@ class ProcessGroup:
         ShardError
             On every rank, if one fails. An error that all ranks have alike is raised as it is.
         """
-        return work()
-
-    def gather(self, value: T) -> list[T]:
-        """The value of every rank, in order of rank."""
-        return [value]
-
-    def agree(self, values: Mapping[str, object]) -> None:
-        """Raise ``ShardError`` on all, unless every rank names the same values."""
-        first, *others = self.gather(dict(values))
-        for rank, theirs in enumerate(others, start=1):
-            for name, value in theirs.items():
-                if value != first[name]:
-                    raise ShardError(
-                        f"rank {rank} of {self.n} has {name} {value!r}, rank 0 {first[name]!r}: "
-                        "use the same weights and settings on every rank."
-                    )
-
-    def share(self, tensors: Sequence[Tensor]) -> None:
-        """Make these tensors those of rank 0, bit for bit."""
-
-    def merged(self, statistics: Statistics, classes: Tensor | None = None) -> Statistics:
-        """The sum over ranks, the same bits on each; ``classes`` if all count the same ones."""
-        return statistics
-
-
-class TorchProcessGroup(ProcessGroup):
-    """The default process group: gloo on CPUs, nccl on GPUs."""
-
-    def __init__(self) -> None:
-        self.index, self.n = dist.get_rank(), dist.get_world_size()
-        on_gpu = dist.get_backend() == "nccl"
-        self.device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else None
-
-    def run_on_all_ranks(self, work: Callable[[], T]) -> T:
+        if self.n == 1:
+            return work()
         error: Exception | None = None
         try:
             value = work()
@@ -113,18 +79,43 @@ class TorchProcessGroup(ProcessGroup):
         return value
 
     def gather(self, value: T) -> list[T]:
-        values: list[T | None] = [None] * self.n
-        dist.all_gather_object(values, value)
-        return values  # type: ignore[return-value]
+        """Return the value of every rank, in order of rank."""
+        values: list[Any] = [value] * self.n
+        if self.n > 1:
+            dist.all_gather_object(values, value)
+        return values
+
+    def agree(self, values: Mapping[str, object]) -> None:
+        """Raise ``ShardError`` on all, unless every rank names the same values."""
+        first, *others = self.gather(dict(values))
+        for rank, theirs in enumerate(others, start=1):
+            for name, value in theirs.items():
+                if value != first[name]:
+                    raise ShardError(
+                        f"rank {rank} of {self.n} has {name} {value!r}, rank 0 {first[name]!r}: "
+                        "use the same weights and settings on every rank."
+                    )
 
     def share(self, tensors: Sequence[Tensor]) -> None:
-        for tensor in tensors:
+        """Make these tensors those of rank 0, bit for bit."""
+        for tensor in tensors if self.n > 1 else ():
             if tensor.numel():
                 copy = self._on_backend(tensor)
                 dist.broadcast(copy, 0)
                 tensor.copy_(copy)
 
     def merged(self, statistics: Statistics, classes: Tensor | None = None) -> Statistics:
+        """Return the sum over ranks, the same bits on each.
+
+        ``classes``: if all count the same ones.
+
+        Raises
+        ------
+        ShardError
+            If the ranks are not at the same pass.
+        """
+        if self.n == 1:
+            return statistics
         if any(task != statistics.task for task in self.gather(statistics.task)):
             raise ShardError("the ranks are not at the same pass: this is a bug, please report it.")
         mine, device = statistics.by_class, statistics.by_class.sums.device
@@ -143,5 +134,5 @@ class TorchProcessGroup(ProcessGroup):
         return copy.to(tensor.device)
 
     def _on_backend(self, tensor: Tensor) -> Tensor:
-        """A contiguous copy where the group's backend wants it."""
-        return tensor.detach().to(self.device or "cpu", copy=True).contiguous()
+        """Return a contiguous copy where the group's backend wants it."""
+        return tensor.detach().to(self._device, copy=True).contiguous()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from numbers import Real
 from pathlib import Path
@@ -197,9 +197,10 @@ def save_folder(
         "settings": settings.to_json(),
         "numbers": named_numbers(numbers),
     }
-    card = model_card(folder.resolve().name, content)
-    ours = _is_ours(folder)
-    content["card_sha256"] = _sha256(card)
+    card, old = model_card(folder.resolve().name, content), _card_hash(folder)
+    ours = old is None or old in _our_cards(folder)
+    # the old card stays ours where this process is killed before it is replaced
+    content["card_sha256"] = [_sha256(card), *([old] if old is not None and ours else [])]
     with files.together(folder):
         save_fitted(folder, settings, fitted)
         files.write(folder, content, tensors, CONFIG)
@@ -292,16 +293,21 @@ def _has(network: nn.Module, state: Weights) -> bool:
     return all(torch.equal(state[name].to(tensor), tensor) for name, tensor in now.items())
 
 
-def _is_ours(folder: Path) -> bool:
-    """Return whether there is no card yet, or the one that was written with the folder's config."""
+def _card_hash(folder: Path) -> str | None:
+    """Return the hash of the card in a folder, if there is one."""
     try:
-        text = (folder / CARD).read_bytes()
+        return _sha256((folder / CARD).read_bytes())
     except OSError:
-        return True
+        return None
+
+
+def _our_cards(folder: Path) -> Sequence[str]:
+    """Return the hashes of the cards that were written with the config of a folder."""
     try:
-        return files.read_index(folder, CONFIG).get("card_sha256") == _sha256(text)
+        hashes: Sequence[str] = files.read_index(folder, CONFIG).get("card_sha256", ())
     except FileFormatError:
-        return False
+        return ()
+    return hashes
 
 
 def _sha256(text: str | bytes) -> str:

@@ -24,18 +24,10 @@ def share(n: int, number: int, of: int) -> int:
     return n * (number + 1) // of - n * number // of
 
 
-def _flip(content: bytes, chance: random.Random, other: bytes) -> bytes:
-    return _changed(content, chance, 1 << chance.randrange(8))
-
-
 def _byte(content: bytes, chance: random.Random, other: bytes) -> bytes:
-    return _changed(content, chance, chance.randrange(1, 256))
-
-
-def _changed(content: bytes, chance: random.Random, bits: int) -> bytes:
     changed = bytearray(content)
     if changed:
-        changed[chance.randrange(len(changed))] ^= bits
+        changed[chance.randrange(len(changed))] ^= chance.randrange(1, 256)
     return bytes(changed)
 
 
@@ -54,15 +46,13 @@ def _append(content: bytes, chance: random.Random, other: bytes) -> bytes:
 
 
 def _digit(content: bytes, chance: random.Random, other: bytes) -> bytes:
+    changed = bytearray(content)
     places = [i for i, byte in enumerate(content) if 48 <= byte < 58]
     if not places:
-        return _flip(content, chance, other)
-    i = chance.choice(places)
-    return (
-        content[:i]
-        + bytes([48 + (content[i] - 48 + chance.randrange(1, 10)) % 10])
-        + content[i + 1 :]
-    )
+        return _byte(content, chance, other)
+    place = chance.choice(places)
+    changed[place] = 48 + (changed[place] - 48 + chance.randrange(1, 10)) % 10
+    return bytes(changed)
 
 
 def _drop(content: bytes, chance: random.Random, other: bytes) -> bytes:
@@ -84,7 +74,6 @@ def _maps(value: Any) -> list[dict[str, Any]]:
 
 
 DAMAGES: dict[str, Damage] = {
-    "flip": _flip,
     "byte": _byte,
     "truncate": _truncate,
     "zeros": _zero,

@@ -9,20 +9,17 @@ from pathlib import Path
 
 import pytest
 
-posix = pytest.mark.skipif(os.name != "posix", reason="forks and kills")
+ATTACKS = {
+    "values": (
+        *("--writers", "python", "--kills", "3", "--damages", "45", "--disks", "1", "--races", "1"),
+        *("--only", "LaplaceEmbedder", "Monitor", "Statistics", "baseline", "Index", "feature"),
+    ),
+    "links": ("--links", "25", "--only", "save_pretrained", "image-text"),
+}
 
 
-OPTIONS = (
-    *("--writers", "python", "--kills", "3", "--damages", "45", "--disks", "1"),
-    *("--only", "LaplaceEmbedder", "Monitor", "Statistics", "baseline", "Index", "feature"),
-)
-
-
-LINKS = ("--links", "25", "--only", "save_pretrained", "image-text")
-
-
-@posix
-@pytest.mark.parametrize("options", [OPTIONS, LINKS], ids=["values", "links"])
+@pytest.mark.skipif(os.name != "posix", reason="forks and kills")
+@pytest.mark.parametrize("options", ATTACKS.values(), ids=ATTACKS)
 def test_nothing_is_lost_left_wrong_touched_or_unnamed(options):
     """In a process of its own, with one thread: it forks."""
     root = str(Path(__file__).parents[2])

@@ -23,7 +23,6 @@ from laplace_metric.datasets import load_folder
 from laplace_metric.distributed._checkpoint import Checkpoint
 from laplace_metric.errors import FileFormatError, InputError, WriteError
 from laplace_metric.heads._locate import HeadActivations
-from laplace_metric.io import _hidden, _write
 from laplace_metric.models._disk import DiskRows
 from tests.damage.links import _seen as seen
 
@@ -72,7 +71,7 @@ def load(folder, kind=THING):
 
 def commit(folder, n, kinds=(THING, OTHER), *, place=None, moved=0):
     """As a process killed after it committed a batch and moved so many of its JSONs."""
-    moves, move = [], _write.replace_file
+    moves, move = [], files.replace_file
 
     def killed(source, target):
         if target.suffix == ".json":
@@ -82,8 +81,8 @@ def commit(folder, n, kinds=(THING, OTHER), *, place=None, moved=0):
         move(source, target)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_write, "replace_file", killed)
-        patch.setattr(_hidden, "_clean", lambda *_: None)
+        patch.setattr(files, "replace_file", killed)
+        patch.setattr(files, "_clean", lambda *_: None)
         with suppress(KeyboardInterrupt), files.together(folder):
             for kind in kinds:
                 save(place or folder, n, kind)
@@ -108,8 +107,8 @@ def test_a_reader_sees_what_was_committed_and_writes_nothing(value, moved):
 
 def test_a_batch_that_was_not_committed_is_not_seen(value):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_hidden, "_clean", lambda *_: None)
-        patch.setattr(_write, "_note", lambda *_: 1 / 0)
+        patch.setattr(files, "_clean", lambda *_: None)
+        patch.setattr(files, "_note", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError), files.together(value):
             save(value, 2)
     assert load(value) == 1

@@ -32,6 +32,7 @@ from laplace_metric.curvature._passes import Statistics
 from laplace_metric.curvature.by_class import ClassSums
 from laplace_metric.distributed import _checkpoint
 from laplace_metric.errors import LaplaceMetricError
+from laplace_metric.hub._pretrained import CONFIG
 from laplace_metric.image_text import ImageTextEmbedder
 from laplace_metric.io import digest
 from laplace_metric.models import Precomputed
@@ -193,9 +194,13 @@ def _monitor(version: int) -> Monitor:
 
 
 def _pretrained(folder: Path) -> str:
-    """Posterior, config and, where it is a file, the card."""
-    config = json.loads((folder / "config.json").read_bytes())[files.SEAL]
-    return str(config) + _posterior(LaplaceEmbedder.from_pretrained(folder, network()))
+    """Config and posterior of one moment."""
+
+    def load() -> str:
+        config = files.read_index(folder, CONFIG)[files.SEAL]
+        return f"{config} {_posterior(LaplaceEmbedder.from_pretrained(folder, network()))}"
+
+    return files.settled([folder / CONFIG.index, folder / files.INDEX], load)
 
 
 TOWERS = """

@@ -27,7 +27,7 @@ from torch import Tensor
 from laplace_metric import LaplaceEmbedder
 from laplace_metric import io as files
 from laplace_metric.errors import FileFormatError, NonFiniteError
-from laplace_metric.io._disk import head_of
+from laplace_metric.io import head_of
 from laplace_metric.search import Index
 from laplace_metric.search._engines import HNSW, IVF
 from laplace_metric.search._storage import INDEX

@@ -11,7 +11,6 @@ import asyncio
 import io
 import json
 import multiprocessing
-import os
 import socket
 import struct
 import tempfile
@@ -24,35 +23,13 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
-from sklearn.datasets import load_digits
 
-from tests.cli.workshop import trusting, write_images, write_model
+from tests.serve.conftest import index_digits, index_vectors
 from tests.serve.server import ServerProcess, serving
 
 D = 64
 Address = tuple[str, int]
 VECTOR = json.dumps({"vector": [0.5] * D}).encode()
-
-
-def write_index(folder: Path, kind: str) -> None:
-    """``folder/index`` of digits: of vectors, or of images of 8 x 8 that are scaled."""
-    digits = load_digits()
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
-        if kind == "vectors":
-            x = digits.data.astype(np.float32) / 16
-            np.savez("items.npz", embeddings=x[:300], labels=digits.target[:300])
-            fit = ["fit", "items.npz"]
-        else:
-            images = (digits.images * 15.9).astype(np.uint8)
-            write_images(folder / "photos", images[:300], digits.target[:300])
-            write_model(folder, images[300:], digits.target[300:], "attacked_model")
-            fit = ["fit", "photos", "--model", "attacked_model:embedder", "--size", "8"]
-        assert trusting([*fit, "--output", "posterior", "--quiet"]) == 0
-        assert trusting(["index", fit[1], "--posterior", "posterior", "--quiet"]) == 0
-    finally:
-        os.chdir(before)
 
 
 def head_of(length: int, kind: str = "application/json") -> bytes:
@@ -254,7 +231,7 @@ def main() -> None:
     options = parser.parse_args()
     kind, attack, content = ATTACKS[options.attack]()
     with tempfile.TemporaryDirectory() as name:
-        write_index(Path(name), kind)
+        (index_vectors if kind == "vectors" else index_digits)(Path(name))
         with serving(Path(name), "--quiet", *options.options) as server:
             found = siege(server, kind, attack, content, options.clients, options.seconds)
             lines = len(server.notes)

@@ -42,6 +42,31 @@ def real_images() -> tuple[np.ndarray, np.ndarray]:
     return (digits.images * 15.9).astype(np.uint8), digits.target
 
 
+def index_folder(folder: Path, data: str, *fit: str) -> None:
+    """Write ``folder/index`` of a file or a folder in it, as the commands do."""
+    with inside(folder):
+        assert trusting(["fit", data, *fit, "--output", "posterior", "--quiet"]) == 0
+        assert trusting(["index", data, "--posterior", "posterior", "--quiet"]) == 0
+
+
+def index_vectors(folder: Path) -> None:
+    """Write ``index`` of embeddings, not calibrated; ``queries.npy``."""
+    digits = load_digits()
+    x = digits.data.astype(np.float32) / 16
+    np.savez(folder / "items.npz", embeddings=x[:300], labels=digits.target[:300])
+    np.save(folder / "queries.npy", x[300:340])
+    index_folder(folder, "items.npz")
+
+
+def index_digits(folder: Path) -> None:
+    """Write ``index`` of images of 8 x 8 that are scaled."""
+    digits = load_digits()
+    images = (digits.images * 15.9).astype(np.uint8)
+    write_images(folder / "photos", images[:300], digits.target[:300])
+    write_model(folder, images[300:], digits.target[300:], "attacked_model")
+    index_folder(folder, "photos", "--model", "attacked_model:embedder", "--size", "8")
+
+
 @pytest.fixture(scope="session")
 def shop(tmp_path_factory) -> Path:
     """``index`` of images, ``queries`` that it has not seen, and the file of the model."""
@@ -50,25 +75,15 @@ def shop(tmp_path_factory) -> Path:
     write_images(folder / "photos", images[:700], labels[:700])
     write_images(folder / "queries", images[700:764], labels[700:764])
     write_model(folder, images[800:], labels[800:], "served_model")
-    size = str(images.shape[-1])
-    fit = ["fit", "photos", "--model", "served_model:embedder", "--size", size]
-    with inside(folder):
-        assert trusting([*fit, "--holdout", "0.6", "--output", "posterior", "--quiet"]) == 0
-        assert trusting(["index", "photos", "--posterior", "posterior", "--quiet"]) == 0
+    how = ("--model", "served_model:embedder", "--size", str(images.shape[-1]), "--holdout", "0.6")
+    index_folder(folder, "photos", *how)
     return folder
 
 
 @pytest.fixture(scope="session")
 def vectors(tmp_path_factory) -> Path:
-    """``index`` of embeddings, not calibrated; ``queries.npy``."""
-    digits = load_digits()
     folder = tmp_path_factory.mktemp("vectors")
-    x = digits.data.astype(np.float32) / 16
-    np.savez(folder / "items.npz", embeddings=x[:300], labels=digits.target[:300])
-    np.save(folder / "queries.npy", x[300:340])
-    with inside(folder):
-        assert trusting(["fit", "items.npz", "--output", "posterior", "--quiet"]) == 0
-        assert trusting(["index", "items.npz", "--posterior", "posterior", "--quiet"]) == 0
+    index_vectors(folder)
     return folder
 
 

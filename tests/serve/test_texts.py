@@ -11,8 +11,7 @@ import pytest
 
 from laplace_metric.cli._gallery import LONGEST
 from laplace_metric.cli._output import Reporter
-from tests.cli.workshop import trusting
-from tests.serve.conftest import inside
+from tests.serve.conftest import index_folder
 from tests.serve.server import require_extra, serving
 
 MODEL = """
@@ -63,10 +62,8 @@ def library(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("library")
     write_table(folder / "items.csv", [*sentences(0, 240), *LONG_ONES])
     (folder / "letters.py").write_text(MODEL)
-    fit = ["fit", "items.csv", "--model", "letters:embedder", "--text-column", "phrase"]
-    with inside(folder):
-        assert trusting([*fit, "--holdout", "0.5", "--output", "posterior", "--quiet"]) == 0
-        assert trusting(["index", "items.csv", "--posterior", "posterior", "--quiet"]) == 0
+    how = ("--model", "letters:embedder", "--text-column", "phrase", "--holdout", "0.5")
+    index_folder(folder, "items.csv", *how)
     return folder
 
 

@@ -11,10 +11,9 @@ import socket
 import threading
 import warnings
 from argparse import Namespace
-from contextlib import nullcontext
+from contextlib import ExitStack
 from importlib import import_module
 from ipaddress import ip_address
-from types import FrameType
 from typing import TYPE_CHECKING
 
 from PIL import Image
@@ -64,7 +63,7 @@ def serve(options: Namespace) -> None:
         waiting=options.max_waiting,
         connections=options.max_connections,
     )
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), ExitStack() as stack:
         for category in (LaplaceMetricWarning, Image.DecompressionBombWarning):
             warnings.simplefilter("ignore", category)
         with reporter.warnings():
@@ -74,23 +73,22 @@ def serve(options: Namespace) -> None:
                 precision=options.precision,
                 batch=options.batch,
             )
-        listener = listening(options.host, options.port)
+        listener = stack.enter_context(listening(options.host, options.port))
         host, port = listener.getsockname()[:2]
-        url, alive = f"http://[{host}]" if ":" in host else f"http://{host}", ""
-        liveness: Liveness | nullcontext[None] = nullcontext()
-        place = options.health_port
-        if place is None:
-            place = port + 1 if options.port else 0
+        url = f"http://[{host}]" if ":" in host else f"http://{host}"
+        serving = f"serving {len(service.served.index):,} items at {url}:{port}"
+        probed = options.health_port
+        if probed is None:
+            probed = port + 1 if options.port else 0
         try:
-            liveness = Liveness(listening(options.host, place, "--health-port"))
-            alive = f" (liveness: {url}:{liveness.port}/healthz)"
+            liveness = Liveness(listening(options.host, probed, "--health-port"))
+            stack.enter_context(liveness)
+            serving += f" (liveness: {url}:{liveness.port}/healthz)"
         except InputError as error:
             if options.health_port is not None:
                 raise
             reporter.note(f"{error} Liveness is answered by the server alone, at /healthz")
-        with listener, liveness:
-            serving = f"serving {len(service.served.index):,} items at {url}:{port}{alive}"
-            _run(service, listener, reporter, serving, key)
+        _run(service, listener, reporter, serving, key)
 
 
 def require_packages() -> None:
@@ -180,26 +178,26 @@ def _run(
     serving: str,
     key: bytes | None,
 ) -> None:
-    """Answer until a signal stops the server; print ``serving`` once it answers."""
+    """Print ``serving``, then answer until a signal stops the server."""
     import uvicorn
 
     from laplace_metric.cli.serve._connection import connections_within
     from laplace_metric.cli.serve._http import application
 
     config = uvicorn.Config(
-        application(service, lambda: print(serving, flush=True), key),
+        application(service, key),
         http=connections_within(service.limits),
         ws="none",
         log_level="error",
         access_log=False,
-        lifespan="on",
+        lifespan="off",
         proxy_headers=False,
         server_header=False,
         timeout_graceful_shutdown=GRACE,
     )
     server = uvicorn.Server(config)
 
-    def stop(signum: int, frame: FrameType | None) -> None:
+    def stop(*_: object) -> None:
         server.should_exit = True  # uvicorn, once all is answered, sends what stopped it again
 
     def load_again() -> None:
@@ -208,13 +206,14 @@ def _run(
         except (LaplaceMetricError, OSError) as error:
             reporter.note(f"the index could not be loaded, the old one goes on: {error}")
 
-    def reload(signum: int, frame: FrameType | None) -> None:
+    def reload(*_: object) -> None:
         threading.Thread(target=load_again, daemon=True).start()
 
     handlers = {signal.SIGTERM: stop}
     if hasattr(signal, "SIGHUP"):
         handlers[signal.SIGHUP] = reload
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    print(serving, flush=True)  # who connects from now on waits in the backlog
     try:
         server.run(sockets=[listener])
     finally:

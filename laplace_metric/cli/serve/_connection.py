@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import Any, cast
 
@@ -130,7 +130,7 @@ ANSWER = (
 ALIVE = b'{"status":"alive"}'
 
 
-class Liveness:
+class Liveness(AbstractContextManager["Liveness"]):
     """Answers ``GET /healthz`` and ``GET /health`` at a socket, until the end of a ``with``."""
 
     def __init__(self, listener: socket.socket) -> None:
@@ -141,9 +141,6 @@ class Liveness:
         self._thread = threading.Thread(target=run, name="liveness", daemon=True)
         self._thread.start()
         self._ready.wait()
-
-    def __enter__(self) -> None:
-        pass
 
     def __exit__(self, *_: object) -> None:
         """Stop the thread, and with it the answers that are on their way."""

@@ -134,8 +134,7 @@ class Guard:
 
         async def noted(message: Message) -> None:
             nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
+            status = message.get("status", status)
             await send(message)
 
         try:
@@ -153,13 +152,9 @@ class Guard:
         try:
             self._check_key(path, request.headers)
             if path not in ALWAYS:
-                await self._read(request, body)
-        except BaseException as error:
-            self.held -= len(body)
-            body.clear()
-            if not isinstance(error, RequestRefused):
-                raise
-            await self._refuse(error, request.receive, send)
+                body = await self._body(request)
+        except RequestRefused as refusal:
+            await self._refuse(refusal, request.receive, send)
             return
         size = len(body)
         self.running += 1
@@ -180,9 +175,10 @@ class Guard:
                 401,
             )
 
-    async def _read(self, request: Request, body: bytearray) -> None:
+    async def _body(self, request: Request) -> bytearray:
+        """Read a body within the limits; ``held`` counts it unless it is refused."""
         self._check_free(request)
-        most = self.most_bytes(media_type(request))
+        most, body = self.most_bytes(media_type(request)), bytearray()
         declared = request.headers.get("content-length", "")
         if declared.isdecimal():
             self._check_size(int(declared), 0, most)
@@ -192,10 +188,14 @@ class Guard:
                     self._check_size(len(part), len(body), most)
                     body += part
                     self.held += len(part)
-        except TimeoutError as error:
+            self._check_free(request)  # others have come meanwhile
+        except BaseException as error:
+            self.held -= len(body)
+            if not isinstance(error, TimeoutError):
+                raise
             limit = f"{self.limits.seconds:g} seconds"
             raise RequestRefused(f"the body did not come within {limit}.", 408) from error
-        self._check_free(request)  # others have come meanwhile
+        return body
 
     def _check_free(self, request: Request) -> None:
         if request.scope.get("state", {}).get("crowded"):
@@ -231,11 +231,11 @@ class Guard:
         self.refused += 1
         try:
             with anyio.move_on_after(self.limits.seconds):
-                message: Message = {"more_body": True}
-                while message.get("more_body", False):
-                    message = {}
+                more = True
+                while more:
+                    more = False
                     with anyio.move_on_after(LINGER):
-                        message = await receive()
+                        more = (await receive()).get("more_body", False)
                     await anyio.sleep(TURN * self.refused)
         finally:
             self.refused -= 1

@@ -8,15 +8,16 @@ import hashlib
 import io
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import suppress
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import Response
 from fastapi.routing import APIRoute
 from PIL import Image
+from pydantic import BaseModel
 from pydantic_core import from_json
 from starlette.exceptions import HTTPException
 
@@ -36,8 +37,8 @@ from laplace_metric.errors import InputError, LaplaceMetricError, NotFittedError
 LOOPBACK = ("127.0.0.1", "::1")
 LOCAL = re.compile(r"(127\.0\.0\.1|\[::1\]|localhost)(:\d+)?")
 """A Host header that names this machine."""
-PASSED_ON = ("forwarded", "via", "x-real-ip", "origin")
-"""Headers of proxies, next to x-forwarded-..., and of pages of other sites."""
+PASSED_ON = ("forwarded", "via", "x-forwarded-", "x-real-ip", "origin")
+"""How headers of proxies begin, and those of pages of other sites."""
 READERS = 4
 """Threads that read queries, so that decoding an image holds up no other request."""
 USUAL = 0.9
@@ -58,18 +59,23 @@ SAFE = {
 """Headers of pages."""
 
 _FIELDS = Question.model_json_schema()["properties"]
-_IN_JSON = {name: schema for name, schema in _FIELDS.items() if name != "image"}
-_BODIES: dict[str, dict[str, Any]] = {
+_BODIES = {
     "image/*": {"type": "string", "format": "binary"},
     "text/plain": {"type": "string"},
-    "application/json": {"type": "object", "properties": _IN_JSON},
+    "application/json": {
+        "type": "object",
+        "properties": {name: schema for name, schema in _FIELDS.items() if name != "image"},
+    },
     "multipart/form-data": {"type": "object", "properties": _FIELDS},
 }
+_ABOUT = (
+    "One query, of the kind of the index. The other fields stand next to it, or in the address."
+)
 ASKED = {
     "requestBody": {
         "required": True,
-        "description": "One query, of the kind of the index. The other fields stand next to it, or "
-        "in the address.",
+        "description": "One query, of the kind of the index. The other fields stand next to it, "
+        "or in the address.",
         "content": {kind: {"schema": schema} for kind, schema in _BODIES.items()},
     }
 }
@@ -77,30 +83,17 @@ ASKED = {
 ROUTES = APIRouter()
 
 
-def application(
-    service: SearchService,
-    started: Callable[[], None] = lambda: None,
-    key: bytes | None = None,
-) -> Guard:
-    """Return an ASGI application of the service, which is closed when it shuts down.
+def application(service: SearchService, key: bytes | None = None) -> Guard:
+    """Return an ASGI application of the service.
 
-    ``started`` is called once requests are answered. With a ``key`` all paths but those of liveness
-    need it.
+    With a ``key`` all paths but those of liveness need it.
     """
-
-    @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        started()
-        yield
-        await asyncio.to_thread(service.close)
-
     app = FastAPI(
         title="laplace-metric",
         version=__version__,
         description="Neighbours with match probabilities, and queries unlike anything known.",
         docs_url=None,  # these ask for scripts from outside
         redoc_url=None,
-        lifespan=lifespan,
         redirect_slashes=False,  # it reads the Host header, which a client makes up
     )
     for error in (LaplaceMetricError, HTTPException, Exception):
@@ -116,15 +109,13 @@ def application(
 @ROUTES.post("/search", responses={200: {"model": SearchAnswer}}, openapi_extra=ASKED)
 async def search(request: Request) -> Response:
     """Neighbours of one query: of an image, a text or a vector."""
-    asked = await _read(request, _service(request).ask, await fields_of(request))
-    return _json((await asyncio.wrap_future(asked)).model_dump())
+    return _json(await _answer(request, _service(request).ask, await fields_of(request)))
 
 
 @ROUTES.post("/embed", responses={200: {"model": EmbedAnswer}}, openapi_extra=ASKED)
 async def embed(request: Request) -> Response:
     """The embedding of one query: of an image, a text or a vector."""
-    asked = await _read(request, _service(request).embed, await fields_of(request))
-    return _json((await asyncio.wrap_future(asked)).model_dump())
+    return _json(await _answer(request, _service(request).embed, await fields_of(request)))
 
 
 @ROUTES.get("/healthz")
@@ -132,15 +123,14 @@ async def embed(request: Request) -> Response:
 async def healthz(request: Request) -> Response:
     """Facts about what is served; 200 as long as searches are answered."""
     served = _service(request).served
-    calibration = served.index.calibration
     return _json(
         {
             "status": "ok",
             "items": len(served.index),
             "kind": served.reader.kind,
-            "calibrated": calibration is not None,
+            "calibrated": served.index.calibration is not None,
             "drift_watched": served.drift is not None,
-            "cross_fitted": calibration is not None and calibration.cross_fitted,
+            "cross_fitted": served.cross_fitted,
         }
     )
 
@@ -168,37 +158,29 @@ def reload(request: Request) -> Response:
 @ROUTES.get("/items/{row}")
 async def item(request: Request, row: str) -> Response:
     """A thumbnail of an item of the index, if the images that it was built from are there."""
-    picture = await _read(request, thumbnail, _service(request).served.gallery, row)
+    picture = await _in_thread(request, thumbnail, _service(request).served.gallery, row)
     return Response(picture, media_type="image/png", headers={"Cache-Control": "no-cache"})
 
 
 @ROUTES.get("/docs", include_in_schema=False)
 def docs(request: Request) -> Response:
     """The paths, from the schema of ``/openapi.json``, without scripts from outside."""
-    schema = request.app.openapi()
-    routes = [
-        {"path": path, "method": method.upper(), **route}
-        for path, methods in schema["paths"].items()
-        for method, route in methods.items()
-    ]
-    answers = schema["components"]["schemas"]
-    template = TEMPLATES.get_template("routes.html.j2")
-    page = template.render(routes=routes, answers=answers, info=schema["info"])
+    page = TEMPLATES.get_template("routes.html.j2").render(schema=request.app.openapi())
     return Response(page, 200, SAFE, "text/html")
 
 
 @ROUTES.api_route("/", methods=["GET", "POST"], include_in_schema=False)
 async def page(request: Request) -> Response:
     """The page for people, with an answer to what was sent."""
-    service, fields, answer = _service(request), dict[str, Any](), None
-    status, said = 200, ""
+    service, status, said = _service(request), 200, ""
+    fields, answer = dict[str, Any](), None
     if request.method == "POST":
         try:
             fields = await fields_of(request)
-            answer = await asyncio.wrap_future(await _read(request, service.ask, fields))
+            answer = await _answer(request, service.ask, fields)
         except (InputError, NotFittedError) as error:
             status, said = _status(error), str(error)
-    text = await _read(request, search_page, service, fields, answer, said)
+    text = await _in_thread(request, search_page, service, fields, answer, said)
     headers = {**SAFE, **({"Retry-After": "1"} if status == 503 else {})}
     return Response(utf8(text), status, headers, "text/html")
 
@@ -208,10 +190,15 @@ def _service(request: Request) -> SearchService:
     return service
 
 
-async def _read(request: Request, call: Callable[..., Any], *arguments: Any) -> Any:
+async def _in_thread(request: Request, call: Callable[..., Any], *arguments: Any) -> Any:
     """Call a function in a thread of the readers."""
     loop = asyncio.get_running_loop()
     return await loop.run_in_executor(request.app.state.readers, call, *arguments)
+
+
+async def _answer(request: Request, ask: Callable[..., Any], fields: dict[str, Any]) -> Any:
+    """Read a query in a thread of the readers, and wait for the model."""
+    return await asyncio.wrap_future(await _in_thread(request, ask, fields))
 
 
 async def fields_of(request: Request) -> dict[str, Any]:
@@ -267,9 +254,7 @@ def require_local(request: Request) -> None:
     """
     client = request.client.host if request.client is not None else ""
     named = LOCAL.fullmatch(request.headers.get("host", ""))
-    passed_on = any(
-        name in PASSED_ON or name.startswith("x-forwarded-") for name in request.headers
-    )
+    passed_on = any(name.startswith(PASSED_ON) for name in request.headers)
     if client not in LOOPBACK or named is None or passed_on:
         raise RequestRefused(
             "reload is for clients on the server's own machine, without a proxy between. Send "
@@ -286,13 +271,11 @@ def search_page(
 ) -> str:
     """Return the page with the form, the fields that were sent, an answer or an error."""
     served, picture, usual = service.served, None, service.precision
-    kind, calibration = served.reader.kind, served.index.calibration
+    kind = served.reader.kind
     if usual is None:
-        try:
+        with suppress(LaplaceMetricError):
             served.guaranteed(USUAL)
             usual = USUAL
-        except LaplaceMetricError:
-            pass
     if answer is not None and kind == IMAGES:
         with served.reader.picture(fields["image"]) as image:
             picture = "data:image/png;base64," + base64.b64encode(png(image)).decode()
@@ -307,7 +290,7 @@ def search_page(
         error=error,
         picture=picture,
         drift=served.drift,
-        cross_fitted=calibration is not None and calibration.cross_fitted,
+        cross_fitted=served.cross_fitted,
         script=SCRIPT,
     )
 
@@ -349,6 +332,7 @@ def png(image: Image.Image) -> bytes:
 
 def _json(content: Any) -> Response:
     r"""Return JSON, in which a lone surrogate of a file name is its own escape, as ``\udcff``."""
+    content = content.model_dump() if isinstance(content, BaseModel) else content
     text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return Response(utf8(text), media_type="application/json")
 

@@ -137,7 +137,7 @@ def calibration_reference(calibration: Calibration | None) -> dict[str, Tensor]:
     if calibration.cross_fitted:
         raise InputError(
             "the index is calibrated by cross-fitting, by its own items, which new queries differ "
-            "from even without drift: drift is not watched. Give held-out queries: --reference DATA"
+            "from even without drift."
         )
     return {"match probability": torch.from_numpy(calibration.probability[:, 0])}
 

@@ -46,8 +46,6 @@ BUDGET = 0.05
 """Seconds that a call of several queries should take at most."""
 BATCH = 64
 """Queries of --reference at once."""
-LEAST = 30
-"""Calibration queries that a monitor needs."""
 
 
 class ServedIndex:
@@ -74,11 +72,8 @@ class ServedIndex:
         if options.reference is not None:
             require_source(options.reference)
         self.gallery = gallery = load_gallery(options.index, options, reporter)
-        self.index, self.drift = gallery.index, None
-        reference = self._reference(options, reporter)
-        if reference:
-            window, rate = options.window, options.false_alarms
-            self.drift = DriftWatch(reference, window=window, false_alarms=rate)
+        self.index = gallery.index
+        self.drift = self._drift(options, reporter)
         if gallery.posterior.recipe.kind == IMAGES and gallery.origin.data is not None:
             try:
                 gallery.image_folder()
@@ -87,22 +82,23 @@ class ServedIndex:
         self.reader = QueryReader(gallery, options, limits)
         self.texts = gallery.item_texts(reporter)
 
-    def _reference(self, options: Namespace, reporter: Reporter) -> dict[str, Tensor]:
+    def _drift(self, options: Namespace, reporter: Reporter) -> DriftWatch | None:
+        watch = partial(DriftWatch, window=options.window, false_alarms=options.false_alarms)
         if options.reference is not None:
             source = self.gallery.queries(options.reference, options, reporter)
             loader = reporter.watch("Reference", source.inputs(BATCH))
-            return self.index.search(loader, 1).signals
+            return watch(self.index.search(loader, 1).signals)
         try:
             reference = calibration_reference(self.index.calibration)
+            return watch(reference) if reference else None
         except InputError as error:
-            reporter.note(str(error))
-            return {}
-        if all(len(values) >= LEAST for values in reference.values()):
-            return reference
-        reporter.note(
-            f"fewer than {LEAST} held-out queries: drift is not watched. Give --reference"
-        )
-        return {}
+            reporter.note(f"drift is not watched: {error} Give held-out queries: --reference DATA")
+            return None
+
+    @property
+    def cross_fitted(self) -> bool:
+        """True if the items themselves calibrated the index."""
+        return self.index.calibration is not None and self.index.calibration.cross_fitted
 
     def guaranteed(self, precision: float, alpha: float = ALPHA) -> Threshold:
         """Return the match probability from which that share of answers is right.
@@ -189,9 +185,8 @@ class SearchService:
         elif precision is not None:
             threshold = served.guaranteed(precision, alpha)
         run = partial(self._search, served, k, alpha, threshold)
-        return self._worker.submit(
-            Job((id(served), k, alpha, threshold, _like(inputs)), inputs, run)
-        )
+        key = (id(served), k, alpha, threshold, _like(inputs))
+        return self._worker.submit(Job(key, inputs, run))
 
     def embed(self, fields: Mapping[str, Any]) -> Future[EmbedAnswer]:
         """Read a query and queue it for its embedding.
