@@ -16,22 +16,17 @@ import pytest
 from laplace_metric.cli import main
 from laplace_metric.cli._output import write_table
 from laplace_metric.io import locked, sealed
+from tests.cli.workshop import write_vectors
 
 posix = pytest.mark.skipif(os.name != "posix", reason="limits file sizes, forks and kills")
-
-
-def write_arrays(name, n, names=None):
-    y = np.arange(n) % 4
-    x = np.eye(8)[y] + 0.5 * np.random.default_rng(n).normal(size=(n, 8))
-    np.savez(name, embeddings=x, labels=y if names is None else np.array(names)[y])
 
 
 @pytest.fixture
 def arrays(tmp_path, monkeypatch):
     """The current folder: items, other items, a posterior and an index of the items."""
     monkeypatch.chdir(tmp_path)
-    write_arrays("items.npz", 400)
-    write_arrays("others.npz", 300)
+    write_vectors("items", 400)
+    write_vectors("others", 300, 1)
     assert main(["fit", "items.npz", "--quiet"]) == 0
     assert main(["index", "items.npz", "--posterior", "posterior", "--quiet"]) == 0
     return tmp_path
@@ -274,7 +269,7 @@ def test_hostile_fields_are_named(file, changes, arrays, capsys):
 
 def test_cells_of_a_csv_are_no_formulas(arrays):
     names = ["=1+1", "+cmd|' /C calc'!A0", "@SUM(A1)", "\t=1"]
-    write_arrays("named.npz", 40, names)
+    write_vectors("named", 40, names=names)
     assert main(["index", "named.npz", "--posterior", "posterior", "--output", "i2"]) == 0
     assert main(["search", "i2", "named.npz", "-k", "1", "--output", "r.csv", "--quiet"]) == 0
     with open("r.csv", newline="") as file:
