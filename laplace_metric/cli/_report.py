@@ -243,7 +243,7 @@ LACKS = {
         "right.",
     ),
 }
-"""What a precision that cannot be guaranteed would take, in a few words and in a sentence."""
+"""Texts for a precision that cannot be guaranteed: a few words, and a sentence."""
 
 
 def lacks(made: GuaranteedPrecision) -> tuple[str, str]:
@@ -258,7 +258,7 @@ def lacks(made: GuaranteedPrecision) -> tuple[str, str]:
 
 
 def headline(measures: IndexReport) -> dict[str, Any]:
-    """What a page opens with.
+    """Compose the opening of a page.
 
     Returns
     -------
@@ -328,7 +328,7 @@ Cells = tuple[str, str, str]
 
 
 def resampled(measures: IndexReport) -> dict[str, dict[str, Cells]]:
-    """Cells of each score (AUROC, AUSC), and of the match probability."""
+    """Compute the cells of each score (AUROC, AUSC), and of the match probability."""
     right, p = measures.right, measures.match_probability
 
     def error(p: Tensor, y: Tensor) -> float:
@@ -368,7 +368,7 @@ def _cells(
 
 
 def charts(measures: IndexReport) -> dict[str, Figure]:
-    """Two figures, and a third where there are match probabilities."""
+    """Draw two figures, and a third where there are match probabilities."""
     first = MATCH if MATCH in measures.scores else UNCERTAINTY
     made = [p for p in (measures.largest_guarantee, *measures.guarantees) if p is not None]
     marks = {percent(p.guaranteed): 1 - p.threshold for p in made if p.threshold is not None}
@@ -482,7 +482,7 @@ def asked(
     looks: tuple[LookOf, LookOf],
     batch_size: int,
 ) -> list[dict[str, Any]]:
-    """Every query of a source with its nearest items; ``looks`` are of queries and of items.
+    """Search every query of a source; ``looks`` are of queries and of items.
 
     Of a query: ``name``, its true ``label`` or None, ``unknown`` (None without a calibration),
     ``look`` and ``neighbours``. Of a neighbour: ``name``, ``label``, ``match`` (probability, else
@@ -520,7 +520,7 @@ SHOWN = 4
 
 
 def grouped(measures: IndexReport, threshold: float | None) -> list[dict[str, Any]]:
-    """Every query in one of the groups; a group of none is left out.
+    """Divide the queries into groups; an empty group is left out.
 
     What is called unknown is not answered; without a threshold all else is. Of a group: ``key``,
     ``title``, ``note``, ``n`` and ``places``, the rows to show, spread evenly from the surest to

@@ -42,8 +42,9 @@ def others_to_stderr() -> Iterator[None]:
     with ExitStack() as stack:
         output = sys.stdout
         if real:
-            how = {"encoding": output.encoding, "errors": output.errors}
-            output = stack.enter_context(os.fdopen(os.dup(1), "w", **how))
+            output = stack.enter_context(
+                os.fdopen(os.dup(1), "w", encoding=output.encoding, errors=output.errors)
+            )
             stack.callback(os.dup2, output.fileno(), 1)
             os.dup2(2, 1)
         stack.callback(output.flush)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -17,8 +15,6 @@ from laplace_metric.cli import main
 from laplace_metric.cli._output import write_table
 from laplace_metric.io import locked, sealed
 from tests.cli.workshop import write_vectors
-
-posix = pytest.mark.skipif(os.name != "posix", reason="limits file sizes, forks and kills")
 
 
 @pytest.fixture
@@ -45,115 +41,6 @@ def interrupted_removal(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "rmtree", rmtree)
         yield patch
-
-
-START = """
-import contextlib, io, json, os, resource, signal
-from pathlib import Path
-import torch
-torch.set_num_threads(1)
-from laplace_metric import io as files
-from laplace_metric.cli import main
-from laplace_metric.search._storage import INDEX
-
-def said(*arguments):
-    text = io.StringIO()
-    with contextlib.redirect_stderr(text):
-        code = main([*arguments, "--quiet"])
-    return code, text.getvalue()
-
-def values(folder):
-    return [p.read_bytes() for p in sorted(Path(folder).rglob("*")) if p.is_file()]
-
-FIT = ["fit", "others.npz", "--structure", "full", "--prior-precision", "2", "--output", "p2"]
-"""
-
-DISK = """
-no_limit = resource.RLIM_INFINITY
-assert said(*FIT)[0] == 0
-commands = {
-    "index": ["index", "others.npz", "--posterior", "p2", "--overwrite"],
-    "posterior": ["fit", "others.npz", "--checkpoint", "c", "--overwrite"],
-}
-for folder, command in commands.items():
-    before = values(folder)
-    for limit in (10, 300, 3_000):
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, no_limit))
-        code, text = said(*command)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (no_limit, no_limit))
-        assert code == 1, (limit, code, text)
-        assert len(text.strip().splitlines()) == 1 and "cannot be written" in text, text
-        assert values(folder) == before
-    assert said(*command)[0] == 0
-    assert values(folder) != before
-assert said("search", "index", "items.npz")[0] == 0
-"""
-
-KILLS = """
-assert said(*FIT)[0] == 0
-replace, posteriors = os.replace, {400: "posterior", 300: "p2"}
-data, outcomes = {400: "items.npz", 300: "others.npz"}, []
-
-def n_items():
-    assert said("search", "index", "items.npz", "-k", "1", "--json", "j", "--overwrite")[0] == 0
-    seen = files.read_index(Path("index"), INDEX)["n_items"]
-    with files.together(Path("index")):  # what the next writer does first
-        pass
-    assert files.read_index(Path("index"), INDEX)["n_items"] == seen
-    return seen
-
-def dying(call):
-    left = [call]
-    def step(*arguments):
-        left[0] -= 1
-        if left[0] == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        replace(*arguments)
-    return step
-
-now = 400
-for call in range(1, 12):
-    other = 700 - now
-    pid = os.fork()
-    if pid == 0:
-        os.replace = dying(call)
-        command = ["index", data[other], "--posterior", posteriors[other], "--overwrite"]
-        os._exit(main([*command, "--quiet"]))
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    expected, now = now, n_items()
-    outcomes.append((code, now != expected))
-killed = [changed for code, changed in outcomes if code == -signal.SIGKILL]
-print(killed, {code for code, _ in outcomes})
-command = ["index", "items.npz", "--posterior", "posterior", "--overwrite"]
-assert said(*command)[0] == 0
-print(sorted(p.name for p in Path("index").rglob("*") if p.name.startswith(".")))
-"""
-
-
-def run(code):
-    root = str(Path(__file__).parents[2])
-    process = subprocess.run(
-        [sys.executable, "-c", START + code],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"},
-    )
-    assert process.returncode == 0, process.stdout + process.stderr
-    return process.stdout.splitlines()
-
-
-@posix
-def test_on_a_full_disk_overwrite_keeps_the_old_result(arrays):
-    run(DISK)
-
-
-@posix
-def test_killed_while_it_replaces_an_index(arrays):
-    """Before the batch is committed, the old one is there; after that, the new one."""
-    outcomes, left = run(KILLS)
-    assert outcomes.startswith("[False, False, False, False, True, True, True, True, True] ")
-    assert left == "[]"
 
 
 def test_interrupted_while_it_removes_its_checkpoint(arrays, interrupted_removal):

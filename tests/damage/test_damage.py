@@ -16,13 +16,15 @@ OPTIONS = (
     *("--writers", "python", "--kills", "3", "--damages", "45", "--disks", "1"),
     *("--only", "LaplaceEmbedder", "Monitor", "Statistics", "baseline", "Index", "feature"),
 )
-
-
+COMMANDS = (
+    *("--writers", "commands", "--kills", "6", "--disks", "2"),
+    *("--only", "fit", "index", "image-text"),
+)
 LINKS = ("--links", "25", "--only", "save_pretrained", "image-text")
 
 
 @posix
-@pytest.mark.parametrize("options", [OPTIONS, LINKS], ids=["values", "links"])
+@pytest.mark.parametrize("options", [OPTIONS, COMMANDS, LINKS], ids=["values", "commands", "links"])
 def test_nothing_is_lost_left_wrong_touched_or_unnamed(options):
     """In a process of its own, with one thread: it forks."""
     root = str(Path(__file__).parents[2])
