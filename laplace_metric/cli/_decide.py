@@ -21,6 +21,8 @@ RATES = {
     "fmr": "false_match_rate",
     "fpir": "false_positive_identification_rate",
 }
+JUDGED = {"1": 1, "0": 0, "-1": -1, "": -1, "true": 1, "false": 0, "yes": 1, "no": 0}
+"""Cells of the column relevant."""
 Array = npt.NDArray[np.float64]
 
 
@@ -35,7 +37,7 @@ def decide(options: Namespace) -> None:
     if output.suffix not in endings:
         raise InputError(f"--output {output}: end it in {', '.join(endings)}.")
     reporter = reporter_of(options, output)
-    hits = Hits(options.data)
+    hits = Hits(options.data, *(["relevant"] if asked else []))
     if asked:
         with reporter.warnings():
             rule = hits.learnt(options.kind).guarantee(**asked, confidence=options.confidence)
@@ -68,8 +70,9 @@ class Hits:
         If there is no such file, column or row, a score is no number, or a query has an item twice.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path, self.columns = path, read_columns(path, {"query": "", "score": ""})
+    def __init__(self, path: Path, *needed: str) -> None:
+        self.path = path
+        self.columns = read_columns(path, dict.fromkeys(("query", "score", *needed), ""))
         names, scores = self.columns["query"], self.columns["score"]
         self.queries = list(dict.fromkeys(names))
         number = {name: row for row, name in enumerate(self.queries)}
@@ -92,19 +95,16 @@ class Hits:
         Raises
         ------
         InputError
-            If there is no such column, or for other values.
+            For other values.
         """
-        words = {"1": 1, "0": 0, "-1": -1, "": -1, "true": 1, "false": 0, "yes": 1, "no": 0}
-        column = read_columns(self.path, {"relevant": ""})["relevant"]
-        cells = [cell.strip().lower() for cell in column]
-        if wrong := next((cell for cell in cells if cell not in words), None):
+        cells = [cell.strip().lower() for cell in self.columns["relevant"]]
+        if wrong := next((cell for cell in cells if cell not in JUDGED), None):
             raise InputError(f"{self.path}: relevant is {wrong!r:.40}: write 1, 0, or -1.")
         rank = self.ranks(kind)
-        relevant = np.array([float(words[cell]) for cell in cells])
-        k = int(rank.max()) + 1
-        scores, judged = self.spread(rank, k, kind), np.zeros((len(self.queries), k))
-        judged[self.query, rank] = relevant
-        return calibrate_scores(scores, judged, kind=kind)
+        scores = self.spread(rank, int(rank.max()) + 1, kind)
+        relevant = np.zeros(scores.shape)
+        relevant[self.query, rank] = [JUDGED[cell] for cell in cells]
+        return calibrate_scores(scores, relevant, kind=kind)
 
     def decided(self, rule: DecisionRule) -> tuple[dict[str, list[Any]], npt.NDArray[np.bool_]]:
         """Columns of the table with rank, probability and decision; and whether each is answered.

@@ -7,7 +7,6 @@ import json
 import time
 from argparse import Namespace
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,27 +15,19 @@ from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
 from laplace_metric import io as files
-from laplace_metric._utils.progress import tqdm
 from laplace_metric.cli._loading import (
-    LoadedPosterior,
     ModelRecipe,
     load_model_and_data,
     load_posterior,
     remembered,
     split_rows,
 )
-from laplace_metric.cli._output import (
-    Reporter,
-    csv_text,
-    discard,
-    parquet_bytes,
-    reporter_of,
-)
+from laplace_metric.cli._output import csv_text, discard, parquet_bytes, reporter_of
 from laplace_metric.cli._parser import RUN, run_text
 from laplace_metric.cli.sources import EMBEDDING, Source, pyarrow, require_source
 from laplace_metric.embedder import LaplaceEmbedder
-from laplace_metric.errors import FileFormatError, InputError
-from laplace_metric.io import locked, write_atomically
+from laplace_metric.errors import InputError
+from laplace_metric.io import write_atomically
 
 CHECKPOINT = ".checkpoint"
 SUMMARY = (
@@ -111,15 +102,8 @@ def fit(options: Namespace) -> None:
 # ``laplace-metric embed``: mean embeddings and uncertainties in a file.
 
 
-PART = files.FileKind("part", "a part of embeddings", 1)
-PART_BATCHES = 50
-"""Batches in a part: what an interrupted run does again at most."""
-NAMES = ("mean", "uncertainty")
-"""What is stored of an embedding."""
-
-
 def embed(options: Namespace) -> None:
-    """Embed and write; interrupted, the same command goes on after the last finished part."""
+    """Embed and write; interrupted, the same command goes on from the features that are stored."""
     output = options.output
     if output.suffix not in _WRITERS:
         raise InputError(f"--output {output}: end it in {', '.join(_WRITERS)}.")
@@ -129,12 +113,14 @@ def embed(options: Namespace) -> None:
     require_source(options.data)
     posterior = load_posterior(options.posterior, options, reporter)
     source = posterior.source(options.data, options, reporter)
-    parts = files.refuse_link(output.with_name(f".{output.name}.parts"))
-    with locked(parts.with_name(f"{parts.name}.lock"), seconds=0.0):  # two would mix their parts
-        with reporter.warnings():
-            mean, uncertainty = _embed_all(posterior, source, parts, options, reporter)
-        write_atomically(output, _WRITERS[output.suffix](source, mean, uncertainty))
-        discard(parts)
+    means, uncertainties = [], []
+    with reporter.warnings():
+        for inputs, _ in reporter.watch("Embedding", source.inputs(options.batch_size)):
+            embedding = posterior.embedder(inputs)
+            means.append(embedding.mean)
+            uncertainties.append(embedding.uncertainty)
+    mean, uncertainty = torch.cat(means), torch.cat(uncertainties)
+    write_atomically(output, _WRITERS[output.suffix](source, mean, uncertainty))
     low, middle, high = (float(f()) for f in (uncertainty.min, uncertainty.median, uncertainty.max))
     reporter.say(
         f"embedded {len(source):,} {source.kind} in {mean.shape[1]} dimensions; uncertainty "
@@ -142,44 +128,6 @@ def embed(options: Namespace) -> None:
     )
     quantiles = {"minimum": low, "median": middle, "maximum": high}
     reporter.numbers({"items": len(source), "uncertainty": quantiles, "output": str(output)})
-
-
-def _embed_all(
-    posterior: LoadedPosterior, source: Source, folder: Path, options: Namespace, reporter: Reporter
-) -> tuple[Tensor, Tensor]:
-    """Means [N, Z] and uncertainties [N], part by part; finished parts are read."""
-    size = options.batch_size * PART_BATCHES
-    run = {
-        "posterior": files.read(options.posterior)[0][files.SEAL],
-        "data": source.fingerprint,
-        "size": size,
-        "model": posterior.recipe.model,
-        "read_options": source.options,
-    }
-    first = folder / f"{0:06d}"
-    if (first / PART.index).exists() and files.read(first, PART)[0].get("run") != run:
-        if not options.overwrite:
-            raise FileFormatError(
-                f"{folder} belongs to another run (other data, model, posterior or options): "
-                "delete it, or give --overwrite."
-            )
-        discard(folder)
-    parts = []
-    with tqdm(total=len(source), desc="Embedding", disable=not reporter.progress) as bar:
-        for start in range(0, len(source), size):
-            rows = range(start, min(start + size, len(source)))
-            part = files.refuse_link(folder / f"{start // size:06d}")
-            if not (part / PART.index).exists():
-                found = []
-                for inputs, _ in source.take(rows).inputs(options.batch_size):
-                    found.append(posterior.embedder(inputs))
-                    bar.update(len(found[-1]))
-                tensors = {name: torch.cat([getattr(e, name) for e in found]) for name in NAMES}
-                files.write(part, {"run": run}, tensors, PART)
-            parts.append(files.read(part, PART)[1])
-            bar.update(start + len(rows) - bar.n)
-    mean, uncertainty = (torch.cat([part[name] for part in parts]) for name in NAMES)
-    return mean, uncertainty
 
 
 def _safetensors(source: Source, mean: Tensor, uncertainty: Tensor) -> bytes:

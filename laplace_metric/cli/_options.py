@@ -116,8 +116,8 @@ default: the last linear layer, or append for published models
 --holdout SHARE: keep this share of DATA out of the fit, and index follows: {_HALVES}
 {_SEED}{_COMMON}"""
 EMBED = f"""\
-write embeddings with their uncertainty to a file. Interrupted, the same command goes on from \
-where it was
+write embeddings with their uncertainty to a file. Interrupted, the same command goes on from the \
+features that it has stored
 photos --posterior posterior --trust-recipe --output photos.npz
 {_FITTED}\
 --output PATH!: .safetensors, .npz, .parquet or .csv

@@ -240,7 +240,7 @@ def _defused(value: Any) -> Any:
     return value if value == value.strip() else f"'{value}"
 
 
-def parquet_bytes(columns: Columns) -> bytes:
+def parquet_bytes(columns: Mapping[str, Any]) -> bytes:
     """A Parquet file of columns, lists or arrays of pyarrow; texts in it are UTF-8."""
     file = io.BytesIO()
     texts = {

@@ -16,7 +16,7 @@ from sklearn.metrics import brier_score_loss, roc_auc_score
 from torch import nn
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.cli import _fit as embed_command
+from laplace_metric.cli import _feature_cache
 from laplace_metric.cli._search import answers_table
 from laplace_metric.cli.sources import ReadOptions, open_source
 from laplace_metric.search import Index
@@ -84,25 +84,25 @@ def test_embed_writes_what_can_be_read_again(ending, fitted):
     assert main([*arguments, "--overwrite"]) == 0
 
 
-def test_embed_goes_on_behind_the_last_whole_part(fitted, monkeypatch):
-    monkeypatch.setattr(embed_command, "PART_BATCHES", 2)
-    whole, seen = LaplaceEmbedder.__call__, []
+def test_embed_goes_on_from_the_features_that_are_stored(fitted, monkeypatch):
+    for path in fitted.rglob("*.safetensors"):
+        if ".laplace-metric-cache" in path.parts:
+            path.unlink()
+    capture, seen = _feature_cache.capture, []
 
-    def counted(self, inputs):
+    def counted(model, head, inputs):
         seen.append(len(inputs))
         if len(seen) == 6:
             raise KeyboardInterrupt
-        return whole(self, inputs)
+        return capture(model, head, inputs)
 
-    monkeypatch.setattr(LaplaceEmbedder, "__call__", counted)
+    monkeypatch.setattr(_feature_cache, "capture", counted)
     arguments = ["embed", "photos", "--posterior", "posterior", "--output", "o.npz", "--quiet"]
     assert main(arguments) == 130
     assert not (fitted / "o.npz").exists()
-    assert main([*arguments, "--batch-size", "32"]) == 2
     assert main(arguments) == 0
-    assert sum(seen[6:]) == 600 - 4 * 64
-    monkeypatch.setattr(LaplaceEmbedder, "__call__", whole)
-    assert main(["embed", "photos", "--posterior", "posterior", "--output", "w.npz"]) == 0
+    assert sum(seen[6:]) == 600 - 5 * 64
+    assert main([*arguments[:-2], "w.npz", "--no-cache", "--quiet"]) == 0
     with np.load(fitted / "o.npz") as one, np.load(fitted / "w.npz") as two:
         assert all(np.array_equal(one[name], two[name]) for name in two.files)
 

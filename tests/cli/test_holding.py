@@ -8,12 +8,12 @@ import shutil
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from laplace_metric.cli import main
 from laplace_metric.cli._output import write_table
-from laplace_metric.io import locked, sealed
+from laplace_metric.errors import WriteError
+from laplace_metric.io import sealed
 from tests.cli.workshop import write_vectors
 
 
@@ -50,41 +50,14 @@ def test_interrupted_while_it_removes_its_checkpoint(arrays, interrupted_removal
     assert not list(Path("posterior").glob(".*"))
 
 
-def test_interrupted_while_it_removes_the_parts(arrays, interrupted_removal, capsys):
-    """The output is written: the next run, perhaps another one, need not know that."""
-    command = ["embed", "--posterior", "posterior", "--output", "e.npz", "--quiet"]
-    assert main([*command, "items.npz"]) == 130
-    interrupted_removal.undo()
-    assert len(np.load("e.npz")["embeddings"]) == 400
-    assert main([*command, "others.npz", "--overwrite"]) == 0
-    assert len(np.load("e.npz")["embeddings"]) == 300
-    assert not list(Path().glob(".*"))
+def test_a_result_that_cannot_be_written_exits_with_1(arrays, monkeypatch, capsys):
+    def full(path, _):
+        raise WriteError(f"{path} cannot be written: the disk is full.")
 
-
-def test_parts_of_another_run_are_refused_unless_they_may_be_overwritten(
-    arrays, monkeypatch, capsys
-):
-    def full(*_):
-        raise OSError("disk full")
-
-    command = ["embed", "--posterior", "posterior", "--output", "e.npz", "--quiet"]
-    with monkeypatch.context() as patch:
-        patch.setattr("laplace_metric.cli._fit.write_atomically", full)
-        assert main([*command, "items.npz"]) == 2
-    assert Path(".e.npz.parts").is_dir()
-    assert main([*command, "others.npz"]) == 2
-    assert "belongs to another run" in capsys.readouterr().err
-    assert main([*command, "others.npz", "--overwrite"]) == 0
-    assert len(np.load("e.npz")["embeddings"]) == 300
-    assert not list(Path().glob(".*"))
-
-
-def test_two_embed_to_one_file(arrays, capsys):
-    command = ["embed", "items.npz", "--posterior", "posterior", "--output", "e.npz", "--quiet"]
-    with locked(Path(".e.npz.parts.lock")):
-        assert main(command) == 1
-    assert "by another process" in capsys.readouterr().err
-    assert main(command) == 0
+    monkeypatch.setattr("laplace_metric.cli._fit.write_atomically", full)
+    assert main(["embed", "items.npz", "--posterior", "posterior", "--output", "e.npz"]) == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == "laplace-metric: error: e.npz cannot be written: the disk is full."
 
 
 def test_a_recipe_runs_nothing_that_was_not_allowed(arrays, capsys, monkeypatch):

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 
-from laplace_metric.io import sealed
 from tests.cli.workshop import refused, write_vectors
 from tests.cli.workshop import trusting as main
 
@@ -48,26 +45,3 @@ def test_labels_that_look_like_markup_are_shown_as_they_are(arrays, capsys):
     capsys.readouterr()
     assert main(["search", "index", "asked.npz", "-k", "1"]) == 0
     assert "[/b]" in capsys.readouterr().out
-
-
-def test_parts_that_were_read_otherwise_are_refused(workplace, monkeypatch, capsys):
-    """Images of another size are other embeddings, in the same folder of parts."""
-    assert main(["fit", "photos", "--model", "my_model:embedder", "--quiet"]) == 0
-    monkeypatch.setattr("laplace_metric.cli._fit.PART_BATCHES", 1)
-    words = ["embed", "photos", "--posterior", "posterior", "--output", "e.npz", "--quiet"]
-    parts = workplace / ".e.npz.parts"
-
-    def stop(*_):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr("laplace_metric.cli._fit.write_atomically", stop)
-        assert main([*words, "--channels", "1"]) == 130
-    assert any(parts.iterdir())
-    part = next(iter(sorted(parts.iterdir()))) / "part.json"
-    content = json.loads(part.read_text())
-    assert content["run"]["read_options"]["channels"] == 1
-    content["run"]["read_options"]["channels"] = 3
-    part.write_text(json.dumps(sealed(content)))
-    assert main(words) == 2
-    assert "belongs to another run" in capsys.readouterr().err
