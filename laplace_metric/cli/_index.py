@@ -46,7 +46,7 @@ def index(options: Namespace) -> None:
             "Leave --cross-fit out, or fit without --holdout."
         )
     rows, held_rows, _ = split_rows(len(source), holdout, seed)
-    items, held, calibrated_with = source.take(rows), source.take(held_rows), None
+    items, held = source.take(rows), source.take(held_rows)
     if options.calibrate is not None:
         held = posterior.source(options.calibrate, options, reporter)
         if held.fingerprint == source.fingerprint:
@@ -54,7 +54,6 @@ def index(options: Namespace) -> None:
                 f"--calibrate {options.calibrate} holds the items of the index themselves, which "
                 "would find themselves. Give other data, or fit with --holdout 0.4."
             )
-        calibrated_with = held.fingerprint
         held = (posterior.recipe.left_out(held, options) or [held])[0]
     open_set_fraction = options.open_set_fraction or 0.0
     if open_set_fraction and options.cross_fit is None and not len(held):
@@ -101,7 +100,7 @@ def index(options: Namespace) -> None:
         fingerprint=source.fingerprint,
         holdout=holdout,
         seed=seed,
-        calibrated_with=calibrated_with,
+        calibrated_with=None if options.calibrate is None else held.fingerprint,
         read_options=read_options,
         embedder=built.encoder.identity,
     )
