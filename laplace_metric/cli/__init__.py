@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
+from importlib import import_module
 
 from laplace_metric._utils.names import one_line
 from laplace_metric._utils.version import __version__
@@ -39,19 +40,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(words: list[str]) -> int:
     name, rest = _named(words)
-    command = COMMANDS.get(name, TOP)
-    asked = HELP & set(rest)
-    if asked or not command.function:
-        if rest and not asked and not (rest == ["--version"] and not name):
-            raise InputError(f"{rest[0]!r:.60} is no option of {f'{PROGRAM} {name}'.strip()}.")
-        below = () if command.function else commands_in(name).items()
-        version = rest == ["--version"]
-        print(f"{PROGRAM} {__version__}\n" if version else help_of(name, command, below), end="")
+    command, called = COMMANDS.get(name, TOP), f"{PROGRAM} {name}".strip()
+    if rest == ["--version"] and not name:
+        print(f"{PROGRAM} {__version__}")
         return 0
+    if HELP & set(rest) or not (rest or command.function):
+        print(help_of(name, command, {} if command.function else commands_in(name)), end="")
+        return 0
+    if not command.function:
+        raise InputError(f"{rest[0]!r:.60} is no option of {called}.")
     options = parse(name, command, rest)
     try:
         with nullcontext() if name in SPEAKING else others_to_stderr():
-            command.run(options)
+            module, function = command.function.split(":")
+            getattr(import_module(f"laplace_metric.cli.{module}"), function)(options)
     except KeyboardInterrupt:
         if not getattr(options, "quiet", False):
             print(file=sys.stderr)  # behind a bar
@@ -61,18 +63,15 @@ def _run(words: list[str]) -> int:
     return 0
 
 
-def _named(words: Sequence[str]) -> tuple[str, list[str]]:
+def _named(words: list[str]) -> tuple[str, list[str]]:
     """The command that the first words name, or a group of them, and the words that follow."""
-    name = ""
-    for place, word in enumerate(words):
-        known = commands_in(name)
-        if not known or word.startswith("-"):
-            return name, list(words[place:])
-        if word not in known:
+    name, rest = "", words
+    while rest and not rest[0].startswith("-") and (known := commands_in(name)):
+        if rest[0] not in known:
             where = f"{PROGRAM} {name}".strip()
             raise InputError(
-                f"{where} has no command {word!r:.60}.{did_you_mean(word, known)} "
+                f"{where} has no command {rest[0]!r:.60}.{did_you_mean(rest[0], known)} "
                 f"(see {where} --help)"
             )
-        name = f"{name} {word}".strip()
-    return name, []
+        name, rest = f"{name} {rest[0]}".strip(), rest[1:]
+    return name, rest

@@ -45,29 +45,20 @@ def script(shell: str) -> str:
     >>> "fit embed index" in script("bash")
     True
     """
-    choices = [
-        f'        "{name} {option.name}") words="{" ".join(option.choices)}" ;;'
-        for name, command in COMMANDS.items()
-        for option in command.options
-        if option.choices
-    ]
-    names = {"": "--help --version", **dict.fromkeys(COMMANDS, "--help")}
-    options = [
-        f'            "{name}") words="{_words(name, more)}" ;;' for name, more in names.items()
-    ]
+    choices, options = [], ['"") words="{} --help --version" ;;'.format(" ".join(commands_in("")))]
+    for name, command in COMMANDS.items():
+        words = [*commands_in(name), *(o.name for o in command.options if not o.positional)]
+        words += ["--help"]
+        for option in command.options:
+            if option.positional and option.choices:
+                words = option.choices
+            elif option.choices:
+                choices.append(f'"{name} {option.name}") words="{" ".join(option.choices)}" ;;')
+        options.append(f'"{name}") words="{" ".join(words)}" ;;')
     return SCRIPT.format(
         shell=shell,
         before=BEFORE[shell],
         groups="|".join(name for name in COMMANDS if commands_in(name)),
-        choices="\n".join(choices),
-        options="\n".join(options),
+        choices="\n".join(f"        {line}" for line in choices),
+        options="\n".join(f"            {line}" for line in options),
     )
-
-
-def _words(name: str, more: str) -> str:
-    """The words that may follow: commands, options, or values of a choice."""
-    command = COMMANDS.get(name)
-    options = () if command is None else command.options
-    values = [word for option in options if option.positional for word in option.choices]
-    names = [option.name for option in options if not option.positional]
-    return " ".join(values or [*commands_in(name), *names, more])

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from laplace_metric._utils.tables import read_table
-from laplace_metric.calibration import DecisionRule, calibrate_scores
-from laplace_metric.cli._output import TABLE_WRITERS, Reporter, reporter_of, write_table
+from laplace_metric.calibration import DecisionRule, ScoreCalibration, calibrate_scores
+from laplace_metric.cli._columns import read_columns
+from laplace_metric.cli._output import TABLE_WRITERS, reporter_of, write_table
 from laplace_metric.errors import InputError
 
 RATES = {
@@ -20,6 +21,8 @@ RATES = {
     "fmr": "false_match_rate",
     "fpir": "false_positive_identification_rate",
 }
+JUDGED = {"1": 1, "0": 0, "-1": -1, "": -1, "true": 1, "false": 0, "yes": 1, "no": 0}
+"""Cells of the column relevant."""
 Array = npt.NDArray[np.float64]
 
 
@@ -34,139 +37,111 @@ def decide(options: Namespace) -> None:
     if output.suffix not in endings:
         raise InputError(f"--output {output}: end it in {', '.join(endings)}.")
     reporter = reporter_of(options, output)
-    hits = Hits.of(options.data)
+    hits = Hits(options.data, *(["relevant"] if asked else []))
     if asked:
         with reporter.warnings():
-            rule = _learnt(hits, options.kind, asked, options.confidence)
+            rule = hits.learnt(options.kind).guarantee(**asked, confidence=options.confidence)
         rule.save(output)
         reporter.say(str(rule))
         numbers = {name: round(rate, 6) for name, rate in rule.rates().items()}
         for name, rate in numbers.items():
             reporter.say(f"  {name.replace('_', ' ')}: {rate:.2%}")
     else:
-        numbers = _applied(hits, DecisionRule.load(options.apply), output, reporter)
+        rule = DecisionRule.load(options.apply)
+        columns, answered = hits.decided(rule)
+        write_table(output, columns)
+        numbers = {"queries": len(answered), "answered": int(answered.sum())}
+        reporter.say(
+            f"{numbers['answered']:,} of {len(answered):,} queries are answered; {rule.quantity} "
+            f"of the rule: {rule.target:g}"
+        )
     reporter.say(f"wrote {output}")
     reporter.numbers({**numbers, "output": str(output)})
 
 
 class Hits:
-    """Rows of a table by query: scores [Q, k], best first, and where each stands in the table."""
+    """Rows of a table by query: scores [Q, k], best first, and where each stands in the table.
 
-    def __init__(self, path: Path, header: list[str], rows: list[list[str]]) -> None:
-        self.path, self.header, self.rows = path, header, rows
-        self.score = self._numbers("score")
-        names = self.column("query")
+    The table is a .csv or .tsv with the columns query and score, and perhaps item and relevant.
+
+    Raises
+    ------
+    InputError
+        If there is no such file, column or row, a score is no number, or a query has an item twice.
+    """
+
+    def __init__(self, path: Path, *needed: str) -> None:
+        self.path = path
+        self.columns = read_columns(path, dict.fromkeys(("query", "score", *needed), ""))
+        names, scores = self.columns["query"], self.columns["score"]
         self.queries = list(dict.fromkeys(names))
         number = {name: row for row, name in enumerate(self.queries)}
         self.query = np.array([number[name] for name in names])
-        if "item" in header:
-            pairs = list(zip(names, self.column("item"), strict=True))
-            if len(set(pairs)) < len(pairs):
-                twice = next(pair for pair in pairs if pairs.count(pair) > 1)
-                raise InputError(f"{path}: query {twice[0]!r} has the item {twice[1]!r} twice.")
-
-    @classmethod
-    def of(cls, path: Path) -> Hits:
-        """Read a .csv or .tsv with the columns query and score, and perhaps item and relevant.
-
-        Raises
-        ------
-        InputError
-            If there is no such file, column or row, or a score is no number.
-        """
-        if not path.is_file() or path.suffix.lower() not in (".csv", ".tsv"):
-            raise InputError(f"{path} is no table: give a .csv or .tsv that exists.")
-        header, rows = read_table(path)
-        if not rows:
-            raise InputError(f"{path} holds no row.")
-        return cls(path, header, rows)
-
-    def column(self, name: str) -> list[str]:
-        """Cells of a column.
-
-        Raises
-        ------
-        InputError
-            If the table has no such column.
-        """
-        if name not in self.header:
-            listed = ", ".join(map(repr, self.header))
-            raise InputError(f"{self.path} has no column {name!r}; its columns: {listed}.")
-        place = self.header.index(name)
-        return [row[place] for row in self.rows]
-
-    def _numbers(self, name: str) -> Array:
-        cells = self.column(name)
         try:
-            numbers = np.array([float(cell) for cell in cells])
+            self.score: Array = np.array(scores, float)
         except ValueError as error:
-            raise InputError(f"{self.path}: column {name!r} holds no number: {error}.") from error
-        if not np.isfinite(numbers).all():
-            row = int((~np.isfinite(numbers)).argmax()) + 1
-            raise InputError(f"{self.path}: {name} of row {row} is {cells[row - 1]}.")
-        return numbers
+            raise InputError(f"{path}: column 'score' holds no number: {error}.") from error
+        if not np.isfinite(self.score).all():
+            row = int((~np.isfinite(self.score)).argmax()) + 1
+            raise InputError(f"{path}: score of row {row} is {scores[row - 1]}.")
+        pairs = Counter(zip(names, self.columns.get("item", range(len(names))), strict=True))
+        (query, item), times = pairs.most_common(1)[0]
+        if times > 1:
+            raise InputError(f"{path}: query {query!r} has the item {item!r} twice.")
 
-    def relevant(self) -> Array:
-        """1, 0 or -1 of each row; an empty cell is -1, not judged.
+    def learnt(self, kind: str) -> ScoreCalibration:
+        """Calibrate the scores by the column relevant: 1, 0 or -1; an empty cell is not judged.
 
         Raises
         ------
         InputError
             For other values.
         """
-        words = {"1": 1, "0": 0, "-1": -1, "": -1, "true": 1, "false": 0, "yes": 1, "no": 0}
-        cells = [cell.strip().lower() for cell in self.column("relevant")]
-        if wrong := next((cell for cell in cells if cell not in words), None):
+        cells = [cell.strip().lower() for cell in self.columns["relevant"]]
+        if wrong := next((cell for cell in cells if cell not in JUDGED), None):
             raise InputError(f"{self.path}: relevant is {wrong!r:.40}: write 1, 0, or -1.")
-        return np.array([float(words[cell]) for cell in cells])
+        rank = self.ranks(kind)
+        scores = self.spread(rank, int(rank.max()) + 1, kind)
+        relevant = np.zeros(scores.shape)
+        relevant[self.query, rank] = [JUDGED[cell] for cell in cells]
+        return calibrate_scores(scores, relevant, kind=kind)
 
-    def places(self, kind: str, k: int | None = None) -> tuple[npt.NDArray[np.int_], Any]:
-        """Row of each hit [Q, k], best first and -1 behind the last; and the rank of each row."""
-        falling = self.score if kind == "distance" else -self.score
-        order = np.lexsort((falling, self.query))
+    def decided(self, rule: DecisionRule) -> tuple[dict[str, list[Any]], npt.NDArray[np.bool_]]:
+        """Columns of the table with rank, probability and decision; and whether each is answered.
+
+        Raises
+        ------
+        InputError
+            If the rule was learnt from more scores than one, or from fewer hits of a query.
+        """
+        calibration = rule.calibration
+        if len(calibration.kinds) > 1 or calibration.evidence:
+            raise InputError("--apply: the rule wants several scores, which a table does not hold.")
+        rank = self.ranks(calibration.kinds[0])
+        if int(rank.max()) >= calibration.k:
+            name = self.queries[self.query[rank.argmax()]]
+            raise InputError(
+                f"{self.path}: query {name!r} has {int(rank.max()) + 1} hits, the rule was learnt "
+                f"from {calibration.k}: give as many."
+            )
+        p = calibration.probability(self.spread(rank, calibration.k, calibration.kinds[0]))
+        answered = p[:, 0] >= rule.value
+        columns: dict[str, list[Any]] = {**self.columns, "rank": (rank + 1).tolist()}
+        columns["match_probability"] = p[self.query, rank].tolist()
+        columns["decision"] = np.where(answered, "answer", "abstain")[self.query].tolist()
+        return columns, answered
+
+    def ranks(self, kind: str) -> npt.NDArray[np.int_]:
+        """Place of each row among those of its query; 0 is the best."""
+        order = np.lexsort((self.score if kind == "distance" else -self.score, self.query))
         counts = np.bincount(self.query)
         rank = np.empty(len(order), int)
         rank[order] = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
-        most = int(counts.max())
-        if k is not None and most > k:
-            name = self.queries[int(counts.argmax())]
-            raise InputError(
-                f"{self.path}: query {name!r} has {most} hits, the rule was learnt from {k}: give "
-                "as many."
-            )
-        places = np.full((len(counts), k or most), -1)
-        places[self.query, rank] = np.arange(len(order))
-        return places, rank
+        return rank
 
-    def scores(self, places: npt.NDArray[np.int_], kind: str) -> Array:
-        """Scores [Q, k] of rows, infinite where a query has fewer hits."""
+    def spread(self, rank: npt.NDArray[np.int_], k: int, kind: str) -> Array:
+        """Scores [Q, k], infinite where a query has fewer hits."""
         behind = np.inf if kind == "distance" else -np.inf
-        return np.where(places >= 0, self.score[places], behind)
-
-
-def _learnt(hits: Hits, kind: str, asked: dict[str, float], confidence: float) -> DecisionRule:
-    places, _ = hits.places(kind)
-    relevant = np.where(places >= 0, hits.relevant()[places], 0)
-    calibration = calibrate_scores(hits.scores(places, kind), relevant, kind=kind)
-    return calibration.guarantee(**asked, confidence=confidence)
-
-
-def _applied(hits: Hits, rule: DecisionRule, output: Path, reporter: Reporter) -> dict[str, Any]:
-    """Write the rows of the table with rank, probability and decision."""
-    calibration = rule.calibration
-    if len(calibration.kinds) > 1 or calibration.evidence:
-        raise InputError("--apply: the rule wants several scores, which a table does not hold.")
-    kind = calibration.kinds[0]
-    places, rank = hits.places(kind, calibration.k)
-    p = calibration.probability(hits.scores(places, kind))
-    accepted = p[:, 0] >= rule.value
-    columns: dict[str, list[Any]] = {name: hits.column(name) for name in hits.header}
-    columns["rank"] = (rank + 1).tolist()
-    columns["match_probability"] = p[hits.query, rank].tolist()
-    words = np.where(accepted, "answer", "abstain")
-    columns["decision"] = words[hits.query].tolist()
-    write_table(output, columns)
-    n = len(accepted)
-    reporter.say(f"{int(accepted.sum()):,} of {n:,} queries are answered; {rule.quantity} of the "
-                 f"rule: {rule.target:g}")  # fmt: skip
-    return {"queries": n, "answered": int(accepted.sum())}
+        scores = np.full((len(self.queries), k), behind)
+        scores[self.query, rank] = self.score
+        return scores

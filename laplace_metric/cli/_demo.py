@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,10 @@ from rich.console import Console
 from rich.table import Table
 
 from laplace_metric import datasets
+from laplace_metric.cli import main
 from laplace_metric.cli._output import require_outputs
+from laplace_metric.cli._search import DECISIONS
+from laplace_metric.errors import LaplaceMetricError
 from laplace_metric.io import write_atomically
 
 PRECISION = 0.95
@@ -31,40 +35,31 @@ def demo(options: argparse.Namespace) -> None:
         folder = Path(name).resolve()
         _write_images(folder)
 
-        def run(*words: str) -> None:
-            shown = " ".join(word.replace(f"{folder}/", "") for word in words)
+        def run(command: str) -> None:
+            shown = command.replace("@/", "")
             console.print(f"$ laplace-metric {shown}", style="dim", highlight=False, soft_wrap=True)
-            _run([*words, "--quiet"])
+            words = [word.replace("@", str(folder)) for word in command.split()]
+            if main([*words, "--quiet"]) != 0:
+                raise LaplaceMetricError(f"the demo's step {words[0]!r} failed: see above.")
 
-        index, posterior = str(folder / "index"), str(folder / "posterior")
-        digits, queries = str(folder / "digits"), str(folder / "queries")
-        others, page = str(folder / "photographs"), str(folder / "report.html")
         # Pixels stand in for a trained embedder, so that nothing needs to be downloaded.
-        model = ("--model", "torch.nn:Flatten", "--no-cache")
-        run("fit", digits, *model, "--head", "append", "--size", "8", "--output", posterior)
-        calibrate = ("--calibrate", str(folder / "calibration"))
-        run("index", digits, "--posterior", posterior, *calibrate, *model, "--output", index)
+        model = "--model torch.nn:Flatten --no-cache"
+        run(f"fit @/digits {model} --head append --size 8 --output @/posterior")
+        index = "--calibrate @/calibration --output @/index"
+        run(f"index @/digits --posterior @/posterior {index} {model}")
         found = {}
-        for kind, source in {"digit": queries, "photograph": others}.items():
-            table = folder / f"{kind}.json"
-            wanted = ("-k", "1", "--precision", str(PRECISION), "--output", str(table))
-            run("search", index, source, *wanted, *model)
-            found[kind] = _rows(json.loads(table.read_text()))
-        shown = ("--open-set", others, "--data", digits)
-        run("report", index, queries, *shown, *model, "--output", page)
+        for kind, place in {"digit": "queries", "photograph": "photographs"}.items():
+            wanted = f"-k 1 --precision {PRECISION} --output @/{kind}.json"
+            run(f"search @/index @/{place} {wanted} {model}")
+            found[kind] = _judged(folder / f"{kind}.json")
+        more = "--open-set @/photographs --data @/digits --output @/report.html"
+        run(f"report @/index @/queries {more} {model}")
         # The folder is gone when the page is read: its name would lead nowhere.
-        write_atomically(options.output, Path(page).read_text().replace(f"{folder}/", ""))
+        page = (folder / "report.html").read_text().replace(f"{folder}/", "")
+        write_atomically(options.output, page)
     console.print(_table(found))
     console.print(_sentence(found), highlight=False)
     console.print(f"wrote {options.output}: every number, with pictures", soft_wrap=True)
-
-
-def _run(words: list[str]) -> None:
-    from laplace_metric.cli import main
-    from laplace_metric.errors import LaplaceMetricError
-
-    if main(words) != 0:
-        raise LaplaceMetricError(f"the demo's step {words[0]!r} failed: see above.")
 
 
 def _write_images(folder: Path) -> None:
@@ -85,44 +80,36 @@ def _write_images(folder: Path) -> None:
             Image.fromarray(pixels.numpy()).save(path)
 
 
-def _rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Add the true class to the nearest item of each query: the folder that the query lies in."""
-    return [{**row, "truth": row["query"].split("/")[0]} for row in rows]
-
-
-def _right(row: dict[str, Any]) -> bool:
-    return bool(row["label"] == row["truth"])
+def _judged(path: Path) -> list[dict[str, Any]]:
+    """Add to each query its true class, the folder that it lies in, and whether it is right."""
+    rows = json.loads(path.read_text())
+    truths = [row["query"].split("/")[0] for row in rows]
+    return [
+        {**row, "truth": truth, "right": row["label"] == truth}
+        for row, truth in zip(rows, truths, strict=True)
+    ]
 
 
 def _table(found: dict[str, list[dict[str, Any]]]) -> Table:
-    """Return some queries of each kind: right, abstained, wrong without abstention, unknown."""
-    digits, photographs = found["digit"], found["photograph"]
-    answered = [row for row in digits if row["decision"] == "answer"]
-    left_out = [row for row in digits if row["decision"] != "answer"]
-    kinds = (
-        ("a digit", [row for row in answered if _right(row)]),
-        ("a digit, answered wrongly", [row for row in answered if not _right(row)]),
-        ("a digit, not answered", [row for row in left_out if _right(row)]),
-        ("a digit that would be wrong", [row for row in left_out if not _right(row)]),
-        ("a photograph", photographs),
-    )
+    """Return some queries of each kind: answered, abstained, unknown; right or wrong."""
     table = Table("query", "nearest item", "match", "decision", box=None)
-    for title, rows in kinds:
-        for row in rows[:: max(1, len(rows) // SHOWN)][:SHOWN]:  # sorted by class: spread
-            match = f"{row['match_probability']:.3f}"
-            table.add_row(f"{title} ({row['truth']})", row["label"], match, row["decision"])
+    for kind, rows in found.items():
+        for decision, right in product(DECISIONS, (True, False)):
+            some = [r for r in rows if (r["decision"], r["right"]) == (decision, right)]
+            for row in some[:: max(1, len(some) // SHOWN)][:SHOWN]:  # sorted by class: spread
+                match = f"{row['match_probability']:.3f}"
+                table.add_row(f"a {kind} ({row['truth']})", row["label"], match, decision)
     return table
 
 
 def _sentence(found: dict[str, list[dict[str, Any]]]) -> str:
     digits, photographs = found["digit"], found["photograph"]
-    answered = [row for row in digits if row["decision"] == "answer"]
-    right, all_right = sum(map(_right, answered)), sum(map(_right, digits))
+    n, answered = len(digits), [row for row in digits if row["decision"] == "answer"]
+    right, all_right = (sum(row["right"] for row in some) for some in (answered, digits))
     let_in = sum(row["decision"] == "answer" for row in photographs)
     return (
-        f"Guaranteed: {PRECISION:.0%} of the answers are right. Found: {len(answered)} of "
-        f"{len(digits)} new digits answered, {right} of them right ({right / len(answered):.1%}). "
-        f"Without abstention: {all_right} of {len(digits)} right "
-        f"({all_right / len(digits):.1%}), and all {len(photographs)} photographs answered; with "
-        f"it {let_in} of them."
+        f"Guaranteed: {PRECISION:.0%} of the answers are right. Found: {len(answered)} of {n} new "
+        f"digits answered, {right} of them right ({right / len(answered):.1%}). Without "
+        f"abstention: {all_right} of {n} right ({all_right / n:.1%}), and all {len(photographs)} "
+        f"photographs answered; with it {let_in} of them."
     )

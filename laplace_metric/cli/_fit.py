@@ -7,7 +7,6 @@ import json
 import time
 from argparse import Namespace
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,38 +15,32 @@ from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
 from laplace_metric import io as files
-from laplace_metric._utils.progress import tqdm
 from laplace_metric.cli._loading import (
-    LoadedPosterior,
     ModelRecipe,
     load_model_and_data,
     load_posterior,
     remembered,
     split_rows,
 )
-from laplace_metric.cli._output import (
-    Reporter,
-    csv_text,
-    discard,
-    parquet_bytes,
-    reporter_of,
-    require_folder,
-    require_new,
-)
+from laplace_metric.cli._output import csv_text, discard, parquet_bytes, reporter_of
 from laplace_metric.cli._parser import RUN, run_text
-from laplace_metric.cli._sources import EMBEDDING, Batches, Source, pyarrow, require_source
+from laplace_metric.cli._sources import EMBEDDING, Source, pyarrow, require_source
 from laplace_metric.embedder import LaplaceEmbedder
-from laplace_metric.errors import FileFormatError, InputError
-from laplace_metric.io import locked, write_atomically
+from laplace_metric.errors import InputError
+from laplace_metric.io import write_atomically
 
 CHECKPOINT = ".checkpoint"
+SUMMARY = (
+    "fitted {items:,} items of {classes:,} classes in {seconds:.1f} s\n"
+    "head {head!r}: {parameters:,} uncertain parameters, structure {structure}, prior precision "
+    "{prior_precision:.3g}, embeddings of {dimensions} dimensions"
+)
 
 
 def fit(options: Namespace) -> None:
     """Fit and save; interrupted, the same command goes on from the checkpoint."""
-    reporter, folder, began = reporter_of(options), options.output, time.monotonic()
-    require_folder(folder)
-    require_new(folder / files.POSTERIOR.index, overwrite=options.overwrite, named=folder)
+    folder, began = options.output, time.monotonic()
+    reporter = reporter_of(options, holds=files.POSTERIOR.index)
     require_source(options.data)
     with reporter.warnings():
         loaded, head, source = load_model_and_data(options, reporter)
@@ -84,49 +77,33 @@ def fit(options: Namespace) -> None:
         embedder.save(folder)
     write_atomically(folder / RUN, run_text(options))
     discard(folder / CHECKPOINT)
-    numbers = _numbers(embedder, items, recipe) | {"held_out": len(source) - len(items)}
-    reporter.say(_summary(numbers, time.monotonic() - began))
-    if options.holdout is not None:
-        reporter.say(
-            f"kept {numbers['held_out']:,} items apart, which index, evaluate and report use"
-        )
-    reporter.say(f"wrote {folder}")
-    reporter.numbers({**numbers, "output": str(folder)})
-
-
-def _numbers(embedder: LaplaceEmbedder, source: Source, recipe: ModelRecipe) -> dict[str, Any]:
     fitted, settings = embedder.fitted_, embedder.settings
-    return {
+    numbers = {
         "items": fitted.n_points,
-        "classes": len(set(source.classes or ())),
+        "classes": len(set(items.classes or ())),
         "model": recipe.model,
         "head": fitted.head.name,
         "parameters": fitted.jacobian.n_parameters,
         "structure": settings.structure,
         "prior_precision": settings.prior_precision,
         "dimensions": fitted.head.n_outputs,
+        "held_out": len(source) - len(items),
+        "output": str(folder),
     }
-
-
-def _summary(numbers: dict[str, Any], seconds: float) -> str:
-    return (
-        f"fitted {numbers['items']:,} items of {numbers['classes']:,} classes in {seconds:.1f} s\n"
-        f"head {numbers['head']!r}: {numbers['parameters']:,} uncertain parameters, structure "
-        f"{numbers['structure']}, prior precision {numbers['prior_precision']:.3g}, embeddings of "
-        f"{numbers['dimensions']} dimensions"
-    )
+    reporter.say(SUMMARY.format(**numbers, seconds=time.monotonic() - began))
+    if options.holdout is not None:
+        reporter.say(
+            f"kept {numbers['held_out']:,} items apart, which index, evaluate and report use"
+        )
+    reporter.say(f"wrote {folder}")
+    reporter.numbers(numbers)
 
 
 # ``laplace-metric embed``: mean embeddings and uncertainties in a file.
 
 
-PART = files.FileKind("part", "a part of embeddings", 1)
-PART_BATCHES = 50
-"""Batches in a part: what an interrupted run does again at most."""
-
-
 def embed(options: Namespace) -> None:
-    """Embed and write; interrupted, the same command goes on after the last finished part."""
+    """Embed and write; interrupted, the same command goes on from the features that are stored."""
     output = options.output
     if output.suffix not in _WRITERS:
         raise InputError(f"--output {output}: end it in {', '.join(_WRITERS)}.")
@@ -136,12 +113,14 @@ def embed(options: Namespace) -> None:
     require_source(options.data)
     posterior = load_posterior(options.posterior, options, reporter)
     source = posterior.source(options.data, options, reporter)
-    parts = files.refuse_link(output.with_name(f".{output.name}.parts"))
-    with locked(parts.with_name(f"{parts.name}.lock"), seconds=0.0):  # two would mix their parts
-        with reporter.warnings():
-            mean, uncertainty = _embed_all(posterior, source, parts, options, reporter)
-        write_atomically(output, _WRITERS[output.suffix](source, mean, uncertainty))
-        discard(parts)
+    means, uncertainties = [], []
+    with reporter.warnings():
+        for inputs, _ in reporter.watch("Embedding", source.inputs(options.batch_size)):
+            embedding = posterior.embedder(inputs)
+            means.append(embedding.mean)
+            uncertainties.append(embedding.uncertainty)
+    mean, uncertainty = torch.cat(means), torch.cat(uncertainties)
+    write_atomically(output, _WRITERS[output.suffix](source, mean, uncertainty))
     low, middle, high = (float(f()) for f in (uncertainty.min, uncertainty.median, uncertainty.max))
     reporter.say(
         f"embedded {len(source):,} {source.kind} in {mean.shape[1]} dimensions; uncertainty "
@@ -149,62 +128,6 @@ def embed(options: Namespace) -> None:
     )
     quantiles = {"minimum": low, "median": middle, "maximum": high}
     reporter.numbers({"items": len(source), "uncertainty": quantiles, "output": str(output)})
-
-
-def _embed_all(
-    posterior: LoadedPosterior, source: Source, folder: Path, options: Namespace, reporter: Reporter
-) -> tuple[Tensor, Tensor]:
-    """Means [N, Z] and uncertainties [N], part by part; finished parts are read."""
-    size = options.batch_size * PART_BATCHES
-    run = {
-        "posterior": files.read(options.posterior)[0][files.SEAL],
-        "data": source.fingerprint,
-        "size": size,
-        "model": posterior.recipe.model,
-        "read_options": source.options,
-    }
-    if options.overwrite:
-        _discard_others(folder, run)
-    parts = []
-    with tqdm(total=len(source), desc="Embedding", disable=not reporter.progress) as bar:
-        for start in range(0, len(source), size):
-            rows = range(start, min(start + size, len(source)))
-            part = files.refuse_link(folder / f"{start // size:06d}")
-            if not (part / PART.index).exists():
-                batches = source.take(rows).inputs(options.batch_size)
-                files.write(part, {"run": run}, _embed_part(posterior, batches, bar.update), PART)
-            parts.append(_read_part(part, run))
-            bar.update(start + len(rows) - bar.n)
-    return torch.cat([p["mean"] for p in parts]), torch.cat([p["uncertainty"] for p in parts])
-
-
-def _embed_part(
-    posterior: LoadedPosterior, batches: Batches, advance: Callable[[int], Any]
-) -> dict[str, Tensor]:
-    means, uncertainties = [], []
-    for inputs, _ in batches:
-        embedding = posterior.embedder(inputs)
-        means.append(embedding.mean)
-        uncertainties.append(embedding.uncertainty)
-        advance(len(embedding))
-    return {"mean": torch.cat(means), "uncertainty": torch.cat(uncertainties)}
-
-
-def _discard_others(folder: Path, run: dict[str, Any]) -> None:
-    """Remove the parts of another run, which was killed, perhaps when it had written its output."""
-    first = folder / f"{0:06d}"
-    if (first / PART.index).exists() and files.read(first, PART)[0].get("run") != run:
-        discard(folder)
-
-
-def _read_part(part: Path, run: dict[str, Any]) -> dict[str, Tensor]:
-    content, tensors = files.read(part, PART)
-    if content.get("run") != run:
-        raise FileFormatError(
-            f"{part.parent} belongs to another run (other data, model, posterior or options): "
-            "delete it, or give --overwrite."
-        )
-    return tensors
 
 
 def _safetensors(source: Source, mean: Tensor, uncertainty: Tensor) -> bytes:
@@ -224,22 +147,20 @@ def _npz(source: Source, mean: Tensor, uncertainty: Tensor) -> bytes:
     return file.getvalue()
 
 
+def _items(source: Source) -> dict[str, Any]:
+    labels = {} if source.classes is None else {"label": list(source.classes)}
+    return {"id": list(source.ids), **labels}
+
+
 def _parquet(source: Source, mean: Tensor, uncertainty: Tensor) -> bytes:
-    lib = pyarrow("lib")
-    flat = lib.array(mean.numpy().reshape(-1))
-    lists = lib.FixedSizeListArray.from_arrays(flat, mean.shape[1])
-    columns: dict[str, Any] = {"id": list(source.ids), EMBEDDING: lists}
-    columns["uncertainty"] = lib.array(uncertainty.numpy())
-    if source.classes is not None:
-        columns["label"] = list(source.classes)
-    return parquet_bytes(columns)
+    flat = pyarrow("lib").array(mean.numpy().reshape(-1))
+    lists = pyarrow("lib").FixedSizeListArray.from_arrays(flat, mean.shape[1])
+    return parquet_bytes({**_items(source), "uncertainty": uncertainty.numpy(), EMBEDDING: lists})
 
 
 def _csv(source: Source, mean: Tensor, uncertainty: Tensor) -> str:
-    labels = {} if source.classes is None else {"label": list(source.classes)}
-    numbers = {"uncertainty": uncertainty.tolist()}
-    numbers |= {f"embedding_{place}": column.tolist() for place, column in enumerate(mean.T)}
-    return csv_text({"id": list(source.ids), **labels, **numbers})
+    numbers = {f"embedding_{place}": column.tolist() for place, column in enumerate(mean.T)}
+    return csv_text({**_items(source), "uncertainty": uncertainty.tolist(), **numbers})
 
 
 _WRITERS: dict[str, Callable[[Source, Tensor, Tensor], bytes | str]] = {

@@ -11,6 +11,7 @@ import time
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +20,18 @@ from torch import Tensor, nn
 
 from laplace_metric import io as files
 from laplace_metric._utils.progress import ItemBar
-from laplace_metric._utils.tables import read_table
+from laplace_metric.cli._columns import read_columns
 from laplace_metric.cli._loading import SavedRecord, distrust
 from laplace_metric.cli._models import check_inputs, load_model
-from laplace_metric.cli._output import Reporter, discard, reporter_of, require_folder, require_new
+from laplace_metric.cli._output import Reporter, discard, reporter_of
 from laplace_metric.cli._parser import RUN, run_text
 from laplace_metric.cli._search import (
     ImageFiles,
     columns_of,
     guaranteed_of,
-    picture_of,
     reporter_of_answers,
     tell_answers,
+    write_picture,
 )
 from laplace_metric.cli._sources import IMAGES, TEXTS, ReadOptions, readable_images
 from laplace_metric.datasets._pixels import Pixels
@@ -44,6 +45,7 @@ from laplace_metric.search._storage import INDEX
 
 CHECKPOINT = ".checkpoint"
 DROPOUT = 0.3
+STEPS = ("reading and encoding", "training", "indexing and calibrating")
 
 
 @dataclass(frozen=True)
@@ -85,34 +87,16 @@ def read_captions(path: Path, *columns: str) -> list[tuple[str, str]]:
         If there is no such file or column, a row is without its image or its text, or there is
         no row.
     """
-    if not path.is_file() or path.suffix.lower() not in (".csv", ".tsv"):
-        raise InputError(f"{path} is no table: give a .csv or .tsv that exists.")
-    header, rows = read_table(path)
-    sides = []
-    for name, option in zip(columns, ("--image-column", "--text-column"), strict=True):
-        if name not in header:
-            listed = ", ".join(map(repr, header)) or "none"
+    options = ("--image-column", "--text-column")
+    cells = read_columns(path, dict(zip(columns, options, strict=True)))
+    sides = {name: [cell.strip() for cell in cells[name]] for name in columns}
+    for name, side in sides.items():
+        if "" in side:
             raise InputError(
-                f"{path} has no column {name!r}. Name it with {option}; its columns: {listed}."
+                f"{path}: row {side.index('') + 1} has an empty {name!r}. Fill it in, or leave the "
+                "row out."
             )
-        sides.append([row[header.index(name)].strip() for row in rows])
-        if "" in sides[-1]:
-            number = sides[-1].index("") + 1
-            raise InputError(
-                f"{path}: row {number} has an empty {name!r}. Fill it in, or leave the row out."
-            )
-    if not rows:
-        raise InputError(f"{path} holds no row.")
-    return list(zip(*sides, strict=True))
-
-
-def _pairs_of(rows: list[tuple[str, str]], readable: set[str]) -> ImageTextPairs:
-    """Names of images and texts, each once, without images that cannot be read."""
-    captions: dict[str, list[str]] = {}
-    for image, text in rows:
-        if image in readable:
-            captions.setdefault(image, []).append(text)
-    return ImageTextPairs.of(list(captions), list(captions.values()))
+    return list(zip(*sides.values(), strict=True))
 
 
 def _held_out(pairs: ImageTextPairs, share: float, seed: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -176,34 +160,21 @@ def _features(
 # ``laplace-metric image-text fit``.
 
 
-@dataclass(frozen=True)
-class EncodedPairs:
-    """Names of images and texts that belong together, and the features of both [N, F], [M, F']."""
-
-    named: ImageTextPairs
-    images: Tensor
-    texts: Tensor
-    read_options: dict[str, Any]
-    """How the images were read."""
-
-    def part(self, chosen: Tensor) -> ImageTextPairs:
-        """Pairs of features, those of a mask [P], without what has no partner then."""
-        links = self.named.pairs[chosen]
-        (i, i_rows), (j, j_rows) = (side.unique(return_inverse=True) for side in links.unbind(1))
-        return ImageTextPairs(self.images[i], self.texts[j], torch.stack([i_rows, j_rows], 1))
-
-
 def fit_pairs(options: Namespace) -> None:
     """Read, encode, train, index, calibrate, save; interrupted, training goes on."""
-    reporter, folder, began = reporter_of(options), options.output, time.monotonic()
-    require_folder(folder)
-    require_new(folder / PairsRecipe.KIND.index, overwrite=options.overwrite, named=folder)
-    checkpoint = files.refuse_link(folder / CHECKPOINT)
+    reporter = reporter_of(options, holds=PairsRecipe.KIND.index)
+    folder, size = options.output, options.batch_size
+    checkpoint, times = files.refuse_link(folder / CHECKPOINT), [time.monotonic()]
     with reporter.warnings():
-        encoded = _encoded(options, reporter)
-        seconds = {"reading and encoding": time.monotonic() - began}
-        images, texts, fitted = _held_out(encoded.named, options.holdout, options.seed)
-        began, pairs = time.monotonic(), encoded.part(fitted)
+        named, reader, text_model = _read(options, reporter)
+        images = _features(reader, named.images, size, IMAGES, reporter)
+        texts = _features(text_model, named.texts, size, TEXTS, reporter)
+        times.append(time.monotonic())
+        held_images, held_texts, fitted = _held_out(named, options.holdout, options.seed)
+        (i, i_rows), (j, j_rows) = (
+            side.unique(return_inverse=True) for side in named.pairs[fitted].unbind(1)
+        )
+        pairs = ImageTextPairs(images[i], texts[j], torch.stack([i_rows, j_rows], 1))
         embedder = ImageTextEmbedder(
             Precomputed(),
             Precomputed(),
@@ -219,12 +190,18 @@ def fit_pairs(options: Namespace) -> None:
             checkpoint=checkpoint,
             progress=reporter.progress,
         )
-        seconds["training"], began = time.monotonic() - began, time.monotonic()
-        indices = _indices(embedder, encoded, images, texts, reporter)
+        times.append(time.monotonic())
+        indices = {
+            IMAGES: embedder.index_images(images, named.images, progress=False),
+            TEXTS: embedder.index_texts(texts, named.texts, progress=False),
+        }
+        matches = named.images_of_texts(), named.texts_of_images()
+        _calibrate(indices[IMAGES], texts, held_texts, matches[0], IMAGES, TEXTS, reporter)
+        _calibrate(indices[TEXTS], images, held_images, matches[1], TEXTS, IMAGES, reporter)
     recipe = PairsRecipe(
         options.model,
         options.text_model,
-        encoded.read_options,
+        {"size": options.size, "channels": reader.pixels.channels},
         str(options.data.resolve()),
         options.holdout,
         options.seed,
@@ -235,13 +212,29 @@ def fit_pairs(options: Namespace) -> None:
         for side, index in indices.items():
             index.save(folder / side)
     write_atomically(folder / RUN, run_text(options))
-    seconds["indexing and calibrating"] = time.monotonic() - began
+    times.append(time.monotonic())
     discard(checkpoint)
-    _tell(encoded.named, len(pairs), indices, seconds, options, reporter)
+    taken = [end - start for start, end in pairwise(times)]
+    seconds = dict(zip(STEPS, taken, strict=True))
+    numbers: dict[str, Any] = {"images": named.n_images, "texts": named.n_texts}
+    numbers |= {"pairs": len(named), "pairs of the fit": len(pairs), "seconds": seconds}
+    reporter.say(
+        f"fitted {len(pairs):,} of {len(named):,} pairs of {named.n_images:,} images and "
+        f"{named.n_texts:,} texts"
+    )
+    reporter.say(", ".join(f"{what} {taken:.1f} s" for what, taken in seconds.items()))
+    for side, index in indices.items():
+        if index.calibration is not None:
+            quality = index.calibration.quality()
+            reporter.say(f"match probability of {side}, on what was left out: {quality}")
+            numbers[f"ece of {side}"] = quality.ece.estimate
+    reporter.say(f"wrote {folder}")
+    reporter.numbers({**numbers, "output": str(folder)})
 
 
-def _encoded(options: Namespace, reporter: Reporter) -> EncodedPairs:
-    path, size = options.data, options.batch_size
+def _read(options: Namespace, reporter: Reporter) -> tuple[ImageTextPairs, ImageReader, nn.Module]:
+    """Names of images and texts that belong together, and the models of both."""
+    path = options.data
     rows = read_captions(path, options.image_column, options.text_column)
     loaded = load_model(options.model, options.device)
     if loaded.transform is not None and options.size is not None:
@@ -253,72 +246,40 @@ def _encoded(options: Namespace, reporter: Reporter) -> EncodedPairs:
     pixels, names = readable_images(path.parent, names, how, reporter.note)
     check_inputs(options.model, loaded.model, pixels.batch(names[:1]))
     texts = _text_encoder(options.text_model, options.device)
-    named = _pairs_of(rows, set(names))
+    captions: dict[str, list[str]] = {name: [] for name in names}
+    for image, text in rows:
+        if image in captions:
+            captions[image].append(text)
+    named = ImageTextPairs.of(list(captions), list(captions.values()))
     if len(named) == named.n_images == named.n_texts:
         reporter.note(
             f"{path}: every image has one text and every text one image. How general a text is, "
             "and how ambiguous an image, cannot be learnt from such pairs: ambiguity will say "
             "little. Texts that name several images, or images with several texts, would teach it"
         )
-    return EncodedPairs(
-        named,
-        _features(ImageReader(loaded.model, pixels), named.images, size, IMAGES, reporter),
-        _features(texts, named.texts, size, TEXTS, reporter),
-        {"size": options.size, "channels": pixels.channels},
-    )
+    return named, ImageReader(loaded.model, pixels), texts
 
 
-def _indices(
-    embedder: ImageTextEmbedder,
-    encoded: EncodedPairs,
-    images: Tensor,
-    texts: Tensor,
-    reporter: Reporter,
-) -> dict[str, Index]:
-    """Index everything, each side calibrated by the queries of the other that the fit left out."""
-    named = encoded.named
-    of_images = embedder.index_images(encoded.images, named.images, progress=False)
-    of_texts = embedder.index_texts(encoded.texts, named.texts, progress=False)
-    asked = {
-        IMAGES: (of_images, encoded.texts, texts, named.images_of_texts(), TEXTS),
-        TEXTS: (of_texts, encoded.images, images, named.texts_of_images(), IMAGES),
-    }
-    for side, (index, queries, rows, matches, what) in asked.items():
-        own = [index.ids[matches[row]].tolist() for row in rows.tolist()]
-        try:
-            if not own:
-                raise InputError("nothing was left out of the fit.")
-            index.calibrate(queries[rows], matches=own)
-        except InputError as error:
-            reporter.note(
-                f"{side} are not calibrated, so without match probabilities, with {len(own)} "
-                f"{what} that were left out: {error} More pairs or a larger --holdout would help"
-            )
-    return {IMAGES: of_images, TEXTS: of_texts}
-
-
-def _tell(
-    named: ImageTextPairs,
-    n_fitted: int,
-    indices: dict[str, Index],
-    seconds: dict[str, float],
-    options: Namespace,
+def _calibrate(
+    index: Index,
+    features: Tensor,
+    held: Tensor,
+    matches: Sequence[Any],
+    side: str,
+    what: str,
     reporter: Reporter,
 ) -> None:
-    numbers: dict[str, Any] = {"images": named.n_images, "texts": named.n_texts}
-    numbers |= {"pairs": len(named), "pairs of the fit": n_fitted, "seconds": seconds}
-    reporter.say(
-        f"fitted {n_fitted:,} of {len(named):,} pairs of {named.n_images:,} images and "
-        f"{named.n_texts:,} texts"
-    )
-    reporter.say(", ".join(f"{what} {taken:.1f} s" for what, taken in seconds.items()))
-    for side, index in indices.items():
-        if index.calibration is not None:
-            quality = index.calibration.quality()
-            reporter.say(f"match probability of {side}, on what was left out: {quality}")
-            numbers[f"ece of {side}"] = quality.ece.estimate
-    reporter.say(f"wrote {options.output}")
-    reporter.numbers({**numbers, "output": str(options.output)})
+    """Calibrate a side by the queries of the other that the fit left out."""
+    own = [index.ids[matches[row]].tolist() for row in held.tolist()]
+    try:
+        if not own:
+            raise InputError("nothing was left out of the fit.")
+        index.calibrate(features[held], matches=own)
+    except InputError as error:
+        reporter.note(
+            f"{side} are not calibrated, so without match probabilities, with {len(own)} {what} "
+            f"that were left out: {error} More pairs or a larger --holdout would help"
+        )
 
 
 # ``laplace-metric image-text search``: images by texts, texts by images, and how sure each is.
@@ -350,7 +311,7 @@ def search_pairs(options: Namespace) -> None:
         items = index.ids.tolist()
         queries = names if options.text else ImageFiles(Path(), names)
         shown = ImageFiles(Path(recipe.data).parent, items) if options.text else items
-        write_atomically(options.picture, picture_of(result, queries, shown))
+        write_picture(options.picture, result, queries, shown)
     tell_answers(columns_of(result, names, threshold), len(names), k, options, reporter)
 
 

@@ -16,8 +16,8 @@ import hashlib
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
@@ -59,16 +59,14 @@ def network_identity(model: nn.Module, head: LocatedHead) -> str:
     device = device_of(model)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
     runs = f"{device} {name} {torch.get_num_threads()} {torch.__version__} {__version__}"
-    tensors = dict(_tensors(model, head))
-    return digest(f"{without_addresses(repr(model))} {list(tensors)} {runs} {_code_of(model)}"
-                  f" {head.name} {head.normalized}", tensors.values())  # fmt: skip
-
-
-def _tensors(model: nn.Module, head: LocatedHead) -> Iterator[tuple[str, Tensor]]:
-    """Weights and buffers, those too that a ``state_dict`` leaves out."""
-    for which, module in (("model", model), ("head", head.module)):
-        everything = chain(module.named_parameters(), module.named_buffers())
-        yield from ((f"{which} {name}", tensor) for name, tensor in everything)
+    tensors = {  # those too that a ``state_dict`` leaves out
+        f"{which} {name}": tensor
+        for which, module in (("model", model), ("head", head.module))
+        for name, tensor in chain(module.named_parameters(), module.named_buffers())
+    }
+    code = f"{_code_of(model)} {head.name} {head.normalized}"
+    told = f"{without_addresses(repr(model))} {list(tensors)} {runs} {code}"
+    return digest(told, tensors.values())
 
 
 def _code_of(model: nn.Module) -> str:
@@ -116,25 +114,21 @@ def network_answer(model: nn.Module, head: LocatedHead, like: Inputs) -> str | N
 
     None where there is no such input, or the model fails on it, or answers differently each time.
     """
-    for asked in _questions(like):
+    questions: list[Inputs] = []
+    if isinstance(like, list) and isinstance(like[0], str):
+        questions = [[*TEXTS, LONG], TEXTS]  # the second is for a model that fails on the first
+    elif isinstance(like, Tensor) and like.is_floating_point():
+        noise = torch.randn(2, *like.shape[1:], generator=torch.Generator().manual_seed(0))
+        questions = [noise.to(like.dtype)]
+    for asked in questions:
         inputs = to_device(asked, device_of(model))
         try:
-            first, second = (capture(model, head, inputs) for _ in range(2))
+            seen = [capture(model, head, inputs) for _ in range(2)]
         except Exception:  # the code of others may raise anything
             continue
-        answers = [digest("", (seen.features, seen.raw, seen.output)) for seen in (first, second)]
-        return answers[0] if answers[0] == answers[1] else None
+        answers = {digest("", (one.features, one.raw, one.output)) for one in seen}
+        return answers.pop() if len(answers) == 1 else None
     return None
-
-
-def _questions(like: Inputs) -> list[Inputs]:
-    """The next one is for a model that fails on the one before."""
-    if isinstance(like, list) and isinstance(like[0], str):
-        return [[*TEXTS, LONG], TEXTS]
-    if not isinstance(like, Tensor) or not like.is_floating_point():
-        return []
-    noise = torch.randn(2, *like.shape[1:], generator=torch.Generator().manual_seed(0))
-    return [noise.to(like.dtype)]
 
 
 @dataclass(frozen=True)
@@ -210,73 +204,68 @@ class FeatureMaps(nn.Module):
 
 
 def _timm(name: str, rest: str) -> LoadedModel:
-    with without_retries(rest):
-        timm = _package("timm", "timm", name)
-        create = partial(timm.create_model, rest, pretrained=True, num_classes=0)
-        model = _created(name, rest, create, lambda: timm.list_models(pretrained=True))
+    timm = _package("timm", "timm", name)
+    create = partial(timm.create_model, rest, pretrained=True, num_classes=0)
+    model = _created(name, rest, create, lambda: timm.list_models(pretrained=True))
     config = timm.data.resolve_model_data_config(model)
     transform = timm.data.create_transform(**config, is_training=False)
     return LoadedModel(model, transform, APPEND, transform_identity(transform, timm, config))
 
 
 def _torchvision(name: str, rest: str) -> LoadedModel:
-    models = _package("torchvision", "torchvision", name).models
+    library = _package("torchvision", "torchvision", name)
     architecture, _, chosen = rest.partition("/")
 
     def create() -> tuple[nn.Module, Any]:
-        weights = models.get_model_weights(architecture)[chosen or "DEFAULT"]
-        return models.get_model(architecture, weights=weights), weights.transforms()
+        weights = library.models.get_model_weights(architecture)[chosen or "DEFAULT"]
+        return library.models.get_model(architecture, weights=weights), weights.transforms()
 
-    model, transform = _created(name, architecture, create, lambda: models.list_models())
+    model, transform = _created(name, architecture, create, library.models.list_models)
     linear = [path for path, layer in model.named_modules() if isinstance(layer, nn.Linear)]
     if not linear:
         raise InputError(f"--model {name}: it has no linear layer to take off. Give a factory.")
     parent, _, last = linear[-1].rpartition(".")
     setattr(model.get_submodule(parent), last, nn.Identity())
-    return LoadedModel(
-        model, transform, APPEND, transform_identity(transform, import_module("torchvision"))
-    )
+    return LoadedModel(model, transform, APPEND, transform_identity(transform, library))
 
 
 def _open_clip(name: str, rest: str) -> LoadedModel:
-    with without_retries(rest):
-        library = _package("open_clip", "open_clip_torch", name)
-        in_hub = rest.startswith("hf-hub:")
-        architecture, _, weights = (rest, "", "") if in_hub else rest.partition("/")
-        if not (in_hub or weights):
-            tags = library.list_pretrained_tags_by_model(architecture)
-            near = did_you_mean(architecture, library.list_models())
-            listed = f" Weights of {architecture}: {', '.join(tags)}." if tags else near
-            raise InputError(f"--model {name}: give open_clip:NAME/WEIGHTS.{listed}")
-        how = {} if in_hub else {"pretrained": weights}
-        create = partial(library.create_model_and_transforms, architecture, **how)
-        model, _, transform = _created(name, architecture, create, library.list_models)
+    library = _package("open_clip", "open_clip_torch", name)
+    in_hub = rest.startswith("hf-hub:")
+    architecture, _, weights = (rest, "", None) if in_hub else rest.partition("/")
+    if not (in_hub or weights):
+        tags = library.list_pretrained_tags_by_model(architecture)
+        near = did_you_mean(architecture, library.list_models())
+        listed = f" Weights of {architecture}: {', '.join(tags)}." if tags else near
+        raise InputError(f"--model {name}: give open_clip:NAME/WEIGHTS.{listed}")
+    create = partial(library.create_model_and_transforms, architecture, pretrained=weights)
+    model, _, transform = _created(name, architecture, create, library.list_models)
     reads = transform_identity(transform, library)
     return LoadedModel(Call(model, "encode_image"), transform, APPEND, reads)
 
 
 def _sentences(name: str, rest: str) -> LoadedModel:
-    with without_retries(rest):
-        package = _package("sentence_transformers", "sentence-transformers", name)
-        create = partial(package.SentenceTransformer, rest, device="cpu")
-        encoder = guarded(f"--model {name}", create)
-    return LoadedModel(SentenceTransformer(encoder), head=APPEND)
+    package = _package("sentence_transformers", "sentence-transformers", name)
+    create = partial(package.SentenceTransformer, rest, device="cpu")
+    return LoadedModel(SentenceTransformer(guarded(f"--model {name}", create)), head=APPEND)
 
 
 def _transformers(name: str, rest: str) -> LoadedModel:
-    with without_retries(rest):
-        library = _package("transformers", "transformers", name)
-        return guarded(f"--model {name}", lambda: _of_transformers(library, rest))
+    library = _package("transformers", "transformers", name)
+    return guarded(f"--model {name}", lambda: _of_transformers(library, rest))
 
 
 def _of_transformers(library: Any, rest: str) -> LoadedModel:
     """Images where the model takes them, also of one with two towers; else texts."""
     model = library.AutoModel.from_pretrained(rest)
-    if hasattr(model, "get_image_features") or model.main_input_name == "pixel_values":
+    towers = hasattr(model, "get_image_features")
+    if towers or model.main_input_name == "pixel_values":
         processor = library.AutoImageProcessor.from_pretrained(rest)
-        towers = hasattr(model, "get_image_features")
+
+        def transform(image: Any) -> Any:
+            return processor(images=image.convert("RGB"), return_tensors="pt")["pixel_values"][0]
+
         images = Pooled(Call(model, "get_image_features"), None) if towers else FeatureMaps(model)
-        transform = partial(_processed, processor)
         reads = transform_identity(transform, library, processor)
         return LoadedModel(images, transform, APPEND, reads)
     tokenizer = library.AutoTokenizer.from_pretrained(rest)
@@ -287,10 +276,6 @@ def _of_transformers(library: Any, rest: str) -> LoadedModel:
     places = getattr(model.config, "max_position_embeddings", None) or 512
     longest = min(tokenizer.model_max_length, places)
     return LoadedModel(TokenizedTexts(model, tokenizer, longest), head=APPEND)
-
-
-def _processed(processor: Any, image: Any) -> Any:
-    return processor(images=image.convert("RGB"), return_tensors="pt")["pixel_values"][0]
 
 
 PUBLISHED: dict[str, tuple[str, Callable[[str, str], LoadedModel]]] = {
@@ -367,7 +352,10 @@ def load_model(name: str, device: str | None = None) -> LoadedModel:
     prefix, _, rest = name.partition(":")
     if not prefix or not rest:
         raise InputError(f"--model {name!r}: give {FORMS}.")
-    loaded = PUBLISHED[prefix][1](name, rest) if prefix in PUBLISHED else _from_factory(name, rest)
+    in_hub = prefix in PUBLISHED and prefix != "torchvision"
+    _, load = PUBLISHED.get(prefix, ("", _from_factory))
+    with without_retries(rest) if in_hub else nullcontext():
+        loaded = load(name, rest)
     try:
         return replace(loaded, model=loaded.model.to(device or "cpu"))
     except (RuntimeError, AssertionError) as error:
@@ -397,27 +385,30 @@ def check_inputs(name: str, model: nn.Module, inputs: Inputs) -> None:
     InputError
         If it fails on them; the error that it raises is in the message.
     """
-    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    shown = f"inputs {list(inputs.shape)}" if isinstance(inputs, Tensor) else f"{inputs!r:.60}"
     try:
         with evaluation_mode(model):
-            call_model(model, to_device(inputs, device))
+            call_model(model, to_device(inputs, device_of(model)))
     except Exception as error:
         raise InputError(
-            f"--model {name} fails on {_shape(inputs)}: {error_line(error)}. For images, --size "
-            "and --channels say how they are made."
+            f"--model {name} fails on {shown}: {error_line(error)}. For images, --size and "
+            "--channels say how they are made."
         ) from error
 
 
 def _from_factory(name: str, attribute: str) -> LoadedModel:
     module, _, _ = name.partition(":")
-    with _current_folder_importable():
-        value: Any = _imported(name, module)
+    sys.path.insert(0, "")  # the current folder
+    try:
+        value = _imported(name, module)
         for part in attribute.split("."):
             if not hasattr(value, part):
                 raise InputError(f"--model {name}: {module} has no {attribute!r}.")
             value = getattr(value, part)
         if not isinstance(value, nn.Module) and callable(value):
             value = guarded(f"--model {name}: {attribute}()", value)
+    finally:
+        sys.path.remove("")
     model, transform = value if isinstance(value, tuple) and len(value) == 2 else (value, None)
     if not isinstance(model, nn.Module):
         raise InputError(
@@ -437,16 +428,3 @@ def _imported(name: str, module: str) -> Any:
             raise
         near = did_you_mean(module, PUBLISHED) or f" Give {FORMS}."
         raise InputError(f"{error}{near}") from cause
-
-
-def _shape(inputs: Inputs) -> str:
-    return f"inputs {list(inputs.shape)}" if isinstance(inputs, Tensor) else f"{inputs!r:.60}"
-
-
-@contextmanager
-def _current_folder_importable() -> Iterator[None]:
-    sys.path.insert(0, "")
-    try:
-        yield
-    finally:
-        sys.path.remove("")

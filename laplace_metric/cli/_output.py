@@ -27,7 +27,7 @@ from laplace_metric.io import exists, json_text, require_writable, write_atomica
 from laplace_metric.models._calling import rows_of_batch
 from laplace_metric.models._reading import items_of
 
-STDOUT = "-"
+STDOUT = Path("-")
 MOST_MISSING = 100
 """Folders that are made at once, one inside the other: Python makes them by recursion."""
 
@@ -57,14 +57,14 @@ class Reporter:
     ----------
     quiet : bool
         Nothing but errors, and JSON if it was asked for.
-    json : str or None
+    json : Path or None
         A file, or ``-`` for stdout, which then holds nothing else.
     at_end : list of callables
         Each gives a note, or None, for when the numbers are told, which is last.
     """
 
     quiet: bool = False
-    json: str | None = None
+    json: Path | None = None
     at_end: list[Callable[[], str | None]] = field(default_factory=list)
 
     @property
@@ -99,7 +99,7 @@ class Reporter:
             unicode = (ours().encoding or "utf-8").lower().startswith("utf")
             ours().write(json_text(content, ascii_only=not unicode))
         elif self.json is not None:
-            write_atomically(Path(self.json), json_text(content))
+            write_atomically(self.json, json_text(content))
 
     @contextmanager
     def warnings(self, refused: type[Warning] | None = None) -> Iterator[None]:
@@ -115,19 +115,25 @@ class Reporter:
                     self.note(text)
 
 
-def reporter_of(options: Any, *files: Path | None) -> Reporter:
+def reporter_of(options: Any, *files: Path | None, holds: str = "") -> Reporter:
     """The reporter of a command, whose ``files`` and JSON are checked before the work.
+
+    ``holds`` names the file that makes --output a folder of this command.
 
     Raises
     ------
     InputError
         If a file exists and --overwrite was not given, or it cannot be written.
     """
-    numbers = None if options.json in (None, STDOUT) else Path(options.json)
-    paths = [path for path in (*files, numbers) if path is not None]
+    paths = [path for path in (*files, options.json) if path not in (None, STDOUT)]
     require_outputs(paths)
-    for path in paths:
-        require_new(path, overwrite=options.overwrite)
+    named = {path: path for path in paths}
+    if holds:
+        require_folder(options.output)
+        named[options.output / holds] = options.output
+    for path, name in named.items():
+        if exists(path) and not options.overwrite:
+            raise InputError(f"{name} exists: give --overwrite, or another --output.")
     return Reporter(options.quiet, options.json)
 
 
@@ -144,18 +150,6 @@ def require_outputs(paths: Sequence[Path]) -> None:
         raise InputError(f"two results would go to {repeated[0]}. Give different names.")
     for path in paths:
         require_writable(path)
-
-
-def require_new(path: Path, *, overwrite: bool, named: Path | None = None) -> None:
-    """Check that ``path``, which stands for ``named``, does not exist.
-
-    Raises
-    ------
-    InputError
-        If it does, and may not be overwritten.
-    """
-    if exists(path) and not overwrite:
-        raise InputError(f"{named or path} exists: give --overwrite, or another --output.")
 
 
 def require_folder(path: Path) -> None:
@@ -218,14 +212,12 @@ def write_table(path: Path, columns: Columns) -> None:
 
 def csv_text(columns: Columns) -> str:
     """A CSV, in which no cell is a formula."""
-    rows = zip(*columns.values(), strict=True)
-    return "".join(map(_csv_line, [list(columns), *(map(_defused, row) for row in rows)]))
-
-
-def _csv_line(cells: Iterable[Any]) -> str:
-    text = io.StringIO(newline="")
-    csv.writer(text).writerow(cells)  # its own line end, so that \r and \n in cells are quoted
-    return text.getvalue().removesuffix("\r\n") + "\n"
+    lines = []
+    for row in (columns, *zip(*columns.values(), strict=True)):
+        text = io.StringIO(newline="")
+        csv.writer(text).writerow(map(_defused, row))  # quotes \r and \n, as its line ends in them
+        lines.append(text.getvalue().removesuffix("\r\n") + "\n")
+    return "".join(lines)
 
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
@@ -249,11 +241,7 @@ def _defused(value: Any) -> Any:
     return value if value == value.strip() else f"'{value}"
 
 
-def _json(columns: Columns) -> str:
-    return json_text(rows_of(columns))
-
-
-def parquet_bytes(columns: Columns) -> bytes:
+def parquet_bytes(columns: Mapping[str, Any]) -> bytes:
     """A Parquet file of columns, lists or arrays of pyarrow; texts in it are UTF-8."""
     file = io.BytesIO()
     texts = {
@@ -268,6 +256,6 @@ def parquet_bytes(columns: Columns) -> bytes:
 
 TABLE_WRITERS: dict[str, Callable[[Columns], str | bytes]] = {
     ".csv": csv_text,
-    ".json": _json,
+    ".json": lambda columns: json_text(rows_of(columns)),
     ".parquet": parquet_bytes,
 }

@@ -8,10 +8,13 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 from argparse import SUPPRESS, Namespace
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from importlib import import_module
 from itertools import groupby
 from pathlib import Path
@@ -34,113 +37,56 @@ NOT_SAVED = ("command", "config", TRUST, "json", "quiet", "overwrite")
 
 @dataclass(frozen=True)
 class Option:
-    """An option, or an argument by its place.
+    """An option, or an argument by its place: a line of the table.
 
     Parameters
     ----------
-    form : str
-        Name, what the help calls its value, and the help: ``--size N: of images``; without a value
-        ``--quiet: errors only``; by its place ``data DATA: ...``.
+    name : str
+        As it is typed; of an argument by its place, the name of the value.
+    metavar : str
+        Name of the value in the help; "" for a flag.
+    help : str
+    key : str
+        Name of the value in a namespace and in a config.
     read : callable
         Text -> value; raises ``argparse.ArgumentTypeError``.
     default : object
     required : bool
     repeated : bool
         Whether it may be given more than once; its value is a list.
-    choices : tuple of str
-    dest : str
-        Name of the value; "": as the option.
+    choices : list of str
     group : str
         Heading in the help.
     """
 
-    form: str
-    read: Callable[[str], Any] = str
-    default: Any = None
-    required: bool = False
-    repeated: bool = False
-    choices: tuple[str, ...] = ()
-    dest: str = ""
-    group: str = ""
-
-    @property
-    def name(self) -> str:
-        """Name as it is typed; of an argument by its place, the name of the value."""
-        return self.form.partition(":")[0].split()[0]
-
-    @property
-    def metavar(self) -> str:
-        """Name of the value in the help; "" for a flag."""
-        return self.form.partition(":")[0].partition(" ")[2]
-
-    @property
-    def help(self) -> str:
-        """The help, with the default."""
-        text = self.form.partition(": ")[2]
-        if self.default in (None, []) or self.default is False or "default" in text:
-            return text
-        return f"{text}; default: {self.default}".removeprefix("; ")
-
-    @property
-    def key(self) -> str:
-        """Name of the value in a namespace and in a config."""
-        return self.dest or self.name.lstrip("-").replace("-", "_")
+    name: str
+    metavar: str
+    help: str
+    key: str
+    read: Callable[[str], Any]
+    default: Any
+    required: bool
+    repeated: bool
+    choices: list[str]
+    group: str
 
     @property
     def positional(self) -> bool:
         """True for an argument by its place."""
         return not self.name.startswith("-")
 
-    def value(self, text: str) -> Any:
-        """Read a value, one of the choices if there are some."""
-        if self.choices and text not in self.choices:
-            near = did_you_mean(text, self.choices)
-            listed = ", ".join(self.choices)
-            raise argparse.ArgumentTypeError(f"{text!r:.40} is not one of {listed}.{near}")
-        return self.read(text)
-
     def add_to(self, place: Any, *, required: bool) -> None:
         """Declare it to a parser or a group of argparse; its default is set later."""
-        text = self.help.replace("%", "%%")
+        how: dict[str, Any] = {"help": self.help.replace("%", "%%")}
         if self.positional:
-            nargs = None if self.required else "?"
-            place.add_argument(self.key, metavar=self.metavar, nargs=nargs, help=text)
-        elif not self.metavar:
-            place.add_argument(
-                self.name, dest=self.key, action="store_true", default=SUPPRESS, help=text
-            )
+            how |= {"metavar": self.metavar, "nargs": None if self.required else "?"}
         else:
-            place.add_argument(
-                self.name,
-                dest=self.key,
-                action="append" if self.repeated else "store",
-                type=self.value,
-                metavar=self.metavar,
-                required=required and self.required,
-                default=SUPPRESS,
-                help=text,
-            )
-
-
-def argument(form: str, *, required: bool = True) -> Option:
-    """Make an argument by its place, a path."""
-    return Option(form, Path, required=required)
-
-
-def flag(form: str) -> Option:
-    """Make an option without a value."""
-    return Option(form, default=False)
-
-
-def choice(name: str, text: str, *choices: str) -> Option:
-    """Make an option with one of some values; the first is the default."""
-    form = f"{name} {{{','.join(choices)}}}: {text}"
-    return Option(form, default=choices[0], choices=choices)
-
-
-def grouped_under(title: str, *options: Option) -> tuple[Option, ...]:
-    """Return options with a heading of their own in the help."""
-    return tuple(replace(option, group=title) for option in options)
+            how |= {"dest": self.key, "default": SUPPRESS, "action": "store_true"}
+        if self.metavar and not self.positional:
+            action = "append" if self.repeated else "store"
+            how |= {"action": action, "type": self.read, "metavar": self.metavar}
+            how["required"] = required and self.required
+        place.add_argument(self.name, **how)
 
 
 @dataclass(frozen=True)
@@ -160,14 +106,64 @@ class Command:
     """
 
     about: str
-    example: str
+    example: str = ""
     function: str = ""
     options: tuple[Option, ...] = ()
 
-    def run(self, options: Namespace) -> None:
-        """Import the function, and call it."""
-        module, name = self.function.split(":")
-        getattr(import_module(f"laplace_metric.cli.{module}"), name)(options)
+
+LINE = re.compile(
+    r"(?P<name>[\w-]+)( (?P<value>[\w|]+)(?P<mark>[!*]?)(>=(?P<least>\d+))?(<=(?P<most>\d+))?)?"
+    r"( as (?P<key>\w+))?( = (?P<default>\S+?))?(: (?P<help>.*))?"
+)
+
+
+def command(text: str, function: str = "") -> Command:
+    """Make a command of its text: about it, an example, and its options, one a line."""
+    about, example, *lines = text.splitlines()
+    return Command(about, example, function, tuple(options_of(lines)))
+
+
+def options_of(lines: Iterable[str]) -> Iterator[Option]:
+    """Read options: ``--name VALUE>=least<=most as key = default: help``; a name is enough.
+
+    ``VALUE`` decides what is read, see ``reader_of``; ``a|b`` are choices. ``VALUE!`` is needed,
+    ``VALUE*`` may be repeated. A name without dashes is an argument by its place. ``[heading]``
+    stands above the options that follow it.
+
+    Examples
+    --------
+    >>> [option] = options_of(["--seed N>=0 = 3: of the holdout"])
+    >>> option.key, option.read("7"), option.default, option.help
+    ('seed', 7, 3, 'of the holdout; default: 3')
+    """
+    group = ""
+    for line in lines:
+        if line.startswith("["):
+            group = line.strip("[]")
+            continue
+        found = LINE.fullmatch(line)
+        assert found is not None, line
+        name, value, default = found["name"], found["value"] or "", found["default"]
+        choices = value.split("|") if "|" in value else []
+        read = reader_of(value, int(found["least"] or 1), float(found["most"] or math.inf))
+        text, metavar = found["help"] or "", value
+        if choices:
+            metavar = f"{{{','.join(choices)}}}" if name.startswith("-") else name.upper()
+        if default is not None and "default" not in text:
+            text = f"{text}; default: {default}".removeprefix("; ")
+        unset: Any = [] if found["mark"] == "*" else None if value else False
+        yield Option(
+            name,
+            metavar,
+            text,
+            found["key"] or name.lstrip("-").replace("-", "_"),
+            read,
+            unset if default is None else read(default),
+            required=found["mark"] == "!",
+            repeated=found["mark"] == "*",
+            choices=choices,
+            group=group,
+        )
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -185,40 +181,46 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 # Values of options.
 
 
-def integer(least: int, most: float = math.inf) -> Callable[[str], int]:
-    """Make a reader of integers from ``least`` to ``most``."""
-    bounds = f"of at least {least}" if most == math.inf else f"from {least} to {most:,}"
+_PATHS = ("DATA", "DIR", "FILE", "FOLDER", "INDEX", "PATH", "QUERIES", "RULE", "TABLE")
+_SHARES = ("A", "C", "F", "P", "R", "S", "SHARE")
 
-    def read(text: str) -> int:
+
+def reader_of(value: str, least: int = 1, most: float = math.inf) -> Callable[[str], Any]:
+    """Return what reads the value of an option, which its name in the help decides."""
+    if value in _PATHS:
+        return Path
+    if value in _SHARES:
+        return _number(float, lambda x: 0 < x < 1, "share between 0 and 1")
+    if value in ("X", "MIB"):
+        return _number(float, lambda x: 0 < x < math.inf, "number above 0")
+    if value in ("N", "K"):
+        bounds = f"of at least {least}" if most == math.inf else f"from {least} to {most:,.0f}"
+        return _number(int, lambda x: least <= x <= most, f"whole number {bounds}")
+    if "|" in value:
+        return partial(_choice, value.split("|"))
+    return str
+
+
+def _choice(choices: list[str], text: str) -> str | int:
+    if text not in choices:
+        near = did_you_mean(text, choices)
+        raise argparse.ArgumentTypeError(f"{text!r:.40} is not one of {', '.join(choices)}.{near}")
+    return int(text) if text.isdigit() else text
+
+
+def _number(
+    make: Callable[[str], float], fits: Callable[[float], bool], what: str
+) -> Callable[[str], float]:
+    def read(text: str) -> float:
         try:
-            value = int(text)
+            value = make(text)
         except ValueError:
-            value = least - 1
-        if not least <= value <= most:
-            raise argparse.ArgumentTypeError(f"{text!r:.40} is not a whole number {bounds}")
+            value = math.nan
+        if not fits(value):
+            raise argparse.ArgumentTypeError(f"{text!r:.40} is not a {what}")
         return value
 
     return read
-
-
-def positive(text: str) -> float:
-    """Read a finite number above 0."""
-    return _number(text, "number above 0", math.inf)
-
-
-def share(text: str) -> float:
-    """Read a number between 0 and 1, neither of them."""
-    return _number(text, "share between 0 and 1", 1)
-
-
-def _number(text: str, what: str, end: float) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < end:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a {what}")
-    return value
 
 
 # Words -> values.
@@ -235,6 +237,7 @@ def parse(name: str, command: Command, words: Sequence[str]) -> Namespace:
     """
     end = words.index("--") if "--" in words else len(words)
     parser = _Parser(prog=f"{PROGRAM} {name}", add_help=False)
+    places = [option for option in command.options if option.positional]
     for option in command.options:
         if not option.positional:
             option.add_to(parser, required=False)
@@ -242,15 +245,12 @@ def parse(name: str, command: Command, words: Sequence[str]) -> Namespace:
     if unknown := [word.split("=")[0] for word in rest if word.startswith("-") and word != "-"]:
         near = did_you_mean(unknown[0], [option.name for option in command.options])
         parser.error(f"unrecognized option {unknown[0]}.{near}")
-    places, given = [o for o in command.options if o.positional], [*rest, *words[end + 1 :]]
+    given = [*rest, *words[end + 1 :]]
     if len(given) > len(places):
         parser.error(f"unrecognized arguments: {' '.join(given[len(places) :])}")
     values = vars(typed)
     for place, word in zip(places, given, strict=False):
-        try:
-            values[place.key] = place.value(word)
-        except argparse.ArgumentTypeError as error:
-            parser.error(f"argument {place.metavar}: {error}")
+        values[place.key] = parser.value(place, word)
     if "config" in values:
         values = _configured(name, command, values, parser) | values
     missing = [o for o in command.options if o.required and o.key not in values]
@@ -267,6 +267,13 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise InputError(f"{message} (see {self.prog} --help)")
 
+    def value(self, option: Option, text: str) -> Any:
+        """The value of an option that was not read from the words."""
+        try:
+            return option.read(text)
+        except argparse.ArgumentTypeError as error:
+            self.error(f"argument {option.metavar if option.positional else option.name}: {error}")
+
 
 class _WithExample(argparse.HelpFormatter):
     """Keeps the example, which is the last line of a help, in one piece."""
@@ -277,7 +284,7 @@ class _WithExample(argparse.HelpFormatter):
         return super()._fill_text(text, width, indent)
 
 
-def help_of(name: str, command: Command, below: Iterable[tuple[str, Command]] = ()) -> str:
+def help_of(name: str, command: Command, below: Mapping[str, Command]) -> str:
     """Return the help of a command, or of a group with the commands below it."""
     parser = argparse.ArgumentParser(
         prog=f"{PROGRAM} {name}".strip(),
@@ -293,7 +300,7 @@ def help_of(name: str, command: Command, below: Iterable[tuple[str, Command]] = 
             option.add_to(place, required=True)
     if below:
         commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-        for word, part in below:
+        for word, part in below.items():
             commands.add_parser(word, help=part.about.split(".")[0])
     return parser.format_help()
 
@@ -302,73 +309,55 @@ def help_of(name: str, command: Command, below: Iterable[tuple[str, Command]] = 
 
 
 def _configured(
-    name: str, command: Command, typed: dict[str, Any], parser: argparse.ArgumentParser
+    name: str, command: Command, typed: dict[str, Any], parser: _Parser
 ) -> dict[str, Any]:
     """Values that the file of --config sets; a model needs --trust-recipe among those typed."""
-    path = typed["config"]
-    content = _read_toml(path)
+    file = f"--config {typed['config']}"
+    content = _read_toml(typed["config"], file)
     of = content.pop("command", name)
     if of != name:
-        raise InputError(f"--config {path} is of {PROGRAM} {of}, not of {name}.")
+        raise InputError(f"{file} is of {PROGRAM} {of}, not of {name}.")
     options = {option.key: option for option in command.options if option.key != "config"}
-    words, values = [], {}
+    values = {}
     for written, value in content.items():
         key = written.replace("-", "_")
         if key == TRUST:
             raise InputError(
-                f"--config {path}: {written} is not taken from a file. Remove that line, and give "
+                f"{file}: {written} is not taken from a file. Remove that line, and give "
                 "--trust-recipe on the command line if you trust the model that is named."
             )
         if key not in options:
-            near = did_you_mean(key, options)
-            raise InputError(f"--config {path}: {written!r} is no option.{near}")
-        items = _items(path, written, value, options[key])
-        if options[key].positional:
-            values[key] = options[key].value(str(value))
-        else:
-            words += [_word(options[key], item) for item in items if item is not False]
-    for key in MODELS:
-        if key in content and not (typed.get(TRUST) or key in typed):
-            option = options[key].name
+            raise InputError(f"{file}: {written!r} is no option.{did_you_mean(key, options)}")
+        option = options[key]
+        items = value if option.repeated and isinstance(value, list) else [value]
+        is_flag = not option.metavar
+        if any(isinstance(x, bool) != is_flag or isinstance(x, (dict, list)) for x in items):
+            wanted = "true or false" if is_flag else "a text or a number"
+            raise InputError(f"{file}: {written} = {value!r:.60}. Give {wanted}.")
+        read = [item if is_flag else parser.value(option, str(item)) for item in items]
+        values[key] = read if option.repeated else read[0]
+        if key in MODELS and not (typed.get(TRUST) or key in typed):
             raise InputError(
-                f"--config {path} names {option} {content[key]!r:.60}, which is code that whoever "
-                "wrote the file chose. Give --trust-recipe on the command line to run it, or name "
-                f"a model yourself with {option}."
+                f"{file} names {option.name} {value!r:.60}, which is code that whoever wrote the "
+                "file chose. Give --trust-recipe on the command line to run it, or name a model "
+                f"yourself with {option.name}."
             )
-    return vars(parser.parse_args(words)) | values
+    return values
 
 
-def _read_toml(path: Path) -> dict[str, Any]:
-    toml: Any = None
+def _read_toml(path: Path, file: str) -> dict[str, Any]:
     for module in ("tomllib", "tomli"):
-        try:
-            toml = toml or import_module(module)
-        except ModuleNotFoundError:
-            continue
-    if toml is None:
+        with suppress(ModuleNotFoundError):
+            toml: Any = import_module(module)
+            break
+    else:
         raise MissingPackageError("tomli", "--config before Python 3.11", "pip install tomli")
     try:
         return dict(toml.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
-        raise InputError(f"--config {path} cannot be read: {error.strerror}.") from error
+        raise InputError(f"{file} cannot be read: {error.strerror}.") from error
     except ValueError as error:
-        raise FileFormatError(f"--config {path} is not a TOML file: {error}.") from error
-
-
-def _items(path: Path, name: str, value: Any, option: Option) -> list[Any]:
-    """The values of an option in a file, one unless it may be repeated."""
-    is_flag = not option.metavar
-    items = value if option.repeated and isinstance(value, list) else [value]
-    if any(isinstance(item, bool) != is_flag or isinstance(item, (dict, list)) for item in items):
-        wanted = "true or false" if is_flag else "a text or a number"
-        raise InputError(f"--config {path}: {name} = {value!r:.60}. Give {wanted}.")
-    return items
-
-
-def _word(option: Option, value: Any) -> str:
-    if not option.metavar:
-        return option.name
-    return f"{option.name}{'=' if option.name.startswith('--') else ''}{value}"
+        raise FileFormatError(f"{file} is not a TOML file: {error}.") from error
 
 
 def run_text(options: Namespace) -> str:
@@ -391,17 +380,9 @@ def run_text(options: Namespace) -> str:
     ]
     for option, value in vars(options).items():
         if option not in NOT_SAVED and value is not False and value not in (None, []):
-            line = f"{option} = {_written(value)}"
+            written = json.dumps(value, ensure_ascii=False, default=str)  # TOML, but for one sign
+            line = f"{option} = {written}".replace("\x7f", "\\u007f")
             if SURROGATE.search(line):  # TOML has no escape for bytes that are not UTF-8
                 line = f"# Not UTF-8, give it on the command line: {line}"
             lines.append(line)
     return "\n".join(lines) + "\n"
-
-
-def _written(value: Any) -> str:
-    """A value of TOML, whose strings and lists are written as those of JSON."""
-    if isinstance(value, list):
-        return f"[{', '.join(map(_written, value))}]"
-    if isinstance(value, (bool, int, float)):
-        return json.dumps(value)
-    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")

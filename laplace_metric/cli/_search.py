@@ -14,7 +14,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from laplace_metric._utils.names import one_line
-from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration._thresholds import Threshold
 from laplace_metric.cli._gallery import LoadedIndex, load_gallery
 from laplace_metric.cli._output import (
@@ -28,7 +27,6 @@ from laplace_metric.cli._output import (
 from laplace_metric.cli._sources import (
     ARRAYS,
     IMAGES,
-    Source,
     given_texts,
     path_below,
     require_source,
@@ -48,7 +46,7 @@ DECISIONS = ("answer", "abstain", "unknown")
 
 def search(options: Namespace) -> None:
     """Search, show, write."""
-    figure, reporter = options.picture, reporter_of_answers(options)
+    reporter = reporter_of_answers(options)
     if bool(options.text) == (options.queries is not None):
         raise InputError("give QUERIES, which is a file or a folder, or --text: one of the two.")
     if options.queries is not None:
@@ -59,18 +57,35 @@ def search(options: Namespace) -> None:
         queries = posterior.checked(given_texts(options.text))
     else:
         queries = posterior.source(options.queries, options, reporter)
-    if figure is not None and queries.kind == ARRAYS:
-        raise InputError("--picture needs images or texts: the index holds arrays.")
-    items = None if figure is None else _items(gallery, queries.kind)
+    if options.picture is not None:
+        items = _items(gallery, queries.kind)
     loader = reporter.watch("Searching", queries.inputs(options.batch_size))
     with reporter.warnings():
         result = gallery.index.search(loader, options.k)
     columns = columns_of(result, queries.ids, threshold)
     if texts := gallery.item_texts(reporter):
         columns["text"] = [texts.get(name, "") for name in columns["id"]]
-    if figure is not None and items is not None:
-        write_atomically(figure, picture_of(result, _asked(queries), items))
+    if options.picture is not None:
+        asked: Sequence[Any] = ImageFiles(root_of(queries.path), queries.ids)
+        if queries.kind != IMAGES:
+            asked = list(queries.read(range(len(queries))))
+        write_picture(options.picture, result, asked, items)
     tell_answers(columns, len(queries), options.k, options, reporter)
+
+
+def _items(gallery: LoadedIndex, kind: str) -> Sequence[Any]:
+    """Items to show: texts, or images that are read when they are shown."""
+    ids = gallery.index.ids.tolist()
+    if kind == ARRAYS:
+        raise InputError("--picture needs images or texts: the index holds arrays.")
+    if kind == IMAGES:
+        folder = gallery.image_folder()
+        if not folder.exists():
+            raise InputError(f"{folder}, which the index was built from, does not exist.")
+        return ImageFiles(folder, ids, inside=not gallery.is_listed())
+    texts = gallery.items()
+    row = {name: number for number, name in enumerate(texts.ids)}
+    return [texts.read([row[name]])[0] for name in ids]
 
 
 def reporter_of_answers(options: Namespace) -> Reporter:
@@ -99,9 +114,7 @@ def tell_answers(
     if n_queries > SHOWN:
         reporter.say(f"the first {SHOWN} of {n_queries:,} queries; --output FILE has them all")
     if "decision" in columns:
-        first = [
-            d for d, rank in zip(columns["decision"], columns["rank"], strict=True) if rank == 1
-        ]
+        first = [row["decision"] for row in rows_of(columns) if row["rank"] == 1]
         told = [f"{first.count(word):,} {word}" for word in DECISIONS]
         reporter.say(f"of {n_queries:,} queries: {', '.join(told)}")
     for path in (options.output, options.picture):
@@ -112,39 +125,22 @@ def tell_answers(
 
 def answers_table(columns: Columns, k: int) -> Table:
     """The first queries, a row a neighbour; without a column for what there is not."""
-    shown = ["query", "rank", "id"]
-    shown += ["text"] if "text" in columns else []
-    shown += ["label"] if "label" in columns else []
-    shown += ["distance"]
-    shown += ["match", ""] if "match_probability" in columns else []
-    table = Table(box=SIMPLE_HEAD)
+    table, shown = Table(box=SIMPLE_HEAD), ["query", "rank", "id"]
+    shown += [name for name in ("text", "label") if name in columns]
+    shown += ["distance", *(["match", ""] if "match_probability" in columns else [])]
     for name in shown:
         right = name in ("rank", "distance", "match")
         cut: Any = "fold" if name in ("query", "id") else "ellipsis"
         table.add_column(name, justify="right" if right else "left", overflow=cut)
     for row in rows_of(columns)[: SHOWN * k]:
-        match = row.get("match_probability")
-        cells = {
-            "query": _shown(row["query"]) if row["rank"] == 1 else "",
-            "rank": str(row["rank"]),
-            "id": _shown(row["id"]),
-            "text": _shown(row.get("text", "")),
-            "label": _shown(row.get("label", "")),
-            "distance": f"{row['distance']:.3f} ± {row['distance_sd']:.3f}",
-            "match": "" if match is None else f"{match:.1%}",
-            "": _told(row) if row["rank"] == 1 else "",
-        }
-        table.add_row(*(cells[name] for name in shown))
+        cells = {**row, "distance": f"{row['distance']:.3f} ± {row['distance_sd']:.3f}"}
+        cells["match"] = f"{row.get('match_probability', 0):.1%}"
+        cells[""] = row.get("decision", "unknown" if row.get("unknown") else "")
+        if row["rank"] > 1:
+            cells |= {"query": "", "": ""}
+        # without control characters and markup
+        table.add_row(*(escape(one_line(str(cells[name]))) for name in shown))
     return table
-
-
-def _shown(value: Any) -> str:
-    """A cell of the terminal, without control characters and markup."""
-    return escape(one_line(str(value)))
-
-
-def _told(row: dict[str, Any]) -> str:
-    return str(row.get("decision", "unknown" if row.get("unknown") else ""))
 
 
 def guaranteed_of(index: Index, options: Namespace, reporter: Reporter) -> Threshold | None:
@@ -164,8 +160,13 @@ def guaranteed_of(index: Index, options: Namespace, reporter: Reporter) -> Thres
         )
     threshold, words = guaranteed_threshold(index.calibration, options.precision)
     if threshold is None:
+        try:
+            most = index.calibration.largest_guarantee().target
+            remedy = f"The most is --precision {most:g}."
+        except (InputError, NotFittedError) as error:
+            remedy = str(error)
         raise InputError(
-            f"--precision {options.precision:g} {words} {_most(index.calibration)} Where few items "
+            f"--precision {options.precision:g} {words} {remedy} Where few items "
             "are held out, index all of them with --cross-fit 5: it calibrates by every item."
         )
     reporter.say(words)
@@ -175,13 +176,6 @@ def guaranteed_of(index: Index, options: Namespace, reporter: Reporter) -> Thres
             "queries that have one. Where others come, index with --open-set-fraction"
         )
     return threshold
-
-
-def _most(calibration: Calibration) -> str:
-    try:
-        return f"The most is --precision {calibration.largest_guarantee().target:g}."
-    except (InputError, NotFittedError) as error:
-        return str(error)
 
 
 def columns_of(
@@ -203,30 +197,13 @@ def decisions(result: SearchResult, threshold: Threshold) -> list[str]:
     return ["answer" if yes else "unknown" if strange else "abstain" for yes, strange in pairs]
 
 
-def _asked(queries: Source) -> Sequence[Any]:
-    if queries.kind == IMAGES:
-        return ImageFiles(root_of(queries.path), queries.ids)
-    return list(queries.read(range(len(queries))))
-
-
-def _items(gallery: LoadedIndex, kind: str) -> Sequence[Any]:
-    """Items to show: texts, or images that are read when they are shown."""
-    ids = gallery.index.ids.tolist()
-    if kind == IMAGES:
-        folder = gallery.image_folder()
-        if not folder.exists():
-            raise InputError(f"{folder}, which the index was built from, does not exist.")
-        return ImageFiles(folder, ids, inside=not gallery.is_listed())
-    texts = gallery.items()
-    row = {name: number for number, name in enumerate(texts.ids)}
-    return [texts.read([row[name]])[0] for name in ids]
-
-
-def picture_of(result: SearchResult, queries: Sequence[Any], items: Sequence[Any]) -> bytes:
-    """A PNG of the first queries with what they found."""
+def write_picture(
+    path: Path, result: SearchResult, queries: Sequence[Any], items: Sequence[Any]
+) -> None:
+    """Write a PNG of the first queries with what they found."""
     file = io.BytesIO()
     result.figure(queries, items).savefig(file, format="png", dpi=110, facecolor="white")
-    return file.getvalue()
+    write_atomically(path, file.getvalue())
 
 
 @dataclass(frozen=True)

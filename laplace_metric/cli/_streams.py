@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from contextvars import ContextVar
 from io import TextIOWrapper
 from typing import TextIO
@@ -25,6 +25,8 @@ def ours() -> TextIO:
 def others_to_stderr() -> Iterator[None]:
     """Prints of other code go to standard error within, those of its C code and children too.
 
+    Standard output gets a file number of our own; its old number is standard error within.
+
     Examples
     --------
     >>> with others_to_stderr():
@@ -32,14 +34,23 @@ def others_to_stderr() -> Iterator[None]:
     ...     print("a result", file=ours())
     a result
     """
-    with _own_output() as output:
-        token = _OURS.set(output)
-        try:
-            with redirect_stdout(sys.stderr):
-                yield
-        finally:
-            _OURS.reset(token)
-            output.flush()
+    sys.stdout.flush()
+    try:
+        real = sys.stdout.fileno() == 1 and sys.stderr.fileno() == 2
+    except (OSError, ValueError):  # captured, or closed: there is nothing that C could print to
+        real = False
+    with ExitStack() as stack:
+        output = sys.stdout
+        if real:
+            output = stack.enter_context(
+                os.fdopen(os.dup(1), "w", encoding=output.encoding, errors=output.errors)
+            )
+            stack.callback(os.dup2, output.fileno(), 1)
+            os.dup2(2, 1)
+        stack.callback(output.flush)
+        stack.callback(_OURS.reset, _OURS.set(output))
+        stack.enter_context(redirect_stdout(sys.stderr))
+        yield
 
 
 @contextmanager
@@ -55,22 +66,3 @@ def any_character() -> Iterator[None]:
         yield
     finally:
         stream.reconfigure(errors=errors)
-
-
-@contextmanager
-def _own_output() -> Iterator[TextIO]:
-    """Standard output under a file number of our own; its old number is standard error within."""
-    sys.stdout.flush()
-    try:
-        real = sys.stdout.fileno() == 1 and sys.stderr.fileno() == 2
-    except (OSError, ValueError):  # captured, or closed: there is nothing that C could print to
-        real = False
-    if not real:
-        yield sys.stdout
-        return
-    with os.fdopen(os.dup(1), "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors) as own:
-        os.dup2(2, 1)
-        try:
-            yield own
-        finally:
-            os.dup2(own.fileno(), 1)

@@ -16,21 +16,14 @@ from sklearn.metrics import brier_score_loss, roc_auc_score
 from torch import nn
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.cli import _fit as embed_command
+from laplace_metric.cli import _feature_cache
 from laplace_metric.cli._search import answers_table
 from laplace_metric.cli._sources import ReadOptions, open_source
 from laplace_metric.search import Index
-from tests.cli.workshop import LETTERS
+from tests.cli.workshop import FIT, LETTERS, own_model
 from tests.cli.workshop import trusting as main
 
-FIT = ["fit", "photos", "--model", "my_model:embedder"]
 POSTERIOR = ["--posterior", "posterior"]
-
-
-def own_model():
-    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 16))
-    model.load_state_dict(torch.load("weights.pt"))
-    return model
 
 
 @pytest.fixture
@@ -91,25 +84,25 @@ def test_embed_writes_what_can_be_read_again(ending, fitted):
     assert main([*arguments, "--overwrite"]) == 0
 
 
-def test_embed_goes_on_behind_the_last_whole_part(fitted, monkeypatch):
-    monkeypatch.setattr(embed_command, "PART_BATCHES", 2)
-    whole, seen = LaplaceEmbedder.__call__, []
+def test_embed_goes_on_from_the_features_that_are_stored(fitted, monkeypatch):
+    for path in fitted.rglob("*.safetensors"):
+        if ".laplace-metric-cache" in path.parts:
+            path.unlink()
+    capture, seen = _feature_cache.capture, []
 
-    def counted(self, inputs):
+    def counted(model, head, inputs):
         seen.append(len(inputs))
         if len(seen) == 6:
             raise KeyboardInterrupt
-        return whole(self, inputs)
+        return capture(model, head, inputs)
 
-    monkeypatch.setattr(LaplaceEmbedder, "__call__", counted)
+    monkeypatch.setattr(_feature_cache, "capture", counted)
     arguments = ["embed", "photos", "--posterior", "posterior", "--output", "o.npz", "--quiet"]
     assert main(arguments) == 130
     assert not (fitted / "o.npz").exists()
-    assert main([*arguments, "--batch-size", "32"]) == 2
     assert main(arguments) == 0
-    assert sum(seen[6:]) == 600 - 4 * 64
-    monkeypatch.setattr(LaplaceEmbedder, "__call__", whole)
-    assert main(["embed", "photos", "--posterior", "posterior", "--output", "w.npz"]) == 0
+    assert sum(seen[6:]) == 600 - 5 * 64
+    assert main([*arguments[:-2], "w.npz", "--no-cache", "--quiet"]) == 0
     with np.load(fitted / "o.npz") as one, np.load(fitted / "w.npz") as two:
         assert all(np.array_equal(one[name], two[name]) for name in two.files)
 
@@ -140,20 +133,6 @@ def test_an_interrupted_fit_leaves_no_output_and_goes_on(workplace, monkeypatch,
     assert capsys.readouterr().err == (
         "laplace-metric: interrupted. The same command goes on from where it was\n"
     )
-
-
-def test_held_out_items_are_in_no_two_parts(indexed):
-    from laplace_metric.cli._gallery import Origin
-
-    origin = Origin.read(indexed / "index")
-    items, held, rest = origin.split(600)
-    assert [len(part) for part in (items, held, rest)] == [360, 120, 120]
-    assert len({*items, *held, *rest}) == 600
-    embedder = LaplaceEmbedder.load("index/posterior", own_model())
-    index = Index.load("index", embedder)
-    photos = open_source(indexed / "photos")
-    assert index.ids.tolist() == [photos.ids[row] for row in items]
-    assert index.calibration is not None
 
 
 def test_search_is_the_search_of_the_library(indexed, capsys):
@@ -293,26 +272,6 @@ def test_the_page_without_calibration(fitted, capsys):
     page = (fitted / "report.html").read_text()
     assert "is not calibrated" in page
     assert page.count("<svg") == 2
-
-
-def test_embeddings_without_a_model(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    g = np.random.default_rng(0)
-    y = np.arange(400) % 4
-    x = np.eye(8)[y] + 0.5 * g.normal(size=(400, 8))
-    np.save("x.npy", x)
-    np.save("y.npy", y)
-    assert main(["fit", "x.npy", "--labels", "y.npy", "--quiet"]) == 0
-    data, allow = ["x.npy", "--labels", "y.npy"], ["--allow-fitted", "--quiet"]
-    build = ["index", *data, "--posterior", "posterior", "--holdout", "0.5", "--engine", "flat"]
-    assert main([*build, *allow]) == 0
-    assert main(["evaluate", "index", *data, "--json", "-", *allow]) == 0
-    assert json.loads(capsys.readouterr().out)["recall_at_1"] > 0.6
-    own = LaplaceEmbedder.from_embeddings(x, y)
-    saved = LaplaceEmbedder.load("posterior")
-    torch.testing.assert_close(saved(x[:5]).uncertainty, own(x[:5]).uncertainty)
-    assert main(["search", "index", "x.npy", "--picture", "p.png", "--quiet"]) == 2
-    assert "needs images or texts" in capsys.readouterr().err
 
 
 def test_texts_with_an_object_as_model(tmp_path, monkeypatch, capsys):

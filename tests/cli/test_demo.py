@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from tempfile import gettempdir
 
@@ -27,47 +28,41 @@ def test_the_demo_from_end_to_end(tmp_path, capsys, monkeypatch):
     assert gettempdir() not in words
 
 
-def test_counts_are_those_of_the_rows():
+def judged(path, *answers):
+    """The rows of (true class, label, decision)."""
     rows = [
         {"query": f"{truth}/1.png", "label": label, "decision": decision, "match_probability": 0.5}
-        for truth, label, decision in (
-            ("1", "1", "answer"),
-            ("1", "2", "answer"),
-            ("3", "3", "abstain"),
-        )
+        for truth, label, decision in answers
     ]
-    found = {"digit": command._rows(rows), "photograph": command._rows(rows[:2])}
-    sentence = command._sentence(found)
+    path.write_text(json.dumps(rows))
+    return command._judged(path)
+
+
+def test_counts_are_those_of_the_rows(tmp_path):
+    answers = (("1", "1", "answer"), ("1", "2", "answer"), ("3", "3", "abstain"))
+    path = tmp_path / "rows.json"
+    sentence = command._sentence(
+        {"digit": judged(path, *answers), "photograph": judged(path, *answers[:2])}
+    )
     assert "2 of 3 new digits answered, 1 of them right (50.0%)" in sentence
     assert "Without abstention: 2 of 3 right (66.7%), and all 2 photographs" in sentence
     assert sentence.endswith("with it 2 of them.")
+    rows = judged(path, *((f"{i}", f"{i}", "answer") for i in range(9)))
+    table = command._table({"digit": rows, "photograph": []})
+    assert list(table.columns[1].cells) == ["0", "3", "6"], "of several classes"
 
 
-def test_ctrl_c_exits_with_130_and_leaves_nothing(tmp_path, capsys, monkeypatch):
-    def interrupted(_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(command, "_write_images", interrupted)
-    monkeypatch.chdir(tmp_path)
-    assert main(["demo"]) == 130
-    assert capsys.readouterr().err == "\nlaplace-metric: interrupted\n"
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_bugs_keep_their_traceback(tmp_path, monkeypatch):
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
+def test_ctrl_c_leaves_nothing_and_bugs_keep_their_traceback(error, tmp_path, capsys, monkeypatch):
     def broken(_):
-        raise ZeroDivisionError
+        raise error
 
     monkeypatch.setattr(command, "_write_images", broken)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ZeroDivisionError):
-        main(["demo"])
-
-
-def test_the_rows_shown_are_of_several_classes():
-    rows = [
-        {"query": f"{i}/{i}.png", "label": f"{i}", "decision": "answer", "match_probability": 0.9}
-        for i in range(9)
-    ]
-    table = command._table({"digit": command._rows(rows), "photograph": []})
-    assert list(table.columns[1].cells) == ["0", "3", "6"]
+    if error is ZeroDivisionError:
+        with pytest.raises(error):
+            main(["demo"])
+        return
+    assert main(["demo"]) == 130
+    assert capsys.readouterr().err == "\nlaplace-metric: interrupted\n"
+    assert list(tmp_path.iterdir()) == []

@@ -17,9 +17,9 @@ from laplace_metric.cli import main
 from laplace_metric.cli._completion import script
 from laplace_metric.cli._options import COMMANDS, commands_in
 from laplace_metric.cli._parser import parse
-from tests.cli.workshop import trusting
+from tests.cli import workshop
 
-FIT = ["fit", "photos", "--model", "my_model:embedder", "--quiet"]
+FIT = [*workshop.FIT, "--quiet"]
 TRUST = ["--trust-recipe", "--quiet"]
 
 
@@ -53,31 +53,6 @@ def test_each_help_ends_with_an_example_that_parses(name, capsys):
         module, function = COMMANDS[name].function.split(":")
         assert callable(getattr(import_module(f"laplace_metric.cli.{module}"), function))
         parse(name, COMMANDS[name], shlex.split(COMMANDS[name].example))
-
-
-def test_the_examples_run(workplace, capsys):
-    shutil.copytree("photos/class 1", "new/class 1")
-    for name in ("fit", "embed", "index", "search", "evaluate", "report", "completion"):
-        code, _, err = said([name, *shlex.split(COMMANDS[name].example)], capsys)
-        assert code == 0, err
-    for path in ("posterior", "photos.npz", "index", "matches.csv", "numbers.json", "report.html"):
-        assert Path(path).exists()
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["serch"], "Did you mean 'search'"),
-        (["image-text", "ft"], "Did you mean 'fit'?"),
-        (["fit", "x", "--modle", "y"], "unrecognized option --modle. Did you mean '--model'"),
-        (["fit", "x", "--structure", "diga"], "Did you mean 'diag'?"),
-    ],
-)
-def test_near_names(words, says, capsys):
-    code, out, err = said(words, capsys)
-    assert (code, out) == (2, "")
-    assert says in err
-    assert len(err.splitlines()) == 1
 
 
 def test_a_run_is_repeated_from_its_folder(workplace, capsys):
@@ -135,12 +110,8 @@ def test_a_config_without_a_reader_of_toml(tmp_path, monkeypatch, capsys):
     code, _, err = said(["fit", "--config", str(tmp_path / "c.toml")], capsys)
     assert code == 2
     assert "pip install tomli" in err
-    assert "cannot be read" in said_of_missing(tmp_path, monkeypatch, capsys)
-
-
-def said_of_missing(folder, monkeypatch, capsys) -> str:
     monkeypatch.undo()
-    return said(["fit", "--config", str(folder / "c.toml")], capsys)[2]
+    assert "cannot be read" in said(["fit", "--config", str(tmp_path / "c.toml")], capsys)[2]
 
 
 def completed(line: str, folder: Path) -> list[str]:
@@ -230,13 +201,3 @@ def test_a_model_that_prints_leaves_our_output_alone(workplace):
     assert json.loads(ran.stdout)["items"] == 600
     for line in ("a print", "as C does", "of a child", "at every batch"):
         assert re.search(f"^{line}$", ran.stderr, re.MULTILINE), line
-
-
-def test_a_model_that_prints_in_one_process(workplace, monkeypatch, capsys):
-    monkeypatch.delitem(sys.modules, "loud", raising=False)
-    Path("loud.py").write_text(LOUD)
-    assert trusting(["fit", "photos", "--model", "loud:embedder"]) == 0
-    shown = capsys.readouterr()
-    assert shown.out.startswith("fitted 600 items")
-    assert "at every batch" not in shown.out
-    assert "at every batch" in shown.err

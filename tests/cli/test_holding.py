@@ -4,34 +4,25 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from laplace_metric.cli import main
 from laplace_metric.cli._output import write_table
-from laplace_metric.io import locked, sealed
-
-posix = pytest.mark.skipif(os.name != "posix", reason="limits file sizes, forks and kills")
-
-
-def write_arrays(name, n, names=None):
-    y = np.arange(n) % 4
-    x = np.eye(8)[y] + 0.5 * np.random.default_rng(n).normal(size=(n, 8))
-    np.savez(name, embeddings=x, labels=y if names is None else np.array(names)[y])
+from laplace_metric.errors import WriteError
+from laplace_metric.io import sealed
+from tests.cli.workshop import write_vectors
 
 
 @pytest.fixture
 def arrays(tmp_path, monkeypatch):
     """The current folder: items, other items, a posterior and an index of the items."""
     monkeypatch.chdir(tmp_path)
-    write_arrays("items.npz", 400)
-    write_arrays("others.npz", 300)
+    write_vectors("items", 400)
+    write_vectors("others", 300, 1)
     assert main(["fit", "items.npz", "--quiet"]) == 0
     assert main(["index", "items.npz", "--posterior", "posterior", "--quiet"]) == 0
     return tmp_path
@@ -52,115 +43,6 @@ def interrupted_removal(monkeypatch):
         yield patch
 
 
-START = """
-import contextlib, io, json, os, resource, signal
-from pathlib import Path
-import torch
-torch.set_num_threads(1)
-from laplace_metric import io as files
-from laplace_metric.cli import main
-from laplace_metric.search._storage import INDEX
-
-def said(*arguments):
-    text = io.StringIO()
-    with contextlib.redirect_stderr(text):
-        code = main([*arguments, "--quiet"])
-    return code, text.getvalue()
-
-def values(folder):
-    return [p.read_bytes() for p in sorted(Path(folder).rglob("*")) if p.is_file()]
-
-FIT = ["fit", "others.npz", "--structure", "full", "--prior-precision", "2", "--output", "p2"]
-"""
-
-DISK = """
-no_limit = resource.RLIM_INFINITY
-assert said(*FIT)[0] == 0
-commands = {
-    "index": ["index", "others.npz", "--posterior", "p2", "--overwrite"],
-    "posterior": ["fit", "others.npz", "--checkpoint", "c", "--overwrite"],
-}
-for folder, command in commands.items():
-    before = values(folder)
-    for limit in (10, 300, 3_000):
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, no_limit))
-        code, text = said(*command)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (no_limit, no_limit))
-        assert code == 1, (limit, code, text)
-        assert len(text.strip().splitlines()) == 1 and "cannot be written" in text, text
-        assert values(folder) == before
-    assert said(*command)[0] == 0
-    assert values(folder) != before
-assert said("search", "index", "items.npz")[0] == 0
-"""
-
-KILLS = """
-assert said(*FIT)[0] == 0
-replace, posteriors = os.replace, {400: "posterior", 300: "p2"}
-data, outcomes = {400: "items.npz", 300: "others.npz"}, []
-
-def n_items():
-    assert said("search", "index", "items.npz", "-k", "1", "--json", "j", "--overwrite")[0] == 0
-    seen = files.read_index(Path("index"), INDEX)["n_items"]
-    with files.together(Path("index")):  # what the next writer does first
-        pass
-    assert files.read_index(Path("index"), INDEX)["n_items"] == seen
-    return seen
-
-def dying(call):
-    left = [call]
-    def step(*arguments):
-        left[0] -= 1
-        if left[0] == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        replace(*arguments)
-    return step
-
-now = 400
-for call in range(1, 12):
-    other = 700 - now
-    pid = os.fork()
-    if pid == 0:
-        os.replace = dying(call)
-        command = ["index", data[other], "--posterior", posteriors[other], "--overwrite"]
-        os._exit(main([*command, "--quiet"]))
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    expected, now = now, n_items()
-    outcomes.append((code, now != expected))
-killed = [changed for code, changed in outcomes if code == -signal.SIGKILL]
-print(killed, {code for code, _ in outcomes})
-command = ["index", "items.npz", "--posterior", "posterior", "--overwrite"]
-assert said(*command)[0] == 0
-print(sorted(p.name for p in Path("index").rglob("*") if p.name.startswith(".")))
-"""
-
-
-def run(code):
-    root = str(Path(__file__).parents[2])
-    process = subprocess.run(
-        [sys.executable, "-c", START + code],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"},
-    )
-    assert process.returncode == 0, process.stdout + process.stderr
-    return process.stdout.splitlines()
-
-
-@posix
-def test_on_a_full_disk_overwrite_keeps_the_old_result(arrays):
-    run(DISK)
-
-
-@posix
-def test_killed_while_it_replaces_an_index(arrays):
-    """Before the batch is committed, the old one is there; after that, the new one."""
-    outcomes, left = run(KILLS)
-    assert outcomes.startswith("[False, False, False, False, True, True, True, True, True] ")
-    assert left == "[]"
-
-
 def test_interrupted_while_it_removes_its_checkpoint(arrays, interrupted_removal):
     assert main(["fit", "others.npz", "--overwrite", "--quiet"]) == 130
     interrupted_removal.undo()
@@ -168,41 +50,14 @@ def test_interrupted_while_it_removes_its_checkpoint(arrays, interrupted_removal
     assert not list(Path("posterior").glob(".*"))
 
 
-def test_interrupted_while_it_removes_the_parts(arrays, interrupted_removal, capsys):
-    """The output is written: the next run, perhaps another one, need not know that."""
-    command = ["embed", "--posterior", "posterior", "--output", "e.npz", "--quiet"]
-    assert main([*command, "items.npz"]) == 130
-    interrupted_removal.undo()
-    assert len(np.load("e.npz")["embeddings"]) == 400
-    assert main([*command, "others.npz", "--overwrite"]) == 0
-    assert len(np.load("e.npz")["embeddings"]) == 300
-    assert not list(Path().glob(".*"))
+def test_a_result_that_cannot_be_written_exits_with_1(arrays, monkeypatch, capsys):
+    def full(path, _):
+        raise WriteError(f"{path} cannot be written: the disk is full.")
 
-
-def test_parts_of_another_run_are_refused_unless_they_may_be_overwritten(
-    arrays, monkeypatch, capsys
-):
-    def full(*_):
-        raise OSError("disk full")
-
-    command = ["embed", "--posterior", "posterior", "--output", "e.npz", "--quiet"]
-    with monkeypatch.context() as patch:
-        patch.setattr("laplace_metric.cli._fit.write_atomically", full)
-        assert main([*command, "items.npz"]) == 2
-    assert Path(".e.npz.parts").is_dir()
-    assert main([*command, "others.npz"]) == 2
-    assert "belongs to another run" in capsys.readouterr().err
-    assert main([*command, "others.npz", "--overwrite"]) == 0
-    assert len(np.load("e.npz")["embeddings"]) == 300
-    assert not list(Path().glob(".*"))
-
-
-def test_two_embed_to_one_file(arrays, capsys):
-    command = ["embed", "items.npz", "--posterior", "posterior", "--output", "e.npz", "--quiet"]
-    with locked(Path(".e.npz.parts.lock")):
-        assert main(command) == 1
-    assert "by another process" in capsys.readouterr().err
-    assert main(command) == 0
+    monkeypatch.setattr("laplace_metric.cli._fit.write_atomically", full)
+    assert main(["embed", "items.npz", "--posterior", "posterior", "--output", "e.npz"]) == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == "laplace-metric: error: e.npz cannot be written: the disk is full."
 
 
 def test_a_recipe_runs_nothing_that_was_not_allowed(arrays, capsys, monkeypatch):
@@ -274,7 +129,7 @@ def test_hostile_fields_are_named(file, changes, arrays, capsys):
 
 def test_cells_of_a_csv_are_no_formulas(arrays):
     names = ["=1+1", "+cmd|' /C calc'!A0", "@SUM(A1)", "\t=1"]
-    write_arrays("named.npz", 40, names)
+    write_vectors("named", 40, names=names)
     assert main(["index", "named.npz", "--posterior", "posterior", "--output", "i2"]) == 0
     assert main(["search", "i2", "named.npz", "-k", "1", "--output", "r.csv", "--quiet"]) == 0
     with open("r.csv", newline="") as file:

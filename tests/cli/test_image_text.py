@@ -14,6 +14,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from laplace_metric.cli import main
+from tests.cli.workshop import refused
 
 TOWERS = """
 import hashlib
@@ -168,16 +169,9 @@ def test_the_answers_are_shown_and_written(place, capsys):
 
 
 def test_a_model_with_its_own_transform(place):
-    assert (
-        main([*FIT, "--model", "my_towers:sized", "--overwrite", "--quiet", "--epochs", "2"]) == 0
-    )
+    sized = [*FIT, "--model", "my_towers:sized", "--overwrite", "--quiet"]
+    assert main([*sized, "--epochs", "2"]) == 0
     assert len(search("--image", "drawn/003.png", "-k", "1")["results"]) == 1
-    assert main([*FIT, "--model", "my_towers:sized", "--size", "9", "--overwrite"]) == 2
-
-
-def mistake(arguments: list[str], capsys) -> str:
-    assert main(arguments) == 2
-    return capsys.readouterr().err
 
 
 def rows_of_table(place: Path) -> list[tuple[str, str]]:
@@ -187,23 +181,22 @@ def rows_of_table(place: Path) -> list[tuple[str, str]]:
 
 def refit(place: Path, rows, capsys, *more: str, header=("image", "text")) -> str:
     write_rows(place / "photos.csv", rows, header)
-    return mistake([*FIT, "--overwrite", "--quiet", *more], capsys)
+    return refused([*FIT, "--overwrite", *more], capsys)
 
 
 def test_tables_that_are_refused(place, capsys):
     rows = rows_of_table(place)
-    said = refit(place, rows, capsys, header=("picture", "text"))
-    assert "no column 'image'. Name it with --image-column; its columns: 'picture', 'text'" in said
-    said = refit(place, rows, capsys, header=("image", "words"))
-    assert "no column 'text'. Name it with --text-column" in said
-    said = refit(place, [*rows[:3], ("drawn/000.png", "  ")], capsys)
-    assert "row 4 has an empty 'text'" in said
-    said = refit(place, [*rows[:3], ("", "a two")], capsys)
-    assert "row 4 has an empty 'image'" in said
-    assert "holds no row" in refit(place, [], capsys)
-    assert "leaves" in refit(place, rows[:1], capsys)
-    assert "is no table" in mistake([*FIT[:2], "none.csv", *FIT[3:], "--overwrite"], capsys)
-    assert "is no table" in mistake([*FIT[:2], "drawn", *FIT[3:], "--overwrite"], capsys)
+    for header, table, says in (
+        (("picture", "text"), rows, "no column 'image'. Name it with --image-column; its columns"),
+        (("image", "words"), rows, "no column 'text'. Name it with --text-column"),
+        (("image", "text"), [*rows[:3], ("drawn/000.png", "  ")], "row 4 has an empty 'text'"),
+        (("image", "text"), [*rows[:3], ("", "a two")], "row 4 has an empty 'image'"),
+        (("image", "text"), [], "holds no row"),
+        (("image", "text"), rows[:1], "leaves"),
+    ):
+        assert says in refit(place, table, capsys, header=header)
+    for name in ("none.csv", "drawn"):
+        assert "is no table" in refused([*FIT[:2], name, *FIT[3:], "--overwrite"], capsys)
 
 
 def test_images_that_cannot_be_read_are_named(place, capsys):
@@ -239,48 +232,41 @@ def test_few_pairs_are_indexed_without_probabilities(place, capsys):
     assert "match_probability" not in search("--text", "a two", "-k", "2")["results"][0]
 
 
-def test_searches_that_are_refused(place, capsys):
+def test_what_is_refused(place, capsys):
     words = ["image-text", "search", "image-text", "--trust-recipe"]
-    assert "give --text, which finds images, or --image" in mistake(words, capsys)
-    both = [*words, "--text", "a", "--image", "drawn/000.png"]
-    assert "give --text, which finds images, or --image" in mistake(both, capsys)
-    assert "--text is empty" in mistake([*words, "--text", " "], capsys)
-    assert "gone.png cannot be read" in mistake([*words, "--image", "gone.png"], capsys)
-    said = mistake([*words[:3], "--text", "a two"], capsys)
-    assert "names the model 'my_towers:texts'" in said
-    assert "--trust-recipe to run it, or name a model yourself with --text-model" in said
-    said = mistake([*words[:3], "--image", "drawn/000.png"], capsys)
-    assert "name a model yourself with --model" in said
-    told = [*words[:3], "--text", "a two", "--text-model", "my_towers:texts", "--quiet"]
-    assert main(told) == 0
-    assert "is not a folder" in mistake([*words[:2], "none", "--text", "a"], capsys)
-    assert "holds no" in mistake([*words[:2], "drawn", "--text", "a"], capsys)
-    assert "end it in .png" in mistake([*words, "--text", "a", "--picture", "x.jpg"], capsys)
+    text, image = ["--text", "a two"], ["--image", "drawn/000.png"]
+    again = [*FIT, "--overwrite"]
+    for arguments, says in (
+        (words, "give --text, which finds images, or --image"),
+        ([*words, *text, *image], "give --text, which finds images, or --image"),
+        ([*words, "--text", " "], "--text is empty"),
+        ([*words, "--image", "gone.png"], "gone.png cannot be read"),
+        ([*words[:3], *text], "names the model 'my_towers:texts'"),
+        ([*words[:3], *text], "--trust-recipe to run it, or name a model yourself with --text-mod"),
+        ([*words[:3], *image], "name a model yourself with --model"),
+        ([*words[:2], "none", *text], "is not a folder"),
+        ([*words[:2], "drawn", *text], "holds no"),
+        ([*words, *text, "--picture", "x.jpg"], "end it in .png"),
+        ([*again, "--model", "my_towers:broken"], "fails on inputs"),
+        ([*again, "--text-model", "my_towers:broken"], "fails on ['a text']"),
+        ([*again, "--model", "my_towers:sized", "--size", "9"], "which sets the size"),
+        ([*again, "--objective", "luck"], "--objective luck"),
+        (FIT, "image-text exists: give --overwrite"),
+    ):
+        assert says in refused(arguments, capsys)
+    assert main([*words[:3], *text, "--text-model", "my_towers:texts", "--quiet"]) == 0
     recipe = place / "image-text" / "pairs.json"
     recipe.write_text(recipe.read_text().replace("my_towers:texts", "my_towers:other"))
-    assert "damaged" in mistake([*words, "--text", "a"], capsys)
+    assert "damaged" in refused([*words, "--text", "a"], capsys)
 
 
 @pytest.mark.parametrize("objective", ["siglip", "clip", "prolip-regions"])
-def test_other_objectives_search_too(objective, place, capsys):
+def test_other_objectives_search_too(objective, place):
     chosen = [*FIT, "--objective", objective, "--overwrite", "--quiet", "--epochs", "5"]
     assert main(chosen) == 0
     found = search("--text", "a seven", "-k", "2")["results"]
     assert 0 <= found[0]["match_probability"] <= 1
     assert (found[0]["uncertainty"] == 0) is (objective in ("siglip", "clip"))
-    assert "--objective luck" in mistake([*chosen, "--objective", "luck"], capsys)
-
-
-def test_models_that_are_refused(place, capsys):
-    broken = [*FIT, "--overwrite", "--model", "my_towers:broken"]
-    assert "fails on inputs" in mistake(broken, capsys)
-    words = [*FIT, "--overwrite", "--text-model", "my_towers:broken"]
-    assert "fails on ['a text']" in mistake(words, capsys)
-
-
-def test_a_folder_that_exists_is_kept(place, capsys):
-    assert "image-text exists: give --overwrite" in mistake(FIT, capsys)
-    assert search("--text", "a two", "-k", "1")["results"]
 
 
 def test_an_interrupted_fit_goes_on(place, monkeypatch, capsys):

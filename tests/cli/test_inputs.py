@@ -16,8 +16,7 @@ from laplace_metric.cli import main
 from laplace_metric.cli._gallery import Origin
 from laplace_metric.cli._sources import ReadOptions, open_source
 from laplace_metric.errors import InputError, LabelError
-
-MODEL = ["--model", "my_model:embedder"]
+from tests.cli.workshop import LETTERS, MODEL
 
 
 def write_csv(path: Path, rows: list[tuple[str, ...]]) -> None:
@@ -105,30 +104,9 @@ def test_tables_that_are_wrong(listed):
     assert opened([("text", "path"), (good, "a")]).read([0]) == [good]
 
 
-TEXT_MODEL = """
-import torch
-from torch import nn
-
-
-class Letters(nn.Module):
-    def __init__(self):
-        super().__init__()
-        with torch.random.fork_rng():
-            torch.manual_seed(0)
-            self.out = nn.Linear(26, 4)
-
-    def forward(self, texts):
-        counts = [[text.count(chr(97 + i)) for i in range(26)] for text in texts]
-        return self.out(torch.tensor(counts).float())
-
-
-model = Letters()
-"""
-
-
 def test_a_text_of_the_command_line_is_the_same_as_in_a_file(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    Path("spelling.py").write_text(TEXT_MODEL)
+    Path("spelling.py").write_text(LETTERS)
     write_csv(
         Path("t.csv"), [("text", "label"), *((f"{a}{b}{a}", a) for a in "abc" for b in "xyz")]
     )

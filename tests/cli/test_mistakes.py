@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 import types
@@ -12,9 +13,10 @@ from torch import nn
 
 from laplace_metric.cli._models import load_model
 from laplace_metric.errors import MissingPackageError
+from tests.cli.workshop import FIT, MODEL, refused
 from tests.cli.workshop import trusting as main
 
-MODEL = """
+MISTAKEN = """
 from torch import nn
 
 model = nn.Linear(3, 2)
@@ -27,67 +29,60 @@ def number():
 def missing():
     return open("weights.pth")
 """
-FIT = ["fit", "photos", "--output", "q"]
-
-
-def run(arguments):
-    try:
-        return main(arguments)
-    except SystemExit as stop:
-        return stop.code
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("words", "says"),
     [
-        ([*FIT], "which need a --model: package.module:factory"),
-        ([*FIT, "--model", "resnet50"], "timm:NAME"),
-        ([*FIT, "--model", "no_such:thing"], "No module named 'no_such'"),
-        ([*FIT, "--model", "broken:nothing"], "broken has no 'nothing'"),
-        ([*FIT, "--model", "broken:number"], "gives a int: give an nn.Module"),
-        ([*FIT, "--model", "broken:missing"], "No such file or directory: 'weights.pth'"),
-        ([*FIT, "--model", "broken:model"], "fails on inputs [1, 1, 8, 8]"),
-        ([*FIT, "--model", "my_model:embedder", "--size", "9"], "fails on inputs [1, 1, 9, 9]"),
-        ([*FIT, "--model", "my_model:embedder", "--device", "no"], "--device no: "),
-        ([*FIT, "--model", "my_model:embedder", "--head", "no"], "--head no is not a layer"),
-        ([*FIT, "--model", "my_model:embedder", "--json", "no/j"], "the folder no does not"),
-        ([*FIT, "--model", "my_model:embedder", "--size", "0"], "not a whole number from 1 to"),
-        ([*FIT, "--model", "my_model:embedder", "--size", "99999999"], "from 1 to 8,192"),
-        ([*FIT, "--model", "my_model:embedder", "--json", "j" * 234], "at most 233"),
-        (["fit", "photos", "--output", "q/" * 1500], "1,500 folders of this path do not exist"),
-        ([*FIT, "--prior-precision", "-1"], "'-1' is not a number above 0"),
-        (["fit", "nowhere", "--model", "my_model:embedder", "--output", "q"], "does not exist"),
-        (["fit", "empty", "--model", "my_model:embedder", "--output", "q"], "holds no image"),
-        (["fit", "one", "--model", "my_model:embedder", "--output", "q"], "at least 2"),
-        (["fit", "photos/class 1", "--model", "my_model:embedder", "--output", "q"], "no labels"),
-        (
-            ["fit", "photos", "--model", "my_model:embedder", "--output", "broken.py"],
-            "not a folder",
-        ),
-        (["embed", "photos", "--posterior", "no", "--output", "o.npz"], "no is not a folder"),
-        (["embed", "photos", "--posterior", "empty", "--output", "o.npz"], "no recipe.json"),
-        (["embed", "photos", "--posterior", "no", "--output", "o.txt"], "end it in .safetensors"),
-        (["index", "photos", "--posterior", "no", "--holdout", "2"], "not a share between 0 and 1"),
-        (["search", "no", "photos"], "that laplace-metric index wrote"),
-        (["search", "empty", "photos"], "no gallery.json"),
-        (["search", "no", "photos", "--output", "o.xls"], "end it in .csv, .json, .parquet"),
-        (["search", "no", "photos", "--picture", "o.pdf"], "end it in .png"),
-        (["evaluate", "no", "photos"], "that laplace-metric index wrote"),
-        (["report", "no", "photos", "--output", "no/r.html"], "the folder no does not exist"),
+        ("fit photos -q", "unrecognized option -q"),
+        ("serch", "Did you mean 'search'"),
+        ("image-text ft", "Did you mean 'fit'?"),
+        ("fit x --modle y", "unrecognized option --modle. Did you mean '--model'"),
+        ("fit x --structure diga", "Did you mean 'diag'?"),
+        ("fit photos --output q", "which need a --model: package.module:factory"),
+        ("fit photos --output q --model resnet50", "timm:NAME"),
+        ("fit photos --output q --model tim:resnet18", "Did you mean 'timm'"),
+        ("fit photos --output q --model torchvison:resnet18", "Did you mean 'torchvision'"),
+        ("fit photos --output q --model no_such:thing", "No module named 'no_such'"),
+        ("fit photos --output q --model broken:nothing", "broken has no 'nothing'"),
+        ("fit photos --output q --model broken:number", "gives a int: give an nn.Module"),
+        ("fit photos --output q --model broken:missing", "such file or directory: 'weights.pth'"),
+        ("fit photos --output q --model broken:model", "fails on inputs [1, 1, 8, 8]"),
+        ("FIT --size 9", "fails on inputs [1, 1, 9, 9]"),
+        ("FIT --device no", "--device no: "),
+        ("FIT --head no", "--head no is not a layer"),
+        ("FIT --json no/j", "the folder no does not"),
+        ("FIT --size 0", "not a whole number from 1 to"),
+        ("FIT --size 99999999", "from 1 to 8,192"),
+        (f"FIT --json {'j' * 234}", "at most 233"),
+        ("FIT --prior-precision -1", "'-1' is not a number above 0"),
+        ("FIT --output broken.py", "not a folder"),
+        (f"fit photos --output {'q/' * 1500}", "1,500 folders of this path do not exist"),
+        ("fit nowhere MODEL --output q", "does not exist"),
+        ("fit empty MODEL --output q", "holds no image"),
+        ("fit one MODEL --output q", "at least 2"),
+        ("fit 'photos/class 1' MODEL --output q", "no labels"),
+        ("embed photos --posterior no --output o.npz", "no is not a folder"),
+        ("embed photos --posterior empty --output o.npz", "no recipe.json"),
+        ("embed photos --posterior no --output o.txt", "end it in .safetensors"),
+        ("index photos --posterior no --holdout 2", "not a share between 0 and 1"),
+        ("search no photos", "that laplace-metric index wrote"),
+        ("search empty photos", "no gallery.json"),
+        ("search no photos --output o.xls", "end it in .csv, .json, .parquet"),
+        ("search no photos --picture o.pdf", "end it in .png"),
+        ("evaluate no photos", "that laplace-metric index wrote"),
+        ("report no photos --output no/r.html", "the folder no does not exist"),
     ],
 )
-def test_one_line_and_nothing_left(arguments, says, workplace, capsys, monkeypatch):
+def test_one_line_and_nothing_left(words, says, workplace, capsys, monkeypatch):
     monkeypatch.delitem(sys.modules, "broken", raising=False)
-    (workplace / "broken.py").write_text(MODEL)
+    (workplace / "broken.py").write_text(MISTAKEN)
     (workplace / "empty").mkdir()
     (workplace / "one").mkdir()
     (workplace / "one" / "a").symlink_to(workplace / "photos" / "class 1")
     before = {p.name for p in workplace.iterdir()} | {"__pycache__"}
-    assert run([*arguments, "--quiet"]) == 2
-    shown = capsys.readouterr()
-    assert says in shown.err
-    assert len(shown.err.strip().splitlines()) == 1
-    assert shown.out == ""
+    words = words.replace("FIT", "fit photos MODEL --output q").replace("MODEL", " ".join(MODEL))
+    assert says in refused(shlex.split(words), capsys)
     assert {p.name for p in workplace.iterdir()} | {"__pycache__"} == before
 
 
@@ -103,47 +98,35 @@ def test_too_little_memory_is_one_line(monkeypatch, capsys):
     )
 
 
-def test_after_a_fit(workplace, capsys, monkeypatch):
-    fit = ["fit", "photos", "--model", "my_model:embedder", "--quiet"]
-    build = ["index", "photos", "--posterior", "posterior", "--quiet"]
-    assert main(fit) == 0
-    cases = [
-        (fit, "posterior exists: give --overwrite"),
+def test_after_a_fit(workplace, capsys):
+    build = ["index", "photos", "--posterior", "posterior"]
+    embed = ["embed", "photos", "--posterior", "posterior", "--output", "o.npz"]
+    assert main([*FIT, "--quiet"]) == 0
+    for arguments, says in (
+        (FIT, "posterior exists: give --overwrite"),
         (["index", "weights.npy", *build[2:]], "does not exist"),
         ([*build, "--calibrate", "photos"], "the items of the index themselves"),
         ([*build, "--calibrate", "photos", "--holdout", "0.3"], "give one of them"),
         ([*build, "--holdout", "0.3"], "photos is what the posterior was fitted to, all of it"),
         ([*build, "--holdout", "0.05", "--allow-fitted"], "pass at least 10"),
-        (
-            ["embed", "photos", "--posterior", "posterior", "--output", "o.npz", "--size", "5"],
-            "5, 5",
-        ),
-    ]
-    for arguments, says in cases:
-        assert main(arguments) == 2, arguments
-        assert says in capsys.readouterr().err
+        ([*build, "--cross-fit", "601"], "error: --cross-fit 601: there are 600 items"),
+        ([*embed, "--size", "5"], "5, 5"),
+    ):
+        assert says in refused(arguments, capsys)
     assert not (workplace / "index").exists()
-    assert main(build) == 0
-    assert main(build) == 2
-    assert "index exists" in capsys.readouterr().err
+    assert main([*build, "--quiet"]) == 0
+    assert "index exists" in refused(build, capsys)
     assert main([*build, "--overwrite"]) == 0
-    torch.save(nn.Linear(2, 2).state_dict(), "weights.pt")
-    assert main(["search", "index", "photos"]) == 2
-    assert "my_model:embedder: embedder() fails" in capsys.readouterr().err
-
-
-def test_other_weights_are_noticed(workplace, capsys):
-    assert main(["fit", "photos", "--model", "my_model:embedder", "--quiet"]) == 0
     weights = torch.load("weights.pt")
     torch.save({name: tensor + 1 for name, tensor in weights.items()}, "weights.pt")
-    assert main(["embed", "photos", "--posterior", "posterior", "--output", "o.npz"]) == 2
-    assert "weights differ" in capsys.readouterr().err
+    assert "weights differ" in refused(embed, capsys)
+    torch.save(nn.Linear(2, 2).state_dict(), "weights.pt")
+    assert "my_model:embedder: embedder() fails" in refused(["search", "index", "photos"], capsys)
 
 
 def test_folders_that_may_not_be_written_to(workplace, capsys, monkeypatch):
     monkeypatch.setattr("os.access", lambda *_: False)
-    assert main(["fit", "photos", "--model", "my_model:embedder", "--output", "q"]) == 2
-    assert "may not be written to" in capsys.readouterr().err
+    assert "may not be written to" in refused([*FIT, "--output", "q"], capsys)
 
 
 def test_timm_gives_its_model_and_transform(monkeypatch):

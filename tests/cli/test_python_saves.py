@@ -13,9 +13,7 @@ from laplace_metric import LaplaceEmbedder
 from laplace_metric.cli import main
 from laplace_metric.cli._sources import open_source
 from laplace_metric.search import Index
-from tests.cli.test_commands import own_model
-
-MODEL = ["--model", "my_model:embedder"]
+from tests.cli.workshop import MODEL, own_model
 
 
 @pytest.fixture

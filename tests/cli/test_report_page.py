@@ -16,23 +16,16 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch import nn
 
 from laplace_metric import LaplaceEmbedder, __version__
 from laplace_metric.cli._gallery import Origin
+from laplace_metric.cli._report import LONGEST, SIDE, picture_of_file, picture_uri
 from laplace_metric.cli._sources import open_source
-from laplace_metric.cli.report._examples import LONGEST, SIDE, picture_of_file, picture_uri
 from laplace_metric.search import Index
-from tests.cli.workshop import LETTERS, write_images
+from tests.cli.workshop import LETTERS, own_model, refused, write_images, write_vectors
 from tests.cli.workshop import trusting as main
 
 FIT = ["fit", "photos", "--model", "my_model:embedder", "--holdout", "0.4", "--quiet"]
-
-
-def own_model():
-    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 16))
-    model.load_state_dict(torch.load("weights.pt"))
-    return model
 
 
 @pytest.fixture(scope="module")
@@ -234,18 +227,17 @@ def test_texts_are_quoted_and_shown_as_text(tmp_path, monkeypatch):
     assert 'class="id"' in changed
 
 
-def test_vectors_are_named(tmp_path, monkeypatch):
+def test_vectors_are_named(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    g, y = np.random.default_rng(0), np.arange(400) % 4
-    np.save("x.npy", np.eye(8)[y] + 0.3 * g.normal(size=(400, 8)))
-    np.save("y.npy", y)
-    data = ["x.npy", "--labels", "y.npy", "--quiet"]
-    assert main(["fit", *data, "--holdout", "0.5"]) == 0
-    assert main(["index", *data, "--posterior", "posterior"]) == 0
-    assert main(["report", "index", *data]) == 0
+    write_vectors("x", 400)
+    assert main(["fit", "x.npz", "--holdout", "0.5", "--quiet"]) == 0
+    assert main(["index", "x.npz", "--posterior", "posterior", "--quiet"]) == 0
+    assert main(["report", "index", "x.npz", "--quiet"]) == 0
     page = (tmp_path / "report.html").read_text()
     assert "<img" not in page
     assert page.count('class="id"') >= 6 * 2
+    said = refused(["search", "index", "x.npz", "--picture", "p.png"], capsys)
+    assert "needs images or texts" in said
 
 
 def test_items_that_are_gone_are_named(place, searched, tmp_path):

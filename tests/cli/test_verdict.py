@@ -13,8 +13,15 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from laplace_metric.calibration._sequences import QueriesNeeded
-from laplace_metric.cli.report._examples import SHOWN, grouped
-from laplace_metric.cli.report._verdict import Share, headline, lacks, percent, rounded_up
+from laplace_metric.cli._report import (
+    SHOWN,
+    Share,
+    grouped,
+    headline,
+    lacks,
+    percent,
+    rounded_up,
+)
 from laplace_metric.search import IndexReport
 from laplace_metric.search._report import MATCH, GuaranteedPrecision, OODReport
 
@@ -73,19 +80,19 @@ def test_the_title_says_what_was_counted(n, seed, value):
     k, good = int(accepted.sum()), int(right.numpy()[accepted].sum())
     found = headline(measures)
     if k == 0:
-        assert found.title == f"Answers none of {n:,} queries at 90\u00a0% precision."
+        assert found["title"] == f"Answers none of {n:,} queries at 90\u00a0% precision."
         return
     if binomtest(good, k).proportion_ci(0.95, method="exact").high < 0.9:
-        assert found.tone == "broken"
-        assert found.title.startswith("Do not rely on it: 90\u00a0% precision was guaranteed")
+        assert found["tone"] == "broken"
+        assert found["title"].startswith("Do not rely on it: 90\u00a0% precision was guaranteed")
     else:
-        assert found.tone == "kept"
-        assert found.title.startswith("Answers ")
-        answered, promised = numbers(found.title)
+        assert found["tone"] == "kept"
+        assert found["title"].startswith("Answers ")
+        answered, promised = numbers(found["title"])
         assert promised == 90
         assert answered == pytest.approx(100 * k / n, abs=0.5)
         assert (answered in (0, 100)) == (k in (0, n))
-    assert numbers(found.lines[0])[:3] == [n, k, good]
+    assert numbers(found["lines"][0])[:3] == [n, k, good]
 
 
 def test_a_promise_that_the_queries_contradict_is_called_broken():
@@ -94,29 +101,29 @@ def test_a_promise_that_the_queries_contradict_is_called_broken():
     assert 0.78 < binomtest(70, 100).proportion_ci(0.95, method="exact").high < 0.79
     for target, tone in ((0.9, "broken"), (0.79, "broken"), (0.78, "kept"), (0.6, "kept")):
         measures = evaluation(p, right, *rest, promise_at(target, 0.0, p, right))
-        assert headline(measures).tone == tone
+        assert headline(measures)["tone"] == tone
 
 
 def test_the_queries_to_add_are_those_of_queries_needed():
     p, right, *rest = draw(200, 1, 0.98)
     first = promise_at(0.9, 0.5, p, right)
-    lines = headline(evaluation(p, right, *rest, first, NOT_YET)).lines
+    lines = headline(evaluation(p, right, *rest, first, NOT_YET))["lines"]
     assert lines[-1].startswith("Calibrate on about 140 more queries to guarantee 95\u00a0% ")
-    lines = headline(evaluation(p, right, *rest, first, NOT_YET, TOO_FEW)).lines
+    lines = headline(evaluation(p, right, *rest, first, NOT_YET, TOO_FEW))["lines"]
     assert lines[-1].startswith("Calibrate on about 140 more queries to guarantee 95\u00a0% ")
-    lines = headline(evaluation(p, right, *rest, first, TOO_WRONG)).lines
+    lines = headline(evaluation(p, right, *rest, first, TOO_WRONG))["lines"]
     assert "better embedder" in lines[-1]
     assert numbers(lines[-1]) == [95, 60, 50]
-    lines = headline(evaluation(p, right, *rest, first, TOO_FEW)).lines
+    lines = headline(evaluation(p, right, *rest, first, TOO_FEW))["lines"]
     assert numbers(lines[-1]) == [99, 60, 60, 528]
     assert "cannot be estimated" in lines[-1]
     second = promise_at(0.95, 0.8, p, right)
-    lines = headline(evaluation(p, right, *rest, first, second)).lines
+    lines = headline(evaluation(p, right, *rest, first, second))["lines"]
     share = float((p >= 0.8).double().mean())
     assert lines[-1] == f"It answers {percent(share)} at 95\u00a0% precision."
-    assert numbers(lacks(NOT_YET)) == [140]
-    assert lacks(TOO_WRONG) == "not likely, with any number of queries"
-    assert "cannot be estimated" in lacks(TOO_FEW)
+    assert numbers(lacks(NOT_YET)[0]) == [140]
+    assert lacks(TOO_WRONG)[0] == "not likely, with any number of queries"
+    assert "cannot be estimated" in lacks(TOO_FEW)[0]
 
 
 def test_without_a_usual_promise_the_largest_is_told():
@@ -125,28 +132,28 @@ def test_without_a_usual_promise_the_largest_is_told():
     measures = evaluation(p, right, *rest, none)
     measures = replace(measures, largest_guarantee=promise_at(0.83, 0.5, p, right))
     found = headline(measures)
-    assert numbers(found.title) == [round(100 * float((p >= 0.5).double().mean())), 83]
-    assert found.guarantee is measures.largest_guarantee
+    assert numbers(found["title"]) == [round(100 * float((p >= 0.5).double().mean())), 83]
+    assert found["made"] is measures.largest_guarantee
     little = replace(measures, largest_guarantee=promise_at(0.4, 0.5, p, right))
-    assert headline(little).tone == "none"
-    assert "nothing can be guaranteed" in headline(little).title
-    assert numbers(headline(little).title) == [round(100 * float(right.double().mean()))]
+    assert headline(little)["tone"] == "none"
+    assert "nothing can be guaranteed" in headline(little)["title"]
+    assert numbers(headline(little)["title"]) == [round(100 * float(right.double().mean()))]
 
 
 def test_without_a_calibration_there_is_no_promise():
     p, right, *_ = draw(150, 3, 0.62)
     measures = evaluation(p, right, right, right)
     found = headline(replace(measures, match_probability=None, called_unknown=None))
-    assert numbers(found.title) == [round(100 * float(right.double().mean()))]
-    assert "--calibrate" in found.lines[1]
-    assert found.tone == "none"
+    assert numbers(found["title"]) == [round(100 * float(right.double().mean()))]
+    assert "--calibrate" in found["lines"][1]
+    assert found["tone"] == "none"
 
 
 @settings(max_examples=40, deadline=None)
 @given(n=st.integers(1, 200), seed=st.integers(0, 999), value=st.sampled_from((0.3, 0.6, None)))
 def test_every_query_is_in_one_group_and_shown_in_its_own(n, seed, value):
     p, right, unknown, has_match = draw(n, seed, 0.7)
-    groups = {g.key: g for g in grouped(evaluation(p, right, unknown, has_match), value)}
+    groups = {g["key"]: g for g in grouped(evaluation(p, right, unknown, has_match), value)}
     answered = ~unknown if value is None else ~unknown & (p >= value)
     members = {
         "right": answered & right,
@@ -154,22 +161,22 @@ def test_every_query_is_in_one_group_and_shown_in_its_own(n, seed, value):
         "abstained": ~answered & ~unknown,
         "unknown": unknown,
     }
-    assert {key: g.n for key, g in groups.items()} == {
+    assert {key: g["n"] for key, g in groups.items()} == {
         key: int(rows.sum()) for key, rows in members.items() if bool(rows.any())
     }
     for key, group in groups.items():
         own = members[key].nonzero().flatten().tolist()
-        assert set(group.rows) <= set(own)
-        assert len(group.rows) == min(SHOWN, len(own)) == len(set(group.rows))
-        shown = [float(p[row]) for row in group.rows]
+        assert set(group["places"]) <= set(own)
+        assert len(group["places"]) == min(SHOWN, len(own)) == len(set(group["places"]))
+        shown = [float(p[row]) for row in group["places"]]
         assert shown == sorted(shown, reverse=True)
         assert shown[0] == max(float(p[row]) for row in own)
         assert shown[-1] == min(float(p[row]) for row in own)
     if "abstained" in groups:
-        assert numbers(groups["abstained"].note) == [int(right[members["abstained"]].sum())]
+        assert numbers(groups["abstained"]["note"]) == [int(right[members["abstained"]].sum())]
     if "unknown" in groups:
         strange = int((~has_match[members["unknown"]]).sum())
-        assert numbers(groups["unknown"].note) == ([strange] if strange else [])
+        assert numbers(groups["unknown"]["note"]) == ([strange] if strange else [])
 
 
 @settings(max_examples=60, deadline=None)
@@ -200,10 +207,10 @@ def test_strangers_that_are_let_in_are_counted():
     made = replace(promise_at(0.9, 0.2, p, right), without_match=0.25, ood=0.1)
     measures = evaluation(p, right, unknown, has_match, made)
     measures = replace(measures, known_share=0.9)
-    told = " ".join(headline(measures).lines)
+    told = " ".join(headline(measures)["lines"])
     assert "It lets in 5 of 20 queries without a match in the index (25\u00a0%)." in told
     both = replace(measures, ood=OODReport(40, {}, 0.5))
-    told = " ".join(headline(both).lines)
+    told = " ".join(headline(both)["lines"])
     assert "match in the index (25\u00a0%) and 4 of 40 open-set queries (10\u00a0%)." in told
     nobody = replace(measures, known_share=1.0)
-    assert "lets in" not in " ".join(headline(nobody).lines)
+    assert "lets in" not in " ".join(headline(nobody)["lines"])

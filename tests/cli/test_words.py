@@ -79,20 +79,6 @@ def test_errors_and_warnings_are_written_so(workplace, capsys):
     assert "note: use --hessian positives with --distance euclidean" in capsys.readouterr().err
 
 
-def test_more_folds_than_items(workplace, capsys):
-    assert main(FIT) == 0
-    index = ["index", "photos", "--posterior", "posterior", "--trust-recipe", "--quiet"]
-    assert main([*index, "--cross-fit", "601"]) == 2
-    assert "error: --cross-fit 601: there are 600 items" in capsys.readouterr().err
-
-
-def test_help_of_the_head_says_what_it_takes(capsys):
-    assert main(["fit", "--help"]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
-    assert "--head NAME the layer that gets the posterior" in shown
-    assert "such as fc or backbone.fc; append (--head append): a new linear layer" in shown
-
-
 SAVED = {
     "embed": ["photos", "--posterior", "posterior", "--output", "o.npz"],
     "index": ["photos", "--posterior", "posterior", "--output", "again"],

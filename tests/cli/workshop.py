@@ -11,6 +11,8 @@ from torch import nn
 
 from laplace_metric.cli import main
 
+MODEL = ["--model", "my_model:embedder"]
+FIT = ["fit", "photos", *MODEL]
 FACTORY = """
 import torch
 from torch import nn
@@ -27,6 +29,31 @@ def trusting(arguments: list[str]) -> int:
     """``main`` of a user who trusts the folders that the tests wrote a moment ago."""
     saved = arguments[0] in ("embed", "index", "search", "evaluate", "report")
     return main([*arguments, "--trust-recipe"] if saved else arguments)
+
+
+def refused(arguments: list[str], capsys) -> str:
+    """The one line that a command of such a user ends with, exit code 2."""
+    capsys.readouterr()
+    assert trusting([*arguments, "--quiet"]) == 2, arguments
+    shown = capsys.readouterr()
+    assert len(shown.err.strip().splitlines()) == 1, shown.err
+    assert shown.out == ""
+    return shown.err
+
+
+def own_model() -> nn.Module:
+    """The model of ``my_model.py``, made here."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 16))
+    model.load_state_dict(torch.load("weights.pt"))
+    return model
+
+
+def write_vectors(name: str, n: int, seed: int = 0, names: list[str] | None = None) -> None:
+    """Embeddings [n, 8] of four classes as NAME.npz, whose ids are "NAME.npz 0" and so on."""
+    y = np.arange(n) % 4
+    x = np.eye(8)[y] + 0.5 * np.random.default_rng(seed).normal(size=(n, 8))
+    labels = y if names is None else np.array(names)[y]
+    np.savez(f"{name}.npz", embeddings=x, labels=labels, ids=[f"{name}.npz {i}" for i in range(n)])
 
 
 def write_images(folder: Path, images: np.ndarray, labels: np.ndarray) -> None:

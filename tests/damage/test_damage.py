@@ -14,6 +14,10 @@ ATTACKS = {
         *("--writers", "python", "--kills", "3", "--damages", "45", "--disks", "1", "--races", "1"),
         *("--only", "LaplaceEmbedder", "Monitor", "Statistics", "baseline", "Index", "feature"),
     ),
+    "commands": (
+        *("--writers", "commands", "--kills", "6", "--disks", "2"),
+        *("--only", "fit", "index", "image-text"),
+    ),
     "links": ("--links", "25", "--only", "save_pretrained", "image-text"),
 }
 

@@ -226,19 +226,13 @@ def test_commands_refuse_a_link_in_place_of_their_working_folder(
     y = np.arange(40) % 4
     np.savez("items.npz", embeddings=np.random.default_rng(0).normal(size=(40, 4)), labels=y)
     fit = ["fit", "items.npz", "--output", "p", "--quiet"]
-    embed = ["embed", "items.npz", "--posterior", "p", "--output", "e.npz", "--quiet"]
-    for planted, command in (
-        ("p/.checkpoint", fit),
-        (".e.npz.parts", embed),
-        (".e.npz.parts.lock", embed),
-    ):
-        Path(planted).parent.mkdir(exist_ok=True)
-        Path(planted).symlink_to(victim)
-        assert main(command) in (1, 2)
-        assert Path(planted).name in capsys.readouterr().err
-        Path(planted).unlink()
-        if command is fit:
-            assert main(fit) == 0
+    planted = Path("p/.checkpoint")
+    planted.parent.mkdir()
+    planted.symlink_to(victim)
+    assert main(fit) in (1, 2)
+    assert planted.name in capsys.readouterr().err
+    planted.unlink()
+    assert main(fit) == 0
 
 
 def kept(folder, said):

@@ -1,1 +1,0 @@
-"""``laplace-metric report``: a verdict, queries with their neighbours, figures, where from."""
