@@ -26,6 +26,7 @@ from laplace_metric.evaluation._candidates import (
 class Engine(ABC):
     """Finds the nearest of the vectors [N, d] that it was given."""
 
+    vectors: Float[Tensor, "N d"]
     mapped: bool = False
     """Whether it reads its vectors from disk."""
 

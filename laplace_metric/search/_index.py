@@ -21,7 +21,7 @@ from torch import Tensor
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.randomness import Seed, as_generator
-from laplace_metric._utils.validation import as_path, check_count, check_share
+from laplace_metric._utils.validation import as_path, check_count, check_name, check_share
 from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration._hits import VOTES, LabelledHits, LabelVotes, SearchHits
 from laplace_metric.calibration._learn import calibrated
@@ -50,7 +50,7 @@ from laplace_metric.search._faiss import WithoutSome, kind_of
 from laplace_metric.search._items import Encoded, Items
 from laplace_metric.search._label_sets import LabelReview, LabelSets, reviewed, warn_if_everything
 from laplace_metric.search._labelled import Matches, relevance_of, warn_if_fitted
-from laplace_metric.search._neighbours import RowSearch, check_ranking, nearest, vectors_of
+from laplace_metric.search._neighbours import RowSearch, nearest, vectors_of
 from laplace_metric.search._report import IndexReport
 from laplace_metric.search._result import RetrievalSets, SearchResult
 from laplace_metric.search._storage import IndexState
@@ -145,7 +145,7 @@ class Index(Shown):
             For a ranking that the encoder does not have.
         """
         start = time.perf_counter()
-        kind, rank_by = kind_of(engine), check_ranking(rank_by, encoder.rankings)
+        kind, rank_by = kind_of(engine), check_name("rank_by", rank_by, encoder.rankings)
         encoded, batch_labels = encoder.all("gallery", gallery, progress=progress)
         items = Items.of(encoded, batch_labels, labels, ids)
         vectors = vectors_of(items.encoded, rank_by, spherical=encoder.spherical)
