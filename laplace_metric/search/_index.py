@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
@@ -37,7 +36,6 @@ from laplace_metric.models._store import Fingerprints
 from laplace_metric.search import _faiss as engines
 from laplace_metric.search import _storage as storage
 from laplace_metric.search._class_model import ClassModel, cross_fitted, inputs_of
-from laplace_metric.search._classify import LIKELIER_THAN_NOT, Classification, classified
 from laplace_metric.search._encoding import (
     FittedEmbedder,
     SearchableEmbedder,
@@ -52,7 +50,13 @@ from laplace_metric.search._label_sets import LabelReview, LabelSets, reviewed, 
 from laplace_metric.search._labelled import Matches, relevance_of, warn_if_fitted
 from laplace_metric.search._neighbours import RowSearch, nearest, vectors_of
 from laplace_metric.search._report import IndexReport
-from laplace_metric.search._result import RetrievalSets, SearchResult
+from laplace_metric.search._result import (
+    LIKELIER_THAN_NOT,
+    Classification,
+    RetrievalSets,
+    SearchResult,
+    classified,
+)
 from laplace_metric.search._storage import IndexState
 
 if TYPE_CHECKING:
@@ -204,11 +208,6 @@ class Index(Shown):
         return self._state.changes
 
     @property
-    def next_id(self) -> int:
-        """Number of the next item without an id; never given twice."""
-        return self._state.next_id
-
-    @property
     def ids(self) -> np.ndarray[Any, Any]:
         """Ids of all items [N], in the order in which they were added."""
         return self.items.ids.values
@@ -254,7 +253,9 @@ class Index(Shown):
         """
         self = self._now()
         check_share("alpha", alpha)
-        k = self._check_k("k", k)
+        k = check_count("k", k)
+        if k > len(self):
+            raise InputError(f"k={k}: the index has {len(self)} items.")
         encoded, _ = self.query_encoder.all("queries", queries, progress=progress)
         hits = self._nearest(encoded, self._depth(k))
         assessment = None
@@ -343,7 +344,8 @@ class Index(Shown):
         """
         encoded, batch_labels = self.encoder.all("gallery", gallery, progress=progress)
         with self._changing:
-            new, next_id = Items.of(encoded, batch_labels, labels, ids, self.next_id), self.next_id
+            next_id = self._state.next_id
+            new = Items.of(encoded, batch_labels, labels, ids, next_id)
             if not new.ids.is_text:
                 next_id = max(next_id, int(new.ids.values.max()) + 1)
             self._replace(self.items.joined(new), None, len(new), next_id)
@@ -362,7 +364,8 @@ class Index(Shown):
             if not bool(stays.any()):
                 raise InputError("ids name every item: an index cannot be empty.")
             rows = stays.nonzero().flatten()
-            self._replace(self.items.take(rows), rows, len(stays) - len(rows), self.next_id)
+            kept = self.items.take(rows)
+            self._replace(kept, rows, len(self) - len(kept), self._state.next_id)
 
     def calibrate(
         self,
@@ -614,7 +617,9 @@ class Index(Shown):
         calibration = self._fresh(self._calibrated())
         hits = self._deep_hits(queries, calibration, progress=progress)
         members = calibration.members(calibration.assess(hits).logit, alpha)
-        return self._sets(hits, members)
+        device = self.items.encoded.mean.device
+        positions, held = (torch.from_numpy(x).to(device) for x in (hits.positions, members))
+        return RetrievalSets(positions, held, self.items.ids)
 
     def label_sets(
         self,
@@ -829,11 +834,6 @@ class Index(Shown):
         encoded, _ = self.query_encoder.all("queries", queries, progress=progress)
         return self._nearest(encoded, min(calibration.depth, len(self)))
 
-    def _sets(self, hits: SearchHits, members: npt.NDArray[np.bool_]) -> RetrievalSets:
-        device = self.items.encoded.mean.device
-        positions, held = (torch.from_numpy(x).to(device) for x in (hits.positions, members))
-        return RetrievalSets(positions, held, self.items.ids)
-
     def _depth(self, k: int) -> int:
         """Neighbours to look at, so that a calibration sees what it saw on held-out queries.
 
@@ -885,12 +885,6 @@ class Index(Shown):
             asked = self.items.encoded.take(own.to(self.items.encoded.mean.device))
             found = self._nearest(asked, k, search, models, fold[own.numpy()])
             yield relevance.of_some(found, own)
-
-    def _check_k(self, name: str, k: int) -> int:
-        k = check_count(name, k)
-        if k > len(self):
-            raise InputError(f"{name}={k}: the index has {len(self)} items.")
-        return k
 
     def learn_classes(self, precision: float | None = None) -> None:
         """Fit the class model to the items; ``calibrate`` and ``cross_index`` call it.

@@ -89,11 +89,6 @@ class LabelSets(Shown):
         return in_rows({**shown, "in every set": f"{int(self.everywhere.sum())} labels"}.items())
 
     @property
-    def labels_everywhere(self) -> np.ndarray[Any, Any]:
-        """The labels that are in every set."""
-        return self.classes.values[self.everywhere.numpy()]
-
-    @property
     def sizes(self) -> Int[Tensor, " Q"]:
         """Labels in each set [Q], those in every set among them; 0: no label looks right."""
         everywhere = self.everywhere.to(self.codes.device)[self.codes.clamp(min=0)]
@@ -104,11 +99,17 @@ class LabelSets(Shown):
 
     def __getitem__(self, query: int) -> np.ndarray[Any, Any]:
         """Labels in the set of one query: likeliest first, then those that no item near it has."""
+        return self.classes.values[self._set(query)[0]]
+
+    def _set(self, query: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Codes of the labels in a set, and the probability of each, or NaN."""
         score = self.score[query].masked_fill(~self.members[query], -torch.inf)
         order = score.argsort(descending=True, stable=True)[: int(self.members[query].sum())]
-        codes = self.codes[query][order].cpu().numpy()
+        codes, score = self.codes[query][order].cpu().numpy(), score[order]
         far = np.setdiff1d(self.everywhere.nonzero().flatten().numpy(), codes)
-        return self.classes.values[np.concatenate([codes, far])]
+        probability = torch.where(score >= 0, score, torch.nan).cpu().numpy()
+        unseen = np.full(len(far), np.nan)
+        return np.concatenate([codes, far]), np.concatenate([probability, unseen])
 
     def holds(self, labels: Any) -> Bool[Tensor, " Q"]:
         """Return whether each set [Q] holds the label of its query.
@@ -128,19 +129,12 @@ class LabelSets(Shown):
 
         The probability is NaN for a label that none of the voting neighbours has.
         """
-        sets = [self[query] for query in range(len(self))]
-        probability = []
-        for i, labels in enumerate(sets):
-            score = self.score[i][self.members[i]].sort(descending=True).values
-            shown = np.full(len(labels), np.nan)
-            shown[: len(score)] = torch.where(score >= 0, score, torch.nan).cpu().numpy()
-            probability.append(shown)
-        query = np.repeat(np.arange(len(self)), [len(labels) for labels in sets])
-        empty = self.classes.values[:0]
+        sets = [self._set(query) for query in range(len(self))]
+        codes = np.concatenate([np.empty(0, np.int64), *(codes for codes, _ in sets)])
         return {
-            "query": query,
-            "label": np.concatenate([empty, *sets]),
-            "probability": np.concatenate([np.empty(0), *probability]),
+            "query": np.repeat(np.arange(len(self)), [len(codes) for codes, _ in sets]),
+            "label": self.classes.values[codes],
+            "probability": np.concatenate([np.empty(0), *(p for _, p in sets)]),
         }
 
     def to_pandas(self) -> pandas.DataFrame:
