@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from laplace_metric.errors import FileFormatError, InputError, UnknownNameError
 from laplace_metric.evaluation._candidates import require_faiss
 from laplace_metric.search._engines import HNSW, IVF, Engine, EngineKind, Flat, FlatEngine
 from laplace_metric.search._faiss_arrays import Place, arrays_of, floats, graph, inverted_file
+from laplace_metric.search._neighbours import RowSearch
 
 VECTORS_PER_LIST = 39
 """That FAISS wants to train on."""
@@ -150,9 +151,8 @@ PassedOver = Callable[[Int[Tensor, "q m"], slice], Bool[Tensor, "q m"]]
 """Which of the rows [q, m], or -1, that a slice of the queries found are to be passed over."""
 
 
-@dataclass(frozen=True)
-class WithoutSome:
-    """The search of an engine that finds as many items more as may be passed over.
+def without_some(engine: Engine, passed_over: PassedOver, most: int) -> RowSearch:
+    """Return a search that finds as many items more as may be passed over, and leaves these out.
 
     Parameters
     ----------
@@ -160,26 +160,22 @@ class WithoutSome:
     passed_over : function
     most : int
         Items that are passed over for a query, at the most.
-    n_items : int
     """
 
-    engine: Engine
-    passed_over: PassedOver
-    most: int
-    n_items: int
-
-    def __call__(self, queries: Float[Tensor, "Q d"], k: int) -> Int[Tensor, "Q k"]:
+    def search(queries: Float[Tensor, "Q d"], k: int) -> Int[Tensor, "Q k"]:
         """Return the nearest of queries [Q, d]; -1 behind them where fewer than k are left."""
-        depth = min(self.n_items, k + self.most)
+        depth = min(len(engine.vectors), k + most)
         step = max(1, CELLS // depth)
-        slices = [slice(i, i + step) for i in range(0, max(1, len(queries)), step)]
-        parts = [self._left(self.engine.search(queries[part], depth), part, k) for part in slices]
+        parts = []
+        for start in range(0, max(1, len(queries)), step):
+            part = slice(start, start + step)
+            rows = engine.search(queries[part], depth)
+            gone = passed_over(rows, part)
+            order = gone.to(torch.uint8).argsort(dim=1, stable=True)[:, :k]  # those left first
+            parts.append(rows.gather(1, order).masked_fill(gone.gather(1, order), -1))
         return torch.cat(parts)
 
-    def _left(self, rows: Tensor, part: slice, k: int) -> Tensor:
-        gone = self.passed_over(rows, part)
-        order = gone.to(torch.uint8).argsort(dim=1, stable=True)[:, :k]  # those left come first
-        return rows.gather(1, order).masked_fill(gone.gather(1, order), -1)
+    return search
 
 
 # Engines from the values that name them, and these as JSON.

@@ -44,7 +44,7 @@ from laplace_metric.search._encoding import (
 )
 from laplace_metric.search._engines import Engine, EngineKind, Flat
 from laplace_metric.search._evaluate import evaluated
-from laplace_metric.search._faiss import WithoutSome, kind_of
+from laplace_metric.search._faiss import kind_of, without_some
 from laplace_metric.search._items import Encoded, Items
 from laplace_metric.search._label_sets import LabelReview, LabelSets, reviewed, warn_if_everything
 from laplace_metric.search._labelled import Matches, relevance_of, warn_if_fitted
@@ -589,7 +589,7 @@ class Index(Shown):
         rows_without = _drawn_open_set(relevance.known, open_set_fraction, generator)
         if not len(rows_without):
             return found
-        others = relevance.others(self._exact(), rows_without, len(self))
+        others = relevance.others(self._exact(), rows_without)
         asked = encoded.take(rows_without.to(encoded.mean.device))
         own = None if relevance.codes is None else relevance.codes[rows_without].numpy()
         simulated = relevance.open_set(self._nearest(asked, depth, others, own=own))
@@ -881,7 +881,7 @@ class Index(Shown):
             def itself(rows: Tensor, part: slice, own: Tensor = own) -> Tensor:
                 return rows == own[part, None].to(rows.device)
 
-            search = WithoutSome(self.engine, itself, 1, len(self))
+            search = without_some(self.engine, itself, 1)
             asked = self.items.encoded.take(own.to(self.items.encoded.mean.device))
             found = self._nearest(asked, k, search, models, fold[own.numpy()])
             yield relevance.of_some(found, own)
