@@ -45,6 +45,29 @@ def test_mc_dropout_moments(data):
     assert float(error.abs().max()) < 5
 
 
+def test_mc_dropout_leaves_everything_alone(dropout_model, data):
+    dropout_model.train()
+    state = torch.get_rng_state()
+    before = {k: v.clone() for k, v in dropout_model.state_dict().items()}
+    method = MCDropout(dropout_model, n_samples=3, generator=torch.Generator().manual_seed(0))
+    method(data[0])
+    method.sample(data[0], 2, torch.Generator().manual_seed(0))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(v, before[k]) for k, v in dropout_model.state_dict().items())
+    assert all(m.training for m in dropout_model.modules())
+    assert not any(m._forward_hooks for m in dropout_model.modules())
+
+
+def test_mc_dropout_is_reproducible_and_independent_between_inputs(dropout_model, data):
+    x = data[0][:1].expand(6, -1)
+    a, b = (
+        MCDropout(dropout_model, n_samples=4, generator=torch.Generator().manual_seed(1))(x)
+        for _ in range(2)
+    )
+    assert torch.equal(a.distribution.draws, b.distribution.draws)
+    assert not torch.allclose(a.distribution.draws[:, 0], a.distribution.draws[:, 1])
+
+
 def test_joint_draws_share_masks_between_inputs_and_calls(dropout_model, data):
     method = MCDropout(dropout_model)
     draw = method.draw(3, torch.Generator().manual_seed(0))

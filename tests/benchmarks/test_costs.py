@@ -77,19 +77,6 @@ def _checkout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT))
 
 
-def test_batches_stop_at_the_cap() -> None:
-    from benchmarks.costs.peers.problem import Batches
-
-    x = torch.arange(10.0).unsqueeze(1)
-    whole = Batches(x, x, 4, seconds=60.0)
-    assert [len(a) for a, _ in whole] == [4, 4, 2]
-    assert whole.points == 10
-    capped = Batches(x, x, 4, seconds=0.0)
-    assert [len(a) for a, _ in capped] == [4]  # one batch is always given
-    assert capped.points == 4
-    assert len(capped.dataset) == 10
-
-
 @pytest.mark.skipif(PYTHON is None, reason="LAPLACE_PYTHON names no python with laplace-torch")
 def test_laplace_torch_gives_the_closed_form_variance(tmp_path: Path) -> None:
     from benchmarks.costs.peers.problem import random_problem
