@@ -23,7 +23,7 @@ from laplace_metric.laplace._traces import traced, traces_of
 from laplace_metric.models._calling import device_of, labels_of, to_device
 from laplace_metric.models._reading import ItemBatches, is_rows, items_of, plain, yields_items
 from laplace_metric.models._store import Fingerprints, row_fingerprints
-from laplace_metric.search._items import Encoded, EncodedParts
+from laplace_metric.search._items import Encoded, joined
 from laplace_metric.search._neighbours import RANKINGS, PairDistances, PairMoments, RoundErrors
 
 
@@ -217,18 +217,22 @@ class Encoder:
         EmptyLoaderError
             If it holds nothing.
         """
-        parts, labels = EncodedParts(), list[Any]()
-        inputs = _readable(name, inputs)
+        inputs, labels = _readable(name, inputs), list[Any]()
         n_items = len(inputs) if _has_rows(inputs) else items_of(inputs)
-        with ItemBar("Embedding", n_items, count_of_batches(inputs), shown=progress) as bar:
+        bar = ItemBar("Embedding", n_items, count_of_batches(inputs), shown=progress)
+
+        def parts() -> Iterator[Encoded]:
             for batch, batch_labels in batches(name, inputs):
                 part = self(batch, rows)
-                parts.append(part)
-                labels += [] if batch_labels is None else [batch_labels]
+                labels.extend([] if batch_labels is None else [batch_labels])
                 bar.advance(len(part))
-        if not len(parts):
+                yield part
+
+        with bar:
+            encoded = joined(parts())
+        if encoded is None:
             raise EmptyLoaderError(f"{name} holds nothing: pass at least one item.")
-        return parts.joined(), labels
+        return encoded, labels
 
 
 def batches(name: str, inputs: Any) -> Iterator[tuple[Any, Any]]:

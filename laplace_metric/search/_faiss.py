@@ -38,6 +38,8 @@ class FaissEngine(Engine):
         Where the lists were left on disk.
     """
 
+    kind: IVF | HNSW
+
     def __init__(
         self,
         index: Any,

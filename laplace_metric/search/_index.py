@@ -154,7 +154,7 @@ class Index(Shown):
         items = Items.of(encoded, batch_labels, labels, ids)
         vectors = vectors_of(items.encoded, rank_by, spherical=encoder.spherical)
         next_id = 0 if items.ids.is_text else int(items.ids.values.max()) + 1
-        state = IndexState(items, kind, rank_by, engines.build(vectors, kind), 0, next_id, None)
+        state = IndexState(items, rank_by, engines.build(vectors, kind), 0, next_id, None)
         index = cls(encoder, state, query_encoder)
         _LOG.info("indexed in %.1f s: %s", time.perf_counter() - start, index._sentence())
         return index
@@ -195,7 +195,7 @@ class Index(Shown):
     @property
     def kind(self) -> EngineKind:
         """Name and settings of the engine."""
-        return self._state.kind
+        return self.engine.kind
 
     @property
     def rank_by(self) -> str:

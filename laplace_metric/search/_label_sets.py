@@ -18,7 +18,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,7 +26,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
-from laplace_metric._utils.tables import as_pandas
 from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration._conformal import fewest_queries
 from laplace_metric.calibration._hits import LabelledHits, SearchHits
@@ -34,9 +33,6 @@ from laplace_metric.calibration._labels import LabelLevels
 from laplace_metric.errors import UnreachableAlphaWarning
 from laplace_metric.search._columns import Column
 from laplace_metric.search._items import Items
-
-if TYPE_CHECKING:
-    import pandas
 
 
 @dataclass(frozen=True, repr=False)
@@ -99,17 +95,11 @@ class LabelSets(Shown):
 
     def __getitem__(self, query: int) -> np.ndarray[Any, Any]:
         """Labels in the set of one query: likeliest first, then those that no item near it has."""
-        return self.classes.values[self._set(query)[0]]
-
-    def _set(self, query: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """Codes of the labels in a set, and the probability of each, or NaN."""
         score = self.score[query].masked_fill(~self.members[query], -torch.inf)
         order = score.argsort(descending=True, stable=True)[: int(self.members[query].sum())]
-        codes, score = self.codes[query][order].cpu().numpy(), score[order]
+        codes = self.codes[query][order].cpu().numpy()
         far = np.setdiff1d(self.everywhere.nonzero().flatten().numpy(), codes)
-        probability = torch.where(score >= 0, score, torch.nan).cpu().numpy()
-        unseen = np.full(len(far), np.nan)
-        return np.concatenate([codes, far]), np.concatenate([probability, unseen])
+        return self.classes.values[np.concatenate([codes, far])]
 
     def holds(self, labels: Any) -> Bool[Tensor, " Q"]:
         """Return whether each set [Q] holds the label of its query.
@@ -123,29 +113,6 @@ class LabelSets(Shown):
         codes = torch.from_numpy(self.classes.codes_of(column.values)).to(self.codes.device)
         near = (self.members & (self.codes == codes[:, None])).any(1)
         return near | (self.everywhere.to(codes.device)[codes.clamp(min=0)] & (codes >= 0))
-
-    def columns(self) -> dict[str, np.ndarray[Any, Any]]:
-        """One row for each label in each set: query, label, and its probability.
-
-        The probability is NaN for a label that none of the voting neighbours has.
-        """
-        sets = [self._set(query) for query in range(len(self))]
-        codes = np.concatenate([np.empty(0, np.int64), *(codes for codes, _ in sets)])
-        return {
-            "query": np.repeat(np.arange(len(self)), [len(codes) for codes, _ in sets]),
-            "label": self.classes.values[codes],
-            "probability": np.concatenate([np.empty(0), *(p for _, p in sets)]),
-        }
-
-    def to_pandas(self) -> pandas.DataFrame:
-        """``columns`` as a table.
-
-        Raises
-        ------
-        MissingPackageError
-            Without pandas.
-        """
-        return as_pandas(self.columns())
 
 
 def warn_if_everything(levels: LabelLevels, alpha: float) -> None:
@@ -193,18 +160,6 @@ class LabelReview(Shown):
 
     def __len__(self) -> int:
         return len(self.positions)
-
-    def to_pandas(self) -> pandas.DataFrame:
-        """One row an item: id, label, suggested, both probabilities.
-
-        Raises
-        ------
-        MissingPackageError
-            Without pandas.
-        """
-        names = ("ids", "labels", "suggested", "probability", "suggested_probability")
-        columns = {name.removesuffix("s"): np.asarray(getattr(self, name)) for name in names}
-        return as_pandas(columns)
 
     def _sentence(self) -> str:
         other = int((self.suggested != self.labels).sum())

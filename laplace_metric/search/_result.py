@@ -317,19 +317,6 @@ class Classification(Shown):
         """Label, or None, and probability of one query."""
         return self.labels[query], float(self.probability[query])
 
-    def to_pandas(self) -> pandas.DataFrame:
-        """One row a query: label, probability, answered, unknown.
-
-        Raises
-        ------
-        MissingPackageError
-            Without pandas.
-        """
-        numbers = {"probability": self.probability, "answered": self.answered}
-        numbers["unknown"] = self.unknown
-        columns = {name: values.cpu().numpy() for name, values in numbers.items()}
-        return as_pandas({"label": self.labels, **columns})
-
     def _sentence(self) -> str:
         answered = f"{int(self.answered.sum()):,} of {len(self):,} queries have a label"
         unknown = f"{int(self.unknown.sum()):,} are unknown"

@@ -20,7 +20,7 @@ from laplace_metric.io import FileKind
 from laplace_metric.search import _faiss as engines
 from laplace_metric.search._class_model import ClassModel
 from laplace_metric.search._columns import Column
-from laplace_metric.search._engines import IVF, Engine, EngineKind, Flat
+from laplace_metric.search._engines import IVF, Engine, Flat
 from laplace_metric.search._faiss import FaissEngine
 from laplace_metric.search._faiss_arrays import Place
 from laplace_metric.search._items import Encoded, Items
@@ -36,7 +36,6 @@ class IndexState:
     """All of an index but its encoder."""
 
     items: Items
-    kind: EngineKind
     rank_by: str
     engine: Engine
     changes: int
@@ -62,7 +61,7 @@ def save_index(folder: Path, state: IndexState, identity: str) -> None:
         "rank_by": state.rank_by,
         "changes": state.changes,
         "next_id": state.next_id,
-        "engine": engines.kind_to_json(state.kind),
+        "engine": engines.kind_to_json(engine.kind),
         "embedder": identity,
         "class_model": state.class_model is not None,
     }
@@ -130,7 +129,7 @@ def _state(
     if content["class_model"]:
         class_model = ClassModel.from_tensors(_below(CLASS_MODEL, tensors))
     changes, next_id = int(content["changes"]), int(content["next_id"])
-    return IndexState(items, kind, rank_by, engine, changes, next_id, calibration, class_model)
+    return IndexState(items, rank_by, engine, changes, next_id, calibration, class_model)
 
 
 def _below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
