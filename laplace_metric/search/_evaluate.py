@@ -108,6 +108,7 @@ class _Answers:
 
     @property
     def assessed(self) -> Assessment:
+        """Assessment, where there is a calibration."""
         assert self.assessment is not None
         return self.assessment
 

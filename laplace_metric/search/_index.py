@@ -9,6 +9,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -759,11 +760,8 @@ class Index(Shown):
         p, right = calibration.held_out(of)
         abstained = calibration.held_out_unknown(alpha)
         if precision is not None:
-            try:
-                found = calibration.threshold_for(precision=precision, of=of, alpha=alpha)
-                marked = found.value
-            except InputError:
-                marked = None
+            with suppress(InputError):
+                marked = calibration.threshold_for(precision=precision, of=of, alpha=alpha).value
         return threshold_plot(p, right, target=precision, threshold=marked, abstained=abstained)
 
     def plot_reliability(self, *, of: str = "match") -> Figure:
