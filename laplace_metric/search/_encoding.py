@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence, Sized
+from contextlib import nullcontext
 from typing import Any, Protocol
 
 import numpy as np
@@ -218,17 +219,20 @@ class Encoder:
             If it holds nothing.
         """
         inputs, labels = _readable(name, inputs), list[Any]()
-        n_items = len(inputs) if _has_rows(inputs) else items_of(inputs)
-        bar = ItemBar("Embedding", n_items, count_of_batches(inputs), shown=progress)
+        bar = None
+        if progress:  # a bar that is not shown costs a search time, too
+            n_items = len(inputs) if _has_rows(inputs) else items_of(inputs)
+            bar = ItemBar("Embedding", n_items, count_of_batches(inputs))
 
         def parts() -> Iterator[Encoded]:
             for batch, batch_labels in batches(name, inputs):
                 part = self(batch, rows)
                 labels.extend([] if batch_labels is None else [batch_labels])
-                bar.advance(len(part))
+                if bar is not None:
+                    bar.advance(len(part))
                 yield part
 
-        with bar:
+        with bar or nullcontext():
             encoded = joined(parts())
         if encoded is None:
             raise EmptyLoaderError(f"{name} holds nothing: pass at least one item.")
