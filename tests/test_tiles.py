@@ -28,7 +28,6 @@ from laplace_metric.heads._jacobian import OrthogonalFactor, columnwise
 from laplace_metric.image_text._pairs import encode_all
 from laplace_metric.models._store import FeatureStore, row_fingerprints
 from laplace_metric.search._items import Encoded
-from laplace_metric.search._labelled import in_fit
 from laplace_metric.search._neighbours import _distances_of_means
 from laplace_metric.search.estimators import batches_of
 
@@ -125,12 +124,6 @@ def rows() -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate(batches_of(x)), x
 
 
-def in_a_fit() -> tuple[np.ndarray, np.ndarray]:
-    known, asked = (np.arange(start, 2**63, 2**56, np.uint64) for start in (0, 2**55))
-    asked = np.append(asked, known[5:40] + np.uint64(1))
-    return in_fit(known, asked), np.arange(len(asked)) >= len(asked) - 35
-
-
 def margin() -> tuple[torch.Tensor, torch.Tensor]:
     """All pairs of 150 points, against the sum over the pairs of one batch."""
     h, y = numbers(150, 4), torch.arange(150) % 5
@@ -152,7 +145,6 @@ CASES: dict[str, tuple[int, Case]] = {
     "models._store.BLOCK_BYTES": (0, blocks),
     "models._store.FINGERPRINT_BYTES": (1, fingerprints),
     "curvature._margin.COLUMN_BYTES": (1, margin),
-    "search._labelled.AT_ONCE": (7, in_a_fit),
     "search._neighbours.MEAN_BYTES": (1, means),
     "search.estimators.ROWS": (7, rows),
     "evaluation._candidates.WORK_BYTES": (1, candidates),

@@ -115,7 +115,7 @@ def _recalls(vectors: Tensor, queries: Tensor, kinds: Sequence[IVF | HNSW]) -> l
     first: Any = build(vectors, kinds[0])
     built = time.perf_counter() - start
     for kind in kinds:
-        engine = FaissEngine(first.index, first.keys, kind)
+        engine = FaissEngine(first.index, vectors, first.keys, kind)
         positions = engine.search(queries, K)
         share = (positions[:, :, None] == truth[:, None, :]).any(2).double().mean()
         took = timed({"search": partial(engine.search, queries, K)}, 2)["search"]

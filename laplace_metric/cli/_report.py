@@ -30,8 +30,8 @@ from laplace_metric.cli._gallery import LoadedIndex, excerpt, load_gallery
 from laplace_metric.cli._index import measured, require_queries
 from laplace_metric.cli._output import Reporter, reporter_of
 from laplace_metric.cli._parser import run_text
-from laplace_metric.cli.pages import templates
 from laplace_metric.cli._sources import IMAGES, TEXTS, Source, path_below, root_of
+from laplace_metric.cli.pages import templates
 from laplace_metric.datasets._pixels import Pixels
 from laplace_metric.errors import InputError, LaplaceMetricError, UndefinedMetricWarning
 from laplace_metric.evaluation import (

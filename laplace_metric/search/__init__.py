@@ -1,12 +1,11 @@
 """Nearest neighbours of uncertain embeddings, and whether they are a match."""
 
-from laplace_metric.search._classify import Classification
 from laplace_metric.search._cross_fit import cross_index
 from laplace_metric.search._engines import HNSW, IVF, Flat
 from laplace_metric.search._index import Index
 from laplace_metric.search._label_sets import LabelReview, LabelSets
 from laplace_metric.search._report import IndexReport
-from laplace_metric.search._result import RetrievalSets, SearchResult
+from laplace_metric.search._result import Classification, RetrievalSets, SearchResult
 
 __all__ = [
     "HNSW",

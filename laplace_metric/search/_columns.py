@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,58 +130,40 @@ class Column:
         ends = tensors[f"{name}.ends"].tolist()
         starts = [0, *ends[:-1]]
         spans = zip(starts, ends, strict=True)
-        return cls(_strings([text[a:b].decode(errors=SURROGATES) for a, b in spans]))
+        return cls(_objects([text[a:b].decode(errors=SURROGATES) for a, b in spans]))
 
 
 def _array(name: str, values: Any) -> Values:
-    array = _plain(name, values)
+    values, whole = plain(values), False
+    if isinstance(values, Tensor):
+        if values.dtype not in UNSIGNED:
+            check_dense(name, values)
+        if values.is_floating_point():  # NumPy has no bfloat16
+            raise InputError(f"{name} are {values.dtype}: pass whole numbers, one for each item.")
+        values = values.detach().cpu().resolve_neg().numpy()
+    elif not isinstance(values, np.ndarray):
+        if isinstance(values, str) or not isinstance(values, Sequence):
+            raise InputError(f"{name} is a {type(values).__name__}: pass a list or an array.")
+        whole = len(values) > 0 and all(type(value) is int for value in values)
+        if whole or any(isinstance(value, str) for value in values):
+            values = _objects(values)  # NumPy makes floats of numbers beyond int64
+    array = as_array(name, values)
     if array.ndim != 1:
         raise InputError(f"{name} has shape {array.shape}: pass one entry for each item.")
-    if array.dtype.kind in "iu":
-        if array.dtype.kind == "u":
-            _check_range(name, array[array > LARGEST].tolist())
+    if whole or array.dtype.kind in "iu":
+        outside = (array > LARGEST) | (array < -LARGEST - 1)
+        if outside.any():
+            raise InputError(
+                f"{name} hold {outside.sum()} numbers that int64 cannot, {array[outside][0]} the "
+                "first: pass them as strings."
+            )
         return array.astype(np.int64)
     if array.dtype.kind == "U" or all(isinstance(value, str) for value in array):
-        return _strings([str(value) for value in array])
+        return _objects([str(value) for value in array])
     raise InputError(f"{name} are {array.dtype}: pass whole numbers or strings, one for each item.")
 
 
-def _plain(name: str, values: Any) -> Values:
-    values = plain(values)
-    if not isinstance(values, Tensor):
-        return as_array(name, values) if isinstance(values, np.ndarray) else _listed(name, values)
-    if values.dtype not in UNSIGNED:
-        check_dense(name, values)
-    if values.is_floating_point():  # NumPy has no bfloat16
-        raise InputError(f"{name} are {values.dtype}: pass whole numbers, one for each item.")
-    return values.detach().cpu().resolve_neg().numpy()
-
-
-def _check_range(name: str, values: Iterable[Any]) -> None:
-    too_large = [value for value in values if not -LARGEST - 1 <= value <= LARGEST]
-    if too_large:
-        raise InputError(
-            f"{name} hold {len(too_large)} numbers that int64 cannot, {too_large[0]} the first: "
-            "pass them as strings."
-        )
-
-
-def _listed(name: str, values: Any) -> Values:
-    if isinstance(values, str) or not isinstance(values, Sequence):
-        raise InputError(f"{name} is a {type(values).__name__}: pass a list or an array.")
-    if _any_strings(values):
-        return _strings(list(values))
-    array = as_array(name, values)
-    if array.dtype.kind in "fO" and all(type(value) is int for value in values):
-        _check_range(name, values)  # NumPy makes floats or objects of them
-    return array
-
-
-def _any_strings(values: Sequence[Any]) -> bool:
-    return bool(len(values)) and any(isinstance(value, str) for value in values)
-
-
-def _strings(values: list[Any]) -> Values:
+def _objects(values: Sequence[Any]) -> Values:
     array = np.empty(len(values), dtype=object)
     array[:] = values
     return array

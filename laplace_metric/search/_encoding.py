@@ -24,7 +24,7 @@ from laplace_metric.laplace._traces import traced, traces_of
 from laplace_metric.models._calling import device_of, labels_of, to_device
 from laplace_metric.models._reading import as_batches, is_rows, items_of, plain
 from laplace_metric.models._store import Fingerprints, row_fingerprints
-from laplace_metric.search._items import Encoded, EncodedParts
+from laplace_metric.search._items import Encoded, joined
 from laplace_metric.search._neighbours import RANKINGS, PairDistances, PairMoments, RoundErrors
 
 
@@ -135,7 +135,9 @@ class Encoder:
         self.pairs: PairMoments = shared
         self.rankings: tuple[str, ...] = RANKINGS
         self._kept = shared.basis_inputs
-        self.identity, self.fitted_rows = _identity(fitted), fitted.fingerprints
+        weights = fitted.posterior.mean, fitted.posterior.spectrum
+        self.identity = digest(f"{fitted.spherical} {fitted.structure}", weights)
+        self.fitted_rows = fitted.fingerprints
         self._weights = FittedWeights(fitted.head, fitted.posterior.mean)
         self._weights.check(values=True)
         self._traces = traces_of(fitted.jacobian, fitted.posterior)
@@ -216,19 +218,25 @@ class Encoder:
         EmptyLoaderError
             If it holds nothing.
         """
-        parts, labels = EncodedParts(), list[Any]()
-        inputs = _readable(name, inputs)
-        bar = _bar(inputs) if progress else None
-        with bar or nullcontext():
+        inputs, labels = _readable(name, inputs), list[Any]()
+        bar = None
+        if progress:  # a bar that is not shown costs a search time, too
+            n_items = len(inputs) if _has_rows(inputs) else items_of(inputs)
+            bar = ItemBar("Embedding", n_items, count_of_batches(inputs))
+
+        def parts() -> Iterator[Encoded]:
             for batch, batch_labels in batches(name, inputs):
                 part = self(batch, rows)
-                parts.append(part)
-                labels += [] if batch_labels is None else [batch_labels]
+                labels.extend([] if batch_labels is None else [batch_labels])
                 if bar is not None:
                     bar.advance(len(part))
-        if not len(parts):
+                yield part
+
+        with bar or nullcontext():
+            encoded = joined(parts())
+        if encoded is None:
             raise EmptyLoaderError(f"{name} holds nothing: pass at least one item.")
-        return parts.joined(), labels
+        return encoded, labels
 
 
 def batches(name: str, inputs: Any) -> Iterator[tuple[Any, Any]]:
@@ -242,7 +250,7 @@ def batches(name: str, inputs: Any) -> Iterator[tuple[Any, Any]]:
     inputs = _readable(name, inputs)
     if isinstance(inputs, (Tensor, np.ndarray)) and inputs.ndim == 1:
         yield _rows(name, inputs), None  # one item, or a number for each: the model says which
-    elif isinstance(inputs, (Tensor, np.ndarray)) or _are_texts(inputs):
+    elif _has_rows(inputs):
         starts = range(0, len(inputs), BATCH)
         yield from ((_rows(name, inputs[i : i + BATCH]), None) for i in starts)
     elif isinstance(inputs, Mapping):
@@ -293,25 +301,16 @@ def _nothing(h: Tensor) -> Tensor:
     return h.new_empty(len(h), 0)
 
 
-def _identity(fitted: Fitted) -> str:
-    described = f"{fitted.spherical} {fitted.structure}"
-    return digest(described, (fitted.posterior.mean, fitted.posterior.spectrum))
-
-
 def count_of_batches(inputs: Any) -> int | None:
     """Return how many batches there will be, where that is known."""
     inputs = _readable("inputs", inputs)
-    if isinstance(inputs, (Tensor, np.ndarray)) or _are_texts(inputs):
+    if _has_rows(inputs):
         return -(-len(inputs) // BATCH)
     return len(inputs) if isinstance(inputs, Sized) and not isinstance(inputs, Mapping) else None
 
 
-def _bar(inputs: Any) -> ItemBar:
-    known = isinstance(inputs, (Tensor, np.ndarray)) or _are_texts(inputs)
-    return ItemBar(
-        "Embedding", len(inputs) if known else items_of(inputs), count_of_batches(inputs)
-    )
-
-
-def _are_texts(inputs: Any) -> bool:
-    return isinstance(inputs, (list, tuple)) and all(isinstance(x, str) for x in inputs)
+def _has_rows(inputs: Any) -> bool:
+    """Return whether inputs are an array or texts, rather than a loader of batches."""
+    if isinstance(inputs, (list, tuple)):
+        return all(isinstance(x, str) for x in inputs)
+    return isinstance(inputs, (Tensor, np.ndarray))

@@ -23,24 +23,6 @@ from laplace_metric.evaluation._candidates import (
 )
 
 
-class Engine(ABC):
-    """Finds the nearest of the vectors [N, d] that it was given."""
-
-    mapped: bool = False
-    """Whether it reads its vectors from disk."""
-
-    @abstractmethod
-    def search(self, queries: Float[Tensor, "Q d"], k: int) -> Int[Tensor, "Q k"]:
-        """Return the rows of the nearest vectors [Q, k], nearest first; 1 <= k <= N.
-
-        -1 where an approximate engine found fewer than k.
-        """
-
-    @abstractmethod
-    def updated(self, vectors: Float[Tensor, "N d"], remaining: Int[Tensor, " N"] | None) -> Engine:
-        """With other vectors [N, d]: ``remaining`` rows of the old ones, or new ones at the end."""
-
-
 @dataclass(frozen=True)
 class Flat:
     """Exact search, through FAISS where it is installed; the same answer without it.
@@ -102,6 +84,26 @@ class HNSW:
 EngineKind = Flat | IVF | HNSW
 
 
+class Engine(ABC):
+    """Finds the nearest of the vectors [N, d] that it was given."""
+
+    vectors: Float[Tensor, "N d"]
+    kind: EngineKind
+    mapped: bool = False
+    """Whether it reads its vectors from disk."""
+
+    @abstractmethod
+    def search(self, queries: Float[Tensor, "Q d"], k: int) -> Int[Tensor, "Q k"]:
+        """Return the rows of the nearest vectors [Q, k], nearest first; 1 <= k <= N.
+
+        -1 where an approximate engine found fewer than k.
+        """
+
+    @abstractmethod
+    def updated(self, vectors: Float[Tensor, "N d"], remaining: Int[Tensor, " N"] | None) -> Engine:
+        """With other vectors [N, d]: ``remaining`` rows of the old ones, or new ones at the end."""
+
+
 # Exact search over vectors that are only read: fast shortlists, near ties settled in float64.
 
 
@@ -118,6 +120,8 @@ class FlatEngine(Engine):
     InputError
         If FAISS is asked for and cannot hold the vectors.
     """
+
+    kind: Flat
 
     def __init__(self, vectors: Float[Tensor, "N d"], kind: Flat, *, mapped: bool = False) -> None:
         if kind.faiss and not faiss_fits(vectors):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -46,30 +45,34 @@ def evaluated(
 ) -> IndexReport:
     """See ``Index.evaluate``; the report has the type and the device of ``template``."""
     answers = _Answers.of(labelled.hits, calibration, template)
-    known, right = _there(labelled.known, template), _there(labelled.match[:, 0], template)
+    known, first = labelled.known, labelled.match[:, 0]
+    right = _there(first, template)
     curves = {name: sparsification(score, right) for name, score in answers.scores.items()}
-    others = None if ood is None else _Answers.of(ood, calibration, template)
     report = IndexReport(
         queries=len(right),
-        known_share=float(labelled.known.mean()),
-        answers_right=float(labelled.match[:, 0].mean()),
-        recall_at_1=_mean(right[known]),
+        known_share=float(known.mean()),
+        answers_right=float(first.mean()),
+        recall_at_1=_mean(first[known]),
         r_auroc={name: _r_auroc(score, right) for name, score in answers.scores.items()},
         ausc={name: curve.ausc for name, curve in curves.items()},
         ausc_oracle=curves[DISTANCE].ausc_oracle,
         sparsification=curves,
         right=right,
         uncertainty=answers.scores[UNCERTAINTY],
-        match_probability=answers.probability,
         scores=answers.scores,
-        has_match=known,
-        called_unknown=answers.unknown,
+        has_match=_there(known, template),
     )
-    if others is not None:
-        report = _with_ood(report, answers, others)
-    if calibration is not None:
-        report = _calibrated(report, labelled, calibration, answers, others)
-    return report
+    others = None
+    if ood is not None:
+        others = _Answers.of(ood, calibration, template)
+        aurocs = {n: auroc(score, others.scores[n]) for n, score in answers.scores.items()}
+        unknown = None if others.assessment is None else _mean(others.unknown)
+        uncertainty = others.scores[UNCERTAINTY]
+        summary = OODReport(len(uncertainty), aurocs, unknown)
+        report = replace(report, ood=summary, ood_uncertainty=uncertainty, ood_scores=others.scores)
+    if calibration is None:
+        return report
+    return _calibrated(report, labelled, calibration, answers, others, template)
 
 
 def guaranteed_threshold(
@@ -85,12 +88,10 @@ def guaranteed_threshold(
 
 @dataclass(frozen=True, eq=False)
 class _Answers:
-    """Scores [Q] of queries, higher is less certain, and what a calibration makes of them."""
+    """Scores [Q] of queries, higher is less certain, and their assessment by a calibration."""
 
     scores: dict[str, Tensor]
-    assessment: Assessment | None = None
-    probability: Tensor | None = None
-    unknown: Tensor | None = None
+    assessment: Assessment | None
 
     @classmethod
     def of(cls, hits: SearchHits, calibration: Calibration | None, template: Tensor) -> _Answers:
@@ -100,17 +101,26 @@ class _Answers:
         if hits.votes is not None:
             scores[AMBIGUITY] = _there(hits.votes.ambiguity, template)
         if calibration is None:
-            return cls(scores)
+            return cls(scores, None)
         assessment = calibration.assess(hits)
-        nearest = _there(assessment.match_probability[:, 0], template)
-        unknown = _there(assessment.p_value <= ALPHA_UNKNOWN, template)
-        return cls({MATCH: 1 - nearest} | scores, assessment, nearest, unknown)
+        match = 1 - _there(assessment.match_probability[:, 0], template)
+        return cls({MATCH: match} | scores, assessment)
+
+    @property
+    def assessed(self) -> Assessment:
+        """Assessment, where there is a calibration."""
+        assert self.assessment is not None
+        return self.assessment
+
+    @property
+    def unknown(self) -> Flags:
+        """Queries [Q] that are called unknown."""
+        return self.assessed.p_value <= ALPHA_UNKNOWN
 
     def accepted(self, threshold: Threshold) -> Flags:
-        """Which queries [Q] are answered."""
-        assert self.assessment is not None
-        nearest = self.assessment.match_probability[:, 0]
-        found: Flags = accepts(threshold, nearest, self.assessment.p_value, ALPHA_UNKNOWN)
+        """Queries [Q] that are answered."""
+        nearest, p_value = self.assessed.match_probability[:, 0], self.assessed.p_value
+        found: Flags = accepts(threshold, nearest, p_value, ALPHA_UNKNOWN)
         return found
 
 
@@ -120,12 +130,11 @@ def _calibrated(
     calibration: Calibration,
     answers: _Answers,
     ood: _Answers | None,
+    template: Tensor,
 ) -> IndexReport:
     """Add what a calibration predicts; labels only where labels were given instead of matches."""
-    assessment = answers.assessment
-    assert assessment is not None
-    p, unknown = assessment.match_probability[:, 0], assessment.p_value <= ALPHA_UNKNOWN
-    known, right = labelled.known, labelled.match[:, 0]
+    assessment, unknown, known = answers.assessed, answers.unknown, labelled.known
+    p, right = assessment.match_probability[:, 0], labelled.match[:, 0]
     reliability = expected_calibration_error(p, right)
     probability = assessment.label_probability
     if assessment.answer is not None and probability is not None and labelled.codes is not None:
@@ -145,48 +154,42 @@ def _calibrated(
         smallest_p_value=calibration.smallest_p_value,
         cross_fitted=calibration.cross_fitted,
         reliability=reliability,
+        match_probability=_there(p, template),
+        called_unknown=_there(unknown, template),
     )
 
 
 def _guarantees(
     calibration: Calibration, answers: _Answers, labelled: LabelledHits, ood: _Answers | None
 ) -> tuple[tuple[GuaranteedPrecision, ...], GuaranteedPrecision | None]:
-    def outcome(threshold: Threshold) -> GuaranteedPrecision:
-        return _outcome(threshold, answers, labelled, ood)
+    """Outcome of the threshold of each of ``PRECISIONS``; where the first has none, of any."""
 
-    found = tuple(_guaranteed_precision(calibration, target, outcome) for target in PRECISIONS)
-    least = None
+    def outcome(threshold: Threshold) -> GuaranteedPrecision:
+        accepted = answers.accepted(threshold)
+        return GuaranteedPrecision(
+            threshold.target,
+            threshold.value,
+            str(threshold),
+            _mean(labelled.match[accepted, 0]),
+            _mean(accepted),
+            without_match=_mean(accepted[~labelled.known]),
+            ood=None if ood is None else _mean(ood.accepted(threshold)),
+        )
+
+    found, largest = [], None
+    for precision in PRECISIONS:
+        threshold, explanation = guaranteed_threshold(calibration, precision)
+        if threshold is not None:
+            found.append(outcome(threshold))
+            continue
+        missing = None
+        with suppress(NotFittedError):
+            missing = calibration.queries_needed(precision)
+        found.append(GuaranteedPrecision(precision, None, explanation, queries_needed=missing))
     if found[0].threshold is None:
         with suppress(InputError, NotFittedError):
-            least = outcome(calibration.largest_guarantee())
-    return found, least
-
-
-def _guaranteed_precision(
-    calibration: Calibration, guaranteed: float, outcome: Callable[[Threshold], GuaranteedPrecision]
-) -> GuaranteedPrecision:
-    threshold, explanation = guaranteed_threshold(calibration, guaranteed)
-    if threshold is None:
-        with suppress(NotFittedError):
-            missing = calibration.queries_needed(guaranteed)
-            return GuaranteedPrecision(guaranteed, None, explanation, queries_needed=missing)
-        return GuaranteedPrecision(guaranteed, None, explanation)
-    return outcome(threshold)
-
-
-def _outcome(
-    threshold: Threshold, answers: _Answers, labelled: LabelledHits, ood: _Answers | None
-) -> GuaranteedPrecision:
-    accepted = answers.accepted(threshold)
-    return GuaranteedPrecision(
-        threshold.target,
-        threshold.value,
-        str(threshold),
-        _mean(labelled.match[accepted, 0]),
-        _mean(accepted),
-        without_match=_mean(accepted[~labelled.known]),
-        ood=None if ood is None else _mean(ood.accepted(threshold)),
-    )
+            largest = outcome(calibration.largest_guarantee())
+    return tuple(found), largest
 
 
 def _sets(
@@ -201,18 +204,6 @@ def _sets(
     return SetCoverage(guaranteed, _mean(covered[labelled.known]), _mean(members.sum(1)))
 
 
-def _with_ood(report: IndexReport, answers: _Answers, ood: _Answers) -> IndexReport:
-    aurocs = {name: auroc(score, ood.scores[name]) for name, score in answers.scores.items()}
-    uncertainty = ood.scores[UNCERTAINTY]
-    unknown = None if ood.unknown is None else _mean(ood.unknown)
-    return replace(
-        report,
-        ood=OODReport(len(uncertainty), aurocs, unknown),
-        ood_uncertainty=uncertainty,
-        ood_scores=ood.scores,
-    )
-
-
 def _r_auroc(score: Tensor, right: Tensor) -> float | None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UndefinedMetricWarning)
@@ -220,9 +211,8 @@ def _r_auroc(score: Tensor, right: Tensor) -> float | None:
     return None if math.isnan(value) else value
 
 
-def _mean(values: Any) -> float | None:
-    array = np.asarray(values.cpu() if isinstance(values, Tensor) else values)
-    return float(array.mean(dtype=np.float64)) if len(array) else None
+def _mean(values: npt.NDArray[Any]) -> float | None:
+    return float(values.mean(dtype=np.float64)) if len(values) else None
 
 
 def _there(array: npt.NDArray[Any], template: Tensor) -> Tensor:

@@ -1,12 +1,10 @@
-"""Approximate search by FAISS: an inverted file or a graph, on its GPUs where it has any."""
+"""Approximate search by FAISS: an inverted file or a graph, in main memory."""
 
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable
-from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -15,27 +13,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from laplace_metric._utils.validation import check_name
 from laplace_metric.errors import FileFormatError, InputError, UnknownNameError
 from laplace_metric.evaluation._candidates import require_faiss
-from laplace_metric.search._engines import (
-    HNSW,
-    IVF,
-    Engine,
-    EngineKind,
-    Flat,
-    FlatEngine,
-)
-from laplace_metric.search._faiss_arrays import (
-    Place,
-    arrays_of,
-    floats,
-    graph,
-    inverted_file,
-    stored_vectors,
-)
+from laplace_metric.search._engines import HNSW, IVF, Engine, EngineKind, Flat, FlatEngine
+from laplace_metric.search._faiss_arrays import Place, arrays_of, floats, graph, inverted_file
+from laplace_metric.search._neighbours import RowSearch
 
-_GPUS = threading.Lock()
-"""FAISS runs one search at a time on its GPUs; on the CPU, as many as there are threads."""
 VECTORS_PER_LIST = 39
 """That FAISS wants to train on."""
 
@@ -44,8 +28,7 @@ class FaissEngine(Engine):
     """A FAISS index over vectors [N, d] in float32.
 
     Positions are rows of the vectors; ``keys`` [N], ascending, are what FAISS calls them, so that
-    removing items leaves the others where they are in its lists. The index itself stays in main
-    memory, where it can be changed; its copy on the GPUs searches.
+    removing items leaves the others where they are in its lists.
 
     Parameters
     ----------
@@ -55,20 +38,23 @@ class FaissEngine(Engine):
         Where the lists were left on disk.
     """
 
+    kind: IVF | HNSW
+
     def __init__(
         self,
         index: Any,
+        vectors: Float[Tensor, "N d"],
         keys: npt.NDArray[np.int64],
         kind: IVF | HNSW,
         *,
         mapped: bool = False,
         place: Place | None = None,
     ) -> None:
-        self.index, self.keys, self.kind, self.mapped = index, keys, kind, mapped
-        self.place = place
-        self._copy: Any = None
+        self.index, self.vectors, self.keys, self.kind = index, vectors, keys, kind
+        self.mapped, self.place = mapped, place
         if isinstance(kind, IVF):
-            index.nprobe = _probes(kind, index.nlist)
+            probes = max(8, index.nlist // 8) if kind.probes is None else kind.probes
+            index.nprobe = min(index.nlist, probes)
         else:  # FAISS reserves memory for as many
             index.hnsw.efSearch = min(kind.ef, index.ntotal)
 
@@ -83,13 +69,23 @@ class FaissEngine(Engine):
     def build(cls, vectors: Float[Tensor, "N d"], kind: IVF | HNSW) -> FaissEngine:
         """Train and fill one."""
         faiss, data = require_faiss(), floats(vectors)
-        index = _ivf(faiss, data, kind) if isinstance(kind, IVF) else _hnsw(faiss, data, kind)
-        return cls(index, np.arange(len(data)), kind)
+        n, d = data.shape
+        if isinstance(kind, HNSW):
+            index = faiss.IndexHNSWFlat(d, kind.links)
+        else:
+            most = max(1, n // VECTORS_PER_LIST)
+            lists = min(most, round(4 * math.sqrt(n))) if kind.lists is None else kind.lists
+            if lists > n:
+                raise InputError(f"IVF: lists={lists} for {n} items: pass at most {n}, or None.")
+            index = faiss.IndexIVFFlat(faiss.IndexFlatL2(d), d, lists)
+            index.cp.min_points_per_centroid = min(VECTORS_PER_LIST, n // lists)
+            index.train(data)
+        index.add(data)
+        return cls(index, vectors, np.arange(n), kind)
 
     def search(self, queries: Float[Tensor, "Q d"], k: int) -> Int[Tensor, "Q k"]:
-        """Search on the GPUs where FAISS can."""
-        with nullcontext() if self._searcher is self.index else _GPUS:
-            _, keys = self._searcher.search(floats(queries), k)
+        """Return rows of the vectors; -1 where FAISS finds fewer than k."""
+        _, keys = self.index.search(floats(queries), k)
         positions = np.searchsorted(self.keys, keys).clip(max=len(self.keys) - 1)
         if self.place is not None and ((keys >= 0) & (self.keys[positions] != keys)).any():
             raise FileFormatError(
@@ -97,17 +93,6 @@ class FaissEngine(Engine):
                 "again and save it."
             )
         return torch.as_tensor(np.where(keys < 0, -1, positions), device=queries.device)
-
-    @property
-    def _searcher(self) -> Any:
-        """The index, or its copy on all GPUs that FAISS can use for its kind."""
-        faiss = require_faiss()
-        if self.mapped or isinstance(self.kind, HNSW) or faiss.get_num_gpus() == 0:
-            return self.index
-        with _GPUS:
-            if self._copy is None:
-                self._copy = faiss.index_cpu_to_all_gpus(self.index)
-        return self._copy
 
     def updated(
         self, vectors: Float[Tensor, "N d"], remaining: Int[Tensor, " N"] | None
@@ -119,19 +104,17 @@ class FaissEngine(Engine):
         if remaining is not None and isinstance(self.kind, HNSW):
             return FaissEngine.build(vectors, self.kind)
         index = require_faiss().clone_index(self.index)
-        if remaining is None:
-            new = floats(vectors[len(self.keys) :])
-            keys = np.arange(len(new)) + (int(self.keys[-1]) + 1)
-            _add(index, new, keys)
-            return FaissEngine(index, np.concatenate([self.keys, keys]), self.kind)
-        rows = remaining.cpu().numpy()
-        index.remove_ids(np.delete(self.keys, rows))
-        return FaissEngine(index, self.keys[rows], self.kind)
-
-    @property
-    def vectors(self) -> Float[Tensor, "N d"]:
-        """A copy of the vectors [N, d]."""
-        return stored_vectors(self.index, self.keys)
+        if remaining is not None:
+            rows = remaining.cpu().numpy()
+            index.remove_ids(np.delete(self.keys, rows))
+            return FaissEngine(index, vectors, self.keys[rows], self.kind)
+        new = floats(vectors[len(self.keys) :])
+        keys = np.arange(len(new)) + (int(self.keys[-1]) + 1)
+        if isinstance(self.kind, HNSW):  # which has no keys of its own: they are its positions
+            index.add(new)
+        else:
+            index.add_with_ids(new, keys)
+        return FaissEngine(index, vectors, np.concatenate([self.keys, keys]), self.kind)
 
     def arrays(self) -> dict[str, Tensor]:
         """Return what ``restored`` needs, except the vectors."""
@@ -158,38 +141,7 @@ class FaissEngine(Engine):
             index = inverted_file(arrays, vectors, place)
         else:
             index = graph(arrays, vectors, kind.links)
-        return cls(index, arrays["keys"].numpy(), kind, mapped=mapped, place=place)
-
-
-def _ivf(faiss: Any, data: npt.NDArray[np.float32], kind: IVF) -> Any:
-    n, d = data.shape
-    most = max(1, n // VECTORS_PER_LIST)
-    lists = min(most, round(4 * math.sqrt(n))) if kind.lists is None else kind.lists
-    if lists > n:
-        raise InputError(f"IVF: lists={lists} for {n} items: pass at most {n}, or None.")
-    index = faiss.IndexIVFFlat(faiss.IndexFlatL2(d), d, lists)
-    index.cp.min_points_per_centroid = min(VECTORS_PER_LIST, n // lists)
-    index.train(data)
-    _add(index, data, np.arange(n))
-    return index
-
-
-def _probes(kind: IVF, lists: int) -> int:
-    return min(lists, max(8, lists // 8)) if kind.probes is None else min(lists, kind.probes)
-
-
-def _hnsw(faiss: Any, data: npt.NDArray[np.float32], kind: HNSW) -> Any:
-    index = faiss.IndexHNSWFlat(data.shape[1], kind.links)
-    index.add(data)
-    return index
-
-
-def _add(index: Any, data: npt.NDArray[np.float32], keys: npt.NDArray[np.int64]) -> None:
-    """A graph has no keys of its own: they are its positions."""
-    if hasattr(index, "hnsw"):
-        index.add(data)
-    else:
-        index.add_with_ids(data, keys)
+        return cls(index, vectors, arrays["keys"].numpy(), kind, mapped=mapped, place=place)
 
 
 # The nearest of the items that are left when some are passed over, others for each query.
@@ -201,9 +153,8 @@ PassedOver = Callable[[Int[Tensor, "q m"], slice], Bool[Tensor, "q m"]]
 """Which of the rows [q, m], or -1, that a slice of the queries found are to be passed over."""
 
 
-@dataclass(frozen=True)
-class WithoutSome:
-    """The search of an engine that finds as many items more as may be passed over.
+def without_some(engine: Engine, passed_over: PassedOver, most: int) -> RowSearch:
+    """Return a search that finds as many items more as may be passed over, and leaves these out.
 
     Parameters
     ----------
@@ -211,32 +162,28 @@ class WithoutSome:
     passed_over : function
     most : int
         Items that are passed over for a query, at the most.
-    n_items : int
     """
 
-    engine: Engine
-    passed_over: PassedOver
-    most: int
-    n_items: int
-
-    def __call__(self, queries: Float[Tensor, "Q d"], k: int) -> Int[Tensor, "Q k"]:
+    def search(queries: Float[Tensor, "Q d"], k: int) -> Int[Tensor, "Q k"]:
         """Return the nearest of queries [Q, d]; -1 behind them where fewer than k are left."""
-        depth = min(self.n_items, k + self.most)
+        depth = min(len(engine.vectors), k + most)
         step = max(1, CELLS // depth)
-        slices = [slice(i, i + step) for i in range(0, max(1, len(queries)), step)]
-        parts = [self._left(self.engine.search(queries[part], depth), part, k) for part in slices]
+        parts = []
+        for start in range(0, max(1, len(queries)), step):
+            part = slice(start, start + step)
+            rows = engine.search(queries[part], depth)
+            gone = passed_over(rows, part)
+            order = gone.to(torch.uint8).argsort(dim=1, stable=True)[:, :k]  # those left first
+            parts.append(rows.gather(1, order).masked_fill(gone.gather(1, order), -1))
         return torch.cat(parts)
 
-    def _left(self, rows: Tensor, part: slice, k: int) -> Tensor:
-        gone = self.passed_over(rows, part)
-        order = gone.to(torch.uint8).argsort(dim=1, stable=True)[:, :k]  # those left come first
-        return rows.gather(1, order).masked_fill(gone.gather(1, order), -1)
+    return search
 
 
 # Engines from the values that name them, and these as JSON.
 
 
-KINDS: dict[str, type[EngineKind]] = {"flat": Flat, "ivf": IVF, "hnsw": HNSW}
+KINDS: dict[str, type[EngineKind]] = {k.__name__.lower(): k for k in (Flat, IVF, HNSW)}
 
 
 def kind_of(engine: str | EngineKind) -> EngineKind:
@@ -268,8 +215,7 @@ def build(vectors: Float[Tensor, "N d"], kind: EngineKind, *, mapped: bool = Fal
 
 def kind_to_json(kind: EngineKind) -> dict[str, Any]:
     """Its name and its numbers."""
-    name = next(name for name, of in KINDS.items() if isinstance(kind, of))
-    return {"name": name, **asdict(kind)}
+    return {"name": type(kind).__name__.lower(), **asdict(kind)}
 
 
 def kind_from_json(content: dict[str, Any]) -> EngineKind:
@@ -277,11 +223,8 @@ def kind_from_json(content: dict[str, Any]) -> EngineKind:
 
     Raises
     ------
-    FileFormatError
+    UnknownNameError
         For an unknown kind.
     """
-    numbers = dict(content)
-    name = numbers.pop("name", None)
-    if name not in KINDS:
-        raise FileFormatError(f"engine {name!r} is not known: {', '.join(KINDS)} are.")
-    return KINDS[name](**numbers)
+    numbers = {name: value for name, value in content.items() if name != "name"}
+    return KINDS[check_name("engine", content.get("name"), KINDS)](**numbers)

@@ -79,19 +79,6 @@ def arrays_of(index: Any, keys: Keys) -> Arrays:
     }
 
 
-def stored_vectors(index: Any, keys: Keys) -> Float[Tensor, "N d"]:
-    """Return the vectors of an index, in the order of ``keys`` [N]."""
-    if hasattr(index, "hnsw"):
-        return torch.as_tensor(index.reconstruct_n(0, index.ntotal))  # as above
-    arrays = arrays_of(index, keys)
-    vectors = np.empty((len(keys), index.d), np.float32)
-    for _, codes, ids in _entries(arrays["lists"].numpy(), arrays["sizes"].numpy()):
-        rows = np.searchsorted(keys, ids).clip(max=len(keys) - 1)
-        _check("lists", bool((keys[rows] == ids).all()))  # those of a mapped file
-        vectors[rows] = codes
-    return torch.from_numpy(vectors)
-
-
 def inverted_file(arrays: Arrays, vectors: Float[Tensor, "N d"], place: Place | None = None) -> Any:
     """Return the inverted file of ``arrays`` over the ``vectors``.
 

@@ -9,19 +9,19 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.randomness import Seed, as_generator
-from laplace_metric._utils.validation import as_path, check_count, check_share
+from laplace_metric._utils.validation import as_path, check_count, check_name, check_share
 from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration._hits import VOTES, LabelledHits, LabelVotes, SearchHits
 from laplace_metric.calibration._learn import calibrated
@@ -37,7 +37,6 @@ from laplace_metric.models._store import Fingerprints
 from laplace_metric.search import _faiss as engines
 from laplace_metric.search import _storage as storage
 from laplace_metric.search._class_model import ClassModel, cross_fitted, inputs_of
-from laplace_metric.search._classify import LIKELIER_THAN_NOT, Classification, classified
 from laplace_metric.search._encoding import (
     FittedEmbedder,
     SearchableEmbedder,
@@ -46,13 +45,19 @@ from laplace_metric.search._encoding import (
 )
 from laplace_metric.search._engines import Engine, EngineKind, Flat
 from laplace_metric.search._evaluate import evaluated
-from laplace_metric.search._faiss import WithoutSome, kind_of
+from laplace_metric.search._faiss import kind_of, without_some
 from laplace_metric.search._items import Encoded, Items
 from laplace_metric.search._label_sets import LabelReview, LabelSets, reviewed, warn_if_everything
 from laplace_metric.search._labelled import Matches, relevance_of, warn_if_fitted
-from laplace_metric.search._neighbours import RowSearch, check_ranking, nearest, vectors_of
+from laplace_metric.search._neighbours import RowSearch, nearest, vectors_of
 from laplace_metric.search._report import IndexReport
-from laplace_metric.search._result import RetrievalSets, SearchResult
+from laplace_metric.search._result import (
+    LIKELIER_THAN_NOT,
+    Classification,
+    RetrievalSets,
+    SearchResult,
+    classified,
+)
 from laplace_metric.search._storage import IndexState
 
 if TYPE_CHECKING:
@@ -145,12 +150,12 @@ class Index(Shown):
             For a ranking that the encoder does not have.
         """
         start = time.perf_counter()
-        kind, rank_by = kind_of(engine), check_ranking(rank_by, encoder.rankings)
+        kind, rank_by = kind_of(engine), check_name("rank_by", rank_by, encoder.rankings)
         encoded, batch_labels = encoder.all("gallery", gallery, progress=progress)
         items = Items.of(encoded, batch_labels, labels, ids)
         vectors = vectors_of(items.encoded, rank_by, spherical=encoder.spherical)
         next_id = 0 if items.ids.is_text else int(items.ids.values.max()) + 1
-        state = IndexState(items, kind, rank_by, engines.build(vectors, kind), 0, next_id, None)
+        state = IndexState(items, rank_by, engines.build(vectors, kind), 0, next_id, None)
         index = cls(encoder, state, query_encoder)
         _LOG.info("indexed in %.1f s: %s", time.perf_counter() - start, index._sentence())
         return index
@@ -191,7 +196,7 @@ class Index(Shown):
     @property
     def kind(self) -> EngineKind:
         """Name and settings of the engine."""
-        return self._state.kind
+        return self.engine.kind
 
     @property
     def rank_by(self) -> str:
@@ -202,11 +207,6 @@ class Index(Shown):
     def changes(self) -> int:
         """Items added and removed since the calibration, or so far."""
         return self._state.changes
-
-    @property
-    def next_id(self) -> int:
-        """Number of the next item without an id; never given twice."""
-        return self._state.next_id
 
     @property
     def ids(self) -> np.ndarray[Any, Any]:
@@ -254,7 +254,9 @@ class Index(Shown):
         """
         self = self._now()
         check_share("alpha", alpha)
-        k = self._check_k("k", k)
+        k = check_count("k", k)
+        if k > len(self):
+            raise InputError(f"k={k}: the index has {len(self)} items.")
         encoded, _ = self.query_encoder.all("queries", queries, progress=progress)
         hits = self._nearest(encoded, self._depth(k))
         assessment = None
@@ -343,7 +345,8 @@ class Index(Shown):
         """
         encoded, batch_labels = self.encoder.all("gallery", gallery, progress=progress)
         with self._changing:
-            new, next_id = Items.of(encoded, batch_labels, labels, ids, self.next_id), self.next_id
+            next_id = self._state.next_id
+            new = Items.of(encoded, batch_labels, labels, ids, next_id)
             if not new.ids.is_text:
                 next_id = max(next_id, int(new.ids.values.max()) + 1)
             self._replace(self.items.joined(new), None, len(new), next_id)
@@ -362,7 +365,8 @@ class Index(Shown):
             if not bool(stays.any()):
                 raise InputError("ids name every item: an index cannot be empty.")
             rows = stays.nonzero().flatten()
-            self._replace(self.items.take(rows), rows, len(stays) - len(rows), self.next_id)
+            kept = self.items.take(rows)
+            self._replace(kept, rows, len(self) - len(kept), self._state.next_id)
 
     def calibrate(
         self,
@@ -586,7 +590,7 @@ class Index(Shown):
         rows_without = _drawn_open_set(relevance.known, open_set_fraction, generator)
         if not len(rows_without):
             return found
-        others = relevance.others(self._exact(), rows_without, len(self))
+        others = relevance.others(self._exact(), rows_without)
         asked = encoded.take(rows_without.to(encoded.mean.device))
         own = None if relevance.codes is None else relevance.codes[rows_without].numpy()
         simulated = relevance.open_set(self._nearest(asked, depth, others, own=own))
@@ -614,7 +618,9 @@ class Index(Shown):
         calibration = self._fresh(self._calibrated())
         hits = self._deep_hits(queries, calibration, progress=progress)
         members = calibration.members(calibration.assess(hits).logit, alpha)
-        return self._sets(hits, members)
+        device = self.items.encoded.mean.device
+        positions, held = (torch.from_numpy(x).to(device) for x in (hits.positions, members))
+        return RetrievalSets(positions, held, self.items.ids)
 
     def label_sets(
         self,
@@ -754,11 +760,8 @@ class Index(Shown):
         p, right = calibration.held_out(of)
         abstained = calibration.held_out_unknown(alpha)
         if precision is not None:
-            try:
-                found = calibration.threshold_for(precision=precision, of=of, alpha=alpha)
-                marked = found.value
-            except InputError:
-                marked = None
+            with suppress(InputError):
+                marked = calibration.threshold_for(precision=precision, of=of, alpha=alpha).value
         return threshold_plot(p, right, target=precision, threshold=marked, abstained=abstained)
 
     def plot_reliability(self, *, of: str = "match") -> Figure:
@@ -829,11 +832,6 @@ class Index(Shown):
         encoded, _ = self.query_encoder.all("queries", queries, progress=progress)
         return self._nearest(encoded, min(calibration.depth, len(self)))
 
-    def _sets(self, hits: SearchHits, members: npt.NDArray[np.bool_]) -> RetrievalSets:
-        device = self.items.encoded.mean.device
-        positions, held = (torch.from_numpy(x).to(device) for x in (hits.positions, members))
-        return RetrievalSets(positions, held, self.items.ids)
-
     def _depth(self, k: int) -> int:
         """Neighbours to look at, so that a calibration sees what it saw on held-out queries.
 
@@ -881,16 +879,10 @@ class Index(Shown):
             def itself(rows: Tensor, part: slice, own: Tensor = own) -> Tensor:
                 return rows == own[part, None].to(rows.device)
 
-            search = WithoutSome(self.engine, itself, 1, len(self))
+            search = without_some(self.engine, itself, 1)
             asked = self.items.encoded.take(own.to(self.items.encoded.mean.device))
             found = self._nearest(asked, k, search, models, fold[own.numpy()])
             yield relevance.of_some(found, own)
-
-    def _check_k(self, name: str, k: int) -> int:
-        k = check_count(name, k)
-        if k > len(self):
-            raise InputError(f"{name}={k}: the index has {len(self)} items.")
-        return k
 
     def learn_classes(self, precision: float | None = None) -> None:
         """Fit the class model to the items; ``calibrate`` and ``cross_index`` call it.

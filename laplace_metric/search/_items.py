@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
@@ -56,49 +56,37 @@ class Encoded:
         return cls(*(torch.cat([getattr(p, f.name) for p in parts]) for f in fields(cls)))
 
 
-class EncodedParts:
-    """Embeddings that come batch by batch, joined at the end, in the memory of all of them once.
+def joined(parts: Iterable[Encoded]) -> Encoded | None:
+    """Join embeddings that come batch by batch, in the memory of all of them once; None for none.
 
     Small tensors that are freed stay with the process; so batches are joined to large ones first,
     and those are freed one after the other as they are copied.
 
     Examples
     --------
-    >>> parts, x = EncodedParts(), torch.ones(2, 3)
-    >>> for _ in range(4):
-    ...     parts.append(Encoded(x, x[:, 0], x[:, 0], x[:, :0]))
-    >>> len(parts), parts.joined().mean.shape
-    (8, torch.Size([8, 3]))
+    >>> x = torch.ones(2, 3)
+    >>> joined(Encoded(x, x[:, 0], x[:, 0], x[:, :0]) for _ in range(4)).mean.shape
+    torch.Size([8, 3])
     """
-
-    def __init__(self) -> None:
-        self._large: list[Encoded] = []
-        self._small: list[Encoded] = []
-        self._small_bytes = 0
-
-    def __len__(self) -> int:
-        return sum(map(len, [*self._large, *self._small]))
-
-    def append(self, part: Encoded) -> None:
-        """One batch more."""
-        self._small.append(part)
-        self._small_bytes += part.mean.nbytes
-        if self._small_bytes > LARGE_BYTES:
-            self._large.append(Encoded.concatenate(self._small))
-            self._small, self._small_bytes = [], 0
-
-    def joined(self) -> Encoded:
-        """All of them; nothing is left here."""
-        start, n, parts = 0, len(self), [*self._large, *self._small][::-1]
-        self._large, self._small, self._small_bytes = [], [], 0
-        columns = (column.new_empty(n, *column.shape[1:]) for column in vars(parts[0]).values())
-        whole = Encoded(*columns)
-        while parts:
-            part = parts.pop()
-            for column, rows in zip(vars(whole).values(), vars(part).values(), strict=True):
-                column[start : start + len(part)] = rows
-            start += len(part)
-        return whole
+    large, small, small_bytes = list[Encoded](), list[Encoded](), 0
+    for part in parts:
+        small.append(part)
+        small_bytes += part.mean.nbytes
+        if small_bytes > LARGE_BYTES:
+            large.append(Encoded.concatenate(small))
+            small, small_bytes = [], 0
+    left, start = [*large, *small][::-1], 0
+    del large, small
+    n = sum(map(len, left))
+    if n == 0:
+        return None
+    whole = Encoded(*(c.new_empty(n, *c.shape[1:]) for c in vars(left[0]).values()))
+    while left:
+        part = left.pop()
+        for column, rows in zip(vars(whole).values(), vars(part).values(), strict=True):
+            column[start : start + len(part)] = rows
+        start += len(part)
+    return whole
 
 
 def _numbered(first: int, n: int) -> Values:

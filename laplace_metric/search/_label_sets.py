@@ -18,7 +18,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,7 +26,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
-from laplace_metric._utils.tables import as_pandas
 from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration._conformal import fewest_queries
 from laplace_metric.calibration._hits import LabelledHits, SearchHits
@@ -34,9 +33,6 @@ from laplace_metric.calibration._labels import LabelLevels
 from laplace_metric.errors import UnreachableAlphaWarning
 from laplace_metric.search._columns import Column
 from laplace_metric.search._items import Items
-
-if TYPE_CHECKING:
-    import pandas
 
 
 @dataclass(frozen=True, repr=False)
@@ -89,11 +85,6 @@ class LabelSets(Shown):
         return in_rows({**shown, "in every set": f"{int(self.everywhere.sum())} labels"}.items())
 
     @property
-    def labels_everywhere(self) -> np.ndarray[Any, Any]:
-        """The labels that are in every set."""
-        return self.classes.values[self.everywhere.numpy()]
-
-    @property
     def sizes(self) -> Int[Tensor, " Q"]:
         """Labels in each set [Q], those in every set among them; 0: no label looks right."""
         everywhere = self.everywhere.to(self.codes.device)[self.codes.clamp(min=0)]
@@ -122,36 +113,6 @@ class LabelSets(Shown):
         codes = torch.from_numpy(self.classes.codes_of(column.values)).to(self.codes.device)
         near = (self.members & (self.codes == codes[:, None])).any(1)
         return near | (self.everywhere.to(codes.device)[codes.clamp(min=0)] & (codes >= 0))
-
-    def columns(self) -> dict[str, np.ndarray[Any, Any]]:
-        """One row for each label in each set: query, label, and its probability.
-
-        The probability is NaN for a label that none of the voting neighbours has.
-        """
-        sets = [self[query] for query in range(len(self))]
-        probability = []
-        for i, labels in enumerate(sets):
-            score = self.score[i][self.members[i]].sort(descending=True).values
-            shown = np.full(len(labels), np.nan)
-            shown[: len(score)] = torch.where(score >= 0, score, torch.nan).cpu().numpy()
-            probability.append(shown)
-        query = np.repeat(np.arange(len(self)), [len(labels) for labels in sets])
-        empty = self.classes.values[:0]
-        return {
-            "query": query,
-            "label": np.concatenate([empty, *sets]),
-            "probability": np.concatenate([np.empty(0), *probability]),
-        }
-
-    def to_pandas(self) -> pandas.DataFrame:
-        """``columns`` as a table.
-
-        Raises
-        ------
-        MissingPackageError
-            Without pandas.
-        """
-        return as_pandas(self.columns())
 
 
 def warn_if_everything(levels: LabelLevels, alpha: float) -> None:
@@ -199,18 +160,6 @@ class LabelReview(Shown):
 
     def __len__(self) -> int:
         return len(self.positions)
-
-    def to_pandas(self) -> pandas.DataFrame:
-        """One row an item: id, label, suggested, both probabilities.
-
-        Raises
-        ------
-        MissingPackageError
-            Without pandas.
-        """
-        names = ("ids", "labels", "suggested", "probability", "suggested_probability")
-        columns = {name.removesuffix("s"): np.asarray(getattr(self, name)) for name in names}
-        return as_pandas(columns)
 
     def _sentence(self) -> str:
         other = int((self.suggested != self.labels).sum())

@@ -26,8 +26,9 @@ from laplace_metric.models._store import Fingerprints
 from laplace_metric.search._columns import Column, Values
 from laplace_metric.search._encoding import batches, count_of_batches
 from laplace_metric.search._engines import Engine
-from laplace_metric.search._faiss import WithoutSome
+from laplace_metric.search._faiss import without_some
 from laplace_metric.search._items import Encoded, Items, joined_labels
+from laplace_metric.search._neighbours import RowSearch
 
 
 class LabelledInputs:
@@ -168,14 +169,14 @@ class Relevance:
         codes = None if self.codes is None else np.full(len(none), -1)
         return LabelledHits(hits, none, none[:, 0], codes, self.classes)
 
-    def others(self, engine: Engine, queries: Int[Tensor, " q"], n_items: int) -> WithoutSome:
+    def others(self, engine: Engine, queries: Int[Tensor, " q"]) -> RowSearch:
         """An engine that finds the items that do not match ``queries`` [q]."""
 
         def passed_over(rows: Tensor, part: slice) -> Tensor:
             return self.is_match(rows.cpu(), queries[part]).to(rows.device)
 
         most = int(self.n_matches[queries].max()) if len(queries) else 0
-        return WithoutSome(engine, passed_over, most, n_items)
+        return without_some(engine, passed_over, most)
 
 
 def relevance_of(
@@ -280,11 +281,10 @@ def _by_name(items: Items, rows: list[Tensor], n_queries: int) -> Relevance:
 
 TOLERATED = 0.01
 """Share of queries that may have been in the fit: most collections hold a few copies."""
-AT_ONCE = 256
-"""Queries that are looked up together."""
-NEAR = np.array([(i << 56) + (j << 48) for i in (255, 0, 1) for j in (255, 0, 1)], np.uint64)
-"""Added to a fingerprint: its two highest bytes, each also one more and one less modulo 256."""
-LOW = np.uint64(2**48 - 1)
+
+
+NEAR = [(a, b) for a in (-1, 0, 1) for b in (-1, 0, 1)]
+"""Differences of the two highest bytes of fingerprints that may be of one row."""
 
 
 def in_fit(known: Fingerprints, rows: Fingerprints) -> Bool[np.ndarray, " Q"]:
@@ -298,25 +298,15 @@ def in_fit(known: Fingerprints, rows: Fingerprints) -> Bool[np.ndarray, " Q"]:
     >>> in_fit(known, np.array([0x0203040504050607, 0x0002030405060706, 0xFF00000000000004], "u8"))
     array([ True, False,  True])
     """
+    starts = np.searchsorted(known >> np.uint64(48), np.arange(2**16 + 1))  # by two highest bytes
     found = np.zeros(len(rows), bool)
-    for start in range(0, len(rows), AT_ONCE):
-        part = rows[start : start + AT_ONCE]
-        first = (_moved(part) & ~LOW).reshape(-1)  # [9 q]: the smallest of nine ranges a query
-        begin, end = np.searchsorted(known, first), np.searchsorted(known, first | LOW, "right")
-        sizes = end - begin
-        owner = np.repeat(np.arange(len(part)).repeat(len(NEAR)), sizes)
-        place = np.arange(sizes.sum()) + np.repeat(begin - sizes.cumsum() + sizes, sizes)
-        near = ((_bytes(known[place]) - _bytes(part[owner]) + np.uint8(1)) <= 2).all(1)
-        found[start + owner[near]] = True
+    for i, row in enumerate(rows.tolist()):
+        first, second = row >> 56, row >> 48 & 255
+        highest = [(first + a) % 256 << 8 | (second + b) % 256 for a, b in NEAR]
+        near = np.concatenate([known[starts[at] : starts[at + 1]] for at in highest])
+        apart = _bytes(near) - _bytes(rows[i : i + 1]) + np.uint8(1)  # modulo 256
+        found[i] = (apart <= 2).all(1).any()
     return found
-
-
-def _moved(rows: Fingerprints) -> Fingerprints:
-    """[Q, 9]: the two highest bytes moved by ``NEAR``, without a carry from one to the other."""
-    high = rows[:, None] & np.uint64(0xFF << 56)
-    middle = rows[:, None] & np.uint64(0xFF << 48)
-    to_high, to_middle = NEAR & np.uint64(0xFF << 56), NEAR & np.uint64(0xFF << 48)
-    return (high + to_high) | ((middle + to_middle) & np.uint64(0xFF << 48))
 
 
 def _bytes(rows: Fingerprints) -> np.ndarray:

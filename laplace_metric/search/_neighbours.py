@@ -35,8 +35,7 @@ The engine proposes by one of three rankings; distances are then computed pair b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -46,12 +45,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from laplace_metric._utils.precision import full_precision
-from laplace_metric._utils.validation import check_name
 from laplace_metric.calibration._hits import SearchHits
 from laplace_metric.curvature._structures import IdentityEigenbasis, KroneckerEigenbasis
 from laplace_metric.errors import FileFormatError, NonFiniteError
-from laplace_metric.heads._jacobian import Layout, LinearJacobian
-from laplace_metric.laplace import Distance, Fitted, Posterior
+from laplace_metric.heads._jacobian import LinearJacobian
+from laplace_metric.laplace import Distance, Fitted
 from laplace_metric.laplace import _posterior as predictive
 from laplace_metric.laplace._distances import squared_distance
 from laplace_metric.laplace._moments import EmbeddingPairs, SpectralPairs
@@ -146,12 +144,8 @@ SHORTLIST = 4
 """Times k: neighbours that "shared" ranks again."""
 BY_DIFFERENCES = "donot_use_mm_for_euclid_dist"
 
-InputMap = Callable[[Tensor], Tensor]
-"""Head inputs h [n, D] -> what is kept of them [n, A]."""
 RowSearch = Callable[[Tensor, int], Tensor]
 """Vectors of the queries [Q, d] and k -> rows of the items [Q, k], or -1: ``Engine.search``."""
-DistanceOfPairs = Callable[[Tensor, Tensor, Tensor, Tensor], Distance]
-"""Of the pairs (x_i, y_j), from x [q, A], y [n, A] and rows i, j [pairs]."""
 
 
 class PairMoments(Protocol):
@@ -168,9 +162,11 @@ class PairMoments(Protocol):
 class PairDistances:
     """Moments of the squared distance of (query, item) pairs, from what is kept of each.
 
-    A linear head with a diagonal or Kronecker posterior needs one product [pairs, A] x [A, Z];
-    any other head the covariances of each pair, [Z, Z]. In float32, squared distances on the sphere
-    below some 1e-6 (near duplicates) are rounding.
+    A linear head with a diagonal or Kronecker posterior needs one product [pairs, A] x [A, Z]: with
+    ``x = Q_A^T [h; 1]``, ``M = Q_S^T [W, b] Q_A`` and the variances V of the weights in that basis,
+    ``z = M x`` and ``C(x, y) = diag(V (x y))`` in Q_S; M and V are [Z, A]. Any other head needs the
+    covariances of each pair, [Z, Z]. In float32, squared distances on the sphere below some 1e-6
+    (near duplicates) are rounding.
 
     Parameters
     ----------
@@ -178,23 +174,31 @@ class PairDistances:
         Head and posterior that embedded both.
     spherical : bool
         Whether embeddings are directions.
-
-    Attributes
-    ----------
-    basis_inputs : function
-        What is kept of head inputs h [n, D]: those themselves, or [h; 1] in the basis Q_A.
     """
 
     def __init__(self, fitted: Fitted, *, spherical: bool) -> None:
-        basis, head = fitted.posterior.basis, fitted.jacobian
         self.spherical = spherical
-        self.basis_inputs: InputMap
-        if isinstance(head, LinearJacobian) and isinstance(
-            basis, (IdentityEigenbasis, KroneckerEigenbasis)
-        ):
-            self.basis_inputs, self._of = _in_eigenbasis(head, fitted.posterior, spherical)
-        else:
-            self.basis_inputs, self._of = _as_it_is, _DenseDistances(fitted, spherical)
+        self._fitted: Fitted | None = fitted
+        self._right: Tensor | None = None
+        head, posterior = fitted.jacobian, fitted.posterior
+        basis = posterior.basis
+        known = isinstance(basis, (IdentityEigenbasis, KroneckerEigenbasis))
+        if not known or not isinstance(head, LinearJacobian):
+            return
+        self._fitted, self._layout = None, head.layout
+        self._weights = head.layout.fold(head.parameters)
+        self._variances = head.layout.fold(posterior.spectrum)
+        if isinstance(basis, KroneckerEigenbasis):
+            (block,) = basis.blocks
+            self._weights = block.left.mT @ self._weights @ block.right
+            self._variances, self._right = block.fold(posterior.spectrum), block.right
+
+    def basis_inputs(self, h: Float[Tensor, "N D"]) -> Float[Tensor, "N A"]:
+        """Return what is kept of head inputs: those themselves, or x [N, A]."""
+        if self._fitted is not None:
+            return h
+        x = self._layout.augment(h)
+        return x if self._right is None else x @ self._right
 
     @full_precision()
     @torch.no_grad()
@@ -215,77 +219,19 @@ class PairDistances:
             means[row + start, rank], variances[row + start, rank] = squared.mean, squared.variance
         return Distance(means, variances)
 
-
-@dataclass(frozen=True)
-class _DenseDistances:
-    """Distances of any head, from the covariances of each pair [Z, Z]."""
-
-    fitted: Fitted
-    spherical: bool
-
-    def __call__(self, x: Tensor, y: Tensor, i: Tensor, j: Tensor) -> Distance:
-        head, posterior = self.fitted.jacobian, self.fitted.posterior
-        a, b = x[i], y[j]
-        sides = [(a, None), (b, None), (a, b)]
-        covariances = [predictive.covariance(head, posterior, *side) for side in sides]
-        pairs = EmbeddingPairs(head.forward(a), head.forward(b), *covariances)
-        return squared_distance(pairs, spherical=self.spherical)
-
-
-@dataclass(frozen=True)
-class _BasisDistances:
-    """In Q_S: ``z = M x``, ``C = diag(V (x y))``; M and V are [Z, A]."""
-
-    weights: Tensor
-    variances: Tensor
-    spherical: bool
-
-    def __call__(self, x: Tensor, y: Tensor, i: Tensor, j: Tensor) -> Distance:
-        z_x, z_y = x @ self.weights.mT, y @ self.weights.mT  # [q, Z], [n, Z]
-        a, b = x.square() @ self.variances.mT, y.square() @ self.variances.mT
-        w = (x[i] * y[j]) @ self.variances.mT  # [pairs, Z]
-        pairs = SpectralPairs(z_x[i], z_y[j], a[i], b[j], w)
-        return squared_distance(pairs, spherical=self.spherical)
-
-
-@dataclass(frozen=True)
-class _Rotated:
-    """``x = Q_A^T [h; 1]``."""
-
-    layout: Layout
-    right: Tensor
-
-    def __call__(self, h: Tensor) -> Tensor:
-        return self.layout.augment(h) @ self.right
-
-
-def _as_it_is(h: Tensor) -> Tensor:
-    return h
-
-
-def _in_eigenbasis(
-    head: LinearJacobian, posterior: Posterior, spherical: bool
-) -> tuple[InputMap, DistanceOfPairs]:
-    """``x = Q_A^T h``, ``M = Q_S^T [W, b] Q_A``; all of it can be pickled."""
-    layout, basis = head.layout, posterior.basis
-    weights = layout.fold(head.parameters)  # [Z, A]
-    variances = layout.fold(posterior.spectrum)  # [Z, A]
-    if not isinstance(basis, KroneckerEigenbasis):
-        return layout.augment, _BasisDistances(weights, variances, spherical)
-    (block,) = basis.blocks
-    weights, variances = block.left.mT @ weights @ block.right, block.fold(posterior.spectrum)
-    return _Rotated(layout, block.right), _BasisDistances(weights, variances, spherical)
-
-
-def check_ranking(rank_by: str, rankings: Sequence[str] = RANKINGS) -> str:
-    """The ranking itself.
-
-    Raises
-    ------
-    UnknownNameError
-        Unless it is one of ``rankings``.
-    """
-    return check_name("rank_by", rank_by, rankings)
+    def _of(self, x: Tensor, y: Tensor, i: Tensor, j: Tensor) -> Distance:
+        """Return the distances of the pairs (x_i, y_j), from x [q, A], y [n, A], rows i, j."""
+        if self._fitted is not None:
+            head, posterior, a, b = self._fitted.jacobian, self._fitted.posterior, x[i], y[j]
+            sides = [(a, None), (b, None), (a, b)]
+            covariances = [predictive.covariance(head, posterior, *side) for side in sides]
+            pairs = EmbeddingPairs(head.forward(a), head.forward(b), *covariances)
+            return squared_distance(pairs, spherical=self.spherical)
+        m, v = self._weights.mT, self._variances.mT
+        z_x, z_y = x @ m, y @ m  # [q, Z], [n, Z]
+        a, b = x.square() @ v, y.square() @ v
+        spectral = SpectralPairs(z_x[i], z_y[j], a[i], b[j], (x[i] * y[j]) @ v)
+        return squared_distance(spectral, spherical=self.spherical)
 
 
 def vectors_of(items: Encoded, rank_by: str, *, spherical: bool) -> Float[Tensor, "N d"]:

@@ -1,8 +1,8 @@
-"""Results of a search: the neighbours of each query, or a set of items for each."""
+"""Results of a search: neighbours, a set of items, or a label for each query."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
     from laplace_metric.plots import Figure
     from laplace_metric.plots._neighbours import ImagesOrTexts
+
+
+LIKELIER_THAN_NOT = 0.5
+"""Threshold of a label unless another one is given."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -56,11 +60,6 @@ class RetrievalSets(Shown):
         """[Q]; an empty set says that nothing in the index is near enough."""
         return self.members.sum(1)
 
-    @property
-    def complete(self) -> Bool[Tensor, " Q"]:
-        """True where a set [Q] ends before the items that were searched do."""
-        return ~self.members[:, -1]
-
     def __len__(self) -> int:
         return len(self.members)
 
@@ -80,16 +79,6 @@ class SearchResult(Shown):
     ids : array [Q, k]
         Whole numbers or strings; -1 or "" where there is no neighbour.
     labels : array [Q, k] or None
-    match_probability : Tensor [Q, k] or None
-        That query and neighbour are a match: share their label, or whatever calibrated the index
-        called one. None before ``Index.calibrate``, as the next.
-    label : array [Q] or None
-        What the index answers: the likeliest label among those of the neighbours. None, as the
-        next, if it was calibrated with matches rather than with labels.
-    label_probability : Tensor [Q] or None
-        That this label is the query's; the rest is other labels, and none of them.
-    p_value : Tensor [Q] or None
-        Of the hypothesis that the query has a match in the index; small for OOD queries.
     ambiguity : Tensor [Q] or None
         How much the labels of the nearest items disagree, in nats from 0 to log 20: the entropy of
         their vote. It does not shrink with more items. None for an index without labels.
@@ -97,18 +86,28 @@ class SearchResult(Shown):
         Share of known queries that may be called unknown.
     template : Tensor [0]
         Of the type of the numbers of ``hits`` and of the device of all.
+    match_probability : Tensor [Q, k] or None
+        That query and neighbour are a match: share their label, or whatever calibrated the index
+        called one. None before ``Index.calibrate``, as the next.
+    p_value : Tensor [Q] or None
+        Of the hypothesis that the query has a match in the index; small for OOD queries.
+    label : array [Q] or None
+        What the index answers: the likeliest label among those of the neighbours. None, as the
+        next, if it was calibrated with matches rather than with labels.
+    label_probability : Tensor [Q] or None
+        That this label is the query's; the rest is other labels, and none of them.
     """
 
     hits: SearchHits
     ids: np.ndarray[Any, Any]
     labels: np.ndarray[Any, Any] | None
-    match_probability: Float[Tensor, "Q k"] | None
-    label: np.ndarray[Any, Any] | None
-    label_probability: Float[Tensor, " Q"] | None
-    p_value: Float[Tensor, " Q"] | None
     ambiguity: Float[Tensor, " Q"] | None
     alpha: float
     template: Tensor
+    match_probability: Float[Tensor, "Q k"] | None = None
+    p_value: Float[Tensor, " Q"] | None = None
+    label: np.ndarray[Any, Any] | None = None
+    label_probability: Float[Tensor, " Q"] | None = None
 
     @classmethod
     def of(
@@ -122,29 +121,25 @@ class SearchResult(Shown):
         template: Tensor,
     ) -> SearchResult:
         """The k nearest, with what deeper hits and a calibration say of each query."""
-        positions = hits.positions
-        neighbour_labels = None if labels is None else _entries(labels, positions)
-        shown = None if neighbour_labels is None else neighbour_labels[:, :k]
-        label = None
-        answer = None if assessment is None else assessment.answer
-        if answer is not None and neighbour_labels is not None:
-            label = np.take_along_axis(neighbour_labels, answer[:, None], 1)[:, 0]
-
-        def there(array: np.ndarray[Any, Any] | None) -> Tensor | None:
-            return None if array is None else torch.from_numpy(array).to(template.device)
-
-        return cls(
+        near = hits.positions[:, :k]
+        found = cls(
             hits.nearest(k),
-            _entries(ids, positions[:, :k]),
-            shown,
-            None if assessment is None else there(assessment.match_probability[:, :k]),
-            label,
-            None if assessment is None else there(assessment.label_probability),
-            None if assessment is None else there(assessment.p_value),
+            _entries(ids, near),
+            None if labels is None else _entries(labels, near),
             None if hits.votes is None else template.new_tensor(hits.votes.ambiguity),
             alpha,
             template,
         )
+        if assessment is None:
+            return found
+        match = torch.from_numpy(assessment.match_probability[:, :k]).to(template.device)
+        p_value = torch.from_numpy(assessment.p_value).to(template.device)
+        found = replace(found, match_probability=match, p_value=p_value)
+        if assessment.answer is None or assessment.label_probability is None or labels is None:
+            return found
+        rows = np.take_along_axis(hits.positions, assessment.answer[:, None], 1)
+        probability = torch.from_numpy(assessment.label_probability).to(template.device)
+        return replace(found, label=_entries(labels, rows)[:, 0], label_probability=probability)
 
     def _sentence(self) -> str:
         q, k = self.ids.shape
@@ -284,10 +279,63 @@ class SearchResult(Shown):
         per_query |= {"p_value": self.p_value, "unknown": self.unknown}
         each = {"id": self.ids, "label": self.labels, "distance": self.distance}
         each |= {"distance_sd": self.distance_sd, "match_probability": self.match_probability}
-        wide = {n: None if v is None else np.repeat(_np(v), k) for n, v in per_query.items()}
-        flat = {n: None if v is None else _np(v).reshape(-1) for n, v in each.items()}
         rows = {"query": np.repeat(np.arange(q), k), "rank": np.tile(np.arange(1, k + 1), q)}
-        return rows | {n: v for n, v in {**flat, **wide}.items() if v is not None}
+        rows |= {n: _np(v).reshape(-1) for n, v in each.items() if v is not None}
+        return rows | {n: np.repeat(_np(v), k) for n, v in per_query.items() if v is not None}
+
+
+@dataclass(frozen=True, repr=False)
+class Classification(Shown):
+    """A label for each of Q queries, or None where the index abstains.
+
+    Parameters
+    ----------
+    labels : array [Q] of objects
+        Whole numbers or strings, as those of the index; None: abstained.
+    probability : Tensor [Q]
+        That the likeliest label is the query's, whether it is answered or not.
+    threshold : float
+        Labels with a smaller probability are not answered.
+    unknown : Tensor [Q]
+        Queries that are not answered whatever the probability is.
+    """
+
+    labels: np.ndarray[Any, Any]
+    probability: Float[Tensor, " Q"]
+    threshold: float
+    unknown: Bool[Tensor, " Q"]
+
+    @property
+    def answered(self) -> Bool[Tensor, " Q"]:
+        """True where there is a label [Q]."""
+        return (self.probability >= self.threshold) & ~self.unknown
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, query: int) -> tuple[Any, float]:
+        """Label, or None, and probability of one query."""
+        return self.labels[query], float(self.probability[query])
+
+    def _sentence(self) -> str:
+        answered = f"{int(self.answered.sum()):,} of {len(self):,} queries have a label"
+        unknown = f"{int(self.unknown.sum()):,} are unknown"
+        return f"{answered}; {unknown}, the others have too small a probability."
+
+    def _shown_rows(self) -> Rows:
+        return in_rows(vars(self).items())
+
+
+def classified(result: SearchResult, threshold: float, alpha: float | None) -> Classification:
+    """Return the classification of a search of an index that labels calibrated."""
+    p, p_value = result.label_probability, result.p_value
+    assert result.label is not None
+    assert p is not None
+    assert p_value is not None
+    unknown = torch.zeros_like(p, dtype=torch.bool) if alpha is None else p_value <= alpha
+    found = Classification(result.label.astype(object), p, threshold, unknown)
+    found.labels[(~found.answered).cpu().numpy()] = None
+    return found
 
 
 def _np(values: Any) -> np.ndarray[Any, Any]:

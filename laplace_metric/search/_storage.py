@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from laplace_metric import io as files
+from laplace_metric._utils.validation import check_name
 from laplace_metric.calibration import _learn as calibrations
 from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.errors import FileFormatError
@@ -19,11 +20,11 @@ from laplace_metric.io import FileKind
 from laplace_metric.search import _faiss as engines
 from laplace_metric.search._class_model import ClassModel
 from laplace_metric.search._columns import Column
-from laplace_metric.search._engines import IVF, Engine, EngineKind, Flat, FlatEngine
+from laplace_metric.search._engines import IVF, Engine, Flat
 from laplace_metric.search._faiss import FaissEngine
 from laplace_metric.search._faiss_arrays import Place
 from laplace_metric.search._items import Encoded, Items
-from laplace_metric.search._neighbours import check_ranking
+from laplace_metric.search._neighbours import RANKINGS
 
 INDEX = FileKind("index", "a saved index", 3)
 ENGINE, CLASS_MODEL = "engine.", "class_model."
@@ -35,7 +36,6 @@ class IndexState:
     """All of an index but its encoder."""
 
     items: Items
-    kind: EngineKind
     rank_by: str
     engine: Engine
     changes: int
@@ -46,23 +46,28 @@ class IndexState:
 
 def save_index(folder: Path, state: IndexState, identity: str) -> None:
     """Write ``state`` and the identity of the encoder that it belongs to."""
-    encoded, labels = state.items.encoded, state.items.labels
-    tensors = {f.name: getattr(encoded, f.name) for f in fields(encoded)}
-    tensors |= state.items.ids.tensors("ids")
-    tensors |= {} if labels is None else labels.tensors("labels")
-    content: dict[str, Any] = {"n_items": len(state.items), "rank_by": state.rank_by}
-    content |= {"changes": state.changes, "next_id": state.next_id}
-    content |= {"engine": engines.kind_to_json(state.kind), "embedder": identity}
-    if isinstance(state.engine, FaissEngine):
-        tensors |= {ENGINE + name: array for name, array in state.engine.arrays().items()}
-    if isinstance(state.engine, (FaissEngine, FlatEngine)) and state.rank_by == "expected":
-        tensors["vectors"] = state.engine.vectors
+    items, engine = state.items, state.engine
+    tensors = {**vars(items.encoded), **items.ids.tensors("ids")}
+    if items.labels is not None:
+        tensors |= items.labels.tensors("labels")
+    if isinstance(engine, FaissEngine):
+        tensors |= {ENGINE + name: array for name, array in engine.arrays().items()}
+    if state.rank_by == "expected":
+        tensors["vectors"] = engine.vectors
+    if state.class_model is not None:
+        tensors |= {CLASS_MODEL + k: t for k, t in state.class_model.tensors().items()}
+    content: dict[str, Any] = {
+        "n_items": len(items),
+        "rank_by": state.rank_by,
+        "changes": state.changes,
+        "next_id": state.next_id,
+        "engine": engines.kind_to_json(engine.kind),
+        "embedder": identity,
+        "class_model": state.class_model is not None,
+    }
     if state.calibration is not None:
         content["calibration"], arrays = calibrations.calibration_to_json(state.calibration)
         tensors |= {name: torch.from_numpy(array) for name, array in arrays.items()}
-    content["class_model"] = state.class_model is not None
-    if state.class_model is not None:
-        tensors |= {CLASS_MODEL + k: t for k, t in state.class_model.tensors().items()}
     files.write(folder, content, tensors, INDEX)
 
 
@@ -105,7 +110,7 @@ def _load(
 def _state(
     folder: Path, content: dict[str, Any], tensors: dict[str, Tensor], mapped: bool
 ) -> IndexState:
-    items, rank_by = _items(content, tensors), check_ranking(content["rank_by"])
+    items, rank_by = _items(content, tensors), check_name("rank_by", content["rank_by"], RANKINGS)
     kind = engines.kind_from_json(content["engine"])
     vectors = tensors["vectors"] if rank_by == "expected" else items.encoded.mean
     if vectors.shape != (len(items), items.encoded.mean.shape[1] + (rank_by == "expected")):
@@ -114,25 +119,21 @@ def _state(
     if isinstance(kind, Flat):
         engine = engines.build(vectors, kind, mapped=mapped)
     else:
-        arrays = {
-            name.removeprefix(ENGINE): array
-            for name, array in tensors.items()
-            if name.startswith(ENGINE)
-        }
         place = _place(folder / content["tensors"]) if mapped and isinstance(kind, IVF) else None
+        arrays = _below(ENGINE, tensors)
         engine = FaissEngine.restored(arrays, vectors, kind, mapped=mapped, place=place)
-    calibration = None
+    calibration, class_model = None, None
     if "calibration" in content:
-        prefix = calibrations.PREFIX
-        stored = {name: t.numpy() for name, t in tensors.items() if name.startswith(prefix)}
-        calibration = calibrations.calibration_from_json(content["calibration"], stored)
-    changes, next_id = int(content["changes"]), int(content["next_id"])
-    class_model = None
+        numbers = {name: tensor.numpy() for name, tensor in tensors.items()}
+        calibration = calibrations.calibration_from_json(content["calibration"], numbers)
     if content["class_model"]:
-        n = len(CLASS_MODEL)
-        own = {k[n:]: t for k, t in tensors.items() if k.startswith(CLASS_MODEL)}
-        class_model = ClassModel.from_tensors(own)
-    return IndexState(items, kind, rank_by, engine, changes, next_id, calibration, class_model)
+        class_model = ClassModel.from_tensors(_below(CLASS_MODEL, tensors))
+    changes, next_id = int(content["changes"]), int(content["next_id"])
+    return IndexState(items, rank_by, engine, changes, next_id, calibration, class_model)
+
+
+def _below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}
 
 
 def _items(content: dict[str, Any], tensors: dict[str, Tensor]) -> Items:

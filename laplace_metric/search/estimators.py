@@ -32,6 +32,7 @@ from laplace_metric.search._columns import Column
 from laplace_metric.search._cross_fit import HeadEmbedder, cross_index
 from laplace_metric.search._encoding import Encoder
 from laplace_metric.search._index import Index
+from laplace_metric.search._items import Encoded
 
 try:
     from sklearn.utils.validation import validate_data
@@ -274,14 +275,10 @@ class LaplaceMetricTransformer(TransformerMixin, PosteriorEstimator):  # type: i
     def transform(self, X: Any) -> Array:
         """[N, Z + 2], [N, Z] or [N, 2], in the type of the rows."""
         x = self._seen(X)
-        parts = [self.encoder_(batch) for batch in batches_of(x)]
-        columns = []
-        for part in parts:
-            numbers = np.stack([part.trace.cpu().numpy(), part.epistemic.cpu().numpy()], 1)
-            wanted = {"embedding": [part.mean.cpu().numpy()], "numbers": [numbers]}
-            wanted["both"] = wanted["embedding"] + wanted["numbers"]
-            columns.append(np.concatenate(wanted[self.output], 1))
-        found: Array = np.concatenate(columns).astype(x.dtype)
+        encoded = Encoded.concatenate([self.encoder_(batch) for batch in batches_of(x)])
+        mean, numbers = encoded.mean, torch.stack([encoded.trace, encoded.epistemic], 1)
+        wanted = {"embedding": mean, "numbers": numbers, "both": torch.cat([mean, numbers], 1)}
+        found: Array = wanted[self.output].cpu().numpy().astype(x.dtype)
         return found
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:

@@ -62,17 +62,3 @@ def test_the_loss_drops(model, data):
     handle.remove()
     ratio = (dropped[0] / z).detach()
     assert set(ratio.round(decimals=4).flatten().tolist()) == {0.0, 2.0}
-
-
-def test_generator_and_masks(data):
-    for inside in (0.0, 0.4):
-        method, x = fitted(linear_model(inside), data, rate=0.25, n_samples=3)
-        assert torch.equal(method(x).uncertainty, method(x).uncertainty)
-        same = method(x[:1].expand(6, -1)).uncertainty
-        assert len(same.unique()) > 1  # masks of one batch are independent
-        torch.testing.assert_close(method(x).mean, nn.functional.normalize(method.model(x), dim=1))
-        method.generator = torch.Generator().manual_seed(0)
-        first, second = method(x).uncertainty, method(x).uncertainty
-        assert not torch.allclose(first, second)
-        method.generator.manual_seed(0)
-        assert torch.equal(method(x).uncertainty, first)

@@ -6,7 +6,6 @@ import math
 
 import pytest
 import torch
-from torch import nn
 
 from baselines import CrossEntropy, SharedBackboneEnsemble
 from baselines.base import Training
@@ -49,16 +48,6 @@ def test_uncertainty_is_the_entropy(model, loader, data):
     p = method.classifier(method.model(data[0])).softmax(-1)
     expected = torch.distributions.Categorical(p).entropy().detach()
     torch.testing.assert_close(method(data[0]).uncertainty, expected)
-
-
-@pytest.mark.parametrize("pick", [lambda m: m[2], lambda m: m[1:], lambda m: "2", lambda m: None])
-def test_head_is_followed_into_the_copy(pick, model, loader, data):
-    training = Training(epochs=1)
-    method = CrossEntropy(model, head=pick(model), training=training).fit(loader, progress=False)
-    reference = CrossEntropy(model, training=training).fit(loader, progress=False)
-    torch.testing.assert_close(method(data[0]).mean, reference(data[0]).mean)
-    refitted = method.fit(loader, progress=False)
-    assert isinstance(refitted.fitted_.head.module, nn.Module)
 
 
 def test_loss_prediction(batch):

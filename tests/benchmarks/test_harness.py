@@ -69,18 +69,6 @@ def test_one_training_serves_every_protocol_that_wants_it(space):
     assert {f"recall@1 {k} shots" for k in (0, 2, 5, 10)} <= metrics.keys()
 
 
-def test_post_hoc_methods_share_the_network_of_metric_learning(space):
-    task = build("digits", space, 0)
-    fitting = Fitting(space, task, 0, 1)
-    settings = {"margin": 0.5, "learning_rate": 1e-3}
-    first, second = (fitting.trained_network(settings) for _ in range(2))
-    other = Fitting(space, task, 1, 1).trained_network(settings)
-    x = task.test.read()
-    assert torch.equal(first(x), second(x))
-    assert not torch.equal(first(x), other(x))
-    assert not torch.equal(first(x), fitting.network()(x))
-
-
 def test_what_is_put_on_infonce_uses_the_network_of_infonce(space):
     runner = Runner(space)
     entry = METHODS["laplace, on infonce"]

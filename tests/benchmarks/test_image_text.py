@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from collections import Counter
 
 import numpy as np
 import pytest
 import torch
 
-from benchmarks.image_text import figures, questions
-from benchmarks.image_text.degraded import LEVELS, SIDE
+from benchmarks.image_text import questions
+from benchmarks.image_text.degraded import LEVELS
 from benchmarks.image_text.emoji import OOD_SETS, EmojiPart, EmojiProblem
-from benchmarks.image_text.measure import METHODS, OURS, measured
+from benchmarks.image_text.measure import METHODS, measured
 from benchmarks.image_text.questions import (
     count_regression,
     partial_correlation,
@@ -21,7 +20,6 @@ from benchmarks.image_text.questions import (
 )
 from benchmarks.image_text.tables import TABLES
 from benchmarks.records import write_record
-from laplace_metric.datasets import ImageSet
 
 
 def test_retrieval_counts_hits_among_the_nearest():
@@ -84,18 +82,6 @@ def test_severity_is_spearmans_correlation_with_the_level(monkeypatch):
     assert questions.severity(None, levels)["grows"] == pytest.approx((3 - 0.5) / 4)
 
 
-@pytest.mark.parametrize("name", LEVELS)
-def test_what_is_done_to_drawings_takes_more_and_more_away(name):
-    how, levels = LEVELS[name]
-    g = torch.Generator().manual_seed(0)
-    images = torch.rand(2, 3, SIDE, SIDE, generator=g)
-    first, *others = [how(images, level, g) for level in levels]
-    torch.testing.assert_close(first, images)
-    detail = [float((x - x.mean((2, 3), keepdim=True)).diff(dim=3).abs().mean()) for x in others]
-    assert all(x.shape == images.shape for x in others)
-    assert detail == sorted(detail, reverse=True)
-
-
 def test_a_run_answers_every_question_and_fills_the_tables(tmp_path):
     problem = made_up()
     rows = [measured(problem, method, seed, 2) for method in METHODS for seed in (0, 1)]
@@ -111,16 +97,3 @@ def test_a_run_answers_every_question_and_fills_the_tables(tmp_path):
         without = {"image-text-generality": ("clip", "siglip")}
         more = name.endswith("generality")
         assert len(lines) == 2 + len(METHODS) - len(without.get(name, ())) + more
-
-
-def test_figures_are_drawn_from_the_record(tmp_path, monkeypatch):
-    problem = made_up()
-    row = measured(problem, OURS, 0, 2)
-    assert set(row["examples"]["drawings"]) == set(problem.parts["test"].rows.tolist())
-    assert all(way for way in row["examples"]["ways"].values())
-    write_record("image_text", {"rows": [row]}, tmp_path)
-    pixels, labels = torch.zeros(15, 3, 8, 8, dtype=torch.uint8), torch.zeros(15).long()
-    drawings = ImageSet(pixels, labels, "made up", ("drawing",))
-    monkeypatch.setattr(figures, "load", lambda *_, **__: drawings)
-    figures.run(Namespace(output=tmp_path, data=None, size="small"))
-    assert len(list(tmp_path.glob("image-text-*.png"))) == 4

@@ -8,11 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.image_text import traversal as studied
 from benchmarks.image_text.entailment import entailed
 from benchmarks.image_text.traversal import (
     Traversal,
-    inclusion_root,
     traversal,
     traversal_scores,
 )
@@ -50,15 +48,6 @@ def test_every_step_is_the_nearest_text(n, m, d, steps, end, one_root, seed):
     root = random_embedding(1 if one_root else n, d, seed + 2)
     path = traversal(image, texts, root, steps=steps, end=end)
     assert path.rows.tolist() == by_hand(image, texts, root, steps, end)
-
-
-def test_blocks_of_images_give_the_same_path_and_root(monkeypatch):
-    image, texts, root = (random_embedding(n, 4, n) for n in (9, 7, 9))
-    whole, best = traversal(image, texts, root).rows, inclusion_root(image, texts, root[:1]).mean
-    monkeypatch.setattr(studied, "PAIRS", 15)
-    assert traversal(image, texts, root).rows.tolist() == whole.tolist()
-    torch.testing.assert_close(inclusion_root(image, texts, root[:1]).mean, best)
-    torch.testing.assert_close(best.norm(dim=1), torch.ones(9, dtype=torch.float64))
 
 
 def test_scores_are_those_of_sets():

@@ -16,7 +16,6 @@ from baselines import MCDropout
 from benchmarks.engine.method import evaluate_method
 from benchmarks.engine.statistics import mann_whitney, mean_and_standard_error
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.errors import InputError
 from laplace_metric.evaluation import (
     auprc,
     auroc,
@@ -104,14 +103,6 @@ def test_the_draws_are_joint_over_batches(kind, laplace, model):
     assert len(whole.calibration.confidence.unique()) > 1
 
 
-def test_batches_of_any_size_give_the_same_embeddings(laplace):
-    whole, parts = measure(laplace, 50), measure(laplace, 7)
-    torch.testing.assert_close(whole.queries.mean, parts.queries.mean)
-    torch.testing.assert_close(whole.queries.uncertainty, parts.queries.uncertainty)
-    assert whole.neighbours.indices.shape == (50, 5)
-    torch.testing.assert_close(whole.queries.labels, blobs(50, 2)[1])
-
-
 def test_a_query_without_a_partner_is_left_out_of_recall_and_sparsification(laplace):
     x, y = blobs(20, 2)
     y = y.clone()
@@ -120,19 +111,6 @@ def test_a_query_without_a_partner_is_left_out_of_recall_and_sparsification(lapl
     assert result.numbers()["n_excluded"] == 1
     assert result.sparsification.n_queries == 19
     assert result.ood == {}
-
-
-@pytest.mark.filterwarnings("ignore:all 2 queries")
-def test_few_queries_have_fewer_neighbours(laplace):
-    x, y = blobs(4, 2)
-    result = evaluate_method(laplace, [(x, y)], {}, n_draws=3)
-    assert result.neighbours.indices.shape == (4, 3)
-
-
-def test_bad_input_names_the_argument(laplace):
-    x, y = blobs(1, 2)
-    with pytest.raises(InputError, match="queries holds a single input"):
-        evaluate_method(laplace, [(x, y)], {})
 
 
 @given(SCORES, SCORES)

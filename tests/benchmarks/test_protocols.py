@@ -68,15 +68,6 @@ def test_ood_inputs_and_errors(digits):
     assert len(scores["ece"].replicates) == SIZE.resamples
 
 
-def test_curves_and_pictures_are_those_of_the_first_seed(digits):
-    first = closed_set.lam(dataclasses.replace(digits, entry=METHODS["laplace"]))
-    assert {"sparsification", "risk", "histograms", "roc", "reliability"} == first.curves.keys()
-    assert len(first.pictures["certain"]) == closed_set.LAM_SHOWN
-    later = closed_set.lam(dataclasses.replace(digits, seed=1))
-    assert not later.curves
-    assert not later.pictures
-
-
 def test_crops_and_mixtures(unseen):
     scores = open_set.url(unseen).scores
     assert 0 <= scores["crop more uncertain"].value <= 1

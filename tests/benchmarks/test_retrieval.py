@@ -12,7 +12,6 @@ from scipy.stats import norm
 from torch import nn
 
 from benchmarks.datasets import load
-from benchmarks.page_figures import retrieval_figures
 from benchmarks.records import read_record, thousandths
 from benchmarks.registry import main
 from benchmarks.retrieval import (
@@ -27,7 +26,6 @@ from benchmarks.retrieval import (
     tables,
 )
 from benchmarks.retrieval.drift import CHANGES, NAMES
-from benchmarks.retrieval.drift_figure import stream_figure
 from benchmarks.retrieval.problems import Problem
 from benchmarks.sizes import DRIFT
 from benchmarks.variants.defaults import PRIORS, TASKS, VARIANTS, with_prior
@@ -76,14 +74,6 @@ def test_a_drifting_stream_is_quiet_first():
     monitor = drift.drifting(found, "mnist", 1.0, 0, size)
     assert size.quiet < monitor.alarms[0].at < size.quiet + 20
     assert monitor.n == size.test // 2
-
-
-def test_the_figure_comes_from_the_record_alone(committed):
-    shown = committed["example"]
-    figure = stream_figure(shown)
-    crossings = [line for line in figure.axes[-1].lines if line.get_marker() == "*"]
-    assert [line.get_xdata()[0] for line in crossings] == [a["at"] for a in shown["alarms"]]
-    assert any(list(line.get_xdata()) == [shown["after"]] * 2 for line in figure.axes[0].lines)
 
 
 def test_missing_values_are_the_largest():
@@ -197,14 +187,6 @@ def test_numbers_that_some_splits_lack():
     assert found["b"]["n"] == 1
     assert found["c"] == {"x": 1, "y": 1}
     assert found["d"] == [1.0, 2.0]
-
-
-def test_figures_of_the_record(row, tmp_path):
-    for name, figure in retrieval_figures([row]).items():
-        figure.savefig(tmp_path / f"{name}.png")
-        assert figure.axes[0].lines or figure.axes[0].collections
-    sums = retrieval_figures([row])["reliability"].axes[0].collections[0].get_offsets()
-    assert ((np.asarray(sums) >= 0) & (np.asarray(sums) <= 100)).all()
 
 
 def test_cost_in_small():

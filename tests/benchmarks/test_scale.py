@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from benchmarks.plots import fit_rows, scale_plot
 from benchmarks.records import read_record
 from benchmarks.registry import COMMANDS, chosen, load_piece, main, parser, repeated
 from benchmarks.scale import common
@@ -49,12 +48,6 @@ def test_references_are_as_far_off_as_they_say(record):
     last = part["exact"][-1]
     hours = last["wall_seconds"] * (1_000_000 / last["n"]) ** 2 / 3600
     assert part["extrapolated_exact_hours"]["hours"] == pytest.approx(hours)
-
-
-def test_the_figure_has_what_the_record_has(record):
-    assert len(scale_plot(record).axes) == 4
-    assert len(scale_plot({"points": record["points"]}).axes) == 2
-    assert list(fit_rows(record)) == ["diagonal", "Kronecker", "diagonal, exact margin"]
 
 
 def test_shards_share_the_points_and_every_pass_is_the_same():

@@ -16,7 +16,7 @@ from benchmarks.protocols.runner import Runner
 from benchmarks.sizes import SMOKE
 from benchmarks.tasks import Part, Workspace, build
 from benchmarks.tasks.frozen import entropy
-from benchmarks.tasks.task import joined, together
+from benchmarks.tasks.task import joined
 from laplace_metric.datasets import ImageSet
 
 SMALL = dataclasses.replace(SMOKE, queries=300)
@@ -184,19 +184,6 @@ def test_birds_of_new_species_are_asked(features):
     assert list(build("cub", BIRDS, 0).out) == ["cifar10"]
 
 
-def test_a_seed_of_the_birds_takes_another_half(features):
-    one, other = (build("pretrained-cub", BIRDS, seed) for seed in (0, 1))
-    assert len(one.test) == len(one.train) + len(one.validation) == 300
-    assert max(ids(one.train) | ids(one.validation)) < 10_000 <= min(ids(one.test))
-    assert not ids(one.train) & ids(one.validation)
-    assert ids(one.test) != ids(other.test)
-    assert ids(one.train) | ids(one.validation) != ids(other.train) | ids(other.validation)
-    assert list(one.out) == ["photographs", "emoji"]
-    features -= {"emoji", "hierarcaps"}
-    build.cache_clear()
-    assert list(build("pretrained-cub", BIRDS, 0).out) == ["mnist", "fashion-mnist"]
-
-
 def test_new_species_are_those_that_the_fit_never_saw(features):
     one, other = (build("pretrained-cub-unseen", BIRDS, seed) for seed in (0, 1))
     known, new = classes(one.test), classes(one.out["new species"])
@@ -215,15 +202,6 @@ def test_emoji_of_a_base_are_in_one_part(features):
     assert [len(p) for p in (one.train, one.validation, one.test)] == [22, 3, 27]
     assert ids(one.train) != ids(other.train)
     assert list(one.out) == ["omniglot", "photographs"]
-
-
-def test_one_part_after_the_other():
-    images = ImageSet(torch.ones(2, 1, 1, 1), torch.tensor([0, 1]), "a", ("x", "y"))
-    part = Part.of(images)
-    both = together(part, part.subset(torch.tensor([1])))
-    assert both.labels.tolist() == both.images.labels.tolist() == [0, 1, 1]
-    assert len(both.inputs) == len(both.images.images) == 3
-    assert together(Part(part.inputs, part.labels), part).images is None
 
 
 NEW = {"pretrained-cub", "pretrained-cub-unseen", "pretrained-emoji"}
@@ -249,8 +227,3 @@ def test_birds_and_emoji_are_asked_where_their_images_are(features, taken, lam, 
             assert not set.union(*tasks.values())
         else:
             assert tasks == {"lam": lam, "url": lam, "pretrained": pretrained, "fewshot": set()}
-
-
-def test_tasks_of_users_are_asked_only_where_they_have_the_images(space):
-    runner = Runner(dataclasses.replace(space, size=dataclasses.replace(SMALL, name="small")))
-    assert not {job.task for job in runner.jobs([PROTOCOLS["lam"]])} & {"cub200", "lfw"}

@@ -257,10 +257,6 @@ def test_sets_of_an_index_are_what_scores_and_levels_say(index, world):
         assert list(sets[q]) == sorted(wanted, key=wanted.get, reverse=True)
         assert bool(sets.holds(y[1400:1500].tolist())[q]) == (y[1400 + q] in wanted)
     assert sets.sizes.tolist() == [len(sets[q]) for q in range(len(sets))]
-    table = sets.to_pandas()
-    assert len(table) == int(sets.sizes.sum())
-    assert list(table.columns) == ["query", "label", "probability"]
-    assert table.groupby("query").probability.max().loc[0] == pytest.approx(float(scores[0].max()))
     assert not bool(sets.holds(["no such class"] * 100).any())
 
 
@@ -309,12 +305,10 @@ def test_labels_that_came_later_have_the_level_of_rare_classes(index, world):
     assert bool(sets.everywhere[list(sets.classes.values).index("new")]), "nothing is known of it"
     assert all("new" in sets[q] for q in range(3))
     assert int(sets.everywhere.sum()) == 1
-    assert list(sets.labels_everywhere) == ["new"]
     far = index.label_sets(x[400:420])
     assert all(list(far[q])[-1] == "new" for q in range(20)), "behind the labels of neighbours"
     assert far.sizes.tolist() == [len(far[q]) for q in range(20)]
     assert bool(far.holds(["new"] * 20).all())
-    assert int(far.to_pandas().probability.isna().sum()) >= 15
 
 
 def test_too_few_queries_for_any_level(world, embedder):

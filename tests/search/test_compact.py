@@ -11,7 +11,7 @@ from laplace_metric.errors import UnknownNameError
 from laplace_metric.laplace._distances import squared_distance
 from laplace_metric.laplace._moments import EmbeddingPairs
 from laplace_metric.search import Index
-from laplace_metric.search._items import Encoded, EncodedParts
+from laplace_metric.search._items import Encoded, joined
 from laplace_metric.search._neighbours import RoundErrors
 
 Q, N, Z = 4, 6, 5
@@ -77,14 +77,11 @@ def test_answers_are_those_of_the_whole_index(points, embedder, rank_by, tmp_pat
 @pytest.mark.parametrize("large_bytes", [0, 3 * 8 * Z, 2**26])
 def test_batches_of_any_size_are_joined_in_order(large_bytes, monkeypatch):
     monkeypatch.setattr("laplace_metric.search._items.LARGE_BYTES", large_bytes)
-    batches, parts = [encoded(n, n, False) for n in (1, 5, 2, 0, 7, 1)], EncodedParts()
-    for batch in batches:
-        parts.append(batch)
-    expected, n = Encoded.concatenate(batches), len(parts)
-    joined = parts.joined()
-    assert (n, len(parts)) == (16, 0)
-    for ours, theirs in zip(vars(joined).values(), vars(expected).values(), strict=True):
+    batches = [encoded(n, n, False) for n in (1, 5, 2, 0, 7, 1)]
+    expected, whole = Encoded.concatenate(batches), joined(batches)
+    for ours, theirs in zip(vars(whole).values(), vars(expected).values(), strict=True):
         assert torch.equal(ours, theirs)
+    assert joined([batches[3]]) is None
 
 
 def test_it_knows_no_shared_weights(points, embedder):

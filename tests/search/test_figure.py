@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from laplace_metric.errors import InputError
-from laplace_metric.plots._neighbours import NEUTRAL, SURE, UNSURE, D
+from laplace_metric.plots._neighbours import SURE, UNSURE, D
 
 IMAGES = torch.rand(600, 1, 4, 4, generator=torch.Generator().manual_seed(0))
 
@@ -64,15 +64,3 @@ def test_frames_say_what_is_right_where_the_truth_is_known(index, points):
         result.figure(IMAGES[:3], IMAGES, truth=truth[:2])
     with pytest.raises(InputError, match="have no labels"):
         replace(result, labels=None).figure(IMAGES[:3], IMAGES, truth=truth)
-
-
-def test_texts_and_few_rows_without_a_calibration(index, points):
-    result = index.search(points[0][:5], k=4)
-    texts = [f"text {i}" for i in range(600)]
-    figure = result.figure(texts[:5], texts, rows=2, columns=2)
-    grid = panels(figure, 3)
-    assert len(grid) == 2
-    assert grid[0][1].texts[0].get_text() == f"text {int(result.positions[0, 0])}"
-    assert grid[0][1].title.get_color() == NEUTRAL
-    assert "match" not in grid[0][1].get_title()
-    assert not figure.legends

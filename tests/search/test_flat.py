@@ -9,7 +9,6 @@ from torch import Tensor
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import InputError, MissingPackageError
 from laplace_metric.evaluation import _candidates
-from laplace_metric.evaluation._candidates import block_candidates, rounding_error_bound
 from laplace_metric.evaluation._neighbours import nearest_neighbours
 from laplace_metric.search._engines import Flat, FlatEngine
 
@@ -73,26 +72,6 @@ def test_float64_needs_no_faiss_and_float64_queries_may_ask_a_float32_index():
     for kind in KINDS.values():
         mixed = FlatEngine(gallery, kind).search(fine, k)
         assert torch.equal(mixed, brute(fine, gallery, k)[0])
-
-
-@pytest.mark.parametrize("size", [1, 60, 1 << 23])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_blocks_of_any_size_find_the_nearest(size, dtype, monkeypatch):
-    queries, gallery, k = galleries()["plain"]
-    monkeypatch.setattr(_candidates, "BLOCK_BYTES", size)
-    candidates = block_candidates(gallery, dtype)
-    short = candidates(queries, k, None)
-    positions, distances = brute(queries, gallery, k)
-    assert torch.equal(short.indices, positions)
-    assert bool(((short.squared - distances.square()).abs() <= short.error_bound[:, None]).all())
-    assert not short.complete
-    centre = gallery.double().mean(0).to(dtype)
-    reach = (gallery.to(dtype) - centre).norm(dim=1).max().double()
-    bound = rounding_error_bound(queries.to(dtype) - centre, reach)
-    torch.testing.assert_close(short.error_bound, bound, rtol=1e-5, atol=0)
-    assert candidates(queries, len(gallery), None).complete
-    without = candidates(queries, k, positions[:, 0])
-    assert torch.equal(without.indices[:, : k - 1], positions[:, 1:])
 
 
 def test_what_faiss_cannot_hold_is_refused_by_the_name_that_was_given(points, monkeypatch):

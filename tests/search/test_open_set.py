@@ -9,7 +9,7 @@ import torch
 from laplace_metric.calibration._hits import LabelVotes
 from laplace_metric.errors import InputError
 from laplace_metric.search._engines import IVF, FlatEngine
-from laplace_metric.search._faiss import WithoutSome
+from laplace_metric.search._faiss import without_some
 
 DEPTH, CLASSES = 25, 12
 
@@ -110,7 +110,7 @@ def test_an_engine_that_finds_fewer(points):
     from laplace_metric.search._engines import Flat
 
     vectors = torch.arange(8.0)[:, None]
-    search = WithoutSome(Few(vectors, Flat(faiss=False)), lambda rows, part: rows == 1, 1, 8)
+    search = without_some(Few(vectors, Flat(faiss=False)), lambda rows, part: rows == 1, 1)
     rows = search(torch.tensor([[0.0], [7.0]]), 4)
     assert rows.tolist() == [[0, 2, -1, -1], [7, 6, 5, -1]]
 

@@ -54,10 +54,6 @@ def test_the_least_likely_come_first(index):
     few = index.suspicious_labels(7)
     assert torch.equal(few.positions, review.positions[:7])
     assert len(few) == 7
-    table = few.to_pandas()
-    assert table.columns.tolist() == [
-        *("id", "label", "suggested", "probability", "suggested_probability"),
-    ]
     assert "7 items, of which" in repr(few)
 
 

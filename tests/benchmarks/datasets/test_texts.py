@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.datasets import captions, load, wordnet_nouns
-from benchmarks.datasets.emoji import base_of, connected, is_test
+from benchmarks.datasets.emoji import base_of, connected
 from benchmarks.datasets.packed import count_packed, read_packed, read_rows
 from benchmarks.datasets.wordnet import PLACES
 from laplace_metric.errors import FileFormatError, InputError
@@ -50,28 +50,6 @@ def test_the_flag_splits(birds: Path, split: str, rows: list[int]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "message"),
-    [
-        ("labels", BIRDS["labels"][:4], r"labels \[4\] of int16, train \[6\]"),
-        ("labels", BIRDS["labels"].astype(float), "of float64"),
-        ("labels", BIRDS["labels"] + 1, r"labels 1\.\.3 for 3 class names"),
-        ("labels", BIRDS["labels"] - 1, r"labels -1\.\.1 for 3 class names"),
-        ("train", BIRDS["train"][:2], r"train \[2\] of bool"),
-        ("train", BIRDS["train"].astype(int), "of int64 and class_names"),
-        ("class_names", np.arange(3), r"class_names \[3\] of int64"),
-        ("class_names", np.array([["a"], ["b"], ["c"]]), r"class_names \[3, 1\]"),
-    ],
-)
-def test_fields_that_do_not_fit(
-    tmp_path: Path, save_packed: Save, field: str, value: np.ndarray, message: str
-) -> None:
-    content = {**BIRDS, field: value}
-    save_packed(tmp_path / "CUB/cub100_jpeg.npz", COLOURS, "JPEG", **content)
-    with pytest.raises(FileFormatError, match=rf"cub100_jpeg\.npz has .*{message}"):
-        load("cub", data=tmp_path)
-
-
-@pytest.mark.parametrize(
     "offsets",
     [[0], [], [1, 9], [0, 9, 9], [0, 9, 5], [0.0, 9.0], [[0, 9]], [0, -1], ["0", "9"]],
 )
@@ -100,15 +78,6 @@ def test_only_kept_images_are_decoded_and_damage_names_its_row(birds: Path) -> N
     assert load("cub", "train", birds, limit=1).labels.tolist() == [0]
     with pytest.raises(FileFormatError, match=r"npz holds a damaged image in row 2"):
         load("cub", "train", birds)
-
-
-@pytest.mark.parametrize("share", [0, 0.3, 0.9, 0.999])
-def test_a_file_that_is_cut(birds: Path, share: float) -> None:
-    path = birds / "CUB/cub100_jpeg.npz"
-    whole = path.read_bytes()
-    path.write_bytes(whole[: int(len(whole) * share)])
-    with pytest.raises(FileFormatError, match="not an npz file of arrays"):
-        load("cub", data=birds)
 
 
 @pytest.mark.parametrize(
@@ -160,19 +129,6 @@ def test_every_image_has_its_own_label_and_four_texts(folder: Path) -> None:
     assert load("hierarcaps", "test", folder, 2).labels.tolist() == [0, 1]
     assert captions("hierarcaps", "test", folder, 2) == texts[:2]
     assert load("hierarcaps", "test", folder, 1).images.shape == (1, 3, 224, 224)
-
-
-def test_nobody_trains_on_it(folder: Path) -> None:
-    for read in (load, captions):
-        with pytest.raises(InputError, match=r"split='train': HierarCaps is a test set"):
-            read("hierarcaps", data=folder)
-
-
-def test_images_without_texts(folder: Path) -> None:
-    (folder / "HierarCaps/captions.json").unlink()
-    assert len(load("hierarcaps", "test", folder, size=4)) == 3
-    with pytest.raises(InputError, match=r"needs the file .*captions\.json, which is not there"):
-        captions("hierarcaps", "test", folder)
 
 
 def fact(codepoints: str, name: str, subgroup: str, *keywords: str) -> dict[str, object]:
@@ -283,16 +239,6 @@ def test_what_is_connected_stays_together_in_any_order(
     assert again == [found[i] for i in order]
 
 
-def test_three_in_ten_are_asked() -> None:
-    assert 0.28 < np.mean([is_test(f"{i:X}") for i in range(4_000)]) < 0.32
-
-
-def test_missing_texts(emoji_folder: Path) -> None:
-    (emoji_folder / "Emoji/emoji.json").unlink()
-    with pytest.raises(InputError, match=r"needs the file .*emoji\.json, which is not there"):
-        load("emoji", data=emoji_folder)
-
-
 def test_real_emoji(real_data: Path) -> None:
     parts = {split: load("emoji", split, real_data) for split in ("train", "test")}
     assert sum(map(len, parts.values())) == 3_655
@@ -370,13 +316,6 @@ def test_damaged_files(wordnet_folder: Path, file: str, content: str | bytes, me
     (wordnet_folder / file).write_bytes(data)
     with pytest.raises(FileFormatError, match=message):
         wordnet_nouns(wordnet_folder)
-
-
-def test_a_circle(wordnet_folder: Path) -> None:
-    (wordnet_folder / "data.noun").write_text(DATA.replace("entity 0 002 ~", "entity 0 002 @"))
-    nouns = wordnet_nouns(wordnet_folder)
-    with pytest.raises(FileFormatError, match="go in a circle"):
-        _ = nouns.ancestors
 
 
 def test_the_real_one() -> None:

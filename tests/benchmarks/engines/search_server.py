@@ -18,7 +18,6 @@ SCORES = {
     "l2": lambda x, y: 1 / (1 + ((x - y) ** 2).sum(-1)),
     "cosinesimil": lambda x, y: (2 - (1 - _cosine(x, y))) / 2,
 }
-SPACES = {"elasticsearch": ("l2_norm", "cosine"), "opensearch": ("l2", "cosinesimil")}
 
 
 def _cosine(x: Any, y: Any) -> Any:

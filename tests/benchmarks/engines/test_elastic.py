@@ -33,17 +33,6 @@ def answer(*scores: float, **changed: object) -> dict[str, object]:
     return {**whole, **changed}
 
 
-def test_scores_of_the_reference():
-    """x = (0, 0) and y at distances 1 and 2; unit vectors at right angles, then opposite."""
-    near, far = elastic_json.read_hits(answer(1 / 2, 1 / 5), whole=True)
-    assert near == (0, 1.0, 7, 0.25, 0.5)
-    assert far[:2] == (1, 2.0)
-    by_angle = elastic_json.read_hits(answer(1 / 2, 0.0), metric="cosine")
-    assert [hit[1] for hit in by_angle] == [2**0.5, 2.0]
-    assert by_angle[0][2] == "7"
-    assert [hit[0] for hit in elastic_json.read_hits(answer(0.1, 0.9))] == [1, 0]
-
-
 @pytest.mark.parametrize(
     "changed",
     [{"timed_out": True}, {"_shards": {"failed": 1}}, {"error": {"type": "search_phase"}}],

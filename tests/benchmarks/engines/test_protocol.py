@@ -73,17 +73,6 @@ def test_the_items_of_an_index(rank_by):
             np.testing.assert_array_equal(value, wanted)
 
 
-def test_an_index_that_no_engine_can_have():
-    of = collection()
-    embedder, x = of.embedder, of.asked
-    with pytest.raises(InputError, match="has no labels"):
-        StoredItems.of_index(embedder.index(x, progress=False))
-    texts = [f"item {i}" for i in range(len(x))]
-    index = embedder.index(x, np.arange(len(x)) % 2, texts, progress=False)
-    with pytest.raises(InputError, match="ids are no different int64"):
-        StoredItems.of_index(index)
-
-
 @pytest.mark.parametrize("kind", [engine_kinds.OwnEngine, engine_kinds.PlainFaiss])
 @pytest.mark.parametrize("graph", [False, True])
 def test_engines_in_this_process(kind, graph):
@@ -222,9 +211,3 @@ def test_the_coordinate_more_is_undone(seed, q, n, spherical):
     np.testing.assert_allclose(
         distances.expected_squared(means, spread, s_x.numpy(), **how), expected, atol=1e-9
     )
-
-
-def test_no_neighbour_stays_infinitely_far():
-    nothing = [[np.inf]], [[0.0]], [0.3]
-    for spherical in (True, False):
-        assert distances.of_means(*nothing, spherical=spherical) == np.inf
