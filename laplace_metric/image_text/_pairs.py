@@ -253,6 +253,7 @@ Encoder = Callable[[Any], Tensor]
 
 An ``nn.Module`` or any function.
 """
+SIDES = ("images", "texts")
 BLOCK = 256
 """Inputs that a frozen encoder gets at once."""
 

@@ -1,4 +1,4 @@
-"""A Laplace posterior over one projection, and both uncertainties of what goes through it."""
+"""A Laplace posterior over each projection, and both uncertainties of what goes through it."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from laplace_metric.errors import InputError, NotFittedError
 from laplace_metric.heads._jacobian import LinearJacobian
 from laplace_metric.image_text._curvature import SoftmaxPairs, TowerPairs, tower_curvature
 from laplace_metric.image_text._heads import GaussianHead, HeadOutput
+from laplace_metric.image_text._objectives import Objective
 from laplace_metric.image_text._pairs import BLOCK
 from laplace_metric.laplace import Posterior
 from laplace_metric.laplace._posterior import covariance
@@ -37,6 +38,20 @@ class TowerPosterior:
     head: LinearJacobian
     posterior: Posterior
     log_variance: LinearJacobian | None = None
+
+    @classmethod
+    def around(
+        cls,
+        head: GaussianHead,
+        curvature: SpectralCurvature,
+        n_effective: float,
+        prior_precision: float,
+    ) -> TowerPosterior:
+        """A curvature with the weights that the projection has now."""
+        jacobian = _frozen(head.mean)
+        posterior = Posterior(jacobian.parameters, curvature, n_effective, prior_precision)
+        log_variance = None if head.log_variance is None else _frozen(head.log_variance)
+        return cls(jacobian, posterior, log_variance)
 
     @full_precision()
     def standardised(self, features: Tensor) -> tuple[Tensor | None, Tensor]:
@@ -75,34 +90,36 @@ class TowerPosterior:
         return ProjectedNormal(self.head.forward(h), spread)
 
 
-def fit_tower(
-    head: GaussianHead,
-    mine: HeadOutput,
-    other: HeadOutput,
-    scale: tuple[float, float] | float,
-    n_effective: float,
+def _frozen(layer: nn.Linear) -> LinearJacobian:
+    head = LinearJacobian.of(layer)
+    return LinearJacobian(head.weight.clone(), None if head.bias is None else head.bias.clone())
+
+
+@torch.no_grad()
+def fit_posteriors(
+    heads: tuple[GaussianHead, GaussianHead],
+    features: tuple[Tensor, Tensor],
+    objective: Objective,
+    n_effective: float | None,
     prior_precision: float,
-) -> TowerPosterior:
-    """The posterior of ``head`` from the outputs of all inputs of its side and of the other.
+) -> tuple[TowerPosterior, TowerPosterior] | None:
+    """Fit both towers from all N M pairs; None for an objective of neither sigmoid nor softmax."""
+    scale = objective.scale()
+    if scale is None:
+        return None
+    n, m = map(len, features)
+    n_terms = n + m if objective.softmax else n * m
+    kind = SoftmaxPairs if objective.softmax else TowerPairs
+    image, text = (head(x) for head, x in zip(heads, features, strict=True))
 
-    ``scale`` is (a, b) of a sigmoid, or a of a softmax.
-    """
-    jacobian = _frozen(head.mean)
-    h = jacobian.layout.augment(mine.inputs)
-    kind, (a, b) = (TowerPairs, scale) if isinstance(scale, tuple) else (SoftmaxPairs, (scale, 0.0))
-    pairs = kind(h, mine.raw, mine.trace, other.mu, other.trace, a, b)
-    curvature = tower_curvature(pairs, jacobian.layout)
-    return around(head, curvature, n_effective, prior_precision)
+    def fitted(head: GaussianHead, mine: HeadOutput, other: HeadOutput) -> TowerPosterior:
+        layout = _frozen(head.mean).layout
+        h = layout.augment(mine.inputs)
+        pairs = kind(h, mine.raw, mine.trace, other.mu, other.trace, *scale)
+        curvature = tower_curvature(pairs, layout)
+        return TowerPosterior.around(head, curvature, n_effective or n_terms, prior_precision)
 
-
-def around(
-    head: GaussianHead, curvature: SpectralCurvature, n_effective: float, prior_precision: float
-) -> TowerPosterior:
-    """A curvature with the weights that the projection has now."""
-    jacobian = _frozen(head.mean)
-    posterior = Posterior(jacobian.parameters, curvature, n_effective, prior_precision)
-    log_variance = None if head.log_variance is None else _frozen(head.log_variance)
-    return TowerPosterior(jacobian, posterior, log_variance)
+    return fitted(heads[0], image, text), fitted(heads[1], text, image)
 
 
 @torch.no_grad()
@@ -128,8 +145,3 @@ def embedding_of(
         return Embedding(gaussian)
     entering = torch.cat([head.entering(block) for block in blocks])
     return Embedding(gaussian, head_inputs=entering, near_far=posterior)
-
-
-def _frozen(layer: nn.Linear) -> LinearJacobian:
-    head = LinearJacobian.of(layer)
-    return LinearJacobian(head.weight.clone(), None if head.bias is None else head.bias.clone())

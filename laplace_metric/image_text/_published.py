@@ -29,8 +29,7 @@ from torch import Tensor, nn
 from laplace_metric._utils.validation import as_path, check_count, check_floating, check_positive
 from laplace_metric.errors import FileFormatError, InputError
 from laplace_metric.image_text._embedder import ImageTextEmbedder
-from laplace_metric.image_text._fit import FittedHeads, new_heads
-from laplace_metric.image_text._heads import HeadSettings
+from laplace_metric.image_text._towers import FittedHeads
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 PIXELS = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
@@ -274,8 +273,8 @@ def load_prolip(
     path: str | Path,
     tokenizer: Tokenizer | None = None,
     *,
-    prior_precision: float = HeadSettings.prior_precision,
-    n_effective: float | None = HeadSettings.n_effective,
+    prior_precision: float = 1.0,
+    n_effective: float | None = None,
 ) -> ImageTextEmbedder:
     """A published checkpoint of ProLIP, such as ProLIP-ViT-B-16-DC-1B-12_8B, ready to embed.
 
@@ -334,8 +333,7 @@ def load_prolip(
             prior_precision=prior_precision,
             n_effective=n_effective,
         )
-        sizes = config.image.width, config.text.width
-        heads = new_heads(sizes, embedder.objective, embedder.settings)
+        heads = embedder._new_heads(config.image.width, config.text.width)
     try:
         published.load_state_dict(tensors, assign=True)
     except RuntimeError as error:

@@ -63,7 +63,7 @@ def make_two(objective: str | Objective = "prolip", **changes) -> ImageTextEmbed
 
 
 def everything(embedder: ImageTextEmbedder) -> dict[str, Tensor]:
-    return {**state(embedder), **embedder.towers.modules.state_dict()}
+    return {**state(embedder), **nn.ModuleList(embedder.towers).state_dict()}
 
 
 def test_a_seed_decides_the_result(pairs):

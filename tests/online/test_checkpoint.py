@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from laplace_metric import LaplaceEmbedder, OnlineLaplace
-from laplace_metric.errors import FileFormatError
+from laplace_metric.errors import FileFormatError, InputError
 from laplace_metric.io import sealed
-from laplace_metric.online._checkpoint import CHECKPOINT
+from laplace_metric.online._checkpoint import CHECKPOINT, flatten, unflatten
 
 EPOCHS, STEPS = 3, 4  # 50 points in batches of 16
 
@@ -267,3 +267,33 @@ def test_a_finished_run_removes_what_a_killed_one_left(tmp_path):
     (tmp_path / ".checkpoint.0123456789abcdef.tmp").mkdir()
     run(tmp_path, Loss(at=0), epochs=1)
     assert len(list(tmp_path.iterdir())) == 2
+
+
+# Nested values as JSON and tensors.
+
+
+def test_round_trip_through_json():
+    alias = torch.arange(6.0)
+    tree = {
+        0: {"step": torch.tensor(2.0), "moment": alias.view(2, 3).mT, "same": alias},
+        "groups": [{"lr": 0.1 + 0.2, "betas": (0.9, 0.999), "off": None, "on": True}],
+        "nan": float("inf"),
+        "empty": [{}, (), []],
+    }
+    content, tensors = flatten(tree, "t")
+    back = unflatten(json.loads(json.dumps(content)), tensors)
+    assert set(back) == set(tree)
+    assert back["groups"] == tree["groups"]
+    assert isinstance(back["groups"][0]["betas"], tuple)
+    assert back["nan"] == float("inf")
+    assert back["empty"] == tree["empty"]
+    assert all(torch.equal(back[0][k], tree[0][k]) for k in tree[0])
+    assert len({t.data_ptr() for t in tensors.values()}) == 3
+
+
+def test_what_cannot_be_written_and_what_cannot_be_read():
+    with pytest.raises(InputError, match="function cannot be written"):
+        flatten({"f": len.__class__ and (lambda: None)})
+    for bad in ({"tensor": "x"}, {"set": []}, {}, [1], {"dict": [[1]]}):
+        with pytest.raises(FileFormatError, match="damaged"):
+            unflatten(bad, {})

@@ -20,9 +20,9 @@ from laplace_metric.errors import (
 from laplace_metric.heads._functional import FunctionalJacobian
 from laplace_metric.heads._jacobian import LinearJacobian
 from laplace_metric.heads._locate import find_head
-from laplace_metric.online import _step as step_module
-from laplace_metric.online._state import RunningCurvature
-from laplace_metric.online._step import sampled_pass
+from laplace_metric.online import _laplace
+from laplace_metric.online._running import RunningCurvature
+from laplace_metric.online._sampled import sampled_pass
 from laplace_metric.training import train_embedder
 
 
@@ -159,7 +159,7 @@ def recorded(monkeypatch):
         recorded.append((features.clone(), head, kwargs, value))
         return value
 
-    monkeypatch.setattr(step_module, "batch_curvature", spy)
+    monkeypatch.setattr(_laplace, "batch_curvature", spy)
     return recorded
 
 
@@ -342,7 +342,7 @@ def test_bar_shows_loss_and_variance(make_model, batches, capsys):
 
 @silent
 def test_the_variance_of_the_bar_is_the_mean_of_what_is_drawn_from(make_model, batches):
-    seen, plain = [], step_module.OnlineStep._offsets
+    seen, plain = [], _laplace.OnlineRun._offsets
 
     def watched(step, n_batch):
         mean = float(step.posterior(n_batch).spectrum.double().sum() / len(step.posterior().mean))
@@ -351,7 +351,7 @@ def test_the_variance_of_the_bar_is_the_mean_of_what_is_drawn_from(make_model, b
         return offsets
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(step_module.OnlineStep, "_offsets", watched)
+        patch.setattr(_laplace.OnlineRun, "_offsets", watched)
         OnlineLaplace(make_model()).fit(batches, ContrastiveLoss(), epochs=1, progress=False)
     assert seen
     assert all(variance == pytest.approx(mean, rel=1e-5) for variance, mean in seen)

@@ -1,4 +1,4 @@
-"""Texts that find images and images that find texts: what an ``Index`` needs of two towers.
+"""Two fitted towers, as they embed, and as texts find images and images find texts.
 
 Of independent Gaussians with diagonal covariances, ``x ~ N(mu_x, diag(v_x))`` and y likewise, with
 ``d = mu_x - mu_y`` and ``V = v_x + v_y``, ``x - y ~ N(d, diag(V))`` and
@@ -12,7 +12,8 @@ both inputs may mean, not of the weights, which two towers do not share.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -20,14 +21,17 @@ from jaxtyping import Int
 from torch import Tensor
 
 from laplace_metric._utils.precision import full_precision
-from laplace_metric.image_text._fit import FittedHeads, Towers
+from laplace_metric.embedding import Embedding
 from laplace_metric.image_text._heads import GaussianHead
-from laplace_metric.image_text._pairs import Encoder, encoded_blocks
-from laplace_metric.image_text._posterior import TowerPosterior, embedding_of
+from laplace_metric.image_text._includes import InclusionCalibration
+from laplace_metric.image_text._objectives import TwoHeads
+from laplace_metric.image_text._pairs import BLOCK, SIDES, Encoder, encode_all, encoded_blocks
+from laplace_metric.image_text._posterior import TowerPosterior, embedding_of, fit_posteriors
+from laplace_metric.image_text._training import Spread
 from laplace_metric.io import digest
 from laplace_metric.laplace import Distance
 from laplace_metric.models._calling import Inputs
-from laplace_metric.models._store import Fingerprints, row_fingerprints
+from laplace_metric.models._store import Fingerprints, row_fingerprints, sorted_fingerprints
 from laplace_metric.search._items import Encoded
 
 PAIR_BYTES = 2**24
@@ -58,33 +62,94 @@ class IndependentPairs:
         return Distance(*far)
 
 
-@dataclass(frozen=True, eq=False)
-class TowerEncoder:
-    """One encoder with its head and posterior, as a search encodes items or queries.
+@dataclass
+class FittedHeads:
+    """Result of ``fit``.
 
     Parameters
     ----------
+    heads : TwoHeads
+    posteriors : of the image and of the text tower, or None
+    losses : list of float
+        Mean of each epoch.
+    spreads : dict
+        Of "images" and "texts", one a epoch.
+    inclusion : InclusionCalibration or None
+    fingerprints : uint64 [N] or None
+        Of the images, sorted; None in files that have none.
+    """
+
+    heads: TwoHeads
+    posteriors: tuple[TowerPosterior, TowerPosterior] | None = None
+    losses: list[float] = field(default_factory=list)
+    spreads: dict[str, list[Spread]] = field(default_factory=dict)
+    inclusion: InclusionCalibration | None = None
+    fingerprints: Fingerprints | None = None
+
+    def with_posteriors(
+        self, features: tuple[Tensor, Tensor], n_effective: float | None, prior_precision: float
+    ) -> FittedHeads:
+        """The same with posteriors from the features of all inputs, and their fingerprints."""
+        heads = self.heads
+        posteriors = fit_posteriors(
+            heads.both, features, heads.objective, n_effective, prior_precision
+        )
+        with torch.no_grad():
+            blocks = features[0].split(BLOCK)
+            rows = [row_fingerprints(heads.image(block).inputs) for block in blocks]
+        return replace(self, posteriors=posteriors, fingerprints=sorted_fingerprints(rows))
+
+
+@dataclass(frozen=True, eq=False)
+class Tower:
+    """One side of a fitted embedder, as it embeds, and as a search encodes items or queries.
+
+    Parameters
+    ----------
+    side : int
+        0 of images, 1 of texts.
     encoder : nn.Module or function
-    head : GaussianHead
-    posterior : TowerPosterior or None
-    identity : str
-    fitted_rows : uint64 [N] or None
-        Fingerprints of what entered the head in the fit.
+    fitted : FittedHeads
     """
 
     spherical = False
     pairs = IndependentPairs()
 
+    side: int
     encoder: Encoder
-    head: GaussianHead
-    posterior: TowerPosterior | None
-    identity: str
-    fitted_rows: Fingerprints | None = None
+    fitted: FittedHeads
+
+    @property
+    def head(self) -> GaussianHead:
+        """Head of this side."""
+        return self.fitted.heads.both[self.side]
+
+    @property
+    def posterior(self) -> TowerPosterior | None:
+        """Posterior of this side."""
+        return None if self.fitted.posteriors is None else self.fitted.posteriors[self.side]
+
+    @property
+    def fitted_rows(self) -> Fingerprints | None:
+        """Fingerprints of what entered the head of images in the fit; texts recur by design."""
+        return None if self.side else self.fitted.fingerprints
 
     @property
     def rankings(self) -> tuple[str, ...]:
         """Also "expected", which is CSD, where there are variances."""
         return ("mean",) if self.head.log_variance is None else ("mean", "expected")
+
+    @cached_property
+    def identity(self) -> str:
+        """Digest of the side, and of the heads and spectra of both."""
+        weights = self.fitted.heads.state_dict()
+        spectra = [tower.posterior.spectrum for tower in self.fitted.posteriors or ()]
+        return digest(f"{SIDES[self.side]} {' '.join(weights)}", [*weights.values(), *spectra])
+
+    def embed(self, inputs: Inputs, *, progress: bool) -> Embedding:
+        """Embeddings of all inputs."""
+        features = encode_all(self.encoder, inputs, SIDES[self.side], progress=progress)
+        return embedding_of(features, self.head, self.posterior)
 
     @torch.no_grad()
     def all(
@@ -111,17 +176,3 @@ class TowerEncoder:
             epistemic = trace if self.posterior is None else embedding.epistemic.to(trace)
             parts.append(Encoded(embedding.mean, trace, epistemic, embedding.variance))
         return Encoded.concatenate(parts), []
-
-
-def tower_encoders(
-    towers: Towers, fitted: FittedHeads
-) -> tuple[tuple[TowerEncoder, TowerEncoder], tuple[TowerEncoder, TowerEncoder]]:
-    """Return the encoders of items and queries: images that texts find, texts that images find."""
-    heads, posteriors = fitted.heads, fitted.posteriors or (None, None)
-    tensors = list(heads.state_dict().values())
-    tensors += [t.posterior.spectrum for t in posteriors if t is not None]
-    names = " ".join(heads.state_dict())
-    image, text = (digest(f"{side} {names}", tensors) for side in ("images", "texts"))
-    images = TowerEncoder(towers.image, heads.image, posteriors[0], image, fitted.fingerprints)
-    texts = TowerEncoder(towers.text, heads.text, posteriors[1], text)
-    return (images, texts), (texts, images)
