@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -12,17 +10,15 @@ from torch import Tensor
 
 from laplace_metric._utils.display import Shown
 from laplace_metric._utils.validation import ArrayLike, as_points, as_tensor, check_count
-from laplace_metric.errors import InputError, NonFiniteError, UnknownNameError
+from laplace_metric.errors import InputError, NonFiniteError
 from laplace_metric.evaluation._candidates import (
     LARGE_K,
     block_candidates,
     faiss_candidates,
     faiss_fits,
     nearest_rows,
-    row_blocks,
+    row_block,
 )
-
-Backend = Literal["auto", "torch", "faiss"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -47,9 +43,11 @@ def nearest_neighbours(
     k: int = 1,
     *,
     exclude: ArrayLike | None = None,
-    backend: Backend = "auto",
 ) -> Neighbours:
     """Exact Euclidean nearest neighbours, ranked as if every distance were known in float64.
+
+    Shortlists come from FAISS where it is installed, the data are float32 on the CPU and k is below
+    64, else from blocked matrix products; the answer is the same.
 
     Parameters
     ----------
@@ -61,9 +59,6 @@ def nearest_neighbours(
         Neighbours for each query, the excluded item not counted.
     exclude : [Q], optional
         The gallery row that is no neighbour of each query (itself, in a shared set).
-    backend : {"auto", "torch", "faiss"}
-        "auto" takes FAISS where it is installed, the data are float32 on the CPU and k is
-        below 64, else blocked matrix products. All give the same answer.
 
     Returns
     -------
@@ -72,10 +67,7 @@ def nearest_neighbours(
     Raises
     ------
     InputError
-        Wrong shapes, an index out of range, k above the number of gallery items, or a backend that
-        is not installed.
-    UnknownNameError
-        A backend of another name.
+        Wrong shapes, an index out of range, or k above the number of gallery items.
     NonFiniteError
         NaN or infinity in the embeddings, or distances beyond the range of the type.
 
@@ -90,11 +82,7 @@ def nearest_neighbours(
     points, items, excluded = search_problem(queries, gallery, exclude)
     k = check_count("k", k)
     _check_reachable(k, items, excluded)
-    if backend not in ("auto", "torch", "faiss"):
-        raise UnknownNameError("backend", backend, ("auto", "torch", "faiss"))
-    if backend == "faiss":
-        _check_faiss(points)
-    use_faiss = backend == "faiss" or (backend == "auto" and faiss_fits(points) and k < LARGE_K)
+    use_faiss = faiss_fits(points) and k < LARGE_K
     fast = faiss_candidates(items) if use_faiss else block_candidates(items, items.dtype)
     careful = block_candidates(items, torch.float64)
     indices, distances = nearest_rows(points, items, k, fast, careful, excluded)
@@ -118,7 +106,8 @@ def nearest_index(
     items = gallery - centre
     rows = torch.arange(queries.shape[0], device=queries.device)
     nearest = torch.empty_like(rows)
-    for block in row_blocks(rows, gallery.shape[0] * gallery.element_size()):
+    size = row_block(gallery.shape[0] * gallery.element_size(), device=gallery.device)
+    for block in rows.split(size):
         distances = torch.cdist(queries[block] - centre, items)
         if exclude is not None:
             distances.scatter_(1, exclude[block, None], torch.inf)
@@ -184,15 +173,4 @@ def _check_reachable(k: int, gallery: Tensor, exclude: Tensor | None) -> None:
         left_out = " besides the excluded one" if exclude is not None else ""
         raise InputError(
             f"k={k} but the gallery has {available} items{left_out}. Ask for at most {available}."
-        )
-
-
-def _check_faiss(points: Tensor) -> None:
-    """Raise unless FAISS can search these points."""
-    if importlib.util.find_spec("faiss") is None:
-        raise InputError("backend='faiss' but faiss is not installed. Run: pip install faiss-cpu")
-    if not faiss_fits(points):
-        raise InputError(
-            f"backend='faiss' holds float32 on the CPU, the queries are {points.dtype} on "
-            f"{points.device}. Convert them, or use backend='torch'."
         )

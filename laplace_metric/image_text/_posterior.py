@@ -114,9 +114,9 @@ def fit_posteriors(
 
     def fitted(head: GaussianHead, mine: HeadOutput, other: HeadOutput) -> TowerPosterior:
         layout = _frozen(head.mean).layout
-        h = layout.augment(mine.inputs)
-        pairs = kind(h, mine.raw, mine.trace, other.mu, other.trace, *scale)
-        curvature = tower_curvature(pairs, layout)
+        own = layout.augment(mine.inputs), mine.raw, mine.trace
+        h, raw, trace, mu, traces = (x.double() for x in (*own, other.mu, other.trace))
+        curvature = tower_curvature(kind(h, raw, trace, mu, traces, *scale), layout)
         return TowerPosterior.around(head, curvature, n_effective or n_terms, prior_precision)
 
     return fitted(heads[0], image, text), fitted(heads[1], text, image)

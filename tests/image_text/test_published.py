@@ -13,7 +13,7 @@ from torch.nn.functional import gelu, layer_norm, linear, normalize
 
 from laplace_metric.errors import FileFormatError, InputError, NotFittedError
 from laplace_metric.image_text import ImageTextEmbedder, ImageTextPairs, load_prolip
-from laplace_metric.image_text._published import Published, PublishedConfig
+from laplace_metric.image_text._published import Published
 
 VIT_B_16 = {
     "embed_dim": 768,
@@ -38,7 +38,7 @@ MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.2757
 
 def published_shapes(config: dict) -> dict[str, tuple[int, ...]]:
     with torch.device("meta"):
-        model = Published(PublishedConfig.of(config))
+        model = Published(config)
     return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
 
 

@@ -10,7 +10,6 @@ from pytorch_metric_learning.losses import ContrastiveLoss, TripletMarginLoss
 from pytorch_metric_learning.miners import BatchEasyHardMiner
 from torch import Tensor, nn
 
-from benchmarks.datasets import load
 from laplace_metric import LaplaceEmbedder, OnlineLaplace
 from laplace_metric.curvature._ggn import batch_curvature
 from laplace_metric.curvature._sums import DiagCurvature
@@ -330,16 +329,6 @@ def test_a_data_parallel_model_is_trained_as_the_model_inside(make_model, batche
     assert same_weights(*fits)
 
 
-def test_bar_shows_loss_and_variance(make_model, batches, capsys):
-    OnlineLaplace(make_model()).fit(batches, ContrastiveLoss(), epochs=2)
-    bar = capsys.readouterr().err
-    assert "epoch 2/2" in bar
-    assert "loss" in bar
-    assert "variance" in bar
-    OnlineLaplace(make_model()).fit(batches, ContrastiveLoss(), epochs=1, progress=False)
-    assert capsys.readouterr().err == ""
-
-
 @silent
 def test_the_variance_of_the_bar_is_the_mean_of_what_is_drawn_from(make_model, batches):
     seen, plain = [], _laplace.OnlineRun._offsets
@@ -355,41 +344,6 @@ def test_the_variance_of_the_bar_is_the_mean_of_what_is_drawn_from(make_model, b
         OnlineLaplace(make_model()).fit(batches, ContrastiveLoss(), epochs=1, progress=False)
     assert seen
     assert all(variance == pytest.approx(mean, rel=1e-5) for variance, mean in seen)
-
-
-def recall(model: nn.Module, x: Tensor, y: Tensor) -> float:
-    z = nn.functional.normalize(model(x).detach(), dim=1)
-    return float((y[(z @ z.T).fill_diagonal_(-2).argmax(1)] == y).float().mean())
-
-
-def test_learns_the_digits():
-    train, test = load("digits"), load("digits", "test")
-
-    def network() -> nn.Sequential:
-        torch.manual_seed(0)
-        return nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 16))
-
-    plain, online = network(), network()
-    for model in (plain, online):
-        loader = train.loader(128, True, generator())
-        options = {
-            "epochs": 5,
-            "optimizer": torch.optim.Adam(model.parameters(), lr=3e-3),
-            "progress": False,
-        }
-        if model is plain:
-            train_embedder(model, loader, ContrastiveLoss(), **options)
-        else:
-            laplace = OnlineLaplace(model, decay=0.95, prior_precision=100.0)
-            embedder = laplace.fit(loader, ContrastiveLoss(), generator=generator(), **options)
-    x, y = test.pixels(), test.labels
-    assert laplace.losses_[-1] < 0.9 * laplace.losses_[0]
-    assert laplace.variances_[-1] < laplace.variances_[0] < 0.01
-    assert recall(online, x, y) > recall(plain, x, y) - 0.02
-    assert recall(plain, x, y) > recall(network(), x, y)
-    uncertainty = embedder(x).uncertainty
-    assert torch.isfinite(uncertainty).all()
-    assert float(uncertainty.std()) > 0
 
 
 # --- the paper's recursion ----------------------------------------------------------------------
