@@ -17,7 +17,6 @@ from laplace_metric.evaluation._candidates import (
     faiss_candidates,
     faiss_fits,
     nearest_rows,
-    row_block,
 )
 
 
@@ -90,29 +89,6 @@ def nearest_neighbours(
     if not bool(distances.isfinite().all()):
         raise NonFiniteError("queries and gallery are too far apart: distances overflow. Rescale.")
     return Neighbours(indices, distances)
-
-
-def nearest_index(
-    queries: Float[Tensor, "Q Z"],
-    gallery: Float[Tensor, "G Z"],
-    exclude: Int[Tensor, " Q"] | None = None,
-) -> Int[Tensor, " Q"]:
-    """Row of the single nearest gallery item [Q], for the many passes of sampling.
-
-    Takes checked tensors. Twice as fast as ``nearest_neighbours`` because neither distances nor
-    exact ties are asked for: items whose squared distances agree to rounding may swap.
-    """
-    centre = gallery.mean(0)
-    items = gallery - centre
-    rows = torch.arange(queries.shape[0], device=queries.device)
-    nearest = torch.empty_like(rows)
-    size = row_block(gallery.shape[0] * gallery.element_size(), device=gallery.device)
-    for block in rows.split(size):
-        distances = torch.cdist(queries[block] - centre, items)
-        if exclude is not None:
-            distances.scatter_(1, exclude[block, None], torch.inf)
-        nearest[block] = distances.argmin(1)
-    return nearest
 
 
 def search_problem(

@@ -8,8 +8,7 @@ Data flow, a file a step::
       -> h, z, log v          _heads        mu = z / |z|, S = diag(v), one head a tower
       -> loss                 _objectives   over all pairs of a batch (closed forms: _gaussians)
       -> trained heads        _training     one step, means and variances monitored
-      -> posterior            _posterior    N(W, (n_eff H + tau I)^-1), H over all N M pairs
-                              _curvature
+      -> posterior            _curvature    N(W, (n_eff H + tau I)^-1), H over all N M pairs
       -> Embedding, Index     _towers       ambiguity = tr S (learnt), epistemic = tr Cov[mu];
                                             texts find images, images find texts
       -> files                _files        heads, posterior, history

@@ -23,8 +23,7 @@ from laplace_metric.heads._jacobian import LinearJacobian
 from laplace_metric.image_text._heads import GaussianHead
 from laplace_metric.image_text._includes import InclusionCalibration
 from laplace_metric.image_text._objectives import OBJECTIVES, TwoHeads
-from laplace_metric.image_text._posterior import TowerPosterior
-from laplace_metric.image_text._towers import FittedHeads
+from laplace_metric.image_text._towers import FittedHeads, TowerPosterior
 from laplace_metric.image_text._training import Spread
 
 IMAGE_TEXT = files.FileKind("imagetext", "saved heads of images and texts", 2)

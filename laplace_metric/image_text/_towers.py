@@ -1,4 +1,7 @@
-"""Two fitted towers, as they embed, and as texts find images and images find texts.
+"""Two fitted towers: posterior, embeddings, and what an ``Index`` needs of them.
+
+A Laplace posterior over each projection gives both uncertainties of what goes through it. Texts
+find images, and images find texts.
 
 Of independent Gaussians with diagonal covariances, ``x ~ N(mu_x, diag(v_x))`` and y likewise, with
 ``d = mu_x - mu_y`` and ``V = v_x + v_y``, ``x - y ~ N(d, diag(V))`` and
@@ -17,25 +20,154 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from jaxtyping import Int
-from torch import Tensor
+from jaxtyping import Float, Int
+from torch import Tensor, nn
 
 from laplace_metric._utils.precision import full_precision
+from laplace_metric.curvature._spectral import SpectralCurvature
+from laplace_metric.distributions import Gaussian, ProjectedNormal
 from laplace_metric.embedding import Embedding
-from laplace_metric.image_text._heads import GaussianHead
+from laplace_metric.errors import InputError, NotFittedError
+from laplace_metric.heads._jacobian import LinearJacobian
+from laplace_metric.image_text._curvature import SoftmaxPairs, TowerPairs, tower_curvature
+from laplace_metric.image_text._heads import GaussianHead, HeadOutput
 from laplace_metric.image_text._includes import InclusionCalibration
 from laplace_metric.image_text._objectives import TwoHeads
 from laplace_metric.image_text._pairs import BLOCK, SIDES, Encoder, encode_all, encoded_blocks
-from laplace_metric.image_text._posterior import TowerPosterior, embedding_of, fit_posteriors
 from laplace_metric.image_text._training import Spread
 from laplace_metric.io import digest
-from laplace_metric.laplace import Distance
+from laplace_metric.laplace import Distance, Posterior
+from laplace_metric.laplace._posterior import covariance
 from laplace_metric.models._calling import Inputs
 from laplace_metric.models._store import Fingerprints, row_fingerprints, sorted_fingerprints
 from laplace_metric.search._items import Encoded
 
 PAIR_BYTES = 2**24
 """Of the variances of pairs that are held at once."""
+
+
+@dataclass(frozen=True)
+class TowerPosterior:
+    """``N(W, (n_eff H + tau I)^-1)`` over the projection of one tower, as an epistemic number.
+
+    Parameters
+    ----------
+    head : LinearJacobian
+        The projection that the posterior was fitted to, a copy.
+    posterior : Posterior
+    log_variance : LinearJacobian or None
+        The projection ``u -> log v``, a copy; None for heads without variances.
+    """
+
+    head: LinearJacobian
+    posterior: Posterior
+    log_variance: LinearJacobian | None = None
+
+    @classmethod
+    def around(
+        cls,
+        head: GaussianHead,
+        curvature: SpectralCurvature,
+        n_effective: float,
+        prior_precision: float,
+    ) -> TowerPosterior:
+        """A curvature with the weights that the projection has now."""
+        jacobian = _frozen(head.mean)
+        posterior = Posterior(jacobian.parameters, curvature, n_effective, prior_precision)
+        log_variance = None if head.log_variance is None else _frozen(head.log_variance)
+        return cls(jacobian, posterior, log_variance)
+
+    @full_precision()
+    def standardised(self, features: Tensor) -> tuple[Tensor | None, Tensor]:
+        """None, and how far the weights leave the direction open [B]: ``tr Cov[mu]``.
+
+        In squared units of the unit sphere, to first order.
+        """
+        return None, self.distribution(features).variance.sum(-1)
+
+    @full_precision()
+    def ambiguity(self, features: Tensor) -> Float[Tensor, " B"]:
+        """``tr S = sum_d exp(U u + c)_d`` [B]: the variance that the head has learnt.
+
+        The features are as ``GaussianHead.entering`` has them: those of the variance come last.
+
+        Raises
+        ------
+        NotFittedError
+            For heads without variances.
+        """
+        if self.log_variance is None:
+            raise NotFittedError(
+                "ambiguity of images and texts is the variance that their heads learn, and this "
+                "objective learns none: train with objective='prolip' or 'pcme++'."
+            )
+        u = features[:, -self.log_variance.weight.shape[1] :].to(self.head.dtype)
+        return self.log_variance.forward(u).exp().sum(-1)
+
+    def distribution(self, features: Float[Tensor, "B H"]) -> ProjectedNormal:
+        """Return the distribution of the unit mean, under the posterior of the weights.
+
+        The features are as ``GaussianHead.entering`` has them: those of the mean come first.
+        """
+        h = features[:, : self.head.weight.shape[1]].to(self.head.dtype)
+        spread = covariance(self.head, self.posterior, h)
+        return ProjectedNormal(self.head.forward(h), spread)
+
+
+def _frozen(layer: nn.Linear) -> LinearJacobian:
+    head = LinearJacobian.of(layer)
+    return LinearJacobian(head.weight.clone(), None if head.bias is None else head.bias.clone())
+
+
+@torch.no_grad()
+def fit_posteriors(
+    heads: TwoHeads,
+    features: tuple[Tensor, Tensor],
+    n_effective: float | None,
+    prior_precision: float,
+) -> tuple[TowerPosterior, TowerPosterior] | None:
+    """Fit both towers from all N M pairs; None for an objective of neither sigmoid nor softmax."""
+    objective, scale = heads.objective, heads.objective.scale()
+    if scale is None:
+        return None
+    n, m = map(len, features)
+    n_terms = n + m if objective.softmax else n * m
+    kind = SoftmaxPairs if objective.softmax else TowerPairs
+    image, text = (head(x) for head, x in zip(heads.both, features, strict=True))
+
+    def fitted(head: GaussianHead, mine: HeadOutput, other: HeadOutput) -> TowerPosterior:
+        layout = _frozen(head.mean).layout
+        own = layout.augment(mine.inputs), mine.raw, mine.trace
+        h, raw, trace, mu, traces = (x.double() for x in (*own, other.mu, other.trace))
+        curvature = tower_curvature(kind(h, raw, trace, mu, traces, *scale), layout)
+        return TowerPosterior.around(head, curvature, n_effective or n_terms, prior_precision)
+
+    return fitted(heads.image, image, text), fitted(heads.text, text, image)
+
+
+@torch.no_grad()
+@full_precision()
+def embedding_of(
+    features: Float[Tensor, "B ..."], head: GaussianHead, posterior: TowerPosterior | None
+) -> Embedding:
+    """``N(mu, S)`` of features, with what says how little the pairs determine mu.
+
+    Raises
+    ------
+    InputError
+        For features of another size than those of the fit.
+    """
+    if features.shape[1:] != head.shape:
+        sizes = [" x ".join(map(str, shape)) for shape in (features.shape[1:], head.shape)]
+        raise InputError(f"features have size {sizes[0]}, in the fit it was {sizes[1]}.")
+    blocks = features.to(head.mean.weight).split(BLOCK)
+    parts = zip(*(head(block) for block in blocks), strict=True)
+    out = HeadOutput(*(torch.cat(part) for part in parts))
+    gaussian = Gaussian(out.mu, out.log_v.exp())
+    if posterior is None:
+        return Embedding(gaussian)
+    entering = torch.cat([head.entering(block) for block in blocks])
+    return Embedding(gaussian, head_inputs=entering, near_far=posterior)
 
 
 class IndependentPairs:
@@ -90,13 +222,10 @@ class FittedHeads:
         self, features: tuple[Tensor, Tensor], n_effective: float | None, prior_precision: float
     ) -> FittedHeads:
         """The same with posteriors from the features of all inputs, and their fingerprints."""
-        heads = self.heads
-        posteriors = fit_posteriors(
-            heads.both, features, heads.objective, n_effective, prior_precision
-        )
+        posteriors = fit_posteriors(self.heads, features, n_effective, prior_precision)
         with torch.no_grad():
             blocks = features[0].split(BLOCK)
-            rows = [row_fingerprints(heads.image(block).inputs) for block in blocks]
+            rows = [row_fingerprints(self.heads.image(block).inputs) for block in blocks]
         return replace(self, posteriors=posteriors, fingerprints=sorted_fingerprints(rows))
 
 

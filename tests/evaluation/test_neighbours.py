@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laplace_metric.evaluation import _candidates, _neighbours
-from laplace_metric.evaluation._neighbours import nearest_index, nearest_neighbours
+from laplace_metric.evaluation._neighbours import nearest_neighbours
 
 
 def nearest(points, *arguments, engine="torch", **how):
@@ -135,17 +135,6 @@ def test_types_follow_the_input():
     assert half.distances.dtype == torch.float32
     trained = torch.as_tensor(points).requires_grad_()
     assert not nearest_neighbours(trained).distances.requires_grad
-
-
-def test_nearest_index_matches_brute_force():
-    draw = torch.Generator().manual_seed(2)
-    queries = torch.randn(40, 5, generator=draw)
-    gallery = torch.randn(30, 5, generator=draw)
-    exclude = torch.randint(0, 30, (40,), generator=draw)
-    plain, _ = brute_force(queries, gallery, 1)
-    without, _ = brute_force(queries, gallery, 1, exclude=exclude.tolist())
-    assert nearest_index(queries, gallery).tolist() == plain[:, 0].tolist()
-    assert nearest_index(queries, gallery, exclude).tolist() == without[:, 0].tolist()
 
 
 def test_without_faiss(monkeypatch):
