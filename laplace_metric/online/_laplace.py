@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Sized
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from operator import length_hint
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,6 @@ from laplace_metric.training._loop import (
     Loss,
     Progress,
     check_loss,
-    check_loss_type,
     check_training,
     default_optimizer,
     descend,
@@ -279,7 +279,8 @@ class OnlineRun(ResumableRun):
             parts["scheduler"] = scheduler
         super().__init__(parts, loader, device_of(online.model), generator, folder)
         self.online, self.settings, self.model = online, online.settings, online.model
-        self.loss, self.optimizer, self.n_batches = loss, optimizer, _n_batches(loader)
+        self.loss, self.optimizer = loss, optimizer
+        self.n_batches = length_hint(loader) or None
         refresh = 1 if self.settings.structure == "diag" else online.refresh
         self.curvature = RunningCurvature(online.decay, refresh)
         self.located: LocatedHead | None = None
@@ -299,11 +300,9 @@ class OnlineRun(ResumableRun):
             self.loss(f, labels, *pairs) for f, pairs in zip(sampled.embeddings, mined, strict=True)
         ]
         for value in values:
-            check_loss_type(value)
-        value = torch.stack(values).mean()
-        check_loss(value)
+            check_loss(value)
         curvature = self._expected_curvature(sampled, labels, mined)
-        number = descend(value, self.optimizer)  # only now the weights move
+        number = descend(torch.stack(values).mean(), self.optimizer)  # only now the weights move
         if curvature is not None:
             self.curvature.update(curvature)
         return number
@@ -379,9 +378,10 @@ class OnlineRun(ResumableRun):
         assert self.located is not None
         if not mined[0] and len(labels.unique()) < 2:
             return None
-        h, contrast, total = at_least_float32(sampled.features.detach()), self._contrast(), None
+        h, contrast = at_least_float32(sampled.features.detach()), self._contrast()
+        total: Any = None
         for theta, pairs in zip(sampled.parameters, mined, strict=True):
-            value: Any = batch_curvature(
+            value = batch_curvature(
                 h,
                 self._jacobian(with_parameters(self.located.module, theta)),
                 contrast,
@@ -483,11 +483,3 @@ def _described(model: nn.Module, head: nn.Module | str | None) -> Any:
         return head
     parameters = {id(p) for p in head.parameters()}
     return [name for name, p in model.named_parameters() if id(p) in parameters]
-
-
-def _n_batches(loader: Iterable[Any]) -> int | None:
-    """Batches of an epoch, where the loader says."""
-    try:
-        return len(loader) if isinstance(loader, Sized) else None
-    except TypeError:  # a DataLoader of a data set without length
-        return None
