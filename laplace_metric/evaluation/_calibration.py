@@ -229,7 +229,7 @@ def majority(votes: Int[Tensor, "S Q"]) -> tuple[Int[Tensor, " Q"], Float[Tensor
 def _gallery(
     draws: Tensor, labels: Tensor, gallery: ArrayLike | None, gallery_labels: ArrayLike | None
 ) -> tuple[Sequence[Tensor | None], Tensor]:
-    """The gallery of each draw, None among the queries, and its labels [G]."""
+    """Gallery of each draw (None: the queries themselves), and its labels [G]."""
     if gallery is None:
         if gallery_labels is not None:
             raise InputError("gallery_labels was given without gallery: pass gallery too.")

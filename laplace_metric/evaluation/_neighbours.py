@@ -80,7 +80,12 @@ def nearest_neighbours(
     """
     points, items, excluded = search_problem(queries, gallery, exclude)
     k = check_count("k", k)
-    _check_reachable(k, items, excluded)
+    available = len(items) - (excluded is not None)
+    if k > available:
+        left_out = " besides the excluded one" if excluded is not None else ""
+        raise InputError(
+            f"k={k} but the gallery has {available} items{left_out}. Ask for at most {available}."
+        )
     use_faiss = faiss_fits(points) and k < LARGE_K
     fast = faiss_candidates(items) if use_faiss else block_candidates(items, items.dtype)
     careful = block_candidates(items, torch.float64)
@@ -114,39 +119,17 @@ def search_problem(
             f"gallery has dimension {items.shape[1]} but queries have {points.shape[1]}. "
             "Embed both with the same model."
         )
+    if exclude is not None:
+        exclude = as_tensor("exclude", exclude)
+        if exclude.is_floating_point() or exclude.shape != (len(points),):
+            raise InputError(
+                f"exclude has shape {tuple(exclude.shape)} and type {exclude.dtype}: "
+                f"pass one gallery index for each of the {len(points)} queries."
+            )
+        if bool((exclude < 0).any()) or bool((exclude >= len(items)).any()):
+            raise InputError(
+                f"exclude has indices outside of the gallery: pass 0 to {len(items) - 1}."
+            )
+        exclude = exclude.to(device=points.device, dtype=torch.int64)
     shared = torch.promote_types(points.dtype, items.dtype)
-    items = items.to(device=points.device, dtype=shared)
-    return points.to(shared), items, excluded_rows(exclude, points.shape[0], items)
-
-
-def excluded_rows(
-    exclude: ArrayLike | None, n_queries: int, gallery: Float[Tensor, "... G Z"]
-) -> Int[Tensor, " Q"] | None:
-    """Checked indices [Q] of the gallery rows to leave out, or None.
-
-    Raises
-    ------
-    InputError
-        Not one index a query, or an index outside of the gallery.
-    """
-    if exclude is None:
-        return None
-    rows = as_tensor("exclude", exclude)
-    if rows.is_floating_point() or rows.shape != (n_queries,):
-        raise InputError(
-            f"exclude has shape {tuple(rows.shape)} and type {rows.dtype}: "
-            f"pass one gallery index for each of the {n_queries} queries."
-        )
-    size = gallery.shape[-2]
-    if bool((rows < 0).any()) or bool((rows >= size).any()):
-        raise InputError(f"exclude has indices outside of the gallery: pass 0 to {size - 1}.")
-    return rows.to(device=gallery.device, dtype=torch.int64)
-
-
-def _check_reachable(k: int, gallery: Tensor, exclude: Tensor | None) -> None:
-    available = gallery.shape[0] - (exclude is not None)
-    if k > available:
-        left_out = " besides the excluded one" if exclude is not None else ""
-        raise InputError(
-            f"k={k} but the gallery has {available} items{left_out}. Ask for at most {available}."
-        )
+    return points.to(shared), items.to(device=points.device, dtype=shared), exclude

@@ -68,7 +68,7 @@ class _Block(nn.Module):
 
 
 class _Tower(nn.Module):
-    """The part that both towers share.
+    """Common part of both towers.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ class _Tower(nn.Module):
         self.transformer = nn.ModuleDict({"resblocks": blocks})
 
     def transformed(self, x: Tensor) -> Tensor:
-        """All layers, one after the other."""
+        """Run all layers."""
         return self.transformer["resblocks"](x)
 
     def tokens(self, *names: str, n: int) -> Float[Tensor, "n k W"]:

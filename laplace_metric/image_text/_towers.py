@@ -71,7 +71,7 @@ class TowerPosterior:
         n_effective: float,
         prior_precision: float,
     ) -> TowerPosterior:
-        """A curvature with the weights that the projection has now."""
+        """Return the posterior of this curvature, around the present weights of the head."""
         jacobian = _frozen(head.mean)
         posterior = Posterior(jacobian.parameters, curvature, n_effective, prior_precision)
         log_variance = None if head.log_variance is None else _frozen(head.log_variance)
@@ -221,7 +221,7 @@ class FittedHeads:
     def with_posteriors(
         self, features: tuple[Tensor, Tensor], n_effective: float | None, prior_precision: float
     ) -> FittedHeads:
-        """The same with posteriors from the features of all inputs, and their fingerprints."""
+        """Return these heads with posteriors and fingerprints from the features of all inputs."""
         posteriors = fit_posteriors(self.heads, features, n_effective, prior_precision)
         with torch.no_grad():
             blocks = features[0].split(BLOCK)

@@ -317,12 +317,12 @@ class OnlineRun(ResumableRun):
         return located
 
     def posterior(self, n_batch: int = 0) -> Posterior:
-        """The one that a step on ``n_batch`` more points would draw from."""
+        """Posterior that a step on ``n_batch`` more points would draw from."""
         mean = self._jacobian().parameters
         return Posterior(mean, self.curvature.spectral(mean), *self.scales(n_batch))
 
     def scales(self, n_batch: int = 0) -> tuple[float, float]:
-        """n and tau of the posterior.
+        """Return n and tau of the posterior.
 
         The points are those of an epoch: in the first one what the loader's length says, for a
         loader without a length the points so far.
@@ -358,7 +358,7 @@ class OnlineRun(ResumableRun):
         return posterior.basis.from_eigenbasis(noise * posterior.spectrum.sqrt())
 
     def _mine(self, embeddings: Tensor, labels: Tensor) -> tuple[Any, ...]:
-        """(index tuple,) of the miner, or () for every pair of the batch."""
+        """Return (index tuple,) of the miner, or () for every pair of the batch."""
         miner = self.settings.pairs
         if not callable(miner):
             return ()
@@ -462,7 +462,7 @@ class OnlineRun(ResumableRun):
         return f"loss {progress.mean_loss:.4g}, variance {self.variance:.3g}"
 
     def result(self) -> LaplaceEmbedder:
-        """The mean weights, the running curvature and the settings as a fitted embedder."""
+        """Return the mean weights, the running curvature and the settings as a fitted embedder."""
         assert self.located is not None
         jacobian, contrast, structure = self._jacobian(), self._contrast(), self.settings.structure
         curvature = self.curvature.value
@@ -478,7 +478,7 @@ class OnlineRun(ResumableRun):
 
 
 def _described(model: nn.Module, head: nn.Module | str | None) -> Any:
-    """A head as it was asked for: its name, or the names of its parameters."""
+    """Describe a head as it was asked for: by its name, or the names of its parameters."""
     if not isinstance(head, nn.Module):
         return head
     parameters = {id(p) for p in head.parameters()}
