@@ -329,23 +329,6 @@ def test_a_data_parallel_model_is_trained_as_the_model_inside(make_model, batche
     assert same_weights(*fits)
 
 
-@silent
-def test_the_variance_of_the_bar_is_the_mean_of_what_is_drawn_from(make_model, batches):
-    seen, plain = [], _laplace.OnlineRun._offsets
-
-    def watched(step, n_batch):
-        mean = float(step.posterior(n_batch).spectrum.double().sum() / len(step.posterior().mean))
-        offsets = plain(step, n_batch)
-        seen.append((step.variance, mean))
-        return offsets
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_laplace.OnlineRun, "_offsets", watched)
-        OnlineLaplace(make_model()).fit(batches, ContrastiveLoss(), epochs=1, progress=False)
-    assert seen
-    assert all(variance == pytest.approx(mean, rel=1e-5) for variance, mean in seen)
-
-
 # --- the paper's recursion ----------------------------------------------------------------------
 
 
