@@ -175,7 +175,7 @@ ELSEWHERE = {
     "calibration._conformal.BLOCK_CELLS": "calibration/test_calibration.py",
     "evaluation._candidates.BLOCK_BYTES": "search/test_flat.py",
     "image_text._gaussians.BLOCK_BYTES": "image_text/test_gaussians.py",
-    "image_text._search.PAIR_BYTES": "image_text/test_search.py",
+    "image_text._towers.PAIR_BYTES": "image_text/test_search.py",
     "image_text._curvature.ROWS": "image_text/test_curvature.py",
     "image_text._includes.BLOCK": "image_text/test_posterior.py",
 }

@@ -11,7 +11,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -272,25 +271,6 @@ class PendingCovariance:
             made = self._made = self._compute()
         return made
 
-    def __reduce__(self) -> Any:
-        made = self.made
-        return PendingCovariance, (self.shape, partial(_itself, made))
-
-
-def _itself(made: Covariance) -> Covariance:
-    return made
-
-
-def as_covariance(
-    value: Float[Tensor, "*B Z"] | Covariance | PendingCovariance,
-) -> Covariance | PendingCovariance:
-    """Variances [B, Z] become a diagonal covariance; a covariance stays.
-
-    Raises
-    ------
-    InputError
-        For neither.
-    """
-    if isinstance(value, (Covariance, PendingCovariance)):
-        return value
-    return DiagonalCovariance(value)
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle what was computed, not how: a function may close over anything."""
+        return {**vars(self), "_made": self.made, "_compute": None}

@@ -21,8 +21,8 @@ from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import check_count
 from laplace_metric.distributions._covariance import (
     Covariance,
+    DiagonalCovariance,
     PendingCovariance,
-    as_covariance,
     check_values,
 )
 from laplace_metric.distributions._von_mises_fisher import vmf_concentration
@@ -77,29 +77,6 @@ def gaussian_draws(
     return covariance.color(noise).add_(loc)
 
 
-Given = Covariance | PendingCovariance
-
-
-def _checked(loc: Tensor, covariance: Given) -> tuple[Tensor, Given]:
-    """Both, if they fit one another."""
-    check_values("loc", loc, "" if isinstance(loc, Tensor) and loc.ndim == 2 else "[B, Z]")
-    shape = covariance.shape
-    if shape != loc.shape:
-        raise InputError(
-            f"loc has shape {tuple(loc.shape)} and covariance {tuple(shape)}: pass one variance "
-            "for each coordinate, or a covariance of as many embeddings."
-        )
-    return loc, covariance
-
-
-def _concatenated(parts: Sequence[Covariance]) -> Covariance:
-    """One covariance out of several, which must be of one kind."""
-    kinds = sorted({type(part).__name__ for part in parts})
-    if len(kinds) > 1:
-        raise InputError(f"covariances are {', '.join(kinds)}: pass embeddings of one method.")
-    return parts[0].concatenate(parts)
-
-
 class _OfACovariance:
     """Common part of both laws."""
 
@@ -108,13 +85,34 @@ class _OfACovariance:
         loc: Float[Tensor, "B Z"],
         covariance: Float[Tensor, "B Z"] | Covariance | PendingCovariance,
     ) -> None:
-        self.loc, self._covariance = _checked(loc, as_covariance(covariance))
+        if not isinstance(covariance, (Covariance, PendingCovariance)):
+            covariance = DiagonalCovariance(covariance)
+        check_values("loc", loc, "" if isinstance(loc, Tensor) and loc.ndim == 2 else "[B, Z]")
+        if covariance.shape != loc.shape:
+            raise InputError(
+                f"loc has shape {tuple(loc.shape)} and covariance {tuple(covariance.shape)}: pass "
+                "one variance for each coordinate, or a covariance of as many embeddings."
+            )
+        self.loc, self._covariance = loc, covariance
 
     @property
     def covariance(self) -> Covariance:
         """C, computed now if it was not read before."""
         own = self._covariance
         return own.made if isinstance(own, PendingCovariance) else own
+
+    def select(self, index: Tensor | slice) -> Self:
+        """The distributions at ``index``."""
+        return type(self)(self.loc[index], self.covariance.select(index))
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Self]) -> Self:
+        """One batch out of several, whose covariances must be of one kind."""
+        covariances = [part.covariance for part in parts]
+        kinds = sorted({type(covariance).__name__ for covariance in covariances})
+        if len(kinds) > 1:
+            raise InputError(f"covariances are {', '.join(kinds)}: pass embeddings of one method.")
+        return cls(torch.cat([p.loc for p in parts]), covariances[0].concatenate(covariances))
 
 
 class Gaussian(_OfACovariance):
@@ -159,16 +157,6 @@ class Gaussian(_OfACovariance):
     def sample(self, n: int, generator: Seed = None) -> Float[Tensor, "n B Z"]:
         """[n, B, Z]."""
         return gaussian_draws(self.loc, self.covariance, n, generator)
-
-    def select(self, index: Tensor | slice) -> Gaussian:
-        """The distributions at ``index``."""
-        return Gaussian(self.loc[index], self.covariance.select(index))
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[Gaussian]) -> Gaussian:
-        """One batch out of several."""
-        covariance = _concatenated([p.covariance for p in parts])
-        return cls(torch.cat([p.loc for p in parts]), covariance)
 
 
 class ProjectedNormal(_OfACovariance):
@@ -221,16 +209,6 @@ class ProjectedNormal(_OfACovariance):
         """Exact draws [n, B, Z] of unit length."""
         z = gaussian_draws(self.loc, self.covariance, n, generator)
         return nn.functional.normalize(z, dim=-1)
-
-    def select(self, index: Tensor | slice) -> ProjectedNormal:
-        """The distributions at ``index``."""
-        return ProjectedNormal(self.loc[index], self.covariance.select(index))
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[ProjectedNormal]) -> ProjectedNormal:
-        """One batch out of several."""
-        covariance = _concatenated([p.covariance for p in parts])
-        return cls(torch.cat([p.loc for p in parts]), covariance)
 
     @property
     def _squared_length(self) -> Tensor:

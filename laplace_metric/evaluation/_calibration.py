@@ -8,6 +8,7 @@ agreement of the nearest neighbours over sampled embeddings.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -25,7 +26,7 @@ from laplace_metric._utils.validation import (
     check_count,
 )
 from laplace_metric.errors import InputError
-from laplace_metric.evaluation._neighbours import excluded_rows, nearest_index
+from laplace_metric.evaluation._neighbours import nearest_neighbours
 from laplace_metric.evaluation._ranking import average_ties
 
 
@@ -186,10 +187,6 @@ def retrieval_calibration(
     InputError, LabelError, NonFiniteError
         Naming the argument at fault.
 
-    Notes
-    -----
-    Nearest items whose squared distances agree to rounding of the samples' type may swap.
-
     Examples
     --------
     >>> draws = [[[0.0], [3.0]], [[1.0], [1.2]], [[0.5], [2.5]]]
@@ -199,9 +196,12 @@ def retrieval_calibration(
     """
     draws = as_points("samples", samples, "[S, Q, Z]")
     truth = as_labels("labels", labels, draws, "samples")
-    items, voters, excluded = _gallery(draws, truth, gallery, gallery_labels, exclude)
+    items, voters = _gallery(draws, truth, gallery, gallery_labels)
     votes = torch.stack(
-        [voters[nearest_index(q, g, excluded)] for q, g in zip(draws, items, strict=True)]
+        [
+            voters[nearest_neighbours(q, g, exclude=exclude).indices[:, 0]]
+            for q, g in zip(draws, items, strict=True)
+        ]
     )  # [S, Q]
     prediction, confidence = majority(votes)
     correct = prediction == truth
@@ -227,21 +227,15 @@ def majority(votes: Int[Tensor, "S Q"]) -> tuple[Int[Tensor, " Q"], Float[Tensor
 
 
 def _gallery(
-    draws: Tensor,
-    labels: Tensor,
-    gallery: ArrayLike | None,
-    gallery_labels: ArrayLike | None,
-    exclude: ArrayLike | None,
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Gallery [S, G, Z] (expanded when fixed), its labels [G] and the excluded rows [Q]."""
+    draws: Tensor, labels: Tensor, gallery: ArrayLike | None, gallery_labels: ArrayLike | None
+) -> tuple[Sequence[Tensor | None], Tensor]:
+    """Gallery of each draw (None: the queries themselves), and its labels [G]."""
     if gallery is None:
-        if gallery_labels is not None or exclude is not None:
-            raise InputError(
-                "gallery_labels or exclude was given without gallery: pass gallery too."
-            )
+        if gallery_labels is not None:
+            raise InputError("gallery_labels was given without gallery: pass gallery too.")
         if draws.shape[1] < 2:
             raise InputError("samples has a single query, which has no neighbour: pass a gallery.")
-        return draws, labels, torch.arange(draws.shape[1], device=draws.device)
+        return [None] * len(draws), labels
     joint = as_tensor("gallery", gallery).ndim == 3
     items = as_points("gallery", gallery, "[S, G, Z]" if joint else "[G, Z]").to(draws)
     voters = as_labels("gallery_labels", gallery_labels, items, "gallery")
@@ -250,11 +244,7 @@ def _gallery(
             f"gallery has shape {tuple(items.shape)} but samples {tuple(draws.shape)}: "
             "pass [G, Z], or [S, G, Z] with as many draws."
         )
-    excluded = excluded_rows(exclude, draws.shape[1], items)
-    if excluded is not None and items.shape[-2] < 2:
-        raise InputError("exclude leaves nothing of a gallery of one item.")
-    fixed = items if joint else items.expand(len(draws), *items.shape)
-    return fixed, voters, excluded
+    return list(items) if joint else [items] * len(draws), voters
 
 
 def _lone(labels: Tensor) -> int:

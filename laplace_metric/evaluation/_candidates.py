@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -33,8 +33,7 @@ WORK_BYTES = 2**26
 """Of its distances to all queries."""
 
 
-@dataclass(frozen=True)
-class Shortlist:
+class Shortlist(NamedTuple):
     """M candidates of B queries: no other item is nearer than ``squared.max() - error_bound``.
 
     Attributes
@@ -165,17 +164,12 @@ MOST = 2**28
 """Bytes of all distances of the queries that are settled one item after the other."""
 
 
-@dataclass(frozen=True)
-class Reranked:
+class Reranked(NamedTuple):
     """Indices [B, k], distances [B, k] in float64, and which rows are certain [B]."""
 
     indices: Tensor
     distances: Tensor
     certain: Tensor
-
-
-Reranker = Callable[[Tensor, Tensor | None], Reranked]
-"""(queries [B, Z], excluded index [B] or None) -> their k nearest."""
 
 
 def nearest_rows(
@@ -194,18 +188,24 @@ def nearest_rows(
         In the type of the gallery; and in float64, for the queries that ``fast`` cannot settle.
         What neither settles is ranked by the differences to every row.
     """
-    first = gap_reranker(gallery, k, careful)
-    if k < LARGE_K:
-        first = shortlist_reranker(gallery, k, fast)
-    second = shortlist_reranker(gallery, k, careful)
-    last = chunked(exact_reranker(gallery, k), max(1, MOST // (8 * len(gallery))))
+    shortlisted = row_block((k + SPARE) * gallery.shape[1] // 2, device=gallery.device)
+    every = max(1, MOST // (8 * len(gallery)))
+    first = partial(_by_shortlist, search=fast)
+    if k >= LARGE_K:
+        first = partial(_by_gaps, search=careful)
+    stages = (
+        (first, shortlisted),
+        (partial(_by_shortlist, search=careful), shortlisted),
+        (_by_every_difference, every),
+    )
     indices = torch.empty(queries.shape[0], k, dtype=torch.int64, device=queries.device)
     distances = torch.empty(indices.shape, dtype=torch.float64, device=queries.device)
     rows = torch.arange(queries.shape[0], device=queries.device)
-    for nearest in (first, second, last):
+    for ranked, size in stages:
         uncertain = [rows[:0]]
-        for block in row_blocks(rows, (k + SPARE) * gallery.shape[1] // 2):
-            result = nearest(queries[block], None if exclude is None else exclude[block])
+        for block in rows.split(size):
+            left_out = None if exclude is None else exclude[block]
+            result = ranked(queries[block], left_out, gallery, k)
             indices[block], distances[block] = result.indices, result.distances
             uncertain.append(block[~result.certain])
         rows = torch.cat(uncertain)
@@ -214,73 +214,54 @@ def nearest_rows(
     return indices, distances
 
 
-def row_blocks(rows: Int[Tensor, " N"], row_bytes: int) -> Iterator[Tensor]:
-    """Split ``rows`` into blocks that fit the caches of the device, at most 256 MiB of work."""
-    cache, most = 2**28 if rows.is_cuda else 2**24, 2**28
-    size = max(cache // row_bytes, min(64, most // row_bytes), 1)
-    return iter(torch.split(rows, size))
+def row_block(row_bytes: int, device: torch.device) -> int:
+    """Rows of a block that fits the caches of the device, at most 256 MiB of work."""
+    cache, most = 2**28 if device.type == "cuda" else 2**24, 2**28
+    return max(cache // row_bytes, min(64, most // row_bytes), 1)
 
 
-def shortlist_reranker(gallery: Float[Tensor, "G Z"], k: int, search: CandidateSearch) -> Reranker:
+def _by_shortlist(
+    queries: Tensor, exclude: Tensor | None, gallery: Tensor, k: int, search: CandidateSearch
+) -> Reranked:
     """Rank a shortlist by its differences; certain when nothing outside of it can be as near."""
-
-    def nearest(queries: Tensor, exclude: Tensor | None) -> Reranked:
-        m = min(k + SPARE, gallery.shape[0] - (exclude is not None))
-        short = search(queries, m, exclude)
-        candidates, order = short.indices.sort(dim=1)
-        exact = _from_differences(queries[:, None], gallery[candidates]).squeeze(1)  # [B, M]
-        error = (exact.square() - short.squared.gather(1, order)).abs().amax(1)
-        if exclude is not None:
-            exact = exact.masked_fill(candidates == exclude[:, None], torch.inf)
-        positions, distances = _rank(exact, k)
-        beyond = short.squared.amax(1) - torch.maximum(short.error_bound, 4 * error)
-        settled = (beyond > distances[:, -1].square()) | short.complete
-        certain = settled & short.squared.isfinite().all(1)
-        return Reranked(candidates.gather(1, positions), distances, certain)
-
-    return nearest
+    m = min(k + SPARE, gallery.shape[0] - (exclude is not None))
+    short = search(queries, m, exclude)
+    candidates, order = short.indices.sort(dim=1)
+    exact = _from_differences(queries[:, None], gallery[candidates]).squeeze(1)  # [B, M]
+    error = (exact.square() - short.squared.gather(1, order)).abs().amax(1)
+    if exclude is not None:
+        exact = exact.masked_fill(candidates == exclude[:, None], torch.inf)
+    positions, distances = _rank(exact, k)
+    beyond = short.squared.amax(1) - torch.maximum(short.error_bound, 4 * error)
+    settled = (beyond > distances[:, -1].square()) | short.complete
+    certain = settled & short.squared.isfinite().all(1)
+    return Reranked(candidates.gather(1, positions), distances, certain)
 
 
-def gap_reranker(gallery: Float[Tensor, "G Z"], k: int, search: CandidateSearch) -> Reranker:
+def _by_gaps(
+    queries: Tensor, exclude: Tensor | None, gallery: Tensor, k: int, search: CandidateSearch
+) -> Reranked:
     """Rank as the candidates come; certain where the gaps exceed twice the rounding error.
 
     The distances are as exact as the gallery's type: at most 1e-10 of their value for float64.
     """
     tolerance = max(torch.finfo(gallery.dtype).eps, 1e-10)
-
-    def nearest(queries: Tensor, exclude: Tensor | None) -> Reranked:
-        m = min(k + 1, gallery.shape[0] - (exclude is not None))
-        short = search(queries, m, exclude)
-        apart = (short.squared.diff(dim=1) > 2 * short.error_bound[:, None]).all(1)
-        certain = apart & (tolerance * short.squared[:, 0] > short.error_bound)
-        return Reranked(short.indices[:, :k], short.squared[:, :k].clamp(min=0).sqrt(), certain)
-
-    return nearest
+    m = min(k + 1, gallery.shape[0] - (exclude is not None))
+    short = search(queries, m, exclude)
+    apart = (short.squared.diff(dim=1) > 2 * short.error_bound[:, None]).all(1)
+    certain = apart & (tolerance * short.squared[:, 0] > short.error_bound)
+    return Reranked(short.indices[:, :k], short.squared[:, :k].clamp(min=0).sqrt(), certain)
 
 
-def exact_reranker(gallery: Float[Tensor, "G Z"], k: int) -> Reranker:
+def _by_every_difference(
+    queries: Tensor, exclude: Tensor | None, gallery: Tensor, k: int
+) -> Reranked:
     """Rank the whole gallery by its differences; certain always."""
-
-    def nearest(queries: Tensor, exclude: Tensor | None) -> Reranked:
-        exact = _from_differences(queries, gallery)
-        if exclude is not None:
-            exact.scatter_(1, exclude[:, None], torch.inf)
-        positions, distances = _rank(exact, k)
-        return Reranked(positions, distances, torch.ones_like(positions[:, 0], dtype=torch.bool))
-
-    return nearest
-
-
-def chunked(reranker: Reranker, rows: int) -> Reranker:
-    """The same for ``rows`` queries at a time, for one that needs more memory than others."""
-
-    def nearest(queries: Tensor, exclude: Tensor | None) -> Reranked:
-        chunks = [slice(i, i + rows) for i in range(0, len(queries), rows)]
-        results = [reranker(queries[c], None if exclude is None else exclude[c]) for c in chunks]
-        columns = ((r.indices, r.distances, r.certain) for r in results)
-        return Reranked(*map(torch.cat, zip(*columns, strict=True)))
-
-    return nearest
+    exact = _from_differences(queries, gallery)
+    if exclude is not None:
+        exact.scatter_(1, exclude[:, None], torch.inf)
+    positions, distances = _rank(exact, k)
+    return Reranked(positions, distances, torch.ones_like(positions[:, 0], dtype=torch.bool))
 
 
 def _from_differences(queries: Tensor, gallery: Tensor) -> Tensor:

@@ -146,18 +146,20 @@ def bootstrap_interval(
     >>> interval.estimate, interval.low >= 0.0, interval.high
     (0.75, True, 1.0)
     """
-    count, share = check_count("n", n), check_share("level", level)
-    drawn = bootstrap_replicates(
-        metric, *arrays, n=count, paired=paired, generator=generator
-    ).numpy()
-    defined = drawn[~np.isnan(drawn)]
-    low, high = _ends(defined, share)
+    share = check_share("level", level)
+    drawn = bootstrap_replicates(metric, *arrays, n=n, paired=paired, generator=generator).numpy()
+    defined, low, high = drawn[~np.isnan(drawn)], math.nan, math.nan
+    if len(defined):
+        low, high = np.quantile(defined, [(1 - share) / 2, (1 + share) / 2]).tolist()
+    else:
+        message = "the metric is NaN on every resample: the interval is NaN."
+        warnings.warn(message, UndefinedMetricWarning, stacklevel=2)
     data = [_rows(f"arrays[{i}]", array) for i, array in enumerate(arrays)]
     estimate = _number(metric, data)
     if math.isnan(estimate):
         message = "the metric is NaN on the data themselves: so is the estimate."
         warnings.warn(message, UndefinedMetricWarning, stacklevel=2)
-    return BootstrapInterval(estimate, low, high, share, count, count - len(defined))
+    return BootstrapInterval(estimate, low, high, share, len(drawn), len(drawn) - len(defined))
 
 
 def bootstrap_replicates(
@@ -185,7 +187,14 @@ def bootstrap_replicates(
     """
     count = check_count("n", n)
     data = [_rows(f"arrays[{i}]", array) for i, array in enumerate(arrays)]
-    _check_resampling(data, paired)
+    if not data:
+        raise InputError("arrays is empty: pass the metric's arrays after the metric.")
+    lengths = [len(rows) for rows in data]
+    if paired and len(set(lengths)) > 1:
+        raise InputError(
+            f"arrays have lengths {lengths}: pass equal lengths, or paired=False for samples "
+            "that are independent."
+        )
     check_function("metric", metric, *(f"arrays[{i}]" for i in range(len(arrays))))
     source = as_generator(generator) or torch.Generator()
     with warnings.catch_warnings():
@@ -210,17 +219,6 @@ def _number(metric: Callable[..., float], data: Sequence[Any]) -> float:
         raise InputError(f"metric gave {value!r:.60}: let it return one number.") from error
 
 
-def _check_resampling(data: Sequence[Any], paired: bool) -> None:
-    if not data:
-        raise InputError("arrays is empty: pass the metric's arrays after the metric.")
-    lengths = [len(rows) for rows in data]
-    if paired and len(set(lengths)) > 1:
-        raise InputError(
-            f"arrays have lengths {lengths}: pass equal lengths, or paired=False for samples "
-            "that are independent."
-        )
-
-
 def _resample(data: Sequence[Any], paired: bool, generator: torch.Generator) -> list[Any]:
     """Each array's rows drawn with replacement."""
     chosen = _draw(len(data[0]), generator)
@@ -233,12 +231,3 @@ def _draw(size: int, generator: torch.Generator) -> Tensor:
 
 def _take(rows: Any, chosen: Tensor) -> Any:
     return rows[chosen.to(rows.device)] if isinstance(rows, Tensor) else rows[chosen.cpu().numpy()]
-
-
-def _ends(defined: Any, level: float) -> tuple[float, float]:
-    if len(defined) == 0:
-        message = "the metric is NaN on every resample: the interval is NaN."
-        warnings.warn(message, UndefinedMetricWarning, stacklevel=3)
-        return math.nan, math.nan
-    low, high = np.quantile(defined, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)

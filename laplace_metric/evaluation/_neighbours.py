@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -12,17 +10,14 @@ from torch import Tensor
 
 from laplace_metric._utils.display import Shown
 from laplace_metric._utils.validation import ArrayLike, as_points, as_tensor, check_count
-from laplace_metric.errors import InputError, NonFiniteError, UnknownNameError
+from laplace_metric.errors import InputError, NonFiniteError
 from laplace_metric.evaluation._candidates import (
     LARGE_K,
     block_candidates,
     faiss_candidates,
     faiss_fits,
     nearest_rows,
-    row_blocks,
 )
-
-Backend = Literal["auto", "torch", "faiss"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -47,9 +42,11 @@ def nearest_neighbours(
     k: int = 1,
     *,
     exclude: ArrayLike | None = None,
-    backend: Backend = "auto",
 ) -> Neighbours:
     """Exact Euclidean nearest neighbours, ranked as if every distance were known in float64.
+
+    Shortlists come from FAISS where it is installed, the data are float32 on the CPU and k is below
+    64, else from blocked matrix products; the answer is the same.
 
     Parameters
     ----------
@@ -61,9 +58,6 @@ def nearest_neighbours(
         Neighbours for each query, the excluded item not counted.
     exclude : [Q], optional
         The gallery row that is no neighbour of each query (itself, in a shared set).
-    backend : {"auto", "torch", "faiss"}
-        "auto" takes FAISS where it is installed, the data are float32 on the CPU and k is
-        below 64, else blocked matrix products. All give the same answer.
 
     Returns
     -------
@@ -72,10 +66,7 @@ def nearest_neighbours(
     Raises
     ------
     InputError
-        Wrong shapes, an index out of range, k above the number of gallery items, or a backend that
-        is not installed.
-    UnknownNameError
-        A backend of another name.
+        Wrong shapes, an index out of range, or k above the number of gallery items.
     NonFiniteError
         NaN or infinity in the embeddings, or distances beyond the range of the type.
 
@@ -89,12 +80,13 @@ def nearest_neighbours(
     """
     points, items, excluded = search_problem(queries, gallery, exclude)
     k = check_count("k", k)
-    _check_reachable(k, items, excluded)
-    if backend not in ("auto", "torch", "faiss"):
-        raise UnknownNameError("backend", backend, ("auto", "torch", "faiss"))
-    if backend == "faiss":
-        _check_faiss(points)
-    use_faiss = backend == "faiss" or (backend == "auto" and faiss_fits(points) and k < LARGE_K)
+    available = len(items) - (excluded is not None)
+    if k > available:
+        left_out = " besides the excluded one" if excluded is not None else ""
+        raise InputError(
+            f"k={k} but the gallery has {available} items{left_out}. Ask for at most {available}."
+        )
+    use_faiss = faiss_fits(points) and k < LARGE_K
     fast = faiss_candidates(items) if use_faiss else block_candidates(items, items.dtype)
     careful = block_candidates(items, torch.float64)
     indices, distances = nearest_rows(points, items, k, fast, careful, excluded)
@@ -102,28 +94,6 @@ def nearest_neighbours(
     if not bool(distances.isfinite().all()):
         raise NonFiniteError("queries and gallery are too far apart: distances overflow. Rescale.")
     return Neighbours(indices, distances)
-
-
-def nearest_index(
-    queries: Float[Tensor, "Q Z"],
-    gallery: Float[Tensor, "G Z"],
-    exclude: Int[Tensor, " Q"] | None = None,
-) -> Int[Tensor, " Q"]:
-    """Row of the single nearest gallery item [Q], for the many passes of sampling.
-
-    Takes checked tensors. Twice as fast as ``nearest_neighbours`` because neither distances nor
-    exact ties are asked for: items whose squared distances agree to rounding may swap.
-    """
-    centre = gallery.mean(0)
-    items = gallery - centre
-    rows = torch.arange(queries.shape[0], device=queries.device)
-    nearest = torch.empty_like(rows)
-    for block in row_blocks(rows, gallery.shape[0] * gallery.element_size()):
-        distances = torch.cdist(queries[block] - centre, items)
-        if exclude is not None:
-            distances.scatter_(1, exclude[block, None], torch.inf)
-        nearest[block] = distances.argmin(1)
-    return nearest
 
 
 def search_problem(
@@ -149,50 +119,17 @@ def search_problem(
             f"gallery has dimension {items.shape[1]} but queries have {points.shape[1]}. "
             "Embed both with the same model."
         )
+    if exclude is not None:
+        exclude = as_tensor("exclude", exclude)
+        if exclude.is_floating_point() or exclude.shape != (len(points),):
+            raise InputError(
+                f"exclude has shape {tuple(exclude.shape)} and type {exclude.dtype}: "
+                f"pass one gallery index for each of the {len(points)} queries."
+            )
+        if bool((exclude < 0).any()) or bool((exclude >= len(items)).any()):
+            raise InputError(
+                f"exclude has indices outside of the gallery: pass 0 to {len(items) - 1}."
+            )
+        exclude = exclude.to(device=points.device, dtype=torch.int64)
     shared = torch.promote_types(points.dtype, items.dtype)
-    items = items.to(device=points.device, dtype=shared)
-    return points.to(shared), items, excluded_rows(exclude, points.shape[0], items)
-
-
-def excluded_rows(
-    exclude: ArrayLike | None, n_queries: int, gallery: Float[Tensor, "... G Z"]
-) -> Int[Tensor, " Q"] | None:
-    """Checked indices [Q] of the gallery rows to leave out, or None.
-
-    Raises
-    ------
-    InputError
-        Not one index a query, or an index outside of the gallery.
-    """
-    if exclude is None:
-        return None
-    rows = as_tensor("exclude", exclude)
-    if rows.is_floating_point() or rows.shape != (n_queries,):
-        raise InputError(
-            f"exclude has shape {tuple(rows.shape)} and type {rows.dtype}: "
-            f"pass one gallery index for each of the {n_queries} queries."
-        )
-    size = gallery.shape[-2]
-    if bool((rows < 0).any()) or bool((rows >= size).any()):
-        raise InputError(f"exclude has indices outside of the gallery: pass 0 to {size - 1}.")
-    return rows.to(device=gallery.device, dtype=torch.int64)
-
-
-def _check_reachable(k: int, gallery: Tensor, exclude: Tensor | None) -> None:
-    available = gallery.shape[0] - (exclude is not None)
-    if k > available:
-        left_out = " besides the excluded one" if exclude is not None else ""
-        raise InputError(
-            f"k={k} but the gallery has {available} items{left_out}. Ask for at most {available}."
-        )
-
-
-def _check_faiss(points: Tensor) -> None:
-    """Raise unless FAISS can search these points."""
-    if importlib.util.find_spec("faiss") is None:
-        raise InputError("backend='faiss' but faiss is not installed. Run: pip install faiss-cpu")
-    if not faiss_fits(points):
-        raise InputError(
-            f"backend='faiss' holds float32 on the CPU, the queries are {points.dtype} on "
-            f"{points.device}. Convert them, or use backend='torch'."
-        )
+    return points.to(shared), items.to(device=points.device, dtype=shared), exclude

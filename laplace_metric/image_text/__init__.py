@@ -7,16 +7,16 @@ Data flow, a file a step::
          or [N, 2, F]         _published    [CLS] for mu, [UNC] for log v: checkpoints of ProLIP
       -> h, z, log v          _heads        mu = z / |z|, S = diag(v), one head a tower
       -> loss                 _objectives   over all pairs of a batch (closed forms: _gaussians)
-      -> trained heads        _training     one step, means and variances monitored; _fit
-      -> posterior            _posterior    N(W, (n_eff H + tau I)^-1), H over all N M pairs
-                              _curvature
-      -> Embedding            _embedder     ambiguity = tr S (learnt), epistemic = tr Cov[mu]
-      -> Index                _search       texts find images, images find texts
+      -> trained heads        _training     one step, means and variances monitored
+      -> posterior            _curvature    N(W, (n_eff H + tau I)^-1), H over all N M pairs
+      -> Embedding, Index     _towers       ambiguity = tr S (learnt), epistemic = tr Cov[mu];
+                                            texts find images, images find texts
       -> files                _files        heads, posterior, history
       -> is it inside?        _includes     inc with a probability and its random-pair control
       -> which class?         _zero_shot    prompts as classes, their weights
       -> which pair is wrong? _noisy_pairs  scores by models that have not seen the image
 
+``_embedder`` is the public class around all of it.
 tr S reports how general or ambiguous an input is, tr Cov[mu] how little the pairs determine it.
 """
 

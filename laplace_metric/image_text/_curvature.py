@@ -68,7 +68,7 @@ ROWS = 2**22
 
 @dataclass(frozen=True)
 class TowerPairs:
-    """All pairs of N inputs of one side with M of the other.
+    """All pairs of N inputs of one side with M of the other, in float64.
 
     Parameters
     ----------
@@ -92,11 +92,6 @@ class TowerPairs:
     other_trace: Tensor
     a: float
     b: float
-
-    def double(self) -> TowerPairs:
-        """In float64."""
-        names = ("inputs", "raw", "trace", "other", "other_trace")
-        return replace(self, **{name: getattr(self, name).double() for name in names})
 
     def rotated(self, left: Float[Tensor, "D D"], right: Float[Tensor, "A A"]) -> TowerPairs:
         """Seen in Q_S over outputs and Q_A over inputs."""
@@ -152,12 +147,11 @@ class TowerPairs:
 
 
 def tower_curvature(pairs: TowerPairs, layout: Layout) -> SpectralCurvature:
-    """H of one projection [W, b] of ``layout``, averaged over its N M pairs, in float64."""
-    exact = pairs.double()
-    factors = (nearest_factors(exact, layout),)
+    """H of one projection [W, b] of ``layout``, averaged over its N M pairs."""
+    factors = (nearest_factors(pairs, layout),)
     basis, _ = KronCurvature(factors).eigenbasis()
     (block,) = basis.blocks
-    spectrum = exact.rotated(block.left, block.right).diagonal().flatten()
+    spectrum = pairs.rotated(block.left, block.right).diagonal().flatten()
     return KronCurvature(factors, (basis, spectrum)).decompose()
 
 
@@ -193,21 +187,22 @@ class SoftmaxPairs(TowerPairs):
         total = super().left_contraction(right)
         h, (x, s) = self.inputs, self._row_means
         total -= (x * (s * ((h @ right) * h).sum(1))[:, None]).mT @ x
-        return total - self._columns(self.other, self.mu, self._g, h, right)
+        return total - self._columns(self.other, self.mu, self._e_and_g[1], h, right)
 
     def right_contraction(self, left: Float[Tensor, "D D"]) -> Float[Tensor, "A A"]:
         """``<H, S>``."""
         total = super().right_contraction(left)
         h, (x, s) = self.inputs, self._row_means
         total -= (h * (s * ((x @ left) * x).sum(1))[:, None]).mT @ h
-        return total - self._columns(self._g, h, self.other, self.mu, left)
+        return total - self._columns(self._e_and_g[1], h, self.other, self.mu, left)
 
     def diagonal(self) -> Float[Tensor, "D A"]:
         """Return the diagonal in the shape of the matrix W."""
         total = super().diagonal()
         x, s = self._row_means
         total -= (x.square() * s[:, None]).mT @ self.inputs.square()
-        for v in map(self._v, range(len(self.other))):
+        for t, e, g in zip(self.other, self._e_and_g[0].mT, self._e_and_g[1], strict=True):
+            v = torch.outer(t, g) - self.mu.mT @ (e[:, None] * self.inputs)  # V_j [D, A]
             total -= self._column_scale * v.square()
         return total.clamp_min(0)  # below 0 by rounding only
 
@@ -237,33 +232,20 @@ class SoftmaxPairs(TowerPairs):
         return self.a**2 / (2 * len(self.other))
 
     @cached_property
-    def _q(self) -> Tensor:
-        """``q_ij / r_i`` [N, M]."""
+    def _e_and_g(self) -> tuple[Tensor, Tensor]:
+        """e [N, M] and g [M, A]."""
         c = self.mu @ self.other.mT
-        return self._softmaxes(c)[1] / self.raw.norm(dim=1, keepdim=True)
-
-    @cached_property
-    def _e(self) -> Tensor:
-        return self._q * (self.mu @ self.other.mT)
-
-    @cached_property
-    def _g(self) -> Tensor:
-        """[M, A]."""
-        return self._q.mT @ self.inputs
+        q = self._softmaxes(c)[1] / self.raw.norm(dim=1, keepdim=True)
+        return q * c, q.mT @ self.inputs
 
     @cached_property
     def _ee(self) -> Tensor:
-        return self._e @ self._e.mT
-
-    def _v(self, j: int) -> Tensor:
-        """V_j [D, A]."""
-        second = self.mu.mT @ (self._e[:, j, None] * self.inputs)
-        return torch.outer(self.other[j], self._g[j]) - second
+        return self._e_and_g[0] @ self._e_and_g[0].mT
 
     def _columns(self, t: Tensor, x: Tensor, g: Tensor, h: Tensor, a: Tensor) -> Tensor:
         """``a^2/2M sum_j V_j A V_j^T``; with the sides exchanged, of ``V_j^T``."""
         ha = h @ a
-        y = ((ha @ g.mT) * self._e).mT @ x
+        y = ((ha @ g.mT) * self._e_and_g[0]).mT @ x
         cross = t.mT @ y
         total = (t * ((g @ a) * g).sum(1)[:, None]).mT @ t - cross - cross.mT
         total += x.mT @ ((self._ee * (ha @ h.mT)) @ x)

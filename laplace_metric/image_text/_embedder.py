@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from copy import deepcopy
+from dataclasses import KW_ONLY, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from laplace_metric import io as files
 from laplace_metric._utils.randomness import Seed, as_generator, own_randomness
 from laplace_metric._utils.validation import (
     as_path,
@@ -20,40 +23,39 @@ from laplace_metric._utils.validation import (
     check_real,
 )
 from laplace_metric.embedding import Embedding
-from laplace_metric.errors import InputError, NotFittedError
-from laplace_metric.image_text._files import load_heads, save_heads
-from laplace_metric.image_text._fit import (
-    FittedHeads,
-    MaskedInputs,
-    Towers,
-    computed,
-    fit_posteriors,
-    image_fingerprints,
-    masked_features,
-    new_heads,
-    table,
+from laplace_metric.errors import (
+    FileFormatError,
+    InputError,
+    LaplaceMetricError,
+    NotFittedError,
 )
+from laplace_metric.image_text._files import IMAGE_TEXT, fitted_of, save_heads
 from laplace_metric.image_text._gaussians import similarities
-from laplace_metric.image_text._heads import HeadSettings
+from laplace_metric.image_text._heads import FIRST_TRACE, GaussianHead
 from laplace_metric.image_text._includes import (
     Inclusion,
     InclusionCalibration,
     inclusion_score,
     random_partners,
 )
-from laplace_metric.image_text._objectives import OBJECTIVES, Objective
-from laplace_metric.image_text._pairs import Encoder, ImageTextPairs, PairBatches, encode_all
-from laplace_metric.image_text._posterior import embedding_of
-from laplace_metric.image_text._search import TowerEncoder, tower_encoders
-from laplace_metric.image_text._training import PairRun, optimizer_of
+from laplace_metric.image_text._objectives import OBJECTIVES, Objective, TwoHeads
+from laplace_metric.image_text._pairs import Encoder, ImageTextPairs, check_towers, encode_all
+from laplace_metric.image_text._towers import FittedHeads, Tower
+from laplace_metric.image_text._training import MaskedInputs, PairRun
 from laplace_metric.models._calling import Inputs
-from laplace_metric.online._checkpoint import Checkpointer
 from laplace_metric.search import Index
 from laplace_metric.search._engines import EngineKind
-from laplace_metric.training import train_epochs
 from laplace_metric.training._loop import train_mode
 
 
+class Towers(NamedTuple):
+    """Both encoders."""
+
+    image: Encoder
+    text: Encoder
+
+
+@dataclass(eq=False, repr=False)
 class ImageTextEmbedder:
     """Images and texts as Gaussians on one sphere, with two uncertainties that are kept apart.
 
@@ -117,42 +119,50 @@ class ImageTextEmbedder:
     (4, 3)
     """
 
-    def __init__(
-        self,
-        image_encoder: Encoder,
-        text_encoder: Encoder,
-        dim: int = HeadSettings.dim,
-        *,
-        objective: str | Objective = "prolip",
-        dropout: float = HeadSettings.dropout,
-        train_encoders: bool = HeadSettings.train_encoders,
-        encoder_rate: float = HeadSettings.encoder_rate,
-        tokens: str = HeadSettings.tokens,
-        layer_norm: bool = HeadSettings.layer_norm,
-        first_trace: float = HeadSettings.first_trace,
-        prior_precision: float = HeadSettings.prior_precision,
-        n_effective: float | None = HeadSettings.n_effective,
-    ) -> None:
-        self.settings = HeadSettings(
-            dim=dim,
-            dropout=dropout,
-            train_encoders=train_encoders,
-            prior_precision=prior_precision,
-            n_effective=n_effective,
-            tokens=tokens,
-            layer_norm=layer_norm,
-            first_trace=first_trace,
-            encoder_rate=encoder_rate,
-        )
-        self.towers = Towers(image_encoder, text_encoder)
-        for name, encoder in (("image_encoder", image_encoder), ("text_encoder", text_encoder)):
-            check_function(name, encoder, "inputs")
-            if train_encoders and not isinstance(encoder, nn.Module):
+    image_encoder: Encoder
+    text_encoder: Encoder
+    dim: int = 64
+    _: KW_ONLY
+    objective: Any = "prolip"
+    dropout: float = 0.0
+    train_encoders: bool = False
+    encoder_rate: float = 0.1
+    tokens: str = "head"
+    layer_norm: bool = True
+    first_trace: float = FIRST_TRACE
+    prior_precision: float = 1.0
+    n_effective: float | None = None
+    _fitted: FittedHeads | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        check_count("dim", self.dim, 2)
+        if not 0 <= check_real("dropout", self.dropout) < 1:
+            raise InputError(f"dropout={self.dropout!r}: pass a number in [0, 1).")
+        for name in ("train_encoders", "layer_norm"):
+            if not isinstance(getattr(self, name), bool):
+                raise InputError(f"{name}={getattr(self, name)!r}: pass True or False.")
+        check_name("tokens", self.tokens, ("head", "uncertainty"))
+        for name in ("encoder_rate", "first_trace", "prior_precision"):
+            check_positive(name, getattr(self, name))
+        if self.n_effective is not None:
+            check_positive("n_effective", self.n_effective)
+        for name in ("image_encoder", "text_encoder"):
+            check_function(name, getattr(self, name), "inputs")
+            if self.train_encoders and not isinstance(getattr(self, name), nn.Module):
                 raise InputError(f"train_encoders=True needs a torch.nn.Module as {name}.")
-        if not isinstance(objective, Objective):
-            objective = OBJECTIVES[check_name("objective", objective, OBJECTIVES)]()
-        self.objective = objective
-        self._fitted: FittedHeads | None = None
+        if not isinstance(self.objective, Objective):
+            self.objective = OBJECTIVES[check_name("objective", self.objective, OBJECTIVES)]()
+
+    @property
+    def towers(self) -> Towers:
+        """Encoders of images and of texts."""
+        return Towers(self.image_encoder, self.text_encoder)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Settings but for encoders and objective, as plain values."""
+        others = ("image_encoder", "text_encoder", "objective", "_fitted")
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in others}
 
     def fit(
         self,
@@ -201,68 +211,56 @@ class ImageTextEmbedder:
         FileFormatError
             If the checkpoint is damaged or of another run.
         """
-        if not isinstance(pairs, ImageTextPairs):
-            raise InputError(f"pairs is a {type(pairs).__name__}: pass ImageTextPairs.")
         check_count("epochs", epochs)
         check_count("batch_size", batch_size, 2)
         check_positive("learning_rate", learning_rate)
         if check_real("weight_decay", weight_decay) < 0:
             raise InputError(f"weight_decay={weight_decay!r}: pass a number >= 0.")
         folder = None if checkpoint is None else as_path("checkpoint", checkpoint)
-        towers, settings = self.towers, self.settings
-        full = towers.features(pairs, settings.tokens, progress=progress)
-        hidden = masked_features(
-            towers, full, masked, self.objective, train=settings.train_encoders
-        )
+        full = self._features(pairs, progress=progress)
+        settings = {
+            **self.settings,
+            "epochs": epochs,
+            "batch_size": batch_size,
+            "learning_rate": learning_rate,
+            "weight_decay": weight_decay,
+        }
         with own_randomness(generator, full[0].device) as source:
-            sizes = full[0].shape[-1], full[1].shape[-1]
-            heads = new_heads(sizes, self.objective, settings).to(full[0])
-            encoders, images, texts = nn.ModuleList(), table(full[0]), table(full[1])
-            if settings.train_encoders:
-                encoders = towers.modules
-                images = computed(towers.image, pairs.images, "images")
-                texts = computed(towers.text, pairs.texts, "texts")
-            run = PairRun(
-                heads,
-                encoders,
-                optimizer_of(heads, encoders, learning_rate, weight_decay, settings.encoder_rate),
-                pairs,
-                images,
-                texts,
-                hidden,
-                PairBatches(pairs, batch_size, source),
-                full[0].device,
-                {
-                    **asdict(settings),
-                    "epochs": epochs,
-                    "batch_size": batch_size,
-                    "learning_rate": learning_rate,
-                    "weight_decay": weight_decay,
-                },
-            )
-            checkpointer = Checkpointer(run, source, folder)
-            checkpointer.begin(epochs)
-            with train_mode([heads, encoders]):
-                train_epochs(
-                    run.step,
-                    run.loader,
-                    run.device,
-                    epochs=epochs,
-                    show=progress,
-                    progress=run.progress,
-                    callback=checkpointer,
-                )
+            heads = self._new_heads(*(features.shape[-1] for features in full)).to(full[0])
+            run = PairRun(self.towers, heads, pairs, full, masked, settings, source, folder)
+            with train_mode([heads, run.encoders]):
+                run.train(epochs, show=progress)
         heads.eval()
-        if settings.train_encoders:
-            full = towers.features(pairs, settings.tokens, progress=progress)
-        self._fitted = FittedHeads(
-            heads,
-            fit_posteriors(heads, *full, settings),
-            run.progress.losses,
-            {monitor.title: monitor.history for monitor in run.monitors},
-            fingerprints=image_fingerprints(heads, full[0]),
-        )
+        if self.train_encoders:
+            full = self._features(pairs, progress=progress)
+        fitted = FittedHeads(heads, None, run.progress.losses, run.spreads)
+        self._fitted = fitted.with_posteriors(full, self.n_effective, self.prior_precision)
         return self
+
+    def _features(self, pairs: ImageTextPairs, *, progress: bool) -> tuple[Tensor, Tensor]:
+        """Compute the features of all images and texts, in one type, with the tokens asked for."""
+        if not isinstance(pairs, ImageTextPairs):
+            raise InputError(f"pairs is a {type(pairs).__name__}: pass ImageTextPairs.")
+        images = encode_all(self.image_encoder, pairs.images, "images", progress=progress)
+        texts = encode_all(self.text_encoder, pairs.texts, "texts", progress=progress)
+        check_towers(images, texts, self.tokens)
+        return images, texts
+
+    def _new_heads(self, image_size: int, text_size: int) -> TwoHeads:
+        """Untrained heads, for features of two sizes, with a copy of the objective."""
+        image, text = (
+            GaussianHead(
+                size,
+                self.dim,
+                self.dropout,
+                tokens=self.tokens,
+                probabilistic=self.objective.probabilistic,
+                layer_norm=self.layer_norm,
+                first_trace=self.first_trace,
+            )
+            for size in (image_size, text_size)
+        )
+        return TwoHeads(image, text, deepcopy(self.objective))
 
     def fit_posterior(self, pairs: ImageTextPairs, *, progress: bool = False) -> ImageTextEmbedder:
         """Fit the posterior of heads that are there already, as after ``load_prolip``.
@@ -274,15 +272,11 @@ class ImageTextEmbedder:
         InputError
             If pairs are no ``ImageTextPairs``, or the objective gives no probability of a pair.
         """
-        if not isinstance(pairs, ImageTextPairs):
-            raise InputError(f"pairs is a {type(pairs).__name__}: pass ImageTextPairs.")
         fitted = self.fitted_
-        features = self.towers.features(pairs, self.settings.tokens, progress=progress)
-        posteriors = fit_posteriors(fitted.heads, *features, self.settings)
-        if posteriors is None:
+        if fitted.heads.objective.scale() is None:
             raise InputError("this objective gives no probability of a pair, so no posterior.")
-        fitted.posteriors = posteriors
-        fitted.fingerprints = image_fingerprints(fitted.heads, features[0])
+        features = self._features(pairs, progress=progress)
+        self._fitted = fitted.with_posteriors(features, self.n_effective, self.prior_precision)
         return self
 
     @property
@@ -302,9 +296,7 @@ class ImageTextEmbedder:
         InputError, NonFiniteError
             For features of another size, NaN and infinity.
         """
-        fitted = self.fitted_
-        features = encode_all(self.towers.image, images, "images", progress=progress)
-        return embedding_of(features, fitted.heads.image, (fitted.posteriors or (None, None))[0])
+        return self._tower(0).embed(images, progress=progress)
 
     def embed_text(self, texts: Inputs, *, progress: bool = False) -> Embedding:
         """Embeddings of any number of texts, as the text encoder takes them.
@@ -316,9 +308,10 @@ class ImageTextEmbedder:
         InputError, NonFiniteError
             For features of another size, NaN and infinity.
         """
-        fitted = self.fitted_
-        features = encode_all(self.towers.text, texts, "texts", progress=progress)
-        return embedding_of(features, fitted.heads.text, (fitted.posteriors or (None, None))[1])
+        return self._tower(1).embed(texts, progress=progress)
+
+    def _tower(self, side: int) -> Tower:
+        return Tower(side, self.towers[side], self.fitted_)
 
     def similarity(self, a: Embedding, b: Embedding) -> Float[Tensor, "B C"]:
         """``mu . mu - (tr S + tr S) / 2`` [B, C], by which CSD ranks; the cosine without variances.
@@ -343,7 +336,8 @@ class ImageTextEmbedder:
         NotFittedError
             Before ``fit``, and with the objective "clip", which knows no probability of a pair.
         """
-        scale = self.fitted_.heads.objective.logit_scale()
+        objective = self.fitted_.heads.objective
+        scale = None if objective.softmax else objective.scale()
         if scale is None:
             raise NotFittedError("this objective gives no probability of a pair.")
         return scale[0] * self.similarity(a, b) + scale[1]
@@ -436,7 +430,7 @@ class ImageTextEmbedder:
         >>> index.labelled_hits(pairs.texts, k=6, matches=pairs.images_of_texts()).match.sum(1)
         array([2, 2, 2])
         """
-        return self._index(0, images, ids, rank_by, engine, progress=progress)
+        return self._index(0, images, ids, engine=engine, rank_by=rank_by, progress=progress)
 
     def index_texts(
         self,
@@ -452,34 +446,17 @@ class ImageTextEmbedder:
         Images that were in the fit are warned of (``FittedQueriesWarning``) where they calibrate or
         evaluate; a saved embedder knows them still.
         """
-        return self._index(1, texts, ids, rank_by, engine, progress=progress)
+        return self._index(1, texts, ids, engine=engine, rank_by=rank_by, progress=progress)
 
-    def _index(
-        self,
-        side: int,
-        inputs: Inputs,
-        ids: Any,
-        rank_by: str | None,
-        engine: str | EngineKind,
-        *,
-        progress: bool,
-    ) -> Index:
+    def _index(self, side: int, inputs: Inputs, ids: Any, **options: Any) -> Index:
         items, queries = self.search_encoders()[side]
-        rank_by = items.rankings[-1] if rank_by is None else rank_by
-        return Index.build(
-            items,
-            inputs,
-            None,
-            ids,
-            query_encoder=queries,
-            engine=engine,
-            rank_by=rank_by,
-            progress=progress,
-        )
+        options["rank_by"] = options["rank_by"] or items.rankings[-1]
+        return Index.build(items, inputs, None, ids, query_encoder=queries, **options)
 
-    def search_encoders(self) -> Sequence[tuple[TowerEncoder, TowerEncoder]]:
+    def search_encoders(self) -> Sequence[tuple[Tower, Tower]]:
         """Return the encoders of items and queries: images with texts, texts with images."""
-        return tower_encoders(self.towers, self.fitted_)
+        images, texts = self._tower(0), self._tower(1)
+        return (images, texts), (texts, images)
 
     def save(self, path: str | Path) -> None:
         """Write heads, posterior and history to folder ``path``: safetensors + JSON, atomic.
@@ -493,7 +470,7 @@ class ImageTextEmbedder:
         WriteError
             If the folder cannot be written.
         """
-        save_heads(as_path("path", path), self.settings, self.objective, self.fitted_)
+        save_heads(as_path("path", path), self.settings, self.fitted_)
 
     @classmethod
     def load(
@@ -512,8 +489,24 @@ class ImageTextEmbedder:
             If the folder is not ours, damaged or of another version.
         InputError
             If the objective is missing.
+        LaplaceMetricError
+            As it is, from within.
         """
-        settings, objective, fitted = load_heads(as_path("path", path), objective)
-        embedder = cls(image_encoder, text_encoder, objective=objective, **asdict(settings))
-        embedder._fitted = fitted
+        folder = as_path("path", path)
+        content, tensors = files.read(folder, IMAGE_TEXT)
+        try:
+            if objective is None:
+                if content["objective"] is None:
+                    raise InputError(
+                        "these heads were trained with an objective of your own: pass it."
+                    )
+                objective = OBJECTIVES[content["objective"]](**content["objective_settings"])
+            embedder = cls(image_encoder, text_encoder, objective=objective, **content["settings"])
+            with torch.random.fork_rng(devices=[]):  # the first weights are replaced
+                heads = embedder._new_heads(*content["sizes"])
+            embedder._fitted = fitted_of(content, tensors, heads, embedder.prior_precision)
+        except LaplaceMetricError:
+            raise
+        except files.MALFORMED as error:
+            raise FileFormatError(f"{folder} is damaged: {error!r}.") from error
         return embedder

@@ -19,13 +19,11 @@ from laplace_metric.curvature._structures import (
     KroneckerEigenblock,
     SpectralCurvature,
 )
-from laplace_metric.errors import FileFormatError, InputError, LaplaceMetricError
 from laplace_metric.heads._jacobian import LinearJacobian
-from laplace_metric.image_text._fit import FittedHeads, new_heads
-from laplace_metric.image_text._heads import GaussianHead, HeadSettings
+from laplace_metric.image_text._heads import GaussianHead
 from laplace_metric.image_text._includes import InclusionCalibration
-from laplace_metric.image_text._objectives import OBJECTIVES, Objective
-from laplace_metric.image_text._posterior import TowerPosterior, around
+from laplace_metric.image_text._objectives import OBJECTIVES, TwoHeads
+from laplace_metric.image_text._towers import FittedHeads, TowerPosterior
 from laplace_metric.image_text._training import Spread
 
 IMAGE_TEXT = files.FileKind("imagetext", "saved heads of images and texts", 2)
@@ -34,14 +32,12 @@ HEADS, SIDES = "heads.", ("image.", "text.")
 NUMBERS = ("slope", "offset", "auroc")
 
 
-def save_heads(
-    folder: Path, settings: HeadSettings, objective: Objective, fitted: FittedHeads
-) -> None:
+def save_heads(folder: Path, settings: dict[str, Any], fitted: FittedHeads) -> None:
     """Write everything but the encoders."""
-    heads = fitted.heads
+    heads, objective = fitted.heads, fitted.heads.objective
     names = {kind: name for name, kind in OBJECTIVES.items()}
     content: dict[str, Any] = {
-        "settings": asdict(settings),
+        "settings": settings,
         "objective": names.get(type(objective)),
         "objective_settings": objective.settings,
         "sizes": [heads.image.size, heads.text.size],
@@ -61,51 +57,37 @@ def save_heads(
     files.write(folder, content, tensors, IMAGE_TEXT)
 
 
-def load_heads(
-    folder: Path, objective: Objective | None
-) -> tuple[HeadSettings, Objective, FittedHeads]:
-    """Read the folder of ``save_heads``.
+def fitted_of(
+    content: dict[str, Any], tensors: dict[str, Tensor], heads: TwoHeads, prior_precision: float
+) -> FittedHeads:
+    """Put what ``save_heads`` wrote onto heads of the same sizes.
 
     Raises
     ------
-    FileFormatError
-        If it is damaged.
-    InputError
-        If the objective was the user's own and is not passed.
-    LaplaceMetricError
-        As it is, from within.
+    Of ``files.MALFORMED``
+        For values that are missing, or not of these heads.
     """
-    content, tensors = files.read(folder, IMAGE_TEXT)
-    try:
-        if objective is None:
-            if content["objective"] is None:
-                raise InputError("these heads were trained with an objective of your own: pass it.")
-            objective = OBJECTIVES[content["objective"]](**content["objective_settings"])
-        settings = HeadSettings(**content["settings"])
-        image_size, text_size = content["sizes"]
-        with torch.random.fork_rng(devices=[]):  # the first weights are replaced
-            heads = new_heads((image_size, text_size), objective, settings)
-        state = _named(tensors, HEADS)
-        heads.to(state["image.mean.weight"]).load_state_dict(state)
-        spreads = {k: [Spread(**row) for row in rows] for k, rows in content["spreads"].items()}
-        fitted = FittedHeads(heads.eval(), None, content["losses"], spreads)
-        if "n_effective" in content:
-            n, prior = content["n_effective"], settings.prior_precision
-            image, text = (_named(tensors, side) for side in SIDES)
-            fitted.posteriors = (
-                around(heads.image, _curvature_of(image, heads.image), n, prior),
-                around(heads.text, _curvature_of(text, heads.text), n, prior),
+    state = _named(tensors, HEADS)
+    heads.to(state["image.mean.weight"]).load_state_dict(state)
+    spreads = {k: [Spread(**row) for row in rows] for k, rows in content["spreads"].items()}
+    fitted = FittedHeads(heads.eval(), None, content["losses"], spreads)
+    if "n_effective" in content:
+        image, text = (
+            TowerPosterior.around(
+                head,
+                _curvature_of(_named(tensors, side), head),
+                content["n_effective"],
+                prior_precision,
             )
-        if "inclusion" in content:
-            numbers = {name: content["inclusion"][name] for name in NUMBERS}
-            fitted.inclusion = InclusionCalibration(controls=tensors["controls"], **numbers)
-        if "fingerprints" in tensors:
-            fitted.fingerprints = tensors["fingerprints"].numpy().view(np.uint64)
-        return settings, objective, fitted
-    except LaplaceMetricError:
-        raise
-    except files.MALFORMED as error:
-        raise FileFormatError(f"{folder} is damaged: {error!r}.") from error
+            for side, head in zip(SIDES, heads.both, strict=True)
+        )
+        fitted.posteriors = image, text
+    if "inclusion" in content:
+        numbers = {name: content["inclusion"][name] for name in NUMBERS}
+        fitted.inclusion = InclusionCalibration(controls=tensors["controls"], **numbers)
+    if "fingerprints" in tensors:
+        fitted.fingerprints = tensors["fingerprints"].numpy().view(np.uint64)
+    return fitted
 
 
 def _named(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

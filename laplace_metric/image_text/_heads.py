@@ -1,6 +1,4 @@
-"""Gaussian heads of both towers, their settings and those of the training.
-
-A head on frozen or trained features: the mean of a Gaussian on the unit sphere, and its width.
+"""A head on frozen or trained features: the mean of a Gaussian on the unit sphere, and its width.
 
     h = trunk(features)     z = W h + b     mu = z / |z|     log v = U u + c
 
@@ -12,18 +10,13 @@ variances their gradient vanishes (at log v = -10 and D = 384 the trace is .017 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from laplace_metric._utils.validation import check_count, check_name, check_positive, check_real
-from laplace_metric.errors import InputError
-
 FIRST_TRACE = 0.35
-TOKENS = ("head", "uncertainty")
 
 
 class HeadOutput(NamedTuple):
@@ -121,37 +114,3 @@ class GaussianHead(nn.Module):
         if self.log_variance is None:
             return HeadOutput(h, raw, torch.full_like(raw, -torch.inf))
         return HeadOutput(h, raw, self.log_variance(u))
-
-
-@dataclass(frozen=True)
-class HeadSettings:
-    """See ``ImageTextEmbedder``.
-
-    Examples
-    --------
-    >>> HeadSettings(dim=32).tokens
-    'head'
-    """
-
-    dim: int = 64
-    dropout: float = 0.0
-    train_encoders: bool = False
-    encoder_rate: float = 0.1
-    tokens: str = "head"
-    layer_norm: bool = True
-    first_trace: float = FIRST_TRACE
-    prior_precision: float = 1.0
-    n_effective: float | None = None
-
-    def __post_init__(self) -> None:
-        check_count("dim", self.dim, 2)
-        if not 0 <= check_real("dropout", self.dropout) < 1:
-            raise InputError(f"dropout={self.dropout!r}: pass a number in [0, 1).")
-        for name in ("train_encoders", "layer_norm"):
-            if not isinstance(getattr(self, name), bool):
-                raise InputError(f"{name}={getattr(self, name)!r}: pass True or False.")
-        check_name("tokens", self.tokens, TOKENS)
-        for name in ("encoder_rate", "first_trace", "prior_precision"):
-            check_positive(name, getattr(self, name))
-        if self.n_effective is not None:
-            check_positive("n_effective", self.n_effective)

@@ -171,9 +171,7 @@ def _scored(
     embedder: ImageTextEmbedder, image: Embedding, text: Embedding, i: Tensor, t: Tensor
 ) -> dict[str, Tensor]:
     """Every score of the pairs (i, t)."""
-    scale = embedder.fitted_.heads.objective.logit_scale()
-    softmax = embedder.fitted_.heads.objective.softmax_scale()
-    a, b = (softmax or SHARPNESS, 0.0) if scale is None else scale
+    a, b = embedder.fitted_.heads.objective.scale() or (SHARPNESS, 0.0)
     s = similarities(image, text)
     f = a * s + b
     own = f[i, t]

@@ -28,7 +28,7 @@ from laplace_metric.image_text._gaussians import (
     inclusion_difference,
     log_membership,
 )
-from laplace_metric.image_text._heads import FIRST_TRACE, HeadOutput
+from laplace_metric.image_text._heads import FIRST_TRACE, GaussianHead, HeadOutput
 from laplace_metric.image_text._pairs import PairBatch
 
 
@@ -235,7 +235,7 @@ class Objective(nn.Module, ABC):
         Initial values.
     """
 
-    probabilistic = True
+    probabilistic, softmax = True, False
     masked, c, epsilon = 0.0, 10.0, -10.0
 
     def __init__(self, a: float, b: float) -> None:
@@ -268,13 +268,12 @@ class Objective(nn.Module, ABC):
             if isinstance(value, (int, float)) and name[0] != "_" and name != "training"
         }
 
-    def logit_scale(self) -> tuple[float, float] | None:
-        """(a, b) of ``sigmoid(a s + b)``, the probability of a match; None if there is none."""
-        return float(self.a.detach()), float(self.b.detach())
+    def scale(self) -> tuple[float, float] | None:
+        """(a, b) of ``sigmoid(a s + b)``, the probability of a match; None if there is none.
 
-    def softmax_scale(self) -> float | None:
-        """Scale a of a softmax of cosines over a batch; None where there is no softmax."""
-        return None
+        With ``softmax`` (a, 0) of a softmax of ``a s`` over a batch.
+        """
+        return float(self.a.detach()), float(self.b.detach())
 
 
 class ProLIP(Objective):
@@ -409,7 +408,7 @@ class SigLIP(Objective):
 class CLIP(Objective):
     """InfoNCE with any number of matches; its temperature starts at .07 and stays above .01."""
 
-    probabilistic = False
+    probabilistic, softmax = False, True
 
     def __init__(self) -> None:
         super().__init__(a=1 / 0.07, b=0.0)
@@ -418,12 +417,9 @@ class CLIP(Objective):
     def forward(self, image: HeadOutput, text: HeadOutput, batch: PairBatch) -> Float[Tensor, ""]:
         return multi_positive_infonce(image.mu @ text.mu.mT, batch.match, self.a.clamp_max(100))
 
-    def logit_scale(self) -> None:
-        """None: a softmax over a batch is not a probability of a pair."""
-
-    def softmax_scale(self) -> float:
-        """Scale of the loss, at most 100."""
-        return min(float(self.a.detach()), 100.0)
+    def scale(self) -> tuple[float, float]:
+        """Scale of the loss, at most 100, and 0."""
+        return min(float(self.a.detach()), 100.0), 0.0
 
 
 class PCMEPlusPlus(Objective):
@@ -448,7 +444,7 @@ class PCMEPlusPlus(Objective):
         )
         return loss + self.vib * _vib_of_both(image, text)
 
-    def logit_scale(self) -> tuple[float, float]:
+    def scale(self) -> tuple[float, float]:
         """``b - a CSD = 2 a s + b - 2 a``."""
         a, b = float(self.a.detach()), float(self.b.detach())
         return 2 * a, b - 2 * a
@@ -461,3 +457,16 @@ OBJECTIVES: dict[str, Callable[..., Objective]] = {
     "clip": CLIP,
     "pcme++": PCMEPlusPlus,
 }
+
+
+class TwoHeads(nn.Module):
+    """The heads of both towers and the objective that joins them."""
+
+    def __init__(self, image: GaussianHead, text: GaussianHead, objective: Objective) -> None:
+        super().__init__()
+        self.image, self.text, self.objective = image, text, objective
+
+    @property
+    def both(self) -> tuple[GaussianHead, GaussianHead]:
+        """Of images and of texts."""
+        return self.image, self.text

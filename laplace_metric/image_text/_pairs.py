@@ -48,7 +48,7 @@ def count_inputs(name: str, inputs: Inputs) -> int:
     return len(inputs)
 
 
-def take_inputs(inputs: Inputs, rows: Int[Tensor, " B"] | slice) -> Inputs:
+def take_inputs(inputs: Inputs, rows: Int[Tensor, " B"]) -> Inputs:
     """Some rows of inputs, of the same kind.
 
     Examples
@@ -59,12 +59,8 @@ def take_inputs(inputs: Inputs, rows: Int[Tensor, " B"] | slice) -> Inputs:
     if isinstance(inputs, Mapping):
         return {key: take_inputs(value, rows) for key, value in inputs.items()}
     if isinstance(inputs, (list, tuple)):
-        if isinstance(rows, slice):
-            return list(inputs[rows])
         return [inputs[row] for row in rows.tolist()]
-    if isinstance(inputs, np.ndarray) and isinstance(rows, Tensor):
-        return inputs[rows.numpy()]
-    return inputs[rows]
+    return inputs[rows.numpy() if isinstance(inputs, np.ndarray) else rows]
 
 
 class PairBatch(NamedTuple):
@@ -253,6 +249,7 @@ Encoder = Callable[[Any], Tensor]
 
 An ``nn.Module`` or any function.
 """
+SIDES = ("images", "texts")
 BLOCK = 256
 """Inputs that a frozen encoder gets at once."""
 
@@ -292,8 +289,8 @@ def encoded_blocks(
     """Features of everything, ``BLOCK`` inputs at once, with a progress bar."""
     n = count_inputs(name, inputs)
     with ItemBar(f"Encoding {name}", n, shown=progress and n > BLOCK) as bar:
-        for start in range(0, n, BLOCK):
-            features = encode(encoder, take_inputs(inputs, slice(start, start + BLOCK)), name)
+        for rows in torch.arange(n).split(BLOCK):
+            features = encode(encoder, take_inputs(inputs, rows), name)
             yield features
             bar.advance(len(features))
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +28,7 @@ from torch import Tensor, nn
 from laplace_metric._utils.validation import as_path, check_count, check_floating, check_positive
 from laplace_metric.errors import FileFormatError, InputError
 from laplace_metric.image_text._embedder import ImageTextEmbedder
-from laplace_metric.image_text._fit import FittedHeads, new_heads
-from laplace_metric.image_text._heads import HeadSettings
+from laplace_metric.image_text._towers import FittedHeads
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 PIXELS = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
@@ -38,86 +36,6 @@ PIXELS = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.2757771
 
 Tokenizer = Callable[[Sequence[str]], Any]
 """B texts -> numbers of their pieces [B, L]."""
-
-
-@dataclass(frozen=True)
-class PublishedTower:
-    """Sizes of one tower."""
-
-    width: int
-    depth: int
-    heads: int
-    feedforward: int
-    epsilon: float
-
-
-@dataclass(frozen=True)
-class PublishedConfig:
-    """Sizes of both towers, and of what they take.
-
-    Parameters
-    ----------
-    dim : int
-        D.
-    image, text : PublishedTower
-    size, patch : int
-        Of images, in pixels.
-    length, vocabulary : int
-        Of texts, in pieces.
-    quick_gelu : bool
-        ``x sigmoid(1.702 x)`` in place of GELU.
-    """
-
-    dim: int
-    image: PublishedTower
-    text: PublishedTower
-    size: int
-    patch: int
-    length: int
-    vocabulary: int
-    quick_gelu: bool
-
-    @classmethod
-    def of(cls, content: Any) -> PublishedConfig:
-        """From the JSON, with the defaults of the published code.
-
-        Raises
-        ------
-        InputError
-            For fields that are missing, or no numbers; and for towers of another kind.
-        """
-        try:
-            image, text = content["vision_cfg"], content["text_cfg"]
-            heads = image["width"] // image.get("head_width", 64)
-            config = cls(
-                check_count("embed_dim", content["embed_dim"], 2),
-                _tower(image, heads),
-                _tower(text, text.get("heads", 12)),
-                check_count("image_size", image["image_size"]),
-                check_count("patch_size", image["patch_size"]),
-                check_count("context_length", text["context_length"]),
-                check_count("vocab_size", text["vocab_size"]),
-                bool(content.get("quick_gelu", False)),
-            )
-            unknown = [tower for tower in (image, text) if not tower.get("embed_unc", False)]
-        except (KeyError, TypeError, AttributeError) as error:
-            raise InputError(f"config.json is not of ProLIP: {error!r}.") from error
-        if unknown or image.get("timm_model_name") or text.get("hf_model_name"):
-            raise InputError("config.json is of towers without [UNC] tokens: only ProLIP's load.")
-        if config.text.width != config.dim:
-            raise InputError(
-                f"config.json has texts of width {config.text.width} and embed_dim {config.dim}: "
-                "published models have both alike, since variances of texts are projected twice."
-            )
-        return config
-
-
-def _tower(content: Mapping[str, Any], heads: int) -> PublishedTower:
-    width = check_count("width", content["width"])
-    ratio = check_positive("mlp_ratio", content.get("mlp_ratio", 4.0))
-    epsilon = (content.get("norm_kwargs") or {}).get("eps", 1e-5)
-    depth = check_count("layers", content["layers"])
-    return PublishedTower(width, depth, check_count("heads", heads), int(width * ratio), epsilon)
 
 
 class _QuickGELU(nn.Module):
@@ -130,12 +48,11 @@ class _QuickGELU(nn.Module):
 class _Block(nn.Module):
     """Pre-norm transformer layer."""
 
-    def __init__(self, tower: PublishedTower, *, quick: bool) -> None:
+    def __init__(self, width: int, heads: int, inner: int, epsilon: float, *, quick: bool) -> None:
         super().__init__()
-        width, inner = tower.width, tower.feedforward
-        self.ln_1 = nn.LayerNorm(width, tower.epsilon)
-        self.attn = nn.MultiheadAttention(width, tower.heads, batch_first=True)
-        self.ln_2 = nn.LayerNorm(width, tower.epsilon)
+        self.ln_1 = nn.LayerNorm(width, epsilon)
+        self.attn = nn.MultiheadAttention(width, heads, batch_first=True)
+        self.ln_2 = nn.LayerNorm(width, epsilon)
         self.mlp = nn.Sequential(
             OrderedDict(
                 c_fc=nn.Linear(width, inner),
@@ -150,31 +67,64 @@ class _Block(nn.Module):
         return x + self.mlp(self.ln_2(x))
 
 
-def _blocks(tower: PublishedTower, *, quick: bool) -> nn.ModuleDict:
-    blocks = (_Block(tower, quick=quick) for _ in range(tower.depth))
-    return nn.ModuleDict({"resblocks": nn.Sequential(*blocks)})
+class _Tower(nn.Module):
+    """Common part of both towers.
+
+    Parameters
+    ----------
+    content : mapping
+        ``vision_cfg`` or ``text_cfg``, with the defaults of the published code.
+    heads : int
+    quick : bool
+        ``x sigmoid(1.702 x)`` in place of GELU.
+
+    Raises
+    ------
+    InputError
+        For numbers out of range, and towers of another kind.
+    """
+
+    def __init__(self, content: Mapping[str, Any], heads: int, *, quick: bool) -> None:
+        super().__init__()
+        other = content.get("timm_model_name") or content.get("hf_model_name")
+        if other or not content.get("embed_unc", False):
+            raise InputError("config.json is of towers without [UNC] tokens: only ProLIP's load.")
+        self.width = check_count("width", content["width"])
+        ratio = check_positive("mlp_ratio", content.get("mlp_ratio", 4.0))
+        self.epsilon = (content.get("norm_kwargs") or {}).get("eps", 1e-5)
+        layer = self.width, check_count("heads", heads), int(self.width * ratio), self.epsilon
+        depth = check_count("layers", content["layers"])
+        blocks = nn.Sequential(*(_Block(*layer, quick=quick) for _ in range(depth)))
+        self.transformer = nn.ModuleDict({"resblocks": blocks})
+
+    def transformed(self, x: Tensor) -> Tensor:
+        """Run all layers."""
+        return self.transformer["resblocks"](x)
+
+    def tokens(self, *names: str, n: int) -> Float[Tensor, "n k W"]:
+        """Learnt vectors, for each of n inputs."""
+        return torch.stack([getattr(self, name) for name in names]).expand(n, -1, -1)
 
 
-class PublishedImages(nn.Module):
+class PublishedImages(_Tower):
     """Images [B, 3, H, H] in [0, 1], or bytes, -> features [B, 2, F] of [CLS] and [UNC].
 
     They are not to be normalised before: that is done here.
     """
 
-    def __init__(self, config: PublishedConfig) -> None:
-        super().__init__()
-        tower, patch = config.image, config.patch
-        width, self.size = tower.width, config.size
-        n_places = (config.size // patch) ** 2 + 2
+    def __init__(self, content: Mapping[str, Any], dim: int, *, quick: bool) -> None:
+        super().__init__(content, content["width"] // content.get("head_width", 64), quick=quick)
+        width, self.size = self.width, check_count("image_size", content["image_size"])
+        patch = check_count("patch_size", content["patch_size"])
         self.conv1 = nn.Conv2d(3, width, patch, patch, bias=False)
         self.class_embedding = nn.Parameter(torch.zeros(width))
         self.unc_embedding = nn.Parameter(torch.zeros(width))
+        n_places = (self.size // patch) ** 2 + 2
         self.positional_embedding = nn.Parameter(torch.zeros(n_places, width))
-        self.ln_pre = nn.LayerNorm(width, tower.epsilon)
-        self.transformer = _blocks(tower, quick=config.quick_gelu)
-        self.ln_post = nn.LayerNorm(width, tower.epsilon)
-        self.proj = nn.Parameter(torch.zeros(width, config.dim))
-        self.uncertainty_proj = nn.Linear(width, config.dim)
+        self.ln_pre = nn.LayerNorm(width, self.epsilon)
+        self.ln_post = nn.LayerNorm(width, self.epsilon)
+        self.proj = nn.Parameter(torch.zeros(width, dim))
+        self.uncertainty_proj = nn.Linear(width, dim)
 
     def forward(self, images: Shaped[Tensor, "B 3 H H"]) -> Float[Tensor, "B 2 F"]:
         """Features.
@@ -199,34 +149,36 @@ class PublishedImages(nn.Module):
         x = images.to(self.proj)
         mean, std = (x.new_tensor(c)[:, None, None] for c in PIXELS)
         patches = self.conv1((x - mean) / std).flatten(2).mT
-        tokens = torch.stack([self.class_embedding, self.unc_embedding]).expand(len(x), -1, -1)
+        tokens = self.tokens("class_embedding", "unc_embedding", n=len(x))
         x = torch.cat([tokens, patches], 1) + self.positional_embedding
-        two = self.ln_post(self.transformer["resblocks"](self.ln_pre(x))[:, :2])
+        two = self.ln_post(self.transformed(self.ln_pre(x))[:, :2])
         return torch.stack([self.ln_post(two[:, 0]), two[:, 1]], 1)
 
 
-class PublishedTexts(nn.Module):
+class PublishedTexts(_Tower):
     """Texts, or numbers of their pieces [B, L], -> features [B, 2, F], both of [CLS].
 
-    Parameters
-    ----------
-    config : PublishedConfig
-    tokenizer : function or None
-        B texts -> [B, L]; None: the inputs are numbers.
+    ``tokenizer``: B texts -> [B, L]; None: the inputs are numbers.
     """
 
-    def __init__(self, config: PublishedConfig, tokenizer: Tokenizer | None = None) -> None:
-        super().__init__()
-        tower, width = config.text, config.text.width
-        self.length, self.tokenizer = config.length, tokenizer
-        self.token_embedding = nn.Embedding(config.vocabulary, width)
-        self.cls_emb = nn.Parameter(torch.zeros(width))
-        self.unc_emb = nn.Parameter(torch.zeros(width))
-        self.positional_embedding = nn.Parameter(torch.zeros(config.length + 2, width))
-        self.transformer = _blocks(tower, quick=config.quick_gelu)
-        self.ln_final = nn.LayerNorm(width, tower.epsilon)
-        self.text_projection = nn.Linear(width, config.dim)
-        self.text_uncertainty_projection = nn.Linear(width, config.dim)
+    def __init__(
+        self, content: Mapping[str, Any], dim: int, tokenizer: Tokenizer | None, *, quick: bool
+    ) -> None:
+        super().__init__(content, content.get("heads", 12), quick=quick)
+        if self.width != dim:
+            raise InputError(
+                f"config.json has texts of width {self.width} and embed_dim {dim}: "
+                "published models have both alike, since variances of texts are projected twice."
+            )
+        self.length = check_count("context_length", content["context_length"])
+        vocabulary, self.tokenizer = check_count("vocab_size", content["vocab_size"]), tokenizer
+        self.token_embedding = nn.Embedding(vocabulary, dim)
+        self.cls_emb = nn.Parameter(torch.zeros(dim))
+        self.unc_emb = nn.Parameter(torch.zeros(dim))
+        self.positional_embedding = nn.Parameter(torch.zeros(self.length + 2, dim))
+        self.ln_final = nn.LayerNorm(dim, self.epsilon)
+        self.text_projection = nn.Linear(dim, dim)
+        self.text_uncertainty_projection = nn.Linear(dim, dim)
 
     def forward(self, texts: Any) -> Float[Tensor, "B 2 F"]:
         """Features.
@@ -255,18 +207,31 @@ class PublishedTexts(nn.Module):
                 f"{self.token_embedding.num_embeddings}: use the tokenizer of the checkpoint."
             )
         x = self.token_embedding(texts.long().to(self.cls_emb.device))
-        tokens = torch.stack([self.unc_emb, self.cls_emb]).expand(len(x), -1, -1)
-        x = torch.cat([x, tokens], 1) + self.positional_embedding
-        h = self.ln_final(self.transformer["resblocks"](x)[:, -1])
+        x = torch.cat([x, self.tokens("unc_emb", "cls_emb", n=len(x))], 1)
+        h = self.ln_final(self.transformed(x + self.positional_embedding)[:, -1])
         return torch.stack([h, self.text_projection(h)], 1)
 
 
 class Published(nn.Module):
-    """A checkpoint: its ``state_dict`` has the published names and shapes."""
+    """A checkpoint: its ``state_dict`` has the published names and shapes.
 
-    def __init__(self, config: PublishedConfig, tokenizer: Tokenizer | None = None) -> None:
+    ``content`` is that of ``config.json``.
+
+    Raises
+    ------
+    InputError
+        For fields that are missing, or no numbers; and for towers of another kind.
+    """
+
+    def __init__(self, content: Any, tokenizer: Tokenizer | None = None) -> None:
         super().__init__()
-        self.visual, self.text = PublishedImages(config), PublishedTexts(config, tokenizer)
+        try:
+            self.dim = check_count("embed_dim", content["embed_dim"], 2)
+            quick = bool(content.get("quick_gelu", False))
+            self.visual = PublishedImages(content["vision_cfg"], self.dim, quick=quick)
+            self.text = PublishedTexts(content["text_cfg"], self.dim, tokenizer, quick=quick)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise InputError(f"config.json is not of ProLIP: {error!r}.") from error
         self.logit_scale, self.logit_bias = (nn.Parameter(torch.zeros(())) for _ in range(2))
 
 
@@ -274,8 +239,8 @@ def load_prolip(
     path: str | Path,
     tokenizer: Tokenizer | None = None,
     *,
-    prior_precision: float = HeadSettings.prior_precision,
-    n_effective: float | None = HeadSettings.n_effective,
+    prior_precision: float = 1.0,
+    n_effective: float | None = None,
 ) -> ImageTextEmbedder:
     """A published checkpoint of ProLIP, such as ProLIP-ViT-B-16-DC-1B-12_8B, ready to embed.
 
@@ -322,20 +287,18 @@ def load_prolip(
             f"the checkpoint in {weights.parent} cannot be read: {error}. It has {WEIGHTS} and "
             f"{CONFIG}, as on the model hub."
         ) from error
-    config = PublishedConfig.of(content)
     with torch.device("meta"):  # names and shapes only
-        published = Published(config, tokenizer)
+        published = Published(content, tokenizer)
         embedder = ImageTextEmbedder(
             published.visual,
             published.text,
-            config.dim,
+            published.dim,
             tokens="uncertainty",
             layer_norm=False,
             prior_precision=prior_precision,
             n_effective=n_effective,
         )
-        sizes = config.image.width, config.text.width
-        heads = new_heads(sizes, embedder.objective, embedder.settings)
+        heads = embedder._new_heads(published.visual.width, published.text.width)
     try:
         published.load_state_dict(tensors, assign=True)
     except RuntimeError as error:

@@ -9,17 +9,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, astuple, dataclass, field
+from dataclasses import astuple, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from laplace_metric.errors import CollapseError
-from laplace_metric.image_text._heads import GaussianHead, HeadOutput
-from laplace_metric.image_text._objectives import Objective
-from laplace_metric.image_text._pairs import ImageTextPairs, PairBatch, PairBatches
-from laplace_metric.online._state import StateTree, shapes
+from laplace_metric.errors import CollapseError, InputError
+from laplace_metric.image_text._heads import HeadOutput
+from laplace_metric.image_text._objectives import TwoHeads
+from laplace_metric.image_text._pairs import (
+    SIDES,
+    Encoder,
+    ImageTextPairs,
+    PairBatch,
+    PairBatches,
+    count_inputs,
+    encode,
+    encode_all,
+    take_inputs,
+)
+from laplace_metric.models._calling import Inputs
+from laplace_metric.online._checkpoint import ResumableRun, StateTree, shapes
 from laplace_metric.training._loop import Progress, descend
 
 LEAST_SPREAD = 0.01
@@ -35,6 +47,8 @@ SCALAR_RATE = 10.0
 
 Features = Callable[[Tensor], Tensor]
 """Rows of a data set [B] -> features [B, F] or [B, 2, F]."""
+MaskedInputs = tuple[Inputs | None, Inputs | None]
+"""What is left of each image and of each text, in the order of the pairs; None: not used."""
 
 
 @dataclass(frozen=True)
@@ -127,30 +141,6 @@ class SpreadMonitor:
         self.history[-1].check(self.title)
 
 
-class TwoHeads(nn.Module):
-    """The heads of both towers and the objective that joins them."""
-
-    def __init__(self, image: GaussianHead, text: GaussianHead, objective: Objective) -> None:
-        super().__init__()
-        self.image, self.text, self.objective = image, text, objective
-
-
-def optimizer_of(
-    heads: TwoHeads, encoders: nn.ModuleList, rate: float, decay: float, encoder_rate: float
-) -> torch.optim.Optimizer:
-    """AdamW; scale and offset learn faster and do not decay, encoders have a rate of their own."""
-    own = [*heads.image.parameters(), *heads.text.parameters()]
-    scalars = [p for p in heads.objective.parameters() if p.requires_grad]
-    trained = [p for p in encoders.parameters() if p.requires_grad]
-    groups: list[dict[str, Any]] = [
-        {"params": own, "lr": rate, "weight_decay": decay},
-        {"params": scalars, "lr": SCALAR_RATE * rate, "weight_decay": 0.0},
-        {"params": trained, "lr": encoder_rate * rate, "weight_decay": decay},
-    ]
-    groups = [{**group, "initial_lr": group["lr"]} for group in groups if group["params"]]
-    return torch.optim.AdamW(groups, betas=(0.9, 0.95))
-
-
 def rate_at(share: float) -> float:
     """Return the learning rate's factor: a linear rise, then half a cosine.
 
@@ -164,43 +154,129 @@ def rate_at(share: float) -> float:
     return (1 + math.cos(math.pi * (share - WARM_UP) / (1 - WARM_UP))) / 2
 
 
-@dataclass
-class PairRun:
+def features_of(encoder: Encoder, inputs: Inputs, name: str, known: Tensor | None) -> Features:
+    """Look up the features of a frozen encoder, computed once, or run one that trains."""
+    if known is None:
+        return lambda rows: encode(encoder, take_inputs(inputs, rows), name, grad=True)
+    return lambda rows: known[rows.to(known.device)]
+
+
+class PairRun(ResumableRun):
     """A training in progress.
 
     Parameters
     ----------
-    encoders : nn.ModuleList
-        Those that train too.
-    images, texts : Features
-        Of the rows of ``pairs``.
-    masked : features or None, of images and of texts
-        Of the same rows, with a part hidden.
+    encoders : of images and of texts
+    heads : TwoHeads
+    pairs : ImageTextPairs
+    full : tensors
+        Features of all images and texts.
+    masked : (images, texts) or None
+        Inputs of the same rows, with a part hidden.
     settings : dict
-        What must be the same in a resumed run.
+        Of the heads and of the training: what must be the same in a resumed run.
+    generator : torch.Generator
+        Of the order.
+    folder : Path or None
+        Of the checkpoint.
+
+    Raises
+    ------
+    InputError
+        If masked inputs are missing, not used, or not those of the pairs.
     """
 
-    heads: TwoHeads
-    encoders: nn.ModuleList
-    optimizer: torch.optim.Optimizer
-    pairs: ImageTextPairs
-    images: Features
-    texts: Features
-    masked: tuple[Features | None, Features | None]
-    loader: PairBatches
-    device: torch.device
-    settings: StateTree
-    progress: Progress = field(default_factory=Progress)
-    monitors: tuple[SpreadMonitor, SpreadMonitor] = field(
-        default_factory=lambda: (SpreadMonitor("images"), SpreadMonitor("texts"))
-    )
+    def __init__(
+        self,
+        encoders: tuple[Encoder, Encoder],
+        heads: TwoHeads,
+        pairs: ImageTextPairs,
+        full: tuple[Tensor, Tensor],
+        masked: MaskedInputs | None,
+        settings: StateTree,
+        generator: torch.Generator,
+        folder: Path | None,
+    ) -> None:
+        self.heads, self.pairs, self.settings = heads, pairs, settings
+        self.train_encoders = settings["train_encoders"]
+        trained = [e for e in encoders if isinstance(e, nn.Module)] if self.train_encoders else []
+        self.encoders = nn.ModuleList(trained)
+        self.features = [
+            features_of(encoder, inputs, name, None if self.train_encoders else known)
+            for encoder, inputs, name, known in zip(
+                encoders, (pairs.images, pairs.texts), SIDES, full, strict=True
+            )
+        ]
+        self.masked = self._masked(encoders, masked, full)
+        self.monitors = [SpreadMonitor(side) for side in SIDES]
+        self.optimizer = self._adam()
+        parts = {"heads": heads, "encoders": self.encoders, "optimizer": self.optimizer}
+        batches = PairBatches(pairs, settings["batch_size"], generator)
+        super().__init__(parts, batches, full[0].device, generator, folder)
 
-    def step(self, rows: Tensor, _: Tensor) -> float:
+    def _masked(
+        self,
+        encoders: tuple[Encoder, Encoder],
+        masked: MaskedInputs | None,
+        full: tuple[Tensor, Tensor],
+    ) -> list[Features | None]:
+        """Return the features of what is left of images and texts after masking (eq 6)."""
+        if bool(self.heads.objective.masked) is not (masked is not None):
+            raise InputError(
+                "masked= goes with an objective that gives it a weight, such as "
+                "ProLIP(masked=1e-3): pass both or neither."
+            )
+        if masked is None:
+            return [None, None]
+        if not isinstance(masked, tuple) or len(masked) != 2:
+            raise InputError(
+                "masked= is no tuple (images, texts): pass both, or None for one of them."
+            )
+        found: list[Features | None] = []
+        for encoder, inputs, side, whole in zip(encoders, masked, SIDES, full, strict=True):
+            name, known = f"masked {side}", None
+            if inputs is None:
+                found.append(None)
+                continue
+            if (n := count_inputs(name, inputs)) != len(whole):
+                raise InputError(
+                    f"{name} has {n} inputs for {len(whole)}: pass one for each, in order."
+                )
+            if not self.train_encoders:
+                known = encode_all(encoder, inputs, name, progress=False).to(whole)
+                if known.shape != whole.shape:
+                    raise InputError(
+                        f"features of {name} have shape {list(known.shape)}, those of the whole "
+                        f"inputs {list(whole.shape)}: use the same encoder."
+                    )
+            found.append(features_of(encoder, inputs, name, known))
+        return found
+
+    def _adam(self) -> torch.optim.Optimizer:
+        """AdamW; scale and offset learn faster and do not decay, encoders have their own rate."""
+        rate, decay = self.settings["learning_rate"], self.settings["weight_decay"]
+        own = [p for head in self.heads.both for p in head.parameters()]
+        rates = (
+            (own, rate, decay),
+            (self.heads.objective.parameters(), SCALAR_RATE * rate, 0.0),
+            (self.encoders.parameters(), self.settings["encoder_rate"] * rate, decay),
+        )
+        groups: list[dict[str, Any]] = []
+        for parameters, lr, weight_decay in rates:
+            if trained := [p for p in parameters if p.requires_grad]:
+                how = {"lr": lr, "initial_lr": lr, "weight_decay": weight_decay}
+                groups.append({"params": trained, **how})
+        return torch.optim.AdamW(groups, betas=(0.9, 0.95))
+
+    def step(self, inputs: Inputs, labels: Tensor) -> float:
         """Take one optimisation step on pairs [P, 2]; returns its loss."""
-        rows = rows.cpu()
-        i, i_rows = rows[:, 0].unique(return_inverse=True)
-        j, j_rows = rows[:, 1].unique(return_inverse=True)
-        image, text = self.heads.image(self.images(i)), self.heads.text(self.texts(j))
+        sides = [side.unique(return_inverse=True) for side in inputs.cpu().unbind(1)]
+        (i, i_rows), (j, j_rows) = sides
+        heads, objective = self.heads.both, self.heads.objective
+        image, text = (
+            head(of_rows(rows))
+            for head, of_rows, rows in zip(heads, self.features, (i, j), strict=True)
+        )
         batch = PairBatch(
             self.pairs.match(i, j).to(self.device),
             torch.stack([i_rows, j_rows], 1).to(self.device),
@@ -209,14 +285,10 @@ class PairRun:
         share = (self.progress.steps + 1) / (self.settings["epochs"] * len(self.loader))
         for group in self.optimizer.param_groups:
             group["lr"] = group["initial_lr"] * rate_at(min(share, 1.0))
-        objective = self.heads.objective
         value = objective(image, text, batch)
-        for head, full, masked, own in (
-            (self.heads.image, image, self.masked[0], i),
-            (self.heads.text, text, self.masked[1], j),
-        ):
+        for head, full, masked, rows in zip(heads, (image, text), self.masked, (i, j), strict=True):
             if masked is not None:
-                value = value + objective.masked_loss(full, head(masked(own)))
+                value = value + objective.masked_loss(full, head(masked(rows)))
         loss = descend(value, self.optimizer)
         self.monitors[0].add(image)
         self.monitors[1].add(text)
@@ -234,34 +306,31 @@ class PairRun:
             "pairs": [len(self.pairs), self.pairs.n_images, self.pairs.n_texts],
         }
 
-    def state(self) -> StateTree:
-        """Return the state that changes, without the random states."""
-        return {
-            "heads": self.heads.state_dict(),
-            "encoders": self.encoders.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "progress": asdict(self.progress),
-            "spreads": [[list(astuple(s)) for s in one.history] for one in self.monitors],
-        }
+    @property
+    def spreads(self) -> dict[str, list[Spread]]:
+        """Spreads of the finished epochs, of both sides."""
+        return {monitor.title: monitor.history for monitor in self.monitors}
+
+    def own_state(self) -> StateTree:
+        """Return the spreads so far."""
+        return {"spreads": [[list(astuple(s)) for s in one.history] for one in self.monitors]}
 
     def restore(self, state: StateTree) -> None:
-        """Put back what ``state`` gave, in place."""
-        for name in ("heads", "encoders", "optimizer"):
-            getattr(self, name).load_state_dict(dict(state[name]))
-        vars(self.progress).update(state["progress"])
+        """Put back the spreads."""
         for monitor, saved in zip(self.monitors, state["spreads"], strict=True):
             monitor.history[:] = [Spread(*row) for row in saved]
 
-    def epoch_done(self) -> None:
+    def epoch_done(self, progress: Progress) -> None:
         """Note the spreads, or stop."""
         for monitor in self.monitors:
             monitor.finish_epoch()
+        super().epoch_done(progress)
 
     def status(self, progress: Progress) -> str:
         """Loss and the spread of the last epoch."""
         line = f"loss {progress.mean_loss:.4g}"
-        for monitor in self.monitors:
-            if monitor.history:
-                last = monitor.history[-1]
-                line += f", {monitor.title}: spread {last.means:.2f}, trace {last.trace:.2g}"
+        for title, history in self.spreads.items():
+            if history:
+                last = history[-1]
+                line += f", {title}: spread {last.means:.2f}, trace {last.trace:.2g}"
         return line

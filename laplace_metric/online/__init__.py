@@ -1,7 +1,7 @@
 """Online Laplace: the posterior is fitted while the embedder trains.
 
-``_average`` keeps H, ``_perturbed`` runs the model at sampled weights, ``_step`` takes one step,
-``_state`` writes states as values, ``_checkpoint`` resumes a run, ``_laplace`` is the public class.
+``_laplace`` is the public class and one step, ``_sampled`` runs the model at sampled weights,
+``_running`` averages H, ``_checkpoint`` resumes a run.
 """
 
 from laplace_metric.online._laplace import OnlineLaplace

@@ -3,247 +3,282 @@
 The folder holds ``checkpoint.json`` and the safetensors file that it names (see ``io``): the
 states of model, loss, optimizer and scheduler, the running curvature, the history and every random
 state, as they were when the last epoch ended. The next epoch sees what it would have seen.
+
+A nested state, such as an optimiser's, becomes JSON and named tensors. Most orders of a DataLoader
+follow from a random state alone. ``MPerClassSampler`` of pytorch-metric-learning also shuffles a
+list of its own in place, so that an epoch depends on those before it: the numbers that a sampler
+holds are a state too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from laplace_metric import io as files
-from laplace_metric.curvature._structures import Curvature
-from laplace_metric.errors import FileFormatError
-from laplace_metric.heads._identity import named_head
-from laplace_metric.heads._locate import LocatedHead
-from laplace_metric.laplace._posterior import by_marginal_likelihood
-from laplace_metric.online._state import (
-    StateTree,
-    curvature_of,
-    curvature_tensors,
-    flatten,
-    random_states,
-    restore_states,
-    shapes,
-    unflatten,
-)
-from laplace_metric.online._step import OnlineStep, TrainedHead
+from laplace_metric.errors import FileFormatError, InputError
+from laplace_metric.models._calling import Inputs
+from laplace_metric.training import train_epochs
 from laplace_metric.training._loop import Callback, Progress
 
 CHECKPOINT = files.FileKind("checkpoint", "a training checkpoint", 1)
+StateTree = dict[str, Any]
+"""Nested dictionaries, lists, tuples, tensors and plain values."""
+
+PLAIN = (str, int, float, bool, type(None))
 
 
-class ResumableRun(Protocol):
-    """State that a ``Checkpointer`` writes."""
+def flatten(tree: Any, prefix: str = "") -> tuple[Any, dict[str, Tensor]]:
+    """A JSON value and the tensors that it names ``prefix0``, ``prefix1``, ...
 
-    loader: Any
-    device: torch.device
+    Dictionaries (whose keys may be numbers), lists, tuples, tensors and plain values come back
+    from ``unflatten`` as they were; floats bit by bit.
 
-    def identity(self) -> StateTree:
-        """Return the settings that a resumed run must share: plain JSON values."""
+    Raises
+    ------
+    InputError
+        For a value of another kind.
 
-    def state(self) -> StateTree:
-        """Return the state that changes, without the random states."""
-
-    def restore(self, state: StateTree) -> None:
-        """Put back what ``state`` gave, in place."""
-
-    def epoch_done(self) -> None:
-        """Before the checkpoint of a finished epoch."""
-
-    def status(self, progress: Progress) -> str:
-        """Text next to the bar."""
-
-
-@dataclass
-class TrainingRun:
-    """A training in progress.
-
-    Parameters
-    ----------
-    step : OnlineStep
-        With the model, the loss, the optimizer, the curvature and the progress.
-    variances, priors : list of float
-        At the end of each finished epoch: mean posterior variance of the head's parameters, and
-        the prior precision that was left, or chosen.
+    Examples
+    --------
+    >>> content, tensors = flatten({0: {"step": torch.tensor(3.0), "betas": (0.9, 0.99)}})
+    >>> unflatten(content, tensors)
+    {0: {'step': tensor(3.), 'betas': (0.9, 0.99)}}
     """
-
-    step: OnlineStep
-    scheduler: torch.optim.lr_scheduler.LRScheduler | None
-    loader: Any
-    device: torch.device
-    variances: list[float] = field(default_factory=list)
-    priors: list[float] = field(default_factory=list)
-
-    @property
-    def stateful(self) -> dict[str, Any]:
-        """Objects with ``state_dict`` and ``load_state_dict``; a loss may be a plain function."""
-        step = self.step
-        loss = step.loss if isinstance(step.loss, nn.Module) else None
-        parts = ("model", "loss", "optimizer", "scheduler")
-        values = (step.model, loss, step.optimizer, self.scheduler)
-        return {k: v for k, v in zip(parts, values, strict=True) if v is not None}
-
-    def identity(self) -> StateTree:
-        """Return the settings that a resumed run must share: plain JSON values."""
-        step, curvature = self.step, self.step.curvature
-        return {
-            **step.settings.to_json(),
-            "head": _described(step.model, step.head),
-            "decay": curvature.decay,
-            "refresh": curvature.refresh,
-            "samples": step.samples,
-            "warmup": step.warmup,
-            **step.scale.identity(),
-            "names": {k: type(v).__name__ for k, v in self.stateful.items() if k != "model"},
-            "loss function": getattr(step.loss, "__name__", type(step.loss).__name__),
-            "model": shapes(step.model.state_dict()),
-            "loader length": step.n_batches,
-        }
-
-    def state(self) -> StateTree:
-        """Return the state that changes, without the random states."""
-        step, running = self.step, self.step.curvature
-        stale = None if running.decomposed is running.value else running.decomposed
-        return {
-            **{name: part.state_dict() for name, part in self.stateful.items()},
-            "progress": asdict(step.progress),
-            "variances": list(self.variances),
-            "priors": list(self.priors),
-            "prior precision": step.scale.prior_precision,
-            "variance": step.variance,
-            "n_updates": running.n_updates,
-            "curvature": _tensors(running.value),
-            "decomposed": _tensors(stale),
-            "located head": None if step.trained is None else _saved_head(step.trained),
-        }
-
-    def restore(self, state: StateTree) -> None:
-        """Put back what ``state`` gave, in place."""
-        step = self.step
-        for name, part in self.stateful.items():
-            part.load_state_dict(dict(state[name]))
-        for name, value in state["progress"].items():
-            setattr(step.progress, name, value)
-        self.variances[:], self.priors[:] = state["variances"], state["priors"]
-        step.scale.prior_precision = state["prior precision"]
-        step.variance = state["variance"]
-        if state["located head"] is not None:
-            step.trained = _restored_head(step, **state["located head"])
-        step.curvature.n_updates = state["n_updates"]
-        value = self._curvature(state["curvature"])
-        stale = self._curvature(state["decomposed"])
-        step.curvature.restore(value, value if stale is None else stale)
-
-    def epoch_done(self) -> None:
-        """Choose the prior, where the evidence does, and note it with the variance."""
-        posterior, scale = self.step.posterior(), self.step.scale
-        if scale.by_evidence:
-            scale.prior_precision = by_marginal_likelihood(posterior)
-            posterior = self.step.posterior()
-        self.variances.append(float(posterior.spectrum.mean()))
-        self.priors.append(posterior.prior_precision)
-
-    def status(self, progress: Progress) -> str:
-        """Loss and variance."""
-        return f"loss {progress.mean_loss:.4g}, variance {self.step.variance:.3g}"
-
-    def _curvature(self, tensors: Sequence[Tensor] | None) -> Curvature | None:
-        step = self.step
-        if tensors is None or step.trained is None:
-            return None
-        on_device = [tensor.to(self.device) for tensor in tensors]
-        return curvature_of(on_device, step.settings.structure, step.trained.jacobian().layouts)
+    tensors: dict[str, Tensor] = {}
+    return _flatten(tree, prefix, tensors), tensors
 
 
-def _tensors(value: Curvature | None) -> list[Tensor] | None:
-    return None if value is None else curvature_tensors(value)
+def _flatten(tree: Any, prefix: str, tensors: dict[str, Tensor]) -> Any:
+    if isinstance(tree, Tensor):
+        name = f"{prefix}{len(tensors)}"
+        tensors[name] = tree.detach().cpu().clone()  # a copy each: safetensors takes no aliases
+        return {"tensor": name}
+    if isinstance(tree, dict):
+        pairs = [[_flatten(part, prefix, tensors) for part in pair] for pair in tree.items()]
+        return {"dict": pairs}
+    if isinstance(tree, (list, tuple)):
+        kind = "list" if isinstance(tree, list) else "tuple"
+        return {kind: [_flatten(part, prefix, tensors) for part in tree]}
+    if isinstance(tree, PLAIN):
+        return tree
+    raise InputError(
+        f"a {type(tree).__name__} cannot be written to a checkpoint: the states of model, loss, "
+        "optimizer and scheduler must be made of tensors, numbers, strings, dicts and lists."
+    )
 
 
-def _saved_head(head: TrainedHead) -> StateTree:
-    located = head.located
-    return {"name": located.name, "normalized": located.normalized, "n_outputs": located.n_outputs}
+def unflatten(content: Any, tensors: dict[str, Tensor]) -> Any:
+    """Rebuild the tree that ``flatten`` took apart.
+
+    Raises
+    ------
+    FileFormatError
+        If the JSON is not of ``flatten``, or names a tensor that is not there.
+    """
+    if isinstance(content, PLAIN):
+        return content
+    try:
+        ((kind, parts),) = content.items()
+        if kind == "tensor":
+            return tensors[parts]
+        if kind == "dict":
+            return {unflatten(k, tensors): unflatten(v, tensors) for k, v in parts}
+        return {"list": list, "tuple": tuple}[kind](unflatten(part, tensors) for part in parts)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise FileFormatError(f"a nested value is damaged: {error!r}.") from error
 
 
-def _restored_head(step: OnlineStep, name: str, normalized: bool, n_outputs: int) -> TrainedHead:
-    module = named_head(step.model, name)
-    if module is None:
-        raise FileFormatError(f"the checkpoint is for a head {name!r}, which model lacks.")
-    located = LocatedHead(name, module[0], normalized, module[1], n_outputs)
-    return TrainedHead.of(located, step.settings)
+def shapes(tree: dict[str, Any]) -> dict[str, Any]:
+    """Shape and dtype of each tensor of a state dict.
+
+    Examples
+    --------
+    >>> shapes({"weight": torch.ones(2, 3)})
+    {'weight': [[2, 3], 'torch.float32']}
+    """
+    return {k: [list(v.shape), str(v.dtype)] for k, v in tree.items() if torch.is_tensor(v)}
 
 
-def _described(model: nn.Module, head: nn.Module | str | None) -> Any:
-    """A head as it was asked for: its name, or the names of its parameters."""
-    if not isinstance(head, nn.Module):
-        return head
-    parameters = {id(p) for p in head.parameters()}
-    return [name for name, p in model.named_parameters() if id(p) in parameters]
+MAX_DEPTH = 8
+"""Samplers inside samplers that are looked for."""
 
 
-class Checkpointer(Callback):
-    """Keeps the history of a run and, with a folder, its checkpoint.
+def samplers(loader: Any) -> list[Any]:
+    """The samplers of a loader, however they are nested, each once.
+
+    Examples
+    --------
+    >>> from torch.utils.data import DataLoader
+    >>> [type(sampler).__name__ for sampler in samplers(DataLoader([1, 2], shuffle=True))]
+    ['RandomSampler', 'BatchSampler']
+    """
+    nested: list[Any] = []
+    parts = [loader]
+    for _ in range(MAX_DEPTH):
+        inner = [getattr(p, name, None) for p in parts for name in ("sampler", "batch_sampler")]
+        parts = [p for p in inner if p is not None and all(p is not other for other in nested)]
+        nested += parts
+    return nested
+
+
+def generators(loader: Any) -> list[torch.Generator]:
+    """The generators of the loader and of its samplers, each once."""
+    attributes = [getattr(part, "generator", None) for part in (loader, *samplers(loader))]
+    return list({id(g): g for g in attributes if isinstance(g, torch.Generator)}.values())
+
+
+def sampler_state(sampler: Any) -> dict[str, Any]:
+    """The integers and lists of integers (as tensors) among the attributes."""
+    state: dict[str, Any] = {}
+    for name, value in getattr(sampler, "__dict__", {}).items():
+        if _is_integer(value):
+            state[name] = int(value)
+        elif isinstance(value, list) and value and all(_is_integer(v) for v in value):
+            state[name] = torch.tensor([int(v) for v in value])
+    return state
+
+
+def _is_integer(value: Any) -> bool:
+    """Return whether it is an int, also of numpy, and no bool."""
+    return hasattr(value, "__index__") and not isinstance(value, (bool, torch.Tensor))
+
+
+def random_states(weights: torch.Generator, loader: Any, device: torch.device) -> StateTree:
+    """Every random state that a training draws from, ``weights`` among them."""
+    kind, keys, *rest = np.random.get_state()  # noqa: NPY002
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
+        "generators": [g.get_state() for g in (weights, *generators(loader))],
+        "samplers": [sampler_state(sampler) for sampler in samplers(loader)],
+        "numpy": [str(kind), torch.from_numpy(np.asarray(keys, dtype=np.int64)), *rest],
+        "python": random.getstate(),
+    }
+
+
+def restore_states(
+    states: StateTree, weights: torch.Generator, loader: Any, device: torch.device
+) -> None:
+    """Put back what ``random_states`` took."""
+    torch.set_rng_state(states["torch"])
+    if states["cuda"] is not None and device.type == "cuda":
+        torch.cuda.set_rng_state(states["cuda"], device)
+    for generator, state in zip((weights, *generators(loader)), states["generators"], strict=True):
+        generator.set_state(state)
+    for sampler, state in zip(samplers(loader), states["samplers"], strict=True):
+        for name, value in state.items():
+            setattr(sampler, name, value.tolist() if torch.is_tensor(value) else value)
+    kind, keys, *rest = states["numpy"]
+    np.random.set_state((kind, keys.numpy().astype(np.uint32), *rest))  # noqa: NPY002
+    random.setstate(states["python"])
+
+
+class ResumableRun(Callback, ABC):
+    """A training that goes on from its checkpoint, to the same bits.
 
     Parameters
     ----------
-    run : ResumableRun
+    parts : mapping of name to module, optimizer or scheduler
+        Whatever has ``state_dict`` and ``load_state_dict``.
+    loader, device
+        Of the batches.
     generator : torch.Generator
         That the weights are drawn from.
     folder : Path or None
         None: nothing is written.
     """
 
-    def __init__(self, run: ResumableRun, generator: torch.Generator, folder: Path | None) -> None:
-        self.run, self.generator, self.folder = run, generator, folder
+    def __init__(
+        self,
+        parts: Mapping[str, Any],
+        loader: Any,
+        device: torch.device,
+        generator: torch.Generator,
+        folder: Path | None,
+    ) -> None:
+        self.parts, self.loader, self.device = dict(parts), loader, device
+        self.generator, self.folder = generator, folder
+        self.progress = Progress()
 
-    def begin(self, epochs: int) -> None:
-        """Put back the checkpoint if there is one, else write the state before the first step."""
-        if self.folder is None:
-            return
-        if (self.folder / CHECKPOINT.index).exists():
+    @abstractmethod
+    def step(self, inputs: Inputs, labels: Tensor) -> float:
+        """Take one optimisation step; return its loss."""
+
+    @abstractmethod
+    def identity(self) -> StateTree:
+        """Return the settings that a resumed run must share: plain JSON values."""
+
+    @abstractmethod
+    def own_state(self) -> StateTree:
+        """Return what changes apart from ``parts``, ``progress`` and the random states."""
+
+    @abstractmethod
+    def restore(self, state: StateTree) -> None:
+        """Put back what ``own_state`` gave, in place."""
+
+    def train(self, epochs: int, *, show: bool) -> None:
+        """Go on from the checkpoint if there is one, until ``epochs`` are finished.
+
+        Raises
+        ------
+        FileFormatError
+            If the checkpoint is damaged, or of another run.
+        """
+        if self.folder is not None and (self.folder / CHECKPOINT.index).exists():
             self._resume(self.folder, epochs)
         else:
             self._save()
+        train_epochs(
+            self.step,
+            self.loader,
+            self.device,
+            epochs=epochs,
+            scheduler=self.parts.get("scheduler"),
+            show=show,
+            progress=self.progress,
+            callback=self,
+        )
 
     def epoch_done(self, progress: Progress) -> None:
-        self.run.epoch_done()
         self._save()
-
-    def status(self, progress: Progress) -> str:
-        return self.run.status(progress)
 
     def _save(self) -> None:
         if self.folder is None:
             return
-        random = random_states(self.generator, self.run.loader, self.run.device)
-        content, tensors = flatten({**self.run.state(), "random": random})
-        identity = self.run.identity()
-        files.write(self.folder, {"run": identity, "state": content}, tensors, CHECKPOINT)
+        state = {name: part.state_dict() for name, part in self.parts.items()}
+        state |= {"progress": asdict(self.progress), **self.own_state()}
+        state["random"] = random_states(self.generator, self.loader, self.device)
+        content, tensors = flatten(state)
+        files.write(self.folder, {"run": self.identity(), "state": content}, tensors, CHECKPOINT)
 
     def _resume(self, folder: Path, epochs: int) -> None:
         files.tidy(folder, CHECKPOINT)  # a run that is finished already writes nothing
         content, tensors = files.read(folder, CHECKPOINT)
-        if difference := files.difference(content.get("run"), self.run.identity()):
+        if difference := files.difference(content.get("run"), self.identity()):
             raise FileFormatError(
                 f"the checkpoint in {folder} is of another run: {difference}. Pass what it was "
                 "written with, or another folder."
             )
         try:
             state = unflatten(content["state"], tensors)
-            _check_epochs(folder, state["progress"], epochs)
-            self.run.restore(state)
-            restore_states(state["random"], self.generator, self.run.loader, self.run.device)
+            if (finished := state["progress"]["epoch"]) > epochs:
+                raise FileFormatError(
+                    f"the checkpoint in {folder} has {finished} epochs, more than "
+                    f"epochs={epochs}: pass at least as many, or another folder."
+                )
+            for name, part in self.parts.items():
+                part.load_state_dict(dict(state[name]))
+            vars(self.progress).update(state["progress"])
+            self.restore(state)
+            restore_states(state["random"], self.generator, self.loader, self.device)
         except files.MALFORMED as error:
             raise FileFormatError(f"{folder} is damaged: {error!r}.") from error
-
-
-def _check_epochs(folder: Path, progress: StateTree, epochs: int) -> None:
-    if progress["epoch"] > epochs:
-        raise FileFormatError(
-            f"the checkpoint in {folder} has {progress['epoch']} epochs, more than "
-            f"epochs={epochs}: pass at least as many, or another folder."
-        )

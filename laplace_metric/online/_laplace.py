@@ -2,35 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sized
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from operator import length_hint
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from jaxtyping import Float, Int
+from torch import Tensor, nn
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
+from laplace_metric._utils.precision import at_least_float32, full_precision
 from laplace_metric._utils.randomness import Seed, own_randomness
-from laplace_metric._utils.validation import as_path, check_count, check_real
-from laplace_metric.curvature._structures import STRUCTURES
+from laplace_metric._utils.validation import as_path, check_count, check_name, check_real
+from laplace_metric.curvature import ContrastiveLoss
+from laplace_metric.curvature._ggn import batch_curvature
+from laplace_metric.curvature._structures import STRUCTURES, Curvature, zero_curvature
 from laplace_metric.embedder import LaplaceEmbedder
-from laplace_metric.errors import InputError, UnknownNameError
+from laplace_metric.errors import FileFormatError, HeadError, InputError, UnknownNameError
+from laplace_metric.heads._backends import jacobian_of
+from laplace_metric.heads._identity import named_head
+from laplace_metric.heads._jacobian import HeadJacobian
+from laplace_metric.heads._locate import APPEND, LocatedHead, find_head
 from laplace_metric.laplace import Fitted, Posterior, Settings
 from laplace_metric.laplace._fit import warn_if_degenerate
+from laplace_metric.laplace._posterior import by_marginal_likelihood
 from laplace_metric.laplace._settings import AUTO, Miner
-from laplace_metric.models._calling import device_of
-from laplace_metric.online._checkpoint import Checkpointer, TrainingRun
-from laplace_metric.online._state import RunningCurvature, Scale
-from laplace_metric.online._step import OnlineStep
-from laplace_metric.training import train_epochs
+from laplace_metric.models._calling import Inputs, check_module, device_of
+from laplace_metric.online._checkpoint import ResumableRun, StateTree, shapes
+from laplace_metric.online._running import RunningCurvature, curvature_of, curvature_tensors
+from laplace_metric.online._sampled import SampledPass, sampled_pass, with_parameters
 from laplace_metric.training._loop import (
     Loss,
     Progress,
+    check_loss,
     check_training,
     default_optimizer,
+    descend,
     train_mode,
 )
+
+RECURSIONS = ("average", "paper")
+EVIDENCE = "evidence"
+START = 1.0
+"""The prior precision until the first epoch is over, where the evidence chooses it."""
 
 
 class OnlineLaplace(Shown):
@@ -114,8 +130,6 @@ class OnlineLaplace(Shown):
         recursion: str = "average",
         warmup: int = 0,
     ) -> None:
-        if not isinstance(model, nn.Module):
-            raise InputError(f"model is a {type(model).__name__}: pass a torch.nn.Module.")
         if isinstance(pairs, str) and pairs == "all":
             raise UnknownNameError("pairs", pairs, ("batch", "a miner (callable)"))
         if isinstance(structure, str) and structure == AUTO:
@@ -123,19 +137,30 @@ class OnlineLaplace(Shown):
         decay = check_real("decay", decay, "number in [0, 1]")
         if not 0 <= decay <= 1:
             raise InputError(f"decay={decay!r}: pass a number in [0, 1].")
-        check_count("samples", samples)
-        check_count("refresh", refresh)
-        self.scale = Scale.of(recursion, decay, n_effective, prior_precision)
+        self.samples = check_count("samples", samples)
+        self.refresh = check_count("refresh", refresh)
         self.warmup = check_count("warmup", warmup, least=0)
-        self.model, self.head = model, head
-        self.decay, self.samples, self.refresh = decay, int(samples), int(refresh)
+        self.recursion = check_name("recursion", recursion, RECURSIONS)
+        self.by_evidence, self.count = isinstance(prior_precision, str), "points"
+        if isinstance(n_effective, str):
+            self.count = _word("n_effective", n_effective, ("points", "pairs"))
+            n_effective = None
+        if isinstance(prior_precision, str):
+            _word("prior_precision", prior_precision, (EVIDENCE,))
+            prior_precision = START
+            if recursion == "paper":
+                raise InputError(
+                    "prior_precision='evidence' chooses a prior that recursion='paper' lets fade: "
+                    "pass recursion='average', or a number."
+                )
+        self.model, self.head, self.decay = check_module(model), head, decay
         self.settings = Settings(
             distance,
             hessian,
             structure,
             margin,
-            self.scale.prior_precision,
-            None if isinstance(self.scale.count, str) else self.scale.count,
+            prior_precision,
+            n_effective,
             pairs,
             backend,
             positivity="clip",
@@ -203,69 +228,258 @@ class OnlineLaplace(Shown):
         modules = [module for module in (self.model, loss) if isinstance(module, nn.Module)]
         if scheduler is not None and optimizer is None:
             raise InputError("scheduler= is given without its optimizer: pass optimizer= too.")
-        optimizer, device = optimizer or default_optimizer(modules), device_of(self.model)
-        with own_randomness(generator, device) as weights, train_mode(modules):
-            step = self._step(loader, loss, optimizer, weights)
-            run = TrainingRun(step, scheduler, loader, device)
-            checkpointer = Checkpointer(run, weights, folder)
-            checkpointer.begin(epochs)
-            train_epochs(
-                step,
-                loader,
-                device,
-                epochs=epochs,
-                scheduler=scheduler,
-                show=progress,
-                progress=step.progress,
-                callback=checkpointer,
-            )
-        self.losses_ = step.progress.losses
+        optimizer = optimizer or default_optimizer(modules)
+        with own_randomness(generator, device_of(self.model)) as weights, train_mode(modules):
+            run = OnlineRun(self, loader, loss, optimizer, scheduler, weights, folder)
+            run.train(epochs, show=progress)
+        self.losses_ = run.progress.losses
         self.variances_, self.priors_ = run.variances, run.priors
-        return self._result(run)
+        return run.result()
 
-    def _step(
+
+def _word(name: str, word: str, words: tuple[str, ...]) -> str:
+    """Raise ``UnknownNameError`` for a word where a number could stand, too."""
+    if word not in words:
+        raise UnknownNameError(name, word, (*words, "a number"))
+    return word
+
+
+class OnlineRun(ResumableRun):
+    """A training in progress: sample heads, descend the expected loss, update the curvature.
+
+    Attributes
+    ----------
+    located : LocatedHead or None
+        None before the first batch.
+    n_batches : int or None
+        Length of the loader where it has one.
+    prior_precision : float
+        tau, which the evidence may choose anew after each epoch.
+    variance : float
+        Mean variance of the parameters in the last posterior that was drawn from.
+    variances, priors : list of float
+        At the end of each finished epoch: mean posterior variance of the head's parameters, and
+        the prior precision that was left, or chosen.
+    """
+
+    def __init__(
         self,
+        online: OnlineLaplace,
         loader: Iterable[Any],
         loss: Loss,
         optimizer: torch.optim.Optimizer,
+        scheduler: torch.optim.lr_scheduler.LRScheduler | None,
         generator: torch.Generator,
-    ) -> OnlineStep:
-        refresh = 1 if self.settings.structure == "diag" else self.refresh
-        return OnlineStep(
-            self.model,
-            self.head,
-            loss,
-            optimizer,
-            self.settings,
-            replace(self.scale),
-            self.samples,
-            self.warmup,
-            RunningCurvature(self.decay, refresh),
-            generator,
-            Progress(),
-            _n_batches(loader),
-        )
+        folder: Path | None,
+    ) -> None:
+        parts: dict[str, Any] = {"model": online.model, "optimizer": optimizer}
+        if isinstance(loss, nn.Module):  # it may be a plain function
+            parts["loss"] = loss
+        if scheduler is not None:
+            parts["scheduler"] = scheduler
+        super().__init__(parts, loader, device_of(online.model), generator, folder)
+        self.online, self.settings, self.model = online, online.settings, online.model
+        self.loss, self.optimizer = loss, optimizer
+        self.n_batches = length_hint(loader) or None
+        refresh = 1 if self.settings.structure == "diag" else online.refresh
+        self.curvature = RunningCurvature(online.decay, refresh)
+        self.located: LocatedHead | None = None
+        self.prior_precision, self.variance = self.settings.prior_precision, float("nan")
+        self.variances: list[float] = []
+        self.priors: list[float] = []
 
-    def _result(self, run: TrainingRun) -> LaplaceEmbedder:
-        """The mean weights, the running curvature and the settings as a fitted embedder."""
-        step, settings, head = run.step, self.settings, run.step.trained
-        assert head is not None
-        jacobian = head.jacobian()
-        curvature = step.curvature.final(settings.structure, jacobian.layouts, run.device)
+    def step(self, inputs: Inputs, labels: Int[Tensor, " B"]) -> float:
+        """Descend E_q[L] and update H with E_q[h], both at the same sampled heads."""
+        if self.located is None:
+            self.located = self._find_head(inputs)
+        if not self.progress.n_points and self.n_batches is not None:
+            self.progress.n_points = self.n_batches * len(labels)  # until the first epoch is over
+        sampled = sampled_pass(self.model, self.located, inputs, self._offsets(len(labels)))
+        mined = [self._mine(f, labels) for f in sampled.embeddings]
+        values = [
+            self.loss(f, labels, *pairs) for f, pairs in zip(sampled.embeddings, mined, strict=True)
+        ]
+        for value in values:
+            check_loss(value)
+        curvature = self._expected_curvature(sampled, labels, mined)
+        number = descend(torch.stack(values).mean(), self.optimizer)  # only now the weights move
+        if curvature is not None:
+            self.curvature.update(curvature)
+        return number
+
+    def _find_head(self, inputs: Inputs) -> LocatedHead:
+        located = find_head(self.model, inputs, self.online.head)
+        if located.parts is None:
+            raise HeadError(
+                f"head={APPEND!r} is not part of the model, so training cannot learn it: add a "
+                "linear layer to the model and train that."
+            )
+        return located
+
+    def posterior(self, n_batch: int = 0) -> Posterior:
+        """Posterior that a step on ``n_batch`` more points would draw from."""
+        mean = self._jacobian().parameters
+        return Posterior(mean, self.curvature.spectral(mean), *self.scales(n_batch))
+
+    def scales(self, n_batch: int = 0) -> tuple[float, float]:
+        """Return n and tau of the posterior.
+
+        The points are those of an epoch: in the first one what the loader's length says, for a
+        loader without a length the points so far.
+        """
+        n_points = float(max(self.progress.n_points, self.progress.epoch_points + n_batch))
+        counted = n_points if self.online.count == "points" else n_points * n_points
+        n = self.settings.n_effective or counted
+        if self.online.recursion == "average":
+            return n, self.prior_precision
+        return self.curvature.paper_scales(n, self.prior_precision)
+
+    def _jacobian(self, module: nn.Module | None = None) -> HeadJacobian:
+        """Return the Jacobians of the head, at the mean weights or of a module with others."""
+        assert self.located is not None
+        module = self.located.module if module is None else module
+        return jacobian_of(module, self.located.n_outputs, self.settings.backend)
+
+    def _contrast(self) -> ContrastiveLoss:
+        """Return the loss whose curvature is taken."""
+        assert self.located is not None
+        return self.settings.loss(normalized=self.located.normalized)
+
+    @full_precision()
+    def _offsets(self, n_batch: int) -> Float[Tensor, "S P"]:
+        """eps of the present posterior; drawn on the CPU, so that devices agree."""
+        posterior = self.posterior(n_batch)
+        self.variance = float(posterior.spectrum.mean())  # trace / P: Q is orthogonal
+        mean = posterior.mean
+        if self.progress.epoch < self.online.warmup:
+            return torch.zeros_like(mean)[None]
+        shape = (self.online.samples, len(mean))
+        noise = torch.randn(shape, generator=self.generator, dtype=mean.dtype).to(mean.device)
+        return posterior.basis.from_eigenbasis(noise * posterior.spectrum.sqrt())
+
+    def _mine(self, embeddings: Tensor, labels: Tensor) -> tuple[Any, ...]:
+        """Return (index tuple,) of the miner, or () for every pair of the batch."""
+        miner = self.settings.pairs
+        if not callable(miner):
+            return ()
+        mined = miner(embeddings, labels)
+        is_tuple = isinstance(mined, (tuple, list)) and len(mined) in (3, 4)
+        if not is_tuple or not all(isinstance(index, Tensor) for index in mined):
+            raise InputError(
+                f"pairs gave {type(mined).__name__}: a miner returns 3 or 4 tensors of indices."
+            )
+        return (mined,)
+
+    @full_precision()
+    def _expected_curvature(
+        self, sampled: SampledPass, labels: Tensor, mined: list[tuple[Any, ...]]
+    ) -> Curvature | None:
+        """E_q[h]; None for a batch of one class, which contrasts nothing."""
+        assert self.located is not None
+        if not mined[0] and len(labels.unique()) < 2:
+            return None
+        h, contrast = at_least_float32(sampled.features.detach()), self._contrast()
+        total: Any = None
+        for theta, pairs in zip(sampled.parameters, mined, strict=True):
+            value = batch_curvature(
+                h,
+                self._jacobian(with_parameters(self.located.module, theta)),
+                contrast,
+                self.settings.structure,
+                labels=None if pairs else labels,
+                indices_tuple=pairs[0] if pairs else None,
+            )
+            total = value if total is None else total + value
+        return total if len(mined) == 1 else total.scaled(1 / len(mined))
+
+    def identity(self) -> StateTree:
+        """Return the settings that a resumed run must share."""
+        online = self.online
+        names = {k: type(part).__name__ for k, part in self.parts.items() if k != "model"}
+        return {
+            **self.settings.to_json(),
+            "head": _described(self.model, online.head),
+            "decay": online.decay,
+            "refresh": self.curvature.refresh,
+            "samples": online.samples,
+            "warmup": online.warmup,
+            "recursion": online.recursion,
+            "count": online.count,
+            "by evidence": online.by_evidence,
+            "names": names,
+            "loss function": getattr(self.loss, "__name__", type(self.loss).__name__),
+            "model": shapes(self.model.state_dict()),
+            "loader length": self.n_batches,
+        }
+
+    def own_state(self) -> StateTree:
+        """Return the curvature, the prior, the history and where the head is."""
+        running, head = self.curvature, self.located
+        stale = None if running.decomposed is running.value else running.decomposed
+        return {
+            "variances": list(self.variances),
+            "priors": list(self.priors),
+            "prior precision": self.prior_precision,
+            "variance": self.variance,
+            "n_updates": running.n_updates,
+            "curvature": None if running.value is None else curvature_tensors(running.value),
+            "decomposed": None if stale is None else curvature_tensors(stale),
+            "located head": None if head is None else [head.name, head.normalized, head.n_outputs],
+        }
+
+    def restore(self, state: StateTree) -> None:
+        """Put back what ``own_state`` gave."""
+        self.variances[:], self.priors[:] = state["variances"], state["priors"]
+        self.prior_precision, self.variance = state["prior precision"], state["variance"]
+        if state["located head"] is None:
+            return
+        name, normalized, n_outputs = state["located head"]
+        named = named_head(self.model, name)
+        if named is None:
+            raise FileFormatError(f"the checkpoint is for a head {name!r}, which model lacks.")
+        self.located = LocatedHead(name, named[0], normalized, named[1], n_outputs)
+        running, value = self.curvature, self._curvature(state["curvature"])
+        running.n_updates, running.value = state["n_updates"], value
+        running.decomposed = self._curvature(state["decomposed"]) or value
+
+    def _curvature(self, tensors: Sequence[Tensor] | None) -> Curvature | None:
+        if tensors is None:
+            return None
+        on_device = [tensor.to(self.device) for tensor in tensors]
+        return curvature_of(on_device, self.settings.structure, self._jacobian().layouts)
+
+    def epoch_done(self, progress: Progress) -> None:
+        """Choose the prior, where the evidence does, and note it with the variance."""
+        posterior = self.posterior()
+        if self.online.by_evidence:
+            self.prior_precision = by_marginal_likelihood(posterior)
+            posterior = self.posterior()
+        self.variances.append(float(posterior.spectrum.mean()))
+        self.priors.append(posterior.prior_precision)
+        super().epoch_done(progress)
+
+    def status(self, progress: Progress) -> str:
+        return f"loss {progress.mean_loss:.4g}, variance {self.variance:.3g}"
+
+    def result(self) -> LaplaceEmbedder:
+        """Return the mean weights, the running curvature and the settings as a fitted embedder."""
+        assert self.located is not None
+        jacobian, contrast, structure = self._jacobian(), self._contrast(), self.settings.structure
+        curvature = self.curvature.value
+        if curvature is None:  # no batch had two classes
+            curvature = zero_curvature(structure, jacobian.layouts, self.device)
         mean = jacobian.parameters.clone()
-        posterior = Posterior(mean, curvature.decompose(), *step.scales())
-        settings = replace(settings, prior_precision=step.scale.prior_precision)
-        warn_if_degenerate(head.contrast, posterior)
-        n_points = step.progress.n_points
-        fitted = Fitted(
-            head.located, jacobian, head.contrast, posterior, n_points, settings.structure
-        )
+        posterior = Posterior(mean, curvature.decompose(), *self.scales())
+        warn_if_degenerate(contrast, posterior)
+        n_points = self.progress.n_points
+        fitted = Fitted(self.located, jacobian, contrast, posterior, n_points, structure)
+        settings = replace(self.settings, prior_precision=self.prior_precision)
         return LaplaceEmbedder.from_fitted(self.model, settings, fitted)
 
 
-def _n_batches(loader: Iterable[Any]) -> int | None:
-    """Batches of an epoch, where the loader says."""
-    try:
-        return len(loader) if isinstance(loader, Sized) else None
-    except TypeError:  # a DataLoader of a data set without length
-        return None
+def _described(model: nn.Module, head: nn.Module | str | None) -> Any:
+    """Describe a head as it was asked for: by its name, or the names of its parameters."""
+    if not isinstance(head, nn.Module):
+        return head
+    parameters = {id(p) for p in head.parameters()}
+    return [name for name, p in model.named_parameters() if id(p) in parameters]

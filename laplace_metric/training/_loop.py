@@ -284,18 +284,6 @@ def check_training(
         )
 
 
-def check_loss_type(value: Tensor) -> None:
-    """Raise ``InputError`` unless a loss is a tensor of one floating number."""
-    plain = isinstance(value, Tensor) and value.is_floating_point() and not value.is_meta
-    if not plain or value.numel() != 1:
-        what = (
-            f"{value.dtype} {tuple(value.shape)} on {value.device}"
-            if torch.is_tensor(value)
-            else value
-        )
-        raise InputError(f"loss gave {what!s:.60}: let it return a floating scalar tensor.")
-
-
 def check_loss(value: Tensor) -> float:
     """The loss as a number.
 
@@ -306,7 +294,14 @@ def check_loss(value: Tensor) -> float:
     NonFiniteError
         If it is NaN or infinite.
     """
-    check_loss_type(value)
+    plain = isinstance(value, Tensor) and value.is_floating_point() and not value.is_meta
+    if not plain or value.numel() != 1:
+        what = (
+            f"{value.dtype} {tuple(value.shape)} on {value.device}"
+            if torch.is_tensor(value)
+            else value
+        )
+        raise InputError(f"loss gave {what!s:.60}: let it return a floating scalar tensor.")
     number = float(value.detach())
     if not isfinite(number):
         raise NonFiniteError(

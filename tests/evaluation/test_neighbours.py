@@ -8,15 +8,20 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laplace_metric.errors import InputError
-from laplace_metric.evaluation._neighbours import nearest_index, nearest_neighbours
-
-BACKENDS = ["torch", "faiss"]
+from laplace_metric.evaluation import _candidates, _neighbours
+from laplace_metric.evaluation._neighbours import nearest_neighbours
 
 
-def skip_without(backend):
-    if backend == "faiss":
+def nearest(points, *arguments, engine="torch", **how):
+    """The neighbours, with shortlists from FAISS or from matrix products."""
+    if engine == "faiss":
         pytest.importorskip("faiss", reason="faiss is an optional extra")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_neighbours, "faiss_fits", lambda _: engine == "faiss")
+        return nearest_neighbours(points, *arguments, **how)
+
+
+engines = pytest.mark.parametrize("engine", ["torch", "faiss"])
 
 
 def brute_force(queries, gallery, k, exclude=None):
@@ -33,13 +38,12 @@ def brute_force(queries, gallery, k, exclude=None):
     return np.array(indices), np.array(distances)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@engines
 @pytest.mark.parametrize("copies", [3, 40, 200])
-def test_self_is_left_out_by_identity_among_duplicates(backend, copies):
+def test_self_is_left_out_by_identity_among_duplicates(engine, copies):
     """So many duplicates that the own index is not even among the first k + 16."""
-    skip_without(backend)
     points = torch.tensor([[1.0, 2.0]]).expand(copies, 2).clone()
-    result = nearest_neighbours(points, k=2, backend=backend)
+    result = nearest(points, k=2, engine=engine)
     rows = torch.arange(copies)[:, None]
     assert not (result.indices == rows).any()
     expected = [[i for i in range(4) if i != row][:2] for row in range(copies)]
@@ -47,33 +51,31 @@ def test_self_is_left_out_by_identity_among_duplicates(backend, copies):
     assert (result.distances == 0).all()
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@engines
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
-def test_integer_grids_are_full_of_ties(backend, data):
+def test_integer_grids_are_full_of_ties(engine, data):
     """Lower index first among ties, for every shape and k up to the gallery."""
-    skip_without(backend)
     size, dim = data.draw(st.integers(2, 60)), data.draw(st.integers(1, 9))
     k = data.draw(st.integers(1, size - 1))
     seed = data.draw(st.integers(0, 10**6))
     points = torch.randint(0, 2, (size, dim), generator=torch.Generator().manual_seed(seed))
     indices, _ = brute_force(points, points, k, exclude=list(range(size)))
-    result = nearest_neighbours(points.float(), k=k, backend=backend)
+    result = nearest(points.float(), k=k, engine=engine)
     assert result.indices.tolist() == indices.tolist()
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@engines
 @pytest.mark.parametrize("offset", [0.0, 1e3])
 @pytest.mark.parametrize("k", [2, 70])
-def test_cancellation_spoils_neither_distances_nor_order(backend, offset, k):
+def test_cancellation_spoils_neither_distances_nor_order(engine, offset, k):
     """Two tight, distant clouds: a float32 matrix product alone gets every distance wrong."""
-    skip_without(backend)
     draw = torch.Generator().manual_seed(3)
     points = torch.randn(120, 16, generator=draw) * 1e-3 + 50 * torch.arange(120)[:, None].fmod(2)
     points = points + offset
     points[7] = points[9]
     indices, distances = brute_force(points, points, k, exclude=list(range(120)))
-    result = nearest_neighbours(points, k=k, backend=backend)
+    result = nearest(points, k=k, engine=engine)
     assert result.indices.tolist() == indices.tolist()
     np.testing.assert_allclose(result.distances, distances, rtol=1e-5)
     assert result.distances[7, 0] == 0
@@ -86,17 +88,16 @@ def test_many_neighbours(dtype):
     points = torch.randn(300, 8, generator=draw, dtype=dtype)
     points[100] = points[200]
     indices, distances = brute_force(points, points, 150, exclude=list(range(300)))
-    result = nearest_neighbours(points, k=150, backend="torch")
+    result = nearest(points, k=150)
     assert result.indices.tolist() == indices.tolist()
     np.testing.assert_allclose(result.distances, distances, rtol=1e-6)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_one_distance_overflows_float32(backend):
+@engines
+def test_one_distance_overflows_float32(engine):
     """FAISS answers -1 for what it cannot measure: never taken for an index."""
-    skip_without(backend)
     gallery = torch.tensor([[-1e19], [1e19]])
-    result = nearest_neighbours(torch.tensor([[-0.9e19]]), gallery, 2, backend=backend)
+    result = nearest(torch.tensor([[-0.9e19]]), gallery, 2, engine=engine)
     assert result.indices.tolist() == [[0, 1]]
 
 
@@ -118,12 +119,10 @@ def test_many_neighbours_that_end_in_a_tie(flipped):
 
 
 def test_blocks_agree(monkeypatch):
-    from laplace_metric.evaluation import _candidates as _rerank
-
     points = torch.randn(50, 3, generator=torch.Generator().manual_seed(1))
-    at_once = nearest_neighbours(points, k=4, backend="torch")
-    monkeypatch.setattr(_rerank, "row_blocks", lambda rows, _: iter(torch.split(rows, 7)))
-    blocks = nearest_neighbours(points, k=4, backend="torch")
+    at_once = nearest(points, k=4)
+    monkeypatch.setattr(_candidates, "row_block", lambda *_, **__: 7)
+    blocks = nearest(points, k=4)
     assert torch.equal(at_once.indices, blocks.indices)
     assert torch.equal(at_once.distances, blocks.distances)
 
@@ -132,28 +131,12 @@ def test_types_follow_the_input():
     points = np.random.default_rng(0).normal(size=(12, 3))
     assert nearest_neighbours(points).distances.dtype == torch.float64
     assert nearest_neighbours(points.astype(np.float32)).distances.dtype == torch.float32
-    half = nearest_neighbours(torch.as_tensor(points).bfloat16(), backend="torch")
+    half = nearest(torch.as_tensor(points).bfloat16())
     assert half.distances.dtype == torch.float32
     trained = torch.as_tensor(points).requires_grad_()
     assert not nearest_neighbours(trained).distances.requires_grad
 
 
-def test_nearest_index_matches_brute_force():
-    draw = torch.Generator().manual_seed(2)
-    queries = torch.randn(40, 5, generator=draw)
-    gallery = torch.randn(30, 5, generator=draw)
-    exclude = torch.randint(0, 30, (40,), generator=draw)
-    plain, _ = brute_force(queries, gallery, 1)
-    without, _ = brute_force(queries, gallery, 1, exclude=exclude.tolist())
-    assert nearest_index(queries, gallery).tolist() == plain[:, 0].tolist()
-    assert nearest_index(queries, gallery, exclude).tolist() == without[:, 0].tolist()
-
-
 def test_without_faiss(monkeypatch):
-    from laplace_metric.evaluation import _candidates
-
     monkeypatch.setattr(_candidates.importlib.util, "find_spec", lambda name: None)
-    points = torch.randn(4, 2)
-    assert nearest_neighbours(points).indices.shape == (4, 1)
-    with pytest.raises(InputError, match="pip install faiss-cpu"):
-        nearest_neighbours(points, backend="faiss")
+    assert nearest_neighbours(torch.randn(4, 2)).indices.shape == (4, 1)

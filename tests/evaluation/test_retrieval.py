@@ -63,13 +63,6 @@ def test_hand_computed():
     assert map_at_r(points, labels).per_query[0] == pytest.approx((1 / 2) / 3)
 
 
-def test_queries_without_relevant_items_are_excluded_not_scored_one():
-    score = map_at_k([[0.0], [1.5]], [0, 5], 2, gallery=[[0.0], [2.0]], gallery_labels=[1, 5])
-    assert score.value == 1.0
-    assert score.per_query.isnan().tolist() == [True, False]
-    assert (score.n_queries, score.n_excluded) == (1, 1)
-
-
 def test_no_counted_query_gives_nan_with_a_warning():
     for metric in (recall_at_k, map_at_r, lambda x, y: map_at_k(x, y, 1)):
         with pytest.warns(UndefinedMetricWarning, match="no query has a relevant item"):

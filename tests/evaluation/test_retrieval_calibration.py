@@ -7,11 +7,8 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from laplace_metric.evaluation import expected_calibration_error, retrieval_calibration
-from laplace_metric.evaluation._calibration import majority
 
 
 def loop(samples, galleries, gallery_labels, exclude):
@@ -64,20 +61,6 @@ def test_tied_votes_give_the_smallest_label():
     assert (result.prediction.tolist(), result.confidence.tolist()) == ([5], [0.4])
     result = retrieval_calibration(samples[:1], [8], **arguments)
     assert (result.prediction.tolist(), result.ece) == ([8], 0.0)
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.integers(1, 12), st.integers(1, 5), st.integers(0, 10**6))
-def test_majority_matches_counting(s, q, seed):
-    votes = torch.randint(-2, 3, (s, q), generator=torch.Generator().manual_seed(seed))
-    prediction, share = majority(votes)
-    for column, label, part in zip(
-        votes.T.tolist(), prediction.tolist(), share.tolist(), strict=True
-    ):
-        counted = Counter(column)
-        most = max(counted.values())
-        assert label == min(x for x, n in counted.items() if n == most)
-        assert part == most / s
 
 
 @pytest.mark.parametrize("exclude", [None, [3, 3, 1, 0, 2, 5]])

@@ -45,17 +45,6 @@ def test_curves_are_expectations_over_random_orders(case):
     np.testing.assert_allclose(answered.recall, loop_curve(uncertainty, correct, counts))
 
 
-@pytest.mark.parametrize("q", [1, 7, 100, 1000])
-def test_perfect_model_scores_one(q):
-    uncertainty = torch.rand(q, generator=torch.Generator().manual_seed(0))
-    result = sparsification(uncertainty, torch.ones(q))
-    assert result.ausc == pytest.approx(1.0, abs=1e-12)
-    assert result.ause == pytest.approx(0.0, abs=1e-12)
-    answered = abstention(uncertainty, torch.ones(q))
-    assert answered.area == pytest.approx(1.0, abs=1e-12)
-    assert answered.monotonicity == 1.0
-
-
 def test_oracle_order_has_no_gap_and_beats_random():
     correct = torch.tensor([1.0, 0, 1, 1, 0, 1, 0, 1, 1, 1]).repeat(30)
     best = sparsification(-correct, correct)

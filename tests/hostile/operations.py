@@ -375,7 +375,7 @@ functions(
 )
 functions(
     "evaluation", ev, "nearest_neighbours", "k exclude",
-    {"queries": ("array", places.x), "gallery": ("array", places.x), "backend": ("name", "torch")},
+    {"queries": ("array", places.x), "gallery": ("array", places.x)},
 )
 # distributions of embeddings, and functions of their parameters
 

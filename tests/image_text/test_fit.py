@@ -24,7 +24,6 @@ from laplace_metric.image_text import (
 )
 from laplace_metric.image_text._heads import GaussianHead, HeadOutput
 from laplace_metric.image_text._training import SpreadMonitor
-from laplace_metric.models import Precomputed
 from tests.image_text.conftest import CLASSES, features, make_embedder, make_pairs, state
 
 QUICK = {"batch_size": 30, "learning_rate": 0.02, "progress": False}
@@ -63,14 +62,7 @@ def make_two(objective: str | Objective = "prolip", **changes) -> ImageTextEmbed
 
 
 def everything(embedder: ImageTextEmbedder) -> dict[str, Tensor]:
-    return {**state(embedder), **embedder.towers.modules.state_dict()}
-
-
-def test_a_seed_decides_the_result(pairs):
-    fits = [make_two(dropout=0.2).fit(pairs, epochs=2, generator=s, **QUICK) for s in (1, 1, 2)]
-    first, second, third = (everything(fit) for fit in fits)
-    assert all(bool((first[k] == second[k]).all()) for k in first)
-    assert not all(bool((first[k] == third[k]).all()) for k in first)
+    return {**state(embedder), **nn.ModuleList(embedder.towers).state_dict()}
 
 
 class Interrupted(Exception):
@@ -290,13 +282,6 @@ def test_bad_input_is_named(settings, changes, error, message):
     how = {"epochs": 1, "generator": 0, **QUICK, **changes, "pairs": given}
     with pytest.raises(error, match=message):
         make_embedder(**settings).fit(**how)
-
-
-def test_features_of_another_size_are_named(fitted):
-    with pytest.raises(InputError, match="size 7, in the fit it was 12"):
-        fitted.embed_image(torch.zeros(2, 7))
-    with pytest.raises(NotFittedError, match=r"call fit\(pairs\)"):
-        ImageTextEmbedder(Precomputed(), Precomputed()).embed_image(torch.zeros(2, 7))
 
 
 def test_the_first_variances_are_a_trace_whatever_the_size():

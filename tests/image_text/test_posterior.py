@@ -56,7 +56,7 @@ def test_epistemic_knows_foreign_images_and_more_data_lowers_it(objective, pairs
 class Neither(SigLIP):
     """Of a user, without a sigmoid or a softmax."""
 
-    def logit_scale(self) -> None:
+    def scale(self) -> None:
         """None."""
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import gelu, layer_norm, linear, normalize
 
 from laplace_metric.errors import FileFormatError, InputError, NotFittedError
 from laplace_metric.image_text import ImageTextEmbedder, ImageTextPairs, load_prolip
-from laplace_metric.image_text._published import Published, PublishedConfig
+from laplace_metric.image_text._published import Published
 
 VIT_B_16 = {
     "embed_dim": 768,
@@ -38,7 +38,7 @@ MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.2757
 
 def published_shapes(config: dict) -> dict[str, tuple[int, ...]]:
     with torch.device("meta"):
-        model = Published(PublishedConfig.of(config))
+        model = Published(config)
     return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
 
 
@@ -148,7 +148,7 @@ def test_numbers_are_those_of_the_published_code(quick, images, numbers, tmp_pat
     for mine, oracle in ((image, hand.image(images)), (text, hand.text(numbers))):
         torch.testing.assert_close(mine.mean.double(), oracle[0], rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(mine.variance.double(), oracle[1].exp(), rtol=1e-4, atol=1e-5)
-    assert not any(p.requires_grad for p in embedder.towers.modules.parameters())
+    assert not any(p.requires_grad for p in nn.ModuleList(embedder.towers).parameters())
     (mu, log_v), (nu, log_w) = hand.image(images), hand.text(numbers)
     traces = log_v.exp().sum(1)[:, None] + log_w.exp().sum(1)
     logits = hand.t["logit_scale"].exp() * (mu @ nu.mT - traces / 2) + hand.t["logit_bias"]
@@ -174,7 +174,7 @@ def test_the_posterior_comes_with_pairs_of_ones_own(images, numbers, tmp_path):
     after = embedder.embed_image(images)
     assert bool((before.mean == after.mean).all())
     assert bool((after.epistemic > 0).all())
-    assert embedder.settings.prior_precision == 3.0
+    assert embedder.prior_precision == 3.0
     embedder.save(tmp_path / "b")
     towers = embedder.towers
     again = ImageTextEmbedder.load(tmp_path / "b", towers.image, towers.text)

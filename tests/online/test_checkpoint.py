@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from laplace_metric import LaplaceEmbedder, OnlineLaplace
-from laplace_metric.errors import FileFormatError
+from laplace_metric.errors import FileFormatError, InputError
 from laplace_metric.io import sealed
-from laplace_metric.online._checkpoint import CHECKPOINT
+from laplace_metric.online._checkpoint import CHECKPOINT, flatten, unflatten
 
 EPOCHS, STEPS = 3, 4  # 50 points in batches of 16
 
@@ -80,11 +80,12 @@ def run(
     model: nn.Module | None = None,
     loader: object = None,
     epochs: int = EPOCHS,
+    adam: type[torch.optim.Optimizer] = torch.optim.Adam,
     **options: object,
 ) -> LaplaceEmbedder:
     """One fit with everything that has a state."""
     model = network() if model is None else model
-    optimizer = torch.optim.Adam([*model.parameters(), *loss.parameters()], lr=0.01)
+    optimizer = adam([*model.parameters(), *loss.parameters()], lr=0.01)  # type: ignore[call-arg]
     scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.8)
     online = OnlineLaplace(model, decay=0.8, hessian="positives", samples=2, **options)  # type: ignore[arg-type]
     return online.fit(
@@ -146,21 +147,6 @@ def test_resumes_the_prior_and_the_warm_up(tmp_path, at, options):
     assert resumed.posterior_.prior_precision == uninterrupted.posterior_.prior_precision
 
 
-@pytest.mark.parametrize(
-    ("before", "now"),
-    [
-        ({"warmup": 1}, {"warmup": 2}),
-        ({}, {"recursion": "paper"}),
-        ({}, {"n_effective": "pairs"}),
-        ({}, {"prior_precision": "evidence"}),
-    ],
-)
-def test_another_scale_is_another_run(tmp_path, before, now):
-    run(tmp_path, Loss(), epochs=1, **before)
-    with pytest.raises(FileFormatError, match="of another run"):
-        run(tmp_path, Loss(), **now)
-
-
 @pytest.mark.parametrize("kind", ["own", "global", "numpy"])
 def test_resumes_whatever_shuffles(tmp_path, kind):
     run(tmp_path / "uninterrupted", Loss(), loader=shuffling(kind))
@@ -218,31 +204,26 @@ def test_finished_run_returns_at_once_and_goes_on_with_more_epochs(tmp_path):
         run(tmp_path / "a", Loss())
 
 
+SHORT = DataLoader(data(20), batch_size=16, shuffle=True)
+
+
 def test_checkpoint_of_another_run_is_refused(tmp_path):
     run(tmp_path, Loss(), epochs=1)
     before = (tmp_path / CHECKPOINT.index).read_bytes()
-    wider, short = network(width=9), DataLoader(data(20), batch_size=16, shuffle=True)
-    with pytest.raises(FileFormatError, match=r"model\.0\.weight is \[\[8, 6\].* and \[\[9, 6\]"):
-        run(tmp_path, Loss(), wider)
-    with pytest.raises(FileFormatError, match=r"prior_precision is 100\.0 there and 2\.0 here"):
-        run(tmp_path, Loss(), prior_precision=2.0)
-    with pytest.raises(FileFormatError, match="structure is 'diag' there and 'kron' here"):
-        run(tmp_path, Loss(), structure="kron")
-    with pytest.raises(FileFormatError, match="loader length is 4 there and 2 here"):
-        run(tmp_path, Loss(), loader=short)
-    with pytest.raises(FileFormatError, match="head is None there and '4' here"):
-        run(tmp_path, Loss(), head="4")
-    model = network()
-    with pytest.raises(FileFormatError, match=r"names\.optimizer is 'Adam' there and 'SGD' here"):
-        OnlineLaplace(model, decay=0.8, hessian="positives", samples=2).fit(
-            shuffling("own"),
-            Loss(),
-            epochs=1,
-            optimizer=(sgd := torch.optim.SGD(model.parameters())),
-            scheduler=torch.optim.lr_scheduler.ExponentialLR(sgd, 0.8),
-            checkpoint=tmp_path,
-            progress=False,
-        )
+    for now, message in (
+        ({"model": network(width=9)}, r"model\.0\.weight is \[\[8, 6\].* and \[\[9, 6\]"),
+        ({"prior_precision": 2.0}, r"prior_precision is 100\.0 there and 2\.0 here"),
+        ({"structure": "kron"}, "structure is 'diag' there and 'kron' here"),
+        ({"loader": SHORT}, "loader length is 4 there and 2 here"),
+        ({"head": "4"}, "head is None there and '4' here"),
+        ({"warmup": 1}, "warmup is 0 there and 1 here"),
+        ({"recursion": "paper"}, "recursion is 'average' there and 'paper' here"),
+        ({"n_effective": "pairs"}, "count is 'points' there and 'pairs' here"),
+        ({"prior_precision": "evidence"}, "of another run"),
+        ({"adam": torch.optim.AdamW}, r"names\.optimizer is 'Adam' there and 'AdamW' here"),
+    ):
+        with pytest.raises(FileFormatError, match=message):
+            run(tmp_path, Loss(), **now)
     assert (tmp_path / CHECKPOINT.index).read_bytes() == before
 
 
@@ -267,3 +248,33 @@ def test_a_finished_run_removes_what_a_killed_one_left(tmp_path):
     (tmp_path / ".checkpoint.0123456789abcdef.tmp").mkdir()
     run(tmp_path, Loss(at=0), epochs=1)
     assert len(list(tmp_path.iterdir())) == 2
+
+
+# Nested values as JSON and tensors.
+
+
+def test_round_trip_through_json():
+    alias = torch.arange(6.0)
+    tree = {
+        0: {"step": torch.tensor(2.0), "moment": alias.view(2, 3).mT, "same": alias},
+        "groups": [{"lr": 0.1 + 0.2, "betas": (0.9, 0.999), "off": None, "on": True}],
+        "nan": float("inf"),
+        "empty": [{}, (), []],
+    }
+    content, tensors = flatten(tree, "t")
+    back = unflatten(json.loads(json.dumps(content)), tensors)
+    assert set(back) == set(tree)
+    assert back["groups"] == tree["groups"]
+    assert isinstance(back["groups"][0]["betas"], tuple)
+    assert back["nan"] == float("inf")
+    assert back["empty"] == tree["empty"]
+    assert all(torch.equal(back[0][k], tree[0][k]) for k in tree[0])
+    assert len({t.data_ptr() for t in tensors.values()}) == 3
+
+
+def test_what_cannot_be_written_and_what_cannot_be_read():
+    with pytest.raises(InputError, match="function cannot be written"):
+        flatten({"f": len.__class__ and (lambda: None)})
+    for bad in ({"tensor": "x"}, {"set": []}, {}, [1], {"dict": [[1]]}):
+        with pytest.raises(FileFormatError, match="damaged"):
+            unflatten(bad, {})

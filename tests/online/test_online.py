@@ -10,7 +10,6 @@ from pytorch_metric_learning.losses import ContrastiveLoss, TripletMarginLoss
 from pytorch_metric_learning.miners import BatchEasyHardMiner
 from torch import Tensor, nn
 
-from benchmarks.datasets import load
 from laplace_metric import LaplaceEmbedder, OnlineLaplace
 from laplace_metric.curvature._ggn import batch_curvature
 from laplace_metric.curvature._structures import DiagCurvature
@@ -20,9 +19,9 @@ from laplace_metric.errors import (
 from laplace_metric.heads._functional import FunctionalJacobian
 from laplace_metric.heads._jacobian import LinearJacobian
 from laplace_metric.heads._locate import find_head
-from laplace_metric.online import _step as step_module
-from laplace_metric.online._state import RunningCurvature
-from laplace_metric.online._step import sampled_pass
+from laplace_metric.online import _laplace
+from laplace_metric.online._running import RunningCurvature
+from laplace_metric.online._sampled import sampled_pass
 from laplace_metric.training import train_embedder
 
 
@@ -159,7 +158,7 @@ def recorded(monkeypatch):
         recorded.append((features.clone(), head, kwargs, value))
         return value
 
-    monkeypatch.setattr(step_module, "batch_curvature", spy)
+    monkeypatch.setattr(_laplace, "batch_curvature", spy)
     return recorded
 
 
@@ -328,68 +327,6 @@ def test_a_data_parallel_model_is_trained_as_the_model_inside(make_model, batche
         online.fit(batches, ContrastiveLoss(), epochs=1, progress=False, generator=generator())
         fits.append(model)
     assert same_weights(*fits)
-
-
-def test_bar_shows_loss_and_variance(make_model, batches, capsys):
-    OnlineLaplace(make_model()).fit(batches, ContrastiveLoss(), epochs=2)
-    bar = capsys.readouterr().err
-    assert "epoch 2/2" in bar
-    assert "loss" in bar
-    assert "variance" in bar
-    OnlineLaplace(make_model()).fit(batches, ContrastiveLoss(), epochs=1, progress=False)
-    assert capsys.readouterr().err == ""
-
-
-@silent
-def test_the_variance_of_the_bar_is_the_mean_of_what_is_drawn_from(make_model, batches):
-    seen, plain = [], step_module.OnlineStep._offsets
-
-    def watched(step, n_batch):
-        mean = float(step.posterior(n_batch).spectrum.double().sum() / len(step.posterior().mean))
-        offsets = plain(step, n_batch)
-        seen.append((step.variance, mean))
-        return offsets
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(step_module.OnlineStep, "_offsets", watched)
-        OnlineLaplace(make_model()).fit(batches, ContrastiveLoss(), epochs=1, progress=False)
-    assert seen
-    assert all(variance == pytest.approx(mean, rel=1e-5) for variance, mean in seen)
-
-
-def recall(model: nn.Module, x: Tensor, y: Tensor) -> float:
-    z = nn.functional.normalize(model(x).detach(), dim=1)
-    return float((y[(z @ z.T).fill_diagonal_(-2).argmax(1)] == y).float().mean())
-
-
-def test_learns_the_digits():
-    train, test = load("digits"), load("digits", "test")
-
-    def network() -> nn.Sequential:
-        torch.manual_seed(0)
-        return nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 16))
-
-    plain, online = network(), network()
-    for model in (plain, online):
-        loader = train.loader(128, True, generator())
-        options = {
-            "epochs": 5,
-            "optimizer": torch.optim.Adam(model.parameters(), lr=3e-3),
-            "progress": False,
-        }
-        if model is plain:
-            train_embedder(model, loader, ContrastiveLoss(), **options)
-        else:
-            laplace = OnlineLaplace(model, decay=0.95, prior_precision=100.0)
-            embedder = laplace.fit(loader, ContrastiveLoss(), generator=generator(), **options)
-    x, y = test.pixels(), test.labels
-    assert laplace.losses_[-1] < 0.9 * laplace.losses_[0]
-    assert laplace.variances_[-1] < laplace.variances_[0] < 0.01
-    assert recall(online, x, y) > recall(plain, x, y) - 0.02
-    assert recall(plain, x, y) > recall(network(), x, y)
-    uncertainty = embedder(x).uncertainty
-    assert torch.isfinite(uncertainty).all()
-    assert float(uncertainty.std()) > 0
 
 
 # --- the paper's recursion ----------------------------------------------------------------------

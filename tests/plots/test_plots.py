@@ -5,8 +5,6 @@ from __future__ import annotations
 import matplotlib as mpl
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from matplotlib.figure import Figure
 from scipy.stats import binomtest
 
@@ -47,14 +45,6 @@ def test_reliability_has_the_interval_of_each_bin():
     for segment, x, k, n in zip(ends, (0.35, 0.95), (4, 40), (10, 40), strict=True):
         interval = binomtest(k, n).proportion_ci(method="wilson")
         np.testing.assert_allclose(segment, [[x, interval.low], [x, interval.high]], atol=1e-9)
-
-
-@given(st.integers(1, 10_000), st.floats(0, 1))
-def test_wilson_intervals_are_those_of_scipy(n, share):
-    k = round(share * n)
-    low, high = plots.wilson_interval(np.array([k]), np.array([n]))
-    expected = binomtest(k, n).proportion_ci(method="wilson")
-    np.testing.assert_allclose([low[0], high[0]], [expected.low, expected.high], atol=1e-9)
 
 
 def test_reliability_joins_no_bin_that_is_rare():

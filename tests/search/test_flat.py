@@ -50,7 +50,7 @@ def test_it_is_brute_force(case, kind):
     assert torch.equal(FlatEngine(gallery, KINDS[kind]).search(queries, k), positions)
     if case == "overflowing squares":  # not of float64
         return
-    found = nearest_neighbours(queries, gallery, k, backend=kind)
+    found = nearest_neighbours(queries, gallery, k)
     assert torch.equal(found.indices, positions)
     torch.testing.assert_close(found.distances.double(), distances, rtol=1e-6, atol=1e-30)
 

@@ -17,7 +17,7 @@ import sys
 import warnings
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from laplace_metric._utils.display import Shown
 from laplace_metric._utils.randomness import own_randomness
 from laplace_metric._utils.validation import as_path, check_count
 from laplace_metric.embedder import LaplaceEmbedder
@@ -40,8 +39,8 @@ from laplace_metric.evaluation import auroc, r_auroc, recall_at_k, sparsificatio
 from laplace_metric.models._calling import device_of, labelled_batches
 
 
-@dataclass(frozen=True, repr=False)
-class Seen(Shown):
+@dataclass(frozen=True)
+class Seen:
     """A data set as a posterior sees it.
 
     Parameters
@@ -129,32 +128,23 @@ def posterior_numbers(
     found = {f"mean_{name}": float(values.mean()) for name, values in queries.scores.items()}
     for name, other in (ood or {}).items():
         found[f"ood_auroc_{name}"] = auroc(queries.scores[score], other.scores[score])
+    own = torch.arange(len(queries.labels)) if references is not None and among_them else None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UndefinedMetricWarning)
-        found |= _of_answers(queries, references, among_them)
+        recall = recall_at_k(
+            queries.mean,
+            queries.labels,
+            gallery=None if references is None else references.mean,
+            gallery_labels=None if references is None else references.labels,
+            exclude=own,
+        )
+        if recall.n_queries:  # with another item of their class
+            counted, right = recall.counted, recall.per_query[recall.counted]
+            found["recall_at_1"] = recall.value
+            for name, values in queries.scores.items():
+                found[f"r_auroc_{name}"] = r_auroc(values[counted], right)
+                found[f"ausc_{name}"] = sparsification(values[counted], right).ausc
     return {name: value for name, value in found.items() if math.isfinite(value)}
-
-
-def _of_answers(queries: Seen, references: Seen | None, among_them: bool) -> dict[str, float]:
-    """Measure queries with another item of their class."""
-    recall = recall_at_k(
-        queries.mean,
-        queries.labels,
-        1,
-        gallery=None if references is None else references.mean,
-        gallery_labels=None if references is None else references.labels,
-        exclude=torch.arange(len(queries.labels))
-        if references is not None and among_them
-        else None,
-    )
-    if not recall.n_queries:
-        return {}
-    counted, right = recall.counted, recall.per_query[recall.counted]
-    found = {"recall_at_1": recall.value}
-    for name, values in queries.scores.items():
-        found[f"r_auroc_{name}"] = r_auroc(values[counted], right)
-        found[f"ausc_{name}"] = sparsification(values[counted], right).ausc
-    return found
 
 
 PACKAGES = ("lightning.pytorch", "pytorch_lightning")
@@ -200,8 +190,11 @@ def lightning_callback(
     InputError
         For a number of epochs below 1.
     """
+    if every_n_epochs is not None:
+        every_n_epochs = check_count("every_n_epochs", every_n_epochs)
+    path = None if folder is None else as_path("folder", folder)
     kind: Any = type("LaplaceCallback", (PosteriorCallback, _callback_class()), {})
-    return kind(every_n_epochs, fit_on, queries, dict(ood or {}), folder, dict(settings or {}))
+    return kind(every_n_epochs, fit_on, queries, dict(ood or {}), path, dict(settings or {}))
 
 
 def _callback_class() -> type:
@@ -215,28 +208,19 @@ def _callback_class() -> type:
     raise MissingPackageError("lightning", "lightning_callback", "pip install lightning")
 
 
+@dataclass(eq=False, repr=False)
 class PosteriorCallback:
     """State of ``lightning_callback``; it needs no Lightning by itself."""
 
-    def __init__(
-        self,
-        every_n_epochs: int | None,
-        fit_on: Any,
-        queries: Any,
-        ood: dict[str, Any],
-        folder: str | Path | None,
-        settings: dict[str, Any],
-    ) -> None:
-        super().__init__()
-        if every_n_epochs is not None:
-            every_n_epochs = check_count("every_n_epochs", every_n_epochs)
-        self.every_n_epochs, self.fit_on = every_n_epochs, fit_on
-        self.queries, self.ood = queries, ood
-        self.folder = None if folder is None else as_path("folder", folder)
-        self.settings = settings
-        self.numbers_: dict[str, float] = {}
-        self._embedder: LaplaceEmbedder | None = None
-        self._fitted_at: int | None = None
+    every_n_epochs: int | None
+    fit_on: Any
+    queries: Any
+    ood: dict[str, Any]
+    folder: Path | None
+    settings: dict[str, Any]
+    numbers_: dict[str, float] = field(default_factory=dict)
+    _embedder: LaplaceEmbedder | None = None
+    _fitted_at: int | None = None
 
     @property
     def embedder_(self) -> LaplaceEmbedder:
@@ -270,18 +254,17 @@ class PosteriorCallback:
         epochs = trainer.current_epoch + 1
         due = self.every_n_epochs is not None and epochs % self.every_n_epochs == 0
         if due or trainer.should_stop or epochs == trainer.max_epochs:
-            self._fit(trainer, pl_module)
-            pl_module.log_dict({PREFIX + name: value for name, value in self.numbers_.items()})
+            pl_module.log_dict(self._fit(trainer, pl_module))
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Fit if training ended in the middle of an epoch."""
         if self._fitted_at != trainer.global_step:
-            self._fit(trainer, pl_module)
-            numbers = {PREFIX + name: value for name, value in self.numbers_.items()}
+            numbers = self._fit(trainer, pl_module)
             for logger in trainer.loggers:
                 logger.log_metrics(numbers, step=trainer.global_step)
 
-    def _fit(self, trainer: Any, pl_module: Any) -> None:
+    def _fit(self, trainer: Any, pl_module: Any) -> dict[str, float]:
+        """Fit, measure and save; return what is logged."""
         loader = trainer.train_dataloader if self.fit_on is None else self.fit_on
         if loader is None or isinstance(loader, Mapping):
             kind = type(loader).__name__
@@ -296,6 +279,7 @@ class PosteriorCallback:
         self._embedder, self._fitted_at = embedder, trainer.global_step
         if self.folder is not None:
             embedder.save_pretrained(self.folder, numbers=self.numbers_)
+        return {PREFIX + name: value for name, value in self.numbers_.items()}
 
 
 def _single(loaders: Any) -> Any:
