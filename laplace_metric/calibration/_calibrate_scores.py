@@ -24,7 +24,7 @@ from laplace_metric.errors import InputError, ScoresWarning
 KINDS = ("similarity", "distance", "score")
 LEAST = 2 * FOLDS
 """Queries in each half."""
-TAKEN = ("scores", "miss")
+TAKEN = ("scores", "miss", "open_set_fraction")
 """Arguments of the calls that take evidence by name."""
 
 
@@ -132,7 +132,7 @@ def calibrate_scores(
     if not isinstance(columns, Mapping) or not all(_is_name(name) for name in columns):
         raise InputError(
             f"evidence={columns!r:.60}: pass columns by their names, {{'age': [...]}}, other than "
-            f"{' and '.join(TAKEN)}."
+            f"{', '.join(TAKEN)}."
         )
     extra = [evidence_column(name, column, exists) for name, column in columns.items()]
     features = score_features(values, exists, extra)

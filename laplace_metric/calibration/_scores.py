@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,15 @@ from laplace_metric._utils.validation import (
     as_path,
     check_name,
     check_share,
+)
+from laplace_metric.calibration._prevalence import (
+    Fraction,
+    OpenSetFraction,
+    at_fraction,
+    estimated_fraction,
+    point_of,
+    rows_at_fraction,
+    tested_at,
 )
 from laplace_metric.calibration._probability import CALIBRATORS, Calibrator
 from laplace_metric.calibration._rates import (
@@ -123,13 +132,21 @@ confidence; ...
             }.items()
         )
 
-    def probability(self, scores: ArrayLike, **evidence: ArrayLike) -> Array:
+    def probability(
+        self,
+        scores: ArrayLike,
+        *,
+        open_set_fraction: Fraction | None = None,
+        **evidence: ArrayLike,
+    ) -> Array:
         """Return the match probability of each hit [Q, k]; 0 where there is none.
 
         Parameters
         ----------
         scores : [Q, k] or [Q, k, S]
             As for ``calibrate_scores``: the same scorers, in the same order, and as many hits.
+        open_set_fraction : float in (0, 1) or OpenSetFraction, optional
+            Share of the queries without a match, if it is another than the calibration's.
         **evidence : [Q] or [Q, k]
             The columns that calibrated it, by name.
 
@@ -146,7 +163,24 @@ confidence; ...
             wanted = ", ".join(self.evidence) or "none"
             raise InputError(f"evidence is {sorted(evidence)}: pass {wanted}, which calibrated it.")
         columns = [evidence_column(name, evidence[name], exists) for name in self.evidence]
-        return np.where(exists, self.model(score_features(values, exists, columns)), 0.0)
+        p = np.where(exists, self.model(score_features(values, exists, columns)), 0.0)
+        if open_set_fraction is None:
+            return p
+        return at_fraction(p, point_of(open_set_fraction), self.held_out[:, 0], self.mated)
+
+    def open_set_fraction(self, scores: ArrayLike, **evidence: ArrayLike) -> OpenSetFraction:
+        """Estimate the share of queries without a match from the scores of new ones.
+
+        It assumes that only that share moved, and tests it: see ``OpenSetFraction.p_value``.
+
+        Raises
+        ------
+        InputError
+            As ``probability``; for fewer than 30 new queries, or held-out ones of a kind.
+        """
+        first = self.held_out[:, 0]
+        new = self.probability(scores, **evidence)[:, 0]
+        return estimated_fraction(new, first[self.mated == 1], first[self.mated == 0])
 
     def _require_halves(self, what: str) -> None:
         """Simulated, a recall of cross-fitted queries was broken in up to 9 % instead of 5 %."""
@@ -166,6 +200,7 @@ confidence; ...
         false_match_rate: float | None = None,
         false_positive_identification_rate: float | None = None,
         confidence: float = 0.95,
+        open_set_fraction: Fraction | None = None,
     ) -> DecisionRule:
         """Return the rule that answers most and keeps one of these rates.
 
@@ -179,12 +214,17 @@ confidence; ...
         false_match_rate, false_positive_identification_rate : float in (0, 1)
             At most; see the module. They do not depend on the share of open-set queries.
         confidence : float in (0, 1)
+        open_set_fraction : float in (0, 1) or OpenSetFraction, optional
+            Share of the queries without a match for which a precision is to hold, if it is another
+            than the calibration's. Proven for a share that is known; for an estimate, which counts
+            with its upper bound, simulated.
 
         Raises
         ------
         InputError
             Unless one rate is given; if it cannot be guaranteed, with what would do; for a recall
-            of a cross-fitted calibration, which does not hold.
+            of a cross-fitted calibration, which does not hold; for an estimated share where more
+            than the share moved.
         """
         asked = {
             "precision": precision,
@@ -199,6 +239,12 @@ confidence; ...
         target = check_share(quantity, rate)
         if quantity == "recall":
             self._require_halves("recall=")
+        if open_set_fraction is not None:
+            if quantity != "precision":
+                raise InputError(
+                    f"open_set_fraction= is for precision=: no share moves {quantity}."
+                )
+            return self._at_fraction(target, confidence, open_set_fraction)
         if quantity in ("precision", "recall"):
             p, right = p_and_right
             grid = self.grid if quantity == "precision" and len(self.grid) else None
@@ -222,6 +268,26 @@ confidence; ...
         value, bound = kept
         estimate = float((false >= value).mean())
         return DecisionRule(self, value, quantity, target, confidence, estimate, bound, len(false))
+
+    def _at_fraction(self, target: float, confidence: float, fraction: Fraction) -> DecisionRule:
+        """A precision, tested on a sample of the held-out queries that has this share."""
+        self._require_halves("open_set_fraction=")
+        share, left = tested_at(fraction, 1 - check_share("confidence", confidence))
+        mated = np.where(self.relevant[:, 0] >= 0, self.mated, -1)
+        rows = rows_at_fraction(mated, share)
+        p, right = self.held_out[rows, 0], self.relevant[rows, 0] == 1
+        found = threshold_for(p, right, precision=target, confidence=1 - left, thresholds=self.grid)
+        return DecisionRule(
+            self,
+            found.value,
+            "precision",
+            target,
+            confidence,
+            found.estimate,
+            found.lower,
+            len(p),
+            fraction,
+        )
 
     def _false(self, quantity: str) -> Array:
         """Held-out probabilities that should be rejected, one a query: they are independent."""
@@ -299,6 +365,8 @@ class DecisionRule(Shown):
         The rate on held-out queries, and the bound of its test.
     n : int
         Held-out queries, or comparisons, that the test rests on.
+    open_set_fraction : float or OpenSetFraction or None
+        Share of the queries without a match for which it holds; None: that of the calibration.
     """
 
     calibration: ScoreCalibration
@@ -309,16 +377,22 @@ class DecisionRule(Shown):
     estimate: float
     bound: float
     n: int
+    open_set_fraction: Fraction | None = None
 
     def __str__(self) -> str:
         side = "at least" if self.quantity in ("precision", "recall") else "at most"
         return (
             f"accept a first hit if its match probability is at least {self.value:.4f}: "
             f"{self.quantity.replace('_', ' ')} {side} {100 * self.target:g}% with "
-            f"{100 * self.confidence:g}% confidence; on {self.n:,} "
+            f"{100 * self.confidence:g}% confidence{self._where()}; on {self.n:,} "
             f"{'held-out' if len(self.calibration.grid) else 'cross-fitted'} queries "
             f"{self.estimate:.2%}, and {self.rates()['coverage']:.1%} of all are answered"
         )
+
+    def _where(self) -> str:
+        if self.open_set_fraction is None:
+            return ""
+        return f" where {point_of(self.open_set_fraction):.1%} of the queries have no match"
 
     def _sentence(self) -> str:
         return str(self)
@@ -381,7 +455,13 @@ class DecisionRule(Shown):
         WriteError
             If it cannot be written; an old file is kept.
         """
-        asked = {"quantity": self.quantity, "target": self.target, "confidence": self.confidence}
+        asked: dict[str, Any] = {
+            "quantity": self.quantity,
+            "target": self.target,
+            "confidence": self.confidence,
+        }
+        share = self.open_set_fraction
+        asked["open_set_fraction"] = asdict(share) if isinstance(share, OpenSetFraction) else share
         _write(as_path("path", path), _to_json(self.calibration), asked)
 
     @classmethod
@@ -398,7 +478,12 @@ class DecisionRule(Shown):
             raise FileFormatError(f"{path} holds a calibration without a rule: load it as one.")
         try:
             rates = {str(asked["quantity"]): float(asked["target"])}
-            return calibration.guarantee(**rates, confidence=float(asked["confidence"]))
+            share = asked["open_set_fraction"]
+            return calibration.guarantee(
+                **rates,
+                confidence=float(asked["confidence"]),
+                open_set_fraction=OpenSetFraction(**share) if isinstance(share, dict) else share,
+            )
         except (InputError, *MALFORMED) as error:
             raise FileFormatError(f"{path} holds a rule that does not follow from it.") from error
 
