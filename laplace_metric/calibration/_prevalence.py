@@ -72,7 +72,7 @@ def point_of(fraction: Fraction) -> float:
     return check_share("open_set_fraction", fraction)
 
 
-def tested_at(fraction: Fraction, delta: float) -> tuple[float, float]:
+def level_at_fraction(fraction: Fraction, delta: float) -> tuple[float, float]:
     """Return the share at which a precision is tested, and what is left of ``delta`` for it.
 
     Raises

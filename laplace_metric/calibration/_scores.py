@@ -32,9 +32,9 @@ from laplace_metric.calibration._prevalence import (
     OpenSetFraction,
     at_fraction,
     estimated_fraction,
+    level_at_fraction,
     point_of,
     rows_at_fraction,
-    tested_at,
 )
 from laplace_metric.calibration._probability import CALIBRATORS, Calibrator
 from laplace_metric.calibration._rates import (
@@ -272,7 +272,7 @@ confidence; ...
     def _at_fraction(self, target: float, confidence: float, fraction: Fraction) -> DecisionRule:
         """A precision, tested on a sample of the held-out queries that has this share."""
         self._require_halves("open_set_fraction=")
-        share, left = tested_at(fraction, 1 - check_share("confidence", confidence))
+        share, left = level_at_fraction(fraction, 1 - check_share("confidence", confidence))
         mated = np.where(self.relevant[:, 0] >= 0, self.mated, -1)
         rows = rows_at_fraction(mated, share)
         p, right = self.held_out[rows, 0], self.relevant[rows, 0] == 1
