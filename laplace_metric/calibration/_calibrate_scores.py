@@ -162,6 +162,8 @@ def calibrate_scores(
         mated=has_match[tested],
         total=counted[tested],
         grid=np.empty(0) if cross_fit else probability[fitted, 0],
+        unseen=np.empty(0),
+        unseen_class=np.empty(0),
     )
 
 

@@ -12,8 +12,8 @@ probability of the first hit:
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ import numpy as np
 from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.validation import (
     ArrayLike,
+    as_array,
     as_floats,
     as_path,
     check_name,
@@ -93,6 +94,9 @@ class ScoreCalibration(Shown):
     grid : [m]
         Probabilities of the first hits of the first half, among which thresholds are chosen; none
         of a cross-fitted calibration.
+    unseen, unseen_class : [m]
+        Probabilities of the first hits of queries whose class was not in the collection, and the
+        number of their class; see ``with_new_classes``.
 
     Examples
     --------
@@ -117,6 +121,8 @@ confidence; ...
     mated: Judged
     total: Array
     grid: Array
+    unseen: Array
+    unseen_class: Array
 
     def _sentence(self) -> str:
         return f"learnt what a match looks like by {self.chosen}, tested on {len(self.mated):,}."
@@ -258,12 +264,17 @@ confidence; ...
         kept = threshold_of_false(false, target, delta)
         if kept is None:
             least, what = fewest_false(target, delta), "comparisons that are no match, one a query"
-            if quantity == "false_positive_identification_rate":
+            where, advice = (
+                "in the tested part, which has",
+                "Calibrate on more, or with cross_fit=5.",
+            )
+            if len(self.unseen) and quantity != "false_match_rate":
+                what, where, advice = "new classes", "and there are", "Ask for less."
+            elif quantity == "false_positive_identification_rate":
                 what = "queries without a match in the collection (mated=0)"
             raise InputError(
-                f"{quantity}={target:g} cannot be guaranteed: it takes {least:,} {what}, in the "
-                f"tested part, which has {len(false):,}. Calibrate on more, or with "
-                "cross_fit=5."
+                f"{quantity}={target:g} cannot be guaranteed: it takes {least:,} {what}, {where} "
+                f"{len(false):,}. {advice}"
             )
         value, bound = kept
         estimate = float((false >= value).mean())
@@ -290,14 +301,48 @@ confidence; ...
         )
 
     def _false(self, quantity: str) -> Array:
-        """Held-out probabilities that should be rejected, one a query: they are independent."""
+        """Probabilities that should be rejected, one a query or a class: they are independent."""
         if quantity == "false_positive_identification_rate":
-            return self.held_out[self.mated == 0, 0]
+            if not len(self.unseen):
+                return self.held_out[self.mated == 0, 0]
+            order = np.random.default_rng(0).permutation(len(self.unseen))
+            return self.unseen[order][np.unique(self.unseen_class[order], return_index=True)[1]]
         wrong = self.relevant == 0
         draws = np.random.default_rng(0).random(wrong.shape)
         drawn = np.where(wrong, draws, -1.0).argmax(1)
         rows = wrong.any(1)
         return np.take_along_axis(self.held_out, drawn[:, None], 1)[rows, 0]
+
+    def with_new_classes(
+        self, scores: ArrayLike, classes: Sequence[Any], **evidence: ArrayLike
+    ) -> ScoreCalibration:
+        """Return this calibration with a false positive identification rate of new classes.
+
+        A new class is one draw, however many queries it has: the rate is tested on one query a
+        class. Proven for classes drawn as these were, if they are neither in the collection nor
+        among the queries that fitted the probability. Leave-class-out, where each class of the
+        collection is taken out in turn, is simulated and measured.
+
+        Parameters
+        ----------
+        scores : [m, k] or [m, k, S]
+            Of queries searched in a collection without their class.
+        classes : [m]
+            Their classes: numbers or text.
+        **evidence : [m] or [m, k]
+
+        Raises
+        ------
+        InputError
+            As ``probability``; for another number of classes than queries.
+        """
+        p, named = self.probability(scores, **evidence)[:, 0], as_array("classes", classes)
+        if named.shape != p.shape:
+            raise InputError(
+                f"classes has shape {named.shape}: pass one for each of {len(p)} rows."
+            )
+        numbers = np.unique(named, return_inverse=True)[1].astype(np.float64)
+        return replace(self, unseen=p, unseen_class=numbers)
 
     def queries_needed(self, precision: float, confidence: float = 0.95) -> QueriesNeeded:
         """Estimate how many more queries it takes to guarantee a precision.
@@ -385,9 +430,14 @@ class DecisionRule(Shown):
             f"accept a first hit if its match probability is at least {self.value:.4f}: "
             f"{self.quantity.replace('_', ' ')} {side} {100 * self.target:g}% with "
             f"{100 * self.confidence:g}% confidence{self._where()}; on {self.n:,} "
-            f"{'held-out' if len(self.calibration.grid) else 'cross-fitted'} queries "
+            f"{self._tested()} "
             f"{self.estimate:.2%}, and {self.rates()['coverage']:.1%} of all are answered"
         )
+
+    def _tested(self) -> str:
+        if self.quantity == "false_positive_identification_rate" and len(self.calibration.unseen):
+            return "new classes"
+        return "held-out queries" if len(self.calibration.grid) else "cross-fitted queries"
 
     def _where(self) -> str:
         if self.open_set_fraction is None:
@@ -414,10 +464,16 @@ class DecisionRule(Shown):
         """Return the rates of this rule on held-out queries; those of no query are left out.
 
         Coverage and precision of the first hits; FMR and FNMR of all comparisons (1:1), FPIR and
-        FNIR of queries without and with a match in the collection (1:N).
+        FNIR of queries without and with a match in the collection (1:N). With new classes the FPIR
+        is theirs, and each class counts once.
         """
         c = self.calibration
-        return error_rates(self.value, c.held_out, c.relevant, c.mated)
+        rates = error_rates(self.value, c.held_out, c.relevant, c.mated)
+        if len(c.unseen):
+            accepted, of = c.unseen >= self.value, c.unseen_class.astype(int)
+            each = np.bincount(of, accepted) / np.bincount(of)
+            rates["false_positive_identification_rate"] = float(each.mean())
+        return rates
 
     def precision_at(self, open_set_fraction: ArrayLike) -> tuple[Array, Array]:
         """Return precision and its lower bound where this share of the queries has no match.
@@ -490,7 +546,7 @@ class DecisionRule(Shown):
 
 # One JSON file of numbers.
 
-ARRAYS = ("held_out", "relevant", "mated", "total", "grid")
+ARRAYS = ("held_out", "relevant", "mated", "total", "grid", "unseen", "unseen_class")
 
 
 def _to_json(c: ScoreCalibration) -> dict[str, Any]:
@@ -526,11 +582,10 @@ def _read(path: Path) -> tuple[ScoreCalibration, dict[str, Any] | None]:
             str(c["chosen"]),
             dict(c["losses"]),
             ScoreModel(weights, float(model["offset"]), calibrator),
-            held_out=np.array(c["held_out"], dtype=np.float64),
-            relevant=np.array(c["relevant"], dtype=np.int8),
-            mated=np.array(c["mated"], dtype=np.int8),
-            total=np.array(c["total"], dtype=np.float64),
-            grid=np.array(c["grid"], dtype=np.float64),
+            **{
+                name: np.array(c[name], np.int8 if name in ("relevant", "mated") else np.float64)
+                for name in ARRAYS
+            },
         )
         n = len(found.mated)
         if found.held_out.shape != (n, found.k) or found.relevant.shape != (n, found.k):
