@@ -29,7 +29,7 @@ from laplace_metric.errors import InputError
 
 RATE = "false_positive_identification_rate"
 WAYS = ("classes", "queries")
-K, RUNS, TAKEN, SPLITS = 10, 2_000, 500, 200
+K, RUNS, TAKEN, SPLITS = 10, 300, 60, 40
 Array = npt.NDArray[Any]
 
 
@@ -38,7 +38,7 @@ def rules(near: Array, relevant: Array, without: Array, classes: Array, target: 
     """The rule that counts classes and the one that counts queries; None where it is refused."""
     n = len(classes)
     ours = calibrate_scores(near, relevant, kind=kind, seed=seed)
-    scores, right = np.concatenate([near, without]), np.r_[relevant, np.zeros_like(relevant)]
+    scores, right = np.concatenate([near, without]), np.r_[relevant, np.zeros(without.shape, bool)]
     mated = np.repeat([1, 0], (len(near), n))
     pretended = calibrate_scores(scores, right, kind=kind, mated=mated, seed=seed)
     found: dict[str, DecisionRule | None] = {}
@@ -105,9 +105,11 @@ def simulated(world: Any, n: int, target: float, runs: int) -> Iterator[dict[str
     for way in WAYS:
         rates = [rate[way] for rate in found if way in rate]
         broken = sum(rate > target for rate in rates)
-        yield {"world": world.__name__, "classes": n, "target": target, "counted": way, "runs": runs,
-               "made": len(rates) / runs, "mean": float(np.mean(rates)) if rates else None,
-               **interval(broken, runs)}  # fmt: skip
+        row = {"world": world.__name__, "classes": n, "target": target, "counted": way}
+        mean = float(np.mean(rates)) if rates else None
+        yield {**row, "runs": runs, "made": len(rates) / runs, "mean": mean} | interval(
+            broken, runs
+        )
 
 
 # Birds and Omniglot.
