@@ -81,8 +81,8 @@ def simulated(world: World, moved: Moved, n: int, runs: int) -> dict[str, Any]:
     }
     row |= {"share": float(np.mean(shares)), "sd": float(np.std(shares))}
     for way in WAYS:
-        row[way] = {"given": given[way] / runs, **interval(broken[way], runs)}
-        row[way]["broken by more than 2 %"] = far[way] / runs
+        found = {"given": given[way] / runs, **interval(broken[way], runs)}
+        row[way] = {**found, "broken by more than 2 %": far[way] / runs}
     return row
 
 

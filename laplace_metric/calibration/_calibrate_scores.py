@@ -24,7 +24,7 @@ from laplace_metric.errors import InputError, ScoresWarning
 KINDS = ("similarity", "distance", "score")
 LEAST = 2 * FOLDS
 """Queries in each half."""
-TAKEN = ("scores", "miss", "open_set_fraction")
+TAKEN = ("scores", "miss", "open_set_fraction", "classes")
 """Arguments of the calls that take evidence by name."""
 
 

@@ -12,7 +12,7 @@ probability of the first hit:
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -162,6 +162,13 @@ confidence; ...
             For other shapes or columns than those that calibrated it, NaN, and scores that are not
             sorted.
         """
+        p = self.plain_probability(scores, evidence)
+        if open_set_fraction is None:
+            return p
+        return at_fraction(p, point_of(open_set_fraction), self.held_out[:, 0], self.mated)
+
+    def plain_probability(self, scores: ArrayLike, evidence: Mapping[str, ArrayLike]) -> Array:
+        """``probability`` at the share of open-set queries that calibrated it."""
         values, exists = checked_scores(scores, self.kinds)
         if values.shape[1] != self.k:
             raise InputError(f"scores has {values.shape[1]} hits a query: pass {self.k}.")
@@ -169,10 +176,7 @@ confidence; ...
             wanted = ", ".join(self.evidence) or "none"
             raise InputError(f"evidence is {sorted(evidence)}: pass {wanted}, which calibrated it.")
         columns = [evidence_column(name, evidence[name], exists) for name in self.evidence]
-        p = np.where(exists, self.model(score_features(values, exists, columns)), 0.0)
-        if open_set_fraction is None:
-            return p
-        return at_fraction(p, point_of(open_set_fraction), self.held_out[:, 0], self.mated)
+        return np.where(exists, self.model(score_features(values, exists, columns)), 0.0)
 
     def open_set_fraction(self, scores: ArrayLike, **evidence: ArrayLike) -> OpenSetFraction:
         """Estimate the share of queries without a match from the scores of new ones.
@@ -185,7 +189,7 @@ confidence; ...
             As ``probability``; for fewer than 30 new queries, or held-out ones of a kind.
         """
         first = self.held_out[:, 0]
-        new = self.probability(scores, **evidence)[:, 0]
+        new = self.plain_probability(scores, evidence)[:, 0]
         return estimated_fraction(new, first[self.mated == 1], first[self.mated == 0])
 
     def _require_halves(self, what: str) -> None:
@@ -314,7 +318,7 @@ confidence; ...
         return np.take_along_axis(self.held_out, drawn[:, None], 1)[rows, 0]
 
     def with_new_classes(
-        self, scores: ArrayLike, classes: Sequence[Any], **evidence: ArrayLike
+        self, scores: ArrayLike, classes: ArrayLike, **evidence: ArrayLike
     ) -> ScoreCalibration:
         """Return this calibration with a false positive identification rate of new classes.
 
@@ -336,7 +340,7 @@ confidence; ...
         InputError
             As ``probability``; for another number of classes than queries.
         """
-        p, named = self.probability(scores, **evidence)[:, 0], as_array("classes", classes)
+        p, named = self.plain_probability(scores, evidence)[:, 0], as_array("classes", classes)
         if named.shape != p.shape:
             raise InputError(
                 f"classes has shape {named.shape}: pass one for each of {len(p)} rows."
@@ -369,7 +373,7 @@ confidence; ...
         """
         self._require_halves("keep_relevant")
         t = threshold_of_miss(self.held_out, self.relevant, self.total, check_share("miss", miss))
-        return (highest_behind(self.probability(scores, **evidence)) >= t).sum(1)
+        return (highest_behind(self.plain_probability(scores, evidence)) >= t).sum(1)
 
     def save(self, path: str | Path) -> None:
         """Write one JSON file; ``ScoreCalibration.load`` reads it.
@@ -458,7 +462,7 @@ class DecisionRule(Shown):
         InputError
             As ``ScoreCalibration.probability``.
         """
-        return np.asarray(self.calibration.probability(scores, **evidence)[:, 0] >= self.value)
+        return np.asarray(self.calibration.plain_probability(scores, evidence)[:, 0] >= self.value)
 
     def rates(self) -> dict[str, float]:
         """Return the rates of this rule on held-out queries; those of no query are left out.
@@ -575,6 +579,10 @@ def _read(path: Path) -> tuple[ScoreCalibration, dict[str, Any] | None]:
         numbers = np.array(model["numbers"], dtype=np.float64)
         calibrator = Calibrator(check_name("calibrator", model["calibrator"], CALIBRATORS), numbers)
         weights = np.array(model["weights"], dtype=np.float64)
+        arrays: dict[str, Any] = {
+            name: np.array(c[name], np.int8 if name in ("relevant", "mated") else np.float64)
+            for name in ARRAYS
+        }
         found = ScoreCalibration(
             tuple(c["kinds"]),
             int(c["k"]),
@@ -582,10 +590,7 @@ def _read(path: Path) -> tuple[ScoreCalibration, dict[str, Any] | None]:
             str(c["chosen"]),
             dict(c["losses"]),
             ScoreModel(weights, float(model["offset"]), calibrator),
-            **{
-                name: np.array(c[name], np.int8 if name in ("relevant", "mated") else np.float64)
-                for name in ARRAYS
-            },
+            **arrays,
         )
         n = len(found.mated)
         if found.held_out.shape != (n, found.k) or found.relevant.shape != (n, found.k):

@@ -294,6 +294,7 @@ def test_what_is_passed_on(cosine):
     rule, scores, _ = cosine
     sure = int(np.argmax(scores[:, 0]))
     assert passed_on(rule, []) == []
+    assert passed_on(rule, scores[int(np.argmin(scores[:, 0]))].tolist()) == []
     assert len(passed_on(rule, scores[sure].tolist())) == K
     kept = int(rule.calibration.keep_relevant(scores[sure : sure + 1], 0.2)[0])
     assert len(passed_on(rule, scores[sure].tolist(), 0.2)) == kept < K
