@@ -140,7 +140,7 @@ COMMANDS = {
     "retrieval": Command("what a search promises and keeps",
                          _modules("retrieval", "measure", "cost", "large", "drift",
                                   "decomposition", "labels", "strangers", "few",
-                                  "guarantees", "decisions", "evidence",
+                                  "guarantees", "decisions", "shifted", "new_classes", "evidence",
                                   scores="decisions:run_scores", crossed="decisions:run_crossed",
                                   **{"cross-fit": "cross_fit"}) | FIGURES,
                          ("data", "cache", "output", "n", "problems", "splits", "queries"),

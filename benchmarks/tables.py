@@ -24,7 +24,7 @@ from benchmarks.recovery.runs import recovered
 from benchmarks.report import three_numbers
 from benchmarks.report.cells import quality_table
 from benchmarks.report.method_table import methods
-from benchmarks.retrieval import decisions, evidence
+from benchmarks.retrieval import decisions, evidence, new_classes, shifted
 from benchmarks.retrieval import tables as retrieval_tables
 from benchmarks.scale import billion
 from benchmarks.scale import tables as scale_tables
@@ -190,6 +190,8 @@ TABLES: dict[str, Callable[[], str]] = {
     **token_tables.TABLES,
     **retrieval_tables.TABLES,
     **decisions.TABLES,
+    **shifted.TABLES,
+    **new_classes.TABLES,
     **evidence.TABLES,
     "strangers-on-digits": retrieval_tables.strangers_on_digits,
     **promises.TABLES,

@@ -16,7 +16,8 @@ BASELINES = README.parent / "baselines" / "README.md"
 
 DOCS = README.parent / "docs"
 OWN_TESTS = {
-    *("production.md", "engines.md", "scale.md", "promises.md", "one_family.md", "photographs.md")
+    *("production.md", "engines.md", "scale.md", "promises.md", "one_family.md", "photographs.md"),
+    "integrations.md",
 }
 """Pages whose code, if they have any, runs in a test of its own."""
 PAGES = [README, BASELINES, *sorted(p for p in DOCS.rglob("*.md") if p.name not in OWN_TESTS)]

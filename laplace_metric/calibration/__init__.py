@@ -7,7 +7,8 @@ _probability    score of a hit -> match probability
 _labels         the label of a query, and sets of labels
 _conformal      p-values and quantiles
 _scores         decisions for scores of any search, without items, labels or a posterior; made by
-                _calibrate_scores, from the features of _score_model, with the rates of _rates
+                _calibrate_scores, from the features of _score_model, with the rates of _rates;
+                relevance by ids in _relevance, a moved share of open-set queries in _prevalence
 _thresholds     smallest probability that is accepted, with a guarantee; _sequences tests them
 _calibration    all of it, fitted once (_learn) and saved; _apply reads the hits of any engine
 _export         as one graph, for which torch is needed
@@ -17,6 +18,7 @@ from laplace_metric.calibration._apply import Verdict
 from laplace_metric.calibration._calibrate_scores import calibrate_scores
 from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration._learn import read_calibration, write_calibration
+from laplace_metric.calibration._prevalence import OpenSetFraction
 from laplace_metric.calibration._scores import DecisionRule, ScoreCalibration
 from laplace_metric.calibration._sequences import QueriesNeeded
 from laplace_metric.calibration._thresholds import Threshold, threshold_for
@@ -24,6 +26,7 @@ from laplace_metric.calibration._thresholds import Threshold, threshold_for
 __all__ = [
     "Calibration",
     "DecisionRule",
+    "OpenSetFraction",
     "QueriesNeeded",
     "ScoreCalibration",
     "Threshold",

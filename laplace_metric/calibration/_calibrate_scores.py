@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from laplace_metric._utils.validation import ArrayLike, as_floats, check_count, check_name
 from laplace_metric.calibration._probability import FOLDS
+from laplace_metric.calibration._relevance import judged_by_id
 from laplace_metric.calibration._score_model import (
     checked_scores,
     evidence_column,
@@ -22,14 +24,15 @@ from laplace_metric.errors import InputError, ScoresWarning
 KINDS = ("similarity", "distance", "score")
 LEAST = 2 * FOLDS
 """Queries in each half."""
-TAKEN = ("scores", "miss")
+TAKEN = ("scores", "miss", "open_set_fraction", "classes")
 """Arguments of the calls that take evidence by name."""
 
 
 def calibrate_scores(
     scores: ArrayLike,
-    relevant: ArrayLike,
+    relevant: ArrayLike | Mapping[Any, Any] | str,
     *,
+    items: ArrayLike | Mapping[Any, Any] | None = None,
     kind: str | Sequence[str] = "similarity",
     mated: ArrayLike | None = None,
     total: ArrayLike | None = None,
@@ -45,7 +48,12 @@ def calibrate_scores(
         Of the hits of each query, the first hit first, by S scorers. Where a query has fewer hits:
         -inf behind them, inf of distances.
     relevant : [Q, k]
-        Whether each hit is relevant: booleans, or 1 and 0; -1 where nobody judged.
+        Whether each hit is relevant: booleans, or 1 and 0; -1 where it was not judged. With
+        ``items``: qrels, query -> ids of all relevant items, or query -> {id: grade}, where what is
+        not graded was not judged; or "pairs", where the relevant item has the query's own id, as
+        that of another view has. ``mated`` and ``total`` follow from them.
+    items : dict of query to ids, or [Q, k], optional
+        Ids of the hits, in the order of ``scores``; the queries of an array are 0, 1, ...
     kind : "similarity" | "distance" | "score", or one per scorer
         Similarities fall and distances rise from hit to hit; "score": larger is better, in any
         order, as of a reranker. Only the first scorer's order is checked.
@@ -68,7 +76,7 @@ def calibrate_scores(
     ------
     InputError
         For shapes that do not fit, NaN, scores that are not sorted as ``kind`` says, fewer than 20
-        queries, and hits that are all relevant or all irrelevant.
+        queries, ids that stand twice, and hits that are all relevant or all irrelevant.
 
     Warns
     -----
@@ -91,6 +99,11 @@ def calibrate_scores(
     for name in kinds:
         check_name("kind", name, KINDS)
     values, exists = checked_scores(scores, kinds)
+    if items is not None:
+        relevant, known, count = judged_by_id(relevant, items, exists)
+        mated, total = known if mated is None else mated, count if total is None else total
+    elif isinstance(relevant, (Mapping, str)):
+        raise InputError(f"relevant={relevant!r:.60} takes items=, the ids of the hits.")
     judged = judgements("relevant", relevant, exists.shape)
     judged = np.where(exists, judged, np.int8(0)).astype(np.int8)
     found = (judged == 1).any(1)
@@ -119,7 +132,7 @@ def calibrate_scores(
     if not isinstance(columns, Mapping) or not all(_is_name(name) for name in columns):
         raise InputError(
             f"evidence={columns!r:.60}: pass columns by their names, {{'age': [...]}}, other than "
-            f"{' and '.join(TAKEN)}."
+            f"{', '.join(TAKEN)}."
         )
     extra = [evidence_column(name, column, exists) for name, column in columns.items()]
     features = score_features(values, exists, extra)
@@ -149,6 +162,8 @@ def calibrate_scores(
         mated=has_match[tested],
         total=counted[tested],
         grid=np.empty(0) if cross_fit else probability[fitted, 0],
+        unseen=np.empty(0),
+        unseen_class=np.empty(0),
     )
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,20 @@ import numpy as np
 from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.validation import (
     ArrayLike,
+    as_array,
     as_floats,
     as_path,
     check_name,
     check_share,
+)
+from laplace_metric.calibration._prevalence import (
+    Fraction,
+    OpenSetFraction,
+    at_fraction,
+    estimated_fraction,
+    level_at_fraction,
+    point_of,
+    rows_at_fraction,
 )
 from laplace_metric.calibration._probability import CALIBRATORS, Calibrator
 from laplace_metric.calibration._rates import (
@@ -84,6 +94,9 @@ class ScoreCalibration(Shown):
     grid : [m]
         Probabilities of the first hits of the first half, among which thresholds are chosen; none
         of a cross-fitted calibration.
+    unseen, unseen_class : [m]
+        Probabilities of the first hits of queries whose class was not in the collection, and the
+        number of their class; see ``with_new_classes``.
 
     Examples
     --------
@@ -108,6 +121,8 @@ confidence; ...
     mated: Judged
     total: Array
     grid: Array
+    unseen: Array
+    unseen_class: Array
 
     def _sentence(self) -> str:
         return f"learnt what a match looks like by {self.chosen}, tested on {len(self.mated):,}."
@@ -123,13 +138,21 @@ confidence; ...
             }.items()
         )
 
-    def probability(self, scores: ArrayLike, **evidence: ArrayLike) -> Array:
+    def probability(
+        self,
+        scores: ArrayLike,
+        *,
+        open_set_fraction: Fraction | None = None,
+        **evidence: ArrayLike,
+    ) -> Array:
         """Return the match probability of each hit [Q, k]; 0 where there is none.
 
         Parameters
         ----------
         scores : [Q, k] or [Q, k, S]
             As for ``calibrate_scores``: the same scorers, in the same order, and as many hits.
+        open_set_fraction : float in (0, 1) or OpenSetFraction, optional
+            Share of the queries without a match, if it is another than the calibration's.
         **evidence : [Q] or [Q, k]
             The columns that calibrated it, by name.
 
@@ -139,6 +162,13 @@ confidence; ...
             For other shapes or columns than those that calibrated it, NaN, and scores that are not
             sorted.
         """
+        p = self.plain_probability(scores, evidence)
+        if open_set_fraction is None:
+            return p
+        return at_fraction(p, point_of(open_set_fraction), self.held_out[:, 0], self.mated)
+
+    def plain_probability(self, scores: ArrayLike, evidence: Mapping[str, ArrayLike]) -> Array:
+        """``probability`` at the share of open-set queries that calibrated it."""
         values, exists = checked_scores(scores, self.kinds)
         if values.shape[1] != self.k:
             raise InputError(f"scores has {values.shape[1]} hits a query: pass {self.k}.")
@@ -147,6 +177,20 @@ confidence; ...
             raise InputError(f"evidence is {sorted(evidence)}: pass {wanted}, which calibrated it.")
         columns = [evidence_column(name, evidence[name], exists) for name in self.evidence]
         return np.where(exists, self.model(score_features(values, exists, columns)), 0.0)
+
+    def open_set_fraction(self, scores: ArrayLike, **evidence: ArrayLike) -> OpenSetFraction:
+        """Estimate the share of queries without a match from the scores of new ones.
+
+        It assumes that only that share moved, and tests it: see ``OpenSetFraction.p_value``.
+
+        Raises
+        ------
+        InputError
+            As ``probability``; for fewer than 30 new queries, or held-out ones of a kind.
+        """
+        first = self.held_out[:, 0]
+        new = self.plain_probability(scores, evidence)[:, 0]
+        return estimated_fraction(new, first[self.mated == 1], first[self.mated == 0])
 
     def _require_halves(self, what: str) -> None:
         """Simulated, a recall of cross-fitted queries was broken in up to 9 % instead of 5 %."""
@@ -166,6 +210,7 @@ confidence; ...
         false_match_rate: float | None = None,
         false_positive_identification_rate: float | None = None,
         confidence: float = 0.95,
+        open_set_fraction: Fraction | None = None,
     ) -> DecisionRule:
         """Return the rule that answers most and keeps one of these rates.
 
@@ -179,12 +224,17 @@ confidence; ...
         false_match_rate, false_positive_identification_rate : float in (0, 1)
             At most; see the module. They do not depend on the share of open-set queries.
         confidence : float in (0, 1)
+        open_set_fraction : float in (0, 1) or OpenSetFraction, optional
+            Share of the queries without a match for which a precision is to hold, if it is another
+            than the calibration's. Proven for a share that is known; for an estimate, which counts
+            with its upper bound, simulated.
 
         Raises
         ------
         InputError
             Unless one rate is given; if it cannot be guaranteed, with what would do; for a recall
-            of a cross-fitted calibration, which does not hold.
+            of a cross-fitted calibration, which does not hold; for an estimated share where more
+            than the share moved.
         """
         asked = {
             "precision": precision,
@@ -199,6 +249,12 @@ confidence; ...
         target = check_share(quantity, rate)
         if quantity == "recall":
             self._require_halves("recall=")
+        if open_set_fraction is not None:
+            if quantity != "precision":
+                raise InputError(
+                    f"open_set_fraction= is for precision=: no share moves {quantity}."
+                )
+            return self._at_fraction(target, confidence, open_set_fraction)
         if quantity in ("precision", "recall"):
             p, right = p_and_right
             grid = self.grid if quantity == "precision" and len(self.grid) else None
@@ -212,26 +268,85 @@ confidence; ...
         kept = threshold_of_false(false, target, delta)
         if kept is None:
             least, what = fewest_false(target, delta), "comparisons that are no match, one a query"
-            if quantity == "false_positive_identification_rate":
+            where, advice = (
+                "in the tested part, which has",
+                "Calibrate on more, or with cross_fit=5.",
+            )
+            if len(self.unseen) and quantity != "false_match_rate":
+                what, where, advice = "new classes", "and there are", "Ask for less."
+            elif quantity == "false_positive_identification_rate":
                 what = "queries without a match in the collection (mated=0)"
             raise InputError(
-                f"{quantity}={target:g} cannot be guaranteed: it takes {least:,} {what}, in the "
-                f"tested part, which has {len(false):,}. Calibrate on more, or with "
-                "cross_fit=5."
+                f"{quantity}={target:g} cannot be guaranteed: it takes {least:,} {what}, {where} "
+                f"{len(false):,}. {advice}"
             )
         value, bound = kept
         estimate = float((false >= value).mean())
         return DecisionRule(self, value, quantity, target, confidence, estimate, bound, len(false))
 
+    def _at_fraction(self, target: float, confidence: float, fraction: Fraction) -> DecisionRule:
+        """A precision, tested on a sample of the held-out queries that has this share."""
+        self._require_halves("open_set_fraction=")
+        share, left = level_at_fraction(fraction, 1 - check_share("confidence", confidence))
+        mated = np.where(self.relevant[:, 0] >= 0, self.mated, -1)
+        rows = rows_at_fraction(mated, share)
+        p, right = self.held_out[rows, 0], self.relevant[rows, 0] == 1
+        found = threshold_for(p, right, precision=target, confidence=1 - left, thresholds=self.grid)
+        return DecisionRule(
+            self,
+            found.value,
+            "precision",
+            target,
+            confidence,
+            found.estimate,
+            found.lower,
+            len(p),
+            fraction,
+        )
+
     def _false(self, quantity: str) -> Array:
-        """Held-out probabilities that should be rejected, one a query: they are independent."""
+        """Probabilities that should be rejected, one a query or a class: they are independent."""
         if quantity == "false_positive_identification_rate":
-            return self.held_out[self.mated == 0, 0]
+            if not len(self.unseen):
+                return self.held_out[self.mated == 0, 0]
+            order = np.random.default_rng(0).permutation(len(self.unseen))
+            return self.unseen[order][np.unique(self.unseen_class[order], return_index=True)[1]]
         wrong = self.relevant == 0
         draws = np.random.default_rng(0).random(wrong.shape)
         drawn = np.where(wrong, draws, -1.0).argmax(1)
         rows = wrong.any(1)
         return np.take_along_axis(self.held_out, drawn[:, None], 1)[rows, 0]
+
+    def with_new_classes(
+        self, scores: ArrayLike, classes: ArrayLike, **evidence: ArrayLike
+    ) -> ScoreCalibration:
+        """Return this calibration with a false positive identification rate of new classes.
+
+        A new class is one draw, however many queries it has: the rate is tested on one query a
+        class. Proven for classes drawn as these were, if they are neither in the collection nor
+        among the queries that fitted the probability. Leave-class-out, where each class of the
+        collection is taken out in turn, is simulated and measured.
+
+        Parameters
+        ----------
+        scores : [m, k] or [m, k, S]
+            Of queries searched in a collection without their class.
+        classes : [m]
+            Their classes: numbers or text.
+        **evidence : [m] or [m, k]
+
+        Raises
+        ------
+        InputError
+            As ``probability``; for another number of classes than queries.
+        """
+        p, named = self.plain_probability(scores, evidence)[:, 0], as_array("classes", classes)
+        if named.shape != p.shape:
+            raise InputError(
+                f"classes has shape {named.shape}: pass one for each of {len(p)} rows."
+            )
+        numbers = np.unique(named, return_inverse=True)[1].astype(np.float64)
+        return replace(self, unseen=p, unseen_class=numbers)
 
     def queries_needed(self, precision: float, confidence: float = 0.95) -> QueriesNeeded:
         """Estimate how many more queries it takes to guarantee a precision.
@@ -258,7 +373,7 @@ confidence; ...
         """
         self._require_halves("keep_relevant")
         t = threshold_of_miss(self.held_out, self.relevant, self.total, check_share("miss", miss))
-        return (highest_behind(self.probability(scores, **evidence)) >= t).sum(1)
+        return (highest_behind(self.plain_probability(scores, evidence)) >= t).sum(1)
 
     def save(self, path: str | Path) -> None:
         """Write one JSON file; ``ScoreCalibration.load`` reads it.
@@ -299,6 +414,8 @@ class DecisionRule(Shown):
         The rate on held-out queries, and the bound of its test.
     n : int
         Held-out queries, or comparisons, that the test rests on.
+    open_set_fraction : float or OpenSetFraction or None
+        Share of the queries without a match for which it holds; None: that of the calibration.
     """
 
     calibration: ScoreCalibration
@@ -309,16 +426,27 @@ class DecisionRule(Shown):
     estimate: float
     bound: float
     n: int
+    open_set_fraction: Fraction | None = None
 
     def __str__(self) -> str:
         side = "at least" if self.quantity in ("precision", "recall") else "at most"
         return (
             f"accept a first hit if its match probability is at least {self.value:.4f}: "
             f"{self.quantity.replace('_', ' ')} {side} {100 * self.target:g}% with "
-            f"{100 * self.confidence:g}% confidence; on {self.n:,} "
-            f"{'held-out' if len(self.calibration.grid) else 'cross-fitted'} queries "
+            f"{100 * self.confidence:g}% confidence{self._where()}; on {self.n:,} "
+            f"{self._tested()} "
             f"{self.estimate:.2%}, and {self.rates()['coverage']:.1%} of all are answered"
         )
+
+    def _tested(self) -> str:
+        if self.quantity == "false_positive_identification_rate" and len(self.calibration.unseen):
+            return "new classes"
+        return "held-out queries" if len(self.calibration.grid) else "cross-fitted queries"
+
+    def _where(self) -> str:
+        if self.open_set_fraction is None:
+            return ""
+        return f" where {point_of(self.open_set_fraction):.1%} of the queries have no match"
 
     def _sentence(self) -> str:
         return str(self)
@@ -334,16 +462,22 @@ class DecisionRule(Shown):
         InputError
             As ``ScoreCalibration.probability``.
         """
-        return np.asarray(self.calibration.probability(scores, **evidence)[:, 0] >= self.value)
+        return np.asarray(self.calibration.plain_probability(scores, evidence)[:, 0] >= self.value)
 
     def rates(self) -> dict[str, float]:
         """Return the rates of this rule on held-out queries; those of no query are left out.
 
         Coverage and precision of the first hits; FMR and FNMR of all comparisons (1:1), FPIR and
-        FNIR of queries without and with a match in the collection (1:N).
+        FNIR of queries without and with a match in the collection (1:N). With new classes the FPIR
+        is theirs, and each class counts once.
         """
         c = self.calibration
-        return error_rates(self.value, c.held_out, c.relevant, c.mated)
+        rates = error_rates(self.value, c.held_out, c.relevant, c.mated)
+        if len(c.unseen):
+            accepted, of = c.unseen >= self.value, c.unseen_class.astype(int)
+            each = np.bincount(of, accepted) / np.bincount(of)
+            rates["false_positive_identification_rate"] = float(each.mean())
+        return rates
 
     def precision_at(self, open_set_fraction: ArrayLike) -> tuple[Array, Array]:
         """Return precision and its lower bound where this share of the queries has no match.
@@ -381,7 +515,13 @@ class DecisionRule(Shown):
         WriteError
             If it cannot be written; an old file is kept.
         """
-        asked = {"quantity": self.quantity, "target": self.target, "confidence": self.confidence}
+        asked: dict[str, Any] = {
+            "quantity": self.quantity,
+            "target": self.target,
+            "confidence": self.confidence,
+        }
+        share = self.open_set_fraction
+        asked["open_set_fraction"] = asdict(share) if isinstance(share, OpenSetFraction) else share
         _write(as_path("path", path), _to_json(self.calibration), asked)
 
     @classmethod
@@ -398,14 +538,19 @@ class DecisionRule(Shown):
             raise FileFormatError(f"{path} holds a calibration without a rule: load it as one.")
         try:
             rates = {str(asked["quantity"]): float(asked["target"])}
-            return calibration.guarantee(**rates, confidence=float(asked["confidence"]))
+            share = asked["open_set_fraction"]
+            return calibration.guarantee(
+                **rates,
+                confidence=float(asked["confidence"]),
+                open_set_fraction=OpenSetFraction(**share) if isinstance(share, dict) else share,
+            )
         except (InputError, *MALFORMED) as error:
             raise FileFormatError(f"{path} holds a rule that does not follow from it.") from error
 
 
 # One JSON file of numbers.
 
-ARRAYS = ("held_out", "relevant", "mated", "total", "grid")
+ARRAYS = ("held_out", "relevant", "mated", "total", "grid", "unseen", "unseen_class")
 
 
 def _to_json(c: ScoreCalibration) -> dict[str, Any]:
@@ -434,6 +579,10 @@ def _read(path: Path) -> tuple[ScoreCalibration, dict[str, Any] | None]:
         numbers = np.array(model["numbers"], dtype=np.float64)
         calibrator = Calibrator(check_name("calibrator", model["calibrator"], CALIBRATORS), numbers)
         weights = np.array(model["weights"], dtype=np.float64)
+        arrays: dict[str, Any] = {
+            name: np.array(c[name], np.int8 if name in ("relevant", "mated") else np.float64)
+            for name in ARRAYS
+        }
         found = ScoreCalibration(
             tuple(c["kinds"]),
             int(c["k"]),
@@ -441,11 +590,7 @@ def _read(path: Path) -> tuple[ScoreCalibration, dict[str, Any] | None]:
             str(c["chosen"]),
             dict(c["losses"]),
             ScoreModel(weights, float(model["offset"]), calibrator),
-            held_out=np.array(c["held_out"], dtype=np.float64),
-            relevant=np.array(c["relevant"], dtype=np.int8),
-            mated=np.array(c["mated"], dtype=np.int8),
-            total=np.array(c["total"], dtype=np.float64),
-            grid=np.array(c["grid"], dtype=np.float64),
+            **arrays,
         )
         n = len(found.mated)
         if found.held_out.shape != (n, found.k) or found.relevant.shape != (n, found.k):

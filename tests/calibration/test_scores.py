@@ -323,6 +323,7 @@ def test_scores_need_no_torch():
         "import sys, numpy as np; from laplace_metric.calibration import calibrate_scores as c;"
         "g = np.random.default_rng(0); y = g.random((99, 1)) < .5;"
         "c(g.normal(size=(99, 1)) + 2 * y, y).guarantee(recall=.7);"
+        "from laplace_metric.integrations import passed_on;"
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -357,7 +358,7 @@ SCORE, RELEVANT = drawn(60)
         ({"kind": 3}, "kind"),
         ({"kind": ("similarity", 3)}, "kind"),
         ({"evidence": [1]}, r"evidence=\[1\]: pass columns by their names"),
-        ({"evidence": {"scores": SCORE}}, "other than scores and miss"),
+        ({"evidence": {"scores": SCORE}}, "other than scores, miss, open_set_fraction, classes"),
         ({"seed": "x"}, "seed"),
         ({"seed": -1}, "seed"),
         ({"cross_fit": 40}, "cross_fit=40: pass 0, or from 2 to 10"),

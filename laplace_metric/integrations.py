@@ -1,0 +1,265 @@
+"""A decision rule inside retrieval frameworks, and the hits of vector stores as scores.
+
+Frameworks: ``langchain_retriever``, ``llama_index_postprocessor`` and ``haystack_component`` pass a
+query's hits on if the rule accepts it, each with its ``match_probability``, and else none.
+
+Stores: ``read_hits`` returns scores, ids and the ``kind`` that calibrates them. What they call a
+score or a distance:
+
+    sentence-transformers  similarity    ``util.semantic_search``: cosine, or the dot product
+    qdrant                 similarity    Cosine and Dot; Euclid and Manhattan: distance
+    chroma                 distance      l2: squared; cosine: 1 - cosine; ip: 1 - dot product
+    lancedb                distance      l2: squared; cosine: 1 - cosine; dot: 1 - dot product
+    milvus                 similarity    COSINE and IP, although called "distance"; L2: squared
+    pgvector               distance      <-> L2, <=> 1 - cosine, <#> minus the dot product, <+> L1
+
+A rule is valid for the scale that calibrated it: calibrate on hits of the store to be asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from laplace_metric._utils.validation import check_name
+from laplace_metric.calibration import DecisionRule
+from laplace_metric.errors import InputError, MissingPackageError
+
+__all__ = [
+    "StoreHits",
+    "haystack_component",
+    "langchain_retriever",
+    "llama_index_postprocessor",
+    "passed_on",
+    "read_hits",
+]
+Pairs = list[tuple[Any, float]]
+"""Id and score of each hit of a query."""
+SIMILARITY, DISTANCE = "similarity", "distance"
+READERS: dict[str, Callable[[Any, str], list[Pairs]]] = {
+    "sentence-transformers": lambda answers, _: [
+        [(hit["corpus_id"], hit["score"]) for hit in answer] for answer in answers
+    ],
+    "qdrant": lambda answers, _: [
+        [(point.id, point.score) for point in answer.points] for answer in answers
+    ],
+    "chroma": lambda answers, _: [
+        list(zip(*answer, strict=True))
+        for answer in zip(answers["ids"], answers["distances"], strict=True)
+    ],
+    "lancedb": lambda answers, key: [
+        [(row[key], row["_distance"]) for row in answer] for answer in answers
+    ],
+    "milvus": lambda answers, key: [
+        [(hit[key], hit["distance"]) for hit in answer] for answer in answers
+    ],
+    "pgvector": lambda answers, _: [[(row[0], row[1]) for row in answer] for answer in answers],
+}
+KINDS = {
+    "sentence-transformers": {"cosine": SIMILARITY, "dot": SIMILARITY},
+    "qdrant": {"cosine": SIMILARITY, "dot": SIMILARITY, "euclid": DISTANCE, "manhattan": DISTANCE},
+    "chroma": {"l2": DISTANCE, "cosine": DISTANCE, "ip": DISTANCE},
+    "lancedb": {"l2": DISTANCE, "cosine": DISTANCE, "dot": DISTANCE},
+    "milvus": {"cosine": SIMILARITY, "ip": SIMILARITY, "l2": DISTANCE},
+    "pgvector": {"<->": DISTANCE, "<=>": DISTANCE, "<#>": DISTANCE, "<+>": DISTANCE},
+}
+
+
+@dataclass(frozen=True)
+class StoreHits:
+    """Hits of Q queries, as ``calibrate_scores`` takes them.
+
+    Parameters
+    ----------
+    scores : [Q, k]
+        Infinite behind the last hit of a query.
+    items : dict of 0, ..., Q - 1 to ids
+    kind : "similarity" | "distance"
+    """
+
+    scores: npt.NDArray[np.float64]
+    items: dict[int, list[Any]]
+    kind: str
+
+
+def read_hits(
+    store: str, answers: Any, *, metric: str, k: int | None = None, key: str = "id"
+) -> StoreHits:
+    """Read what a vector store answered to Q queries.
+
+    Parameters
+    ----------
+    store : one of ``KINDS``
+    answers
+        sentence-transformers: of ``semantic_search``. qdrant: of ``query_batch_points``. chroma: of
+        ``query``. milvus: of ``search``. lancedb: a list for each query, of ``to_list``. pgvector:
+        a list for each query of rows that begin with id and distance.
+    metric : str
+        By which the store ranks, as it names it, such as "cosine" or "<->".
+    k : int, optional
+        Hits of each query, for a rule that was learnt from as many. Default: the most that any has.
+    key : str
+        Field of the id, of lancedb and milvus.
+
+    Raises
+    ------
+    InputError
+        For other stores and metrics, answers of another form, and more hits than ``k``.
+
+    Examples
+    --------
+    >>> answers = [[{"corpus_id": 7, "score": 0.9}, {"corpus_id": 2, "score": 0.4}]]
+    >>> hits = read_hits("sentence-transformers", answers, metric="cosine")
+    >>> hits.scores, hits.items, hits.kind
+    (array([[0.9, 0.4]]), {0: [7, 2]}, 'similarity')
+    """
+    check_name("store", store, KINDS)
+    kind = KINDS[store][check_name("metric", str(metric).lower(), KINDS[store])]
+    try:
+        rows = READERS[store](answers, key)
+    except (TypeError, KeyError, AttributeError, IndexError) as error:
+        raise InputError(f"answers are not those of {store}: {error!r}.") from error
+    most = max(map(len, rows), default=0)
+    if k is not None and most > k:
+        raise InputError(f"answers hold {most} hits of a query: search for {k}.")
+    scores = [_padded([score for _, score in row], kind, k or most) for row in rows]
+    return StoreHits(np.array(scores), {q: [i for i, _ in row] for q, row in enumerate(rows)}, kind)
+
+
+def _padded(scores: Sequence[float], kind: str, k: int) -> list[float]:
+    """Scores of a query, infinite behind the last."""
+    behind = np.inf if kind == DISTANCE else -np.inf
+    return [*scores, *[behind] * (k - len(scores))]
+
+
+def passed_on(
+    rule: DecisionRule, scores: Sequence[float], miss: float | None = None
+) -> list[float]:
+    """Match probabilities of the first hits to pass on of one query: none where the rule abstains.
+
+    Parameters
+    ----------
+    rule : DecisionRule
+        Of one scorer, without further evidence.
+    scores : [n]
+        Of the hits, the first hit first; at most as many as calibrated the rule.
+    miss : float in (0, 1), optional
+        Pass on as many as ``ScoreCalibration.keep_relevant`` returns; None: all.
+
+    Raises
+    ------
+    InputError
+        As ``DecisionRule.accept``, and for hits without a score.
+    """
+    if any(score is None for score in scores):
+        raise InputError("a hit has no score: retrieve with scores.")
+    if not len(scores):
+        return []
+    calibration = rule.calibration
+    row = [_padded(scores, calibration.kinds[0], calibration.k)]
+    if not rule.accept(row)[0]:
+        return []
+    kept = len(scores) if miss is None else int(calibration.keep_relevant(row, miss)[0])
+    return calibration.probability(row)[0, :kept].tolist()
+
+
+# Frameworks. The classes are made when they are asked for: no framework is imported before.
+
+
+def langchain_retriever(rule: DecisionRule, store: Any, miss: float | None = None) -> Any:
+    """Return a LangChain retriever over a vector store; see ``passed_on``.
+
+    Parameters
+    ----------
+    rule : DecisionRule
+        Calibrated on what ``store.similarity_search_with_score`` returns.
+    store : langchain_core.vectorstores.VectorStore
+    miss : float in (0, 1), optional
+
+    Raises
+    ------
+    MissingPackageError
+        Without langchain-core.
+    """
+    base: Any = _needed("langchain_core.retrievers", "langchain-core").BaseRetriever
+
+    class DecidedRetriever(base):  # type: ignore[misc]
+        def _get_relevant_documents(self, query: str, *, run_manager: Any) -> list[Any]:
+            hits = store.similarity_search_with_score(query, k=rule.calibration.k)
+            p = passed_on(rule, [score for _, score in hits], miss)
+            return [
+                document.model_copy(update={"metadata": _with_probability(document.metadata, each)})
+                for (document, _), each in zip(hits, p, strict=False)
+            ]
+
+    return DecidedRetriever()
+
+
+def llama_index_postprocessor(rule: DecisionRule, miss: float | None = None) -> Any:
+    """Return a LlamaIndex node postprocessor; see ``passed_on``.
+
+    Raises
+    ------
+    MissingPackageError
+        Without llama-index-core.
+    """
+    package = _needed("llama_index.core.postprocessor.types", "llama-index-core")
+    base: Any = package.BaseNodePostprocessor
+
+    class DecidedNodes(base):  # type: ignore[misc]
+        def _postprocess_nodes(self, nodes: list[Any], query_bundle: Any = None) -> list[Any]:
+            p = passed_on(rule, [node.score for node in nodes], miss)
+            found = []
+            for node, each in zip(nodes, p, strict=False):
+                metadata = _with_probability(node.node.metadata, each)
+                inner = node.node.model_copy(update={"metadata": metadata})
+                found.append(node.model_copy(update={"node": inner}))
+            return found
+
+    return DecidedNodes()
+
+
+def haystack_component(rule: DecisionRule, miss: float | None = None) -> Any:
+    """Return a Haystack component, documents -> documents; see ``passed_on``.
+
+    Raises
+    ------
+    MissingPackageError
+        Without haystack-ai.
+    """
+    haystack = _needed("haystack", "haystack-ai")
+
+    class DecidedDocuments:
+        @haystack.component.output_types(documents=list[haystack.Document])  # type: ignore
+        def run(self, documents: list[Any]) -> dict[str, list[Any]]:
+            p = passed_on(rule, [document.score for document in documents], miss)
+            pairs = zip(documents, p, strict=False)
+            return {
+                "documents": [replace(x, meta=_with_probability(x.meta, each)) for x, each in pairs]
+            }
+
+    return haystack.component(DecidedDocuments)()
+
+
+def _with_probability(metadata: dict[str, Any], p: float) -> dict[str, Any]:
+    """A copy with the match probability."""
+    return {**metadata, "match_probability": p}
+
+
+def _needed(module: str, package: str) -> Any:
+    """Import a module of an optional package.
+
+    Raises
+    ------
+    MissingPackageError
+        If it is not installed.
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise MissingPackageError(package, "this adapter", f"pip install {package}") from error

@@ -1,0 +1,94 @@
+"""FPIR of new classes: one query a class, refusals, files; the guarantee with known truth."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import norm
+
+from laplace_metric.calibration import DecisionRule, calibrate_scores
+from laplace_metric.calibration._rates import threshold_of_false
+from laplace_metric.errors import InputError
+
+RATE = "false_positive_identification_rate"
+
+
+def known(g, n=300):
+    right = g.random(n) < 0.9
+    return calibrate_scores((g.normal(size=n) + 4 * right)[:, None], right[:, None], kind="score")
+
+
+def new(g, n, m=10):
+    """Scores of m queries of each of n classes, which are alike within a class."""
+    classes = np.repeat(np.arange(n), m)
+    return (g.normal(size=n)[classes] + g.normal(size=n * m))[:, None], classes
+
+
+@pytest.fixture(scope="module")
+def calibration():
+    return known(np.random.default_rng(0))
+
+
+def test_the_guarantee_counts_classes_where_counting_queries_breaks_it(calibration):
+    """60 classes of ten queries, FPIR .1: true rate norm.sf(t / sqrt 2)."""
+    grid, broken, naive = np.linspace(-6, 12, 1_801), 0, 0
+    for run in range(200):
+        score, classes = new(np.random.default_rng(run), 60)
+        unseen = calibration.with_new_classes(score, classes)
+        queries = replace(unseen, unseen_class=np.arange(600.0))
+        rates = []
+        for of in (unseen, queries):
+            rule = of.guarantee(false_positive_identification_rate=0.1)
+            rates.append(norm.sf(grid[rule.accept(grid[:, None]).argmax()] / 2**0.5))
+        broken, naive = broken + (rates[0] > 0.1), naive + (rates[1] > 0.1)
+    assert broken <= 14  # P(Bin(200, .05) > 14) = .08
+    assert naive > 20
+
+
+@settings(deadline=None)
+@given(st.integers(30, 80), st.integers(1, 4), st.integers(0, 99))
+def test_a_class_gives_one_query(calibration, n, m, seed):
+    score, classes = new(np.random.default_rng(seed), n, m)
+    unseen = calibration.with_new_classes(score, [f"c{c}" for c in classes])
+    rule = unseen.guarantee(false_positive_identification_rate=0.12)
+    assert rule.n == n
+    if m == 1:
+        assert rule.value == threshold_of_false(unseen.unseen, 0.12, 0.05)[0]
+    p = calibration.probability(score)[:, 0]
+    each = [(p[classes == c] >= rule.value).mean() for c in range(n)]
+    assert rule.rates()[RATE] == pytest.approx(np.mean(each))
+    assert "new classes" in str(rule)
+
+
+def test_classes_with_many_queries_count_as_others_do(calibration):
+    g = np.random.default_rng(0)
+    score, classes = new(g, 60, 1)
+    more = np.concatenate([score, np.full((500, 1), 9.0)]), np.r_[classes, np.zeros(500)]
+    rule = calibration.with_new_classes(*more).guarantee(false_positive_identification_rate=0.1)
+    assert rule.rates()[RATE] < 0.1
+
+
+def test_few_classes_are_refused(calibration):
+    score, classes = new(np.random.default_rng(0), 4, 500)
+    unseen = calibration.with_new_classes(score, classes)
+    with pytest.raises(InputError, match="it takes 59 new classes, and there are 4. Ask for less"):
+        unseen.guarantee(false_positive_identification_rate=0.05)
+    with pytest.raises(InputError, match="comparisons that are no match"):
+        unseen.guarantee(false_match_rate=1e-4)
+    with pytest.raises(InputError, match=r"classes has shape \(3,\): pass one for each of 2000"):
+        calibration.with_new_classes(score, [1, 2, 3])
+    with pytest.raises(InputError, match="2 hits a query: pass 1"):
+        calibration.with_new_classes(np.hstack([score, score]), classes)
+
+
+def test_a_rule_for_new_classes_is_saved(calibration, tmp_path):
+    unseen = calibration.with_new_classes(*new(np.random.default_rng(0), 80))
+    rule = unseen.guarantee(false_positive_identification_rate=0.1)
+    rule.save(tmp_path / "rule.json")
+    again = DecisionRule.load(tmp_path / "rule.json")
+    assert (again.value, again.n, str(again)) == (rule.value, rule.n, str(rule))
+    assert again.rates() == rule.rates()

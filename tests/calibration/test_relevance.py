@@ -1,0 +1,110 @@
+"""Relevance by ids: qrels and pairs of views give the judgements of a matrix."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from laplace_metric.calibration import calibrate_scores
+from laplace_metric.calibration._relevance import judged_by_id
+from laplace_metric.errors import InputError, ScoresWarning
+from tests.calibration.test_scores import drawn
+
+SCORE, RELEVANT = drawn(80)
+ITEMS = np.argsort(np.random.default_rng(0).random((80, 9)), 1)[:, :5]
+NAMES = {f"q{q}": [f"d{i}" for i in row] for q, row in enumerate(ITEMS)}
+QRELS = {q: [i for i, r in zip(NAMES[q], row, strict=True) if r]
+         for q, row in zip(NAMES, RELEVANT, strict=True)}  # fmt: skip
+FIELDS = ("held_out", "relevant", "mated", "total")
+
+
+def same(one, other):
+    for name in FIELDS:
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+
+
+def test_qrels_give_the_calibration_of_a_matrix():
+    by_matrix = calibrate_scores(SCORE, RELEVANT)
+    same(calibrate_scores(SCORE, QRELS, items=NAMES), by_matrix)
+    rows = {q: ITEMS[q][RELEVANT[q]] for q in range(80)}
+    same(calibrate_scores(SCORE, rows, items=ITEMS), by_matrix)
+
+
+def test_relevant_items_that_no_hit_is_count_as_missed_and_as_a_match():
+    qrels = {q: [*ids, "elsewhere"] for q, ids in QRELS.items()}
+    found = calibrate_scores(SCORE, qrels, items=NAMES)
+    assert found.mated.all()
+    np.testing.assert_array_equal(found.total, (found.relevant == 1).sum(1) + 1)
+
+
+@given(st.integers(0, 10**6))
+def test_judgements_are_those_of_a_loop(seed):
+    g = np.random.default_rng(seed)
+    n, k = 6, 4
+    exists = np.arange(k) < g.integers(1, k + 1, n)[:, None]
+    items = {q: g.permutation(8)[: exists[q].sum()].tolist() for q in range(n)}
+    qrels = {}
+    for q in range(n):
+        ids = g.permutation(8)[: g.integers(0, 5)].tolist()
+        way = g.integers(0, 3)
+        if way == 0:
+            qrels[q] = set(ids)
+        elif way == 1 or not qrels:
+            qrels[q] = {item: int(g.integers(-1, 3)) for item in ids}
+    judged, mated, total = judged_by_id(qrels, items, exists)
+    for q in range(n):
+        grades = qrels.get(q, {})
+        whole = isinstance(grades, set)
+        good = grades if whole else {i for i, grade in grades.items() if grade > 0}
+        assert total[q] == len(good)
+        assert mated[q] == (1 if good else 0 if whole else -1)
+        for i, item in enumerate(items[q]):
+            known = whole or item in grades
+            assert judged[q, i] == (int(item in good) if known else -1)
+
+
+def test_the_other_view_of_an_item_is_the_match():
+    g = np.random.default_rng(0)
+    view = g.normal(size=(300, 8))
+    others = view + 0.6 * g.normal(size=view.shape)
+    similarity = view @ others.T
+    rows = np.argsort(-similarity, 1)[:, :5]
+    scores = np.take_along_axis(similarity, rows, 1)
+    found = calibrate_scores(scores, "pairs", items=rows)
+    by_hand = calibrate_scores(scores, rows == np.arange(300)[:, None], mated=np.ones(300),
+                               total=np.ones(300))  # fmt: skip
+    same(found, by_hand)
+    assert found.mated.all()
+
+
+def test_what_is_not_graded_is_left_out():
+    graded = {q: {NAMES[q][0]: grade[0], NAMES[q][1]: 0} for q, grade in zip(
+        NAMES, RELEVANT.astype(int), strict=True)}  # fmt: skip
+    with pytest.warns(ScoresWarning, match="240 of 400 hits are not judged"):
+        found = calibrate_scores(SCORE, graded, items=NAMES)
+    assert set(found.mated) == {-1, 1}
+
+
+@pytest.mark.parametrize(
+    ("relevant", "items", "message"),
+    [
+        (QRELS, None, r"takes items=, the ids of the hits"),
+        ("pairs", None, r"relevant='pairs' takes items="),
+        (QRELS, ITEMS[:, :2], r"items has shape \(80, 2\): pass \(80, 5\)"),
+        (QRELS, {"q0": ["d1"]}, "items has 1 queries and scores 80"),
+        (QRELS, NAMES | {"q3": ["d1", "d2"]}, "items of query 'q3' are 2 but 5 have a score"),
+        (QRELS, NAMES | {"q3": [*"abca", "e"]}, "items of query 'q3' holds 'a' 2 times"),
+        (QRELS | {"q3": ["d1", "d1"]}, NAMES, "relevant of query 'q3' holds 'd1' 2 times"),
+        (QRELS | {"q3": "d1"}, NAMES, "relevant of query 'q3' is 'd1': pass a list of ids"),
+        (QRELS | {"q3": 3}, NAMES, "relevant of query 'q3' is 3: pass a list of ids"),
+        (QRELS | {"q3": [[1]]}, NAMES, "pass a list of ids"),
+        ({"other": ["d1"]}, NAMES, "of queries such as 'q0', which items= names"),
+        ("same", NAMES, "relevant='same': pass 'pairs'"),
+        (RELEVANT, NAMES, "pass 'pairs', or ids by query"),
+    ],
+)
+def test_ids_that_do_not_fit_are_named(relevant, items, message):
+    with pytest.raises(InputError, match=message):
+        calibrate_scores(SCORE, relevant, items=items)
