@@ -380,8 +380,8 @@ def _units(seen: CrossFitted, new: Tensor | None, by_class: bool) -> tuple[Tenso
 
 
 def _novelty(z: Tensor, weights: Tensor, *_: Tensor) -> Tensor:
-    near, _, cosine, local = z.unbind(1)  # exporters get a list of columns wrong
-    return weights[0] * near + weights[1] * cosine + weights[2] * local
+    a, b, c = weights[0], weights[1], weights[2]  # exporters get a list of columns wrong
+    return a * z[:, 0] + b * z[:, 2] + c * z[:, 3]
 
 
 def largest(z: Tensor, weights: Tensor, centre: Tensor, scale: Tensor) -> Tensor:
