@@ -390,6 +390,16 @@ def test_rows_of_zeros_do_not_count():
     close(plain.total_root, other.total_root)
 
 
+def test_a_fitted_point_is_compared_with_the_others():
+    h, y = features()
+    u, fitted = unit(h), near_far(h, y)
+    scores, i = fitted.score(3 * h), 7
+    others = np.delete(np.asarray(u), i, 0)
+    close(scores[i, 2:], oracle(u, y, u[i : i + 1], others)[0, 2:])
+    same = near_far(h, y, torch.float32).score(h.float())
+    close(same.double(), scores, rel=1e-3)
+
+
 # What a user sees
 
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from laplace_metric._utils.precision import at_least_float32, full_precision
 from laplace_metric.errors import HeadError
 from laplace_metric.export._variance import HeadVariance
+from laplace_metric.familiarity._class_gaussians import others_of, row_weights
 from laplace_metric.familiarity._near_far import NOTHING_ENTERS, NearFar, largest
 from laplace_metric.heads._backends import jacobian_of
 from laplace_metric.heads._jacobian import ChainJacobian, HeadJacobian, LinearJacobian
@@ -127,6 +128,7 @@ class Familiarity(nn.Module):
     root: Tensor
     points: Tensor
     white: Tensor
+    row_weights: Tensor
     classes: Tensor
     weights: Tensor
     centre: Tensor
@@ -141,6 +143,7 @@ class Familiarity(nn.Module):
         for name in ("weights", "centre", "scale"):
             self.register_buffer(name, getattr(near_far, name).to(root))
         self.register_buffer("root", root.clone())
+        self.register_buffer("row_weights", row_weights(len(root)).to(near_far.points))
         self.register_buffer("classes", near_far.class_means @ root)
         self.register_buffer("white", near_far.points @ root.to(near_far.points))
 
@@ -154,9 +157,11 @@ class Familiarity(nn.Module):
         x = (u - self.mean).to(self.root.dtype)
         a, far = x @ self.root, (x @ self.total_root).square().sum(1)
         near = _nearest(a, self.classes) - far if self.knows_classes else torch.zeros_like(far)
-        cosine = _nearest(x.to(self.points.dtype), self.points).to(far.dtype)
-        local = _nearest(a.to(self.points.dtype), self.white).to(far.dtype)
-        z = (torch.stack([near, far, cosine, local], 1) - self.centre[:4]) / self.scale[:4]
+        exact = self.points.dtype
+        asked, white = x.to(exact), a.to(exact)
+        points = others_of(asked, self.points, white, self.white, self.row_weights)
+        scores = torch.stack([near, far, *(part.to(far.dtype) for part in points)], 1)
+        z = (scores - self.centre[:4]) / self.scale[:4]
         number = (largest(z, self.weights, self.centre, self.scale) - self.centre[5]) / self.scale[
             5
         ]

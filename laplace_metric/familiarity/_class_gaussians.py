@@ -24,6 +24,8 @@ Two distances to the nearest point u_i of the sample, of the same form:
     local    l(u)   = min_i (u - u_i)' (W + e I)^-1 (u - u_i)        (T where classes say nothing)
     cosine   k(u)   = min_i |u - u_i|^2                              the limit of e l(u), large e
 
+over the points that are not u itself, so that a point of the sample is compared with the others.
+
 Cross-fitted: five folds of the sample, each scored by the statistics of all other points, which
 are the sums without that fold's, and by the points of the other folds. Left out: five groups of
 classes, each scored by the statistics and points of the other classes, as new classes will be; the
@@ -43,6 +45,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -130,6 +133,7 @@ class RowSample:
         return self.u[index], self.labels[index]
 
 
+@lru_cache(maxsize=8)
 def row_weights(width: int) -> Float[Tensor, " D"]:
     """Return w: numbers of 16 bits would give the same p to many rows of zeros and ones.
 
@@ -170,6 +174,8 @@ ROUNDINGS = 8
 """Times machine epsilon and trace: a bound of what the products round."""
 STRIP = 256
 """Columns of a triangle that are multiplied at once."""
+SAME, SAME_MARK = 64, 1e-5
+"""Bounds of equal points: of squared distances, in machine epsilons, and of marks; of lengths 1."""
 COLLAPSED = 1e-3
 """Rounding of distances to points, in units of their spread, beyond which float64 is used."""
 LEAST_RIDGE = 1e-13
@@ -214,12 +220,15 @@ class CrossFitted(NamedTuple):
     distances : Tensor [n, C] or None
         d_c, infinite for classes that the other folds lack; None for more than ``WIDEST`` classes,
         and where classes say nothing.
+    left_out : Tensor [n, 4] or None
+        ``scores`` without the point's class; None below three classes, and where they say nothing.
     """
 
     scores: Tensor
     known: Tensor
     labels: Tensor
     distances: Tensor | None
+    left_out: Tensor | None
 
 
 class FitSet(NamedTuple):
@@ -284,9 +293,10 @@ class FitSet(NamedTuple):
                 means = factors.within_whitened(factors.class_means)
                 rows, columns = gone.nonzero(), held.nonzero()[:, 0]
                 distances[rows, columns] = squared_distances(x, means)
-        return CrossFitted(scores, known, labels, distances if few else None)
+        left_out = self._left_out() if by_class else None
+        return CrossFitted(scores, known, labels, distances if few else None, left_out)
 
-    def left_out(self) -> Float[Tensor, "n 4"] | None:
+    def _left_out(self) -> Float[Tensor, "n 4"] | None:
         """``scores`` of each sampled point by the other classes alone; None below three classes."""
         present = (self.scatter.counts > 0).nonzero()[:, 0]
         if len(present) < 3:
@@ -312,11 +322,12 @@ class FitSet(NamedTuple):
         far, near = factors.total_whitened(x).square().sum(1), x.new_zeros(len(x))
         fast, others = x.to(self.dtype), points.to(self.dtype)
         lower = root.to(self.dtype)
-        local = nearest_distance(_whitened(lower, fast), _whitened(lower, others))
+        both = _whitened(lower, fast), _whitened(lower, others)
+        cosine, local = nearest_points(fast, others, *both)
         if by_class:
             exact, means = _whitened(root, x), _whitened(root, factors.class_means)
             near = nearest_distance(exact, means) - far
-        return torch.stack([near, far, nearest_distance(fast, others).to(far), local.to(far)], 1)
+        return torch.stack([near, far, cosine.to(far), local.to(far)], 1)
 
 
 @dataclass(frozen=True)
@@ -519,9 +530,56 @@ def directions(features: Tensor) -> tuple[Tensor, Tensor]:
 def nearest_distance(a: Float[Tensor, "B D"], classes: Float[Tensor, "C D"]) -> Tensor:
     """min_c d_c [B] of whitened vectors; the differences to the nearest class are not expanded."""
     sizes = classes.square().sum(1)
-    rows = max(64, AT_ONCE // len(classes))
-    nearest = torch.cat([(sizes - 2 * part @ classes.mT).argmin(1) for part in a.split(rows)])
+    parts = a.split(rows_at_once(classes))
+    nearest = torch.cat([(sizes - 2 * part @ classes.mT).argmin(1) for part in parts])
     return (a - classes[nearest]).square().sum(1)
+
+
+def nearest_points(
+    x: Float[Tensor, "B D"],
+    points: Float[Tensor, "S D"],
+    white: Float[Tensor, "B E"],
+    white_points: Float[Tensor, "S E"],
+) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"]]:
+    """cosine and local [B]: squared distances to the nearest point that is not x itself.
+
+    The points as they are say which is the same; the differences to the nearest are not expanded.
+
+    Examples
+    --------
+    >>> x = torch.tensor([[0.0, 0.0], [3.0, 0.0]])
+    >>> nearest_points(x, x, 2 * x, 2 * x)
+    (tensor([9., 9.]), tensor([36., 36.]))
+    """
+    weights, found = row_weights(x.shape[1]).to(x), []
+    for part, white_part in zip(*(a.split(rows_at_once(points)) for a in (x, white)), strict=True):
+        found.append(torch.stack(others_of(part, points, white_part, white_points, weights)))
+    cosine, local = torch.cat(found, 1)
+    return cosine, local
+
+
+def others_of(
+    x: Tensor, points: Tensor, white: Tensor, white_points: Tensor, weights: Tensor
+) -> list[Tensor]:
+    """``nearest_points`` of a part, as a graph takes it.
+
+    Equal points have a distance that is rounding, and the same product with the ``weights``: the
+    distance alone would take points that are a thousandth apart for equal in float32.
+    """
+    sizes = points.square().sum(1) + x.square().sum(1, keepdim=True)
+    close = sizes - 2 * x @ points.mT <= SAME * torch.finfo(x.dtype).eps * sizes
+    same = close & ((x @ weights)[:, None] - points @ weights).abs().le(SAME_MARK * sizes.sqrt())
+    found = []
+    for a, b in ((x, points), (white, white_points)):
+        apart = b.square().sum(1) - 2 * a @ b.mT
+        nearest = apart.masked_fill(same, torch.inf).argmin(1)
+        found.append((a - b[nearest]).square().sum(1))
+    return found
+
+
+def rows_at_once(columns: Tensor) -> int:
+    """Rows of a product with ``columns`` that are held at once."""
+    return max(64, AT_ONCE // len(columns))
 
 
 def squared_distances(a: Float[Tensor, "B D"], classes: Float[Tensor, "C D"]) -> Tensor:

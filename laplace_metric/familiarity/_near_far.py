@@ -34,7 +34,7 @@ set, under that covariance and as they are (``_class_gaussians``):
     epistemic = max(novelty, l - 1)     each in standard deviations, before and after
 
 Means and standard deviations are cross-fitted. The weights are those of a logistic regression,
-fitted to the fit set itself, of "seen without its class" (``FitSet.left_out``) against "seen
+fitted to the fit set itself, of "seen without its class" (``CrossFitted.left_out``) against "seen
 without its fold": novelty is, up to scale, the log odds of a new class against a known one.
 ``RIDGE`` keeps it finite; a, b, c = 1 below three classes, and a = 0 where classes say nothing.
 Novelty has learnt from classes alone, and what is foreign to every point is so whatever it says:
@@ -67,11 +67,12 @@ from laplace_metric._utils.precision import full_precision
 from laplace_metric.embedding import FitSetParts
 from laplace_metric.errors import InputError, NonFiniteError
 from laplace_metric.familiarity._class_gaussians import (
-    AT_ONCE,
     CrossFitted,
     FitSet,
     directions,
     nearest_distance,
+    nearest_points,
+    rows_at_once,
     times_upper,
 )
 from laplace_metric.models._rows import Block
@@ -212,7 +213,7 @@ class NearFar:
         if seen is None or not _varies(seen.scores[:, 1]):
             return None
         by_class = len(gaussians.class_means) > 0
-        units = _units(seen, fit_set.left_out() if by_class else None, by_class)
+        units = _units(seen, by_class)
         labels = _label_model(seen, fit_set.scatter.counts) if by_class else None
         means, *roots = (tensor.to(dtype) for tensor in gaussians[1:])
         empty = (means.new_empty(0), means.new_empty(0), means.new_empty(0, 0))
@@ -279,9 +280,9 @@ class NearFar:
         white, near = times_upper(x, self._root), torch.zeros_like(far)
         if len(self.class_means):
             near = nearest_distance(white, self._classes) - far
-        cosine = nearest_distance(x.to(self.points), self.points).to(far)
-        local = nearest_distance(white.to(self.points), self._white).to(far)
-        return torch.stack([near, far, cosine, local], 1)
+        exact = x.to(self.points), self.points, white.to(self.points), self._white
+        cosine, local = nearest_points(*exact)
+        return torch.stack([near, far, cosine.to(far), local.to(far)], 1)
 
     @full_precision()
     def parts(self, features: Float[Tensor, "B D"]) -> FitSetParts:
@@ -312,7 +313,7 @@ class NearFar:
             return None
         model = LabelModel(self.strength, self.log_share, self.channel)
         sizes = self._classes.square().sum(1)
-        rows = max(64, AT_ONCE // len(sizes))
+        rows = rows_at_once(self._classes)
         # |a|^2 is the same for all classes, and left out
         parts = times_upper(x, self.within_root).split(rows)
         return torch.cat([model.ambiguity(sizes - 2 * part @ self._classes.mT) for part in parts])
@@ -361,7 +362,7 @@ APART = 1.0
 """Standard deviations that local has to be ahead of novelty by."""
 
 
-def _units(seen: CrossFitted, new: Tensor | None, by_class: bool) -> tuple[Tensor, Tensor, Tensor]:
+def _units(seen: CrossFitted, by_class: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Weights [3], centre and scale [6], as in ``NearFar``."""
     scores, known = seen.scores, seen.known
     centre, scale = scores.mean(0), scores.std(0)
@@ -370,8 +371,9 @@ def _units(seen: CrossFitted, new: Tensor | None, by_class: bool) -> tuple[Tenso
     scale = torch.where(scale > 0, scale, 1.0)
     z = ((scores - centre) / scale)[known]
     weights = scores.new_tensor([float(by_class), 1, 1])
-    if new is not None:
-        weights = novelty_weights(z[:, NOVELTY], ((new - centre) / scale)[:, NOVELTY])
+    if seen.left_out is not None:
+        new = (seen.left_out - centre) / scale
+        weights = novelty_weights(z[:, NOVELTY], new[:, NOVELTY])
     for sums in (_novelty, largest):
         number = sums(z, weights, centre, scale)
         centre = torch.cat([centre, number.mean()[None]])

@@ -59,7 +59,7 @@ def test_without_labels_there_is_nothing_to_answer(embedder, points):
 def test_an_embedding_as_a_table(embedder, points):
     embedding = embedder(points[0][:7])
     table = embedding.to_pandas(means=True)
-    assert table.shape == (7, 5 + 6)
+    assert table.shape == (7, 6 + 6)
     assert table.epistemic.tolist() == embedding.epistemic.tolist()
     assert table.mean_5.tolist() == embedding.mean[:, 5].tolist()
 
