@@ -141,6 +141,7 @@ COMMANDS = {
                          _modules("retrieval", "measure", "cost", "large", "drift",
                                   "decomposition", "labels", "strangers", "few",
                                   "guarantees", "decisions", "shifted", "new_classes", "evidence",
+                                  "unfamiliar",
                                   scores="decisions:run_scores", crossed="decisions:run_crossed",
                                   **{"cross-fit": "cross_fit"}) | FIGURES,
                          ("data", "cache", "output", "n", "problems", "splits", "queries"),

@@ -24,7 +24,7 @@ from benchmarks.recovery.runs import recovered
 from benchmarks.report import three_numbers
 from benchmarks.report.cells import quality_table
 from benchmarks.report.method_table import methods
-from benchmarks.retrieval import decisions, evidence, new_classes, shifted
+from benchmarks.retrieval import decisions, evidence, new_classes, shifted, unfamiliar
 from benchmarks.retrieval import tables as retrieval_tables
 from benchmarks.scale import billion
 from benchmarks.scale import tables as scale_tables
@@ -193,6 +193,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **shifted.TABLES,
     **new_classes.TABLES,
     **evidence.TABLES,
+    **unfamiliar.TABLES,
     "strangers-on-digits": retrieval_tables.strangers_on_digits,
     **promises.TABLES,
     **serve.TABLES,
