@@ -69,7 +69,7 @@ class FileKind:
         return re.fullmatch(pattern, name) is not None
 
 
-POSTERIOR = FileKind("posterior", "a saved posterior", 2)
+POSTERIOR = FileKind("posterior", "a saved posterior", 3)
 INDEX = POSTERIOR.index
 
 

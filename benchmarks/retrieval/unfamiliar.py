@@ -20,6 +20,7 @@ from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -86,11 +87,11 @@ def trained_body(x: Tensor, y: Tensor, widths: tuple[int, ...], seed: int) -> Ca
         sizes = (x.shape[1], *widths)
         layers = [
             layer
-            for before, after in zip(sizes, sizes[1:], strict=False)
+            for before, after in pairwise(sizes)
             for layer in (nn.Linear(before, after), nn.ReLU())
         ]
         model = nn.Sequential(*layers[:-1])
-    body = nn.Sequential(*list(_trained(model, (x, y), 10))[:-1])
+    body = nn.Sequential(*[*_trained(model, (x, y), 10).children()][:-1])
     return lambda part: body(part).detach()
 
 
@@ -158,7 +159,8 @@ def measured(points: Points) -> dict[str, Any]:
                 "near + far": (e.near + e.far).numpy(), **other(x.double().numpy())
             }  # fmt: skip
 
-        base, row = scored(known), {}
+        base = scored(known)
+        row: dict[str, float] = {}
         for name, x in others.items():
             values = {key: auroc(base[key], part) for key, part in scored(x).items()}
             row |= {f"{name}: {key}": value for key, value in values.items()}
@@ -262,4 +264,7 @@ def table(foreign: bool = False) -> str:
     return markdown(["problem", "epistemic was", *names, "ahead of the best rival"], lines)
 
 
-TABLES = {"unfamiliar-new": table, "unfamiliar-foreign": partial(table, True)}
+TABLES: dict[str, Callable[[], str]] = {
+    "unfamiliar-new": table,
+    "unfamiliar-foreign": partial(table, True),
+}
