@@ -115,9 +115,11 @@ def rivals(fit: Labelled) -> Callable[[Array], dict[str, Array]]:
     def scores(q: Array) -> dict[str, Array]:
         v = unit(q)
         near = neighbours.kneighbors(v)[0]
-        to_class = np.min([squared(v - m, within) for m in means], 0)
+        centred, of_class = v - u.mean(0), means - u.mean(0)
+        cross = centred @ within @ of_class.T
+        to_class = squared(centred, within) + (squared(of_class, within) - 2 * cross).min(1)
         found = {"1-NN": near[:, 0], "10-NN": near[:, 9], "Mahalanobis++": to_class,
-                 "relative": to_class - squared(v - u.mean(0), total)}  # fmt: skip
+                 "relative": to_class - squared(centred, total)}  # fmt: skip
         if probe is not None:
             logits = probe.decision_function(q)
             energy = -logsumexp(logits, 1)
