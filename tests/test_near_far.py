@@ -22,7 +22,7 @@ from torch import nn
 from laplace_metric import Embedding, LaplaceEmbedder
 from laplace_metric.curvature._structures import FullCurvature
 from laplace_metric.errors import InputError, NonFiniteError, NotFittedError
-from laplace_metric.familiarity._class_gaussians import CentredSums
+from laplace_metric.familiarity._class_gaussians import CentredSums, FitSet
 from laplace_metric.familiarity._near_far import LabelModel, NearFar, novelty_weights
 from laplace_metric.heads._backends import jacobian_of
 from laplace_metric.laplace import Posterior
@@ -181,6 +181,33 @@ def test_classes_that_are_left_out_leave_the_covariance_of_the_others():
     close(rest.mean, u[kept].mean(0))
     between = sum(60 * torch.outer(m - rest.mean, m - rest.mean) for m in whole.means[~gone])
     close(rest.total - rest.within, between)
+
+
+def test_a_class_that_is_left_out_is_unknown_to_its_sampled_members(monkeypatch):
+    """Its members outside the sample stay in W; its mean, its number and its points are gone."""
+    monkeypatch.setattr("laplace_metric.familiarity._class_gaussians.SCORED", 80)
+    h, y = features(200)
+    store = FeatureStore.of(h, y)
+    fit_set = FitSet.read(store.blocks(), store.classes, len(y))
+    found, u = fit_set.cross_fitted().left_out, unit(h)
+    order = torch.randperm(C, generator=torch.Generator().manual_seed(0))
+    for c in range(C):
+        out = int((order == c).nonzero()[0, 0])  # five groups of one class
+        mine = fit_set.labels == out
+        sampled = torch.cdist(u, fit_set.u[mine]).amin(1) < 1e-7
+        rest, kept = u[~sampled].numpy(), y[~sampled].numpy()
+        gaps = rest - np.stack([rest[kept == k].mean(0) for k in range(C)])[kept]
+        within = gaps.T @ gaps / (len(rest) - C)
+        others = [k for k in range(C) if k != out]
+        means = np.stack([u[y == k].numpy().mean(0) for k in others])
+        centred, n = means - means.mean(0), 40 * len(others)
+        total = (within * (n - len(others)) + 40 * centred.T @ centred) / n
+        ridge = np.trace(within) / D * np.eye(D)
+        for row, q in zip(found[mine].numpy(), fit_set.u[mine].numpy(), strict=True):
+            gap = q - means.mean(0)
+            far = gap @ solve(total + ridge, gap)
+            nearest = min((q - m) @ solve(within + ridge, q - m) for m in means)
+            close(row[:2], np.array([nearest - far, far]))
 
 
 def test_many_points_are_scored_by_a_sample(monkeypatch):

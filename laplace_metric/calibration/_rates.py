@@ -14,7 +14,7 @@ rate is then Beta(r, n - r + 1) distributed, or smaller with ties (Wilks 1941), 
 of which r is the largest that is at most delta: exact, though the threshold is a tested hit. It
 takes independent draws: one comparison a query; and of new classes one query each, for queries of
 a class resemble each other. (Bounds of the mean over classes that use all queries were compared by
-simulation: Hoeffding & Bentkus accept a third to a half as much, betting about the same.)
+simulation: Hoeffding & Bentkus accept a quarter to four fifths as much, betting about the same.)
 
 What to pass on. Let s_i = max{p_j : j >= i}, which falls along a list, and pass on the hits with
 s_i >= t. With R(t) the mean share of the relevant items left out, over n queries that have one, the
