@@ -567,12 +567,14 @@ def others_of(
     distance alone would take points that are a thousandth apart for equal in float32.
     """
     sizes = points.square().sum(1) + x.square().sum(1, keepdim=True)
-    close = sizes - 2 * x @ points.mT <= SAME * torch.finfo(x.dtype).eps * sizes
-    same = close & ((x @ weights)[:, None] - points @ weights).abs().le(SAME_MARK * sizes.sqrt())
+    apart = sizes - 2 * x @ points.mT
+    marks = (x @ weights)[:, None] - points @ weights
+    same = apart <= SAME * torch.finfo(x.dtype).eps * sizes
+    same = same & (marks.abs() <= SAME_MARK * sizes.sqrt())
+    white_apart = white_points.square().sum(1) - 2 * white @ white_points.mT
     found = []
-    for a, b in ((x, points), (white, white_points)):
-        apart = b.square().sum(1) - 2 * a @ b.mT
-        nearest = apart.masked_fill(same, torch.inf).argmin(1)
+    for a, b, d in ((x, points, apart), (white, white_points, white_apart)):
+        nearest = d.masked_fill(same, torch.inf).argmin(1)
         found.append((a - b[nearest]).square().sum(1))
     return found
 
