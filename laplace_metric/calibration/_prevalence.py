@@ -141,7 +141,7 @@ def _shares(sample: Array, edges: Array) -> Array:
 
 
 def _covariance(share: Array, n: int) -> Array:
-    """Of all multinomial shares but the last."""
+    """Covariance of all multinomial shares but the last."""
     return ((np.diag(share) - np.outer(share, share)) / n)[:-1, :-1]
 
 

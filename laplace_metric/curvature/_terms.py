@@ -362,7 +362,7 @@ class LayeredTerm:
         return [tile for number in range(len(self.shapes)) for tile in self._layer_tiles(number)]
 
     def _layer_tiles(self, number: int) -> Iterator[Tile]:
-        """Of the last layer, where L is symmetric, a diagonal needs what is right of it."""
+        """Yield the tiles of a layer; a diagonal of the last needs only what is right of it."""
         z, o, a = self.shapes[number]
         upper = number == len(self.shapes) - 1 and isinstance(self.sums[-1][-1], Diagonal)
         step = max(1, TILE_BYTES // (8 * o * a))

@@ -245,7 +245,7 @@ class EmbedderModule(nn.Module):
 
     @property
     def compares_with(self) -> str:
-        """What ``epistemic`` compares with: "classes and points", "points", or "uncertainty"."""
+        """Return "classes and points" or "points", of the fit set, or "uncertainty"."""
         if self.familiarity is None:
             return "uncertainty"
         return "classes and points" if self.familiarity.knows_classes else "points"

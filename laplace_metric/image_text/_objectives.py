@@ -468,5 +468,5 @@ class TwoHeads(nn.Module):
 
     @property
     def both(self) -> tuple[GaussianHead, GaussianHead]:
-        """Of images and of texts."""
+        """Heads of images and of texts."""
         return self.image, self.text

@@ -92,6 +92,10 @@ def fit(model=None, loader=LOADER, **settings):
     return LaplaceEmbedder(model or network(), **settings).fit(loader, progress=False)
 
 
+def mined(*indices):
+    return fit(pairs=lambda z, y: indices)
+
+
 def one(*numbers):
     return torch.tensor(numbers)
 
@@ -142,6 +146,8 @@ def method(name, **settings):
 
 
 REFUSED = {
+    "inputs meta": lambda: fit()(X.to("meta")),
+    "inputs mkldnn": lambda: fit()(X.to_mkldnn()),
     "model meta": lambda: fit(network().to("meta")),
     "device of no module": lambda: device_of(lambda x: x),
     "output meta": lambda: fit(Changed(lambda z: z.to("meta"))),
@@ -152,10 +158,33 @@ REFUSED = {
     "no rows, labels": lambda: fit(loader=[(X[:0], Y), *LOADER]),
     "loader without iterator": lambda: fit(loader=NoIterator()),
     "inputs without iterator": lambda: fit().uncertainties(NoIterator(), progress=False),
+    "pairs none": lambda: fit(pairs=lambda z, y: None),
+    "pairs int": lambda: fit(pairs=lambda z, y: 3),
+    "pairs text": lambda: fit(pairs=lambda z, y: "abcd"),
+    "pairs no arguments": lambda: fit(pairs=lambda: None),
+    "pairs lists": lambda: mined([0], [1], [0], [2]),
+    "pairs numpy": lambda: mined(*(np.array([i]) for i in range(4))),
+    "pairs floats": lambda: mined(*[torch.tensor([0.5])] * 4),
+    "pairs scalars": lambda: mined(*[torch.tensor(0)] * 4),
+    "pairs uneven": lambda: mined(one(0), one(1), one(0), one(1, 2)),
+    "pairs beyond": lambda: mined(one(0), one(1), one(0), one(12)),
+    "pairs negative": lambda: mined(one(0), one(1), one(0), one(-1)),
+    "metric none": lambda: tuned(lambda e, y: None),
+    "metric vector": lambda: tuned(lambda e, y: torch.ones(3)),
+    "metric text": lambda: tuned("recall"),
+    "metric no arguments": lambda: tuned(lambda: 1.0),
+    "bounds number": lambda: tuned(lambda e, y: 1.0, bounds=Fraction(1, 2)),
     "bounds scalar": lambda: tuned(lambda e, y: 1.0, bounds=np.array(1.0)),
+    "loss no arguments": lambda: train_embedder(network(), LOADER, lambda: 1, epochs=1),
     "loss without pairs": lambda: train_embedder(
         network(), LOADER, lambda z, y: z.sum(), epochs=1, miner=lambda z, y: ()
     ),
+    "miner no arguments": lambda: train_embedder(
+        network(), LOADER, lambda z, y, m: z.sum(), epochs=1, miner=lambda: ()
+    ),
+    "online loss": lambda: OnlineLaplace(network()).fit(LOADER, lambda: 1, epochs=1),
+    "parts text": lambda: Embedding.concatenate("x"),
+    "parts number": lambda: Embedding.concatenate(0.5),
     "parts numbers": lambda: Embedding.concatenate([1, 2]),
     "parts of two sizes": lambda: Embedding.concatenate(
         [BATCH, Embedding(dist.Gaussian(X[:, :2], X[:, :2].square()))]
@@ -172,7 +201,9 @@ REFUSED = {
     "parts of two posteriors": lambda: dist.RotatedCovariance.concatenate(
         [dist.RotatedCovariance(basis, X.square()) for basis in (torch.eye(D), -torch.eye(D))]
     ),
+    "rows text": lambda: BATCH["abc"],
     "rows words": lambda: BATCH[["a", 1]],
+    "rows real": lambda: BATCH[0.5],
     "rows sparse": lambda: BATCH[one(0, 1).to_sparse()],
     "rows mask": lambda: BATCH[torch.ones(3, dtype=torch.bool)],
     "rows slice": lambda: BATCH["a":],
@@ -181,31 +212,48 @@ REFUSED = {
     "concentration scalar": lambda: dist.NonIsotropicVonMisesFisher(torch.eye(3), 0.5),
     "images numpy": lambda: images(images=IMAGES.numpy()),
     "images mkldnn": lambda: images(images=IMAGES.float().to_mkldnn()),
+    "image labels list": lambda: images(labels=[0, 1, 0, 1]),
     "image labels nested": lambda: images(labels=torch.nested.nested_tensor([one(0)] * 4)),
+    "class names": lambda: images(class_names=5),
     "pooled whole": lambda: Pooled(nn.Identity())(torch.ones(2, 3, 4, dtype=torch.int8)),
     "method arguments": lambda: Call(NoArguments(), "forward")(X),
     "features nested": lambda: scale.collect(
         scale.Plan(LaplaceEmbedder(network()), X).task, torch.nested.nested_tensor([X[0]]), Y[:1]
     ),
     "limit": lambda: load("digits", limit=Fraction(3, 1)),
+    "limits": lambda: load("digits", limit=np.array([1, 2])),
+    "size": lambda: load("photographs", size=2.5),
+    "sparse": lambda: as_tensor("x", POINTS.to_sparse()),
+    "meta": lambda: as_tensor("x", POINTS.to("meta")),
+    "nested": lambda: as_tensor("x", torch.nested.nested_tensor([POINTS])),
+    "quantised": lambda: as_tensor("x", torch.quantize_per_tensor(POINTS, 0.1, 0, torch.qint8)),
+    "float8": lambda: as_tensor("x", POINTS.to(torch.float8_e4m3fn)),
     "ragged": lambda: as_tensor("x", [[1], [1, 2]]),
+    "masked": lambda: as_tensor("x", np.ma.masked_array([1.0], mask=[True])),
     "uint64": lambda: as_tensor("x", np.array([2**63], np.uint64)),
     "path number": lambda: as_path("x", 5),
     "path nul": lambda: as_path("x", "a\0b"),
+    "path empty": lambda: as_path("x", ""),
+    "share text": lambda: check_share("x", "0.9"),
     "share decimal": lambda: check_share("x", Decimal("0.5")),
     "positive huge": lambda: check_positive("x", 10**400),
     "positive bool": lambda: check_positive("x", True),
     "count bool": lambda: check_count("x", True),
     "count huge": lambda: check_count("x", 10**30),
     "seed bool": lambda: as_generator(True, "x"),
+    "seed text": lambda: as_generator("0", "x"),
     "seed negative": lambda: as_generator(-1, "x"),
     "seed numpy": lambda: as_generator(np.random.default_rng(0), "x"),
+    "loc list": lambda: dist.VonMisesFisher([[1.0, 0.0]], 1.0),
     "loc and k": lambda: dist.VonMisesFisher(UNIT, torch.ones(2)),
     "k negative": lambda: dist.VonMisesFisher(UNIT, -K, validate_args=True),
+    "value text": lambda: dist.VonMisesFisher(UNIT, K).log_prob("x"),
     "value off": lambda: dist.VonMisesFisher(UNIT, K, validate_args=True).log_prob(2 * UNIT),
     "value width": lambda: dist.HypersphericalUniform(3).log_prob(torch.ones(2, 2)),
+    "sample shape": lambda: dist.VonMisesFisher(UNIT, K).sample("a"),
     "gaussian shapes": lambda: dist.Gaussian(POINTS, POINTS[:, :1]),
     "gaussian sparse": lambda: dist.ProjectedNormal(POINTS, POINTS.to_sparse()),
+    "gaussian n": lambda: dist.Gaussian(POINTS, POINTS).sample("3"),
     "covariance square": lambda: dist.DenseCovariance(POINTS),
     "covariance vectors": lambda: dist.DiagonalCovariance(POINTS).apply("x"),
     "empirical": lambda: dist.Empirical(POINTS, False),
@@ -213,14 +261,29 @@ REFUSED = {
     "resultant": lambda: dist.vmf_concentration(0.5, 3),
     "angle dimension": lambda: dist.sample_angle(K, 1),
     "cap": lambda: dist.in_cap("x", UNIT, 0.5),
+    "cap probability": lambda: dist.cap_angle(K, 3, []),
+    "score": lambda: dist.unnormalized_vmf_score(UNIT, K, "x"),
     "bootstrap": lambda: ev.bootstrap_interval(None, [1.0]),
     "bootstrap result": lambda: ev.bootstrap_interval(lambda x: x, [1.0, 2.0], n=2),
     "monitor generator": lambda: Monitor(STREAM, window=30, generator="0"),
+    "monitor path": lambda: Monitor(STREAM, window=30).save(5),
+    "loss text": lambda: train("x"),
+    "loss float": lambda: train(lambda z, y: 1.0),
+    "loss vector": lambda: train(lambda z, y: z.sum(1)),
+    "loss constant": lambda: train(lambda z, y: z.sum().detach()),
+    "optimizer": lambda: train(optimizer="adam"),
+    "scheduler": lambda: train(scheduler=5),
+    "miner": lambda: train(miner=5),
     "epochs": lambda: online(epochs=float("inf")),
+    "checkpoint": lambda: online(checkpoint={}),
     "decay": lambda: OnlineLaplace(torch.nn.Linear(3, 2), decay="x"),
+    "merge": lambda: scale.merge(5),
     "merge parts": lambda: scale.merge([5]),
+    "precomputed": lambda: Precomputed()(POINTS.to_sparse()),
     "precomputed size": lambda: Precomputed("3"),
+    "method name": lambda: Call(torch.nn.Linear(3, 2), 5),
     "training decay": lambda: baselines.Training(decay="x"),
+    "baseline path": lambda: baselines.Deterministic.load(None, torch.nn.Linear(3, 2)),
     "a covariance of no coordinates": lambda: dist.DiagonalCovariance(torch.tensor(1.0)),
     "scheduler class": lambda: train(scheduler=torch.optim.lr_scheduler.StepLR),
     "scheduler foreign": lambda: train(
