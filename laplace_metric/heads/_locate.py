@@ -598,9 +598,8 @@ def _appended(model: nn.Module, inputs: Inputs) -> tuple[LocatedHead, HeadActiva
 def identity_head(size: int, like: Tensor) -> nn.Linear:
     """``z = I h`` without bias, in the dtype (float32 at least) and on the device of ``like``."""
     dtype = like.dtype if like.dtype == torch.float64 else torch.float32
-    layer = nn.utils.skip_init(nn.Linear, size, size, bias=False, dtype=dtype, device=like.device)
-    with torch.no_grad():
-        layer.weight.copy_(torch.eye(size))
+    layer = nn.Linear(size, size, bias=False, device="meta")  # draws no random numbers
+    layer.weight = nn.Parameter(torch.eye(size, dtype=dtype, device=like.device))
     return layer
 
 
