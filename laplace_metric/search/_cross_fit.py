@@ -158,13 +158,18 @@ def cross_labelled_hits(
     parts, rows, asked_for, drawn = [], [], 0, 0
     for f in range(n_folds):
         ours, others = (fold == f).nonzero().flatten(), (fold != f).nonzero().flatten()
-        one = _fitted_to(embedder, features[others], codes[others])
-        there = labels.take(others.numpy()).values
+        encoder = Encoder.of(_fitted_to(embedder, features[others], codes[others]))
         index = Index.build(
-            Encoder.of(one), features[others], there, engine=engine, rank_by=rank_by, progress=False
+            encoder.without_epistemic(),
+            features[others],
+            labels.take(others.numpy()).values,
+            engine=engine,
+            rank_by=rank_by,
+            progress=False,
         )
         if class_precision is not None:
             index.learn_classes(class_precision)
+        index.query_encoder = encoder
         asked_for += len(ours)  # folds are small: what one rounds away the next makes up for
         share = (round(open_set_fraction * asked_for) - drawn) / len(ours)
         drawn = round(open_set_fraction * asked_for)

@@ -170,6 +170,12 @@ class Encoder:
         other.identity, other._kept = digest(f"compact {self.identity}", ()), _nothing
         return other
 
+    def without_epistemic(self) -> Encoder:
+        """Copy that gives the trace in place of epistemic numbers, as of a fit without them."""
+        other = copy.copy(self)
+        other._near_far = None
+        return other
+
     def __call__(self, inputs: Any, rows: list[Fingerprints] | None = None) -> Encoded:
         """Encode one batch; ``rows`` gets the fingerprints of what enters the head.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -285,6 +285,9 @@ TOLERATED = 0.01
 
 NEAR = [(a, b) for a in (-1, 0, 1) for b in (-1, 0, 1)]
 """Differences of the two highest bytes of fingerprints that may be of one row."""
+SIDES: tuple[Literal["left", "right"], ...] = ("left", "right")
+BLOCK = 4096
+"""Rows that are compared at once."""
 
 
 def in_fit(known: Fingerprints, rows: Fingerprints) -> Bool[np.ndarray, " Q"]:
@@ -298,14 +301,17 @@ def in_fit(known: Fingerprints, rows: Fingerprints) -> Bool[np.ndarray, " Q"]:
     >>> in_fit(known, np.array([0x0203040504050607, 0x0002030405060706, 0xFF00000000000004], "u8"))
     array([ True, False,  True])
     """
-    starts = np.searchsorted(known >> np.uint64(48), np.arange(2**16 + 1))  # by two highest bytes
-    found = np.zeros(len(rows), bool)
-    for i, row in enumerate(rows.tolist()):
-        first, second = row >> 56, row >> 48 & 255
-        highest = [(first + a) % 256 << 8 | (second + b) % 256 for a, b in NEAR]
-        near = np.concatenate([known[starts[at] : starts[at + 1]] for at in highest])
-        apart = _bytes(near) - _bytes(rows[i : i + 1]) + np.uint8(1)  # modulo 256
-        found[i] = (apart <= 2).all(1).any()
+    top, found = (known >> np.uint64(48)).astype(np.int64), np.zeros(len(rows), bool)
+    for start in range(0, len(rows), BLOCK):
+        part = rows[start : start + BLOCK]
+        first, second = np.divmod((part >> np.uint64(48)).astype(np.int64), 256)
+        highest = np.stack([(first + a) % 256 << 8 | (second + b) % 256 for a, b in NEAR], 1)
+        begin, end = (np.searchsorted(top, highest.ravel(), side) for side in SIDES)
+        size = end - begin
+        query = np.repeat(np.arange(size.size) // len(NEAR), size)
+        near = np.arange(len(query)) + np.repeat(begin - size.cumsum() + size, size)
+        apart = _bytes(known[near]) - _bytes(part[query]) + np.uint8(1)  # modulo 256
+        found[start + query[(apart <= 2).all(1)]] = True
     return found
 
 
