@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from laplace_metric._utils.validation import check_count, check_name
 from laplace_metric.calibration._hits import VOTES
 from laplace_metric.errors import InputError, LabelError, LaplaceMetricWarning
+from laplace_metric.evaluation import abstention
 from laplace_metric.laplace import Settings
 from laplace_metric.laplace._fit import fit_posterior
 from laplace_metric.laplace._settings import FitOptions
@@ -108,6 +109,11 @@ class MatchClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[misc
         Parts of the rows; each asks the others, with a posterior that did not see it.
     random_state : int
         Deals the rows out to the folds.
+    precision : float or None
+        Share of answers of ``predict`` that is to be right, with 95 % confidence; ``predict``
+        abstains where it is not certain enough. None: it always answers.
+    abstain : object
+        Answer of ``predict`` where it abstains; none of the classes.
 
     Attributes
     ----------
@@ -116,11 +122,14 @@ class MatchClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[misc
         Of all rows, with labels 0 to C - 1: ``index_.search`` has neighbours, distances, "unknown".
     calibrated_ : bool
         Whether there were rows enough to calibrate on; else probabilities are votes.
+    threshold_ : Threshold or None
+        Guarantee of ``precision``, with its coverage on cross-fitted rows.
 
     Raises
     ------
     InputError, LabelError
-        For settings that do not exist, and a single class; both are ``ValueError``.
+        For settings that do not exist, a single class, and a precision that these rows cannot
+        guarantee; both are ``ValueError``.
 
     Warns
     -----
@@ -134,6 +143,8 @@ class MatchClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[misc
     >>> classifier = MatchClassifier().fit(x[::2], y[::2])
     >>> bool(classifier.score(x[1::2], y[1::2]) > 0.9), classifier.calibrated_
     (True, True)
+    >>> MatchClassifier(precision=0.8).fit(x[::2], y[::2]).predict([[5, 3, 1.5, 0.2], [0] * 4])
+    array([0, None], dtype=object)
     """
 
     def __init__(
@@ -146,17 +157,25 @@ class MatchClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[misc
         structure: str = "auto",
         prior_precision: float = 1.0,
         random_state: int = 0,
+        precision: float | None = None,
+        abstain: Any = None,
     ) -> None:
         self.model, self.head, self.folds = model, head, folds
         self.distance, self.hessian, self.structure = distance, hessian, structure
         self.prior_precision, self.random_state = prior_precision, random_state
+        self.precision, self.abstain = precision, abstain
 
     def fit(self, X: Any, y: Any) -> MatchClassifier:
         """Fit the posterior to rows [N, D] and their classes [N], and index the rows."""
         check_count("folds", self.folds, 2)
         x, codes = self._checked(X, y)
+        if self.precision is not None and self.abstain in self.classes_.tolist():
+            raise InputError(f"abstain={self.abstain!r} is a class of y: pass another value.")
         self.index_ = self._indexed(self._fit_posterior(x, codes), x, codes)
-        self.calibrated_ = self.index_.calibration is not None
+        calibration, self.threshold_ = self.index_.calibration, None
+        self.calibrated_ = calibration is not None
+        if self.precision is not None and calibration is not None:
+            self.threshold_ = calibration.threshold_for(precision=self.precision, of="label")
         return self
 
     def _indexed(self, embedder: HeadEmbedder, x: Array, codes: Tensor) -> Index:
@@ -166,6 +185,8 @@ class MatchClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[misc
                 embedder, rows, column, folds=self.folds, seed=self.random_state, progress=False
             )
         except InputError as error:
+            if self.precision is not None:
+                raise
             warnings.warn(
                 f"probabilities are not calibrated but votes of the neighbours: {error}",
                 LaplaceMetricWarning,
@@ -176,31 +197,77 @@ class MatchClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[misc
 
     def predict_proba(self, X: Any) -> Array:
         """Probabilities [N, C] of the classes, in the order of ``classes_``; each row sums to 1."""
-        x = self._seen(X)
-        return np.concatenate([self._probabilities(batch) for batch in batches_of(x)])
+        p = self._label_probabilities(self._seen(X))
+        p += (1 - p.sum(1, keepdims=True)).clip(min=0) / p.shape[1]
+        found: Array = p / p.sum(1, keepdims=True)
+        return found
 
-    def _probabilities(self, batch: Array) -> Array:
+    def decision_function(self, X: Any) -> Array:
+        """Probability [N, C] that the label is each class; the rest is that it is none of them.
+
+        Of two classes, that of the likelier one [N], with a minus sign for the first class.
+        """
+        p = self._label_probabilities(self._seen(X))
+        return np.where(p[:, 1] > p[:, 0], p[:, 1], -p[:, 0]) if p.shape[1] == 2 else p
+
+    def _label_probabilities(self, x: Array) -> Array:
+        """P(c) [N, C]; shares of the vote before a calibration."""
         calibration, index = self.index_.calibration, self.index_
         depth = min(len(index), VOTES if calibration is None else max(VOTES, calibration.depth))
-        hits = index.search(batch, depth).hits
-        votes = hits.votes
-        assert votes is not None
-        probability, codes = np.zeros((len(batch), len(self.classes_))), votes.labels[:, :VOTES]
-        if calibration is None:
-            np.put_along_axis(probability, codes, votes.weighted[:, :VOTES], 1)
-        else:
-            scores = calibration.label_scores(hits)[:, :VOTES].clip(min=0)
-            np.add.at(probability, (np.arange(len(batch))[:, None], codes), scores)
-        none = (1 - probability.sum(1, keepdims=True)).clip(min=0)
-        probability += none / len(self.classes_)
-        found: Array = probability / probability.sum(1, keepdims=True)
-        return found
+        probability = np.zeros((len(x), len(self.classes_)))
+        for start, batch in zip(range(0, len(x), ROWS), batches_of(x), strict=True):
+            hits, part = index.search(batch, depth).hits, probability[start : start + ROWS]
+            codes = hits.voted.labels[:, :VOTES]
+            if calibration is None:
+                np.put_along_axis(part, codes, hits.voted.weighted[:, :VOTES], 1)
+            else:
+                scores = calibration.label_scores(hits)[:, :VOTES].clip(min=0)
+                np.add.at(part, (np.arange(len(part))[:, None], codes), scores)
+        return probability
 
     def predict(self, X: Any) -> Array:
-        """The likeliest class [N]."""
-        probability = self.predict_proba(X)  # which says so before a fit
-        found: Array = self.classes_[probability.argmax(1)]
-        return found
+        """The likeliest class [N]; with ``precision``, ``abstain`` where none is certain enough.
+
+        Answers with ``precision`` are those of ``index_.classify(X, threshold_)``: they also
+        abstain from queries that are unknown to the index.
+        """
+        x = self._seen(X)
+        if self.threshold_ is None:
+            return np.asarray(self.classes_[self._label_probabilities(x).argmax(1)])
+        parts = [self.index_.classify(batch, self.threshold_).labels for batch in batches_of(x)]
+        labels = np.concatenate(parts)
+        answered = labels != np.array(None)
+        return np.where(
+            answered, self.classes_[np.where(answered, labels, 0).astype(int)], self.abstain
+        )
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Share of rows that are answered right; an abstention is not."""
+        return float(np.average(self.predict(X) == np.asarray(y), weights=sample_weight))
+
+
+def selective_risk_scorer(estimator: Any, X: Any, y: Any) -> float:
+    """Area under the risk-coverage curve, with a minus sign, for ``GridSearchCV(scoring=...)``.
+
+    The mean error of the most certain share p of the rows, p = 0.05 to 1 (``abstention``). A row
+    is as certain as its largest probability; ``precision`` of a ``MatchClassifier`` is not used.
+
+    Parameters
+    ----------
+    estimator : fitted classifier with ``predict_proba``
+    X, y : [N, D], [N]
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.model_selection import cross_val_score
+    >>> x, y = load_iris(return_X_y=True)
+    >>> scores = cross_val_score(MatchClassifier(), x, y, scoring=selective_risk_scorer, cv=3)
+    >>> bool((scores > -0.1).all())
+    True
+    """
+    p = estimator.predict_proba(X)
+    return abstention(-p.max(1), estimator.classes_[p.argmax(1)] == np.asarray(y)).area - 1
 
 
 # ``LaplaceMetricTransformer``: rows in, embeddings and their uncertainty out.

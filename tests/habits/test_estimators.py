@@ -10,6 +10,7 @@ import pytest
 import torch
 from sklearn.base import clone
 from sklearn.datasets import load_iris
+from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -17,7 +18,11 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import LaplaceMetricWarning
-from laplace_metric.search.estimators import LaplaceMetricTransformer, MatchClassifier
+from laplace_metric.search.estimators import (
+    LaplaceMetricTransformer,
+    MatchClassifier,
+    selective_risk_scorer,
+)
 
 SKIPPED = {"check_array_api_input"}  # of arrays of other libraries; asks for SCIPY_ARRAY_API
 
@@ -75,6 +80,76 @@ def sum_of_labels(classifier, x):
     hits = classifier.index_.search(x, k=20).hits
     scores = classifier.index_.calibration.label_scores(hits)
     return np.where(scores > 0, scores, 0.0).sum(1)
+
+
+def test_decisions_leave_room_for_none_of_the_classes(iris):
+    x, y = iris
+    classifier = MatchClassifier().fit(x[:100], y[:100])
+    p = classifier.decision_function(x[100:])
+    none = 1 - sum_of_labels(classifier, x[100:])
+    np.testing.assert_allclose(1 - p.sum(1), none, atol=1e-9)
+    np.testing.assert_allclose(classifier.predict_proba(x[100:]), p + none[:, None] / 3, atol=1e-9)
+    rows = y != "setosa"
+    two = MatchClassifier().fit(x[rows], y[rows])
+    signed, probability = two.decision_function(x), two._label_probabilities(x)
+    assert ((signed > 0) == (two.predict(x) == "virginica")).all()
+    np.testing.assert_array_equal(np.abs(signed), probability.max(1))
+
+
+def test_a_precision_makes_it_abstain(iris):
+    x, y = iris
+    always = MatchClassifier().fit(x[:100], y[:100])
+    classifier = MatchClassifier(precision=0.8).fit(x[:100], y[:100])
+    threshold = always.index_.calibration.threshold_for(precision=0.8, of="label")
+    assert classifier.threshold_ == threshold
+    asked = np.concatenate([x, 100 * np.ones((300, 4))])  # more than one batch; flowers, and none
+    found = classifier.predict(asked)
+    result = always.index_.search(asked, 1)
+    p, unknown = result.label_probability.numpy(), result.unknown.numpy()
+    answered = (p >= threshold.value) & ~unknown
+    expected = np.where(answered, always.predict(asked), None)
+    np.testing.assert_array_equal(found, expected)
+    assert not answered[150:].any()
+    assert 0 < answered[:150].sum() < 150
+    assert classifier.score(x, y) == pytest.approx((found[:150] == y).mean())
+    named = MatchClassifier(precision=0.8, abstain="?").fit(x[:100], y[:100]).predict(asked)
+    assert named.tolist() == [label or "?" for label in expected]
+    number = MatchClassifier(precision=0.8, abstain=-1).fit(x[:100], y[:100] == "setosa")
+    assert number.predict(asked[150:]).tolist() == [-1] * 300
+
+
+def test_a_precision_that_cannot_be_had_is_refused(iris):
+    x, y = iris
+    with pytest.raises(ValueError, match="cannot be guaranteed"):
+        MatchClassifier(precision=0.999).fit(x, y)
+    with pytest.raises(ValueError, match="have a match in the index"):
+        MatchClassifier(precision=0.9).fit(x[:9], y[:9])
+    with pytest.raises(ValueError, match="abstain='setosa' is a class"):
+        MatchClassifier(precision=0.9, abstain="setosa").fit(x, y)
+
+
+def test_the_selective_risk_is_the_area_below_its_curve(iris):
+    """Written out: the mean error of the surest 5, 10, ..., 100 %, ties in all orders at once."""
+    x, y = iris
+    classifier = LogisticRegression(max_iter=1000).fit(x[:40], y[:40])
+    p = classifier.predict_proba(x).round(1)  # ties
+
+    class Rounded:
+        classes_ = classifier.classes_
+
+        def predict_proba(self, x):
+            return p
+
+    sure, wrong = p.max(1), classifier.classes_[p.argmax(1)] != y
+    mean = np.array([wrong[sure == s].mean() for s in sure])[np.argsort(-sure)]
+    shares = np.arange(20, 0, -1) / 20
+    risk = [mean[: int(np.ceil(share * 150 - 1e-9))].mean() for share in shares]
+    expected = -np.trapezoid(risk[::-1], shares[::-1]) / 0.95
+    assert wrong.any()
+    assert selective_risk_scorer(Rounded(), x, y) == pytest.approx(expected, abs=1e-12)
+    grid = {"prior_precision": [1.0, 10.0]}
+    search = GridSearchCV(MatchClassifier(), grid, scoring=selective_risk_scorer, cv=3).fit(x, y)
+    assert -0.1 < search.best_score_ <= 0
 
 
 def test_few_rows_vote_and_say_so(iris):
