@@ -28,6 +28,7 @@ from laplace_metric.heads._jacobian import OrthogonalFactor, columnwise
 from laplace_metric.image_text._pairs import encode_all
 from laplace_metric.models._store import FeatureStore, row_fingerprints
 from laplace_metric.search._items import Encoded
+from laplace_metric.search._labelled import in_fit
 from laplace_metric.search._neighbours import _distances_of_means
 from laplace_metric.search.estimators import batches_of
 
@@ -97,6 +98,12 @@ def fingerprints() -> tuple[np.ndarray, np.ndarray]:
     return found, np.unique(row_fingerprints(numbers(300, 3)))
 
 
+def fitted() -> tuple[np.ndarray, np.ndarray]:
+    known = row_fingerprints(numbers(300, 3))
+    asked = np.concatenate([known[::3], row_fingerprints(numbers(50, 3, seed=1))])
+    return in_fit(np.sort(known), asked), np.isin(asked, known)
+
+
 def label_model() -> tuple[torch.Tensor, torch.Tensor]:
     """Fewer points where classes are many: those of the first rows."""
     d, y = numbers(300, 4).square(), torch.arange(300) % 4
@@ -150,6 +157,7 @@ CASES: dict[str, tuple[int, Case]] = {
     "curvature._margin.COLUMN_BYTES": (1, margin),
     "search._neighbours.MEAN_BYTES": (1, means),
     "search.estimators.ROWS": (7, rows),
+    "search._labelled.BLOCK": (7, fitted),
     "evaluation._candidates.WORK_BYTES": (1, candidates),
     "image_text._pairs.BLOCK": (7, encoded),
 }
@@ -174,6 +182,7 @@ ELSEWHERE = {
     "search._faiss.CELLS": "search/test_open_set.py",
     "search._class_model.BLOCK_CELLS": "search/test_class_model.py",
     "search._class_model.CELLS": "search/test_class_model.py",
+    "search._class_model.CACHED_CELLS": "search/test_class_model.py",
     "calibration._hits.BLOCK_CELLS": "calibration/test_votes.py",
     "calibration._conformal.BLOCK_CELLS": "calibration/test_calibration.py",
     "evaluation._candidates.BLOCK_BYTES": "search/test_flat.py",

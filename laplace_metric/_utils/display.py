@@ -142,3 +142,17 @@ def html_table(title: str, sentence: str, rows: Rows) -> str:
         f"<div><b>{escape(title)}</b>: {escape(sentence)}"
         f'<table style="border-collapse:collapse;margin:4px 0 0 0">{body}</table></div>'
     )
+
+
+def percent(share: float, digits: int = 1) -> str:
+    """Share in per cent; all or nothing only where it is.
+
+    Examples
+    --------
+    >>> percent(0.973), percent(0.99996), percent(1.0), percent(1e-6), percent(0.996, 0)
+    ('97.3%', '> 99.9%', '100.0%', '< 0.1%', '> 99%')
+    """
+    text, least = f"{share:.{digits}%}", 10.0 ** (-2 - digits)
+    if share < 1 and text == f"{1:.{digits}%}":
+        return f"> {1 - least:.{digits}%}"
+    return f"< {least:.{digits}%}" if share > 0 and text == f"{0:.{digits}%}" else text

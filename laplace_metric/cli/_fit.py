@@ -40,8 +40,8 @@ SUMMARY = (
 def fit(options: Namespace) -> None:
     """Fit and save; interrupted, the same command goes on from the checkpoint."""
     folder, began = options.output, time.monotonic()
+    require_source(options.data)  # a path that does not exist comes before an output that does
     reporter = reporter_of(options, holds=files.POSTERIOR.index)
-    require_source(options.data)
     with reporter.warnings():
         loaded, head, source = load_model_and_data(options, reporter)
         recipe = ModelRecipe(
@@ -121,13 +121,9 @@ def embed(options: Namespace) -> None:
             uncertainties.append(embedding.uncertainty)
     mean, uncertainty = torch.cat(means), torch.cat(uncertainties)
     write_atomically(output, _WRITERS[output.suffix](source, mean, uncertainty))
-    low, middle, high = (float(f()) for f in (uncertainty.min, uncertainty.median, uncertainty.max))
-    reporter.say(
-        f"embedded {len(source):,} {source.kind} in {mean.shape[1]} dimensions; uncertainty "
-        f"{low:.3g} to {high:.3g}, median {middle:.3g}\nwrote {output}"
-    )
-    quantiles = {"minimum": low, "median": middle, "maximum": high}
-    reporter.numbers({"items": len(source), "uncertainty": quantiles, "output": str(output)})
+    reporter.say(f"embedded {len(source):,} {source.kind} in {mean.shape[1]} dimensions")
+    reporter.say(f"wrote {output}")
+    reporter.numbers({"items": len(source), "output": str(output)})
 
 
 def _safetensors(source: Source, mean: Tensor, uncertainty: Tensor) -> bytes:

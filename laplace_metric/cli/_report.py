@@ -46,7 +46,7 @@ from laplace_metric.io import write_atomically
 from laplace_metric.plots import Figure
 from laplace_metric.plots._style import inline_svg
 from laplace_metric.search import Index, IndexReport
-from laplace_metric.search._report import DISTANCE, MATCH, UNCERTAINTY, GuaranteedPrecision
+from laplace_metric.search._report import DISTANCE, EPISTEMIC, MATCH, GuaranteedPrecision
 
 
 def report(options: Namespace) -> None:
@@ -370,7 +370,7 @@ def _cells(
 
 def charts(measures: IndexReport) -> dict[str, Figure]:
     """Draw two figures, and a third where there are match probabilities."""
-    first = MATCH if MATCH in measures.scores else UNCERTAINTY
+    first = MATCH if MATCH in measures.scores else EPISTEMIC
     made = [p for p in (measures.largest_guarantee, *measures.guarantees) if p is not None]
     marks = {percent(p.guaranteed): 1 - p.threshold for p in made if p.threshold is not None}
     shown = {name: measures.scores[name] for name in (first, DISTANCE)}
@@ -379,12 +379,12 @@ def charts(measures: IndexReport) -> dict[str, Figure]:
     figures = {"gain": plots.answering_plot(shown, measures.right, marks=marks)}
     if measures.reliability is not None:
         figures["honest"] = plots.reliability_plot({MATCH: measures.reliability})
-    wrong, others = measures.uncertainty[~measures.right], {}
-    if len(wrong):
+    epistemic, others = measures.scores[EPISTEMIC], {}
+    if len(wrong := epistemic[~measures.right]):
         others["nearest item wrong"] = wrong
-    if measures.ood_uncertainty is not None:
-        others["open-set"] = measures.ood_uncertainty
-    figures["fall"] = plots.uncertainty_plot(measures.uncertainty, others)
+    if EPISTEMIC in measures.ood_scores:
+        others["open-set"] = measures.ood_scores[EPISTEMIC]
+    figures["fall"] = plots.uncertainty_plot(epistemic, others, name=EPISTEMIC)
     return figures
 
 
@@ -531,7 +531,7 @@ def grouped(measures: IndexReport, threshold: float | None) -> list[dict[str, An
     unknown = torch.zeros_like(right) if called is None else called
     answered = ~unknown if threshold is None or p is None else (p >= threshold) & ~unknown
     left = ~answered & ~unknown
-    unsure = measures.scores.get(MATCH, measures.uncertainty)
+    unsure = measures.scores[MATCH if MATCH in measures.scores else EPISTEMIC]
     strange_note = ""
     if measures.has_match is not None:
         strange = int((~measures.has_match[unknown]).sum())

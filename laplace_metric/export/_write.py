@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import logging
 import re
 import warnings
 from collections.abc import Mapping, Sequence
@@ -85,6 +86,8 @@ def write_program(
             torch.export.save(program, file, extra_files={METADATA: json.dumps(metadata)})
         return
     inputs, outputs = (json.loads(metadata[name]) for name in ("inputs", "outputs"))
+    registration = logging.getLogger("torch.onnx._internal.exporter._registration")
+    registration.addFilter(_needs_no_torchvision)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -99,12 +102,18 @@ def write_program(
             )
     except Exception as error:
         raise ExportError(f"ONNX has no form of this graph: {str(error)[:300]}") from error
+    finally:
+        registration.removeFilter(_needs_no_torchvision)
     assert onnx is not None
     _rename_inner(onnx.model.graph, {*inputs, *outputs})
     _name_sizes(onnx.model.graph, sizes)
     onnx.model.metadata_props.update(metadata)
     with writing(path) as temporary:
         onnx.save(temporary, external_data=False)
+
+
+def _needs_no_torchvision(record: logging.LogRecord) -> bool:
+    return "torchvision is not installed" not in record.getMessage()
 
 
 def _rename_inner(graph: Any, names: set[str]) -> None:

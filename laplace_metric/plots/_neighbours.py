@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from torch import Tensor
 
+from laplace_metric._utils.display import percent
 from laplace_metric._utils.names import one_line
 from laplace_metric.errors import InputError
 from laplace_metric.plots._style import INK, STYLES, ShownFigure
@@ -23,7 +24,7 @@ CELL, FONT, NAME = (1.4, 1.9), 8, 19
 SURE, UNSURE, NEUTRAL = STYLES[0].colour, STYLES[1].colour, INK
 LIKELY = ("frame: a match is more likely than not", "less likely than not")
 RIGHT = ("frame: of the query's class", "of another")
-D = "d: squared distance ± standard deviation, →: the answer"
+D = "d: distance ± standard deviation, →: the answer"
 LEGEND = 0.35
 """Inches below the rows."""
 
@@ -91,7 +92,7 @@ def _query(axes: Axes, result: Any, query: Any, i: int, truth: npt.NDArray[Any] 
         lines.append("unknown" if unknown else "query")
     else:
         lines.append(f"→ {_short(result.label[i])}")
-        lines.append(f"probability {float(result.label_probability[i]):.0%}")
+        lines.append(f"probability {percent(float(result.label_probability[i]), 0)}")
     lines.append(f"epistemic {float(result.epistemic[i]):+.1f}")
     if result.ambiguity is not None:
         lines.append(f"ambiguity {float(result.ambiguity[i]):.2f}")
@@ -112,7 +113,7 @@ def _neighbour(
     lines, colour = [_short(name), distance], NEUTRAL
     if result.match_probability is not None:
         p = float(result.match_probability[i, j])
-        lines.append(f"match {p:.0%}")
+        lines.append(f"match {percent(p, 0)}")
         colour = SURE if p >= 0.5 else UNSURE
     if truth is not None:
         colour = SURE if name == truth[i] else UNSURE

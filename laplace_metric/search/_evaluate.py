@@ -58,7 +58,6 @@ def evaluated(
         ausc_oracle=curves[DISTANCE].ausc_oracle,
         sparsification=curves,
         right=right,
-        uncertainty=answers.scores[UNCERTAINTY],
         scores=answers.scores,
         has_match=_there(known, template),
     )
@@ -67,9 +66,8 @@ def evaluated(
         others = _Answers.of(ood, calibration, template)
         aurocs = {n: auroc(score, others.scores[n]) for n, score in answers.scores.items()}
         unknown = None if others.assessment is None else _mean(others.unknown)
-        uncertainty = others.scores[UNCERTAINTY]
-        summary = OODReport(len(uncertainty), aurocs, unknown)
-        report = replace(report, ood=summary, ood_uncertainty=uncertainty, ood_scores=others.scores)
+        summary = OODReport(len(ood.positions), aurocs, unknown)
+        report = replace(report, ood=summary, ood_scores=others.scores)
     if calibration is None:
         return report
     return _calibrated(report, labelled, calibration, answers, others, template)

@@ -9,7 +9,7 @@ from typing import Any
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from laplace_metric._utils.display import LINES, Rows, Shown
+from laplace_metric._utils.display import LINES, Rows, Shown, percent
 from laplace_metric.calibration._sequences import QueriesNeeded
 from laplace_metric.evaluation import Reliability, Sparsification
 
@@ -19,7 +19,7 @@ EPISTEMIC, AMBIGUITY = "epistemic", "ambiguity"
 ALPHA_UNKNOWN = 0.05
 """Share of queries with a match that may be called unknown."""
 SERIES = (
-    "sparsification", "reliability", "right", "uncertainty", "ood_uncertainty",
+    "sparsification", "reliability", "right",
     "match_probability", "scores", "has_match", "called_unknown", "ood_scores",
 )  # fmt: skip
 """Fields of a report that are for figures, not for tables."""
@@ -146,8 +146,6 @@ class IndexReport(Shown):
     reliability : Reliability or None
     right : Tensor [Q]
         Whether the nearest item is a match.
-    uncertainty : Tensor [Q]
-    ood_uncertainty : Tensor [M] or None
     match_probability : Tensor [Q] or None
         Of the nearest items.
     scores : dict of score to Tensor [Q]
@@ -168,7 +166,6 @@ class IndexReport(Shown):
     ausc_oracle: float
     sparsification: dict[str, Sparsification]
     right: Bool[Tensor, " Q"]
-    uncertainty: Float[Tensor, " Q"]
     ece: float | None = None
     brier: float | None = None
     label_accuracy: float | None = None
@@ -182,7 +179,6 @@ class IndexReport(Shown):
     cross_fitted: bool | None = None
     reliability: Reliability | None = None
     ood: OODReport | None = None
-    ood_uncertainty: Float[Tensor, " M"] | None = None
     match_probability: Float[Tensor, " Q"] | None = None
     scores: Mapping[str, Float[Tensor, " Q"]] = field(default_factory=dict)
     has_match: Bool[Tensor, " Q"] | None = None
@@ -190,11 +186,11 @@ class IndexReport(Shown):
     ood_scores: Mapping[str, Float[Tensor, " M"]] = field(default_factory=dict)
 
     def _sentence(self) -> str:
-        queries = f"{self.answers_right:.1%} of {self.queries:,} queries"
+        queries = f"{percent(self.answers_right)} of {self.queries:,} queries"
         right = f"the nearest item is a match for {queries}"
         if self.mean_match_probability is None:
             return f"{right}; the index was not calibrated."
-        return f"{right}; the index predicts {self.mean_match_probability:.1%}."
+        return f"{right}; the index predicts {percent(self.mean_match_probability)}."
 
     def _shown_rows(self) -> Rows:
         rows = [row for row in self.rows()[1:] if not row[0].startswith("AUSC")]
@@ -241,8 +237,11 @@ class IndexReport(Shown):
         least = () if self.largest_guarantee is None else (self.largest_guarantee,)
         for one in (*least, *self.guarantees):
             rows.append((f"precision guaranteed {one.guaranteed:.0%}", one.outcome))
-        covered = f"{_percent(sets.coverage)} with {sets.mean_size or 0:.1f} items"
-        text = covered if sets.explanation is None else sets.explanation
+        text = sets.explanation
+        if text is None:
+            items = f"{sets.mean_size or 0:.1f} items a query"
+            covered = "no query has one" if sets.coverage is None else _percent(sets.coverage)
+            text = f"{covered}; {items}"
         rows.append((f"sets with a match, guaranteed {sets.guaranteed:.0%}", text))
         of_known = f"called unknown, of known queries ({ALPHA_UNKNOWN:.0%} by design)"
         rows.append((of_known, _percent(unknown["of_known"])))
@@ -268,7 +267,7 @@ def _plain(value: Any) -> Any:
 
 
 def _percent(value: float | None) -> str:
-    return "n/a" if value is None else f"{value:.1%}"
+    return "n/a" if value is None else percent(value)
 
 
 def _short(value: float | None) -> str:

@@ -219,11 +219,11 @@ class SearchResult(Shown):
 
     @property
     def signals(self) -> dict[str, Tensor]:
-        """Signals of each query [Q] for ``monitor.Monitor``: uncertainty, match probability.
+        """Signals of each query [Q] for ``monitor.Monitor``: epistemic, match probability.
 
         That of the nearest neighbour, so that it does not depend on k.
         """
-        signals = {"uncertainty": self.uncertainty}
+        signals = {"epistemic": self.epistemic}
         if self.match_probability is not None:
             signals["match probability"] = self.match_probability[:, 0]
         return signals
@@ -273,7 +273,7 @@ class SearchResult(Shown):
     def columns(self) -> dict[str, np.ndarray[Any, Any]]:
         """The same as arrays [Q k]; what is not known is left out."""
         q, k = self.ids.shape
-        per_query: dict[str, Any] = {"uncertainty": self.uncertainty, "epistemic": self.epistemic}
+        per_query: dict[str, Any] = {"epistemic": self.epistemic}
         per_query |= {"ambiguity": self.ambiguity, "answer": self.label}
         per_query |= {"answer_probability": self.label_probability}
         per_query |= {"p_value": self.p_value, "unknown": self.unknown}

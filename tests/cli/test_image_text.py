@@ -266,7 +266,7 @@ def test_other_objectives_search_too(objective, place):
     assert main(chosen) == 0
     found = search("--text", "a seven", "-k", "2")["results"]
     assert 0 <= found[0]["match_probability"] <= 1
-    assert (found[0]["uncertainty"] == 0) is (objective in ("siglip", "clip"))
+    assert (found[0]["distance_sd"] == 0) is (objective in ("siglip", "clip"))
 
 
 def test_an_interrupted_fit_goes_on(place, monkeypatch, capsys):

@@ -58,7 +58,6 @@ def evaluation(p, right, unknown, has_match, *promises: GuaranteedPrecision) -> 
         ausc_oracle=1.0,
         sparsification={},
         right=right,
-        uncertainty=1 - p,
         guarantees=promises,
         match_probability=p,
         scores={MATCH: 1 - p},

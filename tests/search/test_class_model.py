@@ -72,6 +72,7 @@ def test_few_items_a_class_are_linear_discriminant_analysis(counts, monkeypatch)
 def test_it_is_logistic_regression_in_whitened_coordinates(precision, n_classes, monkeypatch):
     monkeypatch.setattr(module, "ITERATIONS", 1000)
     monkeypatch.setattr(module, "TOLERANCE", 1e-12)
+    monkeypatch.setattr(module, "CACHED_CELLS", 100)  # in blocks of 50 or 20 of the 300 rows
     (x, y), (new, _) = points(300, n_classes), points(50, n_classes, seed=1)
     model = ClassModel.fit(x, y, names(n_classes), precision)
     u, _, v = whitened(x, y, new)

@@ -152,7 +152,7 @@ def test_without_a_calibration_or_ood_inputs_less_is_said(plain, calibrated, rep
     extra |= {"cross_fitted"}
     assert set(full) - set(content) == extra
     assert json.loads(json.dumps(full)) == full
-    assert (less.ood, less.reliability, less.ood_uncertainty) == (None, None, None)
+    assert (less.ood, less.reliability, less.ood_scores) == (None, None, {})
     assert plain.evaluate(*parts[2], parts[3]).ood.unknown is None
 
 

@@ -38,7 +38,8 @@ def test_titles_say_what_the_result_says(index, points):
             lines = panel.get_title().split("\n")
             assert lines[0] == str(result.labels[q, rank])
             assert lines[1].startswith(f"d {float(result.distance[q, rank]):.2f} ± ")
-            assert lines[2] == f"match {p:.0%}"
+            told = "> 99%" if p >= 0.995 else f"{p:.0%}"
+            assert lines[2] == f"match {told}"
             assert panel.title.get_color() == (SURE if p >= 0.5 else UNSURE)
             pixels = panel.images[0].get_array()
             item = IMAGES[int(result.positions[q, rank])][0]

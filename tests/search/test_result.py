@@ -43,7 +43,7 @@ def test_a_table_says_what_the_tensors_say(calibrated, points):
     assert isinstance(table, pandas.DataFrame)
     pairs = {"id": result.ids, "label": result.labels, "distance": result.distance}
     pairs |= {"distance_sd": result.distance_sd, "match_probability": result.match_probability}
-    queries = {"uncertainty": result.uncertainty, "epistemic": result.epistemic}
+    queries = {"epistemic": result.epistemic}
     queries |= {"ambiguity": result.ambiguity, "answer": result.label}
     queries |= {"answer_probability": result.label_probability, "p_value": result.p_value}
     queries |= {"unknown": result.p_value <= 0.1}
@@ -62,7 +62,7 @@ def test_what_is_not_known_is_left_out(embedder, points, monkeypatch):
     x, _ = points
     result = embedder.index(x[:20], progress=False).search(x[:2], k=2)
     assert list(result.columns()) == [
-        "query", "rank", "id", "distance", "distance_sd", "uncertainty", "epistemic",
+        "query", "rank", "id", "distance", "distance_sd", "epistemic",
     ]  # fmt: skip
     assert result.unknown is None
     monkeypatch.setitem(__import__("sys").modules, "pandas", None)
@@ -119,7 +119,7 @@ def test_sets_hold_what_scores_as_first_matches_do(calibrated, points):
         threshold = calibration.threshold_for(recall=0.5, alpha=alpha)
         known = p_value > (-1 if alpha is None else alpha)
         assert torch.equal(result.accepted(threshold), (p >= threshold.value) & known)
-    assert set(result.signals) == {"uncertainty", "match probability"}
+    assert set(result.signals) == {"epistemic", "match probability"}
     first = calibrated.search(x[300:360], k=1)
     signal = result.signals["match probability"]
     torch.testing.assert_close(  # float32 evidence of blocks of another shape

@@ -69,7 +69,7 @@ def test_every_kind_of_body_gives_what_python_gives(client, query_files, python)
         assert answer.precision == 0.7
     assert client.post("/search", content=content, params={"k": 2}).json()["accepted"] is None
     embedding = client.post("/embed", content=content).json()
-    assert embedding["uncertainty"] == pytest.approx(float(python[0].uncertainty[0]), rel=1e-5)
+    assert embedding["epistemic"] == pytest.approx(float(python[0].epistemic[0]), rel=1e-5)
 
 
 def ask_by_32_clients(server, query_files) -> list[tuple[int, dict]]:

@@ -22,7 +22,7 @@ from laplace_metric.cli.serve._service import Job, Worker
 from laplace_metric.errors import InputError, LaplaceMetricError, NotFittedError
 from tests.serve.conftest import pixels_of
 
-NUMBERS = ("label_probability", "epistemic", "uncertainty", "ambiguity")
+NUMBERS = ("label_probability", "epistemic", "ambiguity")
 
 
 def assert_is_row(answer, result, row, tolerance=0.0, step=0.0):
@@ -50,7 +50,7 @@ def assert_is_row(answer, result, row, tolerance=0.0, step=0.0):
 def test_an_answer_is_what_python_gives(shop, start, query_files):
     service = start(shop, batch=1)
     index = service.served.gallery.index
-    threshold = index.calibration.threshold_for(precision=0.7, alpha=0.1)
+    threshold = index.calibration.threshold_for(precision=0.7, of="label", alpha=0.1)
     decided = set()
     for path in query_files:
         result = index.search(torch.from_numpy(pixels_of(path)), 4, alpha=0.1)
@@ -59,8 +59,11 @@ def test_an_answer_is_what_python_gives(shop, start, query_files):
         assert_is_row(answer, result, 0)
         assert answer.threshold == threshold.value
         assert answer.precision == 0.7
-        assert answer.accepted == bool(result.accepted(threshold)[0])
+        sure = float(result.label_probability[0]) >= threshold.value
+        assert answer.accepted == (sure and float(result.p_value[0]) > 0.1)
+        assert answer.accepted == (index.classify(pixels_of(path), threshold).labels[0] is not None)
         assert answer.decision.startswith("Answer" if answer.accepted else "Abstain")
+        assert repr(answer.label) in answer.decision  # the nearest item may have another
         assert "at least 70 %" in answer.decision
         decided.add(answer.accepted)
     assert decided == {True, False}  # the queries show both

@@ -9,7 +9,8 @@ from typing import Any
 
 from pydantic import BaseModel, SkipValidation
 
-from laplace_metric.calibration._thresholds import Threshold
+from laplace_metric._utils.display import percent
+from laplace_metric.calibration._thresholds import Threshold, accepts
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import NotFittedError
 from laplace_metric.search import SearchResult
@@ -17,7 +18,7 @@ from laplace_metric.search import SearchResult
 Name = SkipValidation[str | int]
 """A name, which may hold bytes that are not UTF-8 (``_utils.names``)."""
 NUMBERS = (
-    "label", "label_probability", "unknown", "p_value", "epistemic", "uncertainty", "ambiguity"
+    "label", "label_probability", "unknown", "p_value", "epistemic", "ambiguity"
 )  # fmt: skip
 """Of each query, as ``SearchResult`` has them."""
 ITEM = {
@@ -62,19 +63,20 @@ class SearchAnswer(BaseModel):
     neighbours : list of NeighbourAnswer
         Nearest first.
     label, label_probability
-        Likeliest label among all neighbours, as ``SearchResult.label``.
+        Likeliest label among all neighbours, as ``SearchResult.label``: what is decided about.
     unknown : bool or None
         True if a conformal test of level alpha rejects "it has a match", by its ``p_value``.
-    epistemic, uncertainty : float
+    epistemic : float
         Small if the query is like the data of the fit.
     ambiguity : float or None
         Disagreement of the labels of the nearest items, in nats.
     threshold : float or None
-        Match probability from which to answer.
+        Probability from which to answer, of the label, or of the nearest item being a match where
+        no labels calibrated the index.
     precision : float or None
         Guaranteed precision of that threshold; None if a number was given in its place.
     accepted : bool or None
-        True to answer with the nearest neighbour; None if the request has no threshold.
+        True to answer; None if the request has no threshold.
     decision : str
         The same in words.
     """
@@ -85,7 +87,6 @@ class SearchAnswer(BaseModel):
     unknown: bool | None
     p_value: float | None
     epistemic: float
-    uncertainty: float
     ambiguity: float | None
     threshold: float | None
     precision: float | None
@@ -94,20 +95,19 @@ class SearchAnswer(BaseModel):
 
 
 class EmbedAnswer(BaseModel):
-    """An embedding with its uncertainty, as in ``Embedding``.
+    """An embedding with its numbers, as in ``Embedding``.
 
     Parameters
     ----------
     mean, variance : list of float
         [Z] each.
-    uncertainty, epistemic : float
+    epistemic : float
     ambiguity : float or None
         In nats; None for a fit without classes, as ``epistemic`` for one that stored nothing.
     """
 
     mean: list[float]
     variance: list[float]
-    uncertainty: float
     epistemic: float | None = None
     ambiguity: float | None = None
 
@@ -121,7 +121,12 @@ def search_answers(
     items = {
         name: _plain(getattr(result, source), [[None] * k] * n) for name, source in ITEM.items()
     }
-    accepted = [None] * n if threshold is None else result.accepted(threshold).tolist()
+    by_label, accepted = result.label_probability is not None, [None] * n
+    if threshold is not None and by_label:
+        found = accepts(threshold, result.label_probability, result.p_value, result.alpha)
+        accepted = found.tolist()
+    elif threshold is not None:
+        accepted = result.accepted(threshold).tolist()
     value = threshold.value if isinstance(threshold, Threshold) else threshold
     precision = threshold.target if isinstance(threshold, Threshold) else None
     answers = []
@@ -132,7 +137,8 @@ def search_answers(
             for j in range(k)
             if items["row"][i][j] >= 0  # an approximate engine may find fewer
         ]
-        words = decision(near, numbers["unknown"][i], accepted[i], value, precision)
+        named = (numbers["label"][i], numbers["label_probability"][i]) if by_label else None
+        words = decision(near, named, numbers["unknown"][i], accepted[i], value, precision)
         decided = {"accepted": accepted[i], "threshold": value, "precision": precision}
         told = {name: values[i] for name, values in numbers.items()}
         fields = {"neighbours": near, "decision": words, **decided, **told}
@@ -152,6 +158,7 @@ def embed_answers(embedding: Embedding) -> list[EmbedAnswer]:
 
 def decision(
     neighbours: Sequence[Mapping[str, Any]],
+    label: tuple[str | int, float] | None,
     unknown: bool | None,
     accepted: bool | None,
     threshold: float | None,
@@ -159,31 +166,39 @@ def decision(
 ) -> str:
     """Describe in plain words what to do with an answer.
 
+    ``label``: the likeliest and its probability; None: the nearest item is the answer.
+
     Examples
     --------
     >>> near = {"id": "a.png", "label": "cat", "match_probability": 0.97}
-    >>> decision([near], False, True, 0.8, 0.9)
-    "Answer 'cat': a match with probability 97.0 %, and answers from 80.0 % on are guaranteed to \
+    >>> decision([near], ("cat", 0.99996), False, True, 0.8, 0.9)
+    "Answer 'cat': right with probability > 99.9 %, and answers from 80.0 % on are guaranteed to \
 be right at least 90 % of the time."
     """
     if not neighbours or neighbours[0]["match_probability"] is None:
         return "No decision: the index is not calibrated, so distances are all that is known."
-    first = neighbours[0]
-    name = first["id"] if first["label"] is None else first["label"]
-    sure = f"a match with probability {100 * first['match_probability']:.1f} %"
+    first, subject, what = neighbours[0], "Nearest", "a match"
+    name, p = first["id"] if first["label"] is None else first["label"], first["match_probability"]
+    if label is not None:
+        (name, p), subject, what = label, "Likeliest", "right"
+    sure = f"{what} with probability {_percent(p)}"
     no_match = " Nothing in the index looks like a match of this query." if unknown else ""
     if accepted is None or threshold is None:
-        return f"Nearest is {name!r}, {sure}. No threshold was asked for.{no_match}"
-    rule = f"from {100 * threshold:.1f} % on it is answered"
+        return f"{subject} is {name!r}, {sure}. No threshold was asked for.{no_match}"
+    rule = f"from {_percent(threshold)} on it is answered"
     if precision is not None:
         rule = (
-            f"answers from {100 * threshold:.1f} % on are guaranteed to be right at least "
+            f"answers from {_percent(threshold)} on are guaranteed to be right at least "
             f"{100 * precision:g} % of the time"
         )
     if accepted:
         return f"Answer {name!r}: {sure}, and {rule}."
     known = ", of queries that are not unknown" if unknown else ""
     return f"Abstain:{no_match} {name!r} is {sure}; {rule}{known}."
+
+
+def _percent(share: float) -> str:
+    return percent(share).replace("%", " %")
 
 
 def _plain(values: Any, default: Any = None) -> Any:

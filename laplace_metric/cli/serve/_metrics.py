@@ -121,10 +121,11 @@ class DriftWatch:
 
 
 def calibration_reference(calibration: Calibration | None) -> dict[str, Tensor]:
-    """Return match probabilities of the nearest neighbours of calibration queries.
+    """Return match probabilities and epistemic numbers of calibration queries, by signal.
 
-    They are those of the second half, from which the probability was not learnt, so that queries
-    like them are exchangeable with them.
+    Match probabilities are those of the second half, from which they were not learnt, so that
+    queries like them are exchangeable with them. Epistemic numbers are stored for queries with a
+    match alone: they are watched where all calibration queries have one.
 
     Raises
     ------
@@ -139,7 +140,10 @@ def calibration_reference(calibration: Calibration | None) -> dict[str, Tensor]:
             "the index is calibrated by cross-fitting, by its own items, which new queries differ "
             "from even without drift."
         )
-    return {"match probability": torch.from_numpy(calibration.probability[:, 0])}
+    found = {"match probability": torch.from_numpy(calibration.probability[:, 0])}
+    if bool(calibration.known.all()):
+        found["epistemic"] = torch.from_numpy(calibration.statistics[:, 1])
+    return found
 
 
 class ServerMetrics:

@@ -88,7 +88,7 @@ class Question(BaseModel):
     vector: Vector = Field([], description="[x1, ..., xD]")
     k: int = Field(5, ge=1, le=1000, description="Neighbours.")
     threshold: Annotated[float, Field(ge=0, le=1)] | None = Field(
-        None, description="Match probability from which to answer."
+        None, description="Probability of an answer from which to give it."
     )
     precision: Share | None = Field(
         None, description="In its place: guaranteed share of the answers that are right."

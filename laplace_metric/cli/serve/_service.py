@@ -101,7 +101,9 @@ class ServedIndex:
         return self.index.calibration is not None and self.index.calibration.cross_fitted
 
     def guaranteed(self, precision: float, alpha: float = ALPHA) -> Threshold:
-        """Return the match probability from which that share of answers is right.
+        """Return the probability from which that share of answers is right.
+
+        Of the label, or of the nearest item being a match where no labels calibrated the index.
 
         Raises
         ------
@@ -110,7 +112,9 @@ class ServedIndex:
         InputError
             For a precision that its calibration cannot guarantee.
         """
-        return self.calibrated("precision").threshold_for(precision=precision, alpha=alpha)
+        calibration = self.calibrated("precision")
+        of = "match" if calibration.labeller is None else "label"
+        return calibration.threshold_for(precision=precision, of=of, alpha=alpha)
 
     def calibrated(self, name: str) -> Calibration:
         """Return the calibration, which the field ``name`` needs.
