@@ -20,13 +20,13 @@ from laplace_metric.plots._style import INK, STYLES, ShownFigure
 
 ImagesOrTexts = Tensor | Sequence[Any]
 """Images or texts, one an entry."""
-CELL, FONT, NAME = (1.4, 1.9), 8, 19
+CELL, FONT, NAME, TEXT = (1.4, 1.9), 8, 19, (22, 8)
 SURE, UNSURE, NEUTRAL = STYLES[0].colour, STYLES[1].colour, INK
 LIKELY = ("frame: a match is more likely than not", "less likely than not")
 RIGHT = ("frame: of the query's class", "of another")
-D = "d: distance ± standard deviation, →: the answer"
-LEGEND = 0.35
-"""Inches below the rows."""
+NOTES = ("d: distance ± standard deviation", "→: the answer")
+LEGEND, WIDE = 0.35, 8
+"""Inches below the rows, of each line of the legend; figures as wide have one line."""
 
 
 def neighbours_plot(
@@ -67,7 +67,10 @@ def neighbours_plot(
     if known is not None and known.shape != (n_queries,):
         raise InputError(f"truth has shape {known.shape} for {n_queries} queries.")
     rows, columns = min(rows, n_queries), min(columns, k)
-    size = (columns + 1) * CELL[0], rows * CELL[1] + LEGEND
+    keys = _keys(result, known)
+    width = (columns + 1) * CELL[0]
+    lines = 1 if width >= WIDE else len(keys)
+    size = width, rows * CELL[1] + LEGEND * (1 + lines) / 2
     figure = ShownFigure(figsize=size, layout="constrained")
     figure.get_layout_engine().set(h_pad=0.1)  # type: ignore[union-attr, call-arg]
     grid = figure.subplots(rows, columns + 1, squeeze=False)
@@ -75,13 +78,19 @@ def neighbours_plot(
         _query(grid[i, 0], result, queries[i], i, known)
         for j in range(columns):
             _neighbour(grid[i, j + 1], result, items, i, j, known)
-    if known is not None or result.match_probability is not None:
-        words = zip((SURE, UNSURE), RIGHT if known is not None else LIKELY, strict=True)
-        keys = [Patch(fill=False, ec=colour, lw=1.5, label=word) for colour, word in words]
-        keys.append(Patch(fill=False, ec="none", label=D))
-        figure.legend(handles=keys, loc="outside lower center", ncols=3, fontsize=FONT,
-                      frameon=False, handlelength=1.2)  # fmt: skip
+    if keys:
+        figure.legend(handles=keys, loc="outside lower center", ncols=len(keys) // lines,
+                      fontsize=FONT, frameon=False, handlelength=1.2)  # fmt: skip
     return figure
+
+
+def _keys(result: Any, truth: npt.NDArray[Any] | None) -> list[Patch]:
+    """Meaning of the colours and signs; nothing before a calibration."""
+    if truth is None and result.match_probability is None:
+        return []
+    words = zip((SURE, UNSURE), LIKELY if truth is None else RIGHT, strict=True)
+    keys = [Patch(fill=False, ec=colour, lw=1.5, label=word) for colour, word in words]
+    return keys + [Patch(fill=False, ec="none", label=note) for note in NOTES]
 
 
 def _query(axes: Axes, result: Any, query: Any, i: int, truth: npt.NDArray[Any] | None) -> None:
@@ -123,17 +132,29 @@ def _neighbour(
 
 
 def _short(name: Any) -> str:
-    """Shorten a name to fit above one image."""
-    text = one_line(str(name))
-    return text if len(text) <= NAME else f"{text[: NAME - 1]}…"
+    """Two lines above one image, at most."""
+    return _wrapped(str(name), NAME, 2)
+
+
+def _wrapped(text: str, width: int, most: int) -> str:
+    """Lines that end between words, or behind an underscore."""
+    lines = textwrap.wrap(text.replace("_", "_ "), width, max_lines=most, placeholder="…")
+    return "\n".join(one_line(line).replace("_ ", "_") for line in lines)
 
 
 def _draw(axes: Axes, item: Any) -> None:
     axes.set_xticks([])
     axes.set_yticks([])
     if isinstance(item, str):
-        wrapped = "\n".join(map(one_line, textwrap.wrap(item, 18)[:7]))
-        axes.text(0.5, 0.5, wrapped, ha="center", va="center", fontsize=FONT - 2, parse_math=False)
+        axes.text(
+            0.5,
+            0.5,
+            _wrapped(item, *TEXT),
+            ha="center",
+            va="center",
+            fontsize=FONT - 2,
+            parse_math=False,
+        )
         return
     pixels = _pixels(item)
     axes.imshow(pixels, cmap="gray", vmin=0, vmax=255 if pixels.dtype == np.uint8 else 1)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from laplace_metric.errors import InputError
-from laplace_metric.plots._neighbours import SURE, UNSURE, D
+from laplace_metric.plots._neighbours import NAME, NOTES, SURE, UNSURE, _short
 
 IMAGES = torch.rand(600, 1, 4, 4, generator=torch.Generator().manual_seed(0))
 
@@ -46,6 +46,29 @@ def test_titles_say_what_the_result_says(index, points):
             torch.testing.assert_close(torch.as_tensor(pixels), item)
 
 
+@pytest.mark.parametrize("k", [1, 3, 6])
+def test_the_legend_is_within_the_figure(index, points, k):
+    x, y = points
+    index.calibrate(x[300:], y[300:])
+    figure = index.search(x[:1], k).figure(IMAGES[:1], IMAGES)
+    figure.draw_without_rendering()
+    legend = figure.legends[0].get_window_extent()
+    assert legend.x0 >= 0
+    assert legend.x1 <= figure.bbox.x1
+    lowest = min(axes.get_window_extent().y0 for axes in figure.axes)
+    assert 0 <= legend.y0 < legend.y1 <= lowest
+
+
+def test_names_are_wrapped_between_words():
+    assert _short("hand-fingers-open") == "hand-fingers-open"
+    assert _short("001.Black_footed_Albatross") == "001.Black_footed_\nAlbatross"
+    assert _short("hand with fingers splayed: dark") == "hand with fingers\nsplayed: dark"
+    lines = _short("a name of so many words that it fills more than two lines").split("\n")
+    assert len(lines) == 2
+    assert lines[1].endswith("…")
+    assert max(map(len, lines)) <= NAME
+
+
 def test_frames_say_what_is_right_where_the_truth_is_known(index, points):
     x, y = points
     index.calibrate(x[300:], y[300:])
@@ -58,7 +81,7 @@ def test_frames_say_what_is_right_where_the_truth_is_known(index, points):
             right = result.labels[q, rank] == truth[q]
             assert panel.title.get_color() == (SURE if right else UNSURE)
     words = [text.get_text() for text in figure.legends[0].texts]
-    assert words == ["frame: of the query's class", "of another", D]
+    assert words == ["frame: of the query's class", "of another", *NOTES]
     likely = result.figure(IMAGES[:3], IMAGES).legends[0].texts[0].get_text()
     assert likely == "frame: a match is more likely than not"
     with pytest.raises(InputError, match=r"truth has shape \(2,\) for 3 queries"):
