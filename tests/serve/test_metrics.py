@@ -125,6 +125,13 @@ def test_the_reference_is_the_nearest_neighbour_of_held_out_queries():
     assert float(gaps[0].max()) < 1e-6
     assert len(found) == 100
     assert float(gaps[1].max()) > 1e-3  # those of the second neighbour are others
+    epistemic = calibration_reference(calibration)["epistemic"]
+    expected = index.search(x[300:], 1).epistemic.double()
+    torch.testing.assert_close(
+        epistemic.sort().values, expected.sort().values, rtol=1e-5, atol=1e-5
+    )
+    some = index.calibrate(x[300:], torch.where(y[300:] == 4, 9, y[300:]))  # not of the index
+    assert list(calibration_reference(some)) == ["match probability"]
     crossed = embedder.cross_index(x[:100], y[:100], progress=False).calibration
     with pytest.raises(InputError, match="cross-fitting"):
         calibration_reference(crossed)
