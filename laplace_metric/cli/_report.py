@@ -42,6 +42,7 @@ from laplace_metric.evaluation import (
     sparsification,
 )
 from laplace_metric.evaluation._intervals import share_interval
+from laplace_metric.familiarity._near_far import NOTHING_ENTERS
 from laplace_metric.io import write_atomically
 from laplace_metric.plots import Figure
 from laplace_metric.plots._style import inline_svg
@@ -381,11 +382,17 @@ def charts(measures: IndexReport) -> dict[str, Figure]:
         figures["honest"] = plots.reliability_plot({MATCH: measures.reliability})
     epistemic, others = measures.scores[EPISTEMIC], {}
     if len(wrong := epistemic[~measures.right]):
-        others["nearest item wrong"] = wrong
+        others["nearest item wrong"] = _within(wrong)
     if EPISTEMIC in measures.ood_scores:
-        others["open-set"] = measures.ood_scores[EPISTEMIC]
-    figures["fall"] = plots.uncertainty_plot(epistemic, others, name=EPISTEMIC)
+        others["open-set"] = _within(measures.ood_scores[EPISTEMIC])
+    figures["fall"] = plots.uncertainty_plot(_within(epistemic), others, name=EPISTEMIC)
     return figures
+
+
+def _within(epistemic: Tensor) -> Tensor:
+    """Leave out inputs of zeros, whose stand-in of 1e6 hides all others."""
+    there = epistemic[epistemic < NOTHING_ENTERS]
+    return there if len(there) else epistemic
 
 
 # Thumbnails and excerpts of queries and items, where the data are still there.

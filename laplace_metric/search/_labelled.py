@@ -11,7 +11,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -285,7 +285,6 @@ TOLERATED = 0.01
 
 NEAR = [(a, b) for a in (-1, 0, 1) for b in (-1, 0, 1)]
 """Differences of the two highest bytes of fingerprints that may be of one row."""
-SIDES: tuple[Literal["left", "right"], ...] = ("left", "right")
 BLOCK = 4096
 """Rows that are compared at once."""
 
@@ -306,8 +305,8 @@ def in_fit(known: Fingerprints, rows: Fingerprints) -> Bool[np.ndarray, " Q"]:
         part = rows[start : start + BLOCK]
         first, second = np.divmod((part >> np.uint64(48)).astype(np.int64), 256)
         highest = np.stack([(first + a) % 256 << 8 | (second + b) % 256 for a, b in NEAR], 1)
-        begin, end = (np.searchsorted(top, highest.ravel(), side) for side in SIDES)
-        size = end - begin
+        begin = np.searchsorted(top, highest.ravel())
+        size = np.searchsorted(top, highest.ravel(), "right") - begin
         query = np.repeat(np.arange(size.size) // len(NEAR), size)
         near = np.arange(len(query)) + np.repeat(begin - size.cumsum() + size, size)
         apart = _bytes(known[near]) - _bytes(part[query]) + np.uint8(1)  # modulo 256
