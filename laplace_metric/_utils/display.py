@@ -144,12 +144,12 @@ def html_table(title: str, sentence: str, rows: Rows) -> str:
     )
 
 
-def percent(share: float, digits: int = 1) -> str:
+def as_percent(share: float, digits: int = 1) -> str:
     """Share in per cent; all or nothing only where it is.
 
     Examples
     --------
-    >>> percent(0.973), percent(0.99996), percent(1.0), percent(1e-6), percent(0.996, 0)
+    >>> as_percent(0.973), as_percent(0.99996), as_percent(1.0), as_percent(1e-6), as_percent(0.996, 0)
     ('97.3%', '> 99.9%', '100.0%', '< 0.1%', '> 99%')
     """
     text, least = f"{share:.{digits}%}", 10.0 ** (-2 - digits)

@@ -13,7 +13,7 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from laplace_metric._utils.display import percent
+from laplace_metric._utils.display import as_percent
 from laplace_metric._utils.names import one_line
 from laplace_metric.calibration._thresholds import Threshold
 from laplace_metric.cli._gallery import LoadedIndex, load_gallery
@@ -135,7 +135,7 @@ def answers_table(columns: Columns, k: int) -> Table:
         table.add_column(name, justify="right" if right else "left", overflow=cut)
     for row in rows_of(columns)[: SHOWN * k]:
         cells = {**row, "distance": f"{row['distance']:.3f} ± {row['distance_sd']:.3f}"}
-        cells["match"] = percent(row.get("match_probability", 0))
+        cells["match"] = as_percent(row.get("match_probability", 0))
         cells[""] = row.get("decision", "unknown" if row.get("unknown") else "")
         if row["rank"] > 1:
             cells |= {"query": "", "": ""}

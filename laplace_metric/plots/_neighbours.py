@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from torch import Tensor
 
-from laplace_metric._utils.display import percent
+from laplace_metric._utils.display import as_percent
 from laplace_metric._utils.names import one_line
 from laplace_metric.errors import InputError
 from laplace_metric.plots._style import INK, STYLES, ShownFigure
@@ -101,7 +101,7 @@ def _query(axes: Axes, result: Any, query: Any, i: int, truth: npt.NDArray[Any] 
         lines.append("unknown" if unknown else "query")
     else:
         lines.append(f"→ {_short(result.label[i])}")
-        lines.append(f"probability {percent(float(result.label_probability[i]), 0)}")
+        lines.append(f"probability {as_percent(float(result.label_probability[i]), 0)}")
     lines.append(f"epistemic {float(result.epistemic[i]):+.1f}")
     if result.ambiguity is not None:
         lines.append(f"ambiguity {float(result.ambiguity[i]):.2f}")
@@ -122,7 +122,7 @@ def _neighbour(
     lines, colour = [_short(name), distance], NEUTRAL
     if result.match_probability is not None:
         p = float(result.match_probability[i, j])
-        lines.append(f"match {percent(p, 0)}")
+        lines.append(f"match {as_percent(p, 0)}")
         colour = SURE if p >= 0.5 else UNSURE
     if truth is not None:
         colour = SURE if name == truth[i] else UNSURE

@@ -9,7 +9,7 @@ from typing import Any
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from laplace_metric._utils.display import LINES, Rows, Shown, percent
+from laplace_metric._utils.display import LINES, Rows, Shown, as_percent
 from laplace_metric.calibration._sequences import QueriesNeeded
 from laplace_metric.evaluation import Reliability, Sparsification
 
@@ -186,11 +186,11 @@ class IndexReport(Shown):
     ood_scores: Mapping[str, Float[Tensor, " M"]] = field(default_factory=dict)
 
     def _sentence(self) -> str:
-        queries = f"{percent(self.answers_right)} of {self.queries:,} queries"
+        queries = f"{as_percent(self.answers_right)} of {self.queries:,} queries"
         right = f"the nearest item is a match for {queries}"
         if self.mean_match_probability is None:
             return f"{right}; the index was not calibrated."
-        return f"{right}; the index predicts {percent(self.mean_match_probability)}."
+        return f"{right}; the index predicts {as_percent(self.mean_match_probability)}."
 
     def _shown_rows(self) -> Rows:
         rows = [row for row in self.rows()[1:] if not row[0].startswith("AUSC")]
@@ -267,7 +267,7 @@ def _plain(value: Any) -> Any:
 
 
 def _percent(value: float | None) -> str:
-    return "n/a" if value is None else percent(value)
+    return "n/a" if value is None else as_percent(value)
 
 
 def _short(value: float | None) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, SkipValidation
 
-from laplace_metric._utils.display import percent
+from laplace_metric._utils.display import as_percent
 from laplace_metric.calibration._thresholds import Threshold, accepts
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import NotFittedError
@@ -198,7 +198,7 @@ be right at least 90 % of the time."
 
 
 def _percent(share: float) -> str:
-    return percent(share).replace("%", " %")
+    return as_percent(share).replace("%", " %")
 
 
 def _plain(values: Any, default: Any = None) -> Any:
