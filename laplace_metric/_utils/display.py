@@ -149,8 +149,8 @@ def as_percent(share: float, digits: int = 1) -> str:
 
     Examples
     --------
-    >>> as_percent(0.973), as_percent(0.99996), as_percent(1.0), as_percent(1e-6), as_percent(0.996, 0)
-    ('97.3%', '> 99.9%', '100.0%', '< 0.1%', '> 99%')
+    >>> [as_percent(share) for share in (0.973, 0.99996, 1.0, 1e-6)]
+    ['97.3%', '> 99.9%', '100.0%', '< 0.1%']
     """
     text, least = f"{share:.{digits}%}", 10.0 ** (-2 - digits)
     if share < 1 and text == f"{1:.{digits}%}":
