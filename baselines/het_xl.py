@@ -21,13 +21,14 @@ from torch import Tensor, nn
 from baselines.base import Sizes, Trained
 from baselines.base.heads import inverse_softplus
 from baselines.base.pairs import check_rows, log_mean_exp
-from laplace_metric._utils.validation import check_count
+from laplace_metric._utils.validation import check_count, check_name
 from laplace_metric.distributions import Covariance, Gaussian, ProjectedNormal
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError
 from laplace_metric.heads._locate import HeadActivations
 
 Noise = tuple[Tensor, Tensor]
+SCORES = ("determinant", "entropy")
 
 
 @dataclass(frozen=True)
@@ -138,12 +139,27 @@ class HETXLLoss(nn.Module):
     ) -> Tensor:
         """z [B, Z], class numbers [B], V [B, Z, R], d [B, Z], (xi, xi') or None -> scalar, nats."""
         check_rows(embeddings, labels, factor=factor, diagonal=diagonal)
-        xi, xi_diagonal = self.noise(factor) if noise is None else noise
-        low_rank = torch.einsum("bzr,sbr->sbz", factor, xi)
-        z = embeddings + low_rank + diagonal.sqrt() * xi_diagonal
-        log_p = (self.classifier(z) / self.log_temperature.exp()).log_softmax(-1)
-        each = log_p.gather(-1, labels.expand(len(z), -1)[..., None])[..., 0]  # [S, B]
+        noise = self.noise(factor) if noise is None else noise
+        log_p = self.log_probabilities(embeddings, factor, diagonal, noise)
+        each = log_p.gather(-1, labels.expand(len(log_p), -1)[..., None])[..., 0]  # [S, B]
         return -log_mean_exp(each).mean()
+
+    def log_probabilities(
+        self, embeddings: Tensor, factor: Tensor, diagonal: Tensor, noise: Noise
+    ) -> Tensor:
+        """Return the log class probabilities of every draw [S, B, C]."""
+        xi, xi_diagonal = noise
+        low_rank = torch.einsum("bzr,sbr->sbz", factor, xi.expand(-1, len(factor), -1))
+        z = embeddings + low_rank + diagonal.sqrt() * xi_diagonal
+        return (self.classifier(z) / self.log_temperature.exp()).log_softmax(-1)
+
+    def entropy(self, embeddings: Tensor, factor: Tensor, diagonal: Tensor) -> Tensor:
+        """Return the entropy [B] of the mean class probability over fixed draws, in nats."""
+        generator = torch.Generator(factor.device).manual_seed(0)
+        log_p = log_mean_exp(
+            self.log_probabilities(embeddings, factor, diagonal, self.noise(factor[:1], generator))
+        )
+        return -(log_p.exp() * log_p).sum(-1)
 
     def noise(self, factor: Tensor, generator: torch.Generator | None = None) -> Noise:
         """xi [S, B, R] and xi' [S, B, Z] for V [B, Z, R]."""
@@ -176,9 +192,9 @@ class HETXL(Trained):
     """A classifier with input-dependent Gaussian noise; costs one pass and D Z (R + 1) products.
 
     The distribution is ``N(z, Sigma)`` of the raw embedding z, on the sphere its direction (a
-    projected normal). ``uncertainty`` is ``log det Sigma`` of the raw embedding, in nats; it may
-    be negative. It is that of noise in the labels: where labels are clean, training shrinks Sigma
-    to its floor, and what is left of the determinant does not find errors.
+    projected normal). ``uncertainty`` is ``score``. ``log det Sigma`` is of the raw embedding, in
+    nats, and may be negative. It is that of noise in the labels: where labels are clean, training
+    shrinks Sigma to its floor, and what is left of the determinant does not find errors.
 
     Parameters
     ----------
@@ -188,9 +204,14 @@ class HETXL(Trained):
         S of the loss.
     variance : float > 0
         Where d starts, in squared units of z.
+    score : "determinant" | "entropy"
+        ``log det Sigma``, or the entropy of the mean class probability over ``n_samples`` draws
+        (the same for every input), in nats. URL tests both (section 3.1).
 
     Raises
     ------
+    UnknownNameError
+        For a score that does not exist.
     InputError
         For a rank or number of samples below 1, or a variance that is not positive.
 
@@ -206,9 +227,11 @@ class HETXL(Trained):
     rank: int = 1
     n_samples: int = 16
     variance: float = 0.1
+    score: str = "determinant"
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_name("score", self.score, SCORES)
         check_count("rank", self.rank)
         check_count("n_samples", self.n_samples)
         if not self.variance > 0:
@@ -227,12 +250,18 @@ class HETXL(Trained):
         )
 
     def embedding(self, activations: HeadActivations) -> Embedding:
-        """Gaussians, or their directions; log det Sigma [B] is the uncertainty."""
+        """Gaussians, or their directions; ``score`` [B] is the uncertainty."""
         kind, covariance = (
             ProjectedNormal if self.spherical else Gaussian,
             self._covariance(activations),
         )
-        return Embedding(kind(activations.raw, covariance), covariance.logdet())
+        if self.score == "entropy":
+            score = self.parts["loss"].entropy(
+                activations.raw, covariance.factor, covariance.diagonal_part
+            )
+        else:
+            score = covariance.logdet()
+        return Embedding(kind(activations.raw, covariance), score)
 
     def _covariance(self, activations: HeadActivations) -> LowRankCovariance:
         return self.parts["covariance"](activations.features)

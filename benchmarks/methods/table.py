@@ -113,6 +113,8 @@ CLASSIFIERS = (
           spaces.learning_rate, RATE),
     Entry("het-xl", "classifier", trained(baselines.HETXL), spaces.between("variance", 0.01, 1.0),
           {"variance": 0.1, **RATE}),
+    Entry("het-xl, class entropy", "classifier", trained(baselines.HETXL, score="entropy"),
+          "het-xl"),
     Entry("sngp", "classifier", trained(baselines.SNGP), spaces.between("lengthscale", 0.5, 4),
           {"lengthscale": 2.0, **RATE}),
     Entry("loss prediction", "classifier", trained(baselines.LossPrediction),
@@ -126,7 +128,7 @@ POINTS = (
     BASE, INFONCE, "1/norm",
     *(entry.name for entry in POST_HOC if entry.group == "detector" or entry.number != UNCERTAINTY),
     *(entry.name for entry in (*VARIANTS, *ON_INFONCE)),
-    *(entry.name for entry in CLASSIFIERS if entry.name != "het-xl"),
+    *(entry.name for entry in CLASSIFIERS if entry.name[:6] != "het-xl"),
 )  # fmt: skip
 DRAWS = {**dict.fromkeys(POINTS, 1), "mc dropout": PASSES, "deep ensemble": 5}
 ON_TOP = frozenset(entry.name for entry in (*POST_HOC, *VARIANTS))

@@ -72,6 +72,9 @@ METHOD_NOTES = {
         "cross_entropy", "URL B.1", "a point", "class entropy", "test_classifier_losses"
     ),
     "het-xl": MethodNote("het_xl", "Collier 2023", "low-rank Gaussian", "log det", "test_het_xl"),
+    "het-xl, class entropy": MethodNote(
+        "het_xl", "Collier 2023", "low-rank Gaussian", "class entropy", "test_het_xl"
+    ),
     "sngp": MethodNote("sngp", "Liu 2020", "a point", "class entropy", "test_sngp"),
     "loss prediction": MethodNote(
         "loss_prediction",

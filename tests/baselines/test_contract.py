@@ -90,7 +90,7 @@ METHODS = {
         b.SNGP, n_features=32, spectral=True, layer_norm=False, on="features"
     ),
     "het-xl": trained(b.HETXL),
-    "het-xl, euclidean": trained(b.HETXL, rank=3, spherical=False),
+    "het-xl, euclidean": trained(b.HETXL, rank=3, spherical=False, score="entropy"),
     "vim": b.ViM,
     "vim, features": partial(b.ViM, on="features", dimension=3),
     "nnguide": partial(b.NNGuide, k=3, fraction=0.5, on="features"),

@@ -80,6 +80,17 @@ def test_loss_against_loops(case):
     )
 
 
+def test_entropy_against_loops(case):
+    loss, z, _, factor, diagonal = case
+    xi, xi_diagonal = loss.noise(factor[:1], torch.Generator().manual_seed(0))
+    found = loss.entropy(z, factor, diagonal)
+    for b in range(3):
+        noisy = z[b] + xi[:, 0] @ factor[b].mT + diagonal[b].sqrt() * xi_diagonal[:, 0]
+        ps = [sum(slow_probability(loss, row, c) for row in noisy.tolist()) / 5 for c in range(4)]
+        assert found[b].item() == pytest.approx(-sum(p * math.log(p) for p in ps), rel=1e-12)
+    torch.testing.assert_close(loss.entropy(z[1:], factor[1:], diagonal[1:]), found[1:])
+
+
 def test_gradients(case):
     loss, z, labels, factor, diagonal = case
     noise = loss.noise(factor, torch.Generator().manual_seed(0))

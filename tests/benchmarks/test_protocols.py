@@ -79,9 +79,15 @@ def test_crops_and_mixtures(unseen):
 
 
 def test_few_shots_never_show_what_is_asked(unseen):
-    shown, asked = open_set.halves(unseen.task)
+    parts = open_set.shares(unseen.task)
+    shown, asked = parts[open_set.OTHERS]
     assert not set(shown.labels.tolist()) & set(asked.labels.tolist())
     assert len(shown) > len(asked)  # all images of the classes that are shown, not a thin part
+    own, queries = parts[""]
+    assert set(own.labels.tolist()) == set(queries.labels.tolist()) == {6, 7, 8, 9}
+    pixels = [{row.numpy().tobytes() for row in part.inputs} for part in (own, queries)]
+    assert not pixels[0] & pixels[1]
+    assert abs(len(own) - len(unseen.task.whole) / 2) <= 2
     for shots in open_set.SHOTS[1:]:
         few = open_set.few(shown, shots)
         assert set(few.labels.unique(return_counts=True)[1].tolist()) == {shots}
@@ -101,7 +107,7 @@ def test_laplace_is_fine_tuned_as_the_network_under_it(unseen):
     under = MetricLearning(unseen.task.network(8), loss=loss, training=Training(epochs=1))
     under.fit([(train.read(), train.labels)], progress=False)
     laplace = LaplaceEmbedder(under.model).fit(train.loader(), progress=False)
-    few = open_set.few(open_set.halves(unseen.task)[0], 5)
+    few = open_set.few(open_set.shares(unseen.task)[""][0], 5)
     x = unseen.task.test.read()
     means = [
         open_set.tuned(dataclasses.replace(unseen, method=method, base=base), few)(x).mean
