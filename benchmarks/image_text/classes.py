@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,8 +13,9 @@ from benchmarks.datasets import load
 from benchmarks.encoders.features import encoded_images
 from benchmarks.image_text.degraded import SIDE
 from benchmarks.image_text.emoji import EmojiProblem
-from benchmarks.image_text.questions import Row
+from benchmarks.image_text.questions import Row, rank_correlation
 from benchmarks.image_text.wordnet import encoded_list
+from laplace_metric.distributions import Gaussian
 from laplace_metric.embedding import Embedding
 from laplace_metric.image_text import (
     ImageTextEmbedder,
@@ -21,12 +23,15 @@ from laplace_metric.image_text import (
     prompt_weights,
     zero_shot,
 )
+from laplace_metric.image_text._gaussians import similarities
+from laplace_metric.image_text._zero_shot import by_class
 
 TEMPLATES = (
     "{}", "emoji of {}", "a picture of {}", "a drawing of {}", "a photo of {}", "an icon of {}",
     "a cartoon of {}", "a symbol for {}", "things like {}", "a blurry photo of {}",
 )  # fmt: skip
 SHOTS = (1, 5)
+BINS = 10
 
 
 @dataclass(frozen=True)
@@ -86,8 +91,11 @@ def told_apart(embedder: ImageTextEmbedder, problem: ClassProblem, seed: int) ->
     t = len(TEMPLATES)
     image, prompts = embedder.embed_image(problem.images), embedder.embed_text(problem.prompts)
 
+    def right(similarity: Tensor) -> Tensor:
+        return (similarity.argmax(1) == problem.labels).double()
+
     def accuracy(similarity: Tensor) -> float:
-        return float((similarity.argmax(1) == problem.labels).double().mean())
+        return float(right(similarity).mean())
 
     row = {
         "one prompt": accuracy(zero_shot(image, prompts[torch.arange(0, len(prompts), t)])),
@@ -97,6 +105,9 @@ def told_apart(embedder: ImageTextEmbedder, problem: ClassProblem, seed: int) ->
     if bool((prompts.variance > 0).all()):
         kept = prompt_filter(prompts, t, t // 2)
         row["most certain half"] = accuracy(zero_shot(image, prompts, t, kept))
+        printed = similarities(image, printed_ensemble(prompts, t))
+        row["all prompts, mean variance"] = accuracy(printed)
+        row |= by_uncertainty(image.uncertainty, right(printed))
     for k in SHOTS:
         rows = few(problem.shot_labels, k, seed)
         shots, labels = embedder.embed_image(problem.shots[rows]), problem.shot_labels[rows]
@@ -105,6 +116,24 @@ def told_apart(embedder: ImageTextEmbedder, problem: ClassProblem, seed: int) ->
             row[f"weights, {k} shots"] = accuracy(zero_shot(image, prompts, t, pi))
         row[f"mean of {k} shots"] = accuracy(image.mean @ _class_means(shots, labels, prompts).mT)
     return row
+
+
+def printed_ensemble(prompts: Embedding, templates: int) -> Embedding:
+    """Classes as N(mean of the means, mean of the variances) (Chun et al. 2025, section 4.2).
+
+    ``class_embeddings`` has the variance of an average instead, and makes the mean unit length.
+    """
+    mu, variance = by_class(prompts, templates)
+    return Embedding(Gaussian(mu.mean(1), variance.mean(1)))
+
+
+def by_uncertainty(uncertainty: Tensor, right: Tensor) -> Row:
+    """Accuracy in ten bins of equally many images, and Spearman of bin and accuracy (C.7)."""
+    bins = [float(rows.mean()) for rows in right[uncertainty.argsort()].tensor_split(BINS)]
+    return {
+        "bins: spearman": rank_correlation(np.arange(BINS), np.array(bins)),
+        **{f"bin {k + 1}": value for k, value in enumerate(bins)},
+    }
 
 
 def few(labels: Tensor, k: int, seed: int) -> Tensor:

@@ -83,6 +83,7 @@ class EmojiProblem:
     ood : features of what is no emoji, by the name of its set
     degraded : features of the drawings of the test split, level by level, by what was done to them
     hidden : features of the drawings of the training split with most patches hidden
+    masked_features : of every keyword with most of its words hidden [384]
     """
 
     parts: dict[str, EmojiPart]
@@ -92,6 +93,7 @@ class EmojiProblem:
     ood: dict[str, Tensor]
     degraded: dict[str, list[Tensor]]
     hidden: Tensor
+    masked_features: dict[str, Tensor]
 
     def texts(self, keywords: Sequence[str]) -> Tensor:
         """Features [M, 384]."""
@@ -106,6 +108,12 @@ class EmojiProblem:
     def training(self) -> tuple[ImageTextPairs, list[str]]:
         """Pairs of ``trained_part``."""
         return self.pairs(self.trained_part)
+
+    @property
+    def masked(self) -> tuple[Tensor, Tensor]:
+        """What is left of the drawings and of the texts of ``training``."""
+        images = self.hidden[self.trained_part.rows]
+        return images, torch.stack([self.masked_features[text] for text in self.training[1]])
 
     @property
     def trained_part(self) -> EmojiPart:
@@ -142,7 +150,23 @@ def load_problem(cache: Path, data: str | None, limit: int | None = None) -> Emo
     }
     hidden = degraded_features(*files, "train", limit, "patches hidden", HIDDEN_IN_TRAINING)
     known = _encoded_keywords(cache, keywords)
-    return EmojiProblem(parts, known, new, images, ood, degraded, hidden)
+    left = _encoded_keywords(cache, [masked_words(keyword) for keyword in keywords], "masked ")
+    masked = {keyword: left[masked_words(keyword)] for keyword in keywords}
+    return EmojiProblem(parts, known, new, images, ood, degraded, hidden, masked)
+
+
+def masked_words(text: str, share: float = HIDDEN_IN_TRAINING) -> str:
+    """``text`` with a share of its words, by their hash, as [MASK]; at least one stays.
+
+    Examples
+    --------
+    >>> masked_words("hand"), masked_words("waving hand")
+    ('hand', '[MASK] hand')
+    """
+    words = text.split()
+    order = sorted(range(len(words)), key=lambda i: share_of(f"word {i} of {text}"))
+    kept = set(order[: max(1, round(len(words) * (1 - share)))])
+    return " ".join(word if i in kept else "[MASK]" for i, word in enumerate(words))
 
 
 def _ood(cache: Path, data: str | None, name: str, limit: int | None) -> Tensor:
@@ -151,9 +175,10 @@ def _ood(cache: Path, data: str | None, name: str, limit: int | None) -> Tensor:
     return encoded_images(cache, data, name, "test", n, size, progress=False, side=SIDE)[0]
 
 
-def _encoded_keywords(cache: Path, keywords: list[str]) -> dict[str, Tensor]:
+def _encoded_keywords(cache: Path, texts: list[str], what: str = "") -> dict[str, Tensor]:
+    keywords = list(dict.fromkeys(texts))
     digest = hashlib.sha256("\n".join(keywords).encode()).hexdigest()[:12]
-    key = Encoding("minilm", "emoji keywords", "all", None, MINILM_PACKAGES, digest)
+    key = Encoding("minilm", f"emoji {what}keywords", "all", None, MINILM_PACKAGES, digest)
 
     def batches() -> Iterator[tuple[list[str], Tensor]]:
         for start in range(0, len(keywords), 64):

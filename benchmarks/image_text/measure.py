@@ -12,6 +12,9 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from benchmarks.image_text.emoji import EmojiProblem, load_problem
 from benchmarks.image_text.questions import (
     both_ways,
@@ -33,14 +36,33 @@ from laplace_metric.image_text import (
     ProLIPRegions,
     SigLIP,
 )
+from laplace_metric.image_text._heads import HeadOutput
 from laplace_metric.models import Precomputed
 
-OURS = "prolip-regions"
+OURS, PRINTED = "prolip-regions", "prolip, as printed"
+SHARE = 0.125
+
+
+class PrintedProLIP(ProLIP):
+    """``ProLIP`` with masked inputs (eq 6): an eighth of the batch, weight 1e-3 (appendix B.1)."""
+
+    def __init__(self) -> None:
+        super().__init__(masked=1e-3)
+
+    def masked_loss(self, full: HeadOutput, part: HeadOutput) -> Tensor:
+        """Over a random eighth of the inputs of a batch."""
+        n = len(full.raw)
+        rows = torch.randperm(n)[: max(1, round(SHARE * n))].to(full.raw.device)
+        chosen = (HeadOutput(*(x[rows] for x in output)) for output in (full, part))
+        return super().masked_loss(*chosen)
+
+
 METHODS: dict[str, Callable[[], Objective]] = {
     "clip": CLIP,
     "siglip": SigLIP,
     "pcme++": PCMEPlusPlus,
     "prolip": ProLIP,
+    PRINTED: PrintedProLIP,
     OURS: ProLIPRegions,
     f"{OURS}, masked": lambda: ProLIPRegions(masked=1.0),
 }
@@ -59,7 +81,9 @@ def measured(problem: EmojiProblem, method: str, seed: int, epochs: int) -> dict
     start = time.perf_counter()
     rate = LEARNING_RATE
     how: dict[str, Any] = {"epochs": epochs, "learning_rate": rate, "generator": seed}
-    how |= {"masked": (problem.hidden[problem.trained_part.rows], None)} if objective.masked else {}
+    if objective.masked:
+        images, texts = problem.masked
+        how["masked"] = (images, texts if method == PRINTED else None)
     embedder.fit(pairs, progress=False, **how)
     seconds = time.perf_counter() - start
     fitted = embedder.fitted_

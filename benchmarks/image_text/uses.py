@@ -25,7 +25,7 @@ from benchmarks.image_text.hierarcaps import (
     ordered,
     ways,
 )
-from benchmarks.image_text.measure import METHODS, OURS, SEEDS
+from benchmarks.image_text.measure import METHODS, OURS, PRINTED, SEEDS
 from benchmarks.image_text.questions import rank_correlation
 from benchmarks.image_text.terms import (
     ENTAILED,
@@ -57,7 +57,7 @@ TRAINED: dict[str, Callable[[], Objective]] = {
     **{name: method for name, method in METHODS.items() if not name.endswith(", masked")},
     ENTAILED: with_entailment,
 }
-"""All that need no masked inputs."""
+"""All but ours that need masked inputs."""
 HIERARCHY = "prolip-regions, names and groups"
 """Trained with the group, subgroup and name of each drawing as further texts."""
 
@@ -92,7 +92,8 @@ def transferred(
 ) -> dict[str, Any]:
     """One training on pairs of emoji, and everything that is asked of it."""
     objective = TRAINED[OURS if method == HIERARCHY else method]()
-    embedder = trained(pairs, objective, seed, epochs)
+    masked = problem.masked if method == PRINTED else None
+    embedder = trained(pairs, objective, seed, epochs, masked)
     image, texts = embedder.embed_image(photographs.images), embedder.embed_text(photographs.texts)
     empty = embedder.embed_text(photographs.empty)
     row: dict[str, Any] = {

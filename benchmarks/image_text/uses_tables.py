@@ -22,8 +22,8 @@ class Table(Protocol):
 
 WAYS = (
     "cosine, empty", "csd, empty", "cosine, inclusion", "cosine, inclusion and empty",
-    "csd, inclusion and empty", "cosine, nearest", "cosine, nearest and empty",
-    "other photograph",
+    "csd, inclusion and empty", "csd, inclusion of the caption", "cosine, nearest",
+    "cosine, nearest and empty", "other photograph",
 )  # fmt: skip
 SCORES = ("precision", "recall", "any", "root")
 
@@ -98,11 +98,20 @@ def inclusion_table(folder: Path = RESULTS) -> str:
 def classes_table(name: str, folder: Path = RESULTS) -> str:
     """Zero-shot accuracy."""
     columns = (
-        "one prompt", "all prompts", "most certain half", "weights, 1 shots", "weights, 5 shots",
-        "mean of 1 shots", "mean of 5 shots", "chance",
+        "one prompt", "all prompts", "all prompts, mean variance", "most certain half",
+        "weights, 1 shots", "weights, 5 shots", "mean of 1 shots", "mean of 5 shots", "chance",
     )  # fmt: skip
     titles = {c.replace("1 shots", "1 shot"): (name, c) for c in columns}
     return lines_of(read_record(RECORD, folder)["rows"], titles)
+
+
+def bins_table(folder: Path = RESULTS) -> str:
+    """Accuracy in tenths of the images by their ambiguity, and its rank correlation."""
+    rows = read_record(RECORD, folder)["rows"]
+    names = ("bins: spearman", "bin 1", "bin 5", "bin 10")
+    parts = ("subgroups", "cifar10")
+    columns = {f"{part}: {name}": (part, name) for part in parts for name in names}
+    return lines_of(rows, columns)
 
 
 def wrong_table(folder: Path = RESULTS) -> str:
@@ -121,6 +130,7 @@ TABLES: dict[str, Table] = {
     "image-text-levels": levels_table,
     "image-text-subgroups": partial(classes_table, "subgroups"),
     "image-text-cifar10": partial(classes_table, "cifar10"),
+    "image-text-bins": bins_table,
     "image-text-wrong": wrong_table,
 }
 WORDNET_TABLES: dict[str, Table] = {

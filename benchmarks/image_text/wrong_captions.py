@@ -106,14 +106,20 @@ def _exchanged(own: list[frozenset[str]], g: np.random.Generator) -> np.ndarray:
 
 
 def trained(
-    pairs: ImageTextPairs, objective: Objective, seed: int, epochs: int
+    pairs: ImageTextPairs,
+    objective: Objective,
+    seed: int,
+    epochs: int,
+    masked: tuple[Tensor, Tensor] | None = None,
 ) -> ImageTextEmbedder:
     """Heads with the settings of ``measure``."""
     embedder = ImageTextEmbedder(
         Precomputed(), Precomputed(), DIM, objective=objective, dropout=DROPOUT
     )
-    rate = LEARNING_RATE
-    return embedder.fit(pairs, epochs=epochs, learning_rate=rate, generator=seed, progress=False)
+    return embedder.fit(
+        pairs, epochs=epochs, learning_rate=LEARNING_RATE, generator=seed, masked=masked,
+        progress=False,
+    )  # fmt: skip
 
 
 def found(planted: Planted, objective: Callable[[], Objective], seed: int, epochs: int) -> Row:

@@ -61,7 +61,9 @@ def made_up() -> EmojiProblem:
     ood = {name: torch.randn(8, 20, generator=g) for name in OOD_SETS}
     levels = [torch.randn(15, 20, generator=g) for _ in range(3)]
     degraded, hidden = dict.fromkeys(LEVELS, levels), torch.randn(40, 20, generator=g)
-    return EmojiProblem(parts, features, frozenset(words[::5]), images, ood, degraded, hidden)
+    return EmojiProblem(
+        parts, features, frozenset(words[::5]), images, ood, degraded, hidden, features
+    )
 
 
 class Widening:

@@ -39,7 +39,9 @@ def problem() -> EmojiProblem:
     images = Counter(k for part in parts.values() for own in part.keywords for k in own)
     texts = {word: directions[i, :9] for i, word in enumerate(WORDS)}
     ood = {name: 9 * torch.randn(30, 20, generator=g) for name in OOD_SETS}
-    return EmojiProblem(parts, texts, frozenset(WORDS[6:66]), images, ood, {}, torch.zeros(0, 20))
+    return EmojiProblem(
+        parts, texts, frozenset(WORDS[6:66]), images, ood, {}, torch.zeros(0, 20), {}
+    )
 
 
 BASES = [row // 2 for row in range(300)]

@@ -89,7 +89,7 @@ def drawings() -> EmojiProblem:
         start += n
     images = Counter(k for part in parts.values() for own in part.keywords for k in own)
     features = {word: torch.randn(9, generator=g) for word in words}
-    return EmojiProblem(parts, features, frozenset(), images, {}, {}, torch.zeros(0, 20))
+    return EmojiProblem(parts, features, frozenset(), images, {}, {}, torch.zeros(0, 20), {})
 
 
 def test_wrong_keywords_are_of_another_drawing_and_share_nothing_with_its_own():
