@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from argparse import Namespace
 from pathlib import Path
 
@@ -9,10 +10,14 @@ import pytest
 import torch
 from torch import nn
 
+from benchmarks.engine.fitting import Fitting
 from benchmarks.records import read_record, read_rows
-from benchmarks.variants import online, online_tables
+from benchmarks.sizes import SMOKE
+from benchmarks.tasks import Workspace, build
+from benchmarks.variants import online, online_tables, schedule
 from benchmarks.variants.noise import noise_of
 from laplace_metric.datasets import ImageSet
+from laplace_metric.online._laplace import OnlineRun
 
 
 def images(n: int = 60) -> ImageSet:
@@ -137,3 +142,30 @@ def test_noise_is_that_of_draws():
     assert noise_of(head, variance * 1e-8, [(h.abs(), classes)])["gradient"] == pytest.approx(
         1, abs=1e-3
     )
+
+
+def test_a_schedule_ends_with_the_prior_of_a_post_hoc_fit(tmp_path, monkeypatch):
+    size = dataclasses.replace(SMOKE, fit=100)
+    space = Workspace(None, tmp_path, size, progress=False)
+    fitting = Fitting(space, build("digits", space, 0), 0, 3)
+    monkeypatch.setattr(schedule, "settings_of", lambda _: {"margin": 0.5, "learning_rate": 1e-3})
+    monkeypatch.setattr(schedule, "PLAIN_ROUNDS", 1)
+    monkeypatch.setattr(schedule, "LAST_ROUNDS", 2)
+    priors = []
+
+    def offsets(run, n_batch):
+        priors.append(run.prior_precision)
+        return OnlineRun._offsets(run, n_batch)
+
+    monkeypatch.setattr(schedule.AnnealedRun, "_offsets", offsets)
+    of = dict(schedule.lines(fitting))
+    assert priors[:20] == [100.0] * 20
+    assert priors[20:] == pytest.approx([100 ** (1 - k / 20) for k in range(1, 21)])
+    found = {name: embedder.posterior_.prior_precision for name, embedder in of.items()}
+    assert found == pytest.approx({name: 100.0 if name == "online" else 1.0 for name in of})
+    a, b = of["online"], of["online, prior 1 at the end"]
+    torch.testing.assert_close(a.posterior_.mean, b.posterior_.mean)
+    assert (a.posterior_.variance < b.posterior_.variance).all()
+    weights = [of[name].posterior_.mean for name in ("plain, post hoc", "online, post hoc")]
+    assert not torch.equal(*weights)
+    assert set(schedule.METRICS) <= set(schedule.measured(a, fitting))
