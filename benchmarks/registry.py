@@ -152,7 +152,8 @@ COMMANDS = {
                                    wordnet="uses:run_wordnet"),
                           ("data", "cache", "output", "seeds"), ("small", "smoke")),
     "variants": Command("the variants of Laplace on the network of the LAM paper",
-                        _modules("variants", "train", "post_hoc", "online", "schedule", "defaults")
+                        _modules("variants", "train", "post_hoc", "online", "schedule", "views",
+                                 "defaults")
                         | {"figure": "benchmarks.page_figures:run_online"},
                         ("data", "cache", "limit", "fit", "widths", "seeds")),
 }  # fmt: skip

@@ -15,11 +15,13 @@ from baselines import MCInfoNCE, MetricLearning, Training
 from benchmarks.corruptions import TYPES
 from benchmarks.datasets import load
 from benchmarks.engine.experiment import Experiment
+from benchmarks.engine.fitting import Fitting
 from benchmarks.methods import METHODS
 from benchmarks.protocols import PROTOCOLS, closed_set, corruption, open_set
 from benchmarks.sizes import SMOKE
 from benchmarks.tasks import Part, Task, Workspace, build
 from benchmarks.tasks.frozen import entropy, shares
+from benchmarks.variants import views
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.evaluation import auroc
 
@@ -178,3 +180,29 @@ def test_protocols_name_methods_and_tasks_that_exist(name):
 
     assert {task for tasks in protocol.tasks.values() for task in tasks} <= set(TASKS)
     assert set(protocol.if_there) <= set(TASKS)
+
+
+def test_pairs_are_two_views_of_one_image_or_of_a_class(tmp_path, monkeypatch):
+    space = Workspace(None, tmp_path, SIZE, progress=False)
+    task = build("photographs", space, 0)
+    features, labels = views.views(task, views.NOISY)
+    assert features.shape == (views.COPIES, len(task.train), 3, 32, 32)
+    assert labels.tolist() == task.train.labels.tolist()
+    plain = views.views(task, views.VIEWS)[0]
+    assert 0.02 < (plain - features).abs().mean() < 0.2  # the same views but for the noise
+    assert not torch.equal(plain[0], plain[1])
+    numbers = torch.arange(views.COPIES * 7.0).view(views.COPIES, 7, 1)
+    for of_classes in (False, True):
+        classes = torch.arange(7) % 2
+        for x, y in views.Pairs(numbers, classes, 0, of_classes=of_classes):
+            image = x[:, 0].long() % 7
+            assert torch.equal(image[:7], image[7:])
+            assert (x[:7] != x[7:]).all()
+            assert torch.equal(y, classes[image] if of_classes else image)
+    chosen = {"inverse_temperature": 16.0, "learning_rate": 1e-3}
+    monkeypatch.setattr(views, "settings_of", lambda _: dict(chosen))
+    monkeypatch.setattr(views, "TYPES", ("gaussian_noise",))
+    fitting = Fitting(space, task, 0, 1)
+    row = views.measured(views.Line("mcinfonce", views.VIEWS, views.NORM), fitting)
+    assert row["severity"] == row["gaussian_noise"]
+    assert row["kappa"] > 0

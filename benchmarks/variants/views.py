@@ -1,0 +1,222 @@
+"""What makes a learnt concentration fall as an image is corrupted: labels or views, head or norm.
+
+    python -m benchmarks variants --pieces views --data DIR --cache DIR
+
+MCInfoNCE and explicit concentration on CIFAR-10, on features of a frozen EfficientNet-Lite0, as in
+``python -m benchmarks corruption`` (30 rounds of 20 batches of 128, three seeds), with other pairs:
+
+    labels            two images of a class, as they are (the protocol's own)
+    labels, views     two images of a class, each augmented
+    views             two augmentations of one image (paper 004: crop, flip, colours; no hue)
+    views with noise  the same, with Gaussian noise of sigma < 0.25 (its figure 3)
+
+2,000 training images have four augmentations each, encoded once. Settings are those that the
+protocol chose on validation items with labels. 100 test images, 19 corruptions, 5 severities.
+"""
+
+from __future__ import annotations
+
+import warnings
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import baselines
+from baselines import Training
+from baselines.base.directional import Directional
+from benchmarks.corruptions import TYPES, cropped
+from benchmarks.engine.experiment import Experiment
+from benchmarks.engine.fitting import BATCH, BATCHES, DECAY, Fitting
+from benchmarks.engine.statistics import mean_and_standard_error
+from benchmarks.methods import METHODS
+from benchmarks.protocols.corruption import of_means, response
+from benchmarks.records import RESULTS, Store, markdown, read_record, thousandths, write_record
+from benchmarks.sizes import SMALL
+from benchmarks.tasks import Task, Workspace, build
+from laplace_metric.errors import LaplaceMetricWarning
+from laplace_metric.evaluation import r_auroc
+
+VIEWED, COPIES, SEEDS = 2_000, 4, (0, 1, 2)
+SMALLEST, COLOURS, NOISE = 0.2**0.5, 0.4, 0.25
+"""Least side of a crop (area .2), widest change of a colour, largest deviation of the noise."""
+LABELS, LABELS_VIEWS, VIEWS, NOISY = "labels", "labels, views", "views", "views with noise"
+NOISES = ("gaussian_noise", "speckle_noise", "shot_noise", "impulse_noise")
+
+
+@dataclass(frozen=True)
+class Line:
+    """A method, its settings beside those that were chosen, and its pairs."""
+
+    method: str
+    pairs: str
+    settings: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """As in the table."""
+        more = "".join(f", {key} {value}" for key, value in self.settings.items())
+        return f"{self.method}{more}: {self.pairs}"
+
+
+KINDS: dict[str, Callable[..., Directional]] = {
+    "mcinfonce": baselines.MCInfoNCE,
+    "explicit concentration": baselines.ExplicitConcentration,
+}
+NORM = {"concentration": "norm"}
+LINES = (
+    *(Line("mcinfonce", pairs, {}) for pairs in (LABELS, LABELS_VIEWS, VIEWS, NOISY)),
+    *(Line("mcinfonce", pairs, NORM) for pairs in (LABELS, VIEWS)),
+    *(Line("explicit concentration", pairs, {}) for pairs in (LABELS, VIEWS, NOISY)),
+    *(
+        Line("explicit concentration", VIEWS, {"regularize": weight})
+        for weight in (5e-5, 5e-4, 5e-2)
+    ),
+)
+
+
+def augmented(images: Tensor, seed: int, *, noise: bool) -> Tensor:
+    """Crop, flip and change the colours of images [N, 3, H, W] in [0, 1].
+
+    Examples
+    --------
+    >>> augmented(torch.rand(2, 3, 8, 8), 0, noise=True).shape
+    torch.Size([2, 3, 8, 8])
+    """
+    g = torch.Generator().manual_seed(seed)
+
+    def uniform(low: float, high: float) -> Tensor:
+        return low + (high - low) * torch.rand(len(images), 1, 1, 1, generator=g)
+
+    kept = uniform(SMALLEST, 1.0).flatten()
+    x = cropped(images, kept, seed)
+    x = torch.where(uniform(0, 1) < 0.5, x.flip(-1), x)
+    x = x * uniform(1 - COLOURS, 1 + COLOURS)
+    mean, grey = x.mean((1, 2, 3), keepdim=True), x.mean(1, keepdim=True)
+    x = mean + (x - mean) * uniform(1 - COLOURS, 1 + COLOURS)
+    x = grey + (x - grey) * uniform(1 - COLOURS, 1 + COLOURS)
+    if noise:
+        x = x + uniform(0, NOISE) * torch.randn(x.shape, generator=g)
+    return x.clamp(0, 1)
+
+
+def views(task: Task, pairs: str) -> tuple[Tensor, Tensor]:
+    """Features of the augmentations [V, N, D], and the labels of the images [N]."""
+    part, noisy = task.train.spread(VIEWED), pairs == NOISY
+    assert part.images is not None
+    pixels = part.images.pixels
+    kind = NOISY if noisy else VIEWS
+
+    def of(copy: int) -> Tensor:
+        make = lambda: augmented(pixels(), copy, noise=noisy)  # noqa: E731
+        return task.made(f"{kind} {copy} of {part.digest}", make)
+
+    return torch.stack([of(copy) for copy in range(COPIES)]), part.labels
+
+
+class Pairs:
+    """Every time it is gone through: other images, two of the augmentations of each."""
+
+    def __init__(self, features: Tensor, labels: Tensor, seed: int, *, of_classes: bool) -> None:
+        self.features, self.labels, self.of_classes = features, labels, of_classes
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def __len__(self) -> int:
+        return BATCHES
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        n_views, n = self.features.shape[:2]
+        half = min(n, BATCH // 2)
+        for _ in range(BATCHES):
+            rows = torch.randperm(n, generator=self.generator)[:half]
+            a, b = torch.randperm(n_views, generator=self.generator)[:2]
+            labels = self.labels[rows] if self.of_classes else rows
+            yield torch.cat([self.features[a, rows], self.features[b, rows]]), labels.repeat(2)
+
+
+def settings_of(method: str) -> dict[str, Any]:
+    """What the protocol chose."""
+    rows = read_record("corruption", RESULTS / "small")["rows"]
+    found: dict[str, Any] = next(row["settings"] for row in rows if row["method"] == method)
+    return dict(found)
+
+
+def trained(line: Line, fitting: Fitting) -> Directional:
+    """One training."""
+    settings = settings_of(line.method)
+    training = Training(
+        epochs=fitting.rounds,
+        learning_rate=settings.pop("learning_rate"),
+        decay=DECAY / fitting.rounds,
+        seed=fitting.seed,
+    )
+    method = KINDS[line.method](
+        fitting.network(), training=training, **{**settings, **line.settings}
+    )
+    loader: Any = fitting.loaders().training
+    if line.pairs != LABELS:
+        features, labels = views(fitting.task, line.pairs)
+        of_classes = line.pairs == LABELS_VIEWS
+        loader = Pairs(features, labels, fitting.seed, of_classes=of_classes)
+    method.fit(loader, progress=False)
+    return method
+
+
+def measured(line: Line, fitting: Fitting) -> dict[str, float]:
+    """Rank correlations of severity and mean uncertainty; errors; how much kappa varies."""
+    method = trained(line, fitting)
+    entry = METHODS[line.method]
+    asked = Experiment(entry, method, fitting.task, fitting.space, fitting.seed)
+    of = {kind: of_means(response(asked, kind)) for kind in TYPES}
+    unsure, right = asked.answered
+    kappa = asked.known.uncertainty.double().reciprocal()
+    return {
+        "severity": sum(of.values()) / len(of),
+        **of,
+        "recall@1": asked.recall.value,
+        "r_auroc": r_auroc(unsure, right),
+        "kappa": float(kappa.mean()),
+        "variation": float(kappa.std() / kappa.mean()),
+    }
+
+
+def table() -> str:
+    """Mean ± standard error over the seeds."""
+    found = read_record("views")["rows"]
+    columns: dict[str, Callable[[dict[str, Any]], float]] = {
+        "severity, 19 types": lambda row: row["severity"],
+        "four noises": lambda row: sum(row[kind] for kind in NOISES) / len(NOISES),
+        "recall@1": lambda row: row["recall@1"],
+        "R-AUROC": lambda row: row["r_auroc"],
+        "kappa": lambda row: row["kappa"],
+        "its variation": lambda row: row["variation"],
+    }
+    lines = []
+    for name in dict.fromkeys(row["line"] for row in found):
+        own = [row for row in found if row["line"] == name]
+        cells = [mean_and_standard_error([read(row) for row in own]) for read in columns.values()]
+        lines.append([name, *(f"{thousandths(c.mean)} ± {thousandths(c.standard_error)}"
+                              for c in cells)])  # fmt: skip
+    return markdown(["method: pairs", *columns], lines)
+
+
+def run(options: Namespace) -> None:
+    """Measure what is missing, and write ``views.json``."""
+    warnings.simplefilter("ignore", LaplaceMetricWarning)
+    size = replace(SMALL, corrupted=100, resamples=2)
+    space = Workspace(options.data, options.cache, size, progress=False)
+    task, store, rows = build("cifar10", space, 0), Store(options.cache / "views"), []
+    for line in LINES:
+        for seed in options.seeds or SEEDS:
+            if not store.has(line.name, seed):
+                fitting = Fitting(space, task, seed, size.rounds)
+                store.write(measured(line, fitting), line.name, seed)
+            row = store.read(line.name, seed)
+            row.pop("environment")
+            rows.append({"line": line.name, "seed": seed, **row})
+            shown = {k: round(row[k], 3) for k in ("severity", "recall@1", "kappa", "variation")}
+            print(line.name, seed, shown, flush=True)
+    print(write_record("views", {"rows": rows}).name)
