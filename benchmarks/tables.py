@@ -19,16 +19,17 @@ from benchmarks.costs import tables as cost_tables
 from benchmarks.engine.statistics import mean_and_standard_error
 from benchmarks.image_text import matching_tables, token_tables, uses_tables
 from benchmarks.image_text import tables as image_text_tables
+from benchmarks.protocols.open_set import OTHERS
 from benchmarks.records import RESULTS, markdown, read_record, thousandths
 from benchmarks.recovery.runs import recovered
-from benchmarks.report import three_numbers
+from benchmarks.report import proxies, three_numbers
 from benchmarks.report.cells import quality_table
 from benchmarks.report.method_table import methods
 from benchmarks.retrieval import decisions, evidence, new_classes, shifted, unfamiliar
 from benchmarks.retrieval import tables as retrieval_tables
 from benchmarks.scale import billion
 from benchmarks.scale import tables as scale_tables
-from benchmarks.variants import defaults, online_tables
+from benchmarks.variants import defaults, online_tables, schedule, views
 
 ROOT = Path(__file__).parent.parent
 PAGES = (
@@ -67,17 +68,23 @@ COLUMNS: dict[str, Callable[[dict[str, Any]], float]] = {
 }
 
 
+def detected(*sets: str) -> tuple[str, ...]:
+    """Retrieval, calibration, and how well each OOD set is found."""
+    found = (f"{kind} {name}" for kind in ("auroc", "auprc") for name in sets)
+    return (*RETRIEVAL, "ece", *found)
+
+
 PROTOCOL_TABLES: dict[str, tuple[str, str, tuple[str, ...]]] = {
-    "lam-fashion": ("lam", "fashion-mnist", (*RETRIEVAL, "ece", "auroc mnist", "auroc kmnist")),
-    "lam-cifar10": ("lam", "cifar10", (*RETRIEVAL, "ece", "auroc mnist", "auroc fashion-mnist")),
-    "lam-omniglot": ("lam", "omniglot", (*RETRIEVAL, "ece", "auroc fashion-mnist", "auroc kmnist")),
-    "lam-cub": (
-        "lam", "cub", (*RETRIEVAL, "ece", "auroc cifar10", "auroc photographs", "auroc emoji"),
-    ),
+    "lam-fashion": ("lam", "fashion-mnist", detected("mnist", "kmnist")),
+    "lam-cifar10": ("lam", "cifar10", detected("mnist", "fashion-mnist")),
+    "lam-omniglot": ("lam", "omniglot", detected("fashion-mnist", "kmnist")),
+    "lam-cub": ("lam", "cub", detected("cifar10", "photographs", "emoji")),
     "url-omniglot": ("url", "omniglot", TRANSFER),
     "url-cifar10": ("url", "cifar10-unseen", TRANSFER),
     "url-cub": ("url", "cub", TRANSFER),
     "fewshot": ("fewshot", "omniglot", SHOTS),
+    "fewshot-others": ("fewshot", "omniglot", tuple(f"{name}{OTHERS}" for name in SHOTS)),
+    "fewshot-cub": ("fewshot", "cub", SHOTS),
     "human-soft": ("human", "cifar10h-soft", PEOPLE),
     "human-hard": ("human", "cifar10h-hard", PEOPLE),
     "corruption": ("corruption", "cifar10", CORRUPTED),
@@ -164,6 +171,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "ood-pairs": three_numbers.pairs,
     "ood-pairs-infonce": lambda: three_numbers.pairs(three_numbers.INFONCE),
     "errors": three_numbers.errors,
+    "proxies": proxies.table,
+    "views": views.table,
+    "schedule": schedule.table,
     "methods": lambda: methods(small("url"), "cifar10-unseen"),
     "recovery": recovered,
     "vmf": cost_tables.vmf,

@@ -41,8 +41,8 @@ from laplace_metric.errors import LaplaceMetricWarning
 from laplace_metric.evaluation import r_auroc
 
 VIEWED, COPIES, SEEDS = 2_000, 4, (0, 1, 2)
-SMALLEST, COLOURS, NOISE = 0.2**0.5, 0.4, 0.25
-"""Least side of a crop (area .2), widest change of a colour, largest deviation of the noise."""
+SMALLEST, COLOURS, NOISE = 0.2**0.5, 0.3, 0.25
+"""Least side of a crop (area .2), widest change of a colour (figure 3), largest sigma of noise."""
 LABELS, LABELS_VIEWS, VIEWS, NOISY = "labels", "labels, views", "views", "views with noise"
 NOISES = ("gaussian_noise", "speckle_noise", "shot_noise", "impulse_noise")
 
