@@ -206,7 +206,7 @@ class HETXL(Trained):
         Where d starts, in squared units of z.
     score : "determinant" | "entropy"
         ``log det Sigma``, or the entropy of the mean class probability over ``n_samples`` draws
-        (the same for every input), in nats. URL tests both (section 3.1).
+        (the same for every input), in nats. URL tests both (section 4.1).
 
     Raises
     ------

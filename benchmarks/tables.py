@@ -22,7 +22,7 @@ from benchmarks.image_text import tables as image_text_tables
 from benchmarks.protocols.open_set import OTHERS
 from benchmarks.records import RESULTS, markdown, read_record, thousandths
 from benchmarks.recovery.runs import recovered
-from benchmarks.report import proxies, three_numbers
+from benchmarks.report import papers, three_numbers
 from benchmarks.report.cells import quality_table
 from benchmarks.report.method_table import methods
 from benchmarks.retrieval import decisions, evidence, new_classes, shifted, unfamiliar
@@ -171,7 +171,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "ood-pairs": three_numbers.pairs,
     "ood-pairs-infonce": lambda: three_numbers.pairs(three_numbers.INFONCE),
     "errors": three_numbers.errors,
-    "proxies": proxies.table,
+    "proxies": papers.proxies,
+    "closing": papers.closing,
     "views": views.table,
     "schedule": schedule.table,
     "methods": lambda: methods(small("url"), "cifar10-unseen"),

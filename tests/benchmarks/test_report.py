@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import spearmanr
 from scipy.stats import t as scipy_t
 from scipy.stats import ttest_rel
 
@@ -17,7 +18,7 @@ from benchmarks.plots import (
 )
 from benchmarks.records import RESULTS, Store, read_record
 from benchmarks.registry import main
-from benchmarks.report import charts
+from benchmarks.report import charts, papers
 from benchmarks.report import three_numbers as numbers
 from benchmarks.report.cells import cost_table, quality_table
 from benchmarks.report.method_pages import BASELINES, FILES, method_page, title
@@ -377,3 +378,27 @@ def test_tables_hold_every_case():
     assert "| a task: b |" in pairs
     assert numbers.pairs(numbers.INFONCE).count("\n") == 1  # nothing of ours on that network
     assert "| a task | yes | .910 ± .006 | n/a | .820 |" in numbers.errors()
+
+
+def test_intervals_of_rank_correlations_resample_methods():
+    g = np.random.default_rng(0)
+    x = g.normal(size=30).round(1)  # with ties
+    y = x + g.normal(size=30)
+    rows = np.random.default_rng(0).integers(30, size=(papers.RESAMPLES, 30))
+    each = [spearmanr(x[row], y[row]).statistic for row in rows[:200]]
+    low, high = papers.interval(x, y)
+    assert low < spearmanr(x, y).statistic < high
+    assert [low, high] == pytest.approx(np.quantile(each, (0.025, 0.975)), abs=0.06)
+    assert papers.interval(x, -y) == pytest.approx((-high, -low), abs=1e-9)
+
+
+def test_proxies_leave_out_what_reads_labels_and_the_other_network(monkeypatch):
+    methods = ("laplace", MATCH, "vim, on infonce", "nuq")
+    rows = [
+        {"task": task, "method": name, "metrics": {"r_auroc": {"value": k + seed}}}
+        for k, name in enumerate(methods)
+        for task in ("cub", "omniglot")
+        for seed in (0, 1)
+    ]
+    monkeypatch.setattr(papers, "read_record", lambda *_: {"rows": rows})
+    assert papers.means(papers.Number("url", "cub", "r_auroc")) == {"laplace": 0.5, "nuq": 3.5}

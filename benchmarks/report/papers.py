@@ -1,0 +1,215 @@
+"""What the papers print beside what is measured here.
+
+``proxies``: which number foretells the R-AUROC on new classes (URL, sections 4.5 and 4.6). A
+method's number is its mean over the seeds; the 95 % interval resamples methods (2,000 times), as if
+they were independent, which variants of one method are not: it is too narrow rather than too wide.
+The match probability, which reads the labels of the gallery, is left out, and so is what is put on
+the network of InfoNCE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import rankdata
+
+from benchmarks.engine.statistics import mean_and_standard_error, spearman
+from benchmarks.records import RESULTS, markdown, read_record, thousandths
+from benchmarks.report.three_numbers import INFONCE, MATCH
+
+Array = npt.NDArray[np.float64]
+RESAMPLES = 2_000
+
+
+class Number(NamedTuple):
+    """A metric of a task in a record."""
+
+    protocol: str
+    task: str
+    metric: str
+
+
+class Proxy(NamedTuple):
+    """What might foretell, what is foretold, and what the paper prints."""
+
+    title: str
+    proxy: Number
+    target: Number
+    printed: str = ""
+
+
+URL = {"omniglot": "Omniglot", "cifar10-unseen": "CIFAR-10", "cub": "birds"}
+HUMAN = {"cifar10h-soft": "soft labels", "cifar10h-hard": "hard labels"}
+R_AUROC, RECALL, PEOPLE = "r_auroc", "recall@1", "entropy rank"
+
+
+def of_new_classes(metric: str, title: str, printed: str = "") -> list[Proxy]:
+    """A number of the new classes themselves beside their R-AUROC."""
+    return [
+        Proxy(
+            f"{title}: {name}", Number("url", task, metric), Number("url", task, R_AUROC), printed
+        )
+        for task, name in URL.items()
+    ]
+
+
+def of_people(metric: str, title: str, printed: str) -> list[Proxy]:
+    """A number of CIFAR-10H beside the R-AUROC of its queries."""
+    return [
+        Proxy(
+            f"{title}: {n}", Number("human", task, metric), Number("human", task, R_AUROC), printed
+        )
+        for task, n in HUMAN.items()
+    ]
+
+
+PROXIES = (
+    Proxy("R-AUROC in the closed set: CIFAR-10", Number("lam", "cifar10", R_AUROC),
+          Number("url", "cifar10-unseen", R_AUROC), ".09"),
+    *of_new_classes("crop more uncertain", "crops more uncertain", ".71"),
+    *of_new_classes("crop rank", "crop rank"),
+    *of_new_classes(RECALL, "recall@1"),
+    *of_people(PEOPLE, "people's entropy", ".80"),
+    *of_people("crop rank", "crop rank, CIFAR-10H", ".71"),
+)  # fmt: skip
+
+
+def means(number: Number) -> dict[str, float]:
+    """Method -> its mean over the seeds, of those that have the number."""
+    values: dict[str, list[float]] = {}
+    for row in read_record(number.protocol, RESULTS / "small")["rows"]:
+        value = row["metrics"].get(number.metric, {}).get("value")
+        kept = row["method"] != MATCH and not row["method"].endswith(INFONCE)
+        if row["task"] == number.task and kept and value is not None:
+            values.setdefault(row["method"], []).append(float(value))
+    return {method: mean_and_standard_error(of).mean for method, of in values.items()}
+
+
+def interval(x: Array, y: Array) -> tuple[float, float]:
+    """95 % of Spearman's correlation over resampled methods."""
+    rows = np.random.default_rng(0).integers(len(x), size=(RESAMPLES, len(x)))
+    ranks = [rankdata(of[rows], axis=1) for of in (x, y)]
+    a, b = (rank - rank.mean(1, keepdims=True) for rank in ranks)
+    each = (a * b).sum(1) / np.sqrt((a**2).sum(1) * (b**2).sum(1))
+    low, high = np.quantile(each, (0.025, 0.975))
+    return float(low), float(high)
+
+
+def proxies() -> str:
+    """A line a proxy and task."""
+    lines = []
+    for title, proxy, target, printed in PROXIES:
+        first, second = means(proxy), means(target)
+        methods = [name for name in first if name in second]
+        x, y = (np.array([of[name] for name in methods]) for of in (first, second))
+        low, high = interval(x, y)
+        cells = [thousandths(spearman(x, y)), f"{thousandths(low)} to {thousandths(high)}"]
+        lines.append([title, str(len(methods)), *cells, printed])
+    return markdown(["proxy", "methods", "rank correlation", "95 %", "printed"], lines)
+
+
+def seeds(values: Sequence[float]) -> str:
+    """Mean ± standard error."""
+    summary = mean_and_standard_error(values)
+    return f"{thousandths(summary.mean)} ± {thousandths(summary.standard_error)}"
+
+
+def of_method(protocol: str, task: str, method: str, *metrics: str) -> str:
+    """Numbers of a method in a record, over its seeds."""
+    rows = [
+        row
+        for row in read_record(protocol, RESULTS / "small")["rows"]
+        if (row["task"], row["method"]) == (task, method)
+    ]
+    return " / ".join(seeds([row["metrics"][name]["value"] for row in rows]) for name in metrics)
+
+
+def of_pairs(line: str) -> str:
+    """Minus the rank correlation of severity and uncertainty: that of severity and kappa."""
+    rows = [row for row in read_record("views")["rows"] if row["line"] == line]
+    return seeds([-row["severity"] for row in rows])
+
+
+def of_noises(line: str) -> str:
+    """The same over Gaussian and speckle noise."""
+    rows = [row for row in read_record("views")["rows"] if row["line"] == line]
+    return seeds([-(row["gaussian_noise"] + row["speckle_noise"]) / 2 for row in rows])
+
+
+def of_pair_of_heads(record: str, method: str, *paths: tuple[str, ...]) -> str:
+    """Numbers of heads of images and texts, over their seeds."""
+    rows = [row for row in read_record(record)["rows"] if row["method"] == method]
+    return " / ".join(seeds([_at(row, path) for row in rows]) for path in paths)
+
+
+def _at(row: Any, path: tuple[str, ...]) -> float:
+    for key in path:
+        row = row[key]
+    return float(row)
+
+
+PROLIP = "prolip, as printed"
+SMALL_HEAD = "a head on frozen features, birds alone, 40 species"
+CLOSING: tuple[tuple[str, str, Callable[[], str], str], ...] = (
+    ("URL, section 4.3: R-AUROC of MCInfoNCE (ResNet-50)", ".569",
+     lambda: of_method("url", "cub", "mcinfonce", R_AUROC), SMALL_HEAD),
+    ("URL, section 4.3: R-AUROC of loss prediction (ViT)", ".568",
+     lambda: of_method("url", "cub", "loss prediction", R_AUROC), SMALL_HEAD),
+    ("URL, its published runs: HET-XL, class entropy / determinant", ".511 / .500",
+     lambda: " / ".join(of_method("url", "cub", f"het-xl{x}", R_AUROC)
+                        for x in (", class entropy", "")), SMALL_HEAD),
+    ("URL, C.6: cross-entropy, two images of each class asked", "about .6",
+     lambda: of_method("fewshot", "cub", "cross-entropy", "r_auroc 2 shots"),
+     "50 classes; three rounds of training"),
+    ("URL, section 4.5: closed set foretells new classes", ".09",
+     lambda: correlation(PROXIES[0]), "25 methods, not settings of each"),
+    ("URL, section 4.6: people foretell errors", ".80",
+     lambda: correlation(next(p for p in PROXIES if p.title.startswith("people"))),
+     "23 methods on one data set, not five"),
+    ("MCInfoNCE, CIFAR-10H: entropy / crop", ".29 / .68",
+     lambda: of_method("human", "cifar10h-soft", "mcinfonce", PEOPLE, "crop rank"),
+     "there the whole network learns"),
+    ("Paper 004, table 1: MCInfoNCE, severity and kappa", "-.743",
+     lambda: of_pairs("mcinfonce: labels"), "pairs of a class, no augmentation"),
+    ("the same with two views of an image, as there", "-.743",
+     lambda: of_pairs("mcinfonce: views"), "frozen features, 30 rounds"),
+    ("Paper 004, table 1: its method", "-.876",
+     lambda: of_pairs("explicit concentration: views"), "frozen features, 30 rounds"),
+    ("Paper 004, figure 3: Gaussian and speckle noise, views with noise", "above 0",
+     lambda: of_noises("explicit concentration: views with noise"), "frozen features, 30 rounds"),
+    ("ProLIP, section 4.2: mean variance less variance of the mean", "+.0007",
+     lambda: difference(PROLIP), "ten prompts, CIFAR-10, heads of emoji"),
+    ("ProLIP, C.7: bins of uncertainty and accuracy, MNIST / ImageNet", "-.98 / +.98",
+     lambda: of_pair_of_heads("image_text_uses", PROLIP, ("subgroups", "bins: spearman"),
+                              ("cifar10", "bins: spearman")),
+     "subgroups of emoji / CIFAR-10, trained on 2,100 drawings"),
+    ("ProLIP, table 2: precision / R@1 [ROOT], 1.28B pairs", ".359 / .153",
+     lambda: of_pair_of_heads(
+         "image_text_uses", PROLIP,
+         *(("hierarcaps", "csd, inclusion of the caption", x) for x in ("precision", "root"))),
+     "trained on keywords of emoji: the transfer fails"),
+)  # fmt: skip
+"""What is printed and where, the number, ours, and why they differ."""
+
+
+def correlation(of: Proxy) -> str:
+    """Spearman's correlation over methods."""
+    first, second = means(of.proxy), means(of.target)
+    methods = [name for name in first if name in second]
+    return thousandths(spearman(*([x[name] for name in methods] for x in (first, second))))
+
+
+def difference(method: str) -> str:
+    """Accuracy on CIFAR-10 of the printed ensemble less ours, seed by seed."""
+    rows = [row for row in read_record("image_text_uses")["rows"] if row["method"] == method]
+    own = (row["cifar10"] for row in rows)
+    return seeds([r["all prompts, mean variance"] - r["all prompts"] for r in own])
+
+
+def closing() -> str:
+    """Printed, ours, and the reason for the difference."""
+    lines = [[title, printed, ours(), reason] for title, printed, ours, reason in CLOSING]
+    return markdown(["what", "printed", "ours", "why they differ"], lines)
