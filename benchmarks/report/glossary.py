@@ -115,8 +115,8 @@ ABOUT = {
     ),
     "fewshot": About(
         "A few examples of the new classes",
-        "What does training on with a few examples of new classes do for others, in retrieval "
-        "and in uncertainty?",
+        "What does training on with a few examples of new classes do for other images of them, and "
+        "for other new classes?",
         "r_auroc 5 shots",
     ),
     "human": About(

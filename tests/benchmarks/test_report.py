@@ -9,9 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.stats import spearmanr
+from scipy.stats import spearmanr, ttest_rel
 from scipy.stats import t as scipy_t
-from scipy.stats import ttest_rel
 
 from benchmarks.plots import (
     forest_plot,
