@@ -84,7 +84,7 @@ PROTOCOL_TABLES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "url-cub": ("url", "cub", TRANSFER),
     "fewshot": ("fewshot", "omniglot", SHOTS),
     "fewshot-others": ("fewshot", "omniglot", tuple(f"{name}{OTHERS}" for name in SHOTS)),
-    "fewshot-cub": ("fewshot", "cub", SHOTS),
+    "fewshot-cub": ("fewshot", "cub-96", SHOTS),
     "human-soft": ("human", "cifar10h-soft", PEOPLE),
     "human-hard": ("human", "cifar10h-hard", PEOPLE),
     "corruption": ("corruption", "cifar10", CORRUPTED),

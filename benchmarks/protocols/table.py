@@ -97,7 +97,7 @@ PROTOCOLS = {
     for one in (
         Protocol("lam", lam, KNOWN, PAPER_LAM, ("cub200", "lfw", "cub")),
         Protocol("url", url, UNSEEN, EVERY, ("cub200", "cub")),
-        Protocol("fewshot", fewshot, sizes("digits-unseen", "omniglot"), FEWSHOT, ("cub",)),
+        Protocol("fewshot", fewshot, sizes("digits-unseen", "omniglot"), FEWSHOT, ("cub-96",)),
         Protocol("human", human, PEOPLE, HUMAN),
         Protocol("corruption", corruption.measure, sizes("photographs", "cifar10"), CORRUPTION),
         Protocol("pretrained", lam, READY, PRETRAINED, (*BIRDS, "pretrained-emoji")),

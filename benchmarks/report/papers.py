@@ -159,10 +159,10 @@ CLOSING: tuple[tuple[str, str, Callable[[], str], str], ...] = (
     ("URL, section 4.3: R-AUROC of loss prediction (ViT)", ".568",
      lambda: of_method("url", "cub", "loss prediction", R_AUROC), SMALL_HEAD),
     ("URL, its published runs: HET-XL, class entropy / determinant", ".511 / .500",
-     lambda: " / ".join(of_method("url", "cub", f"het-xl{x}", R_AUROC)
+     lambda: " / ".join(of_method("url", "cifar10-unseen", f"het-xl{x}", R_AUROC)
                         for x in (", class entropy", "")), SMALL_HEAD),
     ("URL, C.6: cross-entropy, two images of each class asked", "about .6",
-     lambda: of_method("fewshot", "cub", "cross-entropy", "r_auroc 2 shots"),
+     lambda: of_method("fewshot", "cub-96", "cross-entropy", "r_auroc 2 shots"),
      "50 classes; three rounds of training"),
     ("URL, section 4.5: closed set foretells new classes", ".09",
      lambda: correlation(PROXIES[0]), "25 methods, not settings of each"),

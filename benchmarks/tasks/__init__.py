@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from benchmarks.tasks import frozen, grey, pretrained
 from benchmarks.tasks.task import Part, Task, Workspace
@@ -20,6 +20,7 @@ FIXED: dict[str, Callable[[Workspace], Task]] = {
     "cifar10-unseen": frozen.cifar10_unseen,
     "cub200": frozen.cub200,
     "cub": frozen.cub,
+    "cub-96": partial(frozen.cub, side=96),
     "lfw": frozen.lfw,
 }
 FOLDED: dict[str, Callable[[Workspace, int], Task]] = {
@@ -35,7 +36,12 @@ HALVED: dict[str, Callable[[Workspace, int], Task]] = {
     "pretrained-cub-unseen": pretrained.cub_unseen,
     "pretrained-emoji": pretrained.emoji,
 }
-READS = {"pretrained-cub": "cub", "pretrained-cub-unseen": "cub", "pretrained-emoji": "emoji"}
+READS = {
+    "cub-96": "cub",
+    "pretrained-cub": "cub",
+    "pretrained-cub-unseen": "cub",
+    "pretrained-emoji": "emoji",
+}
 """The image set of a task that has another name than it."""
 SEEDED = {**FOLDED, **HALVED}
 TASKS = (*FIXED, *SEEDED)
