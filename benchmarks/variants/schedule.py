@@ -3,12 +3,13 @@
     python -m benchmarks variants --pieces schedule --data DIR --cache DIR
 
 The tasks, networks, batches and settings of ``python -m benchmarks lam`` (30 rounds of 20 batches
-or more), but birds at 96 pixels in place of 224. Every line has the same first 20 rounds of plain training. The last ten are plain, or draw
-four heads a step under a prior precision of 100 (the default of ``OnlineLaplace``), or do so until
-the last round, in which the prior falls by equal factors to 1, that of a post-hoc fit. Nothing was
-chosen: this is one setting, asked once, of test images. ``prior 1 at the end``: the curvature of
-the training with the prior of a post-hoc fit in place of its own. ``post hoc``: ``LaplaceEmbedder``
-with its defaults, and with a diagonal, clipped at zero, as online, on the trained network.
+or more), but birds at 96 pixels in place of 224. Every line has the same first 20 rounds of plain
+training. The last ten are plain, or draw four heads a step under a prior precision of 100 (the
+default of ``OnlineLaplace``), or do so until the last round, in which the prior falls by equal
+factors to 1, that of a post-hoc fit. Nothing was chosen: this is one setting, asked once, of test
+images. ``prior 1 at the end``: the curvature of the training with the prior of a post-hoc fit in
+place of its own. ``post hoc``: ``LaplaceEmbedder`` with its defaults, and with a diagonal, clipped
+at zero, as online, on the trained network.
 """
 
 from __future__ import annotations

@@ -220,10 +220,11 @@ def test_birds_and_emoji_are_asked_where_their_images_are(features, taken, lam, 
     for size in ("small", "paper", "smoke"):
         runner = Runner(dataclasses.replace(BIRDS, size=dataclasses.replace(SMOKE, name=size)))
         tasks = {
-            name: {job.task for job in runner.jobs([PROTOCOLS[name]])} & (NEW | {"cub"})
+            name: {job.task for job in runner.jobs([PROTOCOLS[name]])} & (NEW | {"cub", "cub-96"})
             for name in ("lam", "url", "pretrained", "fewshot")
         }
         if size == "smoke":
             assert not set.union(*tasks.values())
         else:
-            assert tasks == {"lam": lam, "url": lam, "pretrained": pretrained, "fewshot": set()}
+            shots = {f"{name}-96" for name in lam}
+            assert tasks == {"lam": lam, "url": lam, "pretrained": pretrained, "fewshot": shots}
