@@ -203,6 +203,6 @@ def test_pairs_are_two_views_of_one_image_or_of_a_class(tmp_path, monkeypatch):
     monkeypatch.setattr(views, "settings_of", lambda _: dict(chosen))
     monkeypatch.setattr(views, "TYPES", ("gaussian_noise",))
     fitting = Fitting(space, task, 0, 1)
-    row = views.measured(views.Line("mcinfonce", views.VIEWS, views.NORM), fitting)
+    row = views.measured(views.Line("mcinfonce", views.VIEWS, {"concentration": "norm"}), fitting)
     assert row["severity"] == row["gaussian_noise"]
     assert row["kappa"] > 0
