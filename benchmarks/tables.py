@@ -50,6 +50,7 @@ RETRIEVAL = ("recall@1", "r_auroc", "ausc")
 READY = ("recall@1", "r_auroc", "ece")
 TRANSFER = ("recall@1", "r_auroc", "crop rank", "mixture r_auroc", "new classes")
 SHOTS = tuple(f"{kind} {k} shots" for kind in ("recall@1", "r_auroc") for k in (0, 2, 5, 10))
+OTHER_SHOTS = tuple(f"{name}{OTHERS}" for name in SHOTS)
 PEOPLE = ("entropy rank", "crop rank", "recall@1", "r_auroc")
 CORRUPTED = (
     "severity mean", "severity pooled", "failure auroc", "k-nn auroc mnist", "k-nn+u auroc mnist",
@@ -82,9 +83,9 @@ PROTOCOL_TABLES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "url-omniglot": ("url", "omniglot", TRANSFER),
     "url-cifar10": ("url", "cifar10-unseen", TRANSFER),
     "url-cub": ("url", "cub", TRANSFER),
-    "fewshot": ("fewshot", "omniglot", SHOTS),
-    "fewshot-others": ("fewshot", "omniglot", tuple(f"{name}{OTHERS}" for name in SHOTS)),
-    "fewshot-cub": ("fewshot", "cub-96", SHOTS),
+    "fewshot": ("fewshot", "cub-96", SHOTS),
+    "fewshot-others": ("fewshot", "cub-96", OTHER_SHOTS),
+    "fewshot-omniglot": ("fewshot", "omniglot", OTHER_SHOTS),
     "human-soft": ("human", "cifar10h-soft", PEOPLE),
     "human-hard": ("human", "cifar10h-hard", PEOPLE),
     "corruption": ("corruption", "cifar10", CORRUPTED),

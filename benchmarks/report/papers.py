@@ -159,9 +159,9 @@ CLOSING: tuple[tuple[str, str, Callable[[], str], str], ...] = (
     ("URL, section 4.3: R-AUROC of loss prediction (ViT)", ".568",
      lambda: of_method("url", "cub", "loss prediction", R_AUROC), SMALL_HEAD),
     ("URL, its published runs: HET-XL, class entropy / determinant", ".511 / .500",
-     lambda: " / ".join(of_method("url", "cifar10-unseen", f"het-xl{x}", R_AUROC)
+     lambda: " / ".join(of_method("url", "omniglot", f"het-xl{x}", R_AUROC)
                         for x in (", class entropy", "")),
-     "three classes of CIFAR-10, a head on frozen features"),
+     "characters of Omniglot, a small network from nothing"),
     ("URL, C.6: cross-entropy, two images of each class asked", "about .6",
      lambda: of_method("fewshot", "cub-96", "cross-entropy", "r_auroc 2 shots"),
      "50 classes; three rounds of training"),
