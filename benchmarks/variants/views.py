@@ -116,7 +116,10 @@ def views(task: Task, pairs: str) -> tuple[Tensor, Tensor]:
 
 
 class Pairs:
-    """Every time it is gone through: other images, two of the augmentations of each."""
+    """Every time it is gone through: other images, two of the augmentations of each.
+
+    Without classes an image's label is its place in the batch.
+    """
 
     def __init__(self, features: Tensor, labels: Tensor, seed: int, *, of_classes: bool) -> None:
         self.features, self.labels, self.of_classes = features, labels, of_classes
@@ -131,7 +134,7 @@ class Pairs:
         for _ in range(BATCHES):
             rows = torch.randperm(n, generator=self.generator)[:half]
             a, b = torch.randperm(n_views, generator=self.generator)[:2]
-            labels = self.labels[rows] if self.of_classes else rows
+            labels = self.labels[rows] if self.of_classes else torch.arange(half)
             yield torch.cat([self.features[a, rows], self.features[b, rows]]), labels.repeat(2)
 
 
