@@ -256,9 +256,9 @@ class HETXL(Trained):
             self._covariance(activations),
         )
         if self.score == "entropy":
-            score = self.parts["loss"].entropy(
-                activations.raw, covariance.factor, covariance.diagonal_part
-            )
+            loss = self.parts["loss"]
+            assert isinstance(loss, HETXLLoss)
+            score = loss.entropy(activations.raw, covariance.factor, covariance.diagonal_part)
         else:
             score = covariance.logdet()
         return Embedding(kind(activations.raw, covariance), score)

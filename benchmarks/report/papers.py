@@ -133,12 +133,6 @@ def of_pairs(line: str) -> str:
     return seeds([-row["severity"] for row in rows])
 
 
-def of_noises(line: str) -> str:
-    """The same over Gaussian and speckle noise."""
-    rows = [row for row in read_record("views")["rows"] if row["line"] == line]
-    return seeds([-(row["gaussian_noise"] + row["speckle_noise"]) / 2 for row in rows])
-
-
 def of_pair_of_heads(record: str, method: str, *paths: tuple[str, ...]) -> str:
     """Numbers of heads of images and texts, over their seeds."""
     rows = [row for row in read_record(record)["rows"] if row["method"] == method]
@@ -179,8 +173,6 @@ CLOSING: tuple[tuple[str, str, Callable[[], str], str], ...] = (
      lambda: of_pairs("mcinfonce: views"), "frozen features, 30 rounds"),
     ("Paper 004, table 1: its method", "-.876",
      lambda: of_pairs("explicit concentration: views"), "frozen features, 30 rounds"),
-    ("Paper 004, figure 3: Gaussian and speckle noise, views with noise", "above 0",
-     lambda: of_noises("explicit concentration: views with noise"), "frozen features, 30 rounds"),
     ("ProLIP, section 4.2: mean variance less variance of the mean", "+.0007",
      lambda: difference(PROLIP), "ten prompts, CIFAR-10, heads of emoji"),
     ("ProLIP, C.7: bins of uncertainty and accuracy, MNIST / ImageNet", "-.98 / +.98",

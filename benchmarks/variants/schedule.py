@@ -49,7 +49,8 @@ CHOSEN_ON = {"cub-96": "cub"}
 SEEDS, PLAIN_ROUNDS, LAST_ROUNDS = (0, 1, 2), 20, 10
 HIGH, LOW = 100.0, 1.0
 METRICS = ("recall@1", "r_auroc", "ausc", "ece", "ood auroc")
-DIAGONAL = {"structure": "diag", "positivity": "clip"}
+DIAGONAL: dict[str, Any] = {"structure": "diag", "positivity": "clip"}
+POST_HOC: tuple[tuple[str, dict[str, Any]], ...] = (("", {}), (", diagonal", DIAGONAL))
 
 
 class AnnealedRun(OnlineRun):
@@ -120,7 +121,7 @@ def lines(fitting: Fitting) -> Iterator[tuple[str, LaplaceEmbedder]]:
             yield kind, posterior
         if kind == "online":
             yield "online, prior 1 at the end", with_prior(posterior, LOW)
-        for name, how in (("", {}), (", diagonal", DIAGONAL)):
+        for name, how in POST_HOC:
             embedder = LaplaceEmbedder(network, **how)
             yield f"{kind}, post hoc{name}", embedder.fit(loaders.gathered, progress=False)
 

@@ -185,12 +185,10 @@ def test_protocols_name_methods_and_tasks_that_exist(name):
 def test_pairs_are_two_views_of_one_image_or_of_a_class(tmp_path, monkeypatch):
     space = Workspace(None, tmp_path, SIZE, progress=False)
     task = build("photographs", space, 0)
-    features, labels = views.views(task, views.NOISY)
+    features, labels = views.views(task)
     assert features.shape == (views.COPIES, len(task.train), 3, 32, 32)
     assert labels.tolist() == task.train.labels.tolist()
-    plain = views.views(task, views.VIEWS)[0]
-    assert 0.02 < (plain - features).abs().mean() < 0.2  # the same views but for the noise
-    assert not torch.equal(plain[0], plain[1])
+    assert 0.02 < (features[0] - features[1]).abs().mean() < 0.5
     numbers = torch.arange(views.COPIES * 7.0).view(views.COPIES, 7, 1)
     for of_classes in (False, True):
         classes = torch.arange(7) % 2
