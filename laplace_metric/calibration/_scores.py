@@ -15,7 +15,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -62,6 +62,11 @@ from laplace_metric.errors import (
     InputError,
 )
 from laplace_metric.io import MALFORMED, SEAL, sealed, write_atomically
+
+if TYPE_CHECKING:
+    import torch
+
+    from laplace_metric.calibration._export import RuleGraph
 
 FORMAT, VERSION = "laplace_metric.scores", 1
 
@@ -523,6 +528,42 @@ class DecisionRule(Shown):
         share = self.open_set_fraction
         asked["open_set_fraction"] = asdict(share) if isinstance(share, OpenSetFraction) else share
         _write(as_path("path", path), _to_json(self.calibration), asked)
+
+    def export(
+        self, path: str | Path, format: str = "onnx", *, dtype: torch.dtype | None = None
+    ) -> RuleGraph:
+        """Write probability and accept as one graph, for any number of queries.
+
+        It answers as this rule does, but for probabilities within a rounding (1e-12) of ``value``.
+
+        Parameters
+        ----------
+        path : path
+            Of one file, which is replaced.
+        format : "onnx" | "torch"
+            ONNX of opset 18 (extra ``export``), or what ``torch.export.load`` reads.
+        dtype : torch.float32 or torch.float64, optional
+            Of what enters and leaves; None: float32. It computes in float64.
+
+        Raises
+        ------
+        InputError, ExportError
+            For another ``dtype``; for evidence with the name of an output.
+        MissingPackageError
+            For "onnx" without the packages onnx and onnxscript.
+        """
+        from laplace_metric.calibration._export import RuleModule, write_rule
+
+        c = self.calibration
+        return write_rule(
+            RuleModule(c.model, c.kinds, c.k, self.value),
+            as_path("path", path),
+            format,
+            dtype,
+            kinds=c.kinds,
+            evidence=c.evidence,
+            rule=str(self),
+        )
 
     @classmethod
     def load(cls, path: str | Path) -> DecisionRule:
