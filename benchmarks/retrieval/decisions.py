@@ -33,9 +33,12 @@ import numpy.typing as npt
 import torch
 from scipy.spatial.distance import cdist
 from scipy.stats import binomtest, norm
+from sklearn.datasets import load_digits
 from sklearn.mixture import GaussianMixture
+from sklearn.neighbors import NearestNeighbors
 
-from benchmarks.records import folder_of, markdown, read_record, write_record
+from benchmarks.plots import Axis, Figure, Series, headed, line_plot, save_figure
+from benchmarks.records import figures_of, folder_of, markdown, read_record, write_record
 from benchmarks.retrieval.few import summarised
 from benchmarks.retrieval.measure import K, shuffled
 from benchmarks.retrieval.problems import Problem
@@ -46,6 +49,7 @@ from laplace_metric.calibration._hits import LabelledHits
 from laplace_metric.calibration._learn import calibrated
 from laplace_metric.errors import FewQueriesWarning, InputError
 from laplace_metric.evaluation import auroc
+from laplace_metric.plots._style import STYLES
 
 RUNS, SIZES = 2_000, (100, 400, 1_000)
 CROSSED = 300
@@ -296,6 +300,57 @@ def run_scores(options: Namespace) -> None:
     """Every problem."""
     how = options.splits, options.queries
     record_rows(options, "scores", lambda problem: compared(problem, *how))
+
+
+# The picture of the page: its digits.
+
+
+def share_figure() -> Figure:
+    """Precision of a rule over the share of open-set queries: known before, and measured."""
+    x, y = load_digits(return_X_y=True)
+    g = np.random.default_rng(0)
+    gallery = g.permutation(np.flatnonzero(y < 8))[:500]
+    rest = g.permutation(np.setdiff1d(np.arange(len(x)), gallery))
+    distance, rows = NearestNeighbors(n_neighbors=10).fit(x[gallery]).kneighbors(x[rest])
+    relevant, mated = y[gallery][rows] == y[rest][:, None], y[rest] < 8
+    ours, new = slice(0, 800), slice(800, None)
+    rule = calibrate_scores(
+        distance[ours], relevant[ours], kind="distance", mated=mated[ours]
+    ).guarantee(precision=0.95)
+    accepted, right = rule.accept(distance[new]), relevant[new, 0]
+    shares, points = np.linspace(0, 0.9, 91), np.linspace(0, 0.9, 10)
+    expected, bound = rule.precision_at(shares)
+    known, strange = (np.flatnonzero(mated[new] == kind) for kind in (True, False))
+    measured, below, above = [], [], []
+    for share in points:
+        n = min(len(known) / (1 - share), len(strange) / share if share else np.inf)
+        drawn_rows = np.r_[known[: round(n * (1 - share))], strange[: round(n * share)]]
+        kept = right[drawn_rows][accepted[drawn_rows]]
+        low, high = binomtest(int(kept.sum()), len(kept)).proportion_ci(0.95, method="exact")
+        measured.append(float(kept.mean()))
+        below.append(measured[-1] - low)
+        above.append(high - measured[-1])
+    figure = line_plot(
+        [
+            Series("expected", STYLES[0], shares.tolist(), expected.tolist()),
+            Series("its lower bound", STYLES[1], shares.tolist(), bound.tolist()),
+            Series(
+                "new queries", STYLES[2], points.tolist(), measured,
+                [below, above], [1.0] * len(points),
+            ),
+            Series("guaranteed", None, [0, 0.9], [0.95, 0.95]),
+            Series("of the calibration", None, [1 - mated[ours].mean()] * 2, [0.5, 1], line="--"),
+        ],
+        Axis("queries without a match", (0, 0.92), True),
+        Axis("precision of the answers", (0.5, 1.01), True),
+    )  # fmt: skip
+    note = "Digits 0 to 7 are in the collection, 8 and 9 are not.\nBound and bars: 95 % confidence."
+    return headed(figure, "What becomes of a guarantee of 95 %?", note)
+
+
+def run_share(options: Namespace) -> None:
+    """The figure, from data that scikit-learn holds."""
+    save_figure(share_figure(), figures_of(options) / "decisions.png")
 
 
 # Tables.
