@@ -41,6 +41,8 @@ LIST = ("value", "best", "next", "z")
 """Features of one scorer."""
 SELECTED, LEAST = 20_000, 50
 """Hits, and queries at least, that choose among the candidates: the choice needs no more."""
+UNSORTED = 1e-6
+"""Relative rise of a similarity, or fall of a distance, that is a rounding of float32."""
 WRONG_WAY = 1e-3
 """p-value below which relevant hits score lower than others."""
 RISING = 1.5
@@ -192,7 +194,8 @@ def checked_scores(scores: ArrayLike, kinds: tuple[str, ...]) -> tuple[Array, Fl
             f"scores: {int((~exists[:, 0]).sum())} queries have no hit: leave them out."
         )
     first = np.where(exists, values[..., 0], -np.inf)
-    wrong = np.asarray((first[:, 1:] > first[:, :-1]).any(1))
+    rounding = UNSORTED * np.where(exists, np.abs(values[..., 0]), 0.0)[:, :-1]
+    wrong = np.asarray((first[:, 1:] > first[:, :-1] + rounding).any(1))
     if kinds[0] != "score" and wrong.any():
         order, other = "fall", "distance"
         if kinds[0] == "distance":
