@@ -250,25 +250,12 @@ confidence; ...
         given = {name: rate for name, rate in asked.items() if rate is not None}
         if len(given) != 1:
             raise InputError(f"pass one of {', '.join(f'{name}=' for name in asked)}.")
-        (quantity, rate), p_and_right = *given.items(), self._first()
+        ((quantity, rate),) = given.items()
         target = check_share(quantity, rate)
-        if quantity == "recall":
-            self._require_halves("recall=")
-        if open_set_fraction is not None:
-            if quantity != "precision":
-                raise InputError(
-                    f"open_set_fraction= is for precision=: no share moves {quantity}."
-                )
-            return self._at_fraction(target, confidence, open_set_fraction)
+        if open_set_fraction is not None and quantity != "precision":
+            raise InputError(f"open_set_fraction= is for precision=: no share moves {quantity}.")
         if quantity in ("precision", "recall"):
-            p, right = p_and_right
-            grid = self.grid if quantity == "precision" and len(self.grid) else None
-            found = threshold_for(
-                p, right, precision=precision, recall=recall, confidence=confidence, thresholds=grid
-            )
-            return DecisionRule(
-                self, found.value, quantity, target, confidence, found.estimate, found.lower, len(p)
-            )
+            return self._of_answers(quantity, target, confidence, open_set_fraction)
         false, delta = self._false(quantity), 1 - check_share("confidence", confidence)
         kept = threshold_of_false(false, target, delta)
         if kept is None:
@@ -289,25 +276,23 @@ confidence; ...
         estimate = float((false >= value).mean())
         return DecisionRule(self, value, quantity, target, confidence, estimate, bound, len(false))
 
-    def _at_fraction(self, target: float, confidence: float, fraction: Fraction) -> DecisionRule:
-        """A precision, tested on a sample of the held-out queries that has this share."""
-        self._require_halves("open_set_fraction=")
-        share, left = level_at_fraction(fraction, 1 - check_share("confidence", confidence))
-        mated = np.where(self.relevant[:, 0] >= 0, self.mated, -1)
-        rows = rows_at_fraction(mated, share)
-        p, right = self.held_out[rows, 0], self.relevant[rows, 0] == 1
-        found = threshold_for(p, right, precision=target, confidence=1 - left, thresholds=self.grid)
-        return DecisionRule(
-            self,
-            found.value,
-            "precision",
-            target,
-            confidence,
-            found.estimate,
-            found.lower,
-            len(p),
-            fraction,
-        )
+    def _of_answers(
+        self, quantity: str, target: float, confidence: float, fraction: Fraction | None
+    ) -> DecisionRule:
+        """A precision or recall; of a share on a sample of the held-out queries that has it."""
+        (p, right), level = self._first(), confidence
+        if quantity == "recall":
+            self._require_halves("recall=")
+        if fraction is not None:
+            self._require_halves("open_set_fraction=")
+            share, left = level_at_fraction(fraction, 1 - check_share("confidence", confidence))
+            rows = rows_at_fraction(np.where(self.relevant[:, 0] >= 0, self.mated, -1), share)
+            p, right, level = self.held_out[rows, 0], self.relevant[rows, 0] == 1, 1 - left
+        grid = self.grid if quantity == "precision" and len(self.grid) else None
+        asked: dict[str, Any] = {quantity: target}
+        found = threshold_for(p, right, **asked, confidence=level, thresholds=grid)
+        tested = found.estimate, found.lower, len(p)
+        return DecisionRule(self, found.value, quantity, target, confidence, *tested, fraction)
 
     def _false(self, quantity: str) -> Array:
         """Probabilities that should be rejected, one a query or a class: they are independent."""
