@@ -157,17 +157,13 @@ def _logistic(
     x: Array, y: Array, weight: Array, columns: list[int], scorers: int, width: float
 ) -> tuple[Array, float]:
     """Weights [F] and offset, found in units of the standard deviation; no value counts against."""
-    part, values = x[:, columns], range(0, len(LIST) * scorers, len(LIST))
-    mean, scale = part.mean(0), part.std(0)
-    constant = scale <= ROUNDING * np.abs(mean)  # the spread of a rounding is no unit
-    scale = np.where(constant, 1.0, scale)
-    standard = np.where(constant, 0.0, (part - mean) / scale)
+    values = range(0, len(LIST) * scorers, len(LIST))
     centre = np.array([RISING if column == 0 else 0.0 for column in columns])
     bounds = [(0.0 if column in values else -np.inf, np.inf) for column in columns]
-    found, offset = posterior_mode(standard, y, weight, centre, width, bounds)
     weights = np.zeros(x.shape[1])
-    weights[columns] = np.where(constant, 0.0, found / scale)
-    return weights, offset - float(weights[columns] @ mean)
+    part = x[:, columns]
+    weights[columns], offset = posterior_mode(part, y, weight, centre, width, bounds, True)
+    return weights, offset
 
 
 # Scores -> features.
