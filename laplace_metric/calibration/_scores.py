@@ -488,14 +488,8 @@ class DecisionRule(Shown):
         if not ((share >= 0) & (share <= 1)).all():
             raise InputError("open_set_fraction lies outside [0, 1]: pass shares.")
         c = self.calibration
-        return precision_of_mixture(
-            share,
-            self.value,
-            c.held_out[:, 0],
-            c.relevant[:, 0],
-            c.mated,
-            1 - self.confidence,
-        )
+        first = c.held_out[:, 0], c.relevant[:, 0], c.mated
+        return precision_of_mixture(share, self.value, *first, 1 - self.confidence)
 
     def save(self, path: str | Path) -> None:
         """Write one JSON file; ``DecisionRule.load`` reads it.
@@ -505,11 +499,8 @@ class DecisionRule(Shown):
         WriteError
             If it cannot be written; an old file is kept.
         """
-        asked: dict[str, Any] = {
-            "quantity": self.quantity,
-            "target": self.target,
-            "confidence": self.confidence,
-        }
+        names = "quantity", "target", "confidence"
+        asked: dict[str, Any] = {name: getattr(self, name) for name in names}
         share = self.open_set_fraction
         asked["open_set_fraction"] = asdict(share) if isinstance(share, OpenSetFraction) else share
         _write(as_path("path", path), _to_json(self.calibration), asked)
@@ -609,15 +600,10 @@ def _read(path: Path) -> tuple[ScoreCalibration, dict[str, Any] | None]:
             name: np.array(c[name], np.int8 if name in ("relevant", "mated") else np.float64)
             for name in ARRAYS
         }
-        found = ScoreCalibration(
-            tuple(c["kinds"]),
-            int(c["k"]),
-            tuple(c["evidence"]),
-            str(c["chosen"]),
-            dict(c["losses"]),
-            ScoreModel(weights, float(model["offset"]), calibrator),
-            **arrays,
-        )
+        kinds, evidence = (tuple(c[name]) for name in ("kinds", "evidence"))
+        chosen = str(c["chosen"]), dict(c["losses"])
+        fitted = ScoreModel(weights, float(model["offset"]), calibrator)
+        found = ScoreCalibration(kinds, int(c["k"]), evidence, *chosen, fitted, **arrays)
         n = len(found.mated)
         if found.held_out.shape != (n, found.k) or found.relevant.shape != (n, found.k):
             raise ValueError(f"hits of {n} queries")
