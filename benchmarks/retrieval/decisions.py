@@ -10,21 +10,35 @@ mean share of relevant items left out over calibrations, with its 95 % interval.
 On real problems (``--pieces scores``) twenty times up to 1,000 queries calibrate and up to 2,000
 others are asked, 90 % precision guaranteed: scores alone, the full evidence of an index, and the
 distance from which on the calibration queries are right that often, as one would set it by hand.
+
+Two more ways have no judgement at all: what they say is assumed. A mixture of two normal
+distributions is fitted to the calibration queries' nearest distances, or to these normalised by a
+cohort (adaptive S-norm, Matejka et al. 2017: in units of the mean and standard deviation of the 100
+smallest distances to a cohort, of the query and of the item, averaged; the cohort is up to 1,000
+random items of the gallery, for strangers need judgements). The probability is that of the nearer
+component; accepted is as much as keeps its mean at 90 %. *Off*: the mean probability of the
+likelier half of the queries less the share of these that is right.
 """
 
 from __future__ import annotations
 
 import warnings
 from argparse import Namespace
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from scipy.spatial.distance import cdist
 from scipy.stats import binomtest, norm
+from sklearn.datasets import load_digits
+from sklearn.mixture import GaussianMixture
+from sklearn.neighbors import NearestNeighbors
 
-from benchmarks.records import folder_of, markdown, read_record, write_record
+from benchmarks.plots import Axis, Figure, Series, headed, line_plot, save_figure
+from benchmarks.records import figures_of, folder_of, markdown, read_record, write_record
 from benchmarks.retrieval.few import summarised
 from benchmarks.retrieval.measure import K, shuffled
 from benchmarks.retrieval.problems import Problem
@@ -35,6 +49,7 @@ from laplace_metric.calibration._hits import LabelledHits
 from laplace_metric.calibration._learn import calibrated
 from laplace_metric.errors import FewQueriesWarning, InputError
 from laplace_metric.evaluation import auroc
+from laplace_metric.plots._style import STYLES
 
 RUNS, SIZES = 2_000, (100, 400, 1_000)
 CROSSED = 300
@@ -193,6 +208,7 @@ def run_crossed(options: Namespace) -> None:
 # Real problems.
 
 TARGET, CALIBRATE, ASKED, HITS = 0.9, 1_000, 2_000, 10
+COHORT, ADAPTED = 1_000, 100
 
 
 def compared(problem: Problem, splits: int, queries: int) -> dict[str, Any]:
@@ -201,14 +217,18 @@ def compared(problem: Problem, splits: int, queries: int) -> dict[str, Any]:
     index = problem.embedder.index(*problem.gallery, progress=False)
     index.learn_classes()
     judged = index.labelled_hits(x, y, problem.depth)
+    gallery, asked = (problem.embedder(of).mean.numpy() for of in (problem.gallery[0], x))
+    normed = normed_by_cohort(gallery, asked, judged.hits.positions[:, 0])
     n = min(CALIBRATE, len(judged) // 2)
-    rows = [one_split(judged, len(index), n, seed) for seed in range(splits)]
+    rows = [one_split(judged, normed, len(index), n, seed) for seed in range(splits)]
     facts = {"problem": problem.name, "queries": n, "splits": splits}
     return facts | {"right": float(judged.match[:, 0].mean())} | summarised(rows)
 
 
-def one_split(judged: LabelledHits, n_items: int, n: int, seed: int) -> dict[str, float]:
-    """Kept, answered and AUROC of the three ways."""
+def one_split(
+    judged: LabelledHits, normed: Array, n_items: int, n: int, seed: int
+) -> dict[str, float]:
+    """Kept, answered, AUROC, and how far off, of every way."""
     generator = torch.Generator().manual_seed(seed)
     order = drawn(len(judged), generator)
     ours, test = judged.take(order[:n]), judged.take(order[n : n + ASKED])
@@ -222,12 +242,19 @@ def one_split(judged: LabelledHits, n_items: int, n: int, seed: int) -> dict[str
         "all": full.assess(test.hits).match_probability[:, 0],
         "by hand": -distance,
     }
+    unjudged = {"mixture": -judged.hits.distance[:, 0], "cohort": normed}
+    assumed = {name: mixture(values[order[:n]]) for name, values in unjudged.items()}
+    p |= {name: assumed[name](values[order[n : n + ASKED]]) for name, values in unjudged.items()}
     thresholds = {"by hand": -by_hand(ours.hits.distance[:, 0], ours.match[:, 0])}
     for name, of in (("scores", scores.guarantee), ("all", full.threshold_for)):
         try:
             thresholds[name] = of(precision=TARGET).value
         except InputError:
             thresholds[name] = np.inf
+    for name, scores_of in unjudged.items():
+        likelier = np.sort(assumed[name](scores_of[order[:n]]))[::-1]
+        enough = np.flatnonzero(np.cumsum(likelier) / np.arange(1, n + 1) >= TARGET)
+        thresholds[name] = likelier[enough[-1]] if len(enough) else np.inf
     row = {}
     for name, values in p.items():
         answered = values >= thresholds[name]
@@ -235,7 +262,30 @@ def one_split(judged: LabelledHits, n_items: int, n: int, seed: int) -> dict[str
         row[f"{name}: answered"] = float(answered.mean())
         row[f"{name}: kept"] = float(not answered.any() or right[answered].mean() >= TARGET)
         row[f"{name}: auroc"] = auroc(-values[right], -values[~right])
+        if name != "by hand":
+            half = np.argsort(-values, kind="stable")[: len(values) // 2]
+            row[f"{name}: off"] = float(values[half].mean() - right[half].mean())
     return row
+
+
+def normed_by_cohort(gallery: Array, queries: Array, nearest: npt.NDArray[np.intp]) -> Array:
+    """Scores [n] of the nearest items in units of the nearest of a cohort."""
+    g = np.random.default_rng(0)
+    cohort = gallery[g.permutation(len(gallery))[: min(COHORT, len(gallery) // 2)]]
+    items = gallery[nearest]
+    distance = np.linalg.norm(queries - items, axis=1)
+    parts = []
+    for points in (queries, items):
+        near = np.partition(cdist(points, cohort), ADAPTED, 1)[:, :ADAPTED]
+        parts.append((near.mean(1) - distance) / near.std(1))
+    return np.asarray(sum(parts) / 2)
+
+
+def mixture(scores: Array) -> Callable[[Array], Array]:
+    """Probability of the component with the larger mean."""
+    fitted = GaussianMixture(2, n_init=3, random_state=0).fit(scores[:, None])
+    larger = int(fitted.means_[:, 0].argmax())
+    return lambda new: np.asarray(fitted.predict_proba(new[:, None])[:, larger])
 
 
 def by_hand(distance: Array, right: npt.NDArray[np.bool_]) -> float:
@@ -250,6 +300,57 @@ def run_scores(options: Namespace) -> None:
     """Every problem."""
     how = options.splits, options.queries
     record_rows(options, "scores", lambda problem: compared(problem, *how))
+
+
+# The picture of the page: its digits.
+
+
+def share_figure() -> Figure:
+    """Precision of a rule over the share of open-set queries: known before, and measured."""
+    x, y = load_digits(return_X_y=True)
+    g = np.random.default_rng(0)
+    gallery = g.permutation(np.flatnonzero(y < 8))[:500]
+    rest = g.permutation(np.setdiff1d(np.arange(len(x)), gallery))
+    distance, rows = NearestNeighbors(n_neighbors=10).fit(x[gallery]).kneighbors(x[rest])
+    relevant, mated = y[gallery][rows] == y[rest][:, None], y[rest] < 8
+    ours, new = slice(0, 800), slice(800, None)
+    rule = calibrate_scores(
+        distance[ours], relevant[ours], kind="distance", mated=mated[ours]
+    ).guarantee(precision=0.95)
+    accepted, right = rule.accept(distance[new]), relevant[new, 0]
+    shares, points = np.linspace(0, 0.9, 91), np.linspace(0, 0.9, 10)
+    expected, bound = rule.precision_at(shares)
+    known, strange = (np.flatnonzero(mated[new] == kind) for kind in (True, False))
+    measured, below, above = [], [], []
+    for share in points:
+        n = min(len(known) / (1 - share), len(strange) / share if share else np.inf)
+        drawn_rows = np.r_[known[: round(n * (1 - share))], strange[: round(n * share)]]
+        kept = right[drawn_rows][accepted[drawn_rows]]
+        low, high = binomtest(int(kept.sum()), len(kept)).proportion_ci(0.95, method="exact")
+        measured.append(float(kept.mean()))
+        below.append(measured[-1] - low)
+        above.append(high - measured[-1])
+    figure = line_plot(
+        [
+            Series("expected", STYLES[0], shares.tolist(), expected.tolist()),
+            Series("its lower bound", STYLES[1], shares.tolist(), bound.tolist()),
+            Series(
+                "new queries", STYLES[2], points.tolist(), measured,
+                [below, above], [1.0] * len(points),
+            ),
+            Series("guaranteed", None, [0, 0.9], [0.95, 0.95]),
+            Series("of the calibration", None, [1 - mated[ours].mean()] * 2, [0.5, 1], line="--"),
+        ],
+        Axis("queries without a match", (0, 0.92), True),
+        Axis("precision of the answers", (0.5, 1.01), True),
+    )  # fmt: skip
+    note = "Digits 0 to 7 are in the collection, 8 and 9 are not.\nBound and bars: 95 % confidence."
+    return headed(figure, "What becomes of a guarantee of 95 %?", note)
+
+
+def run_share(options: Namespace) -> None:
+    """The figure, from data that scikit-learn holds."""
+    save_figure(share_figure(), figures_of(options) / "decisions.png")
 
 
 # Tables.
@@ -313,7 +414,25 @@ def scores_table() -> str:
     return markdown(header, lines)
 
 
+def assumed_table() -> str:
+    """Probabilities without judgements beside the labelled one, by scores alone."""
+    ways = {"scores": "labelled", "mixture": "mixture", "cohort": "cohort, mixture"}
+    header, lines = ["problem"], []
+    for title in ways.values():
+        header += [f"{title}: AUROC", "off"]
+    header += [f"{ways[way]}: not broken" for way in ("mixture", "cohort")]
+    for row in read_record("scores")["rows"]:
+        cells = [row["problem"]]
+        for way in ways:
+            area, off = row[f"{way}: auroc"], row[f"{way}: off"]["mean"]
+            cells += [f"{area['mean']:.3f} ± {area['half']:.3f}", f"{off:+.3f}"]
+        cells += [f"{row[f'{way}: kept']['mean']:.0%}" for way in ("mixture", "cohort")]
+        lines.append(cells)
+    return markdown(header, lines)
+
+
 TABLES = {
+    "retrieval-assumed": assumed_table,
     "retrieval-decisions": rates_table,
     "retrieval-scores": scores_table,
     "retrieval-crossed": crossed_table,

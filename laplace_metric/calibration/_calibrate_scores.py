@@ -129,7 +129,9 @@ def calibrate_scores(
     if cross_fit and check_count("cross_fit", cross_fit, 2) > LEAST:
         raise InputError(f"cross_fit={cross_fit}: pass 0, or from 2 to {LEAST} parts.")
     columns = {} if evidence is None else evidence
-    if not isinstance(columns, Mapping) or not all(_is_name(name) for name in columns):
+    if not isinstance(columns, Mapping) or not all(
+        isinstance(name, str) and name not in TAKEN for name in columns
+    ):
         raise InputError(
             f"evidence={columns!r:.60}: pass columns by their names, {{'age': [...]}}, other than "
             f"{', '.join(TAKEN)}."
@@ -165,7 +167,3 @@ def calibrate_scores(
         unseen=np.empty(0),
         unseen_class=np.empty(0),
     )
-
-
-def _is_name(name: object) -> bool:
-    return isinstance(name, str) and name not in TAKEN

@@ -32,8 +32,14 @@ from laplace_metric.calibration._hits import (
     query_statistics,
 )
 from laplace_metric.calibration._labels import Candidates, LabelPosterior
-from laplace_metric.calibration._probability import MatchProbability, Score
-from laplace_metric.errors import InputError
+from laplace_metric.calibration._probability import (
+    ROUNDING,
+    Calibrator,
+    MatchProbability,
+    Score,
+)
+from laplace_metric.calibration._score_model import ScoreModel
+from laplace_metric.errors import ExportError, InputError
 from laplace_metric.export._write import OPSET, check_format, stated, write_program
 
 INPUTS = ("distances", "labels", "epistemic", "uncertainty")
@@ -78,11 +84,24 @@ class KnotTable(nn.Module):
         return self.y[j] + self.slope[j] * (raised - self.x[j])
 
 
-class VerdictModule(nn.Module):
+class _OfConstants(nn.Module):
+    """Numbers are buffers, for ONNX rounds those of Python to float32."""
+
+    def _constant(self, name: str, numbers: Any) -> Any:
+        self.register_buffer(f"_{name}", torch.tensor(numbers, dtype=torch.float64))
+        return getattr(self, f"_{name}")
+
+    def _calibrator_of(self, calibrator: Calibrator) -> Any:
+        self.knots = KnotTable(calibrator.numbers) if calibrator.kind == "isotonic" else None
+        beta = replace(calibrator, numbers=self._constant("beta", calibrator.numbers))
+        return self.knots or beta
+
+
+class VerdictModule(_OfConstants):
     """distances, labels [B, K], epistemic, uncertainty [B] -> the numbers of a ``Verdict``.
 
     It computes in float64 and answers in the type of the distances. It refuses nothing but fewer
-    neighbours than vote. Numbers are buffers, for ONNX rounds those of Python to float32.
+    neighbours than vote.
 
     Parameters
     ----------
@@ -121,24 +140,18 @@ class VerdictModule(nn.Module):
         self.register_buffer("alpha", torch.tensor(alpha, dtype=torch.float64))
         self.register_buffer("columns", torch.tensor(statistics.T))
         self.register_buffer("others", torch.tensor(ranks_among_others(statistics)))
-        score, calibrator = matcher.score, matcher.calibrator
-        self.knots = KnotTable(calibrator.numbers) if calibrator.kind == "isotonic" else None
-        beta = replace(calibrator, numbers=self._constant("beta", calibrator.numbers))
+        score = matcher.score
         tensors = Score(
             self._constant("weights", score.weights),
             self._constant("low", score.low),
             self._constant("cap", score.cap),
             self._constant("offset", score.offset),
         )
-        calibrator_of_tensors: Any = self.knots or beta
-        self.matcher = replace(matcher, score=tensors, calibrator=calibrator_of_tensors)
+        calibrator = self._calibrator_of(matcher.calibrator)
+        self.matcher = replace(matcher, score=tensors, calibrator=calibrator)
         self.labeller = labeller
         if labeller is not None:
             self.labeller = LabelPosterior(self._constant("labels", labeller.numbers))
-
-    def _constant(self, name: str, numbers: Any) -> Any:
-        self.register_buffer(f"_{name}", torch.tensor(numbers, dtype=torch.float64))
-        return getattr(self, f"_{name}")
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """``outputs``, of tensors in the order of ``inputs``."""
@@ -248,10 +261,7 @@ def write_verdict(
     cross_fitted: bool,
 ) -> VerdictGraph:
     """Trace and write ``path``; see ``Calibration.export``."""
-    check_format(format)
-    dtype = torch.float32 if dtype is None else dtype
-    if dtype not in (torch.float32, torch.float64):
-        raise InputError(f"dtype={dtype}: pass torch.float32 or torch.float64.")
+    dtype = _checked(format, dtype)
     graph = VerdictGraph(
         path,
         format,
@@ -268,6 +278,14 @@ def write_verdict(
     return graph
 
 
+def _checked(format: str, dtype: torch.dtype | None) -> torch.dtype:
+    check_format(format)
+    dtype = torch.float32 if dtype is None else dtype
+    if dtype not in (torch.float32, torch.float64):
+        raise InputError(f"dtype={dtype}: pass torch.float32 or torch.float64.")
+    return dtype
+
+
 def _traced(module: VerdictModule, dtype: torch.dtype) -> torch.export.ExportedProgram:
     """Any batch, and any number of neighbours from those on that vote."""
     least = module.least
@@ -276,8 +294,114 @@ def _traced(module: VerdictModule, dtype: torch.dtype) -> torch.export.ExportedP
     kinds = {"distances": pairs, "labels": pairs.long()}
     given = [kinds.get(name, pairs[:, 0].clone()) for name in module.inputs]
     shapes = tuple({0: batch, 1: neighbours} if x.ndim == 2 else {0: batch} for x in given)
+    return _program(module, given, shapes)
+
+
+def _program(module: nn.Module, given: list[Tensor], shapes: Any) -> torch.export.ExportedProgram:
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return torch.export.export(
             module.eval(), tuple(given), dynamic_shapes={"tensors": shapes}, strict=False
         )
+
+
+# A rule of scores in a file: scores, evidence -> probabilities, accept.
+
+
+class RuleModule(_OfConstants):
+    """scores [B, k] or [B, k, S], evidence [B, k] each -> probability [B, k], accept [B].
+
+    It computes in float64 and answers in the type of the scores. It checks nothing.
+    """
+
+    _sign: Tensor
+    _rank: Tensor
+    _weights: Tensor
+    _offset: Tensor
+    _value: Tensor
+    _later: Tensor
+
+    def __init__(self, model: ScoreModel, kinds: tuple[str, ...], k: int, value: float) -> None:
+        super().__init__()
+        self._constant("sign", [-1.0 if kind == "distance" else 1.0 for kind in kinds])
+        self._constant("rank", np.log(np.arange(1.0, k + 1)))
+        self._constant("weights", model.weights)
+        self._constant("offset", model.offset)
+        self._constant("value", value)
+        self.register_buffer("_later", torch.ones(k, k).triu(1)[..., None] > 0)
+        self.calibrator = self._calibrator_of(model.calibrator)
+
+    def forward(self, *tensors: Tensor) -> tuple[Tensor, Tensor]:
+        """Of tensors in the order of ``RuleGraph.inputs``; ``score_features`` in NumPy."""
+        scores, *evidence = tensors
+        v: Tensor = scores.double().reshape(*scores.shape[:2], -1) * self._sign
+        exists = v.isfinite().all(2, keepdim=True)
+        listed = torch.where(exists, v, -torch.inf)
+        v, n = torch.where(exists, v, 0.0), exists.sum(1, keepdim=True)
+        mean = v.sum(1, keepdim=True) / n
+        apart = torch.where(exists, v - mean, 0.0)
+        sd = ((apart**2).sum(1, keepdim=True) / n).sqrt()
+        z = torch.where(sd > ROUNDING * mean.abs(), apart / sd, 0.0)
+        own, other = listed[:, :, None], listed[:, None]
+        behind = (other < own) | ((other == own) & self._later)
+        following = torch.where(behind, other, -torch.inf).amax(2)
+        gap = torch.where(following.isfinite(), listed - following, 0.0)
+        lists = torch.stack([v, listed.amax(1, keepdim=True) - v, gap, z], -1).flatten(2)
+        columns = [self._rank.expand(exists.shape[:2]), *(column.double() for column in evidence)]
+        features = torch.cat([lists, torch.stack(columns, -1)], -1)
+        logit = torch.where(exists, features, 0.0) @ self._weights + self._offset
+        p = torch.where(exists[..., 0], self.calibrator(logit), 0.0)
+        return p.to(scores), p[:, 0] >= self._value
+
+
+@dataclass(frozen=True)
+class RuleGraph:
+    """A file with a rule of scores.
+
+    Parameters
+    ----------
+    path : Path
+    format : "onnx" | "torch"
+    inputs : tuple of names
+        "scores" [batch, k], or [batch, k, S] of S scorers, as ``kinds`` says; -inf where a list
+        ends, inf of distances. Then evidence by its names, [batch, k] each.
+    outputs : tuple of names
+        "probability" [batch, k] and "accept" [batch].
+    kinds : tuple of names
+    rule : str
+        What is guaranteed.
+    opset : int or None
+        Of ONNX.
+    """
+
+    path: Path
+    format: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    kinds: tuple[str, ...]
+    rule: str
+    opset: int | None
+
+
+def write_rule(
+    module: RuleModule,
+    path: Path,
+    format: str,
+    dtype: torch.dtype | None,
+    *,
+    kinds: tuple[str, ...],
+    evidence: tuple[str, ...],
+    rule: str,
+) -> RuleGraph:
+    """Trace and write ``path``; see ``DecisionRule.export``."""
+    dtype, outputs = _checked(format, dtype), ("probability", "accept")
+    if taken := set(evidence) & set(outputs):
+        raise ExportError(f"evidence {taken} has the name of an output: calibrate with another.")
+    opset = OPSET if format == "onnx" else None
+    graph = RuleGraph(path, format, ("scores", *evidence), outputs, kinds, rule, opset)
+    column = torch.ones(2, len(module._rank), dtype=dtype)
+    scores = column if len(kinds) == 1 else column[..., None].repeat(1, 1, len(kinds))
+    given = [scores, *(column.clone() for _ in evidence)]
+    program = _program(module, given, ({0: torch.export.Dim(SIZES[0])},) * len(given))
+    write_program(program, path, format, stated(graph), SIZES[:1])
+    return graph

@@ -168,6 +168,7 @@ def posterior_mode(
     centre: Array,
     width: float,
     bounds: list[tuple[float, float]],
+    standardised: bool = False,
 ) -> tuple[Array, float]:
     """Return the weights [F] and the offset of a logistic regression with a Gaussian prior.
 
@@ -184,9 +185,18 @@ def posterior_mode(
         Prior standard deviation of each. The offset has Jeffreys' prior.
     bounds : F pairs
         Least and largest value of each weight.
+    standardised : bool
+        Whether prior and bounds are those of features in units of their standard deviation.
     """
     from scipy.special import expit
 
+    mean, scale = np.zeros(len(centre)), np.ones(len(centre))
+    if standardised:
+        mean, scale = x.mean(0), x.std(0)
+        # a constant column has the spread of its rounding: as a unit it would give weights of 1e15
+        constant = scale <= ROUNDING * np.abs(mean)
+        scale = np.where(constant, 1.0, scale)
+        x = np.where(constant, 0.0, (x - mean) / scale)
     rows = np.column_stack([x, np.ones(len(x))])
     low, high = np.transpose([*bounds, (-np.inf, np.inf)])
     middle, precision = np.append(centre, 0.0), np.append(np.full(len(centre), width**-2.0), 0.0)
@@ -213,7 +223,8 @@ def posterior_mode(
                 at, value = after, value - gain
                 break
             step /= 2
-    return at[:-1], float(at[-1])
+    weights = at[:-1] / scale
+    return weights, float(at[-1] - weights @ mean)
 
 
 def fit_score(
@@ -246,18 +257,13 @@ def _standardised_regression(
     values: Array, match: Array, weight: Array, columns: list[int], width: float
 ) -> tuple[Array, float]:
     """Weights [F] and offset, found in units of the standard deviation."""
-    x = values[:, columns]
-    mean, scale = x.mean(0), x.std(0)
-    # a constant column has the spread of its rounding: as a unit it would give weights of 1e15
-    constant = scale <= ROUNDING * abs(mean)
-    x, scale = np.where(constant, mean, x), np.where(constant, 1.0, scale)
     centre = np.where(np.array(columns) == FEATURES.index("distance"), SLOPE, 0.0)
     most = np.where((centre < 0) & (columns == FEATURE_SETS["distance"]), FLATTEST, np.inf)
     bounds = [(-np.inf, float(end)) for end in most]
-    found, offset = posterior_mode((x - mean) / scale, match, weight, centre, width, bounds)
     weights = np.zeros(len(FEATURES))
-    weights[columns] = found / scale
-    return weights, offset - float(weights[columns] @ mean)
+    x = values[:, columns]
+    weights[columns], offset = posterior_mode(x, match, weight, centre, width, bounds, True)
+    return weights, offset
 
 
 @dataclass(frozen=True)

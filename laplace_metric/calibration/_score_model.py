@@ -41,6 +41,8 @@ LIST = ("value", "best", "next", "z")
 """Features of one scorer."""
 SELECTED, LEAST = 20_000, 50
 """Hits, and queries at least, that choose among the candidates: the choice needs no more."""
+UNSORTED = 1e-6
+"""Relative rise of a similarity, or fall of a distance, that is a rounding of float32."""
 WRONG_WAY = 1e-3
 """p-value below which relevant hits score lower than others."""
 RISING = 1.5
@@ -155,17 +157,13 @@ def _logistic(
     x: Array, y: Array, weight: Array, columns: list[int], scorers: int, width: float
 ) -> tuple[Array, float]:
     """Weights [F] and offset, found in units of the standard deviation; no value counts against."""
-    part, values = x[:, columns], range(0, len(LIST) * scorers, len(LIST))
-    mean, scale = part.mean(0), part.std(0)
-    constant = scale <= ROUNDING * np.abs(mean)  # the spread of a rounding is no unit
-    scale = np.where(constant, 1.0, scale)
-    standard = np.where(constant, 0.0, (part - mean) / scale)
+    values = range(0, len(LIST) * scorers, len(LIST))
     centre = np.array([RISING if column == 0 else 0.0 for column in columns])
     bounds = [(0.0 if column in values else -np.inf, np.inf) for column in columns]
-    found, offset = posterior_mode(standard, y, weight, centre, width, bounds)
     weights = np.zeros(x.shape[1])
-    weights[columns] = np.where(constant, 0.0, found / scale)
-    return weights, offset - float(weights[columns] @ mean)
+    part = x[:, columns]
+    weights[columns], offset = posterior_mode(part, y, weight, centre, width, bounds, True)
+    return weights, offset
 
 
 # Scores -> features.
@@ -192,7 +190,8 @@ def checked_scores(scores: ArrayLike, kinds: tuple[str, ...]) -> tuple[Array, Fl
             f"scores: {int((~exists[:, 0]).sum())} queries have no hit: leave them out."
         )
     first = np.where(exists, values[..., 0], -np.inf)
-    wrong = np.asarray((first[:, 1:] > first[:, :-1]).any(1))
+    rounding = UNSORTED * np.where(exists, np.abs(values[..., 0]), 0.0)[:, :-1]
+    wrong = np.asarray((first[:, 1:] > first[:, :-1] + rounding).any(1))
     if kinds[0] != "score" and wrong.any():
         order, other = "fall", "distance"
         if kinds[0] == "distance":

@@ -15,7 +15,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -62,6 +62,11 @@ from laplace_metric.errors import (
     InputError,
 )
 from laplace_metric.io import MALFORMED, SEAL, sealed, write_atomically
+
+if TYPE_CHECKING:
+    import torch
+
+    from laplace_metric.calibration._export import RuleGraph
 
 FORMAT, VERSION = "laplace_metric.scores", 1
 
@@ -245,25 +250,12 @@ confidence; ...
         given = {name: rate for name, rate in asked.items() if rate is not None}
         if len(given) != 1:
             raise InputError(f"pass one of {', '.join(f'{name}=' for name in asked)}.")
-        (quantity, rate), p_and_right = *given.items(), self._first()
+        ((quantity, rate),) = given.items()
         target = check_share(quantity, rate)
-        if quantity == "recall":
-            self._require_halves("recall=")
-        if open_set_fraction is not None:
-            if quantity != "precision":
-                raise InputError(
-                    f"open_set_fraction= is for precision=: no share moves {quantity}."
-                )
-            return self._at_fraction(target, confidence, open_set_fraction)
+        if open_set_fraction is not None and quantity != "precision":
+            raise InputError(f"open_set_fraction= is for precision=: no share moves {quantity}.")
         if quantity in ("precision", "recall"):
-            p, right = p_and_right
-            grid = self.grid if quantity == "precision" and len(self.grid) else None
-            found = threshold_for(
-                p, right, precision=precision, recall=recall, confidence=confidence, thresholds=grid
-            )
-            return DecisionRule(
-                self, found.value, quantity, target, confidence, found.estimate, found.lower, len(p)
-            )
+            return self._of_answers(quantity, target, confidence, open_set_fraction)
         false, delta = self._false(quantity), 1 - check_share("confidence", confidence)
         kept = threshold_of_false(false, target, delta)
         if kept is None:
@@ -284,25 +276,23 @@ confidence; ...
         estimate = float((false >= value).mean())
         return DecisionRule(self, value, quantity, target, confidence, estimate, bound, len(false))
 
-    def _at_fraction(self, target: float, confidence: float, fraction: Fraction) -> DecisionRule:
-        """A precision, tested on a sample of the held-out queries that has this share."""
-        self._require_halves("open_set_fraction=")
-        share, left = level_at_fraction(fraction, 1 - check_share("confidence", confidence))
-        mated = np.where(self.relevant[:, 0] >= 0, self.mated, -1)
-        rows = rows_at_fraction(mated, share)
-        p, right = self.held_out[rows, 0], self.relevant[rows, 0] == 1
-        found = threshold_for(p, right, precision=target, confidence=1 - left, thresholds=self.grid)
-        return DecisionRule(
-            self,
-            found.value,
-            "precision",
-            target,
-            confidence,
-            found.estimate,
-            found.lower,
-            len(p),
-            fraction,
-        )
+    def _of_answers(
+        self, quantity: str, target: float, confidence: float, fraction: Fraction | None
+    ) -> DecisionRule:
+        """A precision or recall; of a share on a sample of the held-out queries that has it."""
+        (p, right), level = self._first(), confidence
+        if quantity == "recall":
+            self._require_halves("recall=")
+        if fraction is not None:
+            self._require_halves("open_set_fraction=")
+            share, left = level_at_fraction(fraction, 1 - check_share("confidence", confidence))
+            rows = rows_at_fraction(np.where(self.relevant[:, 0] >= 0, self.mated, -1), share)
+            p, right, level = self.held_out[rows, 0], self.relevant[rows, 0] == 1, 1 - left
+        grid = self.grid if quantity == "precision" and len(self.grid) else None
+        asked: dict[str, Any] = {quantity: target}
+        found = threshold_for(p, right, **asked, confidence=level, thresholds=grid)
+        tested = found.estimate, found.lower, len(p)
+        return DecisionRule(self, found.value, quantity, target, confidence, *tested, fraction)
 
     def _false(self, quantity: str) -> Array:
         """Probabilities that should be rejected, one a query or a class: they are independent."""
@@ -498,14 +488,8 @@ class DecisionRule(Shown):
         if not ((share >= 0) & (share <= 1)).all():
             raise InputError("open_set_fraction lies outside [0, 1]: pass shares.")
         c = self.calibration
-        return precision_of_mixture(
-            share,
-            self.value,
-            c.held_out[:, 0],
-            c.relevant[:, 0],
-            c.mated,
-            1 - self.confidence,
-        )
+        first = c.held_out[:, 0], c.relevant[:, 0], c.mated
+        return precision_of_mixture(share, self.value, *first, 1 - self.confidence)
 
     def save(self, path: str | Path) -> None:
         """Write one JSON file; ``DecisionRule.load`` reads it.
@@ -515,14 +499,47 @@ class DecisionRule(Shown):
         WriteError
             If it cannot be written; an old file is kept.
         """
-        asked: dict[str, Any] = {
-            "quantity": self.quantity,
-            "target": self.target,
-            "confidence": self.confidence,
-        }
+        names = "quantity", "target", "confidence"
+        asked: dict[str, Any] = {name: getattr(self, name) for name in names}
         share = self.open_set_fraction
         asked["open_set_fraction"] = asdict(share) if isinstance(share, OpenSetFraction) else share
         _write(as_path("path", path), _to_json(self.calibration), asked)
+
+    def export(
+        self, path: str | Path, format: str = "onnx", *, dtype: torch.dtype | None = None
+    ) -> RuleGraph:
+        """Write probability and accept as one graph, for any number of queries.
+
+        It answers as this rule does, but for probabilities within a rounding (1e-12) of ``value``.
+
+        Parameters
+        ----------
+        path : path
+            Of one file, which is replaced.
+        format : "onnx" | "torch"
+            ONNX of opset 18 (extra ``export``), or what ``torch.export.load`` reads.
+        dtype : torch.float32 or torch.float64, optional
+            Of what enters and leaves; None: float32. It computes in float64.
+
+        Raises
+        ------
+        InputError, ExportError
+            For another ``dtype``; for evidence with the name of an output.
+        MissingPackageError
+            For "onnx" without the packages onnx and onnxscript.
+        """
+        from laplace_metric.calibration._export import RuleModule, write_rule
+
+        c = self.calibration
+        return write_rule(
+            RuleModule(c.model, c.kinds, c.k, self.value),
+            as_path("path", path),
+            format,
+            dtype,
+            kinds=c.kinds,
+            evidence=c.evidence,
+            rule=str(self),
+        )
 
     @classmethod
     def load(cls, path: str | Path) -> DecisionRule:
@@ -583,15 +600,10 @@ def _read(path: Path) -> tuple[ScoreCalibration, dict[str, Any] | None]:
             name: np.array(c[name], np.int8 if name in ("relevant", "mated") else np.float64)
             for name in ARRAYS
         }
-        found = ScoreCalibration(
-            tuple(c["kinds"]),
-            int(c["k"]),
-            tuple(c["evidence"]),
-            str(c["chosen"]),
-            dict(c["losses"]),
-            ScoreModel(weights, float(model["offset"]), calibrator),
-            **arrays,
-        )
+        kinds, evidence = (tuple(c[name]) for name in ("kinds", "evidence"))
+        chosen = str(c["chosen"]), dict(c["losses"])
+        fitted = ScoreModel(weights, float(model["offset"]), calibrator)
+        found = ScoreCalibration(kinds, int(c["k"]), evidence, *chosen, fitted, **arrays)
         n = len(found.mated)
         if found.held_out.shape != (n, found.k) or found.relevant.shape != (n, found.k):
             raise ValueError(f"hits of {n} queries")

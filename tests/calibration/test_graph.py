@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from laplace_metric import LaplaceEmbedder
+from laplace_metric.calibration import DecisionRule, calibrate_scores
 from laplace_metric.calibration import _probability as probability
 from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration._export import (
@@ -301,3 +303,80 @@ def test_two_graphs_and_faiss_are_an_index(tmp_path, distance):
         1 + len(index.calibration.statistics)
     )
     assert gap.max() < 2.5  # held-out queries whose rank the last bits decide
+
+
+def lists(n: int, kinds: tuple[str, ...], evidence: bool, seed: int) -> tuple[Any, Any, dict]:
+    """Scores with ties and lists that end early, relevance, and evidence."""
+    g = np.random.default_rng(seed)
+    length = g.integers(1, 7, n)[:, None] if seed % 2 else 6
+    columns = []
+    for kind in kinds:
+        v = np.sort(np.round(g.normal(size=(n, 6)), 1), 1)[:, :: 1 if kind == "distance" else -1]
+        if columns:  # a second scorer has another order, and may know fewer hits
+            v, length = g.permuted(v, axis=1), np.maximum(length - 1, 1)
+        columns.append(
+            np.where(np.arange(6) < length, v, np.inf if kind == "distance" else -np.inf)
+        )
+    first = columns[0] * (-1 if kinds[0] == "distance" else 1)
+    relevant = (np.arange(6) < length) & (first + g.normal(size=(n, 6)) > 0.5)
+    scores = columns[0] if len(kinds) == 1 else np.stack(columns, -1)
+    return scores, relevant, {"age": g.normal(size=(n, 6))} if evidence else {}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("kind", CALIBRATORS)
+@pytest.mark.parametrize(
+    ("kinds", "evidence", "seed"),
+    [(("similarity",), False, 0), (("distance",), True, 1), (("distance", "score"), True, 3)],
+)
+def test_a_rule_of_scores_says_the_same_in_a_graph(format, kind, kinds, evidence, seed, tmp_path):
+    scores, relevant, columns = lists(400, kinds, evidence, seed)
+    calibration = calibrate_scores(scores, relevant, kind=kinds, evidence=columns)
+    g = np.random.default_rng(9)
+    numbers = {"beta": [[1.3, 0.7, 0.2], [0.0] * 3], "isotonic": [[-2, 0, 1], [0.1, 0.5, 0.9]]}
+    calibrator = Calibrator(kind, np.array(numbers.get(kind, np.zeros((2, 0))), float))
+    model = replace(
+        calibration.model,
+        weights=g.normal(size=len(calibration.model.weights)),
+        calibrator=calibrator,
+    )
+    calibration = replace(calibration, model=model)
+    new, _, columns = lists(37, kinds, evidence, seed + 10)
+    expected = calibration.probability(new, **columns)
+    middle = (
+        np.unique(expected[:, 0])[:2].mean() if kind == "isotonic" else np.median(expected[:, 0])
+    )
+    rule = DecisionRule(calibration, middle + 1e-9, "precision", 0.5, 0.95, 0.6, 0.5, 200)
+    graph = rule.export(tmp_path / "rule.pt2", format, dtype=torch.float64)
+    given = [new, *columns.values()]
+    if format == "onnx":
+        import onnxruntime
+
+        session = onnxruntime.InferenceSession(graph.path)
+        p, accept = session.run(None, dict(zip(graph.inputs, given, strict=True)))
+    else:
+        run = torch.export.load(graph.path).module()
+        p, accept = (x.numpy() for x in run(*map(torch.from_numpy, given)))
+    np.testing.assert_allclose(p, expected, rtol=0, atol=EXACT)
+    np.testing.assert_array_equal(accept, rule.accept(new, **columns))
+    assert 0 < accept.mean() < 1
+
+
+@needs_onnx
+def test_a_rule_of_float32_and_names_that_an_output_has(tmp_path):
+    import onnxruntime
+
+    scores, relevant, _ = lists(400, ("similarity",), False, 0)
+    calibration = calibrate_scores(scores, relevant, cross_fit=5)
+    rule = calibration.guarantee(precision=0.6)
+    graph = rule.export(tmp_path / "rule.onnx")
+    session = onnxruntime.InferenceSession(graph.path)
+    p, _ = session.run(None, {"scores": scores.astype(np.float32)})
+    assert p.dtype == np.float32
+    np.testing.assert_allclose(p, calibration.probability(scores), rtol=0, atol=CLOSE)
+    assert json.loads(session.get_modelmeta().custom_metadata_map["rule"]) == str(rule)
+    with pytest.raises(InputError, match="float16"):
+        rule.export(tmp_path / "rule.onnx", dtype=torch.float16)
+    other = replace(calibration, evidence=("accept",))
+    with pytest.raises(ExportError, match="accept"):
+        replace(rule, calibration=other).export(tmp_path / "rule.onnx")

@@ -441,3 +441,13 @@ def test_queries_of_which_nobody_knows_are_in_no_rate_of_identification():
         calibration = calibrate_scores(score, judged)
     rule = calibration.guarantee(false_positive_identification_rate=0.2)
     assert rule.n == int((calibration.mated == 0).sum()) < int((calibration.mated != 1).sum())
+
+
+def test_an_order_that_rounding_broke_is_an_order():
+    """An engine sorts by more digits than it returns, or rounds each score for itself."""
+    swapped = SCORE.copy()
+    swapped[0, 1] = swapped[0, 0] + 5e-7 * abs(swapped[0, 0])
+    calibrate_scores(swapped, RELEVANT)
+    swapped[0, 1] = swapped[0, 0] + 5e-6 * abs(swapped[0, 0])
+    with pytest.raises(InputError, match="1 of 60 queries do not fall"):
+        calibrate_scores(swapped, RELEVANT)

@@ -44,6 +44,19 @@ def test_the_code_of_the_exported_graph_runs(tmp_path, monkeypatch):
         np.testing.assert_allclose(block["mean"], scope["mean"], atol=1e-5)
 
 
+def test_the_code_of_the_decisions_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    scope, own = scopes("decisions.md")
+    assert len(own) == installed("onnx")
+    for _, block in own:
+        asked = scope["distance"][800:].astype(np.float32)
+        expected = scope["calibration"].probability(asked)
+        np.testing.assert_allclose(block["p"], expected, rtol=0, atol=1e-6)
+        near = abs(expected[:, 0] - scope["rule"].value) < 1e-9
+        assert (near | (block["accept"] == scope["rule"].accept(asked))).all()
+        assert block["accept"].any()
+
+
 def test_the_code_of_the_engines_runs(tmp_path, monkeypatch):
     pytest.importorskip("faiss")
     monkeypatch.chdir(tmp_path)
