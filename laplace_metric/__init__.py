@@ -28,12 +28,14 @@ if TYPE_CHECKING:
     from laplace_metric.embedder import LaplaceEmbedder
     from laplace_metric.embedding import Embedding, ProbabilisticEmbedder
     from laplace_metric.errors import LaplaceMetricError, LaplaceMetricWarning
+    from laplace_metric.guard import Guard
     from laplace_metric.monitor import Monitor
     from laplace_metric.online import OnlineLaplace
     from laplace_metric.search import Index
 
 __all__ = [
     "Embedding",
+    "Guard",
     "Index",
     "LaplaceEmbedder",
     "LaplaceMetricError",
@@ -46,6 +48,7 @@ __all__ = [
 
 _HOMES = {
     "Embedding": "embedding",
+    "Guard": "guard",
     "Index": "search",
     "LaplaceEmbedder": "embedder",
     "LaplaceMetricError": "errors",

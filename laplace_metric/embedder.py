@@ -402,6 +402,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         ids: Any = None,
         *,
         folds: int = 5,
+        n_queries: int | None = None,
         seed: Seed = 0,
         k: int = 10,
         depth: int = 50,
@@ -441,6 +442,9 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         ids : [N] whole numbers or strings, or None
         folds : int
             From 2 to N; the index of a fold has ``1 - 1 / folds`` of the items.
+        n_queries : int or None
+            Items that are queries, about as many, a random part of each class, in the place of
+            ``folds``: enough where items are many. None: all.
         seed : torch.Generator, seed or None
             Deals each class out to the folds, and splits the queries as ``Index.calibrate`` does.
         k, depth : int
@@ -484,6 +488,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
             column,
             ids,
             folds=folds,
+            n_queries=n_queries,
             seed=seed,
             k=k,
             depth=depth,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from laplace_metric.calibration._apply import (
 from laplace_metric.calibration._conformal import (
     conformal_quantile,
     least_common_p_values,
+    ranks_among_others,
     log_first_match,
 )
 from laplace_metric.calibration._hits import (
@@ -159,10 +161,16 @@ class Calibration(Shown):
         """``1 / (m + 1)`` of m known queries: "unknown" is never said at a smaller alpha."""
         return 1 / (len(self.statistics) + 1)
 
+    @cached_property
+    def _ranks(self) -> Int[np.ndarray, "3 m"]:
+        """Ranks of the statistics, which take longer than a single query."""
+        return ranks_among_others(self.statistics)
+
     def assess(self, hits: SearchHits) -> Assessment:
         """Assess the hits of Q queries with the fitted model."""
         logit = self.matcher.logit(PairFeatures.of(hits))
-        p_value = least_common_p_values(self.statistics, query_statistics(hits.nearest(self.depth)))
+        ours = query_statistics(hits.nearest(self.depth))
+        p_value = least_common_p_values(self.statistics, ours, self._ranks)
         probability = self.matcher(logit)
         if self.labeller is None:
             return Assessment(logit, probability, p_value)

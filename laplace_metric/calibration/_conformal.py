@@ -58,13 +58,20 @@ def p_values(held_out: ArrayLike, scores: ArrayLike) -> Float[np.ndarray, " Q"]:
 
 
 def least_common_p_values(
-    known: Float[np.ndarray, "n J"], new: Float[np.ndarray, "Q J"]
+    known: Float[np.ndarray, "n J"],
+    new: Float[np.ndarray, "Q J"],
+    others: Int[np.ndarray, "J n"] | None = None,
 ) -> Float[np.ndarray, " Q"]:
     """Full conformal p [Q] of "exchangeable with the known": small where a statistic is large.
 
     A point's rank in statistic j is how many of the other n are at least as large; its score the
     least of its J ranks, ties by their sum, the new point among the n + 1. No point is set aside,
     and what is extreme in all statistics reaches 1 / (n + 1).
+
+    Parameters
+    ----------
+    others : [J, n], optional
+        ``ranks_among_others(known)``, where it is at hand.
 
     Examples
     --------
@@ -73,7 +80,7 @@ def least_common_p_values(
     array([0.2, 1. ])
     """
     n = len(known)
-    columns, others = known.T.copy(), ranks_among_others(known)
+    columns, others = known.T.copy(), ranks_among_others(known) if others is None else others
     step = max(1, BLOCK_CELLS // max(1, n))
     parts = [
         count_as_strange(columns, others, new[i : i + step])

@@ -136,6 +136,7 @@ def cross_labelled_hits(
     engine: str | EngineKind = "flat",
     rank_by: str = "mean",
     class_precision: float | None = None,
+    n_folds: int | None = None,
 ) -> LabelledHits:
     """Search the items of each fold in an index of the others [N, depth], in their order.
 
@@ -151,8 +152,11 @@ def cross_labelled_hits(
         As for ``LaplaceEmbedder.index``.
     class_precision : float or None
         Of the prior of the class model, so that each fold has that of the whole; None: no model.
+    n_folds : int or None
+        Folds that are asked; None: all.
     """
-    n_folds, codes, classes = int(fold.max()) + 1, _codes(labels), Column(np.unique(labels.values))
+    n_folds = int(fold.max()) + 1 if n_folds is None else n_folds
+    codes, classes = _codes(labels), Column(np.unique(labels.values))
     largest = int(torch.bincount(fold).max())
     depth = min(depth, len(fold) - largest)
     parts, rows, asked_for, drawn = [], [], 0, 0
@@ -238,6 +242,7 @@ def cross_index(
     ids: Any = None,
     *,
     folds: int = 5,
+    n_queries: int | None = None,
     seed: Seed = 0,
     k: int = 10,
     depth: int = 50,
@@ -257,7 +262,9 @@ def cross_index(
         For another number of inputs than of labels.
     """
     k, depth = check_count("k", k), check_count("depth", depth)
-    n_folds = check_count("folds", folds, least=2)
+    n_folds, asked = check_count("folds", folds, least=2), None
+    if n_queries is not None and check_count("n_queries", n_queries) < len(labels):
+        n_folds, asked = max(2, len(labels) // n_queries), 1
     _check_folds(n_folds, labels)
     check_sizes(labels)
     seen = seen_at(embedder.model, embedder.fitted_.head, inputs, progress=progress)
@@ -293,6 +300,7 @@ def cross_index(
         engine=engine,
         rank_by=rank_by,
         class_precision=precision,
+        n_folds=asked,
     )
     index.learn(labelled, k, generator, portable=portable, cross_fitted=True)
     return index

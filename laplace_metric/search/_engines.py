@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -158,3 +160,58 @@ class FlatEngine(Engine):
     @cached_property
     def _careful(self) -> CandidateSearch:
         return block_candidates(self.vectors, torch.float64)
+
+
+# A search that runs elsewhere, over the same items.
+
+
+class ForeignEngine(Engine):
+    """Rows that a function finds; their order is by our own distances, whatever its scores are.
+
+    Saved as exact search, since the function is not ours to save.
+
+    Parameters
+    ----------
+    vectors : Tensor [N, d]
+        Of the items, in the order of the rows.
+    find : function
+        Queries [Q, d] as a NumPy array, and k -> rows [Q, k]; -1 where it found fewer.
+    """
+
+    kind = Flat()
+
+    def __init__(self, vectors: Float[Tensor, "N d"], find: Callable[..., Any]) -> None:
+        self.vectors, self.find = vectors, find
+
+    def search(self, queries: Float[Tensor, "Q d"], k: int) -> Int[Tensor, "Q k"]:
+        """Ask the function; rows that are not there are an error.
+
+        Raises
+        ------
+        InputError
+            For anything but rows [Q, k] from -1 to N - 1.
+        """
+        queries = queries.to(self.vectors)
+        rows = torch.as_tensor(np.asarray(self.find(queries.cpu().numpy(), k)))
+        if rows.shape != (len(queries), k) or rows.is_floating_point() or rows.is_complex():
+            raise InputError(
+                f"engine: the search returned {rows.dtype} of shape {list(rows.shape)}: return "
+                f"the rows of the nearest items, whole numbers [{len(queries)}, {k}]."
+            )
+        if rows.numel() and not -1 <= int(rows.min()) <= int(rows.max()) < len(self.vectors):
+            raise InputError(
+                f"engine: the search returned rows from {int(rows.min())} to {int(rows.max())} for "
+                f"{len(self.vectors)} items: pass all items that it holds, in their order."
+            )
+        rows = rows.to(self.vectors.device, torch.int64)
+        gaps = self.vectors[rows.clamp_min(0)] - queries[:, None]
+        order = gaps.square().sum(2).masked_fill(rows < 0, torch.inf).argsort(dim=1, stable=True)
+        return rows.gather(1, order)
+
+    def updated(
+        self, vectors: Float[Tensor, "N d"], remaining: Int[Tensor, " N"] | None
+    ) -> ForeignEngine:
+        """Refuse: the other search would not know of it."""
+        raise InputError(
+            "this index searches with an engine of yours: change its items there, and build again."
+        )

@@ -8,7 +8,7 @@ import math
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -43,7 +43,7 @@ from laplace_metric.search._encoding import (
     SearchEncoder,
     encoders_of,
 )
-from laplace_metric.search._engines import Engine, EngineKind, Flat
+from laplace_metric.search._engines import Engine, EngineKind, Flat, FlatEngine, ForeignEngine
 from laplace_metric.search._evaluate import evaluated
 from laplace_metric.search._faiss import kind_of, without_some
 from laplace_metric.search._items import Encoded, Items
@@ -350,6 +350,29 @@ class Index(Shown):
             if not new.ids.is_text:
                 next_id = max(next_id, int(new.ids.values.max()) + 1)
             self._replace(self.items.joined(new), None, len(new), next_id)
+
+    def searched_by(self, find: Callable[..., Any]) -> Index:
+        """Return this index with a search of yours in the place of its engine.
+
+        Distances are its own, so that nothing depends on the scores of the search.
+
+        Parameters
+        ----------
+        find : function
+            Mean embeddings of queries [Q, d] as a NumPy array, and k -> rows of the nearest items
+            [Q, k], -1 where it found fewer.
+
+        Raises
+        ------
+        InputError
+            For an index that ranks by anything but the distance of the means.
+        """
+        if self.rank_by != "mean":
+            raise InputError(f"rank_by={self.rank_by!r}: a search of yours ranks by 'mean'.")
+        other, vectors = self._now(), self.items.encoded.mean
+        other._changing = threading.Lock()
+        other._state = replace(self._state, engine=ForeignEngine(vectors, find))
+        return other
 
     def remove(self, ids: Any) -> None:
         """Remove items by their ids; O(N) a call.
@@ -856,7 +879,7 @@ class Index(Shown):
 
     def _exact(self) -> Engine:
         """An approximate engine looks where a query's own class is, and finds few others."""
-        if isinstance(self.kind, Flat):
+        if isinstance(self.engine, FlatEngine):
             return self.engine
         spherical = self.encoder.spherical
         return engines.build(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -284,6 +284,24 @@ class SearchResult(Shown):
         return rows | {n: np.repeat(_np(v), k) for n, v in per_query.items() if v is not None}
 
 
+class Answer(NamedTuple):
+    """Answer of one query.
+
+    Parameters
+    ----------
+    label : int, str or None
+        None: abstained.
+    probability : float
+        That the likeliest label is the query's.
+    reason : "" | "unfamiliar" | "uncertain"
+        Why there is no label.
+    """
+
+    label: Any
+    probability: float
+    reason: str
+
+
 @dataclass(frozen=True, repr=False)
 class Classification(Shown):
     """A label for each of Q queries, or None where the index abstains.
@@ -310,12 +328,18 @@ class Classification(Shown):
         """True where there is a label [Q]."""
         return (self.probability >= self.threshold) & ~self.unknown
 
+    @property
+    def reason(self) -> np.ndarray[Any, Any]:
+        """Why there is no label [Q]: "unfamiliar" (unknown), "uncertain" (ambiguous), or ""."""
+        answered, unknown = self.answered.cpu().numpy(), self.unknown.cpu().numpy()
+        return np.where(unknown, "unfamiliar", np.where(answered, "", "uncertain"))
+
     def __len__(self) -> int:
         return len(self.labels)
 
-    def __getitem__(self, query: int) -> tuple[Any, float]:
-        """Label, or None, and probability of one query."""
-        return self.labels[query], float(self.probability[query])
+    def __getitem__(self, query: int) -> Answer:
+        """Answer of one query."""
+        return Answer(self.labels[query], float(self.probability[query]), str(self.reason[query]))
 
     def _sentence(self) -> str:
         answered = f"{int(self.answered.sum()):,} of {len(self):,} queries have a label"

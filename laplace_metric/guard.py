@@ -1,0 +1,362 @@
+"""Answer or abstain: one object over vectors or a model, with a guarantee.
+
+``Guard`` fits the posterior, indexes the items, calibrates by the items themselves (or by held-out
+queries) and chooses the threshold of a guaranteed precision. ``LaplaceEmbedder`` and ``Index`` do
+the work; use them for everything else.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from laplace_metric._utils.display import Rows, Shown
+from laplace_metric._utils.randomness import Seed
+from laplace_metric._utils.validation import as_path, check_share
+from laplace_metric.calibration import Calibration, Threshold
+from laplace_metric.embedder import LaplaceEmbedder
+from laplace_metric.errors import FewQueriesWarning, FileFormatError, InputError
+from laplace_metric.io import SEAL, sealed, write_atomically
+from laplace_metric.models import Precomputed
+from laplace_metric.search import Classification, Index
+
+LEVELS = (0.8, 0.9, 0.95, 0.99)
+"""Precisions that a guard shows."""
+LARGE, ASKED = 20_000, 2_000
+"""Of more items than the first, as many as the second calibrate."""
+UNIT = 1e-3
+"""Deviation from length 1 of vectors that count as normalised."""
+CHECKED = 200
+"""Stored vectors that a search is asked for, to see that it finds them."""
+
+
+class Guard(Shown):
+    """Answer queries with the label of their neighbours, or abstain.
+
+    Without ``held_out`` the items calibrate it: each is asked of an index that it is not in, with a
+    posterior that it was not fitted to. Its guarantees are then simulated, not proven
+    (``LaplaceEmbedder.cross_index``), and a model must not have been trained on the items. With
+    ``held_out`` they are proven for queries that come as those came.
+
+    Parameters
+    ----------
+    items : array [N, D], list of texts, or loader
+        Vectors; or inputs of ``model``.
+    labels : [N] whole numbers or strings
+        None: a loader yields them.
+    model : nn.Module, LaplaceEmbedder or None
+        Inputs -> embeddings; None: items are embeddings.
+    precision : float in (0, 1)
+        Share of answers that are right, to be guaranteed with 95 % confidence.
+    held_out : (queries, labels), optional
+        Queries that calibrate, of no item.
+    ids : [N], optional
+        Of the items.
+    search : function, optional
+        Queries [Q, D] as a NumPy array, and k -> rows of the nearest items [Q, k]: a search that
+        runs elsewhere over the same vectors. None: exact search.
+    open_set_fraction : float
+        Share of queries to come whose label no item has; see ``Index.calibrate``.
+    seed : torch.Generator, seed or None
+        Of the split.
+    progress : bool
+    **settings
+        Those of ``LaplaceEmbedder``.
+
+    Raises
+    ------
+    InputError, LabelError
+        For items or labels that cannot be read, and as ``LaplaceEmbedder.cross_index``.
+
+    Warns
+    -----
+    FewQueriesWarning
+        If the precision cannot be guaranteed, with what can; ``ask`` is then an error.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> x, y = load_digits(return_X_y=True)
+    >>> guard = Guard(x[:900], y[:900], precision=0.95)
+    >>> answers = guard.ask(np.concatenate([x[900:902], 16 - x[900:901]]))
+    >>> answers.labels.tolist(), answers.reason.tolist()
+    ([8, 9, None], ['', '', 'unfamiliar'])
+    """
+
+    def __init__(
+        self,
+        items: Any,
+        labels: Any = None,
+        *,
+        model: nn.Module | LaplaceEmbedder | None = None,
+        precision: float = 0.9,
+        held_out: tuple[Any, Any] | None = None,
+        ids: Any = None,
+        search: Callable[..., Any] | None = None,
+        open_set_fraction: float = 0.0,
+        seed: Seed = 0,
+        progress: bool = False,
+        **settings: Any,
+    ) -> None:
+        check_share("precision", precision)
+        if model is None:
+            items = Precomputed()(items)
+            model = LaplaceEmbedder(Precomputed(items.shape[1]), head="append", **settings)
+        elif not isinstance(model, LaplaceEmbedder):
+            model = LaplaceEmbedder(model, **settings)
+        elif settings:
+            raise InputError(f"model is a LaplaceEmbedder, which has its own {[*settings]}.")
+        self.embedder = model
+        if held_out is None:
+            many = isinstance(items, (Tensor, np.ndarray, list)) and len(items) > LARGE
+            self.index = model.cross_index(
+                items,
+                labels,
+                ids,
+                seed=seed,
+                n_queries=ASKED if many else None,
+                open_set_fraction=open_set_fraction,
+                progress=progress,
+            )
+        else:
+            if model._fitted is None:
+                model.fit(items, labels, progress=progress)
+            self.index = model.index(items, labels, ids, progress=progress)
+        if search is not None:
+            self.index = self.index.searched_by(search)
+            self._check_search(search)
+        if held_out is not None:
+            self.index.calibrate(
+                *held_out, open_set_fraction=open_set_fraction, generator=seed, progress=progress
+            )
+        self._choose(precision)
+
+    @classmethod
+    def wrap(cls, index: Any, labels: Any, *, vectors: Any = None, **options: Any) -> Guard:
+        """Guard a FAISS index: it goes on searching, with the vectors that it has.
+
+        The vectors say how it compares them: by direction where all have length 1, by Euclidean
+        distance otherwise. Its scores are not used, so their scale does not matter.
+
+        Parameters
+        ----------
+        index : faiss.Index
+            IndexFlat, IVF, HNSW, PQ; with ``METRIC_INNER_PRODUCT`` of normalised vectors only.
+        labels : [N] whole numbers or strings
+            In the order in which the vectors were added.
+        vectors : array [N, D], optional
+            Needed where the index stores them compressed.
+        **options
+            As for ``Guard``.
+
+        Raises
+        ------
+        InputError
+            For inner products of vectors of other lengths, compressed vectors that are not given,
+            and an index that does not find its own vectors.
+        """
+        inner, keys = _without_ids(index)
+        if vectors is None:
+            vectors = _stored_vectors(inner)
+        x = Precomputed()(vectors)
+        unit = bool(((x.norm(dim=1) - 1).abs() < UNIT).all())
+        if not unit and inner.metric_type == 0:  # METRIC_INNER_PRODUCT
+            raise InputError(
+                "index ranks by the inner product of vectors that do not have length 1, which is "
+                "no distance: the longest vectors are near to everything. Store normalised ones."
+            )
+        if not unit:  # the other Hessians vanish without a sphere and a margin
+            options = {"distance": "euclidean", "hessian": "positives", **options}
+
+        def find(queries: np.ndarray[Any, Any], k: int) -> np.ndarray[Any, Any]:
+            rows = index.search(np.ascontiguousarray(queries, dtype=np.float32), k)[1]
+            return rows if keys is None else _rows_of(rows, keys)
+
+        return cls(x, labels, search=find, **options)
+
+    @property
+    def calibration(self) -> Calibration:
+        """Calibration of the index."""
+        found = self.index.calibration
+        assert found is not None
+        return found
+
+    def ask(self, queries: Any, *, progress: bool = False) -> Classification:
+        """Answer or abstain.
+
+        Parameters
+        ----------
+        queries : as ``items``
+
+        Returns
+        -------
+        Classification
+            A label or None for each query, its probability, and why there is none.
+
+        Raises
+        ------
+        InputError
+            If the precision cannot be guaranteed.
+        """
+        if self.threshold is None:
+            raise InputError(self._refusal())
+        return self.index.classify(queries, self.threshold, progress=progress)
+
+    def at(self, precision: float) -> Guard:
+        """Return the same guard with another guaranteed precision; nothing is fitted again.
+
+        Raises
+        ------
+        InputError
+            For a precision outside (0, 1).
+        """
+        other = copy.copy(self)
+        other._choose(check_share("precision", precision))
+        return other
+
+    def save(self, path: str | Path) -> None:
+        """Write posterior, index and precision to a folder; a model's weights are not in it."""
+        folder = as_path("path", path)
+        self.embedder.save(folder / "posterior")
+        self.index.save(folder / "index")
+        write_atomically(folder / "guard.json", json.dumps(sealed({"precision": self.precision})))
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        model: nn.Module | None = None,
+        search: Callable[..., Any] | None = None,
+    ) -> Guard:
+        """Read what ``save`` wrote.
+
+        Parameters
+        ----------
+        model : nn.Module, optional
+            That it was saved with; none for vectors.
+        search : function, optional
+            As for ``Guard``; it is not saved.
+
+        Raises
+        ------
+        FileFormatError
+            For another folder, or a damaged one.
+        """
+        folder, guard = as_path("path", path), cls.__new__(cls)
+        try:
+            content = json.loads((folder / "guard.json").read_text(encoding="utf-8"))
+            precision = float(content["precision"])
+            whole = sealed(content)[SEAL] == content[SEAL] and 0 < precision < 1
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise FileFormatError(f"{folder} holds no guard: {error!r}.") from error
+        if not whole:
+            raise FileFormatError(f"{folder / 'guard.json'} is damaged: save the guard again.")
+        guard.embedder = LaplaceEmbedder.load(folder / "posterior", model)
+        guard.index = Index.load(folder / "index", guard.embedder)
+        if search is not None:
+            guard.index = guard.index.searched_by(search)
+        guard._choose(precision)
+        return guard
+
+    def _choose(self, precision: float) -> None:
+        self.precision, self.threshold = precision, self._threshold(precision)
+        if self.threshold is None:
+            warnings.warn(self._refusal(), FewQueriesWarning, stacklevel=3)
+
+    def _threshold(self, precision: float) -> Threshold | None:
+        try:
+            return self.calibration.threshold_for(precision=precision, of="label")
+        except InputError:
+            return None
+
+    def _refusal(self) -> str:
+        told = self._missing(self.precision)
+        try:
+            best = self.calibration.largest_guarantee(of="label").target
+        except InputError:
+            best = 0.0
+        can = f" {best:g} can be: guard.at({best:g})." if best else ""
+        return f"precision={self.precision:g} cannot be guaranteed: {told}.{can}"
+
+    def _missing(self, precision: float) -> str:
+        more = self.calibration.queries_needed(precision, of="label").more
+        return "no number of queries is enough" if more is None else f"{more:,} more queries needed"
+
+    def _check_search(self, find: Callable[..., Any]) -> None:
+        """Refuse a search that does not find stored vectors near themselves."""
+        vectors = self.index.items.encoded.mean
+        rows = torch.linspace(0, len(vectors) - 1, min(CHECKED, len(vectors))).long()
+        asked = vectors[rows]
+        first = self.index.engine.search(asked, 1)[:, 0].to(rows)
+        there = vectors[first.clamp_min(0)].sub(asked).square().sum(1)
+        spread = vectors.var(0).sum()
+        found = float(((there <= 0.1 * spread) & (first >= 0)).double().mean())
+        if found < 0.5:
+            raise InputError(
+                f"search finds {found:.0%} of {len(rows)} items that it is asked for: it must "
+                "return rows of these items, in the order in which they are given."
+            )
+
+    def _sentence(self) -> str:
+        if self.threshold is None:
+            return self._refusal()
+        return (
+            f"answers {self.threshold.accepted:.0%} of queries like its own; of the answers at "
+            f"least {self.precision:.4g} are right, with 95% confidence."
+        )
+
+    def _shown_rows(self) -> Rows:
+        by = "its own items, cross-fitted" if self.calibration.cross_fitted else "held-out queries"
+        rows = [("items", f"{len(self.index):,}"), ("calibrated by", by)]
+        for level in LEVELS:
+            if (found := self._threshold(level)) is not None:
+                told = f"answers {found.accepted:.0%}"
+            else:
+                told = self._missing(level)
+            rows.append((f"{100 * level:g}% right", told))
+        return rows
+
+
+def _without_ids(index: Any) -> tuple[Any, np.ndarray[Any, Any] | None]:
+    """The index below an ``IndexIDMap``, and the ids of its rows [N]; None: they are the rows."""
+    if not hasattr(index, "id_map"):
+        return index, None
+    import faiss
+
+    return _downcast(index.index), faiss.vector_to_array(index.id_map)
+
+
+def _downcast(index: Any) -> Any:
+    import faiss
+
+    return faiss.downcast_index(index)
+
+
+def _stored_vectors(index: Any) -> np.ndarray[Any, Any]:
+    if not hasattr(index, "ntotal") or not hasattr(index, "reconstruct_n"):
+        raise InputError(f"index is a {type(index).__name__}: pass a FAISS index, or use search=.")
+    codes = _downcast(index.storage) if hasattr(index, "storage") else index  # of a graph
+    if codes.sa_code_size() < 4 * index.d:
+        raise InputError(
+            f"index stores {index.d} numbers in {codes.sa_code_size()} bytes: pass the vectors "
+            "themselves, vectors=."
+        )
+    if hasattr(index, "make_direct_map"):
+        index.make_direct_map()
+    found: np.ndarray[Any, Any] = index.reconstruct_n(0, index.ntotal)
+    return found
+
+
+def _rows_of(ids: np.ndarray[Any, Any], keys: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Rows of ids; -1 stays."""
+    order = keys.argsort()
+    places = np.searchsorted(keys[order], ids).clip(max=len(keys) - 1)
+    return np.where(ids < 0, -1, order[places])
