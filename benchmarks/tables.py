@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.costs import chords, engines, promises, serve
+from benchmarks.costs import chords, engines, guard, promises, serve
 from benchmarks.costs import tables as cost_tables
 from benchmarks.engine.statistics import mean_and_standard_error
 from benchmarks.image_text import matching_tables, token_tables, uses_tables
@@ -210,6 +210,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **promises.TABLES,
     **serve.TABLES,
     **engines.TABLES,
+    **guard.TABLES,
     "drift-quiet": retrieval_tables.false_alarms,
     "drift-delays": retrieval_tables.delays,
 }

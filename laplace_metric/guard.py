@@ -314,7 +314,9 @@ class Guard(Shown):
         )
 
     def _shown_rows(self) -> Rows:
-        by = "its own items, cross-fitted" if self.calibration.cross_fitted else "held-out queries"
+        by = "held-out queries"
+        if self.calibration.cross_fitted:
+            by = "its own items, cross-fitted: no model may have been trained on them"
         rows = [("items", f"{len(self.index):,}"), ("calibrated by", by)]
         for level in LEVELS:
             if (found := self._threshold(level)) is not None:

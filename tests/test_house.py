@@ -25,10 +25,10 @@ HEAVY = ("scipy", "sklearn", "matplotlib", "rich", "jinja2", "pandas", "PIL", "f
 """Not needed to fit and to embed."""
 
 
-def test_a_room_has_at_most_22_entries_and_the_package_29():
+def test_a_room_has_at_most_22_entries_and_the_package_30():
     for room in (PACKAGE, *(p for p in PACKAGE.rglob("*") if p.is_dir())):
         entries = [p.name for p in room.iterdir() if p.name != "__pycache__"]
-        assert len(entries) <= (29 if room == PACKAGE else 22), (room.name, sorted(entries))
+        assert len(entries) <= (30 if room == PACKAGE else 22), (room.name, sorted(entries))
 
 
 def test_the_package_has_at_most_200_files_and_exports_at_most_200_names():

@@ -23,8 +23,8 @@ from laplace_metric.calibration._apply import (
 from laplace_metric.calibration._conformal import (
     conformal_quantile,
     least_common_p_values,
-    ranks_among_others,
     log_first_match,
+    ranks_among_others,
 )
 from laplace_metric.calibration._hits import (
     FEATURES,

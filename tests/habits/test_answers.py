@@ -22,7 +22,7 @@ def test_a_label_where_the_index_is_sure_and_none_elsewhere(index, points, names
         assert probability == p
         assert label == (expected if p >= 0.9 and not unknown else None)
     assert 10 < int(found.answered.sum()) < 90
-    assert found[0] == (found.labels[0], float(found.probability[0]))
+    assert found[0] == (found.labels[0], float(found.probability[0]), found.reason[0])
 
 
 def test_a_precision_is_the_threshold_that_promises_it(index, points):

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import pytest
 
 from laplace_metric.cli.serve import _guard as guards
-from laplace_metric.cli.serve._guard import PART, Guard, Limits
+from laplace_metric.cli.serve._guard import PART, Gate, Limits
 from laplace_metric.cli.serve._metrics import ServerMetrics
 
 
@@ -23,7 +23,7 @@ async def echo(scope, receive, send) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-async def asked(guard: Guard, parts: Iterable, path="/search", headers=()) -> tuple[list, int]:
+async def asked(guard: Gate, parts: Iterable, path="/search", headers=()) -> tuple[list, int]:
     """What was sent, and how many parts of the request were read; after them, nothing comes."""
     waiting, sent, taken, last = iter(parts), [], 0, object()
     following = next(waiting, last)
@@ -44,7 +44,7 @@ async def asked(guard: Guard, parts: Iterable, path="/search", headers=()) -> tu
     return sent, taken
 
 
-def ask(guard: Guard, parts: Iterable, path="/search", headers=()) -> tuple[int, bytes, int]:
+def ask(guard: Gate, parts: Iterable, path="/search", headers=()) -> tuple[int, bytes, int]:
     """Status, body, and how many parts of the request were read."""
     sent, taken = asyncio.run(asked(guard, parts, path, headers))
     if not sent:
@@ -52,9 +52,9 @@ def ask(guard: Guard, parts: Iterable, path="/search", headers=()) -> tuple[int,
     return sent[0]["status"], b"".join(m.get("body", b"") for m in sent[1:]), taken
 
 
-def guard_of(application=echo, **limits) -> Guard:
+def guard_of(application=echo, **limits) -> Gate:
     made, paths = Limits(**limits), frozenset({"/search", "/healthz"})
-    return Guard(application, made, ServerMetrics(), paths, lambda _: made.body)
+    return Gate(application, made, ServerMetrics(), paths, lambda _: made.body)
 
 
 def test_a_body_comes_whole_and_not_above_its_limit():

@@ -92,7 +92,7 @@ class Limits:
 
 
 @dataclass
-class Guard:
+class Gate:
     """An application behind limits.
 
     Parameters

@@ -27,7 +27,7 @@ from laplace_metric.cli._gallery import LoadedIndex
 from laplace_metric.cli._sources import IMAGES, path_below
 from laplace_metric.cli.pages import templates
 from laplace_metric.cli.serve._answers import EmbedAnswer, SearchAnswer
-from laplace_metric.cli.serve._guard import Guard, RequestRefused, media_type, problem
+from laplace_metric.cli.serve._guard import Gate, RequestRefused, media_type, problem
 from laplace_metric.cli.serve._metrics import CONTENT_TYPE
 from laplace_metric.cli.serve._query import Question
 from laplace_metric.cli.serve._service import SearchService
@@ -83,7 +83,7 @@ ASKED = {
 ROUTES = APIRouter()
 
 
-def application(service: SearchService, key: bytes | None = None) -> Guard:
+def application(service: SearchService, key: bytes | None = None) -> Gate:
     """Return an ASGI application of the service.
 
     With a ``key`` all paths but those of liveness need it.
@@ -103,7 +103,7 @@ def application(service: SearchService, key: bytes | None = None) -> Guard:
     app.include_router(ROUTES)
     paths = frozenset(route.path for route in ROUTES.routes if isinstance(route, APIRoute))
     limits, most_bytes = service.limits, lambda kind: service.served.reader.most_bytes(kind)
-    return Guard(app, limits, service.metrics, paths, most_bytes, key)
+    return Gate(app, limits, service.metrics, paths, most_bytes, key)
 
 
 @ROUTES.post("/search", responses={200: {"model": SearchAnswer}}, openapi_extra=ASKED)

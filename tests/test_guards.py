@@ -1,0 +1,198 @@
+"""``Guard``: one object that fits, calibrates itself, answers or abstains."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from sklearn.neighbors import NearestNeighbors
+
+from laplace_metric import Guard, LaplaceEmbedder
+from laplace_metric.errors import FewQueriesWarning, FileFormatError, InputError
+from laplace_metric.models import Precomputed
+
+X, Y = load_digits(return_X_y=True)
+ORDER = np.random.default_rng(0).permutation(len(X))
+X, Y = X[ORDER].astype(np.float32), Y[ORDER]
+ITEMS, NEW = slice(0, 700), slice(1100, None)
+NOISE = np.random.default_rng(0).uniform(0, 16, (50, 64)).astype(np.float32)
+
+
+def unit(x):
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+@pytest.fixture(scope="module")
+def guard():
+    return Guard(X[ITEMS], Y[ITEMS], precision=0.95)
+
+
+def test_keeps_its_precision_on_new_queries_and_abstains_on_noise(guard):
+    answers = guard.ask(X[NEW])
+    answered = answers.answered.numpy()
+    assert answered.mean() > 0.85
+    assert (answers.labels[answered] == Y[NEW][answered]).mean() >= 0.95
+    noise = guard.ask(NOISE)
+    assert set(noise.labels) == {None}
+    assert set(noise.reason) == {"unfamiliar"}
+    assert noise[0].label is None
+    assert noise[0].reason == "unfamiliar"
+
+
+def test_is_the_index_with_a_guaranteed_threshold(guard):
+    embedder = LaplaceEmbedder(Precomputed(64), head="append")
+    index = embedder.cross_index(X[ITEMS], Y[ITEMS], progress=False)
+    threshold = index.calibration.threshold_for(precision=0.95, of="label")
+    assert guard.threshold.value == threshold.value
+    expected = index.classify(X[NEW], threshold)
+    assert guard.ask(X[NEW]).labels.tolist() == expected.labels.tolist()
+
+
+def test_says_what_it_guarantees_and_what_it_would_take(guard):
+    assert "at least 0.95 are right" in repr(guard)
+    assert "cross-fitted" in repr(guard)
+    assert "80% right" in repr(guard)
+    with pytest.warns(FewQueriesWarning, match=r"0\.999 cannot be guaranteed.*guard\.at\(0\.9"):
+        strict = guard.at(0.999)
+    assert "queries needed" in repr(strict)
+    with pytest.raises(InputError, match=r"precision=0\.999 cannot be guaranteed"):
+        strict.ask(X[NEW][:1])
+    assert guard.precision == 0.95  # the other one is a copy
+
+
+def test_held_out_queries_calibrate(guard):
+    held_out = X[700:1100], Y[700:1100]
+    tested = Guard(X[ITEMS], Y[ITEMS], held_out=held_out)
+    assert not tested.calibration.cross_fitted
+    assert "held-out" in repr(tested)
+    answers = tested.ask(X[NEW])
+    answered = answers.answered.numpy()
+    assert (answers.labels[answered] == Y[NEW][answered]).mean() >= 0.9
+
+
+def test_names_and_a_fitted_embedder():
+    names = np.array([f"digit {y}" for y in Y])
+    model = torch.nn.Sequential(torch.nn.Linear(64, 16))
+    torch.manual_seed(0)
+    embedder = LaplaceEmbedder(model).fit(torch.from_numpy(X[ITEMS]), Y[ITEMS], progress=False)
+    guard = Guard(torch.from_numpy(X[ITEMS]), names[ITEMS], model=embedder, precision=0.8)
+    assert guard.ask(X[NEW][:5]).labels.dtype == object
+    assert guard.embedder is embedder
+    with pytest.raises(InputError, match="prior_precision"):
+        Guard(X[ITEMS], Y[ITEMS], model=embedder, prior_precision=2.0)
+
+
+def test_of_many_items_a_part_calibrates(guard, monkeypatch):
+    monkeypatch.setattr("laplace_metric.guard.LARGE", 600)
+    monkeypatch.setattr("laplace_metric.guard.ASKED", 350)
+    part = Guard(X[ITEMS], Y[ITEMS])
+    assert len(part.index) == 700
+    assert len(part.calibration.known) == 175  # one half of one fold of two tests
+    answered = part.ask(X[NEW]).answered.numpy()
+    assert (part.ask(X[NEW]).labels[answered] == Y[NEW][answered]).mean() >= 0.9
+
+
+def test_saved_and_read_again(guard, tmp_path):
+    guard.save(tmp_path / "guard")
+    again = Guard.load(tmp_path / "guard")
+    assert again.ask(X[NEW]).labels.tolist() == guard.ask(X[NEW]).labels.tolist()
+    assert again.precision == guard.precision
+    file = tmp_path / "guard" / "guard.json"
+    content = json.loads(file.read_text())
+    file.write_text(json.dumps({**content, "precision": 0.5}))
+    with pytest.raises(FileFormatError, match="damaged"):
+        Guard.load(tmp_path / "guard")
+    with pytest.raises(FileFormatError, match="holds no guard"):
+        Guard.load(tmp_path)
+
+
+# A search that runs elsewhere.
+
+
+def test_any_search_over_the_same_vectors(guard):
+    found = NearestNeighbors().fit(unit(X[ITEMS]))
+
+    def search(queries, k):
+        return found.kneighbors(queries, k)[1]
+
+    other = Guard(X[ITEMS], Y[ITEMS], search=search, precision=0.95)
+    assert other.ask(X[NEW]).labels.tolist() == guard.ask(X[NEW]).labels.tolist()
+    with pytest.raises(InputError, match="engine of yours"):
+        other.index.add(X[:1], Y[:1], ids=[9000])
+
+
+@pytest.mark.parametrize(
+    ("search", "problem"),
+    [
+        (lambda q, k: np.zeros((len(q), k)), "float64 of shape"),
+        (lambda q, k: np.zeros((len(q), k + 1), int), "of shape"),
+        (lambda q, k: np.full((len(q), k), 700), "rows from 700 to 700"),
+        (lambda q, k: np.zeros((len(q), k), int), "in the order in which"),
+        (lambda q, k: np.full((len(q), k), -1), "in the order in which"),
+    ],
+)
+def test_a_search_of_something_else_is_refused(search, problem):
+    with pytest.raises(InputError, match=problem):
+        Guard(X[:200], Y[:200], search=search)
+
+
+def faiss_indexes():
+    faiss = pytest.importorskip("faiss")
+    return {
+        "L2": faiss.IndexFlatL2(64),
+        "inner product": faiss.IndexFlatIP(64),
+        "HNSW": faiss.IndexHNSWFlat(64, 16),
+        "IVF": faiss.IndexIVFFlat(faiss.IndexFlatL2(64), 64, 8),
+        "ids": faiss.IndexIDMap(faiss.IndexFlatL2(64)),
+        "PQ": faiss.IndexPQ(64, 16, 6),
+    }
+
+
+def filled(name, vectors):
+    index = faiss_indexes()[name]
+    if not index.is_trained:
+        index.train(vectors)
+    if name == "ids":
+        index.add_with_ids(vectors, np.random.default_rng(0).permutation(len(vectors)) + 5)
+    else:
+        index.add(vectors)
+    if name == "IVF":
+        index.nprobe = 8
+    return index
+
+
+@pytest.mark.parametrize("name", ["L2", "inner product", "HNSW", "IVF", "ids", "PQ"])
+@pytest.mark.parametrize("normalised", [True, False])
+def test_a_faiss_index_as_it_is(name, normalised):
+    items = unit(X[ITEMS]) if normalised else X[ITEMS]
+    index = filled(name, items)
+    if name == "inner product" and not normalised:
+        with pytest.raises(InputError, match="inner product of vectors"):
+            Guard.wrap(index, Y[ITEMS])
+        return
+    if name == "PQ":
+        with pytest.raises(InputError, match=r"vectors="):
+            Guard.wrap(index, Y[ITEMS])
+    guard = Guard.wrap(index, Y[ITEMS], vectors=items if name == "PQ" else None)
+    queries = unit(X[NEW]) if normalised else X[NEW]
+    answers = guard.ask(queries)
+    answered = answers.answered.numpy()
+    assert answered.mean() > 0.85
+    assert (answers.labels[answered] == Y[NEW][answered]).mean() >= 0.9
+    noise = unit(NOISE) if normalised else NOISE
+    assert guard.ask(noise).answered.double().mean() < 0.05
+    alone = [guard.ask(queries[i : i + 1])[0].label for i in range(20)]
+    assert alone == answers.labels[:20].tolist()
+    plain = Guard(items, Y[ITEMS], **({} if normalised else EUCLIDEAN))
+    if name in ("L2", "inner product", "ids"):
+        assert plain.ask(queries).labels.tolist() == answers.labels.tolist()
+
+
+EUCLIDEAN = {"distance": "euclidean", "hessian": "positives"}
+
+
+def test_labels_in_another_order_are_noticed_by_what_it_can_guarantee():
+    index = filled("L2", X[ITEMS])
+    with pytest.warns(FewQueriesWarning, match="cannot be guaranteed"):
+        Guard.wrap(index, np.roll(Y[ITEMS], 1))
