@@ -20,18 +20,26 @@ from laplace_metric.cli._sources import Source, require_source
 from laplace_metric.errors import InputError
 from laplace_metric.io import write_atomically
 from laplace_metric.search import Index, IndexReport
+from laplace_metric.search._columns import Column
+from laplace_metric.search._cross_fit import check_folds, check_sizes
 from laplace_metric.search._evaluate import PRECISIONS, guaranteed_threshold
 from laplace_metric.search._storage import INDEX
+
+FOLDS, SMALL = 5, 5_000
+"""Parts of a collection that calibrates itself, and its items at most where nobody asked for it."""
 
 
 def index(options: Namespace) -> None:
     """Build, calibrate if there is something to calibrate with, save."""
     reporter, folder = reporter_of(options, holds=INDEX.index), options.output
     ways = ("calibrate", "holdout", "cross_fit")
+    folds = options.cross_fit or None  # 0: none
     chosen = [f"--{way.replace('_', '-')}" for way in ways if getattr(options, way) is not None]
+    if folds == 1:
+        raise InputError("--cross-fit 1: give 0 for none, or 2 parts or more.")
     if len(chosen) > 1:
         raise InputError(f"{' and '.join(chosen)}: give one of them.")
-    if options.cross_fit is not None and options.compact:
+    if folds is not None and options.compact:
         raise InputError(
             "--cross-fit is for small collections, --compact for large ones: give one."
         )
@@ -40,7 +48,7 @@ def index(options: Namespace) -> None:
     posterior = load_posterior(options.posterior, options, reporter)
     source = posterior.source(options.data, options, reporter)
     holdout, seed = _split(options, posterior.recipe, source, reporter)
-    if options.cross_fit is not None and holdout is not None:
+    if folds is not None and holdout is not None:
         raise InputError(
             f"--cross-fit: the fit kept {holdout:g} of {options.data} apart, which calibrates. "
             "Leave --cross-fit out, or fit without --holdout."
@@ -55,8 +63,10 @@ def index(options: Namespace) -> None:
                 "would find themselves. Give other data, or fit with --holdout 0.4."
             )
         held = (posterior.recipe.left_out(held, options) or [held])[0]
+    if not chosen and not len(held) and not options.compact:
+        folds = _small(source, posterior.recipe, reporter)
     open_set_fraction = options.open_set_fraction or 0.0
-    if open_set_fraction and options.cross_fit is None and not len(held):
+    if open_set_fraction and folds is None and not len(held):
         raise InputError(
             "--open-set-fraction: no items are held out to calibrate with. Fit with --holdout 0.4, "
             "or give --calibrate or --cross-fit."
@@ -66,7 +76,7 @@ def index(options: Namespace) -> None:
         held.require_classes("calibration")
     loader, ids = items.inputs(options.batch_size), list(items.ids)
     with reporter.warnings():
-        if options.cross_fit is None:
+        if folds is None:
             built = posterior.embedder.index(
                 reporter.watch("Indexing", loader),
                 items.classes,
@@ -82,7 +92,7 @@ def index(options: Namespace) -> None:
                 loader,
                 items.classes,
                 ids,
-                folds=options.cross_fit,
+                folds=folds,
                 seed=options.seed,
                 open_set_fraction=open_set_fraction,
                 engine=options.engine,
@@ -110,7 +120,24 @@ def index(options: Namespace) -> None:
         origin.write(folder)
         built.save(folder)
     write_atomically(folder / RUN, run_text(options))
-    _tell(built, len(items) if options.cross_fit else len(held), folder, reporter)
+    _tell(built, len(items) if folds else len(held), folder, reporter)
+
+
+def _small(items: Source, recipe: ModelRecipe, reporter: Reporter) -> int | None:
+    """Return the folds of a small collection that calibrates itself; None where it cannot."""
+    if items.classes is None or len(items) > SMALL or items.fingerprint != recipe.fingerprint:
+        return None
+    try:
+        labels = Column.of_labels(items.classes, len(items))
+        check_sizes(labels)
+        check_folds(FOLDS, labels)
+    except InputError:
+        return None
+    reporter.note(
+        f"{len(items):,} items calibrate themselves (--cross-fit {FOLDS}): guarantees hold if the "
+        "model was not trained on them. --cross-fit 0 leaves it out"
+    )
+    return FOLDS
 
 
 def _split(

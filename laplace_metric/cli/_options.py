@@ -135,8 +135,8 @@ photos --posterior posterior --trust-recipe
 --holdout SHARE: keep this share of DATA out of the index: {_HALVES}; for other data than those \
 of the fit, which has its own --holdout
 {_SEED}\
---cross-fit N>=2: calibrate by cross-fitting in N parts: for all of the data of a fit without \
---holdout, too few to hold any out
+--cross-fit N>=0: calibrate by cross-fitting in N parts, 0: not: for all of the data of a fit \
+without --holdout, too few to hold any out; 5 for 5,000 items or less
 --open-set-fraction S: share of open-set queries to expect: as many calibrate that find all but \
 their own class; others may be nearer
 {_ALLOW_FITTED}{_COMMON}"""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -62,4 +63,28 @@ def test_what_does_not_go_together(arrays, capsys):
     assert main([*new, "--cross-fit", "5", "--quiet"]) == 2
     assert "100% of the items were not in the fit" in capsys.readouterr().err
     assert main([*BUILD, "--cross-fit", "1", "--quiet"]) == 2
-    assert "'1' is not a whole number of at least 2" in capsys.readouterr().err
+    assert "--cross-fit 1: give 0 for none, or 2 parts" in capsys.readouterr().err
+
+
+def test_a_small_collection_calibrates_itself_unless_it_is_told_not_to(arrays, capsys, monkeypatch):
+    assert main(["fit", *DATA, "--quiet"]) == 0
+    assert main([*BUILD, "--json", "small.json"]) == 0
+    assert "200 items calibrate themselves (--cross-fit 5)" in capsys.readouterr().err
+    asked = [*BUILD, "--cross-fit", "5", "--output", "asked", "--json", "asked.json"]
+    assert main([*asked, "--quiet"]) == 0
+    small, same = (json.loads(Path(f"{name}.json").read_text()) for name in ("small", "asked"))
+    assert small["calibrated_with"] == same["calibrated_with"] == 200
+    off = [*BUILD, "--cross-fit", "0", "--output", "off"]
+    assert main([*off, "--quiet"]) == 0
+    embedder = LaplaceEmbedder.load("off/posterior")
+    assert Index.load("off", embedder).calibration is None
+    monkeypatch.setattr("laplace_metric.cli._index.SMALL", 199)
+    assert main([*BUILD, "--output", "large", "--quiet"]) == 0
+    assert Index.load("large", embedder).calibration is None
+
+
+def test_what_cannot_calibrate_itself_is_indexed_all_the_same(arrays):
+    np.save("y.npy", np.arange(200) // 2)  # classes of two
+    assert main(["fit", *DATA, "--quiet"]) == 0
+    assert main([*BUILD, "--quiet"]) == 0
+    assert Index.load("index", LaplaceEmbedder.load("index/posterior")).calibration is None
