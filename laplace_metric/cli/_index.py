@@ -6,6 +6,8 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from laplace_metric import io as files
 from laplace_metric.cli._gallery import POSTERIOR, LoadedIndex, Origin, load_gallery, without_fitted
 from laplace_metric.cli._loading import (
@@ -21,12 +23,13 @@ from laplace_metric.errors import InputError
 from laplace_metric.io import write_atomically
 from laplace_metric.search import Index, IndexReport
 from laplace_metric.search._columns import Column
-from laplace_metric.search._cross_fit import check_folds, check_sizes
+from laplace_metric.search._cross_fit import check_sizes
 from laplace_metric.search._evaluate import PRECISIONS, guaranteed_threshold
 from laplace_metric.search._storage import INDEX
 
-FOLDS, SMALL = 5, 5_000
-"""Parts of a collection that calibrates itself, and its items at most where nobody asked for it."""
+FOLDS, FEW, SMALL = 5, 100, 5_000
+"""Parts of a collection that calibrates itself unasked; items with another of their class that it
+needs, and items at most."""
 
 
 def index(options: Namespace) -> None:
@@ -127,10 +130,12 @@ def _small(items: Source, recipe: ModelRecipe, reporter: Reporter) -> int | None
     """Return the folds of a small collection that calibrates itself; None where it cannot."""
     if items.classes is None or len(items) > SMALL or items.fingerprint != recipe.fingerprint:
         return None
+    labels = Column.of_labels(items.classes, len(items))
+    sizes = np.unique(labels.values, return_counts=True)[1]
+    if sizes[sizes > 1].sum() < FEW:
+        return None
     try:
-        labels = Column.of_labels(items.classes, len(items))
         check_sizes(labels)
-        check_folds(FOLDS, labels)
     except InputError:
         return None
     reporter.note(

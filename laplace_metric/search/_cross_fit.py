@@ -265,7 +265,7 @@ def cross_index(
     n_folds, asked = check_count("folds", folds, least=2), None
     if n_queries is not None and check_count("n_queries", n_queries) < len(labels):
         n_folds, asked = max(2, len(labels) // n_queries), 1
-    check_folds(n_folds, labels)
+    _check_folds(n_folds, labels)
     check_sizes(labels)
     seen = seen_at(embedder.model, embedder.fitted_.head, inputs, progress=progress)
     features = torch.cat([at_least_float32(batch.look().features) for batch in seen])
@@ -359,8 +359,7 @@ def check_sizes(labels: Column) -> None:
         )
 
 
-def check_folds(folds: int, labels: Column) -> None:
-    """Refuse more folds than items, and classes of one item each."""
+def _check_folds(folds: int, labels: Column) -> None:
     largest = int(np.unique(labels.values, return_counts=True)[1].max(initial=0))
     if folds > len(labels) or largest < 2:
         raise InputError(

@@ -235,7 +235,8 @@ def test_a_precision_that_cannot_be_promised_says_which_can(indexed, capsys):
     assert "--precision 0.999 cannot be guaranteed" in told
     assert main(["search", "index", "photos", "--precision", most, "--quiet"]) == 0
     assert main([*FIT, "--overwrite", "--quiet"]) == 0
-    assert main(["index", "photos", *POSTERIOR, "--output", "plain", "--quiet"]) == 0
+    off = ["--cross-fit", "0"]
+    assert main(["index", "photos", *POSTERIOR, *off, "--output", "plain", "--quiet"]) == 0
     capsys.readouterr()
     assert main(["search", "plain", "photos", "--precision", "0.5"]) == 2
     assert "the index is not calibrated" in capsys.readouterr().err
@@ -254,12 +255,13 @@ def test_expected_open_set_queries_calibrate(workplace, capsys):
     assert shares[1] == 1
     assert main([*build, "never", "--open-set-fraction", "1.2"]) == 2
     assert main([*FIT, "--overwrite", "--quiet"]) == 0
-    assert main([*build, "never", "--open-set-fraction", "0.2"]) == 2
+    assert main([*build, "never", "--open-set-fraction", "0.2", "--cross-fit", "0"]) == 2
     assert "no items are held out" in capsys.readouterr().err
 
 
 def test_the_page_without_calibration(fitted, capsys):
-    assert main(["index", "photos", "--posterior", "posterior", "--output", "plain"]) == 0
+    off = ["--cross-fit", "0"]
+    assert main(["index", "photos", "--posterior", "posterior", *off, "--output", "plain"]) == 0
     assert "not calibrated" in capsys.readouterr().err
     (fitted / "photos").rename(fitted / "moved")
     assert main(["report", "plain", "moved"]) == 2
