@@ -60,16 +60,17 @@ class Guard(Shown):
         Queries that calibrate, of no item.
     ids : [N], optional
         Of the items.
-    search : function, optional
-        Queries [Q, D] as a NumPy array, and k -> rows of the nearest items [Q, k]: a search that
-        runs elsewhere over the same vectors. None: exact search.
+    search : function or faiss.Index, optional
+        A search that runs elsewhere over the same vectors: queries [Q, D] as a NumPy array, and
+        k -> rows of the nearest items [Q, k]. None: exact search.
     open_set_fraction : float
         Share of queries to come whose label no item has; see ``Index.calibrate``.
     seed : torch.Generator, seed or None
         Of the split.
     progress : bool
     **settings
-        Those of ``LaplaceEmbedder``.
+        Those of ``LaplaceEmbedder``. Vectors are compared by direction; pass
+        ``distance="euclidean", hessian="positives"`` where their lengths count.
 
     Raises
     ------
@@ -100,7 +101,7 @@ class Guard(Shown):
         precision: float = 0.9,
         held_out: tuple[Any, Any] | None = None,
         ids: Any = None,
-        search: Callable[..., Any] | None = None,
+        search: Any = None,
         open_set_fraction: float = 0.0,
         seed: Seed = 0,
         progress: bool = False,
@@ -131,9 +132,10 @@ class Guard(Shown):
                 model.fit(items, labels, progress=progress)
             self.index = model.index(items, labels, ids, progress=progress)
         if search is not None:
-            self.index = self.index.searched_by(search)
-            self._check_search(search)
+            self._search_by(search)
         if held_out is not None:
+            if not isinstance(held_out, (tuple, list)) or len(held_out) != 2:
+                raise InputError("held_out: pass (queries, labels).")
             self.index.calibrate(
                 *held_out, open_set_fraction=open_set_fraction, generator=seed, progress=progress
             )
@@ -163,7 +165,7 @@ class Guard(Shown):
             For inner products of vectors of other lengths, compressed vectors that are not given,
             and an index that does not find its own vectors.
         """
-        inner, keys = _without_ids(index)
+        inner, _ = _without_ids(index)
         if vectors is None:
             vectors = _stored_vectors(inner)
         x = Precomputed()(vectors)
@@ -176,11 +178,7 @@ class Guard(Shown):
         if not unit:  # the other Hessians vanish without a sphere and a margin
             options = {"distance": "euclidean", "hessian": "positives", **options}
 
-        def find(queries: np.ndarray[Any, Any], k: int) -> np.ndarray[Any, Any]:
-            rows = index.search(np.ascontiguousarray(queries, dtype=np.float32), k)[1]
-            return rows if keys is None else _rows_of(rows, keys)
-
-        return cls(x, labels, search=find, **options)
+        return cls(x, labels, search=index, **options)
 
     @property
     def calibration(self) -> Calibration:
@@ -234,7 +232,7 @@ class Guard(Shown):
         cls,
         path: str | Path,
         model: nn.Module | None = None,
-        search: Callable[..., Any] | None = None,
+        search: Any = None,
     ) -> Guard:
         """Read what ``save`` wrote.
 
@@ -242,8 +240,8 @@ class Guard(Shown):
         ----------
         model : nn.Module, optional
             That it was saved with; none for vectors.
-        search : function, optional
-            As for ``Guard``; it is not saved.
+        search : function or faiss.Index, optional
+            As for ``Guard``; it is not saved. None: exact search.
 
         Raises
         ------
@@ -262,7 +260,7 @@ class Guard(Shown):
         guard.embedder = LaplaceEmbedder.load(folder / "posterior", model)
         guard.index = Index.load(folder / "index", guard.embedder)
         if search is not None:
-            guard.index = guard.index.searched_by(search)
+            guard._search_by(search)
         guard._choose(precision)
         return guard
 
@@ -290,8 +288,16 @@ class Guard(Shown):
         more = self.calibration.queries_needed(precision, of="label").more
         return "no number of queries is enough" if more is None else f"{more:,} more queries needed"
 
-    def _check_search(self, find: Callable[..., Any]) -> None:
-        """Refuse a search that does not find stored vectors near themselves."""
+    def _search_by(self, search: Any) -> None:
+        """Search with another engine; refuse one that does not find stored vectors."""
+        if hasattr(search, "ntotal"):
+            search = _search_of(search, len(self.index))
+        if not callable(search):
+            raise InputError(
+                f"search is a {type(search).__name__}: pass a function from queries [Q, D] and k "
+                "to rows [Q, k], or a FAISS index."
+            )
+        self.index = self.index.searched_by(search)
         vectors = self.index.items.encoded.mean
         rows = torch.linspace(0, len(vectors) - 1, min(CHECKED, len(vectors))).long()
         asked = vectors[rows]
@@ -302,7 +308,8 @@ class Guard(Shown):
         if found < 0.5:
             raise InputError(
                 f"search finds {found:.0%} of {len(rows)} items that it is asked for: it must "
-                "return rows of these items, in the order in which they are given."
+                "return rows of these items, in the order in which they are given, and compare "
+                "them as the guard does, by direction unless distance='euclidean'."
             )
 
     def _sentence(self) -> str:
@@ -310,7 +317,8 @@ class Guard(Shown):
             return self._refusal()
         return (
             f"answers {self.threshold.accepted:.0%} of queries like its own; of the answers at "
-            f"least {self.precision:.4g} are right, with 95% confidence."
+            f"least {self.precision:.4g} are right, with 95% confidence"
+            f"{', simulated and not proven.' if self.calibration.cross_fitted else '.'}"
         )
 
     def _shown_rows(self) -> Rows:
@@ -340,6 +348,22 @@ def _downcast(index: Any) -> Any:
     import faiss
 
     return faiss.downcast_index(index)
+
+
+def _search_of(index: Any, n: int) -> Callable[..., Any]:
+    """Return the search of a FAISS index that holds n vectors, and refuses when it has changed."""
+    keys = _without_ids(index)[1]
+
+    def find(queries: np.ndarray[Any, Any], k: int) -> np.ndarray[Any, Any]:
+        if index.ntotal != n:
+            raise InputError(
+                f"the FAISS index holds {index.ntotal:,} vectors, the guard knows {n:,}: guard it "
+                "again after it has changed."
+            )
+        rows: np.ndarray[Any, Any] = index.search(queries.astype(np.float32), k)[1]
+        return rows if keys is None else _rows_of(rows, keys)
+
+    return find
 
 
 def _stored_vectors(index: Any) -> np.ndarray[Any, Any]:

@@ -9,6 +9,8 @@ from sklearn.datasets import load_digits
 from sklearn.neighbors import NearestNeighbors
 
 from laplace_metric import Guard, LaplaceEmbedder
+from laplace_metric.calibration._conformal import least_common_p_values
+from laplace_metric.calibration._hits import query_statistics
 from laplace_metric.errors import FewQueriesWarning, FileFormatError, InputError
 from laplace_metric.models import Precomputed
 
@@ -69,6 +71,13 @@ def test_held_out_queries_calibrate(guard):
     answers = tested.ask(X[NEW])
     answered = answers.answered.numpy()
     assert (answers.labels[answered] == Y[NEW][answered]).mean() >= 0.9
+    fitted = tested.embedder.fitted_
+    again = Guard(X[ITEMS], Y[ITEMS], model=tested.embedder, held_out=held_out)
+    assert again.embedder.fitted_ is fitted
+    hits = again.index.search(X[NEW], again.calibration.depth).hits
+    known, new = again.calibration.statistics, query_statistics(hits)
+    expected = least_common_p_values(known, new)
+    np.testing.assert_array_equal(again.calibration.assess(hits).p_value, expected)
 
 
 def test_names_and_a_fitted_embedder():
@@ -118,6 +127,25 @@ def test_any_search_over_the_same_vectors(guard):
 
     other = Guard(X[ITEMS], Y[ITEMS], search=search, precision=0.95)
     assert other.ask(X[NEW]).labels.tolist() == guard.ask(X[NEW]).labels.tolist()
+    held_out = {"held_out": (X[700:1100], Y[700:1100]), "open_set_fraction": 0.2}
+    exact, graph = Guard(X[ITEMS], Y[ITEMS], **held_out), filled("HNSW", unit(X[ITEMS]))
+    graph.hnsw.efSearch = 64
+
+    def worst_first(queries, k):  # and one that is missing, which must not come first
+        rows = graph.search(queries, k)[1][:, ::-1].copy()
+        rows[:, 0] = np.where(k > 5, -1, rows[:, 0])
+        return rows
+
+    shuffled = Guard(X[ITEMS], Y[ITEMS], search=worst_first, **held_out)
+    rows = shuffled.index.engine.search(shuffled.index.items.encoded.mean[:9], 8)
+    assert rows[:, 0].tolist() == list(range(9))
+    assert set(rows[:, -1].tolist()) == {-1}
+    known = shuffled.calibration.known.mean()
+    assert known == pytest.approx(0.8, abs=0.05)
+    assert known == exact.calibration.known.mean()
+    own = ~exact.calibration.known  # open-set queries find others by exact search
+    gap = shuffled.calibration.logit[own] - exact.calibration.logit[own]
+    assert np.abs(gap).max() < 2
     with pytest.raises(InputError, match="engine of yours"):
         other.index.add(X[:1], Y[:1], ids=[9000])
 
@@ -196,3 +224,24 @@ def test_labels_in_another_order_are_noticed_by_what_it_can_guarantee():
     index = filled("L2", X[ITEMS])
     with pytest.warns(FewQueriesWarning, match="cannot be guaranteed"):
         Guard.wrap(index, np.roll(Y[ITEMS], 1))
+
+
+def test_a_faiss_index_that_has_changed_is_refused(tmp_path):
+    index = filled("ids", unit(X[ITEMS]))
+    guard = Guard.wrap(index, Y[ITEMS])
+    guard.save(tmp_path / "guard")
+    again = Guard.load(tmp_path / "guard", search=index)
+    queries = unit(X[NEW])
+    assert again.ask(queries).labels.tolist() == guard.ask(queries).labels.tolist()
+    with pytest.raises(InputError, match="in the order in which"):
+        Guard.load(tmp_path / "guard", search=filled("L2", unit(X[ITEMS])[::-1].copy()))
+    index.add_with_ids(queries[:1], np.array([9_999]))
+    with pytest.raises(InputError, match="holds 701 vectors, the guard knows 700"):
+        guard.ask(queries)
+
+
+def test_what_is_no_search_and_no_pair_is_named():
+    with pytest.raises(InputError, match="search is a str"):
+        Guard(X[ITEMS], Y[ITEMS], search="flat")
+    with pytest.raises(InputError, match=r"held_out: pass \(queries, labels\)"):
+        Guard(X[ITEMS], Y[ITEMS], held_out=X[NEW])
