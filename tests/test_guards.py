@@ -11,7 +11,12 @@ from sklearn.neighbors import NearestNeighbors
 from laplace_metric import Guard, LaplaceEmbedder
 from laplace_metric.calibration._conformal import least_common_p_values
 from laplace_metric.calibration._hits import query_statistics
-from laplace_metric.errors import FewQueriesWarning, FileFormatError, InputError
+from laplace_metric.errors import (
+    FewQueriesWarning,
+    FileFormatError,
+    FittedQueriesWarning,
+    InputError,
+)
 from laplace_metric.models import Precomputed
 
 X, Y = load_digits(return_X_y=True)
@@ -245,3 +250,10 @@ def test_what_is_no_search_and_no_pair_is_named():
         Guard(X[ITEMS], Y[ITEMS], search="flat")
     with pytest.raises(InputError, match=r"held_out: pass \(queries, labels\)"):
         Guard(X[ITEMS], Y[ITEMS], held_out=X[NEW])
+
+
+def test_copies_among_the_items_are_told_once():
+    copies = np.concatenate([X[ITEMS], X[:100]]), np.concatenate([Y[ITEMS], Y[:100]])
+    with pytest.warns(FittedQueriesWarning, match="12% of the items are copies") as told:
+        Guard(*copies)
+    assert len(told) == 1

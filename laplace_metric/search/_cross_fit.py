@@ -29,7 +29,7 @@ from laplace_metric._utils.progress import tqdm
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import check_count
 from laplace_metric.calibration._hits import VOTES, LabelledHits
-from laplace_metric.errors import InputError, LabelError, LaplaceMetricWarning
+from laplace_metric.errors import FittedQueriesWarning, InputError, LabelError, LaplaceMetricWarning
 from laplace_metric.heads._locate import (
     HeadActivations,
     LocatedHead,
@@ -177,13 +177,15 @@ def cross_labelled_hits(
         asked_for += len(ours)  # folds are small: what one rounds away the next makes up for
         share = (round(open_set_fraction * asked_for) - drawn) / len(ours)
         drawn = round(open_set_fraction * asked_for)
-        hits = index.labelled_hits(
-            features[ours],
-            labels.take(ours.numpy()).values,
-            depth,
-            open_set_fraction=min(share, ALL),
-            generator=generator,
-        )
+        with warnings.catch_warnings():  # of copies, which the whole has told
+            warnings.simplefilter("ignore", FittedQueriesWarning)
+            hits = index.labelled_hits(
+                features[ours],
+                labels.take(ours.numpy()).values,
+                depth,
+                open_set_fraction=min(share, ALL),
+                generator=generator,
+            )
         parts.append(_recoded(hits, classes, others))
         rows.append(ours)
     return LabelledHits.concatenate(parts).take(torch.cat(rows).argsort().numpy())
@@ -275,6 +277,7 @@ def cross_index(
             "per item."
         )
     _check_fitted(embedder, features)
+    _warn_of_copies(features)
     generator = as_generator(seed)
     assert generator is not None
     fold = folds_of(_codes(labels), n_folds, generator)
@@ -365,6 +368,17 @@ def _check_folds(folds: int, labels: Column) -> None:
         raise InputError(
             f"folds={folds}: there are {len(labels)} items, {largest} at most of one class. Each "
             "fold needs an item, and a query another item of its class."
+        )
+
+
+def _warn_of_copies(features: Tensor) -> None:
+    share = 1 - len(np.unique(row_fingerprints(features))) / len(features)
+    if share > TOLERATED:
+        warnings.warn(
+            f"{share:.0%} of the items are copies of others. Copies find each other as no new "
+            "query does, so that probabilities and guarantees will not hold: keep one of each.",
+            FittedQueriesWarning,
+            stacklevel=4,
         )
 
 
