@@ -89,7 +89,7 @@ class Guard(Shown):
     >>> guard = Guard(x[:900], y[:900], precision=0.95)
     >>> answers = guard.ask(np.concatenate([x[900:902], 16 - x[900:901]]))
     >>> answers.labels.tolist(), answers.reason.tolist()
-    ([8, 9, None], ['', '', 'unfamiliar'])
+    ([4, 9, None], ['', '', 'unfamiliar'])
     """
 
     def __init__(

@@ -46,7 +46,8 @@ def index_folder(folder: Path, data: str, *fit: str) -> None:
     """Write ``folder/index`` of a file or a folder in it, as the commands do."""
     with inside(folder):
         assert trusting(["fit", data, *fit, "--output", "posterior", "--quiet"]) == 0
-        assert trusting(["index", data, "--posterior", "posterior", "--quiet"]) == 0
+        built = ["index", data, "--posterior", "posterior", "--cross-fit", "0", "--quiet"]
+        assert trusting(built) == 0
 
 
 def index_vectors(folder: Path) -> None:
