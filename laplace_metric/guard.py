@@ -108,6 +108,8 @@ class Guard(Shown):
         **settings: Any,
     ) -> None:
         check_share("precision", precision)
+        if held_out is not None and (not isinstance(held_out, (tuple, list)) or len(held_out) != 2):
+            raise InputError(f"held_out is a {type(held_out).__name__}: pass (queries, labels).")
         if model is None:
             items = Precomputed()(items)
             model = LaplaceEmbedder(Precomputed(items.shape[1]), head="append", **settings)
@@ -134,8 +136,6 @@ class Guard(Shown):
         if search is not None:
             self._search_by(search)
         if held_out is not None:
-            if not isinstance(held_out, (tuple, list)) or len(held_out) != 2:
-                raise InputError("held_out: pass (queries, labels).")
             self.index.calibrate(
                 *held_out, open_set_fraction=open_set_fraction, generator=seed, progress=progress
             )
@@ -153,7 +153,8 @@ class Guard(Shown):
         index : faiss.Index
             IndexFlat, IVF, HNSW, PQ; with ``METRIC_INNER_PRODUCT`` of normalised vectors only.
         labels : [N] whole numbers or strings
-            In the order in which the vectors were added.
+            In the order in which the vectors were added; of an inverted file with ids of its own
+            from 0 to N - 1, in the order of these.
         vectors : array [N, D], optional
             Needed where the index stores them compressed.
         **options
@@ -163,7 +164,7 @@ class Guard(Shown):
         ------
         InputError
             For inner products of vectors of other lengths, compressed vectors that are not given,
-            and an index that does not find its own vectors.
+            other ids of an inverted file, and an index that does not find its own vectors.
         """
         inner, _ = _without_ids(index)
         if vectors is None:
@@ -177,7 +178,6 @@ class Guard(Shown):
             )
         if not unit:  # the other Hessians vanish without a sphere and a margin
             options = {"distance": "euclidean", "hessian": "positives", **options}
-
         return cls(x, labels, search=index, **options)
 
     @property
@@ -375,9 +375,26 @@ def _stored_vectors(index: Any) -> np.ndarray[Any, Any]:
             f"index stores {index.d} numbers in {codes.sa_code_size()} bytes: pass the vectors "
             "themselves, vectors=."
         )
-    if hasattr(index, "make_direct_map"):
-        index.make_direct_map()
+    if hasattr(index, "invlists"):  # an inverted file, which may have been given ids of its own
+        lists = index.invlists
+        ids = [_list_of_ids(lists, number) for number in range(index.nlist)]
+        if (largest := int(np.concatenate(ids).max(initial=-1))) >= index.ntotal:
+            raise InputError(
+                f"index has ids of its own, up to {largest} for {index.ntotal} vectors: pass "
+                "Guard(vectors, labels, search=function), where the function returns rows."
+            )
     found: np.ndarray[Any, Any] = index.reconstruct_n(0, index.ntotal)
+    return found
+
+
+def _list_of_ids(lists: Any, number: int) -> np.ndarray[Any, Any]:
+    """Copy the ids of one list of an inverted file."""
+    import faiss
+
+    size = lists.list_size(number)
+    if not size:
+        return np.zeros(0, np.int64)
+    found: np.ndarray[Any, Any] = faiss.rev_swig_ptr(lists.get_ids(number), size).copy()
     return found
 
 

@@ -248,7 +248,7 @@ def test_a_faiss_index_that_has_changed_is_refused(tmp_path):
 def test_what_is_no_search_and_no_pair_is_named():
     with pytest.raises(InputError, match="search is a str"):
         Guard(X[ITEMS], Y[ITEMS], search="flat")
-    with pytest.raises(InputError, match=r"held_out: pass \(queries, labels\)"):
+    with pytest.raises(InputError, match=r"held_out is a ndarray: pass \(queries, labels\)"):
         Guard(X[ITEMS], Y[ITEMS], held_out=X[NEW])
 
 
@@ -257,3 +257,16 @@ def test_copies_among_the_items_are_told_once():
     with pytest.warns(FittedQueriesWarning, match="12% of the items are copies") as told:
         Guard(*copies)
     assert len(told) == 1
+
+
+def test_an_inverted_file_stays_as_it_is_and_ids_of_its_own_are_refused():
+    faiss = pytest.importorskip("faiss")
+    index = filled("IVF", X[ITEMS])
+    Guard.wrap(index, Y[ITEMS])
+    assert index.direct_map.type == faiss.DirectMap.NoMap
+    assert index.remove_ids(np.array([3])) == 1
+    other = faiss.IndexIVFFlat(faiss.IndexFlatL2(64), 64, 8)
+    other.train(X[ITEMS])
+    other.add_with_ids(X[ITEMS], np.arange(700) + 1000)
+    with pytest.raises(InputError, match="ids of its own, up to 1699 for 700"):
+        Guard.wrap(other, Y[ITEMS])

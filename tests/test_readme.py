@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -94,3 +96,23 @@ def test_the_reference_lists_every_method_of_the_front_door():
     listed = re.findall(r"^ {8}- (\w+)$", text.split("LaplaceEmbedder")[1], flags=re.M)
     public = {name for name in dir(LaplaceEmbedder) if not name.startswith("_")}
     assert sorted(listed) == sorted({*public, "__call__"})
+
+
+def test_the_numbers_of_the_first_page_are_those_of_its_guard_and_of_the_record():
+    text = README.read_text()
+    scope: dict[str, Any] = {}
+    exec(re.findall(r"```python\n(.*?)```", text, flags=re.S)[0], scope)
+    guard, new = scope["guard"], scope["new"]
+    queries, truth = new.pixels().flatten(1), new.labels.numpy()
+    answers = guard.ask(queries)
+    answered = answers.answered.numpy()
+    plain = guard.index.classify(queries, 0, alpha=None).labels
+    assert f"with {guard.threshold.accepted:.0%} of".replace("%", " %") in text
+    assert f"{100 * (plain == truth).mean():.1f} % are right without abstention" in text
+    assert f"answers {100 * answered.mean():.1f} %, all of them right" in text
+    assert (answers.labels[answered] == truth[answered]).all()
+    rows = json.loads((README.parent / "benchmarks/results/guard.json").read_text())["rows"]
+    (row,) = (r for r in rows if r["n"] == 200_000 and r["engine"] == "FAISS, HNSW")
+    alone, bare = 1e3 * row["guarded_p50"], 1e3 * row["bare_p50"]
+    assert f"takes {alone:.1f} ms where the bare index takes {bare:.2f} ms" in text
+    assert f"and {1e3 * row['guarded_together']:.2f} ms in batches of 100" in text

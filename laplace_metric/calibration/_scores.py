@@ -289,10 +289,25 @@ confidence; ...
             rows = rows_at_fraction(np.where(self.relevant[:, 0] >= 0, self.mated, -1), share)
             p, right, level = self.held_out[rows, 0], self.relevant[rows, 0] == 1, 1 - left
         grid = self.grid if quantity == "precision" and len(self.grid) else None
-        asked: dict[str, Any] = {quantity: target}
-        found = threshold_for(p, right, **asked, confidence=level, thresholds=grid)
-        tested = found.estimate, found.lower, len(p)
-        return DecisionRule(self, found.value, quantity, target, confidence, *tested, fraction)
+        found = threshold_for(
+            p,
+            right,
+            precision=target if quantity == "precision" else None,
+            recall=target if quantity == "recall" else None,
+            confidence=level,
+            thresholds=grid,
+        )
+        return DecisionRule(
+            self,
+            found.value,
+            quantity,
+            target,
+            confidence,
+            found.estimate,
+            found.lower,
+            len(p),
+            fraction,
+        )
 
     def _false(self, quantity: str) -> Array:
         """Probabilities that should be rejected, one a query or a class: they are independent."""
@@ -488,8 +503,14 @@ class DecisionRule(Shown):
         if not ((share >= 0) & (share <= 1)).all():
             raise InputError("open_set_fraction lies outside [0, 1]: pass shares.")
         c = self.calibration
-        first = c.held_out[:, 0], c.relevant[:, 0], c.mated
-        return precision_of_mixture(share, self.value, *first, 1 - self.confidence)
+        return precision_of_mixture(
+            share,
+            self.value,
+            c.held_out[:, 0],
+            c.relevant[:, 0],
+            c.mated,
+            1 - self.confidence,
+        )
 
     def save(self, path: str | Path) -> None:
         """Write one JSON file; ``DecisionRule.load`` reads it.
@@ -499,8 +520,11 @@ class DecisionRule(Shown):
         WriteError
             If it cannot be written; an old file is kept.
         """
-        names = "quantity", "target", "confidence"
-        asked: dict[str, Any] = {name: getattr(self, name) for name in names}
+        asked: dict[str, Any] = {
+            "quantity": self.quantity,
+            "target": self.target,
+            "confidence": self.confidence,
+        }
         share = self.open_set_fraction
         asked["open_set_fraction"] = asdict(share) if isinstance(share, OpenSetFraction) else share
         _write(as_path("path", path), _to_json(self.calibration), asked)
@@ -600,10 +624,15 @@ def _read(path: Path) -> tuple[ScoreCalibration, dict[str, Any] | None]:
             name: np.array(c[name], np.int8 if name in ("relevant", "mated") else np.float64)
             for name in ARRAYS
         }
-        kinds, evidence = (tuple(c[name]) for name in ("kinds", "evidence"))
-        chosen = str(c["chosen"]), dict(c["losses"])
-        fitted = ScoreModel(weights, float(model["offset"]), calibrator)
-        found = ScoreCalibration(kinds, int(c["k"]), evidence, *chosen, fitted, **arrays)
+        found = ScoreCalibration(
+            tuple(c["kinds"]),
+            int(c["k"]),
+            tuple(c["evidence"]),
+            str(c["chosen"]),
+            dict(c["losses"]),
+            ScoreModel(weights, float(model["offset"]), calibrator),
+            **arrays,
+        )
         n = len(found.mated)
         if found.held_out.shape != (n, found.k) or found.relevant.shape != (n, found.k):
             raise ValueError(f"hits of {n} queries")

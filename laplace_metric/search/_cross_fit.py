@@ -372,6 +372,7 @@ def _check_folds(folds: int, labels: Column) -> None:
 
 
 def _warn_of_copies(features: Tensor) -> None:
+    """Warn if more than ``TOLERATED`` of the rows [N, D] are copies of others."""
     share = 1 - len(np.unique(row_fingerprints(features))) / len(features)
     if share > TOLERATED:
         warnings.warn(

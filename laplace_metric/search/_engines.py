@@ -195,12 +195,12 @@ class ForeignEngine(Engine):
         rows = torch.as_tensor(np.asarray(self.find(queries.cpu().numpy(), k)))
         if rows.shape != (len(queries), k) or rows.is_floating_point() or rows.is_complex():
             raise InputError(
-                f"engine: the search returned {rows.dtype} of shape {list(rows.shape)}: return "
+                f"search returned {rows.dtype} of shape {list(rows.shape)}: return "
                 f"the rows of the nearest items, whole numbers [{len(queries)}, {k}]."
             )
         if rows.numel() and not -1 <= int(rows.min()) <= int(rows.max()) < len(self.vectors):
             raise InputError(
-                f"engine: the search returned rows from {int(rows.min())} to {int(rows.max())} for "
+                f"search returned rows from {int(rows.min())} to {int(rows.max())} for "
                 f"{len(self.vectors)} items: pass all items that it holds, in their order."
             )
         rows = rows.to(self.vectors.device, torch.int64)

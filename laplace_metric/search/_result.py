@@ -330,7 +330,7 @@ class Classification(Shown):
 
     @property
     def reason(self) -> np.ndarray[Any, Any]:
-        """Why there is no label [Q]: "unfamiliar" (unknown), "uncertain" (ambiguous), or ""."""
+        """Reason [Q] to abstain: "unfamiliar" (unknown), "uncertain" (too improbable), or ""."""
         answered, unknown = self.answered.cpu().numpy(), self.unknown.cpu().numpy()
         return np.where(unknown, "unfamiliar", np.where(answered, "", "uncertain"))
 
