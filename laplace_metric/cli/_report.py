@@ -385,7 +385,9 @@ def charts(measures: IndexReport) -> dict[str, Figure]:
         others["nearest item wrong"] = _within(wrong)
     if EPISTEMIC in measures.ood_scores:
         others["open-set"] = _within(measures.ood_scores[EPISTEMIC])
-    figures["fall"] = plots.uncertainty_plot(_within(epistemic), others, name=EPISTEMIC)
+    figures["fall"] = plots.uncertainty_plot(
+        _within(epistemic), others, name=f"{EPISTEMIC} (standard deviations)"
+    )
     return figures
 
 
