@@ -143,6 +143,7 @@ COMMANDS = {
                                   "decomposition", "labels", "strangers", "few",
                                   "guarantees", "decisions", "shifted", "new_classes", "evidence",
                                   "unfamiliar",
+                                  fitted="guarantees:run_fitted",
                                   scores="decisions:run_scores", crossed="decisions:run_crossed",
                                   **{"cross-fit": "cross_fit"}) | FIGURES,
                          ("data", "cache", "output", "n", "problems", "splits", "queries"),

@@ -323,7 +323,7 @@ class Guard(Shown):
 
     def _shown_rows(self) -> Rows:
         by = "held-out queries"
-        if self.calibration.cross_fitted:
+        if self.calibration.own_items:
             by = "its own items, cross-fitted: no model may have been trained on them"
         rows = [("items", f"{len(self.index):,}"), ("calibrated by", by)]
         for level in LEVELS:

@@ -6,10 +6,16 @@ share of calibrations that give a threshold whose true precision is below the ta
 95 % interval (Clopper & Pearson), and the mean share of hits that is accepted. Three ways to choose
 thresholds: those of other hits, fixed given these (Learn then Test); those of the tested hits, each
 test without the hit at the threshold; and the tested hits' own without that correction.
+
+``--pieces fitted``: calibrations that fit the probability, too. The class of a query is drawn
+from its exact posterior under a mixture of Gaussians with a gallery of 500 items, so that the
+precision of every threshold among 2,000 queries is known. Halves test what the other half fits;
+cross-fitted, all queries test fits to four fifths of the others, and the fit to all answers.
 """
 
 from __future__ import annotations
 
+import warnings
 from argparse import Namespace
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,7 +25,11 @@ import numpy.typing as npt
 from scipy.stats import binomtest
 
 from benchmarks.records import folder_of, write_record
+from laplace_metric.calibration._calibration import Calibration
+from laplace_metric.calibration._hits import LabelledHits, LabelVotes, SearchHits
+from laplace_metric.calibration._learn import calibrated
 from laplace_metric.calibration._sequences import STARTS, Tests
+from laplace_metric.errors import InputError, LaplaceMetricWarning
 
 RUNS, SIZES, CONFIDENCES = 2_000, (60, 200, 500), (0.8, 0.95)
 Array = npt.NDArray[np.float64]
@@ -106,3 +116,154 @@ def run(options: Namespace) -> None:
         "guarantees", {"worst upper end, of delta": worst, "rows": rows}, folder_of(options)
     )
     print(worst)
+
+
+FITTED, TARGETS = {60: RUNS, 200: RUNS, 600: 1_000}, (0.8, 0.9, 0.95)
+"""Calibrations of each number of queries."""
+HALVES = 100
+"""Calibrations by halves, whose guarantees are proven: only what they answer is measured."""
+POPULATION, GALLERY, DEPTH, OPEN = 2_000, 500, 20, 0.1
+ALPHA = 0.1
+MIXTURES = {"rare errors": (6, 8, 3.6), "many errors": (10, 8, 2.4), "ties": (6, 5, 2.5)}
+"""Classes, dimensions, and distance of their means in standard deviations."""
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Queries of Gaussian classes, a tenth of them open-set, and what they find.
+
+    ``posterior`` [Q, C]: the chance of each class; the rest is that of none.
+    """
+
+    name: str
+    hits: SearchHits
+    posterior: Array
+
+    @classmethod
+    def of(cls, name: str) -> Mixture:
+        """A third of the queries is noisier than the others, which no feature says."""
+        g, (n_classes, size, apart) = np.random.default_rng(0), MIXTURES.get(name, (6, 5, 2.5))
+        means = apart / np.sqrt(2) * g.normal(size=(n_classes, size))
+        of_items, of_queries = (
+            g.integers(n_classes, size=GALLERY),
+            g.integers(n_classes, size=POPULATION),
+        )
+        noise = np.where(g.random(POPULATION) < 1 / 3, 1.7, 1.0)
+        items = means[of_items] + g.normal(size=(GALLERY, size))
+        queries = means[of_queries] + noise[:, None] * g.normal(size=(POPULATION, size))
+        if name == "ties":
+            items, queries = items.round(), queries.round()
+        posterior = _softmax(queries, means, noise)
+        strange = g.random(POPULATION) < OPEN
+        queries[strange] = 1.2 * apart * g.normal(size=(int(strange.sum()), size))
+        posterior[strange] = 0
+        distance = np.linalg.norm(queries[:, None] - items, axis=2)
+        found = np.argsort(distance, 1, kind="stable")[:, :DEPTH]
+        distance, labels = np.take_along_axis(distance, found, 1), of_items[found]
+        if name == "constant":
+            posterior[:] = (1 - CONSTANT) / (n_classes - 1)
+            np.put_along_axis(posterior, labels[:, :1], CONSTANT, 1)
+        odds = np.take_along_axis(_softmax(queries, means, np.ones(POPULATION)), labels, 1)
+        odds = odds.clip(1e-3, 1 - 1e-3)
+        votes = replace(LabelVotes.of(distance, labels), class_odds=np.log(odds / (1 - odds)))
+        spread = np.exp(0.2 * g.normal(size=distance.shape))
+        uncertainty, epistemic = np.exp(g.normal(size=POPULATION)), (queries**2).sum(1)
+        hits = SearchHits(found, distance, spread, uncertainty, epistemic, votes)
+        return cls(name, hits, posterior)
+
+    def draw(self, g: np.random.Generator, n: int) -> LabelledHits:
+        """Queries with replacement, each with a class of its posterior."""
+        rows = g.integers(POPULATION, size=n)
+        codes = (g.random(n)[:, None] > self.posterior[rows].cumsum(1)).sum(1)
+        codes = np.where(codes == self.posterior.shape[1], -1, codes)
+        hits = self.hits.take(rows)
+        match = hits.voted.labels == codes[:, None]
+        return LabelledHits(hits, match, codes >= 0, codes, np.arange(self.posterior.shape[1]))
+
+    def right(self, labels: npt.NDArray[np.int_]) -> Array:
+        """The chance [Q] that ``labels`` [Q] are those of the queries."""
+        return np.take_along_axis(self.posterior, labels[:, None], 1)[:, 0]
+
+
+CONSTANT = 0.7999
+"""Share of right hits, whatever the evidence: every guarantee of .8 is broken."""
+
+
+def _softmax(x: Array, means: Array, scale: Array) -> Array:
+    score = -((x[:, None] - means) ** 2).sum(2) / (2 * scale[:, None] ** 2)
+    odds = np.exp(score - score.max(1, keepdims=True))
+    return np.asarray(odds / odds.sum(1, keepdims=True))
+
+
+def fitted(world: Mixture, n: int, runs: int, cross_fit: int) -> dict[str, Any]:
+    """Broken guarantees of ``runs`` calibrations, what they answer, and how often sets hold."""
+    g = np.random.default_rng(n)
+    outcomes: dict[str, list[tuple[float, bool]]] = {}
+    covered, error = [], []
+    for _ in range(runs):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", LaplaceMetricWarning)
+            found = calibrated(world.draw(g, n), 10, GALLERY, g.permutation(n), cross_fit=cross_fit)
+        assessed = found.assess(world.hits)
+        labels = world.hits.voted.labels
+        assert assessed.answer is not None
+        assert assessed.label_probability is not None
+        answer = np.take_along_axis(labels, assessed.answer[:, None], 1)[:, 0]
+        told = {
+            "match": (assessed.match_probability[:, 0], world.right(labels[:, 0])),
+            "label": (assessed.label_probability, world.right(answer)),
+        }
+        error.append(float(abs(np.mean(told["match"][0] - told["match"][1]))))
+        for of, (p, right) in told.items():
+            for target in TARGETS:
+                kept = _guaranteed(found, of, p, right, precision=target)
+                outcomes.setdefault(f"{of}, {target:g}", []).extend(kept)
+        kept = _guaranteed(found, "match", *told["match"], recall=0.9)
+        outcomes.setdefault("recall, 0.9", []).extend(kept)
+        try:
+            members = found.members(assessed.logit, ALPHA)
+        except InputError:
+            continue
+        own = np.where(members, labels, -1)
+        held = [(own == c).any(1) for c in range(world.posterior.shape[1])]
+        known = world.posterior.sum()
+        covered.append(float((np.stack(held, 1) * world.posterior).sum() / known))
+    row: dict[str, Any] = {"world": world.name, "n": n, "runs": runs, "cross_fit": cross_fit}
+    row |= {"sets": float(np.mean(covered)) if covered else None, "gap": float(np.mean(error))}
+    for name, kept in outcomes.items():
+        broken = sum(bad for _, bad in kept)
+        ends = binomtest(broken, runs).proportion_ci(0.95, method="exact")
+        row[name] = {
+            "broken": broken / runs,
+            "low": float(ends.low),
+            "high": float(ends.high),
+            "made": len(kept) / runs,
+            "coverage": sum(share for share, _ in kept) / runs,
+        }
+    return row
+
+
+def _guaranteed(
+    found: Calibration, of: str, p: Array, right: Array, **asked: float
+) -> list[tuple[float, bool]]:
+    """Share that is accepted, and whether the guarantee is broken; [] where none is given."""
+    try:
+        accepted = p >= found.threshold_for(of=of, alpha=None, **asked).value
+    except InputError:
+        return []
+    if "recall" in asked:
+        true = right[accepted].sum() / right.sum()
+    else:
+        true = right[accepted].mean() if bool(accepted.any()) else 1.0
+    return [(float(accepted.mean()), bool(true < next(iter(asked.values())) - 1e-12))]
+
+
+def run_fitted(options: Namespace) -> None:
+    """Every mixture and size, cross-fitted and by halves."""
+    rows = []
+    for name in (*MIXTURES, "constant"):
+        world = Mixture.of(name)
+        for n, runs in FITTED.items():
+            rows += [fitted(world, n, runs, 5), fitted(world, n, HALVES, 0)]
+            print(name, n, rows[-2]["match, 0.9"], rows[-1]["match, 0.9"], flush=True)
+            write_record("fitted", {"rows": rows}, folder_of(options))

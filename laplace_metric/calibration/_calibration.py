@@ -81,7 +81,7 @@ class Assessment(Shown):
 
 @dataclass(frozen=True, repr=False)
 class Calibration(Shown):
-    """Match probabilities, fitted on one half of the calibration queries and tested on the other.
+    """Match probabilities, each tested by calibration queries that its fit did not see.
 
     Parameters
     ----------
@@ -94,26 +94,26 @@ class Calibration(Shown):
         Neighbours that retrieval sets choose from.
     n_items : int
         Of the index when it was calibrated.
-    logit : [n, k]
-        Scores of the pairs of the second half, and whether they are a ``match`` [n, k].
+    probability : [n, k]
+        Match probabilities of the pairs of the tested queries, and whether they are a ``match``
+        [n, k]: of the second half of the queries; or of all, each by a fit to other ones.
     known : [n]
         Whether the index has a match of each of those queries.
     first_match : [n]
         The score of the first true match of each, ``log_first_match``; -inf where none is among
         ``depth``.
     statistics : [m, 3]
-        ``query_statistics`` of the known queries of both halves, for "unknown".
+        ``query_statistics`` of all known queries, for "unknown".
     p_value : [n]
-        Of "the query has a match in the index", of each query of the second half by all other known
-        ones.
+        Of "the query has a match in the index", of each tested query by all other known ones.
     grid : [m, 1 or 2]
-        Probabilities of the queries of the first half, among which thresholds are chosen: of the
-        nearest neighbour, and of the answer.
+        Probabilities of the queries that are not tested, among which thresholds are chosen: of the
+        nearest neighbour, and of the answer. None (m = 0) if all are tested.
     label_probability : [n] or None
         Of the answer to each, and whether it was ``right`` [n]; None without labels.
     labels : HeldOutLabels or None
         Scores of the labels of the known queries, for label sets; None without labels.
-    cross_fitted : bool
+    own_items : bool
         Whether the queries were the items of the index itself, each searched in a part of it
         without it (``LaplaceEmbedder.cross_index``): they are not exchangeable with new queries,
         so that no guarantee is proven, and they are no reference for drift.
@@ -124,7 +124,7 @@ class Calibration(Shown):
     k: int
     depth: int
     n_items: int
-    logit: Float[np.ndarray, "n k"]
+    probability: Float[np.ndarray, "n k"]
     match: Bool[np.ndarray, "n k"]
     known: Bool[np.ndarray, " n"]
     first_match: Float[np.ndarray, " n"]
@@ -134,11 +134,11 @@ class Calibration(Shown):
     label_probability: Float[np.ndarray, " n"] | None = None
     right: Bool[np.ndarray, " n"] | None = None
     labels: HeldOutLabels | None = None
-    cross_fitted: bool = False
+    own_items: bool = False
 
     def _sentence(self) -> str:
         of = "matches" if self.labeller is None else "labels"
-        tested = f"{len(self.known):,} {'cross-fitted items' if self.cross_fitted else 'queries'}"
+        tested = f"{len(self.known):,} {'cross-fitted ' * self.cross_fitted}queries"
         return f"learnt what a match looks like from {of}, tested on {tested}."
 
     def _shown_rows(self) -> Rows:
@@ -152,9 +152,9 @@ class Calibration(Shown):
         return in_rows(shown.items())
 
     @property
-    def probability(self) -> Float[np.ndarray, "n k"]:
-        """Match probability of the pairs [n, k] of the second half."""
-        return self.matcher(self.logit)
+    def cross_fitted(self) -> bool:
+        """True if guarantees are simulated, not proven: no half of the queries tests one fit."""
+        return self.own_items or not len(self.grid)
 
     @property
     def smallest_p_value(self) -> float:
@@ -460,7 +460,7 @@ class Calibration(Shown):
     ) -> QueriesNeeded:
         """Estimate what is missing to guarantee a precision; see ``calibration.QueriesNeeded``.
 
-        Its ``more`` are queries to add to those of ``calibrate``, half of which test guarantees.
+        Its ``more`` are queries to add to those of ``calibrate``.
 
         Parameters
         ----------
@@ -481,12 +481,13 @@ class Calibration(Shown):
             abstained=abstained,
             thresholds=self._thresholds(of),
         )
-        return missing if missing.more is None else replace(missing, more=2 * missing.more)
+        halves = 2 if len(self.grid) else 1  # one of which tests
+        return missing if missing.more is None else replace(missing, more=halves * missing.more)
 
     def quality(self, n: int = 500, *, of: str = "match") -> Quality:
         """Brier score, calibration error and reliability of a probability.
 
-        On the second half, from which the probability did not learn; n bootstrap resamples.
+        Of queries that its fit did not see; n bootstrap resamples.
         """
         from laplace_metric.evaluation._quality import quality
 
@@ -525,9 +526,9 @@ class Calibration(Shown):
         check_share("alpha", alpha)
         return self.p_value <= alpha
 
-    def _thresholds(self, of: str) -> Float[np.ndarray, " m"]:
-        """Probabilities of the first half, which no test has seen."""
-        return self.grid[:, int(of == "label")]
+    def _thresholds(self, of: str) -> Float[np.ndarray, " m"] | None:
+        """Probabilities of the first half, which no test has seen; None: all are tested."""
+        return self.grid[:, int(of == "label")] if len(self.grid) else None
 
     def _label_posterior(self) -> LabelPosterior:
         if self.labeller is None:

@@ -177,11 +177,11 @@ class SearchHits:
         def first(values: Any) -> Any:
             return values[:, :k] if values.ndim == 2 else values
 
-        return _mapped(self, first)
+        return mapped(self, first)
 
     def take(self, rows: Rows) -> SearchHits:
         """Return the hits of some queries."""
-        return _mapped(self, lambda values: values[rows])
+        return mapped(self, lambda values: values[rows])
 
 
 @dataclass(frozen=True)
@@ -214,34 +214,34 @@ class LabelledHits:
 
     def take(self, rows: Rows) -> LabelledHits:
         """Return some queries."""
-        taken = _mapped(replace(self, classes=None), lambda values: values[rows])
+        taken = mapped(replace(self, classes=None), lambda values: values[rows])
         return replace(taken, classes=self.classes)
 
     @classmethod
     def concatenate(cls, parts: Sequence[LabelledHits]) -> LabelledHits:
         """Queries of one index, or of some whose positions and codes mean the same."""
-        joined: LabelledHits = _joined([replace(part, classes=None) for part in parts])
-        return replace(joined, classes=parts[0].classes)
+        together: LabelledHits = joined([replace(part, classes=None) for part in parts])
+        return replace(together, classes=parts[0].classes)
 
 
-def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
-    """The same value with each of its arrays changed, those of values in it, too."""
+def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Return the same value with each of its arrays changed, those of values in it, too."""
     parts = {field.name: getattr(value, field.name) for field in fields(value)}
     changed = {
-        name: change(part) if isinstance(part, np.ndarray) else part and _mapped(part, change)
+        name: change(part) if isinstance(part, np.ndarray) else part and mapped(part, change)
         for name, part in parts.items()
     }
     return replace(value, **changed)
 
 
-def _joined(values: Sequence[Any]) -> Any:
-    """One value of the arrays of all, one behind the other."""
+def joined(values: Sequence[Any]) -> Any:
+    """Return one value of the arrays of all, one behind the other."""
     if values[0] is None:
         return None
     if isinstance(values[0], np.ndarray):
         return np.concatenate(values)
     names = [field.name for field in fields(values[0])]
-    columns = {name: _joined([getattr(value, name) for value in values]) for name in names}
+    columns = {name: joined([getattr(value, name) for value in values]) for name in names}
     return replace(values[0], **columns)
 
 

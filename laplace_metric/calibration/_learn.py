@@ -1,16 +1,16 @@
-"""A calibration from held-out queries: fitted on one half, tested on the other; and its file."""
+"""A calibration from held-out queries, tested by those that a fit did not see; and its file."""
 
 from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from laplace_metric._utils.validation import as_path
 from laplace_metric.calibration._calibration import Calibration
@@ -24,6 +24,8 @@ from laplace_metric.calibration._hits import (
     FEATURES,
     LabelledHits,
     PairFeatures,
+    joined,
+    mapped,
     query_statistics,
 )
 from laplace_metric.calibration._labels import (
@@ -47,16 +49,72 @@ LEAST_KNOWN = 5
 Arrays = dict[str, npt.NDArray[Any]]
 
 
+@dataclass(frozen=True)
+class _Fit:
+    """A match probability and, of labels, the pool of evidence for them."""
+
+    matcher: MatchProbability
+    labeller: LabelPosterior | None
+
+    @classmethod
+    def to(
+        cls, labelled: LabelledHits, k: int, *, portable: bool, like: _Fit | None = None
+    ) -> _Fit:
+        """``like``: a fit to more queries, whose choices are taken over."""
+        features, chosen = PairFeatures.of(labelled.hits), None if like is None else like.matcher
+        matcher = fit_match_probability(
+            features.take(k), labelled.match[:, :k], portable=portable, like=chosen
+        )
+        if labelled.codes is None:
+            return cls(matcher, None)
+        candidates = Candidates.of(matcher.logit(features), labelled.hits.voted)
+        return cls(matcher, LabelPosterior.fit(candidates, labelled.match))
+
+    def judge(self, labelled: LabelledHits, k: int) -> _Judged:
+        logit = self.matcher.logit(PairFeatures.of(labelled.hits))
+        first_match = first_match_score(logit, labelled.match)
+        judged = _Judged(self.matcher(logit[:, :k]), first_match)
+        if self.labeller is None:
+            return judged
+        candidates = Candidates.of(logit, labelled.hits.voted)
+        answer, probability = self.labeller.answer(candidates)
+        scores = label_scores(self.labeller(candidates), labelled.hits.voted.labels)
+        return replace(
+            judged,
+            label_probability=probability,
+            right=np.take_along_axis(labelled.match, answer[:, None], 1)[:, 0],
+            own_label=np.where(labelled.match, scores, -np.inf).max(1),
+        )
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """Fields of a ``Calibration`` of the same names, and the score [Q] of each own label."""
+
+    probability: Float[np.ndarray, "Q k"]
+    first_match: Float[np.ndarray, " Q"]
+    label_probability: Float[np.ndarray, " Q"] | None = None
+    right: Bool[np.ndarray, " Q"] | None = None
+    own_label: Float[np.ndarray, " Q"] | None = None
+
+
 def calibrated(
     labelled: LabelledHits,
     k: int,
     n_items: int,
     order: npt.NDArray[np.int64],
     *,
+    cross_fit: int = 0,
     portable: bool = False,
-    cross_fitted: bool = False,
+    own_items: bool = False,
 ) -> Calibration:
-    """Fit to the first half of the queries in ``order`` [Q], and keep the second to test with.
+    """Fit to the queries in ``order`` [Q], and test by queries that a fit did not see.
+
+    Parameters
+    ----------
+    cross_fit : int
+        0: the fit to the first half is kept, and the second half tests it. Else the fit to all is
+        kept, and each of so many parts tests a fit to the others.
 
     Raises
     ------
@@ -66,70 +124,49 @@ def calibrated(
     if portable and labelled.hits.votes is not None:  # no other engine has a class model
         votes = replace(labelled.hits.votes, class_odds=None)
         labelled = replace(labelled, hits=replace(labelled.hits, votes=votes))
-    first, second = (labelled.take(rows) for rows in np.array_split(order, 2))
-    _check(first, second)
-    features = PairFeatures.of(first.hits)
-    matcher = fit_match_probability(features.take(k), first.match[:, :k], portable=portable)
-    logits = matcher.logit(features), matcher.logit(PairFeatures.of(second.hits))
-    statistics, p_value = _strangeness(first, second)
-    learnt = Calibration(
-        matcher=matcher,
-        labeller=None,
+    labelled, rows = labelled.take(order), np.arange(len(order))
+    first, second = np.array_split(rows, 2)
+    _check(labelled.take(first), labelled.take(second))
+    if cross_fit:
+        kept, tested, tests = _Fit.to(labelled, k, portable=portable), rows, []
+        for part in np.array_split(rows, cross_fit):
+            others = labelled.take(np.delete(rows, part))
+            fit = _Fit.to(others, k, portable=portable, like=kept)
+            tests.append(fit.judge(labelled.take(part), k))
+        judged: _Judged = joined(tests)
+    else:
+        kept, tested = _Fit.to(labelled.take(first), k, portable=portable), second
+        judged = kept.judge(labelled, k)
+    test = mapped(judged, lambda values: values[tested])
+    tops = [p for p in (judged.probability[:, 0], judged.label_probability) if p is not None]
+    statistics, known = query_statistics(labelled.hits), labelled.known
+    p_value = np.empty(len(known))
+    p_value[known] = own_p_values(statistics[known])  # by the others, as the next query by all
+    p_value[~known] = least_common_p_values(statistics[known], statistics[~known])
+    labels = None
+    if labelled.codes is not None and labelled.classes is not None:
+        assert judged.own_label is not None
+        halves = [half[known[half]] for half in (first, second)]
+        of_halves = [(labelled.codes[half], judged.own_label[half]) for half in halves]
+        labels = HeldOutLabels(labelled.classes, *of_halves[0], *of_halves[1])
+    return Calibration(
+        matcher=kept.matcher,
+        labeller=kept.labeller,
         k=k,
-        depth=second.match.shape[1],
+        depth=labelled.match.shape[1],
         n_items=n_items,
-        logit=logits[1][:, :k],
-        match=second.match[:, :k],
-        known=second.known,
-        first_match=first_match_score(logits[1], second.match),
-        statistics=statistics,
-        p_value=p_value,
-        grid=matcher(logits[0][:, :1]),
-        cross_fitted=cross_fitted,
+        probability=test.probability,
+        match=labelled.match[tested, :k],
+        known=known[tested],
+        first_match=test.first_match,
+        statistics=statistics[known],
+        p_value=p_value[tested],
+        grid=np.column_stack(tops)[[] if cross_fit else first],
+        label_probability=test.label_probability,
+        right=test.right,
+        labels=labels,
+        own_items=own_items,
     )
-    if labelled.codes is None or labelled.classes is None:
-        return learnt
-    ours, theirs = (
-        Candidates.of(logit, half.hits.voted)
-        for logit, half in zip(logits, (first, second), strict=True)
-    )
-    labeller = LabelPosterior.fit(ours, first.match)
-    answer, probability = labeller.answer(theirs)
-    clustering_codes, clustering_scores = _own_label_scores(labeller, first, ours)
-    codes, scores = _own_label_scores(labeller, second, theirs)
-    return replace(
-        learnt,
-        labeller=labeller,
-        grid=np.column_stack([learnt.grid, labeller.answer(ours)[1]]),
-        label_probability=probability,
-        right=np.take_along_axis(second.match, answer[:, None], 1)[:, 0],
-        labels=HeldOutLabels(labelled.classes, clustering_codes, clustering_scores, codes, scores),
-    )
-
-
-def _strangeness(
-    first: LabelledHits, second: LabelledHits
-) -> tuple[Float[np.ndarray, "m 3"], Float[np.ndarray, " n"]]:
-    """Statistics [m, 3] of the known queries of both; p-values [n] of the second half.
-
-    A known query is assessed by the others, as the next query is by all of them.
-    """
-    ours, theirs = (query_statistics(half.hits) for half in (first, second))
-    statistics = np.concatenate([ours[first.known], theirs[second.known]])
-    p_value = np.empty(len(theirs))
-    p_value[second.known] = own_p_values(statistics)[int(first.known.sum()) :]
-    p_value[~second.known] = least_common_p_values(statistics, theirs[~second.known])
-    return statistics, p_value
-
-
-def _own_label_scores(
-    labeller: LabelPosterior, labelled: LabelledHits, candidates: Candidates
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-    """Codes and scores [n] of the labels of the known queries."""
-    scores = label_scores(labeller(candidates), labelled.hits.voted.labels)
-    own = np.where(labelled.match, scores, -np.inf).max(1)
-    assert labelled.codes is not None
-    return labelled.codes[labelled.known], own[labelled.known]
 
 
 def _check(*halves: LabelledHits) -> None:
@@ -144,9 +181,9 @@ def _check(*halves: LabelledHits) -> None:
 # A calibration as one JSON file of numbers, for services that have no index.
 
 
-FORMAT, VERSION = "laplace_metric.calibration", 4
+FORMAT, VERSION = "laplace_metric.calibration", 5
 COUNTS = ("k", "depth", "n_items")
-PER_QUERY = ("logit", "match", "known", "first_match", "statistics", "p_value", "grid")
+PER_QUERY = ("probability", "match", "known", "first_match", "statistics", "p_value", "grid")
 PER_ANSWER = ("label_probability", "right")
 PER_FEATURE = ("weights", "low", "cap")
 PER_LABEL = ("clustering_codes", "clustering_scores", "codes", "scores")
@@ -228,7 +265,7 @@ def calibration_to_json(calibration: Calibration) -> tuple[dict[str, Any], Array
     matcher, score = calibration.matcher, calibration.matcher.score
     content: dict[str, Any] = {name: getattr(calibration, name) for name in COUNTS}
     content |= {"features": matcher.feature_set, "calibrator": matcher.calibrator.kind}
-    content |= {"offset": score.offset, "cross_fitted": calibration.cross_fitted}
+    content |= {"offset": score.offset, "own_items": calibration.own_items}
     content |= {"losses": {name: list(loss) for name, loss in matcher.losses.items()}}
     arrays = {name: getattr(calibration, name) for name in PER_QUERY}
     arrays |= {name: getattr(score, name) for name in PER_FEATURE}
@@ -257,8 +294,8 @@ def calibration_from_json(content: dict[str, Any], arrays: Arrays) -> Calibratio
     for count in COUNTS:
         if type(content[count]) is not int or not 0 < content[count] < 2**63:
             raise ValueError(f"a calibration with {count} {content[count]!r:.60}")
-    if type(content["cross_fitted"]) is not bool:
-        raise ValueError(f"a calibration with cross_fitted {content['cross_fitted']!r:.60}")
+    if type(content["own_items"]) is not bool:
+        raise ValueError(f"a calibration with own_items {content['own_items']!r:.60}")
     stored = {k.removeprefix(PREFIX): a for k, a in arrays.items() if k.startswith(PREFIX)}
     for key, array in stored.items():
         if array.dtype != DTYPES.get(key, "float64"):
@@ -276,7 +313,7 @@ def calibration_from_json(content: dict[str, Any], arrays: Arrays) -> Calibratio
             losses,
         ),
         None,
-        **{key: content[key] for key in (*COUNTS, "cross_fitted")},
+        **{key: content[key] for key in (*COUNTS, "own_items")},
         **queries,
     )
     if "labeller" not in stored:  # calibrated with matches

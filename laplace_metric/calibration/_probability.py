@@ -302,7 +302,11 @@ class MatchProbability:
 
 
 def fit_match_probability(
-    features: PairFeatures, match: Bool[np.ndarray, "Q k"], *, portable: bool = False
+    features: PairFeatures,
+    match: Bool[np.ndarray, "Q k"],
+    *,
+    portable: bool = False,
+    like: MatchProbability | None = None,
 ) -> MatchProbability:
     """Fit all evidence by a ridge, with the calibrator of the smallest cross-validated log loss.
 
@@ -317,6 +321,8 @@ def fit_match_probability(
         Whether their labels agree.
     portable : bool
         Leave out what only the index knows.
+    like : MatchProbability, optional
+        One that was fitted to more queries, whose evidence and calibrator are taken over.
 
     Raises
     ------
@@ -336,12 +342,15 @@ def fit_match_probability(
     feature_set = PORTABLE if portable else EVIDENCE
     width = WIDE if min(kinds) >= ENOUGH else WIDTH
     names = [name for name in CALIBRATORS if name != "isotonic" or min(kinds) >= ENOUGH]
-    if min(kinds) < FOLDS:
-        _warn_of_few(kinds, len(match))
-        feature_set, names = "distance", ["logistic"]
-    losses = _cross_validated(x, y, groups, feature_set, names, width)
-    # rounded: losses that differ by an optimiser's rounding are equal, the first is simplest
-    name = min(losses, key=lambda key: round(losses[key][0], 9))
+    if like is not None:
+        feature_set, name, losses = like.feature_set, like.calibrator.kind, like.losses
+    else:
+        if min(kinds) < FOLDS:
+            _warn_of_few(kinds, len(match))
+            feature_set, names = "distance", ["logistic"]
+        losses = _cross_validated(x, y, groups, feature_set, names, width)
+        # rounded: losses that differ by an optimiser's rounding are equal, the first is simplest
+        name = min(losses, key=lambda key: round(losses[key][0], 9))
     return MatchProbability(feature_set, *_fitted(x, y, groups, feature_set, name, width), losses)
 
 

@@ -99,7 +99,7 @@ class Threshold(Shown):
             f"match if probability >= {self.value:.4f}{known}: {self.quantity} "
             f"{self.estimate:.1%}, at least {100 * self.target:g}% with "
             f"{100 * self.confidence:g}% confidence; accepts {self.accepted:.1%} of {self.n} "
-            f"{'cross-fitted items' if self.cross_fitted else 'held-out queries'}"
+            f"{'cross-fitted' if self.cross_fitted else 'held-out'} queries"
         )
 
     def _sentence(self) -> str:
@@ -306,7 +306,9 @@ def _more_queries(
     )
     least = f"({missing.flawless:,} accepted ones are the least, all of them right)"
     if missing.more:
-        more = f"about {2 * missing.more:,} more, half of which are tested as these {len(p):,} are"
+        more = f"about {missing.more:,} more"
+        if thresholds is not None:
+            more = f"about {2 * missing.more:,} more, half of which test it as these {len(p):,} do"
         return f" Ask for less, or calibrate on more queries: {more}, would likely do {least}."
     if missing.right < target * missing.surest:
         return (

@@ -183,8 +183,8 @@ def _tell(built: Index, n_queries: int, folder: Path, reporter: Reporter) -> Non
         )
     else:
         numbers |= {"calibrated_with": n_queries, "thresholds": {}}
-        numbers["cross_fitted"] = calibration.cross_fitted
-        kind = "cross-fitted" if calibration.cross_fitted else "held-out"
+        numbers["cross_fitted"] = calibration.own_items
+        kind = "cross-fitted" if calibration.own_items else "held-out"
         reporter.say(f"calibrated with {n_queries:,} {kind} items: {calibration.quality()}")
         for target in PRECISIONS:
             threshold, words = guaranteed_threshold(calibration, target)

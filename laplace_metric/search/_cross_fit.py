@@ -305,7 +305,7 @@ def cross_index(
         class_precision=precision,
         n_folds=asked,
     )
-    index.learn(labelled, k, generator, portable=portable, cross_fitted=True)
+    index.learn(labelled, k, generator, portable=portable, own_items=True)
     return index
 
 

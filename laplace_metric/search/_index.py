@@ -473,7 +473,8 @@ class Index(Shown):
         generator: Seed = None,
         *,
         portable: bool = False,
-        cross_fitted: bool = False,
+        own_items: bool = False,
+        cross_fit: int = 0,
         since: Index | None = None,
     ) -> Calibration:
         """Calibrate from the hits of queries in this index or in one like it; see ``calibrate``.
@@ -485,8 +486,10 @@ class Index(Shown):
             Call ``learn_classes`` before these are found, or there is no class model.
         portable : bool
             As for ``calibrate``.
-        cross_fitted : bool
-            Whether the queries are items of this index; ``Calibration.cross_fitted`` says so.
+        own_items : bool
+            Whether the queries are items of this index; ``Calibration.own_items`` says so.
+        cross_fit : int
+            As for ``calibrate``.
         since : Index or None
             The index as it was when it was searched: later changes count as such. None: as it is.
 
@@ -505,7 +508,8 @@ class Index(Shown):
             len(now),
             order.cpu().numpy(),
             portable=portable,
-            cross_fitted=cross_fitted,
+            own_items=own_items,
+            cross_fit=cross_fit,
         )
         _LOG.info("calibrated %s", calibration._sentence())
         with self._changing:  # what changed meanwhile is news to the calibration

@@ -101,7 +101,7 @@ def test_a_calibration_keeps_what_the_second_half_says(labelled):
     order = torch.randperm(400, generator=torch.Generator().manual_seed(0)).numpy()
     first, second = labelled.take(order[:200]), labelled.take(order[200:])
     logit = fitted.matcher.logit(PairFeatures.of(second.hits))
-    assert np.array_equal(fitted.logit, logit[:, :K])
+    assert np.array_equal(fitted.probability, fitted.matcher(logit[:, :K]))
     assert np.array_equal(fitted.match, second.match[:, :K])
     assert np.array_equal(fitted.known, second.known)
     assert fitted.first_match.tolist() == pytest.approx(first_matches(logit, second.match))
@@ -135,8 +135,8 @@ def test_another_seed_is_another_split(labelled):
     one, two, three = (
         calibrated(labelled, K, 150, torch.Generator().manual_seed(s)) for s in (0, 0, 1)
     )
-    assert np.array_equal(one.logit, two.logit)
-    assert not np.array_equal(one.logit, three.logit)
+    assert np.array_equal(one.probability, two.probability)
+    assert not np.array_equal(one.probability, three.probability)
 
 
 def test_sets_that_cannot_be_promised(labelled, quick):

@@ -32,7 +32,7 @@ def embedder(points: tuple[Tensor, Tensor]) -> LaplaceEmbedder:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calibrations in a tenth of the time: one score is enough, since promises hold for any."""
 
-    def fit(features, match, *, portable=False):
+    def fit(features, match, *, portable=False, like=None):
         x, y = features.values[features.exists], match[features.exists].astype(float)
         groups = features.exists.nonzero()[0]
         return MatchProbability("all", *_fitted(x, y, groups, "all", "logistic"), {})

@@ -135,7 +135,7 @@ def calibration_reference(calibration: Calibration | None) -> dict[str, Tensor]:
     """
     if calibration is None:
         return {}
-    if calibration.cross_fitted:
+    if calibration.own_items:
         raise InputError(
             "the index is calibrated by cross-fitting, by its own items, which new queries differ "
             "from even without drift."

@@ -98,7 +98,7 @@ class ServedIndex:
     @property
     def cross_fitted(self) -> bool:
         """True if the items themselves calibrated the index."""
-        return self.index.calibration is not None and self.index.calibration.cross_fitted
+        return self.index.calibration is not None and self.index.calibration.own_items
 
     def guaranteed(self, precision: float, alpha: float = ALPHA) -> Threshold:
         """Return the probability from which that share of answers is right.
