@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from jaxtyping import Bool, Float
 
-from laplace_metric._utils.validation import as_path
+from laplace_metric._utils.validation import as_path, check_count
 from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration._conformal import (
     first_match_score,
@@ -46,6 +46,9 @@ from laplace_metric.io import MALFORMED, SEAL, sealed, write_atomically
 
 LEAST_KNOWN = 5
 """Held-out queries with a match in the index that each half needs at the very least."""
+PARTS, MOST_PARTS = 5, 20
+FEW = 1_000
+"""Queries from which on halves guarantee much: fewer are cross-fitted."""
 Arrays = dict[str, npt.NDArray[Any]]
 
 
@@ -104,7 +107,7 @@ def calibrated(
     n_items: int,
     order: npt.NDArray[np.int64],
     *,
-    cross_fit: int = 0,
+    cross_fit: int | None = None,
     portable: bool = False,
     own_items: bool = False,
 ) -> Calibration:
@@ -112,15 +115,20 @@ def calibrated(
 
     Parameters
     ----------
-    cross_fit : int
+    cross_fit : int or None
         0: the fit to the first half is kept, and the second half tests it. Else the fit to all is
-        kept, and each of so many parts tests a fit to the others.
+        kept, and each of so many parts tests a fit to the others. None: ``PARTS`` of fewer than
+        ``FEW`` queries.
 
     Raises
     ------
     InputError
-        For too few queries.
+        For too few queries, or one part or more than 20.
     """
+    if cross_fit is None:
+        cross_fit = PARTS if len(order) < FEW else 0
+    if cross_fit and check_count("cross_fit", cross_fit, least=2) > MOST_PARTS:
+        raise InputError(f"cross_fit={cross_fit}: pass 0, or from 2 to {MOST_PARTS} parts.")
     if portable and labelled.hits.votes is not None:  # no other engine has a class model
         votes = replace(labelled.hits.votes, class_odds=None)
         labelled = replace(labelled, hits=replace(labelled.hits, votes=votes))

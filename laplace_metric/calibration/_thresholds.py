@@ -31,6 +31,9 @@ that are abstained from whatever their probability is, such as those of unknown 
 accepted by no threshold: a precision is one of the others, a recall is one of all. A calibration
 judges each held-out query by all other known ones, as it does those to come; that they judge each
 other is beyond the theorem, which wants a rule made without them, and is held by simulation.
+
+A cross-fitted calibration tests each hit by a fit to other queries, and answers with the fit to
+all. No theorem covers the step from one to the other: simulated (``benchmarks/retrieval``).
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ from laplace_metric._utils.progress import tqdm
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import check_count
 from laplace_metric.calibration._hits import VOTES, LabelledHits
+from laplace_metric.calibration._learn import PARTS
 from laplace_metric.errors import FittedQueriesWarning, InputError, LabelError, LaplaceMetricWarning
 from laplace_metric.heads._locate import (
     HeadActivations,
@@ -305,7 +306,7 @@ def cross_index(
         class_precision=precision,
         n_folds=asked,
     )
-    index.learn(labelled, k, generator, portable=portable, own_items=True)
+    index.learn(labelled, k, generator, portable=portable, own_items=True, cross_fit=PARTS)
     return index
 
 

@@ -401,6 +401,7 @@ class Index(Shown):
         depth: int = 50,
         portable: bool = False,
         open_set_fraction: float = 0.0,
+        cross_fit: int | None = None,
         generator: Seed = None,
         progress: bool = False,
     ) -> Calibration:
@@ -408,9 +409,8 @@ class Index(Shown):
 
         They should be as the queries to come: in neither training nor the fit, not items of
         the index, of classes that were not in training if those to come are, and with as many
-        queries without a match as are to come, or ``open_set_fraction``. One half teaches the
-        probability. The other half sets the thresholds and conformal tests, which need to be
-        independent of it.
+        queries without a match as are to come, or ``open_set_fraction``. What a query tests is a
+        probability that did not learn from it: see ``cross_fit``.
 
         Parameters
         ----------
@@ -431,6 +431,12 @@ class Index(Shown):
             as are missing of this share are drawn, and find all items but their matches. They are
             as like the index as its own classes are like each other, and guarantees hold for such
             queries. With few classes, a new one may be more like one of them than they are.
+        cross_fit : int or None
+            0: one half of the queries teaches the probability, the other half tests it, so that
+            guarantees are theorems. 5: each fifth tests a probability that was fitted to the
+            others, and one that was fitted to all answers; with few queries much more can be
+            guaranteed, by simulation (``Calibration.cross_fitted``). None: 5 of fewer than 1,000
+            queries, else 0.
         generator : torch.Generator, seed or None
             Draws them, and splits the queries; None: one with a fixed seed.
 
@@ -464,7 +470,7 @@ class Index(Shown):
             generator=generator if open_set_fraction else None,
             progress=progress,
         )
-        return self.learn(labelled, k, generator, portable=portable, since=now)
+        return self.learn(labelled, k, generator, portable=portable, cross_fit=cross_fit, since=now)
 
     def learn(
         self,
@@ -474,7 +480,7 @@ class Index(Shown):
         *,
         portable: bool = False,
         own_items: bool = False,
-        cross_fit: int = 0,
+        cross_fit: int | None = None,
         since: Index | None = None,
     ) -> Calibration:
         """Calibrate from the hits of queries in this index or in one like it; see ``calibrate``.

@@ -19,6 +19,7 @@ from laplace_metric.calibration._hits import (
     SearchHits,
     query_statistics,
 )
+from laplace_metric.calibration._probability import fit_match_probability
 from laplace_metric.calibration._thresholds import threshold_for
 from laplace_metric.errors import FewQueriesWarning, InputError, UnknownNameError
 from laplace_metric.evaluation import expected_calibration_error
@@ -229,7 +230,9 @@ def test_an_embedder_that_is_nearly_always_right_or_wrong(n_matching, labelled):
     assert len(fitted.assess(queries.hits).p_value) == 100
     if n_matching >= 99:
         assert fitted.threshold_for(precision=0.8, alpha=None).accepted > 0.9
-        assert float(fitted.members(fitted.logit, 0.1).any(1).mean()) >= 0.9
+        tested = torch.randperm(100, generator=torch.Generator().manual_seed(0)).numpy()[50:]
+        logit = fitted.assess(given.hits.take(tested)).logit
+        assert float(fitted.members(logit, 0.1).any(1).mean()) >= 0.9
     else:
         with pytest.raises(InputError, match="cannot be guaranteed"):
             fitted.threshold_for(precision=0.8)
@@ -272,3 +275,72 @@ def test_a_damaged_calibration_is_an_error(change, error, labelled, quick):
     change(content, tensors)
     with pytest.raises(error):
         storage.calibration_from_json(content, tensors)
+
+
+def test_every_query_tests_a_fit_that_did_not_see_it(labelled):
+    """Against fits part by part; ``kept``, by which queries are answered, is that to all."""
+    some, order = labelled.take(np.arange(203)), np.random.default_rng(0).permutation(203)
+    fitted = storage.calibrated(some, K, 150, order, cross_fit=4)
+    features = PairFeatures.of(some.hits)
+
+    def fit(rows, like=None):
+        pairs = PairFeatures(features.values[rows], features.exists[rows]).take(K)
+        return fit_match_probability(pairs, some.match[rows, :K], like=like)
+
+    kept = fit(order)
+    np.testing.assert_array_equal(fitted.matcher.score.weights, kept.score.weights)
+    at = 0
+    for part in (order[:51], order[51:102], order[102:153], order[153:]):
+        other = fit(np.setdiff1d(order, part, assume_unique=True), kept)
+        tests = slice(at, at + len(part))
+        at += len(part)
+        logit = other.logit(PairFeatures.of(some.take(part).hits))
+        np.testing.assert_allclose(fitted.probability[tests], other(logit)[:, :K], rtol=1e-9)
+        np.testing.assert_allclose(
+            fitted.first_match[tests], conformal.first_match_score(logit, some.match[part])
+        )
+        np.testing.assert_array_equal(fitted.match[tests], some.match[part, :K])
+        np.testing.assert_array_equal(fitted.known[tests], some.known[part])
+    assert at == 203
+    assert fitted.cross_fitted
+    assert not len(fitted.grid)
+    halves = storage.calibrated(some, K, 150, order, cross_fit=0)
+    np.testing.assert_array_equal(np.sort(fitted.p_value[102:]), np.sort(halves.p_value))
+    assert len(fitted.labels.scores) == len(halves.labels.scores)
+
+
+def test_what_a_query_is_does_not_change_the_probability_that_it_tests(labelled):
+    some, order = labelled.take(np.arange(200)), np.arange(200)
+    flipped = replace(some, match=some.match.copy())
+    flipped.match[:40] = ~flipped.match[:40]  # the first fifth
+    fits = [storage.calibrated(each, K, 150, order) for each in (some, flipped)]
+    assert fits[0].matcher.chosen == fits[1].matcher.chosen
+    np.testing.assert_allclose(fits[0].probability[:40], fits[1].probability[:40], rtol=1e-9)
+    np.testing.assert_allclose(fits[0].label_probability[:40], fits[1].label_probability[:40])
+    assert not np.allclose(fits[0].probability[40:], fits[1].probability[40:])
+
+
+def test_few_queries_are_cross_fitted_and_many_are_halved(labelled, quick):
+    few = np.random.default_rng(0).integers(800, size=999)
+    fitted = storage.calibrated(labelled.take(few), K, 150, np.arange(999))
+    assert (len(fitted.probability), fitted.cross_fitted) == (999, True)
+    many = np.append(few, 0)
+    fitted = storage.calibrated(labelled.take(many), K, 150, np.arange(1000))
+    assert (len(fitted.probability), fitted.cross_fitted) == (500, False)
+    for parts in (1, 21):
+        with pytest.raises(InputError, match="cross_fit"):
+            storage.calibrated(labelled, K, 150, np.arange(800), cross_fit=parts)
+
+
+def test_few_queries_guarantee_more_where_all_of_them_test(labelled):
+    """The truth of each guarantee on the queries that are left."""
+    made = {0: 0, 5: 0}
+    for seed in range(8):
+        order = np.random.default_rng(seed).permutation(800)
+        for cross_fit, count in made.items():
+            fitted = storage.calibrated(
+                labelled.take(order[:100]), K, 150, np.arange(100), cross_fit=cross_fit
+            )
+            missing = fitted.queries_needed(0.8, alpha=None)
+            made[cross_fit] = count + (missing.more == 0)
+    assert made[5] >= made[0] + 3

@@ -233,14 +233,14 @@ def test_everything_that_a_cross_fitted_calibration_gives_says_so(items, model, 
     assert Index.load(tmp_path / "index", embedder).calibration.cross_fitted
     write_calibration(calibration, tmp_path / "calibration.json")
     assert read_calibration(tmp_path / "calibration.json").cross_fitted
-    assert "60 cross-fitted items" in repr(calibration)
+    assert "120 cross-fitted queries" in repr(calibration)
     for threshold in (calibration.threshold_for(recall=0.5), calibration.largest_guarantee()):
         assert threshold.cross_fitted
-        assert "of 60 cross-fitted items" in str(threshold)
+        assert "of 120 cross-fitted queries" in str(threshold)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FittedQueriesWarning)
         report = index.evaluate(x, y)
-        held_out = index.calibrate(x, y)
+        held_out = index.calibrate(x, y, cross_fit=0)
     assert report.to_json()["cross_fitted"] is True
     assert "calibrated by" in str(report)
     assert not held_out.cross_fitted

@@ -118,7 +118,7 @@ def test_the_reference_is_the_nearest_neighbour_of_held_out_queries():
     x = torch.nn.functional.one_hot(y, 6) + 0.6 * torch.randn(500, 6, generator=g)
     embedder = LaplaceEmbedder.from_embeddings(x[:100], y[:100])
     index = embedder.index(x[100:300], y[100:300], progress=False)
-    calibration = index.calibrate(x[300:], y[300:])
+    calibration = index.calibrate(x[300:], y[300:], cross_fit=0)
     nearest = index.search(x[300:], 2).match_probability
     found = calibration_reference(calibration)["match probability"]
     gaps = [(found[:, None] - column).abs().amin(1) for column in nearest.T]
@@ -130,8 +130,13 @@ def test_the_reference_is_the_nearest_neighbour_of_held_out_queries():
     torch.testing.assert_close(
         epistemic.sort().values, expected.sort().values, rtol=1e-5, atol=1e-5
     )
-    some = index.calibrate(x[300:], torch.where(y[300:] == 4, 9, y[300:]))  # not of the index
-    assert list(calibration_reference(some)) == ["match probability"]
+    some = torch.where(y[300:] == 4, 9, y[300:])  # not of the index
+    by_halves = index.calibrate(x[300:], some, cross_fit=0)
+    assert list(calibration_reference(by_halves)) == ["match probability"]
+    every = index.calibrate(x[300:], y[300:])
+    assert list(calibration_reference(every)) == ["epistemic"]
+    with pytest.raises(InputError, match="fewer than 1,000 queries"):
+        calibration_reference(index.calibrate(x[300:], some))
     crossed = embedder.cross_index(x[:100], y[:100], progress=False).calibration
     with pytest.raises(InputError, match="cross-fitting"):
         calibration_reference(crossed)

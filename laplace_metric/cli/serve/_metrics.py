@@ -123,15 +123,15 @@ class DriftWatch:
 def calibration_reference(calibration: Calibration | None) -> dict[str, Tensor]:
     """Return match probabilities and epistemic numbers of calibration queries, by signal.
 
-    Match probabilities are those of the second half, from which they were not learnt, so that
-    queries like them are exchangeable with them. Epistemic numbers are stored for queries with a
-    match alone: they are watched where all calibration queries have one.
+    Match probabilities are those of the half that tests, with which queries like them are
+    exchangeable; cross-fitted, they are not. Epistemic numbers are stored for queries with a match
+    alone: they are watched where all calibration queries have one.
 
     Raises
     ------
     InputError
-        For a cross-fitted calibration: each of its queries was asked of a smaller index than new
-        queries are, and the difference would become an alarm.
+        If neither is there; and for an index that its own items calibrated: each was asked of a
+        smaller index than new queries are, and the difference would become an alarm.
     """
     if calibration is None:
         return {}
@@ -140,9 +140,15 @@ def calibration_reference(calibration: Calibration | None) -> dict[str, Tensor]:
             "the index is calibrated by cross-fitting, by its own items, which new queries differ "
             "from even without drift."
         )
-    found = {"match probability": torch.from_numpy(calibration.probability[:, 0])}
+    found = {}
+    if not calibration.cross_fitted:
+        found["match probability"] = torch.from_numpy(calibration.probability[:, 0])
     if bool(calibration.known.all()):
         found["epistemic"] = torch.from_numpy(calibration.statistics[:, 1])
+    if not found:
+        raise InputError(
+            "the index is calibrated by fewer than 1,000 queries, some of them without a match."
+        )
     return found
 
 
