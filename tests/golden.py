@@ -365,13 +365,12 @@ def _portable() -> Numbers:
     portable = calibrated(portable=True)
     asked = portable.search(QUERIES, k=20)
     given = asked.distance.double().numpy(), asked.labels.astype(np.int64)
-    signs = {"epistemic": asked.epistemic.numpy(), "uncertainty": asked.uncertainty.numpy()}
+    signs = {"epistemic": asked.epistemic.numpy()}
     with tempfile.TemporaryDirectory() as folder:
         write_calibration(portable.calibration, f"{folder}/calibration.json")
         calibration = read_calibration(f"{folder}/calibration.json")
         graph = calibration.export(f"{folder}/verdict.onnx", alpha=0.05, dtype=torch.float64)
-        wide = [signs[name].astype(np.float64) for name in ("epistemic", "uncertainty")]
-        run = run_onnx("graph", graph, *given, *wide)
+        run = run_onnx("graph", graph, *given, signs["epistemic"].astype(np.float64))
     verdict = calibration.apply(*given, **signs)
     accepted = verdict.accepted(calibration.threshold_for(precision=0.7))
     fields = picked(verdict, "match_probability p_value label label_probability unknown")

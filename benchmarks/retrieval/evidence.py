@@ -1,8 +1,8 @@
 """What each piece of evidence adds, and rivals with the same information: ``--pieces evidence``.
 
 Ten times up to 400 queries calibrate (for the calibration error also 100 and 200) and up to 2,000
-others are asked. AUROC of "is the nearest item right?" by a logistic regression of more and more columns
-of evidence, and by what one would fit instead to the same gallery and the same queries:
+others are asked. AUROC of "is the nearest item right?" by a logistic regression of more and more
+columns of evidence, and by what one would fit instead to the same gallery and the same queries:
 
 share       the share of the 20 nearest items that carry the nearest one's label
 weighted    the same, weighted by the kernel of the distances
@@ -62,7 +62,7 @@ STEPS: dict[str, tuple[str, ...]] = {
     "class model": ("class_model",),
     "ambiguity": ("ambiguity",),
     "near and far": ("epistemic",),
-    "posterior variance": ("spread", "uncertainty"),
+    "posterior variance": ("spread",),
 }
 RIVALS = ("share", "weighted", "four", "probe", "LDA", "MSP", "MaxLogit", "energy", "margin",
           "1-NN", "10-NN")  # fmt: skip

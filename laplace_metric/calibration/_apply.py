@@ -1,8 +1,8 @@
 """Hits of any engine: arrays in, arrays out, no index.
 
 An engine gives distances ``d_ij = |m_i - m_j|`` and labels ``l_ij`` of the k nearest items; the
-query's uncertainty and epistemic number come from the embedder, or from an exported graph. With
-the standard deviation of a distance nothing else enters a calibration (``PairFeatures``).
+query's epistemic number comes from the embedder, or from an exported graph. With the standard
+deviation of a distance nothing else enters a calibration (``PairFeatures``).
 """
 
 from __future__ import annotations
@@ -71,15 +71,13 @@ class Verdict(Shown):
         return accepts(threshold, self.match_probability[:, 0], self.p_value, self.alpha)
 
 
-def given_hits(
-    distances: Any, labels: Any, uncertainty: Any, epistemic: Any, distance_sd: Any
-) -> SearchHits:
+def given_hits(distances: Any, labels: Any, epistemic: Any, distance_sd: Any) -> SearchHits:
     """Return arrays of any kind as hits; columns that are not given get numbers without weight.
 
     Raises
     ------
     InputError
-        For other shapes, NaN, and numbers below 0 that have none.
+        For other shapes and NaN.
     """
     distance = _pairs("distances", distances)
     _check_ascending(distance)
@@ -89,11 +87,6 @@ def given_hits(
         spread = _pairs("distance_sd", distance_sd)
         if spread.shape != distance.shape:
             raise InputError(f"distance_sd is {list(spread.shape)}: pass {list(distance.shape)}.")
-    trace = np.ones(len(distance))
-    if uncertainty is not None:
-        trace = _per_query("uncertainty", uncertainty, len(distance))
-        if (trace < 0).any():
-            raise InputError("uncertainty is below 0: pass Embedding.uncertainty.")
     votes = None
     if labels is not None:
         codes = np.unique(given_labels(labels, distance.shape), return_inverse=True)[1]
@@ -102,7 +95,7 @@ def given_hits(
         np.where(exists, 0, -1),
         distance,
         np.where(exists, spread, np.inf),
-        trace,
+        None,
         _per_query("epistemic", epistemic, len(distance)),
         votes,
     )

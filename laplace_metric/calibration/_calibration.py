@@ -183,7 +183,6 @@ class Calibration(Shown):
         labels: Any = None,
         *,
         epistemic: Any,
-        uncertainty: Any = None,
         distance_sd: Any = None,
         alpha: float = 0.05,
     ) -> Verdict:
@@ -203,8 +202,6 @@ class Calibration(Shown):
         epistemic : [Q]
             ``Embedding.epistemic``, or an exported graph's (the uncertainty where the fit keeps
             nothing to compare with).
-        uncertainty : [Q] or None
-            ``Embedding.uncertainty``; needed if the match probability looks at it.
         distance_sd : [Q, k] or None
             ``SearchResult.distance_sd``; needed if the match probability looks at it, which
             ``index.calibrate(..., portable=True)`` rules out.
@@ -240,15 +237,16 @@ class Calibration(Shown):
         >>> calibration = index.calibrate(x[200:300], y[200:300], portable=True)
         >>> items, queries = embedder(x[100:200]), embedder(x[300:])
         >>> distances, rows = torch.cdist(queries.mean, items.mean).topk(20, largest=False)
-        >>> numbers = {"epistemic": queries.epistemic, "uncertainty": queries.uncertainty}
-        >>> verdict = calibration.apply(distances, y[100:200][rows], **numbers)
+        >>> verdict = calibration.apply(
+        ...     distances, y[100:200][rows], epistemic=queries.epistemic
+        ... )
         >>> expected = index.search(x[300:], k=5)
         >>> torch.allclose(verdict.match_probability[:, :5], expected.match_probability, atol=1e-5)
         True
         """
         check_share("alpha", alpha)
-        hits = given_hits(distances, labels, uncertainty, epistemic, distance_sd)
-        missing = {"labels": labels, "uncertainty": uncertainty, "distance_sd": distance_sd}
+        hits = given_hits(distances, labels, epistemic, distance_sd)
+        missing = {"labels": labels, "distance_sd": distance_sd}
         self._check_given({name for name, values in missing.items() if values is None}, hits)
         warn_if_scaled(hits, self.statistics[:, 0])
         found, label = self.assess(hits), None
@@ -276,7 +274,7 @@ class Calibration(Shown):
     ) -> VerdictGraph:
         """Write ``apply`` as one graph, next to that of the embedder (``LaplaceEmbedder.export``).
 
-        distances, labels, epistemic, uncertainty -> the fields of ``Verdict``, for any number of
+        distances, labels, epistemic -> the fields of ``Verdict``, for any number of
         queries and of neighbours, 20 or more (or all items). Labels are int64: numbers as they
         are, names by their place in ``VerdictGraph.names``, which the file holds. It computes in
         float64. Nothing is refused by a graph but fewer neighbours.
@@ -318,7 +316,7 @@ class Calibration(Shown):
         ...     run = torch.export.load(graph.path).module()
         >>> items, queries = embedder(x[100:200]), embedder(x[300:])
         >>> distances, rows = torch.cdist(queries.mean, items.mean).topk(20, largest=False)
-        >>> verdict = run(distances, y[100:200][rows], queries.epistemic, queries.uncertainty)
+        >>> verdict = run(distances, y[100:200][rows], queries.epistemic)
         >>> dict(zip(graph.outputs, verdict))["match_probability"].shape
         torch.Size([100, 20])
         """
@@ -376,8 +374,6 @@ class Calibration(Shown):
             )
         if "labels" in missing and self._needs_labels:
             raise InputError("labels are missing: pass those of the neighbours [Q, k].")
-        if "uncertainty" in missing and "uncertainty" in self.looks_at:
-            raise InputError("uncertainty is missing: pass Embedding.uncertainty [Q].")
         if "distance_sd" in missing and "spread" in self.looks_at:
             raise InputError(
                 "distance_sd is missing, at which this match probability looks: pass it, or "

@@ -42,7 +42,7 @@ from laplace_metric.calibration._score_model import ScoreModel
 from laplace_metric.errors import ExportError, InputError
 from laplace_metric.export._write import OPSET, check_format, stated, write_program
 
-INPUTS = ("distances", "labels", "epistemic", "uncertainty")
+INPUTS = ("distances", "labels", "epistemic")
 OUTPUTS = ("match_probability", "p_value", "unknown", "label", "label_probability", "ambiguity")
 OF_PAIRS = 3
 """Outputs that need no labels."""
@@ -98,7 +98,7 @@ class _OfConstants(nn.Module):
 
 
 class VerdictModule(_OfConstants):
-    """distances, labels [B, K], epistemic, uncertainty [B] -> the numbers of a ``Verdict``.
+    """distances, labels [B, K], epistemic [B] -> the numbers of a ``Verdict``.
 
     It computes in float64 and answers in the type of the distances. It refuses nothing but fewer
     neighbours than vote.
@@ -157,8 +157,7 @@ class VerdictModule(_OfConstants):
         """``outputs``, of tensors in the order of ``inputs``."""
         given = dict(zip(self.inputs, tensors, strict=True))
         labels, distances = given.pop("labels", None), given.pop("distances")
-        epistemic, uncertainty = (given[name].double() for name in INPUTS[2:])
-        hits = self._hits(distances.double(), labels, uncertainty, epistemic)
+        hits = self._hits(distances.double(), labels, given["epistemic"].double())
         values, exists = pair_features(hits)
         logit = torch.where(exists, self.matcher.score(values), -torch.inf)
         probability = self.matcher(logit)[:, : distances.shape[1]]
@@ -172,9 +171,7 @@ class VerdictModule(_OfConstants):
         ambiguity: Any = hits.votes.ambiguity
         return *known, answer, label_probability.to(distances), ambiguity.to(distances)
 
-    def _hits(
-        self, distance: Tensor, labels: Tensor | None, uncertainty: Tensor, epistemic: Tensor
-    ) -> SearchHits:
+    def _hits(self, distance: Tensor, labels: Tensor | None, epistemic: Tensor) -> SearchHits:
         """With 21 neighbours or more, so that 20 are never all; the others do not exist."""
         last = distance.index_select(1, self.last)  # in a graph, it refuses fewer columns
         nobody = torch.full_like(last, torch.inf).expand(-1, VOTES + 1 - self.least)
@@ -186,7 +183,7 @@ class VerdictModule(_OfConstants):
             votes = _of_tensors(LabelVotes, codes, *label_evidence(distance, codes))
         positions, certain = torch.where(exists, 0, -1), torch.ones_like(distance)
         hits: SearchHits = _of_tensors(
-            SearchHits, positions, distance, certain, uncertainty, epistemic, votes
+            SearchHits, positions, distance, certain, None, epistemic, votes
         )
         return hits
 
@@ -196,7 +193,7 @@ def _of_tensors(kind: Any, *tensors: Any) -> Any:
     return kind(*tensors)
 
 
-# A calibration in a file: distances, labels, epistemic, uncertainty -> match probabilities.
+# A calibration in a file: distances, labels, epistemic -> match probabilities.
 
 
 SIZES = ("batch", "neighbours")
@@ -212,8 +209,7 @@ class VerdictGraph:
     format : "onnx" | "torch"
     inputs : tuple of names
         "distances" [batch, neighbours] Euclidean, infinite where there is none; "labels"
-        [batch, neighbours] int64 (not where the collection has none); "epistemic" and
-        "uncertainty" [batch].
+        [batch, neighbours] int64 (not where the collection has none); "epistemic" [batch].
     outputs : tuple of names
         The fields of ``Verdict``: "match_probability" [batch, neighbours], "p_value" and "unknown"
         [batch]; where labels calibrated it "label" (int64), "label_probability" and "ambiguity"

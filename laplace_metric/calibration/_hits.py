@@ -33,13 +33,13 @@ import numpy.typing as npt
 from jaxtyping import Bool, Float, Int
 
 FEATURES = (
-    *("distance", "spread", "uncertainty", "rank"),
+    *("distance", "spread", "rank"),
     *("share", "weighted", "ratio", "ambiguity", "epistemic", "class_model"),
 )
 FEATURE_SETS: dict[str, list[int]] = {
-    "distance": [0, 3],
-    "all": [0, 1, 2, 3, 4, 5, 6, 7, 8, 9],
-    "portable": [0, 2, 3, 4, 5, 6, 7, 8],
+    "distance": [0, 2],
+    "all": [0, 1, 2, 3, 4, 5, 6, 7, 8],
+    "portable": [0, 2, 3, 4, 5, 6, 7],
 }
 """What a probability may use: distance and rank, or everything.
 
@@ -150,8 +150,8 @@ class SearchHits:
     distance_sd : [Q, k]
         Its standard deviation under the weights that both share; infinite where there is no
         neighbour.
-    uncertainty : [Q]
-        Trace of the covariance of each query.
+    uncertainty : [Q] or None
+        Trace of the covariance of each query, no evidence of a match; None where nobody asks.
     epistemic : [Q]
         How little the fit set determines each query; larger = less.
     votes : LabelVotes or None
@@ -161,7 +161,7 @@ class SearchHits:
     positions: Int[np.ndarray, "Q k"]
     distance: Float[np.ndarray, "Q k"]
     distance_sd: Float[np.ndarray, "Q k"]
-    uncertainty: Float[np.ndarray, " Q"]
+    uncertainty: Float[np.ndarray, " Q"] | None
     epistemic: Float[np.ndarray, " Q"]
     votes: LabelVotes | None = None
 
@@ -252,8 +252,8 @@ class PairFeatures:
     Parameters
     ----------
     values : [Q, k, F], float64
-        ``FEATURES``: the distance of the means; the logarithms of its standard deviation, of the
-        query's uncertainty and of the neighbour's rank; what the labels of ``VOTES`` neighbours
+        ``FEATURES``: the distance of the means; the logarithms of its standard deviation and of the
+        neighbour's rank; what the labels of ``VOTES`` neighbours
         say (``LabelVotes``; 0 without labels); the query's epistemic number; the log odds of
         the neighbour's label by the class model (0 without).
     exists : [Q, k]
@@ -279,8 +279,7 @@ def pair_features(hits: SearchHits) -> tuple[Any, Any]:
     xp, votes = namespace(hits.distance), hits.votes
     none = xp.zeros_like(hits.distance)
     rank = xp.ones_like(hits.distance).cumsum(1)
-    columns = [hits.distance, xp.log(hits.distance_sd)]
-    columns += [xp.log(hits.uncertainty)[:, None] + none, xp.log(rank)]
+    columns = [hits.distance, xp.log(hits.distance_sd), xp.log(rank)]
     if votes is None:
         columns += [none] * 4
     else:

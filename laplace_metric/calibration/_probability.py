@@ -66,8 +66,8 @@ ROUNDING = 1e-7
 """Standard deviation of a constant feature at most, relative to its mean: that of float32."""
 FLOOR = 1e-3
 """Of the median of a spread: below, a pair counts as that certain."""
-LOGARITHMS = [FEATURES.index(name) for name in ("spread", "uncertainty")]
-"""Features that are -inf where a posterior is certain."""
+SPREAD = FEATURES.index("spread")
+"""A logarithm: -inf where a posterior is certain."""
 BOUNDED = [
     FEATURES.index(n) for n in ("rank", "share", "weighted", "ratio", "ambiguity", "class_model")
 ]
@@ -242,7 +242,7 @@ def fit_score(
     middle = np.median(values, 0)
     low, cap = np.zeros(len(FEATURES)), np.full(len(FEATURES), np.inf)
     low[[FEATURES.index("epistemic"), FEATURES.index("class_model")]] = -np.inf
-    low[LOGARITHMS] = np.where(np.isfinite(middle), middle + np.log(FLOOR), 0.0)[LOGARITHMS]
+    low[SPREAD] = middle[SPREAD] + np.log(FLOOR) if np.isfinite(middle[SPREAD]) else 0.0
     free = np.isin(np.arange(len(FEATURES)), BOUNDED)
     while True:
         bounded = np.minimum(np.maximum(values, low), cap)

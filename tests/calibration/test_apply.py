@@ -52,7 +52,7 @@ def built(embedder, points, portable=False, names=False, **how) -> Index:
 
 
 def applied(index: Index, found: SearchResult, **changed: object):
-    given = {"epistemic": found.epistemic, "uncertainty": found.uncertainty}
+    given = {"epistemic": found.epistemic}
     given |= {"labels": found.labels}
     given |= {"distances": found.distance}
     return index.calibration.apply(**{**given, **changed})
@@ -87,13 +87,6 @@ def test_whatever_it_looks_at(embedder, points, monkeypatch, features):
     assert index.calibration.matcher.feature_set == features
     found = index.search(points[0][600:], k=K)
     same(applied(index, found), found)
-    names = {"uncertainty": "uncertainty"}
-    for name, argument in names.items():
-        if name in index.calibration.looks_at:
-            with pytest.raises(InputError, match=f"{argument} is missing"):
-                applied(index, found, **{argument: None})
-        else:
-            same(applied(index, found, **{argument: None}), found)
 
 
 def test_portable_needs_no_deviation(embedder, points):
@@ -158,7 +151,7 @@ def test_the_hits_of_faiss(embedder, points):
     engine.add(items.mean.numpy())
     parts = [engine.search(row, K) for row in queries.mean.numpy()[:, None]]  # by differences
     squared, rows = (np.concatenate(x) for x in zip(*parts, strict=True))
-    numbers = {"epistemic": queries.epistemic.numpy(), "uncertainty": queries.uncertainty.numpy()}
+    numbers = {"epistemic": queries.epistemic.numpy()}
     labels = points[1].numpy()[rows]
     verdict = index.calibration.apply(np.sqrt(squared), labels, **numbers)
     same(verdict, index.search(points[0][600:], k=K))
@@ -173,7 +166,6 @@ def test_arrays_in_arrays_out_tensors_in_tensors_out(embedder, points):
     assert all(isinstance(x, Tensor) for x in told.values())
     lists = index.calibration.apply(
         found.distance.tolist(), found.labels.tolist(), epistemic=found.epistemic.tolist(),
-        uncertainty=found.uncertainty.tolist(),
     )  # fmt: skip
     assert all(isinstance(getattr(lists, name), np.ndarray) for name in told)
     for name, value in told.items():
@@ -187,7 +179,7 @@ def test_neighbours_that_are_missing(embedder, points):
     whole = applied(index, found)
     distance, labels = found.distance.clone(), found.labels.copy()
     distance[:, 20:], labels[:, 20:] = torch.inf, 999
-    given = {"epistemic": found.epistemic, "uncertainty": found.uncertainty}
+    given = {"epistemic": found.epistemic}
     part = index.calibration.apply(distance, labels, **given)
     torch.testing.assert_close(part.match_probability[:, :20], whole.match_probability[:, :20])
     assert not part.match_probability[:, 20:].any()
@@ -200,7 +192,7 @@ def test_with_matches_instead_of_labels(embedder, points):
     matches = [(y[:300] == label).nonzero()[:, 0].tolist() for label in y[300:600]]
     index.calibrate(x[300:600], matches=matches, portable=True)
     found = index.search(x[600:], k=5)
-    given = {"epistemic": found.epistemic, "uncertainty": found.uncertainty}
+    given = {"epistemic": found.epistemic}
     verdict = index.calibration.apply(found.distance, **given)
     torch.testing.assert_close(verdict.match_probability, found.match_probability, **CLOSE)
     torch.testing.assert_close(verdict.p_value, found.p_value, **CLOSE)
@@ -230,7 +222,6 @@ def test_alpha(embedder, points):
         ({"labels": np.ones((2, K))}, InputError, "labels are float64"),
         ({"epistemic": torch.ones(3)}, InputError, r"epistemic has shape \(3,\): pass \[2\]"),
         ({"epistemic": torch.tensor([1, torch.inf])}, NonFiniteError, "epistemic holds"),
-        ({"uncertainty": -torch.ones(2)}, InputError, "uncertainty is below 0"),
         ({"distance_sd": torch.ones(2, 3)}, InputError, "distance_sd is"),
         ({"alpha": 2.0}, InputError, "alpha"),
         (
@@ -243,7 +234,7 @@ def test_alpha(embedder, points):
 def test_refusals(embedder, points, changed, error, message):
     calibration = built(embedder, points, portable=True).calibration
     given = {"distances": torch.ones(2, K), "labels": np.ones((2, K), int)}
-    given |= {"epistemic": torch.ones(2), "uncertainty": torch.ones(2)}
+    given |= {"epistemic": torch.ones(2)}
     with pytest.raises(error, match=message):
         calibration.apply(**{**given, **changed})
 
@@ -253,7 +244,7 @@ def test_a_file_of_numbers(embedder, points, tmp_path):
     write_calibration(index.calibration, path)
     again = read_calibration(path)
     found = index.search(points[0][600:], k=K)
-    given = {"epistemic": found.epistemic, "uncertainty": found.uncertainty}
+    given = {"epistemic": found.epistemic}
     same(again.apply(found.distance, found.labels, **given), found)
     thresholds = [c.threshold_for(precision=0.5) for c in (again, index.calibration)]
     assert thresholds[0] == thresholds[1]
@@ -305,7 +296,7 @@ def test_squares_and_other_units_are_told(embedder, points):
         warnings.simplefilter("error")
         applied(index, found)  # as they are
         few = {"distances": found.distance[:9] ** 2, "labels": found.labels[:9]}
-        few |= {"epistemic": found.epistemic[:9], "uncertainty": found.uncertainty[:9]}
+        few |= {"epistemic": found.epistemic[:9]}
         index.calibration.apply(**few)  # too few to tell
     with pytest.warns(DistanceScaleWarning, match="their roots fit. FAISS and others return sq"):
         applied(index, found, distances=found.distance**2)
@@ -319,7 +310,7 @@ def test_squares_and_other_units_are_told(embedder, points):
     with pytest.raises(InputError, match="fall from neighbour to neighbour"):
         applied(index, found, distances=cosines)
     one = {"labels": found.labels[:1], "distances": cosines[:1]}
-    one |= {"epistemic": found.epistemic[:1], "uncertainty": found.uncertainty[:1]}
+    one |= {"epistemic": found.epistemic[:1]}
     with pytest.raises(InputError, match="sqrt"):
         index.calibration.apply(**one)
     with pytest.warns(DistanceScaleWarning, match="in the same units"):

@@ -72,17 +72,14 @@ def neighbours(index: Index, k: int = 25, dtype: torch.dtype = torch.float64) ->
     found = index.search(X[600:], k=k)
     labels = found.labels
     codes = np.searchsorted(NAMES, labels) if labels.dtype.kind in "UO" else np.asarray(labels)
-    numbers = (torch.as_tensor(np.asarray(x), dtype=dtype) for x in (
-        found.distance, found.epistemic, found.uncertainty
-    ))  # fmt: skip
-    distance, epistemic, uncertainty = numbers
-    return [distance, torch.as_tensor(codes), epistemic, uncertainty]
+    numbers = (found.distance, found.epistemic)
+    distance, epistemic = (torch.as_tensor(np.asarray(x), dtype=dtype) for x in numbers)
+    return [distance, torch.as_tensor(codes), epistemic]
 
 
 def applied(calibration: Calibration, tensors: list[Tensor], alpha: float = 0.05) -> list[Any]:
-    distance, labels, epistemic, uncertainty = tensors
-    numbers = {"epistemic": epistemic, "uncertainty": uncertainty}
-    verdict = calibration.apply(distance, labels, **numbers, alpha=alpha)
+    distance, labels, epistemic = tensors
+    verdict = calibration.apply(distance, labels, epistemic=epistemic, alpha=alpha)
     return [getattr(verdict, name) for name in OUTPUTS]
 
 
@@ -162,8 +159,7 @@ def test_missing_neighbours_anywhere_and_labels_of_any_number(any_calibration, d
         distance[0] = torch.inf
     labels = torch.randint(-2, 2, (q, k), generator=g) * data.draw(st.sampled_from([1, 2**40]))
     epistemic = 3 * torch.randn(q, generator=g, dtype=torch.float64)
-    uncertainty = torch.rand(q, generator=g, dtype=torch.float64)
-    tensors = [distance, labels, epistemic, uncertainty]
+    tensors = [distance, labels, epistemic]
     same(module_of(any_calibration)(*tensors), applied(any_calibration, tensors), EXACT)
 
 
@@ -199,7 +195,7 @@ def test_without_labels(embedder, tmp_path, format):
     graph = index.calibration.export(tmp_path / "v", format, dtype=torch.float64)
     assert (graph.inputs, graph.outputs) == (("distances", *INPUTS[2:]), OUTPUTS[:3])
     found = index.search(X[600:], k=20)
-    tensors = [x.double() for x in (found.distance, found.epistemic, found.uncertainty)]
+    tensors = [x.double() for x in (found.distance, found.epistemic)]
     expected = [found.match_probability, found.p_value, found.unknown]
     for name, a, b in zip(graph.outputs, run(graph, tensors), expected, strict=True):
         torch.testing.assert_close(a.to(b), b, rtol=0, atol=CLOSE, msg=name)
@@ -219,7 +215,7 @@ def test_what_a_file_says_of_itself(embedder, tmp_path, format):
         session = onnxruntime.InferenceSession(str(graph.path))
         facts = session.get_modelmeta().custom_metadata_map
         shapes = [x.shape for x in session.get_inputs()]
-        assert shapes == [["batch", "neighbours"]] * 2 + [["batch"]] * 2
+        assert shapes == [["batch", "neighbours"]] * 2 + [["batch"]]
         assert [x.shape for x in session.get_outputs()] == [shapes[0], *[["batch"]] * 5]
     else:
         extra = {METADATA: ""}
@@ -287,10 +283,10 @@ def test_two_graphs_and_faiss_are_an_index(tmp_path, distance):
     items, _, _ = first.run(None, {"input": X[:300].numpy()})
     engine = faiss.IndexFlatL2(items.shape[1])
     engine.add(items)
-    mean, epistemic, uncertainty = first.run(None, {"input": X[600:].numpy()})
+    mean, epistemic, _ = first.run(None, {"input": X[600:].numpy()})
     squared, rows = engine.search(mean, 20)
     tensors = {"distances": np.sqrt(squared), "labels": Y[:300].numpy()[rows]}
-    tensors |= {"epistemic": epistemic, "uncertainty": uncertainty}
+    tensors |= {"epistemic": epistemic}
     verdict = dict(zip(said.outputs, second.run(None, tensors), strict=True))
 
     expected = index.search(X[600:], k=20)

@@ -19,15 +19,14 @@ from tests.calibration.conftest import calibrated
 Q, K = 300, 4
 
 
-def simulated(slopes=(-4.0, 0.0, -1.5, -0.5), seed: int = 0, n: int = Q, bend: bool = False):
+def simulated(slopes=(-4.0, -1.5, -0.5), seed: int = 0, n: int = Q, bend: bool = False):
     """Features of [n, K] pairs, their true probabilities and labels drawn from them."""
     g = np.random.default_rng(seed)
     values = np.zeros((n, K, len(FEATURES)))  # labels say nothing
-    values[..., :4] = 0.5 * g.normal(size=(n, K, 4))
+    values[..., :3] = 0.5 * g.normal(size=(n, K, 3))
     values[..., 0] = np.abs(values[..., 0] + 1.5)
-    values[..., 2] = values[:, :1, 2]
-    values[..., 3] = np.log(np.arange(1, K + 1))
-    eta = values[..., :4] @ np.array(slopes) + 6.5
+    values[..., 2] = np.log(np.arange(1, K + 1))
+    eta = values[..., :3] @ np.array(slopes) + 6.5
     true = np.where(eta < 0, 0.15, 0.8) if bend else 1 / (1 + np.exp(-eta))
     match = g.random((n, K)) < true
     return PairFeatures(values, np.ones((n, K), dtype=bool)), true, match
@@ -42,7 +41,7 @@ def test_it_is_calibrated_and_near_the_truth():
     assert float(np.abs(p - true).mean()) < 0.03
     assert expected_calibration_error(p.flatten(), labels.flatten(), 10).ece < 0.03
     score = matcher.score.weights
-    np.testing.assert_allclose(score, [-4.0, 0.0, -1.5, -0.5, 0, 0, 0, 0, 0, 0], atol=0.6)
+    np.testing.assert_allclose(score, [-4.0, -1.5, -0.5, 0, 0, 0, 0, 0, 0], atol=0.6)
 
 
 def test_the_chosen_one_has_the_smallest_loss_and_it_is_honest():
@@ -61,10 +60,10 @@ def test_the_chosen_one_has_the_smallest_loss_and_it_is_honest():
 
 
 def test_evidence_that_says_nothing_has_no_weight():
-    features, _, match = simulated(slopes=(-4.0, 0.0, 0.0, -0.5))
-    features.values[..., 1:3] = -3.0
+    features, _, match = simulated(slopes=(-4.0, 0.0, -0.5))
+    features.values[..., 1] = -3.0
     matcher = fit_match_probability(features, match)
-    assert matcher.score.weights[[1, 2, *range(4, len(FEATURES))]].tolist() == [0] * 8
+    assert matcher.score.weights[[1, *range(3, len(FEATURES))]].tolist() == [0] * 7
 
 
 def test_the_log_loss_is_that_of_the_folds():
@@ -129,11 +128,11 @@ def test_every_map_gives_nobody_no_chance(name):
 
 
 def test_labels_that_vote_are_worth_more_than_the_distance():
-    features, _, match = simulated(slopes=(-1.0, 0.0, 0.0, 0.0))
+    features, _, match = simulated(slopes=(-1.0, 0.0, 0.0))
     noise = np.random.default_rng(5).random(match.shape)
-    features.values[..., 4] = 0.7 * match + 0.3 * noise
+    features.values[..., 3] = 0.7 * match + 0.3 * noise
     voted = fit_match_probability(features, match)
-    features.values[..., 4] = 0
+    features.values[..., 3] = 0
     alone = fit_match_probability(features, match)
     assert voted.losses["logistic"][0] < 0.5 * alone.losses["logistic"][0]
 

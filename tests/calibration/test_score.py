@@ -13,15 +13,15 @@ from scipy.stats import norm
 from laplace_metric.calibration._hits import FEATURE_SETS, FEATURES, PairFeatures
 from laplace_metric.calibration._probability import FLOOR, SLOPE, fit_score
 
-POSTERIOR, LABELS = [0, 1, 2, 3], [0, 3, 4, 5, 6]
+POSTERIOR, LABELS = [0, 1, 2], [0, 2, 3, 4, 5]
 
 
 def pairs(slopes, n: int = 2000, seed: int = 0):
     """Features [n, F] with log odds linear in them; those of labels say nothing by default."""
     rng = np.random.default_rng(seed)
-    values = rng.normal(size=(n, 4)) * [0.3, 0.5, 0.4, 0.8] + [1.2, -2.0, -1.0, 1.5]
-    values[:, [0, 3]] = np.abs(values[:, [0, 3]])
-    values = np.concatenate([values, rng.random((n, len(FEATURES) - 4))], 1)
+    values = rng.normal(size=(n, 3)) * [0.3, 0.5, 0.8] + [1.2, -2.0, 1.5]
+    values[:, [0, 2]] = np.abs(values[:, [0, 2]])
+    values = np.concatenate([values, rng.random((n, len(FEATURES) - 3))], 1)
     slopes = np.asarray([*slopes, *[0] * len(FEATURES)][: len(FEATURES)], dtype=float)
     eta = (values - values.mean(0)) @ slopes
     return values, (rng.random(n) < expit(eta)).astype(float)
@@ -47,7 +47,7 @@ def optimum(values, match, columns):
 
 @pytest.mark.parametrize("columns", [FEATURE_SETS["distance"], POSTERIOR])
 def test_without_a_positive_weight_it_is_logistic_regression(columns):
-    values, match = pairs([-3, -1.5, -2, -1])
+    values, match = pairs([-3, -1.5, -1])
     score = fit_score(values, match, np.ones(len(match)), columns)
     weights, offset = optimum(values, match, columns)
     assert (weights <= 0).all()
@@ -58,15 +58,15 @@ def test_without_a_positive_weight_it_is_logistic_regression(columns):
 
 
 def test_rank_may_count_for_a_match_without_end():
-    values, match = pairs([-3, -1, -1, 2])
+    values, match = pairs([-3, -1, 2])
     score = fit_score(values, match, np.ones(len(match)), POSTERIOR)
-    assert float(score.weights[3]) > 1
+    assert float(score.weights[2]) > 1
     assert np.isinf(score.cap).all()
 
 
-@pytest.mark.parametrize("column", [0, 1, 2])
+@pytest.mark.parametrize("column", [0, 1])
 def test_evidence_for_a_match_counts_up_to_its_median(column):
-    slopes = [-2.0, -1.0, -1.0, -1.0]
+    slopes = [-2.0, -1.0, -1.0]
     slopes[column] = 2.0
     values, match = pairs(slopes)
     score = fit_score(values, match, np.ones(len(match)), POSTERIOR)
@@ -84,18 +84,18 @@ def test_evidence_for_a_match_counts_up_to_its_median(column):
 
 
 def test_a_vote_counts_without_end():
-    values, match = pairs([-3, -1, -1, -1, 2, 2, -2])
+    values, match = pairs([-3, -1, -1, 2, 2, -2])
     score = fit_score(values, match, np.ones(len(match)), LABELS)
     weights, offset = optimum(values, match, LABELS)
-    assert bool((score.weights[4:6] > 1).all())
+    assert bool((score.weights[3:5] > 1).all())
     np.testing.assert_allclose(score.weights, weights, atol=5e-3)
     assert score.offset == pytest.approx(offset, abs=2e-2)
-    assert score.low[4:8].tolist() == [0, 0, 0, 0]
+    assert score.low[3:7].tolist() == [0, 0, 0, 0]
     assert np.isinf(score.cap).all()
 
 
 def test_evidence_against_a_match_counts_without_end():
-    values, match = pairs([-3, -1, -1, -1])
+    values, match = pairs([-3, -1, -1])
     score = fit_score(values, match, np.ones(len(match)), POSTERIOR)
     far = np.tile(np.median(values, 0), (3, 1))
     far[:, 0] = np.array([1.0, 10.0, 1000.0])
@@ -107,34 +107,34 @@ def test_evidence_against_a_match_counts_without_end():
 def test_refitting_ends_whatever_the_labels(seed):
     rng = np.random.default_rng(seed)
     values = rng.normal(size=(30, len(FEATURES))) * 10.0 ** rng.integers(-6, 6, len(FEATURES))
-    values[:, rng.integers(0, 4)] = 1.0
+    values[:, rng.integers(0, 3)] = 1.0
     match = (rng.random(30) < 0.5).astype(float)
     match[:2] = 0, 1
     score = fit_score(values, match, np.ones(len(match)), POSTERIOR)
     capped = ~np.isinf(score.cap)
-    assert not bool(capped[3])
+    assert not bool(capped[2])
     assert bool(np.isfinite(score(values)).all())
-    assert bool((score.weights[:3][~capped[:3]] <= 0).all())
+    assert bool((score.weights[:2][~capped[:2]] <= 0).all())
 
 
 def test_constant_evidence_says_nothing():
-    values, match = pairs([-3, 0, 0, -1])
-    values[:, 2] = -4.0
+    values, match = pairs([-3, 0, -1])
+    values[:, 1] = -4.0
     score = fit_score(values, match, np.ones(len(match)), POSTERIOR)
-    assert float(score.weights[2]) == pytest.approx(0, abs=1e-9)
-    assert FEATURE_SETS["distance"] == [0, 3]
+    assert float(score.weights[1]) == pytest.approx(0, abs=1e-9)
+    assert FEATURE_SETS["distance"] == [0, 2]
     assert FEATURE_SETS["all"] == list(range(len(FEATURES)))
-    assert FEATURES[:4] == ("distance", "spread", "uncertainty", "rank")
-    assert FEATURES[4:] == ("share", "weighted", "ratio", "ambiguity", "epistemic", "class_model")
+    assert FEATURES[:3] == ("distance", "spread", "rank")
+    assert FEATURES[3:] == ("share", "weighted", "ratio", "ambiguity", "epistemic", "class_model")
 
 
 def test_a_certain_posterior_gives_a_finite_score():
-    values, match = pairs([-3, -1, -1, -1])
+    values, match = pairs([-3, -1, -1])
     values[::10, 1] = -np.inf
     score = fit_score(values, match, np.ones(len(match)), POSTERIOR)
     floor = np.median(values, 0)[1] + np.log(FLOOR)
     assert float(score.low[1]) == pytest.approx(floor)
-    assert score.low[[0, 3]].tolist() == [0, 0]
+    assert score.low[[0, 2]].tolist() == [0, 0]
     both = values[:2].copy()
     both[:, 1] = np.array([-np.inf, floor])
     both[1, [0, *range(2, len(FEATURES))]] = both[0, [0, *range(2, len(FEATURES))]]
@@ -152,8 +152,8 @@ def test_evidence_is_what_the_names_say():
     )
     features = PairFeatures.of(hits)
     assert features.exists.tolist() == [[True, False]]
-    expected = [1.9, np.log(0.2), np.log(0.3), 0.0]
+    expected = [1.9, np.log(0.2), 0.0]
     assert features.values[0, 0].tolist() == pytest.approx([*expected, 0, 0, 0, 0, -0.7, 0])
     assert features.values[0, 1].tolist() == [0.0] * len(FEATURES)
     voted = PairFeatures.of(replace(hits, votes=LabelVotes.of(gaps, none)))
-    assert voted.values[0, 0, 4:8].tolist() == pytest.approx([1.0, 1.0, 0.5, 0.0])
+    assert voted.values[0, 0, 3:7].tolist() == pytest.approx([1.0, 1.0, 0.5, 0.0])

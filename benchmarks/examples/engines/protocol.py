@@ -135,8 +135,7 @@ def judged(
     if rank_by == "expected":
         s = as_array(moments(queries.mean, queries.uncertainty, spherical=spherical)[1])
         distances = of_means(distances, found.spread, s, spherical=spherical)
-    numbers = {"epistemic": epistemic_of(queries), "uncertainty": as_array(queries.uncertainty)}
-    return calibration.apply(distances, found.labels, alpha=alpha, **numbers)
+    return calibration.apply(distances, found.labels, epistemic=epistemic_of(queries), alpha=alpha)
 
 
 def checked(vectors: Array, dimensions: int, k: int) -> Array:
