@@ -177,11 +177,11 @@ class SearchHits:
         def first(values: Any) -> Any:
             return values[:, :k] if values.ndim == 2 else values
 
-        return mapped(self, first)
+        return mapped_arrays(self, first)
 
     def take(self, rows: Rows) -> SearchHits:
         """Return the hits of some queries."""
-        return mapped(self, lambda values: values[rows])
+        return mapped_arrays(self, lambda values: values[rows])
 
 
 @dataclass(frozen=True)
@@ -214,34 +214,34 @@ class LabelledHits:
 
     def take(self, rows: Rows) -> LabelledHits:
         """Return some queries."""
-        taken = mapped(replace(self, classes=None), lambda values: values[rows])
+        taken = mapped_arrays(replace(self, classes=None), lambda values: values[rows])
         return replace(taken, classes=self.classes)
 
     @classmethod
     def concatenate(cls, parts: Sequence[LabelledHits]) -> LabelledHits:
         """Queries of one index, or of some whose positions and codes mean the same."""
-        together: LabelledHits = joined([replace(part, classes=None) for part in parts])
+        together: LabelledHits = joined_arrays([replace(part, classes=None) for part in parts])
         return replace(together, classes=parts[0].classes)
 
 
-def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+def mapped_arrays(value: Any, change: Callable[[Any], Any]) -> Any:
     """Return the same value with each of its arrays changed, those of values in it, too."""
     parts = {field.name: getattr(value, field.name) for field in fields(value)}
     changed = {
-        name: change(part) if isinstance(part, np.ndarray) else part and mapped(part, change)
+        name: change(part) if isinstance(part, np.ndarray) else part and mapped_arrays(part, change)
         for name, part in parts.items()
     }
     return replace(value, **changed)
 
 
-def joined(values: Sequence[Any]) -> Any:
+def joined_arrays(values: Sequence[Any]) -> Any:
     """Return one value of the arrays of all, one behind the other."""
     if values[0] is None:
         return None
     if isinstance(values[0], np.ndarray):
         return np.concatenate(values)
     names = [field.name for field in fields(values[0])]
-    columns = {name: joined([getattr(value, name) for value in values]) for name in names}
+    columns = {name: joined_arrays([getattr(value, name) for value in values]) for name in names}
     return replace(values[0], **columns)
 
 

@@ -24,8 +24,8 @@ from laplace_metric.calibration._hits import (
     FEATURES,
     LabelledHits,
     PairFeatures,
-    joined,
-    mapped,
+    joined_arrays,
+    mapped_arrays,
     query_statistics,
 )
 from laplace_metric.calibration._labels import (
@@ -141,11 +141,11 @@ def calibrated(
             others = labelled.take(np.delete(rows, part))
             fit = _Fit.to(others, k, portable=portable, like=kept)
             tests.append(fit.judge(labelled.take(part), k))
-        judged: _Judged = joined(tests)
+        judged: _Judged = joined_arrays(tests)
     else:
         kept, tested = _Fit.to(labelled.take(first), k, portable=portable), second
         judged = kept.judge(labelled, k)
-    test = mapped(judged, lambda values: values[tested])
+    test = mapped_arrays(judged, lambda values: values[tested])
     tops = [p for p in (judged.probability[:, 0], judged.label_probability) if p is not None]
     statistics, known = query_statistics(labelled.hits), labelled.known
     p_value = np.empty(len(known))
