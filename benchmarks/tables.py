@@ -25,7 +25,7 @@ from benchmarks.recovery.runs import recovered
 from benchmarks.report import papers, three_numbers
 from benchmarks.report.cells import quality_table
 from benchmarks.report.method_table import methods
-from benchmarks.retrieval import decisions, evidence, new_classes, shifted, unfamiliar
+from benchmarks.retrieval import decisions, evidence, guarantees, new_classes, shifted, unfamiliar
 from benchmarks.retrieval import tables as retrieval_tables
 from benchmarks.scale import billion
 from benchmarks.scale import tables as scale_tables
@@ -202,6 +202,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **token_tables.TABLES,
     **retrieval_tables.TABLES,
     **decisions.TABLES,
+    **guarantees.TABLES,
     **shifted.TABLES,
     **new_classes.TABLES,
     **evidence.TABLES,

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import binomtest
 
-from benchmarks.records import folder_of, write_record
+from benchmarks.records import folder_of, markdown, read_record, write_record
 from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration._hits import LabelledHits, LabelVotes, SearchHits
 from laplace_metric.calibration._learn import calibrated
@@ -267,3 +267,25 @@ def run_fitted(options: Namespace) -> None:
             rows += [fitted(world, n, runs, 5), fitted(world, n, HALVES, 0)]
             print(name, n, rows[-2]["match, 0.9"], rows[-1]["match, 0.9"], flush=True)
             write_record("fitted", {"rows": rows}, folder_of(options))
+
+
+def fitted_table() -> str:
+    """Guarantees of 90 % of the nearest neighbour, a recall, and retrieval sets."""
+    header = ["world", "queries", "90% given: halves", "cross-fitted", "answered: halves"]
+    header += ["cross-fitted", "broken", "recall of 90% broken", "sets of 90% hold"]
+    rows = read_record("fitted")["rows"]
+    halves = {(row["world"], row["n"]): row for row in rows if not row["cross_fit"]}
+    lines = []
+    for row in (row for row in rows if row["cross_fit"]):
+        both = halves[row["world"], row["n"]], row
+        name = "match, 0.8" if row["world"] == "constant" else "match, 0.9"
+        cells = [row["world"] + ", 80%" * (row["world"] == "constant"), str(row["n"])]
+        for key in ("made", "coverage"):
+            cells += [f"{each[name][key]:.0%}" for each in both]
+        for told in (row[name], row["recall, 0.9"]):
+            cells.append(f"{told['broken']:.1%} (up to {told['high']:.1%})")
+        lines.append([*cells, f"{row['sets']:.1%}"])
+    return markdown(header, lines)
+
+
+TABLES = {"retrieval-fitted": fitted_table}

@@ -280,6 +280,28 @@ def test_what_is_said_of_small_collections_is_what_was_measured():
         assert abs(gap) < 0.05, row["problem"]
 
 
+def test_cross_fitted_guarantees_were_broken_no_more_often_than_their_level():
+    for row in (row for row in read_record("fitted")["rows"] if row["cross_fit"]):
+        told = {name: found for name, found in row.items() if isinstance(found, dict)}
+        assert row["runs"] >= 1_000
+        assert len(told) == 7
+        for name, found in told.items():
+            assert found["low"] <= 0.05, (row["world"], row["n"], name)
+            assert found["broken"] <= 0.05, (row["world"], row["n"], name)
+        assert row["sets"] > 0.9 - 0.005
+
+
+def test_the_truth_of_a_mixture():
+    """Its chances are those of the labels that it draws; a guarantee is judged by them."""
+    world, g = guarantees.Mixture.of("many errors"), np.random.default_rng(0)
+    drawn = world.draw(g, 40_000)
+    right = world.right(world.hits.voted.labels[:, 0]).mean()
+    assert abs(drawn.match[:, 0].mean() - right) < 3 * 0.5 / 200
+    assert abs(drawn.known.mean() - world.posterior.sum(1).mean()) < 3 * 0.5 / 200
+    row = guarantees.fitted(guarantees.Mixture.of("constant"), 100, 20, 5)
+    assert row["match, 0.8"]["broken"] == row["match, 0.8"]["made"]
+
+
 def test_the_risk_coverage_curve_is_the_mean_of_its_errors():
     correct, sure = np.array([True, False, True, True]), np.array([0.9, 0.2, 0.8, 0.1])
     expected = np.mean([0, 0, 1 / 3, 1 / 4])
