@@ -48,7 +48,7 @@ def test_keeps_its_precision_on_new_queries_and_abstains_on_noise(guard):
 
 
 def test_is_the_index_with_a_guaranteed_threshold(guard):
-    embedder = LaplaceEmbedder(Precomputed(64), head="append")
+    embedder = LaplaceEmbedder(Precomputed(64), head="append", **EUCLIDEAN)
     index = embedder.cross_index(X[ITEMS], Y[ITEMS], progress=False)
     threshold = index.calibration.threshold_for(precision=0.95, of="label")
     assert guard.threshold.value == threshold.value
@@ -124,7 +124,8 @@ def test_saved_and_read_again(guard, tmp_path):
 # A search that runs elsewhere.
 
 
-def test_any_search_over_the_same_vectors(guard):
+def test_any_search_over_the_same_vectors():
+    guard = Guard(X[ITEMS], Y[ITEMS], distance="arccos", precision=0.95)
     found = NearestNeighbors().fit(unit(X[ITEMS]))
 
     def search(queries, k):
@@ -133,6 +134,7 @@ def test_any_search_over_the_same_vectors(guard):
     other = Guard(X[ITEMS], Y[ITEMS], search=search, precision=0.95)
     assert other.ask(X[NEW]).labels.tolist() == guard.ask(X[NEW]).labels.tolist()
     held_out = {"held_out": (X[700:1100], Y[700:1100]), "open_set_fraction": 0.2}
+    held_out["distance"] = "arccos"
     exact, graph = Guard(X[ITEMS], Y[ITEMS], **held_out), filled("HNSW", unit(X[ITEMS]))
     graph.hnsw.efSearch = 64
 
@@ -158,9 +160,12 @@ def test_any_search_over_the_same_vectors(guard):
 @pytest.mark.parametrize(
     ("search", "problem"),
     [
-        (lambda q, k: np.zeros((len(q), k)), "float64 of shape"),
-        (lambda q, k: np.zeros((len(q), k + 1), int), "of shape"),
-        (lambda q, k: np.full((len(q), k), 700), "rows from 700 to 700"),
+        (lambda q, k: np.zeros((len(q), k)), "returned are float64"),
+        (lambda q, k: np.zeros((len(q), k + 1), int), "200 rows of up to 11 ids: return 200 rows"),
+        (lambda q, k: [[0]] * (len(q) + 1), "201 rows of up to 1 ids"),
+        (lambda q, k: None, "0 rows"),
+        (lambda q, k: np.full((len(q), k), 700), r"\[700, 700, 700\], which no item has"),
+        (lambda q, k: [["a"]] * len(q), "ids are numbers in the index and strings here"),
         (lambda q, k: np.zeros((len(q), k), int), "in the order in which"),
         (lambda q, k: np.full((len(q), k), -1), "in the order in which"),
     ],

@@ -359,8 +359,8 @@ class Index(Shown):
         Parameters
         ----------
         find : function
-            Mean embeddings of queries [Q, d] as a NumPy array, and k -> rows of the nearest items
-            [Q, k], -1 where it found fewer.
+            Mean embeddings of queries [Q, d] as a NumPy array, and k -> for each a list of the ids
+            of the nearest items, up to k; or an array [Q, k], -1 or "" where it found fewer.
 
         Raises
         ------
@@ -371,7 +371,7 @@ class Index(Shown):
             raise InputError(f"rank_by={self.rank_by!r}: a search of yours ranks by 'mean'.")
         other, vectors = self._now(), self.items.encoded.mean
         other._changing = threading.Lock()
-        other._state = replace(self._state, engine=ForeignEngine(vectors, find))
+        other._state = replace(self._state, engine=ForeignEngine(vectors, self.items.ids, find))
         return other
 
     def remove(self, ids: Any) -> None:
