@@ -131,7 +131,7 @@ COMMANDS = {
                      {"serve": "benchmarks.costs.serve"},
                      ("data", "cache", "output", "problems")),
     "engines": Command("engines that users run, beside our own",
-                       _modules("costs", "engines", "guard"),
+                       _modules("costs", "engines", "guard", elsewhere="guard:elsewhere"),
                        ("data", "cache", "output", "n", "problems")),
     "scale": Command("how that grows with the number of points",
                      _modules("scale", "points", processes="points:run_processes", margin="margin",

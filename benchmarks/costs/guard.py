@@ -1,26 +1,35 @@
-"""A guard over a FAISS index as it is: ``python -m benchmarks engines --pieces guard``.
+"""A guard over engines that run: ``python -m benchmarks engines --pieces guard elsewhere``.
 
-Items and queries of ``engine_items`` (grey). FAISS indexes hold the mean embeddings, exact and as
-an HNSW graph; ``Guard.wrap`` is given the index, the labels and 1,000 held-out queries, which the
-network was not trained on, as it was on a part of the items. Wall time of a query alone and of
-100 together, of the engine and of ``Guard.ask``, on one core; and what the guard answers of the
-queries that are asked, at a guaranteed precision of 0.9.
+Items and queries of ``engine_items`` (grey), as mean embeddings. 1,000 held-out queries calibrate,
+which the network was not trained on, as it was on a part of the items.
+
+guard      FAISS indexes, exact and as an HNSW graph, through ``Guard.wrap``
+elsewhere  every engine of ``engine_kinds``, which knows the items by ids of their own, through
+           ``Guard(..., search=function)``; answers are compared with those of exact search
+
+Wall time of a query alone and of 100 together, of the engine and of ``Guard.ask``, on one core; and
+what the guard answers of the queries that are asked, at a guaranteed precision of 0.9.
 """
 
 from __future__ import annotations
 
 import time
 from argparse import Namespace
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import faiss
 import numpy as np
 import torch
 
-from benchmarks.costs.engine_items import engine_problems
-from benchmarks.costs.engines import TOGETHER, WARM, K, N, one_core, single
+from benchmarks.costs import engine_kinds
+from benchmarks.costs.engine_items import EngineProblem, engine_problems
+from benchmarks.costs.engines import TOGETHER, WARM, K, N, one_core, single, versions
+from benchmarks.examples.engines import StoredItems
 from benchmarks.records import folder_of, markdown, read_record, write_record
 from laplace_metric import Guard
+from laplace_metric.errors import MissingPackageError
 
 Pair = tuple[Any, Any]
 """Vectors [n, D] and labels [n], NumPy."""
@@ -29,24 +38,74 @@ LINKS, BUILT_WITH, SEARCHED_WITH = 16, 64, 128
 
 
 def run(options: Namespace) -> None:
-    """Measure and write ``guard.json``."""
+    """Measure FAISS indexes as they are and write ``guard.json``."""
     torch.set_num_threads(1)
     options.problems = ["grey"]
     with one_core():
         (problem,) = engine_problems(options)
         rows = []
         for n in options.n or N:
-            x, y = problem.some(n)
-            with torch.no_grad():
-                items = torch.cat([problem.embedder(part).mean for part in x.split(1024)]).numpy()
-                asked, held_out = (
-                    (problem.embedder(x).mean.numpy(), y.numpy())
-                    for x, y in (problem.asked, problem.held_out)
-                )
-            for name, index in engines(items.shape[1]).items():
-                rows.append(measured(name, index, (items, y.numpy()), asked, held_out))
+            gallery, asked, held_out = arrays(problem, n)
+            for name, index in engines(gallery[0].shape[1]).items():
+                index.add(gallery[0])
+                begin = time.process_time()
+                guard = Guard.wrap(index, gallery[1], precision=PRECISION, held_out=held_out)
+                facts = {"engine": name, "n": n, "width": index.d}
+                facts["guard_cpu_seconds"] = time.process_time() - begin
+                rows.append({**facts, **measured(guard, index.search, asked)})
                 print(rows[-1], flush=True)
     write_record("guard", {"rows": rows}, folder_of(options))
+
+
+def elsewhere(options: Namespace) -> None:
+    """Measure engines that return ids and write ``guard-elsewhere.json``."""
+    torch.set_num_threads(1)
+    options.problems = ["grey"]
+    with one_core():
+        (problem,) = engine_problems(options)
+        n = min(options.n or N)
+        (items, labels), asked, held_out = arrays(problem, n)
+        ids, rows = np.random.default_rng(0).permutation(10 * n)[:n], []
+        settings: dict[str, Any] = {"precision": PRECISION, "held_out": held_out}
+        wanted = Guard(items, labels, **settings).ask(asked[0])
+        for name, make in engine_kinds.engines().items():
+            if name.startswith("our index"):
+                continue
+            try:
+                with ExitStack() as stack:
+                    engine, graph = make(stack)
+                    engine.store(StoredItems(ids, items, labels, np.zeros(n), np.zeros(n)))
+                    if graph is not None:
+                        graph()
+
+                    def search(queries: Any, k: int, engine: Any = engine) -> Any:
+                        return engine.search(queries, k).ids
+
+                    guard = Guard(items, labels, ids=ids, search=search, **settings)
+                    found = guard.ask(asked[0])
+                    row = {"engine": name, "recall": guard.recall}
+                    row["same"] = float((found.labels == wanted.labels).mean())
+                    gap = (found.probability - wanted.probability).abs()
+                    row["largest_difference"] = float(gap.max())
+                    rows.append({**row, **measured(guard, search, asked)})
+                    print(rows[-1], flush=True)
+                    engine.close()
+            except MissingPackageError as error:
+                print(f"{name} is left out: {error}")
+    content = {"n": n, "versions": versions(), "rows": rows}
+    write_record("guard-elsewhere", content, folder_of(options))
+
+
+def arrays(problem: EngineProblem, n: int) -> tuple[Pair, Pair, Pair]:
+    """Return n items, the queries that ask and those that calibrate."""
+    x, y = problem.some(n)
+    with torch.no_grad():
+        items = torch.cat([problem.embedder(part).mean for part in x.split(1024)]).numpy()
+        asked, held_out = (
+            (problem.embedder(x).mean.numpy(), y.numpy())
+            for x, y in (problem.asked, problem.held_out)
+        )
+    return (items, y.numpy()), asked, held_out
 
 
 def engines(width: int) -> dict[str, Any]:
@@ -56,15 +115,11 @@ def engines(width: int) -> dict[str, Any]:
     return {"FAISS, flat": faiss.IndexFlatL2(width), "FAISS, HNSW": graph}
 
 
-def measured(name: str, index: Any, gallery: Pair, asked: Pair, held_out: Pair) -> dict[str, Any]:
-    """Fill the index, guard it, and ask both."""
-    (items, labels), (queries, truth) = gallery, asked
-    index.add(items)
-    begin = time.process_time()
-    guard = Guard.wrap(index, labels, precision=PRECISION, held_out=held_out)
-    row: dict[str, Any] = {"engine": name, "n": len(items), "width": items.shape[1]}
-    row["guard_cpu_seconds"] = time.process_time() - begin
-    for who, search in (("bare", index.search), ("guarded", lambda rows, k: guard.ask(rows))):
+def measured(guard: Guard, bare: Callable[..., Any], asked: Pair) -> dict[str, Any]:
+    """Ask the guard and the bare search that it uses."""
+    row: dict[str, Any] = {}
+    queries, truth = asked
+    for who, search in (("bare", bare), ("guarded", lambda rows, k: guard.ask(rows))):
         alone = single(queries, search)
         row[f"{who}_p50"], row[f"{who}_p95"] = np.quantile(alone, [0.5, 0.95]).tolist()
         together = []
@@ -79,20 +134,33 @@ def measured(name: str, index: Any, gallery: Pair, asked: Pair, held_out: Pair) 
     return {**row, "answered": float(answered.mean()), "right": float(right.mean())}
 
 
+TIMES = ["bare: p50, p95", "guarded: p50, p95", "of 100 together: bare", "guarded"]
+
+
 def table() -> str:
     """Latency beside the bare engine, and whether the precision was kept."""
-    header = ["items", "engine", "bare: p50, p95", "guarded: p50, p95",
-              "of 100 together: bare", "guarded", "answered", "right"]  # fmt: skip
-    lines = []
-    for row in read_record("guard")["rows"]:
-        alone = [
-            ", ".join(f"{1e3 * row[f'{who}_{at}']:.2g} ms" for at in ("p50", "p95"))
-            for who in ("bare", "guarded")
-        ]
-        together = [f"{1e3 * row[f'{who}_together']:.2g} ms" for who in ("bare", "guarded")]
-        answers = [f"{row['answered']:.1%}", f"{row['right']:.1%}"]
-        lines.append([f"{row['n']:,}", row["engine"], *alone, *together, *answers])
+    lines = [[f"{row['n']:,}", row["engine"], *_cells(row)] for row in read_record("guard")["rows"]]
+    return markdown(["items", "engine", *TIMES, "answered", "right"], lines)
+
+
+def table_elsewhere() -> str:
+    """The same of other engines, and how their answers differ from those of exact search."""
+    header = ["engine", "10 nearest", "same answer", "probability", *TIMES, "answered", "right"]
+    lines = [
+        [row["engine"], f"{row['recall']:.2%}", f"{row['same']:.1%}",
+         f"{row['largest_difference']:.0e}", *_cells(row)]
+        for row in read_record("guard-elsewhere")["rows"]
+    ]  # fmt: skip
     return markdown(header, lines)
 
 
-TABLES = {"guard": table}
+def _cells(row: dict[str, Any]) -> list[str]:
+    alone = [
+        ", ".join(f"{1e3 * row[f'{who}_{at}']:.2g} ms" for at in ("p50", "p95"))
+        for who in ("bare", "guarded")
+    ]
+    together = [f"{1e3 * row[f'{who}_together']:.2g} ms" for who in ("bare", "guarded")]
+    return [*alone, *together, f"{row['answered']:.1%}", f"{row['right']:.1%}"]
+
+
+TABLES = {"guard": table, "guard-elsewhere": table_elsewhere}
