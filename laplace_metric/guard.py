@@ -23,7 +23,13 @@ from laplace_metric._utils.randomness import Seed
 from laplace_metric._utils.validation import as_path, check_share
 from laplace_metric.calibration import Calibration, Threshold
 from laplace_metric.embedder import LaplaceEmbedder
-from laplace_metric.errors import FewQueriesWarning, FileFormatError, InputError
+from laplace_metric.errors import (
+    FewQueriesWarning,
+    FileFormatError,
+    InputError,
+    LabelError,
+    callers_line,
+)
 from laplace_metric.io import SEAL, sealed, write_atomically
 from laplace_metric.models import Precomputed
 from laplace_metric.search import Classification, Flat, Index
@@ -38,8 +44,6 @@ UNIT = 1e-3
 """Deviation from length 1 of vectors that count as normalised."""
 CHECKED, NEAREST = 200, 10
 """Stored vectors that a search is asked for, and how many of each, to see that it finds them."""
-CHANCE = 0.05
-"""Probability to compare by direction where lengths do no harm to the labels."""
 
 
 class Guard(Shown):
@@ -74,8 +78,8 @@ class Guard(Shown):
         Of the split.
     progress : bool
     **settings
-        Those of ``LaplaceEmbedder``. ``distance``: of vectors as ``chosen_distance``, by direction
-        ("arccos") or with their lengths ("euclidean"); of a model "arccos".
+        Those of ``LaplaceEmbedder``. ``distance``: of vectors "euclidean", unless all have length 1
+        or ``search`` compares them by direction, "arccos"; of a model "arccos".
 
     Raises
     ------
@@ -122,8 +126,13 @@ class Guard(Shown):
             ids = _faiss().vector_to_array(search.id_map)
         if model is None:
             items = Precomputed()(items)
+            if labels is None:
+                raise LabelError(
+                    "labels=None: pass a label for each vector. Judged pairs without labels: pass "
+                    "their scores to laplace_metric.calibration.calibrate_scores."
+                )
             if "distance" not in settings:
-                settings["distance"] = chosen_distance(items, labels, ids, search)
+                settings["distance"] = _distance_between(items, ids, search)
             if settings["distance"] == "euclidean":  # others vanish without sphere and margin
                 settings.setdefault("hessian", "positives")
             model = LaplaceEmbedder(Precomputed(items.shape[1]), head="append", **settings)
@@ -280,7 +289,7 @@ class Guard(Shown):
     def _choose(self, precision: float) -> None:
         self.precision, self.threshold = precision, self._threshold(precision)
         if self.threshold is None:
-            warnings.warn(self._refusal(), FewQueriesWarning, stacklevel=3)
+            warnings.warn(self._refusal(), FewQueriesWarning, stacklevel=callers_line())
 
     def _threshold(self, precision: float) -> Threshold | None:
         try:
@@ -345,55 +354,31 @@ def _faiss() -> Any:
     return faiss
 
 
-def chosen_distance(items: Tensor, labels: Any, ids: Any, search: Any) -> str:
-    """Choose "arccos", which compares vectors by direction, or "euclidean".
+def _distance_between(items: Tensor, ids: Any, search: Any) -> str:
+    """Choose "arccos", by direction, or "euclidean", with the lengths of vectors [N, D].
 
-    Of vectors of length 1 both are the same. A search finds neighbours by one of them: the one that
-    agrees with it. Otherwise lengths count unless they harm: a query of any length whatever is
-    familiar to a direction, such as noise. Direction is chosen where the nearest other item has the
-    right label so much more often by it that chance does so with a probability of 5 % at most: of n
-    items of which one of both is right, m by direction, ``P(B(n, 1/2) >= m)`` (exact sign test).
-
-    Parameters
-    ----------
-    items : Tensor [N, D]
-    labels : [N] whole numbers or strings
-    ids, search
-        As for ``Guard``.
+    Lengths count wherever there are any: a direction is as familiar at any length, so that noise is
+    answered. A search compares in one of both ways, the one that agrees with what it finds.
     """
-    from scipy.stats import binom
-
     if _all_unit(items):
         return "arccos"
-    vectors = {"arccos": nn.functional.normalize(items, dim=1), "euclidean": items}
-    if search is not None:
-        column = Column.of("ids", np.arange(len(items)) if ids is None else ids, len(items))
-        find, agreed = _search_of(search, column.values), {}
-        for name, x in vectors.items():
-            agreed[name] = _found(ForeignEngine(x, column, find), FlatEngine(x, Flat()), x)[1]
-        return max(agreed, key=lambda name: agreed[name])
-    rows = _some(items, ASKED)
-    codes = np.unique(Column.of_labels(labels, len(items)).values, return_inverse=True)[1][rows]
-    right = []
-    for x in vectors.values():
-        apart = torch.cdist(x[rows].double(), x[rows].double()).fill_diagonal_(torch.inf)
-        right.append(codes[apart.argmin(1).cpu()] == codes)
-    only = [int((right[i] & ~right[1 - i]).sum()) for i in (0, 1)]
-    return "arccos" if binom.sf(only[0] - 1, sum(only), 0.5) <= CHANCE else "euclidean"
+    if search is None:
+        return "euclidean"
+    column = Column.of("ids", np.arange(len(items)) if ids is None else ids, len(items))
+    find, agreed = _search_of(search, column.values), {}
+    for name, x in (("euclidean", items), ("arccos", nn.functional.normalize(items, dim=1))):
+        agreed[name] = _found(ForeignEngine(x, column, find), FlatEngine(x, Flat()), x)[1]
+    return max(agreed, key=lambda name: agreed[name])
 
 
 def _all_unit(vectors: Tensor) -> bool:
     return bool(((vectors.norm(dim=1) - 1).abs() < UNIT).all())
 
 
-def _some(vectors: Tensor, n: int) -> Tensor:
-    """Rows of at most n vectors [N, D], evenly spread."""
-    return torch.linspace(0, len(vectors) - 1, min(n, len(vectors))).long()
-
-
 def _found(engine: Engine, exact: Engine, vectors: Tensor) -> tuple[float, float]:
     """Shares of stored vectors [N, D], and of their nearest, that a search finds."""
-    asked, k = vectors[_some(vectors, CHECKED)], min(NEAREST, len(vectors))
+    n = len(vectors)
+    asked, k = vectors[torch.linspace(0, n - 1, min(CHECKED, n)).long()], min(NEAREST, n)
     gaps = []
     for search in (engine, exact):
         rows = search.search(asked, k).to(vectors.device)

@@ -306,7 +306,7 @@ def _more_queries(
     )
     least = f"({missing.flawless:,} accepted ones are the least, all of them right)"
     if missing.more:
-        more = f"about {2 * missing.more:,} more, half of which are tested as these {len(p):,} are"
+        more = f"about {2 * missing.more:,} more (one half of all queries tests the threshold)"
         return f" Ask for less, or calibrate on more queries: {more}, would likely do {least}."
     if missing.right < target * missing.surest:
         return (

@@ -31,6 +31,7 @@ from laplace_metric.errors import (
     NotFittedError,
     StaleCalibrationWarning,
     UnreachableAlphaWarning,
+    callers_line,
 )
 from laplace_metric.evaluation import expected_calibration_error
 from laplace_metric.models._store import Fingerprints
@@ -873,7 +874,7 @@ class Index(Shown):
                 f"{self.changes} items were added or removed since the index was calibrated with "
                 f"{calibration.n_items}: probabilities and sets may be off. Calibrate again.",
                 StaleCalibrationWarning,
-                stacklevel=3,
+                stacklevel=callers_line(),
             )
         return calibration
 
@@ -986,7 +987,7 @@ def _warn_if_unreachable(calibration: Calibration, alpha: float) -> None:
             f"match no p-value is below {smallest:.3g}, so nothing is called unknown. Calibrate "
             f"with {math.ceil(min(1 / alpha - 1, 1e18))} of them, or raise alpha.",
             UnreachableAlphaWarning,
-            stacklevel=3,
+            stacklevel=callers_line(),
         )
 
 
