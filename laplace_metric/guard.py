@@ -26,6 +26,7 @@ from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import (
     FewQueriesWarning,
     FileFormatError,
+    FittedQueriesWarning,
     InputError,
     LabelError,
     callers_line,
@@ -35,11 +36,14 @@ from laplace_metric.models import Precomputed
 from laplace_metric.search import Classification, Flat, Index
 from laplace_metric.search._columns import Column
 from laplace_metric.search._engines import Engine, FlatEngine, ForeignEngine
+from laplace_metric.search._labelled import TOLERATED
 
 LEVELS = (0.8, 0.9, 0.95, 0.99)
 """Precisions that a guard shows."""
 LARGE, ASKED = 20_000, 2_000
 """Of more items than the first, as many as the second calibrate."""
+COMPARED, RARE, MOST_APART = 500, 1e-3, 0.3
+"""Items that are compared with their neighbours, and what counts as a near-copy among them."""
 UNIT = 1e-3
 """Deviation from length 1 of vectors that count as normalised."""
 CHECKED, NEAREST = 200, 10
@@ -90,6 +94,8 @@ class Guard(Shown):
     -----
     FewQueriesWarning
         If the precision cannot be guaranteed, with what can; ``ask`` is then an error.
+    FittedQueriesWarning
+        If items that calibrate are copies, or near-copies, of others.
 
     Examples
     --------
@@ -152,6 +158,7 @@ class Guard(Shown):
                 open_set_fraction=open_set_fraction,
                 progress=progress,
             )
+            _warn_of_near_copies(self.index)
         else:
             if model._fitted is None:
                 model.fit(items, labels, progress=progress)
@@ -369,6 +376,35 @@ def _distance_between(items: Tensor, ids: Any, search: Any) -> str:
     for name, x in (("euclidean", items), ("arccos", nn.functional.normalize(items, dim=1))):
         agreed[name] = _found(ForeignEngine(x, column, find), FlatEngine(x, Flat()), x)[1]
     return max(agreed, key=lambda name: agreed[name])
+
+
+def _warn_of_near_copies(index: Index) -> None:
+    """Warn if items lie so near to others that no density explains it.
+
+    Where items are dense alike, r of n neighbours are within ``(r / n)^(1/m)`` of the distance of
+    the n-th, in m dimensions; m is that of the 10th of 20, which a few copies do not move. The
+    nearest of 10 is then within a share t of the distance of the 10th with probability
+    ``1 - (1 - t^m)^9``: of 1 in 1,000 here, and t at most 0.3.
+    """
+    vectors, n, k = index.items.encoded.mean, len(index), NEAREST
+    if n <= 2 * k:
+        return
+    asked = vectors[torch.linspace(0, n - 1, min(COMPARED, n)).long()]
+    gaps = (vectors[index.engine.search(asked, 2 * k + 1)] - asked[:, None]).norm(dim=2).double()
+    first, inner, outer = gaps[:, 1], gaps[:, k], gaps[:, 2 * k]
+    ratio = float((inner / outer)[outer > 0].median())
+    if not 0 < ratio < 1:
+        return
+    nearest = min(MOST_APART, (RARE / (k - 1)) ** (np.log(ratio) / np.log(0.5)))
+    share = float(((first > 0) & (first < nearest * inner)).double().mean())
+    if share > 2 * TOLERATED:
+        warnings.warn(
+            f"{share:.0%} of the items are near-copies of others: far nearer than their "
+            "surroundings explain. Unless new queries have such copies, too, probabilities and "
+            "guarantees will not hold: keep one of each, or pass held_out=.",
+            FittedQueriesWarning,
+            stacklevel=callers_line(),
+        )
 
 
 def _all_unit(vectors: Tensor) -> bool:

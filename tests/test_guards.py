@@ -1,6 +1,7 @@
 """``Guard``: one object that fits, calibrates itself, answers or abstains."""
 
 import json
+import warnings
 
 import numpy as np
 import pytest
@@ -261,6 +262,21 @@ def test_copies_among_the_items_are_told_once_at_the_line_that_asks():
     copies = np.concatenate([X[ITEMS], X[:100]]), np.concatenate([Y[ITEMS], Y[:100]])
     with pytest.warns(FittedQueriesWarning, match="12% of the items are copies") as told:
         Guard(*copies)
+    assert len(told) == 1
+    assert told[0].filename == __file__
+
+
+def test_near_copies_are_told_and_other_items_are_not():
+    generator = np.random.default_rng(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Guard(X[ITEMS], Y[ITEMS], precision=0.8)
+        Guard(unit(X[ITEMS]), Y[ITEMS], precision=0.8)
+        near = X[:100] + generator.normal(0, 0.3, (100, 64)).astype(np.float32)
+        items, labels = np.concatenate([X[ITEMS], near]), np.concatenate([Y[ITEMS], Y[:100]])
+        Guard(items, labels, precision=0.8, held_out=(X[NEW], Y[NEW]))
+    with pytest.warns(FittedQueriesWarning, match="2[0-9]% of the items are near-copies") as told:
+        Guard(items, labels, precision=0.8)
     assert len(told) == 1
     assert told[0].filename == __file__
 
