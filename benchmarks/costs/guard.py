@@ -1,9 +1,12 @@
-"""A guard over engines that run: ``python -m benchmarks engines --pieces guard elsewhere``.
+"""A guard over engines that run: ``python -m benchmarks engines --pieces guard elsewhere lengths``.
 
 Items and queries of ``engine_items`` (grey), as mean embeddings. 1,000 held-out queries calibrate,
 which the network was not trained on, as it was on a part of the items.
 
 guard      FAISS indexes, exact and as an HNSW graph, through ``Guard.wrap``
+lengths    vectors by direction and with their lengths: scikit-learn's tables, pixels, features of
+           EfficientNet-Lite0; what is answered of new queries, and of uniform noise in the range
+           of each column, at a guaranteed precision of 0.8
 elsewhere  every engine of ``engine_kinds``, which knows the items by ids of their own, through
            ``Guard(..., search=function)``; answers are compared with those of exact search
 
@@ -15,17 +18,20 @@ from __future__ import annotations
 
 import time
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
 import faiss
 import numpy as np
+import sklearn.datasets
 import torch
 
 from benchmarks.costs import engine_kinds
 from benchmarks.costs.engine_items import EngineProblem, engine_problems
 from benchmarks.costs.engines import TOGETHER, WARM, K, N, one_core, single, versions
+from benchmarks.datasets import load
+from benchmarks.encoders.features import encoded_images
 from benchmarks.examples.engines import StoredItems
 from benchmarks.records import folder_of, markdown, read_record, write_record
 from laplace_metric import Guard
@@ -34,6 +40,8 @@ from laplace_metric.errors import MissingPackageError
 Pair = tuple[Any, Any]
 """Vectors [n, D] and labels [n], NumPy."""
 PRECISION = 0.9
+ITEMS, POOL, SEEDS = 600, 2_500, (0, 1)
+"""Items at most, vectors that these and the queries are drawn from, and the draws."""
 LINKS, BUILT_WITH, SEARCHED_WITH = 16, 64, 128
 
 
@@ -96,6 +104,51 @@ def elsewhere(options: Namespace) -> None:
     write_record("guard-elsewhere", content, folder_of(options))
 
 
+def lengths(options: Namespace) -> None:
+    """Compare vectors by direction and with their lengths, and write ``guard-lengths.json``."""
+    torch.set_num_threads(1)
+    rows = []
+    for name, (vectors, labels) in _vectors(options):
+        for distance in ("arccos", "euclidean"):
+            shares = np.array([_shares(vectors, labels, distance, seed) for seed in SEEDS])
+            mean = dict(zip(("answered", "right", "noise"), shares.mean(0).tolist(), strict=True))
+            rows.append({"vectors": name, "distance": distance, **mean, "splits": len(SEEDS)})
+            print(rows[-1], flush=True)
+        write_record("guard-lengths", {"rows": rows}, folder_of(options))
+
+
+def _vectors(options: Namespace) -> Iterator[tuple[str, Pair]]:
+    for name in ("wine", "breast_cancer", "iris", "digits"):
+        x, y = getattr(sklearn.datasets, f"load_{name}")(return_X_y=True)
+        table = x if name == "digits" else (x - x.mean(0)) / x.std(0)
+        yield name.replace("_", " "), (table, y)
+    for name in ("fashion-mnist", "mnist", "kmnist"):
+        images = load(name, "test", options.data)
+        yield f"{name}, pixels", (images.pixels(slice(0, POOL)).flatten(1), images.labels[:POOL])
+    for name, split, limit in (("cifar10", "train", 10_000), ("fashion-mnist", "test", 2_500)):
+        folder = options.cache / "encoded"
+        found = encoded_images(folder, options.data, name, split, limit, progress=False, side=64)
+        yield f"{name}, features", (found[0][:POOL], found[1][:POOL])
+
+
+def _shares(vectors: Any, labels: Any, distance: str, seed: int) -> tuple[float, float, float]:
+    """Share of new queries that are answered, of answers that are right, of noise answered."""
+    x, y = np.asarray(vectors, np.float32), np.asarray(labels)
+    generator = np.random.default_rng(seed)
+    order = generator.permutation(len(x))
+    n = min(ITEMS, len(x) * 3 // 5)
+    items, new = order[:n], order[n : n + 1_000]
+    guard = Guard(x[items], y[items], distance=distance, precision=0.8)
+    if guard.threshold is None:
+        guard = guard.at(guard.calibration.largest_guarantee(of="label").target)
+    answers = guard.ask(x[new])
+    answered = answers.answered.numpy()
+    noise = generator.uniform(x[items].min(0), x[items].max(0), (400, x.shape[1]))
+    of_noise = guard.ask(noise.astype(np.float32)).answered.double().mean()
+    right = (answers.labels[answered] == y[new][answered]).mean()
+    return float(answered.mean()), float(right), float(of_noise)
+
+
 def arrays(problem: EngineProblem, n: int) -> tuple[Pair, Pair, Pair]:
     """Return n items, the queries that ask and those that calibrate."""
     x, y = problem.some(n)
@@ -154,6 +207,19 @@ def table_elsewhere() -> str:
     return markdown(header, lines)
 
 
+def table_lengths() -> str:
+    """Answers by direction and with lengths."""
+    header = ["vectors", "answered", "with lengths", "right", "with lengths", "noise answered",
+              "with lengths"]  # fmt: skip
+    rows = read_record("guard-lengths")["rows"]
+    lines = [
+        [one["vectors"], *(f"{row[name]:.0%}" for name in ("answered", "right", "noise")
+                           for row in (one, two))]
+        for one, two in zip(rows[::2], rows[1::2], strict=True)
+    ]  # fmt: skip
+    return markdown(header, lines)
+
+
 def _cells(row: dict[str, Any]) -> list[str]:
     alone = [
         ", ".join(f"{1e3 * row[f'{who}_{at}']:.2g} ms" for at in ("p50", "p95"))
@@ -163,4 +229,4 @@ def _cells(row: dict[str, Any]) -> list[str]:
     return [*alone, *together, f"{row['answered']:.1%}", f"{row['right']:.1%}"]
 
 
-TABLES = {"guard": table, "guard-elsewhere": table_elsewhere}
+TABLES = {"guard": table, "guard-elsewhere": table_elsewhere, "guard-lengths": table_lengths}
