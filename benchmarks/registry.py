@@ -132,7 +132,7 @@ COMMANDS = {
                      ("data", "cache", "output", "problems")),
     "engines": Command("engines that users run, beside our own",
                        _modules("costs", "engines", "guard", elsewhere="guard:elsewhere",
-                                lengths="guard:lengths"),
+                                lengths="guard:lengths", copies="guard:copies"),
                        ("data", "cache", "output", "n", "problems")),
     "scale": Command("how that grows with the number of points",
                      _modules("scale", "points", processes="points:run_processes", margin="margin",

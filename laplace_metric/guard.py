@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -158,7 +159,15 @@ class Guard(Shown):
                 open_set_fraction=open_set_fraction,
                 progress=progress,
             )
-            _warn_of_near_copies(self.index)
+            share = near_copies(self.index.engine, self.index.items.encoded.mean)
+            if share > 2 * TOLERATED:
+                warnings.warn(
+                    f"{share:.0%} of the items are near-copies of others: far nearer than their "
+                    "surroundings explain. Unless new queries have such copies, too, guarantees "
+                    "will not hold: keep one of each, or pass held_out=.",
+                    FittedQueriesWarning,
+                    stacklevel=callers_line(),
+                )
         else:
             if model._fitted is None:
                 model.fit(items, labels, progress=progress)
@@ -378,50 +387,43 @@ def _distance_between(items: Tensor, ids: Any, search: Any) -> str:
     return max(agreed, key=lambda name: agreed[name])
 
 
-def _warn_of_near_copies(index: Index) -> None:
-    """Warn if items lie so near to others that no density explains it.
+def near_copies(engine: Engine, vectors: Tensor) -> float:
+    """Return the share of vectors [N, D] that lie nearer to another than their density explains.
 
-    Where items are dense alike, r of n neighbours are within ``(r / n)^(1/m)`` of the distance of
-    the n-th, in m dimensions; m is that of the 10th of 20, which a few copies do not move. The
-    nearest of 10 is then within a share t of the distance of the 10th with probability
-    ``1 - (1 - t^m)^9``: of 1 in 1,000 here, and t at most 0.3.
+    Evenly dense around a vector, in m dimensions, the distances of its 10th and 20th neighbour have
+    the median ratio ``2^(-1/m)``, which gives m and which a few copies do not move. Its nearest is
+    within a share t of the distance of its 10th with probability ``1 - (1 - t^m)^9``, about
+    ``9 t^m``. Near-copies are those within the t of probability 0.001, at most 0.3.
     """
-    vectors, n, k = index.items.encoded.mean, len(index), NEAREST
-    if n <= 2 * k:
-        return
-    asked = vectors[torch.linspace(0, n - 1, min(COMPARED, n)).long()]
-    gaps = (vectors[index.engine.search(asked, 2 * k + 1)] - asked[:, None]).norm(dim=2).double()
-    first, inner, outer = gaps[:, 1], gaps[:, k], gaps[:, 2 * k]
-    ratio = float((inner / outer)[outer > 0].median())
+    if len(vectors) <= 2 * NEAREST:
+        return 0.0
+    gaps = _gaps(engine, vectors, COMPARED, 2 * NEAREST + 1).double()  # the first is its own
+    first, inner, outer = gaps[:, 1], gaps[:, NEAREST], gaps[:, 2 * NEAREST]
+    ratio = float((inner / outer)[outer > 0].median()) if bool((outer > 0).any()) else 1.0
     if not 0 < ratio < 1:
-        return
-    nearest = min(MOST_APART, (RARE / (k - 1)) ** (np.log(ratio) / np.log(0.5)))
-    share = float(((first > 0) & (first < nearest * inner)).double().mean())
-    if share > 2 * TOLERATED:
-        warnings.warn(
-            f"{share:.0%} of the items are near-copies of others: far nearer than their "
-            "surroundings explain. Unless new queries have such copies, too, probabilities and "
-            "guarantees will not hold: keep one of each, or pass held_out=.",
-            FittedQueriesWarning,
-            stacklevel=callers_line(),
-        )
+        return 0.0
+    apart = min(MOST_APART, (RARE / (NEAREST - 1)) ** math.log(ratio, 0.5))
+    return float(((first > 0) & (first < apart * inner)).double().mean())
 
 
 def _all_unit(vectors: Tensor) -> bool:
     return bool(((vectors.norm(dim=1) - 1).abs() < UNIT).all())
 
 
+def _gaps(engine: Engine, vectors: Tensor, n: int, k: int) -> Tensor:
+    """Distances [n, k] of what a search finds for n of the vectors [N, D], evenly spread."""
+    rows = torch.linspace(0, len(vectors) - 1, min(n, len(vectors))).long()
+    asked = vectors[rows]
+    found = engine.search(asked, min(k, len(vectors))).to(vectors.device)
+    gaps = (vectors[found.clamp_min(0)] - asked[:, None]).norm(dim=2)
+    return gaps.masked_fill(found < 0, torch.inf)
+
+
 def _found(engine: Engine, exact: Engine, vectors: Tensor) -> tuple[float, float]:
     """Shares of stored vectors [N, D], and of their nearest, that a search finds."""
-    n = len(vectors)
-    asked, k = vectors[torch.linspace(0, n - 1, min(CHECKED, n)).long()], min(NEAREST, n)
-    gaps = []
-    for search in (engine, exact):
-        rows = search.search(asked, k).to(vectors.device)
-        gap = (vectors[rows.clamp_min(0)] - asked[:, None]).norm(dim=2)
-        gaps.append(gap.masked_fill(rows < 0, torch.inf))
-    itself = gaps[0][:, 0].square() <= 0.1 * vectors.var(0).sum()
-    near = gaps[0] <= 1.001 * gaps[1][:, -1:]
+    gaps, nearest = (_gaps(each, vectors, CHECKED, NEAREST) for each in (engine, exact))
+    itself = gaps[:, 0].square() <= 0.1 * vectors.var(0).sum()
+    near = gaps <= 1.001 * nearest[:, -1:]
     return float(itself.double().mean()), float(near.double().mean())
 
 
