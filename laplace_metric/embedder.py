@@ -647,9 +647,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
             if tune_n_effective:
                 raise InputError("tune_n_effective=True needs method='validation'.")
             positivity = self.settings.positivity
-            warn_if_negative(
-                self.hessian_, positivity, "this evidence is of no model", stacklevel=3
-            )
+            warn_if_negative(self.hessian_, positivity, "this evidence is of no model")
             tuned = prior.by_marginal_likelihood(self.posterior_, bounds)
         else:
             score = validation_score(self.model, self.fitted_, loader, metric, progress=progress)
@@ -751,7 +749,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         settings, fitted = serialization.load_fitted(as_path("path", path), network)
         if isinstance(network, Precomputed):
             network.size = fitted.head.n_outputs
-        warn_if_negative(fitted.posterior.curvature, settings.positivity, stacklevel=3)
+        warn_if_negative(fitted.posterior.curvature, settings.positivity)
         embedder = cls.from_fitted(network, settings, fitted)
         _LOG.info("loaded from %s: %s", path, embedder._sentence())
         return embedder

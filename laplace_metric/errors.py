@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+from types import FrameType
 from typing import Any
+
+OURS = ("laplace_metric", "torch")
+"""Packages whose lines a warning does not point to."""
+
+
+def callers_line() -> int:
+    """Return the ``stacklevel`` at which a warning points to the caller of the package."""
+    frame: FrameType | None = sys._getframe(1)
+    level = 1
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in OURS:
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 class LaplaceMetricError(Exception):

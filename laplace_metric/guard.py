@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -23,19 +24,31 @@ from laplace_metric._utils.randomness import Seed
 from laplace_metric._utils.validation import as_path, check_share
 from laplace_metric.calibration import Calibration, Threshold
 from laplace_metric.embedder import LaplaceEmbedder
-from laplace_metric.errors import FewQueriesWarning, FileFormatError, InputError
+from laplace_metric.errors import (
+    FewQueriesWarning,
+    FileFormatError,
+    FittedQueriesWarning,
+    InputError,
+    LabelError,
+    callers_line,
+)
 from laplace_metric.io import SEAL, sealed, write_atomically
 from laplace_metric.models import Precomputed
-from laplace_metric.search import Classification, Index
+from laplace_metric.search import Classification, Flat, Index
+from laplace_metric.search._columns import Column
+from laplace_metric.search._engines import Engine, FlatEngine, ForeignEngine
+from laplace_metric.search._labelled import TOLERATED
 
 LEVELS = (0.8, 0.9, 0.95, 0.99)
 """Precisions that a guard shows."""
 LARGE, ASKED = 20_000, 2_000
 """Of more items than the first, as many as the second calibrate."""
+COMPARED, RARE, MOST_APART = 500, 1e-3, 0.3
+"""Items that are compared with their neighbours, and what counts as a near-copy among them."""
 UNIT = 1e-3
 """Deviation from length 1 of vectors that count as normalised."""
-CHECKED = 200
-"""Stored vectors that a search is asked for, to see that it finds them."""
+CHECKED, NEAREST = 200, 10
+"""Stored vectors that a search is asked for, and how many of each, to see that it finds them."""
 
 
 class Guard(Shown):
@@ -59,18 +72,19 @@ class Guard(Shown):
     held_out : (queries, labels), optional
         Queries that calibrate, of no item.
     ids : [N], optional
-        Of the items.
+        Of the items; default: rows, or those of an ``IndexIDMap``.
     search : function or faiss.Index, optional
         A search that runs elsewhere over the same vectors: queries [Q, D] as a NumPy array, and
-        k -> rows of the nearest items [Q, k]. None: exact search.
+        k -> for each a list of the ``ids`` of the nearest items, up to k; or an array [Q, k].
+        None: exact search.
     open_set_fraction : float
         Share of queries to come whose label no item has; see ``Index.calibrate``.
     seed : torch.Generator, seed or None
         Of the split.
     progress : bool
     **settings
-        Those of ``LaplaceEmbedder``. Vectors are compared by direction; pass
-        ``distance="euclidean", hessian="positives"`` where their lengths count.
+        Those of ``LaplaceEmbedder``. ``distance``: of vectors "euclidean", unless all have length 1
+        or ``search`` compares them by direction, "arccos"; of a model "arccos".
 
     Raises
     ------
@@ -81,6 +95,8 @@ class Guard(Shown):
     -----
     FewQueriesWarning
         If the precision cannot be guaranteed, with what can; ``ask`` is then an error.
+    FittedQueriesWarning
+        If items that calibrate are copies, or near-copies, of others.
 
     Examples
     --------
@@ -91,6 +107,9 @@ class Guard(Shown):
     >>> answers.labels.tolist(), answers.reason.tolist()
     ([4, 9, None], ['', '', 'unfamiliar'])
     """
+
+    recall: float | None = None
+    """Share of the 10 nearest of stored vectors that ``search`` finds; None: exact search."""
 
     def __init__(
         self,
@@ -110,8 +129,19 @@ class Guard(Shown):
         check_share("precision", precision)
         if held_out is not None and (not isinstance(held_out, (tuple, list)) or len(held_out) != 2):
             raise InputError(f"held_out is a {type(held_out).__name__}: pass (queries, labels).")
+        if ids is None and hasattr(search, "id_map"):
+            ids = _faiss().vector_to_array(search.id_map)
         if model is None:
             items = Precomputed()(items)
+            if labels is None:
+                raise LabelError(
+                    "labels=None: pass a label for each vector. Judged pairs without labels: pass "
+                    "their scores to laplace_metric.calibration.calibrate_scores."
+                )
+            if "distance" not in settings:
+                settings["distance"] = _distance_between(items, ids, search)
+            if settings["distance"] == "euclidean":  # others vanish without sphere and margin
+                settings.setdefault("hessian", "positives")
             model = LaplaceEmbedder(Precomputed(items.shape[1]), head="append", **settings)
         elif not isinstance(model, LaplaceEmbedder):
             model = LaplaceEmbedder(model, **settings)
@@ -129,6 +159,15 @@ class Guard(Shown):
                 open_set_fraction=open_set_fraction,
                 progress=progress,
             )
+            share = near_copies(self.index.engine, self.index.items.encoded.mean)
+            if share > 2 * TOLERATED:
+                warnings.warn(
+                    f"{share:.0%} of the items are near-copies of others: far nearer than their "
+                    "surroundings explain. Unless new queries have such copies, too, guarantees "
+                    "will not hold: keep one of each, or pass held_out=.",
+                    FittedQueriesWarning,
+                    stacklevel=callers_line(),
+                )
         else:
             if model._fitted is None:
                 model.fit(items, labels, progress=progress)
@@ -166,18 +205,17 @@ class Guard(Shown):
             For inner products of vectors of other lengths, compressed vectors that are not given,
             other ids of an inverted file, and an index that does not find its own vectors.
         """
-        inner, _ = _without_ids(index)
+        inner = _faiss().downcast_index(index.index) if hasattr(index, "id_map") else index
         if vectors is None:
             vectors = _stored_vectors(inner)
         x = Precomputed()(vectors)
-        unit = bool(((x.norm(dim=1) - 1).abs() < UNIT).all())
+        unit = _all_unit(x)
         if not unit and inner.metric_type == 0:  # METRIC_INNER_PRODUCT
             raise InputError(
                 "index ranks by the inner product of vectors that do not have length 1, which is "
                 "no distance: the longest vectors are near to everything. Store normalised ones."
             )
-        if not unit:  # the other Hessians vanish without a sphere and a margin
-            options = {"distance": "euclidean", "hessian": "positives", **options}
+        options.setdefault("distance", "arccos" if unit else "euclidean")
         return cls(x, labels, search=index, **options)
 
     @property
@@ -267,7 +305,7 @@ class Guard(Shown):
     def _choose(self, precision: float) -> None:
         self.precision, self.threshold = precision, self._threshold(precision)
         if self.threshold is None:
-            warnings.warn(self._refusal(), FewQueriesWarning, stacklevel=3)
+            warnings.warn(self._refusal(), FewQueriesWarning, stacklevel=callers_line())
 
     def _threshold(self, precision: float) -> Threshold | None:
         try:
@@ -290,26 +328,14 @@ class Guard(Shown):
 
     def _search_by(self, search: Any) -> None:
         """Search with another engine; refuse one that does not find stored vectors."""
-        if hasattr(search, "ntotal"):
-            search = _search_of(search, len(self.index))
-        if not callable(search):
+        exact, vectors = self.index.engine, self.index.items.encoded.mean
+        self.index = self.index.searched_by(_search_of(search, self.index.ids))
+        first, self.recall = _found(self.index.engine, exact, vectors)
+        if first < 0.5:
             raise InputError(
-                f"search is a {type(search).__name__}: pass a function from queries [Q, D] and k "
-                "to rows [Q, k], or a FAISS index."
-            )
-        self.index = self.index.searched_by(search)
-        vectors = self.index.items.encoded.mean
-        rows = torch.linspace(0, len(vectors) - 1, min(CHECKED, len(vectors))).long()
-        asked = vectors[rows]
-        first = self.index.engine.search(asked, 1)[:, 0].to(rows)
-        there = vectors[first.clamp_min(0)].sub(asked).square().sum(1)
-        spread = vectors.var(0).sum()
-        found = float(((there <= 0.1 * spread) & (first >= 0)).double().mean())
-        if found < 0.5:
-            raise InputError(
-                f"search finds {found:.0%} of {len(rows)} items that it is asked for: it must "
-                "return rows of these items, in the order in which they are given, and compare "
-                "them as the guard does, by direction unless distance='euclidean'."
+                f"search finds {first:.0%} of the items that it is asked for: it must "
+                "return their ids= (without ids=: rows, in the order in which they are given), "
+                f"and compare them by distance={self.embedder.settings.distance!r}."
             )
 
     def _sentence(self) -> str:
@@ -326,6 +352,9 @@ class Guard(Shown):
         if self.calibration.own_items:
             by = "its own items, cross-fitted: no model may have been trained on them"
         rows = [("items", f"{len(self.index):,}"), ("calibrated by", by)]
+        rows.append(("distance", self.embedder.settings.distance))
+        if self.recall is not None:
+            rows.append(("search finds", f"{self.recall:.0%} of the {NEAREST} nearest"))
         for level in LEVELS:
             if (found := self._threshold(level)) is not None:
                 told = f"answers {found.accepted:.0%}"
@@ -335,33 +364,90 @@ class Guard(Shown):
         return rows
 
 
-def _without_ids(index: Any) -> tuple[Any, np.ndarray[Any, Any] | None]:
-    """The index below an ``IndexIDMap``, and the ids of its rows [N]; None: they are the rows."""
-    if not hasattr(index, "id_map"):
-        return index, None
+def _faiss() -> Any:
     import faiss
 
-    return _downcast(index.index), faiss.vector_to_array(index.id_map)
+    return faiss
 
 
-def _downcast(index: Any) -> Any:
-    import faiss
+def _distance_between(items: Tensor, ids: Any, search: Any) -> str:
+    """Choose "arccos", by direction, or "euclidean", with the lengths of vectors [N, D].
 
-    return faiss.downcast_index(index)
+    Lengths count wherever there are any: a direction is as familiar at any length, so that noise is
+    answered. A search compares in one of both ways, the one that agrees with what it finds.
+    """
+    if _all_unit(items):
+        return "arccos"
+    if search is None:
+        return "euclidean"
+    column = Column.of("ids", np.arange(len(items)) if ids is None else ids, len(items))
+    find, agreed = _search_of(search, column.values), {}
+    for name, x in (("euclidean", items), ("arccos", nn.functional.normalize(items, dim=1))):
+        agreed[name] = _found(ForeignEngine(x, column, find), FlatEngine(x, Flat()), x)[1]
+    return max(agreed, key=lambda name: agreed[name])
 
 
-def _search_of(index: Any, n: int) -> Callable[..., Any]:
-    """Return the search of a FAISS index that holds n vectors, and refuses when it has changed."""
-    keys = _without_ids(index)[1]
+def near_copies(engine: Engine, vectors: Tensor) -> float:
+    """Return the share of vectors [N, D] that lie nearer to another than their density explains.
+
+    Evenly dense around a vector, in m dimensions, the distances of its 10th and 20th neighbour have
+    the median ratio ``2^(-1/m)``, which gives m and which a few copies do not move. Its nearest is
+    within a share t of the distance of its 10th with probability ``1 - (1 - t^m)^9``, about
+    ``9 t^m``. Near-copies are those within the t of probability 0.001, at most 0.3.
+    """
+    if len(vectors) <= 2 * NEAREST:
+        return 0.0
+    gaps = _gaps(engine, vectors, COMPARED, 2 * NEAREST + 1).double()  # the first is its own
+    first, inner, outer = gaps[:, 1], gaps[:, NEAREST], gaps[:, 2 * NEAREST]
+    ratio = float((inner / outer)[outer > 0].median()) if bool((outer > 0).any()) else 1.0
+    if not 0 < ratio < 1:
+        return 0.0
+    apart = min(MOST_APART, (RARE / (NEAREST - 1)) ** math.log(ratio, 0.5))
+    return float(((first > 0) & (first < apart * inner)).double().mean())
+
+
+def _all_unit(vectors: Tensor) -> bool:
+    return bool(((vectors.norm(dim=1) - 1).abs() < UNIT).all())
+
+
+def _gaps(engine: Engine, vectors: Tensor, n: int, k: int) -> Tensor:
+    """Distances [n, k] of what a search finds for n of the vectors [N, D], evenly spread."""
+    rows = torch.linspace(0, len(vectors) - 1, min(n, len(vectors))).long()
+    asked = vectors[rows]
+    found = engine.search(asked, min(k, len(vectors))).to(vectors.device)
+    gaps = (vectors[found.clamp_min(0)] - asked[:, None]).norm(dim=2)
+    return gaps.masked_fill(found < 0, torch.inf)
+
+
+def _found(engine: Engine, exact: Engine, vectors: Tensor) -> tuple[float, float]:
+    """Shares of stored vectors [N, D], and of their nearest, that a search finds."""
+    gaps, nearest = (_gaps(each, vectors, CHECKED, NEAREST) for each in (engine, exact))
+    itself = gaps[:, 0].square() <= 0.1 * vectors.var(0).sum()
+    near = gaps <= 1.001 * nearest[:, -1:]
+    return float(itself.double().mean()), float(near.double().mean())
+
+
+def _search_of(search: Any, ids: np.ndarray[Any, Any]) -> Callable[..., Any]:
+    """Return a search for items with these ids [N]; that of a FAISS index that has not changed."""
+    if not hasattr(search, "ntotal"):
+        if callable(search):
+            found: Callable[..., Any] = search
+            return found
+        raise InputError(
+            f"search is a {type(search).__name__}: pass a function from queries [Q, D] and k "
+            "to ids [Q, k], or a FAISS index."
+        )
 
     def find(queries: np.ndarray[Any, Any], k: int) -> np.ndarray[Any, Any]:
-        if index.ntotal != n:
+        if search.ntotal != len(ids):
             raise InputError(
-                f"the FAISS index holds {index.ntotal:,} vectors, the guard knows {n:,}: guard it "
-                "again after it has changed."
+                f"the FAISS index holds {search.ntotal:,} vectors, the guard knows {len(ids):,}: "
+                "guard it again after it has changed."
             )
-        rows: np.ndarray[Any, Any] = index.search(queries.astype(np.float32), k)[1]
-        return rows if keys is None else _rows_of(rows, keys)
+        found: np.ndarray[Any, Any] = search.search(queries.astype(np.float32), k)[1]
+        if hasattr(search, "id_map"):
+            return found
+        return np.where(found < 0, "" if ids.dtype == object else -1, ids[found])
 
     return find
 
@@ -369,7 +455,7 @@ def _search_of(index: Any, n: int) -> Callable[..., Any]:
 def _stored_vectors(index: Any) -> np.ndarray[Any, Any]:
     if not hasattr(index, "ntotal") or not hasattr(index, "reconstruct_n"):
         raise InputError(f"index is a {type(index).__name__}: pass a FAISS index, or use search=.")
-    codes = _downcast(index.storage) if hasattr(index, "storage") else index  # of a graph
+    codes = _faiss().downcast_index(index.storage) if hasattr(index, "storage") else index
     if codes.sa_code_size() < 4 * index.d:
         raise InputError(
             f"index stores {index.d} numbers in {codes.sa_code_size()} bytes: pass the vectors "
@@ -381,7 +467,7 @@ def _stored_vectors(index: Any) -> np.ndarray[Any, Any]:
         if (largest := int(np.concatenate(ids).max(initial=-1))) >= index.ntotal:
             raise InputError(
                 f"index has ids of its own, up to {largest} for {index.ntotal} vectors: pass "
-                "Guard(vectors, labels, search=function), where the function returns rows."
+                "Guard(vectors, labels, ids=ids, search=lambda q, k: index.search(q, k)[1])."
             )
     found: np.ndarray[Any, Any] = index.reconstruct_n(0, index.ntotal)
     return found
@@ -389,17 +475,8 @@ def _stored_vectors(index: Any) -> np.ndarray[Any, Any]:
 
 def _list_of_ids(lists: Any, number: int) -> np.ndarray[Any, Any]:
     """Copy the ids of one list of an inverted file."""
-    import faiss
-
     size = lists.list_size(number)
     if not size:
         return np.zeros(0, np.int64)
-    found: np.ndarray[Any, Any] = faiss.rev_swig_ptr(lists.get_ids(number), size).copy()
+    found: np.ndarray[Any, Any] = _faiss().rev_swig_ptr(lists.get_ids(number), size).copy()
     return found
-
-
-def _rows_of(ids: np.ndarray[Any, Any], keys: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Rows of ids; -1 stays."""
-    order = keys.argsort()
-    places = np.searchsorted(keys[order], ids).clip(max=len(keys) - 1)
-    return np.where(ids < 0, -1, order[places])

@@ -1,11 +1,12 @@
 """``Guard``: one object that fits, calibrates itself, answers or abstains."""
 
 import json
+import warnings
 
 import numpy as np
 import pytest
 import torch
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_digits, load_wine
 from sklearn.neighbors import NearestNeighbors
 
 from laplace_metric import Guard, LaplaceEmbedder
@@ -48,7 +49,7 @@ def test_keeps_its_precision_on_new_queries_and_abstains_on_noise(guard):
 
 
 def test_is_the_index_with_a_guaranteed_threshold(guard):
-    embedder = LaplaceEmbedder(Precomputed(64), head="append")
+    embedder = LaplaceEmbedder(Precomputed(64), head="append", **EUCLIDEAN)
     index = embedder.cross_index(X[ITEMS], Y[ITEMS], progress=False)
     threshold = index.calibration.threshold_for(precision=0.95, of="label")
     assert guard.threshold.value == threshold.value
@@ -124,7 +125,8 @@ def test_saved_and_read_again(guard, tmp_path):
 # A search that runs elsewhere.
 
 
-def test_any_search_over_the_same_vectors(guard):
+def test_any_search_over_the_same_vectors():
+    guard = Guard(X[ITEMS], Y[ITEMS], distance="arccos", precision=0.95)
     found = NearestNeighbors().fit(unit(X[ITEMS]))
 
     def search(queries, k):
@@ -133,6 +135,7 @@ def test_any_search_over_the_same_vectors(guard):
     other = Guard(X[ITEMS], Y[ITEMS], search=search, precision=0.95)
     assert other.ask(X[NEW]).labels.tolist() == guard.ask(X[NEW]).labels.tolist()
     held_out = {"held_out": (X[700:1100], Y[700:1100]), "open_set_fraction": 0.2}
+    held_out["distance"] = "arccos"
     exact, graph = Guard(X[ITEMS], Y[ITEMS], **held_out), filled("HNSW", unit(X[ITEMS]))
     graph.hnsw.efSearch = 64
 
@@ -158,9 +161,12 @@ def test_any_search_over_the_same_vectors(guard):
 @pytest.mark.parametrize(
     ("search", "problem"),
     [
-        (lambda q, k: np.zeros((len(q), k)), "float64 of shape"),
-        (lambda q, k: np.zeros((len(q), k + 1), int), "of shape"),
-        (lambda q, k: np.full((len(q), k), 700), "rows from 700 to 700"),
+        (lambda q, k: np.zeros((len(q), k)), "returned are float64"),
+        (lambda q, k: np.zeros((len(q), k + 1), int), "200 rows of up to 11 ids: return 200 rows"),
+        (lambda q, k: [[0]] * (len(q) + 1), "201 rows of up to 1 ids"),
+        (lambda q, k: None, "0 rows"),
+        (lambda q, k: np.full((len(q), k), 700), r"\[700, 700, 700\], which no item has"),
+        (lambda q, k: [["a"]] * len(q), "ids are numbers in the index and strings here"),
         (lambda q, k: np.zeros((len(q), k), int), "in the order in which"),
         (lambda q, k: np.full((len(q), k), -1), "in the order in which"),
     ],
@@ -252,11 +258,100 @@ def test_what_is_no_search_and_no_pair_is_named():
         Guard(X[ITEMS], Y[ITEMS], held_out=X[NEW])
 
 
-def test_copies_among_the_items_are_told_once():
+def test_copies_among_the_items_are_told_once_at_the_line_that_asks():
     copies = np.concatenate([X[ITEMS], X[:100]]), np.concatenate([Y[ITEMS], Y[:100]])
     with pytest.warns(FittedQueriesWarning, match="12% of the items are copies") as told:
         Guard(*copies)
     assert len(told) == 1
+    assert told[0].filename == __file__
+
+
+def test_near_copies_are_told_and_other_items_are_not():
+    generator = np.random.default_rng(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Guard(X[ITEMS], Y[ITEMS], precision=0.8)
+        Guard(unit(X[ITEMS]), Y[ITEMS], precision=0.8)
+        near = X[:100] + generator.normal(0, 0.3, (100, 64)).astype(np.float32)
+        items, labels = np.concatenate([X[ITEMS], near]), np.concatenate([Y[ITEMS], Y[:100]])
+        Guard(items, labels, precision=0.8, held_out=(X[NEW], Y[NEW]))
+    with pytest.warns(FittedQueriesWarning, match="2[0-9]% of the items are near-copies") as told:
+        Guard(items, labels, precision=0.8)
+    assert len(told) == 1
+    assert told[0].filename == __file__
+
+
+def test_some_of_the_answers(guard):
+    answers = guard.ask(np.concatenate([X[NEW][:5], NOISE[:5]]))
+    assert "5 of 10 queries have a label; 5 are unfamiliar, 0 uncertain" in repr(answers)
+    for some in (slice(3, 7), [3, 4, 5, 6], np.arange(10) // 4 == 1):
+        if not isinstance(some, np.ndarray):
+            assert answers[some].labels.tolist() == answers.labels[3:7].tolist()
+        else:
+            assert answers[some].reason.tolist() == answers.reason[4:8].tolist()
+    assert answers[answers.answered].answered.all()
+    assert answers[-1] == answers[9]
+    assert answers[-1].reason == "unfamiliar"
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ((X[:2], [0, 1]), "2 items, 1 at most of one class, are too few"),
+        ((X[:0], []), "no batch: pass at least one item"),
+        ((X[:9],), r"labels=None: .*calibrate_scores"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::laplace_metric.errors.DegenerateCurvatureWarning")
+def test_too_little_is_named(given, problem):
+    with pytest.raises(InputError, match=problem):
+        Guard(*given)
+
+
+# The distance.
+
+
+def test_lengths_count_wherever_there_are_any():
+    model = torch.nn.Linear(64, 16)
+    for vectors, how, distance in (
+        (X[ITEMS], {}, "euclidean"),
+        (unit(X[ITEMS]), {}, "arccos"),
+        (X[ITEMS], {"distance": "arccos"}, "arccos"),
+        (X[ITEMS], {"model": model}, "arccos"),
+    ):
+        settings = Guard(vectors, Y[ITEMS], **how).embedder.settings
+        assert settings.distance == distance
+        assert settings.hessian == ("positives" if distance == "euclidean" else "fixed")
+
+
+@pytest.mark.parametrize("distance", ["arccos", "euclidean"])
+def test_a_search_shows_its_distance_by_what_it_finds(distance):
+    metric = {"arccos": "cosine", "euclidean": "euclidean"}[distance]
+    found, ids = NearestNeighbors(metric=metric).fit(X[ITEMS]), [f"item {i}" for i in range(700)]
+
+    def search(queries, k):
+        rows = found.kneighbors(queries, k)[1].tolist()
+        return [[ids[row] for row in own[: k - 1] or own] for own in rows]  # fewer than k
+
+    guard = Guard(X[ITEMS], Y[ITEMS], ids=ids, search=search)
+    assert guard.embedder.settings.distance == distance
+    assert guard.recall == pytest.approx(0.9)
+    assert "finds   90% of the 10 nearest" in repr(guard)
+    plain = Guard(X[ITEMS], Y[ITEMS], distance=distance)
+    answers, wanted = guard.ask(X[NEW]), plain.ask(X[NEW])
+    assert (answers.labels == wanted.labels).mean() > 0.99
+
+
+def test_noise_in_a_familiar_direction_is_unfamiliar():
+    x, y = load_wine(return_X_y=True)
+    x = ((x - x.mean(0)) / x.std(0)).astype(np.float32)
+    noise = np.random.default_rng(0).uniform(-4, 4, (400, 13)).astype(np.float32)
+    shares = [
+        float(Guard(x, y, precision=0.8, **how).ask(noise).answered.double().mean())
+        for how in ({"distance": "arccos"}, {})
+    ]
+    assert shares[0] > 0.2
+    assert shares[1] < 0.05
 
 
 def test_an_inverted_file_stays_as_it_is_and_ids_of_its_own_are_refused():

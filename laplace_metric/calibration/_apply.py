@@ -19,7 +19,7 @@ from laplace_metric._utils.display import Shown
 from laplace_metric._utils.validation import as_array, as_floats, is_tensor
 from laplace_metric.calibration._hits import LabelVotes, SearchHits, namespace
 from laplace_metric.calibration._thresholds import Threshold, accepts
-from laplace_metric.errors import DistanceScaleWarning, InputError, NonFiniteError
+from laplace_metric.errors import DistanceScaleWarning, InputError, NonFiniteError, callers_line
 
 ENOUGH, APART = 10, 0.3
 """Queries whose distances tell their scale; a gap between two distributions that is none."""
@@ -142,7 +142,7 @@ def warn_if_scaled(hits: SearchHits, nearest: Float[np.ndarray, " m"]) -> None:
         told += ". Pass Euclidean distances of the same embeddings, in the same units."
     else:
         return
-    warnings.warn(told, DistanceScaleWarning, stacklevel=3)
+    warnings.warn(told, DistanceScaleWarning, stacklevel=callers_line())
 
 
 def _gap(one: Float[np.ndarray, " n"], other: Float[np.ndarray, " m"]) -> float:

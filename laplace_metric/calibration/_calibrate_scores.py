@@ -19,7 +19,7 @@ from laplace_metric.calibration._score_model import (
     score_features,
 )
 from laplace_metric.calibration._scores import ScoreCalibration
-from laplace_metric.errors import InputError, ScoresWarning
+from laplace_metric.errors import InputError, ScoresWarning, callers_line
 
 KINDS = ("similarity", "distance", "score")
 LEAST = 2 * FOLDS
@@ -124,7 +124,7 @@ def calibrate_scores(
         warnings.warn(
             f"{missing:,} of {int(exists.sum()):,} hits are not judged (-1): they are left out.",
             ScoresWarning,
-            stacklevel=2,
+            stacklevel=callers_line(),
         )
     if cross_fit and check_count("cross_fit", cross_fit, 2) > LEAST:
         raise InputError(f"cross_fit={cross_fit}: pass 0, or from 2 to {LEAST} parts.")

@@ -42,7 +42,7 @@ import numpy.typing as npt
 from jaxtyping import Bool, Float
 
 from laplace_metric.calibration._hits import FEATURE_SETS, FEATURES, PairFeatures, namespace
-from laplace_metric.errors import FewQueriesWarning, InputError
+from laplace_metric.errors import FewQueriesWarning, InputError, callers_line
 
 Array = npt.NDArray[np.float64]
 EVIDENCE, PORTABLE = "all", "portable"
@@ -361,7 +361,7 @@ def _warn_of_few(kinds: tuple[int, int], n: int) -> None:
         f"neighbours, too few to determine how it falls with the distance: at least {FOLDS} are "
         "needed. It falls with the distance as it does on other data. Calibrate on more queries.",
         FewQueriesWarning,
-        stacklevel=2,
+        stacklevel=callers_line(),
     )
 
 

@@ -32,7 +32,13 @@ from laplace_metric.calibration._probability import (
     posterior_mode,
     query_folds,
 )
-from laplace_metric.errors import FewQueriesWarning, InputError, NonFiniteError, ScoresWarning
+from laplace_metric.errors import (
+    FewQueriesWarning,
+    InputError,
+    NonFiniteError,
+    ScoresWarning,
+    callers_line,
+)
 
 Array = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
@@ -83,7 +89,7 @@ def fit_score_model(
             f"or an irrelevant, first hit: at least {FOLDS} of both are needed. Calibrate on more "
             "queries.",
             FewQueriesWarning,
-            stacklevel=3,
+            stacklevel=callers_line(),
         )
         sets, names = {"value": [0]}, ["logistic"]
     losses = _cross_validated(x, y, groups, weight, sets, names, scorers, width)
@@ -136,7 +142,7 @@ def _check_both_kinds(value: Array, y: Array) -> None:
             f"scores: by this kind= relevant hits rank below others (AUROC {auroc:.2f}). "
             "Similarities and distances taken for each other look like that.",
             ScoresWarning,
-            stacklevel=4,
+            stacklevel=callers_line(),
         )
 
 

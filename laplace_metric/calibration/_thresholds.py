@@ -311,7 +311,7 @@ def _more_queries(
     if missing.more:
         more = f"about {missing.more:,} more"
         if thresholds is not None:
-            more = f"about {2 * missing.more:,} more, half of which test it as these {len(p):,} do"
+            more = f"about {2 * missing.more:,} more (one half of all queries tests the threshold)"
         return f" Ask for less, or calibrate on more queries: {more}, would likely do {least}."
     if missing.right < target * missing.surest:
         return (

@@ -32,7 +32,7 @@ from laplace_metric._utils.validation import (
     check_function,
     check_share,
 )
-from laplace_metric.errors import InputError, UndefinedMetricWarning
+from laplace_metric.errors import InputError, UndefinedMetricWarning, callers_line
 
 Ends = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 
@@ -153,12 +153,12 @@ def bootstrap_interval(
         low, high = np.quantile(defined, [(1 - share) / 2, (1 + share) / 2]).tolist()
     else:
         message = "the metric is NaN on every resample: the interval is NaN."
-        warnings.warn(message, UndefinedMetricWarning, stacklevel=2)
+        warnings.warn(message, UndefinedMetricWarning, stacklevel=callers_line())
     data = [_rows(f"arrays[{i}]", array) for i, array in enumerate(arrays)]
     estimate = _number(metric, data)
     if math.isnan(estimate):
         message = "the metric is NaN on the data themselves: so is the estimate."
-        warnings.warn(message, UndefinedMetricWarning, stacklevel=2)
+        warnings.warn(message, UndefinedMetricWarning, stacklevel=callers_line())
     return BootstrapInterval(estimate, low, high, share, len(drawn), len(drawn) - len(defined))
 
 

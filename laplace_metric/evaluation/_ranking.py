@@ -34,7 +34,7 @@ from laplace_metric._utils.validation import (
     as_scores,
     check_share,
 )
-from laplace_metric.errors import InputError, UndefinedMetricWarning
+from laplace_metric.errors import InputError, UndefinedMetricWarning, callers_line
 
 
 def auroc(in_scores: ArrayLike, out_scores: ArrayLike) -> float:
@@ -152,7 +152,7 @@ def r_auroc(uncertainty: ArrayLike, correct: ArrayLike) -> float:
     if bool(right.all()) or not bool(right.any()):
         state = "right" if bool(right.all()) else "wrong"
         message = f"all {len(right)} queries are {state}: R-AUROC is undefined, NaN."
-        warnings.warn(message, UndefinedMetricWarning, stacklevel=2)
+        warnings.warn(message, UndefinedMetricWarning, stacklevel=callers_line())
         return float("nan")
     return auroc(scores[right], scores[~right])
 

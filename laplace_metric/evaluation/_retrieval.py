@@ -16,7 +16,7 @@ from torch import Tensor
 
 from laplace_metric._utils.display import Shown
 from laplace_metric._utils.validation import ArrayLike, as_labels, check_count
-from laplace_metric.errors import InputError, UndefinedMetricWarning
+from laplace_metric.errors import InputError, UndefinedMetricWarning, callers_line
 from laplace_metric.evaluation._neighbours import Neighbours, nearest_neighbours, search_problem
 
 
@@ -194,6 +194,6 @@ def _score(per_query: Tensor, n_relevant: Tensor) -> RetrievalScore:
     n_queries = int(counted.sum())
     if n_queries == 0:
         message = "no query has a relevant item in the gallery: the retrieval metric is NaN."
-        warnings.warn(message, UndefinedMetricWarning, stacklevel=4)
+        warnings.warn(message, UndefinedMetricWarning, stacklevel=callers_line())
     value = float(per_query[counted].mean())
     return RetrievalScore(value, per_query, n_queries, len(per_query) - n_queries)

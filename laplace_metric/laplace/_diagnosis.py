@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from laplace_metric.curvature._structures import NEGATIVE_SHARE
-from laplace_metric.errors import PriorAtEdgeWarning, UndefinedMetricWarning
+from laplace_metric.errors import PriorAtEdgeWarning, UndefinedMetricWarning, callers_line
 from laplace_metric.laplace._posterior import Posterior, by_marginal_likelihood
 
 NEARLY_CONSTANT = 0.05
@@ -49,7 +49,7 @@ class Uncertainties:
             warnings.warn(
                 "all inputs have one uncertainty or one length: length_correlation is NaN.",
                 UndefinedMetricWarning,
-                stacklevel=3,
+                stacklevel=callers_line(),
             )
         return cls(mean, spread, rho)
 

@@ -35,6 +35,7 @@ from laplace_metric.errors import (
     InputError,
     LabelError,
     NegativeCurvatureWarning,
+    callers_line,
 )
 from laplace_metric.familiarity._near_far import NearFar
 from laplace_metric.heads._backends import jacobian_of
@@ -195,7 +196,6 @@ def warn_if_negative(
     curvature: SpectralCurvature,
     positivity: str,
     meaning: str = "this posterior is a ranking heuristic, not an approximation",
-    stacklevel: int = 5,
 ) -> None:
     """Warn when much of a curvature that counts by its size was negative."""
     share = curvature.negative_fraction
@@ -206,7 +206,7 @@ def warn_if_negative(
         f"size: {meaning}. Balance the classes, use hessian='positives' with distance='euclidean' "
         "(never negative), or positivity='clip', which leaves those directions to the prior.",
         NegativeCurvatureWarning,
-        stacklevel=stacklevel,
+        stacklevel=callers_line(),
     )
 
 
@@ -231,6 +231,6 @@ def warn_if_degenerate(loss: ContrastiveLoss, posterior: Posterior) -> bool:
         "distance='arccos', hessian='positives', or a finite margin that some negative pairs are "
         "outside of.",
         DegenerateCurvatureWarning,
-        stacklevel=5,
+        stacklevel=callers_line(),
     )
     return True

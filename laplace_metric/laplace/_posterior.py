@@ -39,7 +39,7 @@ from laplace_metric.curvature._structures import (
 )
 from laplace_metric.distributions import Covariance, DenseCovariance, DiagonalCovariance
 from laplace_metric.distributions._covariance import RotatedCovariance
-from laplace_metric.errors import InputError, NonFiniteError, PriorAtEdgeWarning
+from laplace_metric.errors import InputError, NonFiniteError, PriorAtEdgeWarning, callers_line
 from laplace_metric.heads._jacobian import (
     Affine,
     HeadJacobian,
@@ -331,6 +331,6 @@ def warn_at_edge(value: float, low: float, high: float, name: str = "prior preci
             f"[{low:.3g}, {high:.3g}]: the data do not determine it there. Widen bounds=, or set "
             "prior_precision and n_effective yourself.",
             PriorAtEdgeWarning,
-            stacklevel=4,
+            stacklevel=callers_line(),
         )
     return value

@@ -254,7 +254,7 @@ def _read(
                 bar.advance(n_items, "" if status is None else status())
     _LOG.debug("%s: %d batches in %.1f s", description, index + 1, time.perf_counter() - start)
     if index < 0:
-        raise EmptyLoaderError("loader yielded no batch: pass a loader with at least one batch.")
+        raise EmptyLoaderError("the inputs yielded no batch: pass at least one item.")
 
 
 def rows_of_batch(inputs: Inputs) -> int:

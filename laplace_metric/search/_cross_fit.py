@@ -30,7 +30,13 @@ from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import check_count
 from laplace_metric.calibration._hits import VOTES, LabelledHits
 from laplace_metric.calibration._learn import PARTS
-from laplace_metric.errors import FittedQueriesWarning, InputError, LabelError, LaplaceMetricWarning
+from laplace_metric.errors import (
+    FittedQueriesWarning,
+    InputError,
+    LabelError,
+    LaplaceMetricWarning,
+    callers_line,
+)
 from laplace_metric.heads._locate import (
     HeadActivations,
     LocatedHead,
@@ -358,8 +364,8 @@ def check_sizes(labels: Column) -> None:
         raise InputError(
             f"labels: {pairs // 2} classes have two items, {pairs} of the {mates} items whose "
             f"class has another: cross-fitting needs three, for all but {MOST_IN_PAIRS:.0%} of "
-            "these items. Add items, or hold one of each class out: "
-            "embedder.index(items, labels), then index.calibrate(held_out, held_out_labels)."
+            "these items. Add items, or hold one of each class out: Guard(..., held_out=), or "
+            "index.calibrate(held_out, held_out_labels)."
         )
 
 
@@ -367,8 +373,8 @@ def _check_folds(folds: int, labels: Column) -> None:
     largest = int(np.unique(labels.values, return_counts=True)[1].max(initial=0))
     if folds > len(labels) or largest < 2:
         raise InputError(
-            f"folds={folds}: there are {len(labels)} items, {largest} at most of one class. Each "
-            "fold needs an item, and a query another item of its class."
+            f"{len(labels)} items, {largest} at most of one class, are too few for folds={folds}: "
+            "each fold needs an item, each item another of its class. Add items, or hold some out."
         )
 
 
@@ -380,7 +386,7 @@ def _warn_of_copies(features: Tensor) -> None:
             f"{share:.0%} of the items are copies of others. Copies find each other as no new "
             "query does, so that probabilities and guarantees will not hold: keep one of each.",
             FittedQueriesWarning,
-            stacklevel=4,
+            stacklevel=callers_line(),
         )
 
 

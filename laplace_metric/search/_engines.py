@@ -23,6 +23,7 @@ from laplace_metric.evaluation._candidates import (
     nearest_rows,
     require_faiss,
 )
+from laplace_metric.search._columns import Column
 
 
 @dataclass(frozen=True)
@@ -166,7 +167,7 @@ class FlatEngine(Engine):
 
 
 class ForeignEngine(Engine):
-    """Rows that a function finds; their order is by our own distances, whatever its scores are.
+    """Items that a function finds; their order is by our own distances, whatever its scores are.
 
     Saved as exact search, since the function is not ours to save.
 
@@ -174,39 +175,64 @@ class ForeignEngine(Engine):
     ----------
     vectors : Tensor [N, d]
         Of the items, in the order of the rows.
+    ids : Column [N]
+        Of the items.
     find : function
-        Queries [Q, d] as a NumPy array, and k -> rows [Q, k]; -1 where it found fewer.
+        Queries [Q, d] as a NumPy array, and k -> ids of up to k items for each.
     """
 
     kind = Flat()
 
-    def __init__(self, vectors: Float[Tensor, "N d"], find: Callable[..., Any]) -> None:
+    def __init__(
+        self, vectors: Float[Tensor, "N d"], ids: Column, find: Callable[..., Any]
+    ) -> None:
         self.vectors, self.find = vectors, find
+        self.rows = np.argsort(ids.values)
+        self.ids = ids.take(self.rows)
 
     def search(self, queries: Float[Tensor, "Q d"], k: int) -> Int[Tensor, "Q k"]:
-        """Ask the function; rows that are not there are an error.
+        """Ask the function; -1 or "" is no item, another id that no item has is an error.
 
         Raises
         ------
         InputError
-            For anything but rows [Q, k] from -1 to N - 1.
+            For anything but ids of up to k items for each query.
         """
         queries = queries.to(self.vectors)
-        rows = torch.as_tensor(np.asarray(self.find(queries.cpu().numpy(), k)))
-        if rows.shape != (len(queries), k) or rows.is_floating_point() or rows.is_complex():
+        found = self.find(queries.cpu().numpy(), k)
+        if isinstance(found, list):  # of lists, arrays, columns of tables
+            found = [own if isinstance(own, list) else np.asarray(own).tolist() for own in found]
+        else:
+            found = np.asarray(found)
+        sizes = np.array([len(own) for own in found]) if np.ndim(found) else np.zeros(0)
+        if len(sizes) != len(queries) or sizes.max(initial=0) > k:
             raise InputError(
-                f"search returned {rows.dtype} of shape {list(rows.shape)}: return "
-                f"the rows of the nearest items, whole numbers [{len(queries)}, {k}]."
+                f"search returned {len(sizes)} rows of up to {sizes.max(initial=0):.0f} ids: "
+                f"return {len(queries)} rows, one for each query, of up to {k}."
             )
-        if rows.numel() and not -1 <= int(rows.min()) <= int(rows.max()) < len(self.vectors):
+        flat = [one for own in found for one in own] if isinstance(found, list) else found.ravel()
+        rows = np.full((len(queries), k), -1)
+        if len(flat):
+            rows[np.arange(k) < sizes[:, None]] = self._rows_of(flat)
+        rows.sort(axis=1)  # equal distances in order of position, as exact search
+        there = torch.from_numpy(rows).to(self.vectors.device)
+        gaps = self.vectors[there.clamp_min(0)] - queries[:, None]
+        order = gaps.square().sum(2).masked_fill(there < 0, torch.inf).argsort(dim=1, stable=True)
+        return there.gather(1, order)
+
+    def _rows_of(self, found: Any) -> np.ndarray[Any, Any]:
+        column = Column.of("ids that search returned", found)
+        self.ids.check_like("ids", column)
+        at = np.searchsorted(self.ids.values, column.values).clip(max=len(self.ids) - 1)
+        known = self.ids.values[at] == column.values
+        unknown = ~known & (column.values != ("" if self.ids.is_text else -1))
+        if unknown.any():
             raise InputError(
-                f"search returned rows from {int(rows.min())} to {int(rows.max())} for "
-                f"{len(self.vectors)} items: pass all items that it holds, in their order."
+                f"search returned ids {column.values[unknown][:3].tolist()}, which no item has: "
+                "pass all items that it holds, with ids= that it returns; without ids= they are "
+                f"rows, 0 to {len(self.ids) - 1}."
             )
-        rows = rows.to(self.vectors.device, torch.int64)
-        gaps = self.vectors[rows.clamp_min(0)] - queries[:, None]
-        order = gaps.square().sum(2).masked_fill(rows < 0, torch.inf).argsort(dim=1, stable=True)
-        return rows.gather(1, order)
+        return np.where(known, self.rows[at], -1)
 
     def updated(
         self, vectors: Float[Tensor, "N d"], remaining: Int[Tensor, " N"] | None

@@ -31,6 +31,7 @@ from laplace_metric.errors import (
     NotFittedError,
     StaleCalibrationWarning,
     UnreachableAlphaWarning,
+    callers_line,
 )
 from laplace_metric.evaluation import expected_calibration_error
 from laplace_metric.models._store import Fingerprints
@@ -359,8 +360,8 @@ class Index(Shown):
         Parameters
         ----------
         find : function
-            Mean embeddings of queries [Q, d] as a NumPy array, and k -> rows of the nearest items
-            [Q, k], -1 where it found fewer.
+            Mean embeddings of queries [Q, d] as a NumPy array, and k -> for each a list of the ids
+            of the nearest items, up to k; or an array [Q, k], -1 or "" where it found fewer.
 
         Raises
         ------
@@ -371,7 +372,7 @@ class Index(Shown):
             raise InputError(f"rank_by={self.rank_by!r}: a search of yours ranks by 'mean'.")
         other, vectors = self._now(), self.items.encoded.mean
         other._changing = threading.Lock()
-        other._state = replace(self._state, engine=ForeignEngine(vectors, find))
+        other._state = replace(self._state, engine=ForeignEngine(vectors, self.items.ids, find))
         return other
 
     def remove(self, ids: Any) -> None:
@@ -883,7 +884,7 @@ class Index(Shown):
                 f"{self.changes} items were added or removed since the index was calibrated with "
                 f"{calibration.n_items}: probabilities and sets may be off. Calibrate again.",
                 StaleCalibrationWarning,
-                stacklevel=3,
+                stacklevel=callers_line(),
             )
         return calibration
 
@@ -996,7 +997,7 @@ def _warn_if_unreachable(calibration: Calibration, alpha: float) -> None:
             f"match no p-value is below {smallest:.3g}, so nothing is called unknown. Calibrate "
             f"with {math.ceil(min(1 / alpha - 1, 1e18))} of them, or raise alpha.",
             UnreachableAlphaWarning,
-            stacklevel=3,
+            stacklevel=callers_line(),
         )
 
 

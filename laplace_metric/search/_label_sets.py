@@ -30,7 +30,7 @@ from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration._conformal import fewest_queries
 from laplace_metric.calibration._hits import LabelledHits, SearchHits
 from laplace_metric.calibration._labels import LabelLevels
-from laplace_metric.errors import UnreachableAlphaWarning
+from laplace_metric.errors import UnreachableAlphaWarning, callers_line
 from laplace_metric.search._columns import Column
 from laplace_metric.search._items import Items
 
@@ -131,7 +131,7 @@ def warn_if_everything(levels: LabelLevels, alpha: float) -> None:
         "cluster of classes, all but a share alpha with their label among the neighbours. "
         "Calibrate with more queries or a larger depth, or raise alpha.",
         UnreachableAlphaWarning,
-        stacklevel=3,
+        stacklevel=callers_line(),
     )
 
 

@@ -19,7 +19,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from laplace_metric.calibration._hits import LabelledHits, SearchHits
-from laplace_metric.errors import FittedQueriesWarning, InputError, LabelError
+from laplace_metric.errors import FittedQueriesWarning, InputError, LabelError, callers_line
 from laplace_metric.models._calling import check_labels
 from laplace_metric.models._reading import as_batches, is_rows, plain
 from laplace_metric.models._store import Fingerprints
@@ -336,5 +336,5 @@ def warn_if_fitted(known: Fingerprints | None, rows: Fingerprints) -> None:
         "the posterior, which is surer of them than of anything new: probabilities, thresholds "
         "and what is measured here will not hold on new queries. Keep them out of the fit.",
         FittedQueriesWarning,
-        stacklevel=4,
+        stacklevel=callers_line(),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 import torch
@@ -337,14 +337,24 @@ class Classification(Shown):
     def __len__(self) -> int:
         return len(self.labels)
 
-    def __getitem__(self, query: int) -> Answer:
-        """Answer of one query."""
+    @overload
+    def __getitem__(self, query: int) -> Answer: ...
+
+    @overload
+    def __getitem__(self, query: slice | list[int] | np.ndarray[Any, Any]) -> Classification: ...
+
+    def __getitem__(self, query: Any) -> Answer | Classification:
+        """Answer of one query; the classification of some: of a slice, of rows, or of a mask."""
+        if isinstance(query, slice) or np.ndim(query):
+            some = query if isinstance(query, slice) else np.asarray(query)
+            p, unknown = self.probability[some], self.unknown[some]
+            return replace(self, labels=self.labels[some], probability=p, unknown=unknown)
         return Answer(self.labels[query], float(self.probability[query]), str(self.reason[query]))
 
     def _sentence(self) -> str:
-        answered = f"{int(self.answered.sum()):,} of {len(self):,} queries have a label"
-        unknown = f"{int(self.unknown.sum()):,} are unknown"
-        return f"{answered}; {unknown}, the others have too small a probability."
+        answered, unknown = int(self.answered.sum()), int(self.unknown.sum())
+        rest = f"{unknown:,} are unfamiliar, {len(self) - answered - unknown:,} uncertain"
+        return f"{answered:,} of {len(self):,} queries have a label; {rest}."
 
     def _shown_rows(self) -> Rows:
         return in_rows(vars(self).items())

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from laplace_metric._utils.validation import check_count, check_name
 from laplace_metric.calibration._hits import VOTES
-from laplace_metric.errors import InputError, LabelError, LaplaceMetricWarning
+from laplace_metric.errors import InputError, LabelError, LaplaceMetricWarning, callers_line
 from laplace_metric.evaluation import abstention
 from laplace_metric.laplace import Settings
 from laplace_metric.laplace._fit import fit_posterior
@@ -190,7 +190,7 @@ class MatchClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[misc
             warnings.warn(
                 f"probabilities are not calibrated but votes of the neighbours: {error}",
                 LaplaceMetricWarning,
-                stacklevel=3,
+                stacklevel=callers_line(),
             )
             pairs = [(batch, None) for batch in rows]
             return Index.build(Encoder.of(embedder), pairs, codes, progress=False)

@@ -19,6 +19,7 @@ from benchmarks.retrieval import (
     cross_fit,
     drift,
     evidence,
+    guarantees,
     measure,
     problems,
     split,

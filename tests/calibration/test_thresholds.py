@@ -249,7 +249,7 @@ def test_what_cannot_be_promised_says_what_can():
         threshold_for(hopeful, right, precision=0.9)
     with pytest.raises(InputError, match="cannot be told from these"):
         threshold_for(hopeful, right, precision=0.8)  # as often as that, and no more
-    with pytest.raises(InputError, match=r"on more queries: about [\d,]+ more, half of which test"):
+    with pytest.raises(InputError, match=r"on more queries: about [\d,]+ more \(one half of all"):
         threshold_for(hopeful, torch.arange(100) % 10 < 9, precision=0.85, thresholds=hopeful)
     with pytest.raises(InputError, match=r"on more queries: about [\d,]+ more, would likely do"):
         threshold_for(hopeful, torch.arange(100) % 10 < 9, precision=0.85)

@@ -21,8 +21,8 @@ from tests.cli.workshop import write_images, write_model
 PAGE = Path(__file__).parents[2] / "docs" / "folders.md"
 
 
-def commands() -> list[list[str]]:
-    block = re.search(r"<!-- walk-through -->\n```console\n(.*?)```", PAGE.read_text(), re.S)
+def commands(mark: str = "walk-through") -> list[list[str]]:
+    block = re.search(rf"<!-- {mark} -->\n```console\n(.*?)```", PAGE.read_text(), re.S)
     assert block is not None
     return [shlex.split(line) for line in block[1].replace("\\\n", "").splitlines()]
 
@@ -40,13 +40,30 @@ def pictures(request, digits):
     return found.images[:, 0].numpy(), found.labels.numpy()
 
 
-def test_the_walk_through(pictures, tmp_path, monkeypatch, capsys):
+@pytest.fixture
+def photos(pictures, tmp_path, monkeypatch):
     pixels, labels = pictures
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "my_model", raising=False)
     write_images(tmp_path / "photos", pixels[:600], labels[:600])
     write_images(tmp_path / "new", pixels[600:640], labels[600:640])
     write_model(tmp_path, pixels[640:1540], labels[640:1540], "my_model")
+
+
+def test_the_short_route(photos, tmp_path, capsys):
+    for program, *arguments in commands("short"):
+        assert program == "laplace-metric"
+        assert main(arguments) == 0, capsys.readouterr().err
+    rows = list(csv.DictReader((tmp_path / "matches.csv").open()))
+    first = [row for row in rows if row["rank"] == "1"]
+    answered = [row for row in first if row["decision"] == "answer"]
+    assert len(rows) == 40 * 3
+    assert len(answered) > 10
+    right = [row["query"].split("/")[0] == row["answer"] for row in answered]
+    assert sum(right) >= 0.8 * len(right)
+
+
+def test_the_walk_through(photos, tmp_path, capsys):
     for program, *arguments in commands():
         assert program == "laplace-metric"
         assert main(arguments) == 0, capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import ExitStack, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,17 @@ import numpy as np
 import pytest
 import torch
 
-NEEDED = {"onnx": ("onnxruntime", "onnxscript"), "qdrant": ("qdrant_client",)}
+from benchmarks.examples.engines import temporary_server
+from laplace_metric import Guard
+from laplace_metric.errors import MissingPackageError
+
+NEEDED = {
+    "onnx": ("onnxruntime", "onnxscript"),
+    "qdrant": ("qdrant_client",),
+    "guard_qdrant": ("qdrant_client",),
+    "guard_lancedb": ("lancedb", "pandas"),
+    "guard_pgvector": ("psycopg", "pgvector"),
+}
 """Packages of the blocks that are marked."""
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -20,13 +31,13 @@ def installed(name: str) -> bool:
     return all(find_spec(package) for package in NEEDED[name])
 
 
-def scopes(page: str) -> tuple[dict[str, Any], list[tuple[str, dict[str, Any]]]]:
+def scopes(page: str, **given: Any) -> tuple[dict[str, Any], list[tuple[str, dict[str, Any]]]]:
     """What the blocks define, and what each marked one defines beside it."""
     text = (DOCS / page).read_text()
-    scope: dict[str, Any] = {}
+    scope: dict[str, Any] = {**given}
     own = []
     for name, block in re.findall(r"(?:<!-- (\w+) -->\n)?```python\n(.*?)```", text, flags=re.S):
-        if name and not installed(name):
+        if name and not (installed(name) and (name != "guard_pgvector" or "address" in given)):
             continue
         within = dict(scope) if name else scope
         exec(compile(block, page, "exec"), within)
@@ -60,20 +71,36 @@ def test_the_code_of_the_decisions_runs(tmp_path, monkeypatch):
 def test_the_code_of_the_engines_runs(tmp_path, monkeypatch):
     pytest.importorskip("faiss")
     monkeypatch.chdir(tmp_path)
-    scope, own = scopes("engines.md")
+    with ExitStack() as stack:
+        given = {}
+        if installed("guard_pgvector"):
+            with suppress(MissingPackageError):
+                given["address"] = stack.enter_context(temporary_server()).address
+        scope, own = scopes("engines.md", **given)
+        plain = Guard(scope["vectors"], scope["labels"], precision=0.95, distance="euclidean")
+        wanted = plain.ask(scope["queries"])
+        guarded = [block["guard"] for name, block in own if name.startswith("guard_")]
+        for guard in guarded:
+            assert guard.recall == 1
+            assert guard.embedder.settings.distance == "euclidean"
+            assert guard.ask(scope["queries"]).labels.tolist() == wanted.labels.tolist()
+            alone = [guard.ask(query[None])[0].label for query in scope["queries"]]
+            assert alone == wanted.labels.tolist()
     verdict, wanted = scope["verdict"], scope["index"].search(scope["queries"], k=20)
     for number in ("match_probability", "label_probability"):
         expected = getattr(wanted, number)
         np.testing.assert_allclose(getattr(verdict, number), expected, rtol=0, atol=1e-6)
     np.testing.assert_array_equal(verdict.label, wanted.label)
-    assert len(own) == installed("onnx") + installed("qdrant")
+    assert len(own) == len(guarded) + installed("onnx") + installed("qdrant")
     for name, block in own:
         if name == "onnx":
             assert len(block["answer"]) == 6
             for field, value in block["answer"].items():
                 expected = np.asarray(getattr(verdict, field))
                 np.testing.assert_allclose(value, expected, atol=1e-6, err_msg=field)
-        else:  # no p-values: these queries were held out, and tie with themselves but for rounding
+        elif (
+            name == "qdrant"
+        ):  # no p-values: these queries were held out, and tie with themselves but for rounding
             told = block["told"]
             for number in ("match_probability", "label_probability"):
                 expected = getattr(wanted, number)

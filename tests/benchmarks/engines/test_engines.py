@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from benchmarks.examples.engines import StoredItems, judged
+from laplace_metric import Guard
 from laplace_metric.errors import InputError, NonFiniteError
 from tests.benchmarks.engines.conftest import ENGINES, K, collection
 
@@ -48,6 +50,32 @@ def test_by_expected_distance(opened, spherical):
     engine = opened()
     engine.store(of.stored())
     same_answers(of, engine.search(of.vectors(), K), 2e-6)
+    engine.close()
+
+
+@every_engine
+@pytest.mark.parametrize("spherical", [True, False])
+def test_a_guard_over_the_engine(opened, spherical):
+    """Its answers are those of exact search, of one query and of many; distances are found out."""
+    of = collection(spherical=spherical)
+    engine = opened()
+    engine.store(of.stored())
+
+    def search(queries, k):
+        return engine.search(queries, k).ids
+
+    items, queries = (e.mean.detach().numpy() for e in (of.items, of.queries))
+    distance = "arccos" if spherical else "euclidean"
+    plain = Guard(items, of.labels, precision=0.6, distance=distance)
+    guard = Guard(items, of.labels, ids=of.index.ids, search=search, precision=0.6)
+    assert guard.embedder.settings.distance == distance
+    assert guard.recall == 1
+    wanted, found = plain.ask(queries), guard.ask(queries)
+    assert found.labels.tolist() == wanted.labels.tolist()
+    assert found.answered.any()
+    torch.testing.assert_close(found.probability, wanted.probability, rtol=0, atol=1e-6)
+    alone = [guard.ask(query[None])[0].label for query in queries[:20]]
+    assert alone == wanted.labels[:20].tolist()
     engine.close()
 
 
