@@ -21,12 +21,12 @@ from torch import Tensor, nn
 from laplace_metric import io as files
 from laplace_metric._utils.progress import ItemBar
 from laplace_metric.cli._columns import read_columns
+from laplace_metric.cli._gallery import Pictures
 from laplace_metric.cli._loading import SavedRecord, distrust
 from laplace_metric.cli._models import check_inputs, load_model
 from laplace_metric.cli._output import Reporter, discard, reporter_of
 from laplace_metric.cli._parser import RUN, run_text
 from laplace_metric.cli._search import (
-    ImageFiles,
     columns_of,
     guaranteed_of,
     reporter_of_answers,
@@ -48,31 +48,20 @@ DROPOUT = 0.3
 STEPS = ("reading and encoding", "training", "indexing and calibrating")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PairsRecipe(SavedRecord):
-    """Settings that a later search needs: models, how images are read, where the table was.
+    """Settings that a later search needs; the data are the table, images are named as seen from it.
 
     Parameters
     ----------
     model, text_model : str
         As the command line took them.
-    read_options : dict
-        Size and channels of images.
-    data : str
-        The table: the path, as it was resolved; images are named as seen from it.
-    holdout : float
-        Share of images and of texts that the fit left out.
-    seed : int
     """
 
     KIND = files.FileKind("pairs", "a folder of laplace-metric image-text", 1)
 
     model: str
     text_model: str
-    read_options: dict[str, Any]
-    data: str
-    holdout: float
-    seed: int
 
 
 # The table of pairs.
@@ -199,12 +188,12 @@ def fit_pairs(options: Namespace) -> None:
         _calibrate(indices[IMAGES], texts, held_texts, matches[0], IMAGES, TEXTS, reporter)
         _calibrate(indices[TEXTS], images, held_images, matches[1], TEXTS, IMAGES, reporter)
     recipe = PairsRecipe(
-        options.model,
-        options.text_model,
-        {"size": options.size, "channels": reader.pixels.channels},
-        str(options.data.resolve()),
-        options.holdout,
-        options.seed,
+        model=options.model,
+        text_model=options.text_model,
+        read_options={"size": options.size, "channels": reader.pixels.channels},
+        data=str(options.data.resolve()),
+        holdout=options.holdout,
+        seed=options.seed,
     )
     with files.together(folder):
         recipe.write(folder)
@@ -309,8 +298,8 @@ def search_pairs(options: Namespace) -> None:
         result = index.search(_queries(recipe, names, options, reporter), k)
     if options.picture is not None:
         items = index.ids.tolist()
-        queries = names if options.text else ImageFiles(Path(), names)
-        shown = ImageFiles(Path(recipe.data).parent, items) if options.text else items
+        queries = names if options.text else Pictures(Path(), names)
+        shown = Pictures(Path(str(recipe.data)).parent, items) if options.text else items
         write_picture(options.picture, result, queries, shown)
     tell_answers(columns_of(result, names, threshold), len(names), k, options, reporter)
 

@@ -164,6 +164,10 @@ class Source:
 
         return row_loader(len(self), read, size)
 
+    def texts(self) -> dict[str, Any]:
+        """What each id stands for, of texts."""
+        return dict(zip(self.ids, self.read(range(len(self))), strict=True))
+
     def require_classes(self, needed_for: str, least: int = 1) -> None:
         """Check that items have classes, ``least`` different ones.
 

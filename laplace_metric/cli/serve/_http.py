@@ -24,14 +24,13 @@ from starlette.exceptions import HTTPException
 from laplace_metric._utils.names import utf8
 from laplace_metric._utils.version import __version__
 from laplace_metric.cli._gallery import LoadedIndex
-from laplace_metric.cli._sources import IMAGES, path_below
+from laplace_metric.cli._sources import IMAGES
 from laplace_metric.cli.pages import templates
 from laplace_metric.cli.serve._answers import EmbedAnswer, SearchAnswer
 from laplace_metric.cli.serve._guard import Gate, RequestRefused, media_type, problem
 from laplace_metric.cli.serve._metrics import CONTENT_TYPE
 from laplace_metric.cli.serve._query import Question
 from laplace_metric.cli.serve._service import SearchService
-from laplace_metric.datasets._pixels import Pixels
 from laplace_metric.errors import InputError, LaplaceMetricError, NotFittedError
 
 LOOPBACK = ("127.0.0.1", "::1")
@@ -308,18 +307,13 @@ def thumbnail(gallery: LoadedIndex, row: str) -> bytes:
     if not re.fullmatch("[0-9]{1,9}", row) or int(row) >= len(gallery.index):
         raise RequestRefused(f"there is no item {row!r:.40}.", 404)
     try:
-        folder = gallery.image_folder()
-        path = path_below(folder, str(gallery.index.ids[int(row)]))
+        return png(gallery.item_pictures(inside=True)[int(row)])
     except InputError as error:  # its message holds paths of this machine
         raise RequestRefused(
-            f"the image of item {row} lies outside of the folder that the server may read: start "
-            "it with --data, the folder that holds the items.",
+            f"the image of item {row} cannot be read, or lies outside of the folder that the "
+            "server may read: start it with --data, the folder that holds the items.",
             404,
         ) from error
-    try:
-        return png(Pixels(folder, None, 3).decoded(str(path)))
-    except InputError as error:
-        raise RequestRefused(f"the image of item {row} cannot be read.", 404) from error
 
 
 def png(image: Image.Image) -> bytes:

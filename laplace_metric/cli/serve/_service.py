@@ -76,7 +76,7 @@ class ServedIndex:
         self.drift = self._drift(options, reporter)
         if gallery.posterior.recipe.kind == IMAGES and gallery.origin.data is not None:
             try:
-                gallery.image_folder()
+                gallery.item_pictures()
             except InputError as error:
                 reporter.note(f"images of items are not served: {error}")
         self.reader = QueryReader(gallery, options, limits)
