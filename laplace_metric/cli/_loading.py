@@ -331,7 +331,4 @@ def read_options_of(options: Namespace) -> dict[str, Any]:
 def _read_source(
     path: Path, options: ReadOptions, loaded: LoadedModel | None, reporter: Reporter
 ) -> Source:
-    transform = None if loaded is None else loaded.transform
-    if transform is not None and options.size is not None:
-        raise InputError("--size: this model comes with a transform, which sets the size.")
-    return open_source(path, replace(options, transform=transform), reporter.note)
+    return open_source(path, options if loaded is None else loaded.reading(options), reporter.note)

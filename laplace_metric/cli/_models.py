@@ -32,6 +32,7 @@ from torch import Tensor, nn
 from laplace_metric._utils.hub import without_retries
 from laplace_metric._utils.version import __version__
 from laplace_metric.cli._parser import did_you_mean
+from laplace_metric.cli._sources import ReadOptions
 from laplace_metric.errors import InputError, MissingPackageError
 from laplace_metric.heads._locate import APPEND, LocatedHead, capture
 from laplace_metric.io import digest
@@ -143,6 +144,18 @@ class LoadedModel:
     transform: Callable[[Any], Any] | None = None
     head: str | None = None
     reads: str | None = ""
+
+    def reading(self, options: ReadOptions) -> ReadOptions:
+        """How to read inputs of this model.
+
+        Raises
+        ------
+        InputError
+            For a size next to a transform.
+        """
+        if self.transform is not None and options.size is not None:
+            raise InputError("--size: this model comes with a transform, which sets the size.")
+        return replace(options, transform=self.transform)
 
 
 class TokenizedTexts(nn.Module):

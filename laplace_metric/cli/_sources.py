@@ -225,9 +225,9 @@ def open_source(
         names, others = images_below(path)
         if others:
             notify(f"{path}: {len(others):,} files that are no images are left out")
-        return _images(path, names, top_folders(path, names), options, notify)
+        return image_source(path, names, top_folders(path, names), options, notify)
     if suffix in ENDINGS:
-        return _images(path, check_listed(path, [path.name]), None, options, notify)
+        return image_source(path, check_listed(path, [path.name]), None, options, notify)
     if suffix in TABLES:
         header, rows = read_table(path)
         cells = lambda name: [row[header.index(name)] for row in rows]  # noqa: E731
@@ -276,16 +276,35 @@ def given_texts(texts: Sequence[str], path: Path = Path("--text")) -> Source:
 # Images.
 
 
-def _images(
+def image_source(
     path: Path,
     names: list[str],
     classes: Sequence[str] | None,
     options: ReadOptions,
     notify: Notify,
 ) -> Source:
-    """Images below a folder, or whose paths a table holds; a path is also the id."""
-    folder = root_of(path)
-    pixels, ids = readable_images(folder, names, options, notify)
+    """Images below a folder, or whose paths a table holds; a path is also the id.
+
+    Raises
+    ------
+    InputError
+        If none can be read.
+    """
+    folder, channels = root_of(path), options.channels or 3
+    guessed = options.channels is None and options.transform is None
+    if guessed and (found := is_grey(folder / names[0])) is not None:  # None: named when it is read
+        channels, name = (1, "grey") if found[0] else (3, "RGB")
+        first = f"{folder / names[0]} is ({found[1]})"
+        notify(f"images are read as {name}, as {first}; --channels chooses")
+    pixels = Pixels(folder, options.size, channels, options.transform)
+    ids = names
+    if options.skip_unreadable:
+        checks = tqdm(pixels.unreadable(names), desc="Checking", total=len(names), leave=False)
+        ids = [name for name, damaged in zip(names, checks, strict=True) if not damaged]
+    if not ids:
+        raise InputError(f"{folder} holds no image that can be read.")
+    if skipped := len(names) - len(ids):
+        notify(f"skipped {skipped:,} of {len(names):,} images, which cannot be read")
     class_of = dict(zip(names, classes or (), strict=False))
     files = ((name, folder / name) for name in ids)
     sizes = [(name, file.stat().st_size if file.exists() else -1) for name, file in files]
@@ -323,34 +342,6 @@ def path_below(folder: Path, name: str) -> Path:
     return path
 
 
-def readable_images(
-    folder: Path, names: list[str], options: ReadOptions, notify: Notify
-) -> tuple[Pixels, list[str]]:
-    """Return how files below a folder are read, and their names; if asked, without unreadable ones.
-
-    Raises
-    ------
-    InputError
-        If none can be read.
-    """
-    channels = options.channels or 3
-    guessed = options.channels is None and options.transform is None
-    if guessed and (found := is_grey(folder / names[0])) is not None:  # None: named when it is read
-        channels, name = (1, "grey") if found[0] else (3, "RGB")
-        first = f"{folder / names[0]} is ({found[1]})"
-        notify(f"images are read as {name}, as {first}; --channels chooses")
-    pixels = Pixels(folder, options.size, channels, options.transform)
-    if not options.skip_unreadable:
-        return pixels, names
-    checks = tqdm(pixels.unreadable(names), desc="Checking", total=len(names), leave=False)
-    readable = [name for name, damaged in zip(names, checks, strict=True) if not damaged]
-    if not readable:
-        raise InputError(f"{folder} holds no image that can be read.")
-    if skipped := len(names) - len(readable):
-        notify(f"skipped {skipped:,} of {len(names):,} images, which cannot be read")
-    return pixels, readable
-
-
 # Tables, one item a row: texts, or paths of images; Parquet with a list column ``embedding``.
 
 PARQUET = ".parquet"
@@ -382,7 +373,7 @@ def _table(
         images = check_listed(path, filled["image"])
         classes = _strings(path, "label", filled.get("label"), len(images))
         told = {} if options.image_column is None else {"image_column": names["image"]}
-        source = _images(path, images, classes, options, notify)
+        source = image_source(path, images, classes, options, notify)
         return replace(source, options={**source.options, **told})
     if "text" not in names:
         raise InputError(
