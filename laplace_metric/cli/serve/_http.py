@@ -58,18 +58,13 @@ SAFE = {
 """Headers of pages."""
 
 _FIELDS = Question.model_json_schema()["properties"]
+_PLAIN = {name: schema for name, schema in _FIELDS.items() if name != "image"}
 _BODIES = {
     "image/*": {"type": "string", "format": "binary"},
     "text/plain": {"type": "string"},
-    "application/json": {
-        "type": "object",
-        "properties": {name: schema for name, schema in _FIELDS.items() if name != "image"},
-    },
+    "application/json": {"type": "object", "properties": _PLAIN},
     "multipart/form-data": {"type": "object", "properties": _FIELDS},
 }
-_ABOUT = (
-    "One query, of the kind of the index. The other fields stand next to it, or in the address."
-)
 ASKED = {
     "requestBody": {
         "required": True,
