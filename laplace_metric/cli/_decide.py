@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from laplace_metric.calibration import DecisionRule, ScoreCalibration, calibrate_scores
-from laplace_metric.cli._columns import read_columns
 from laplace_metric.cli._output import TABLE_WRITERS, reporter_of, write_table
+from laplace_metric.cli._sources import read_table
 from laplace_metric.errors import InputError
 
 RATES = {
@@ -72,7 +72,7 @@ class Hits:
 
     def __init__(self, path: Path, *needed: str) -> None:
         self.path = path
-        self.columns = read_columns(path, dict.fromkeys(("query", "score", *needed), ""))
+        self.columns = read_table(path, dict.fromkeys(("query", "score", *needed), ""))
         names, scores = self.columns["query"], self.columns["score"]
         self.queries = list(dict.fromkeys(names))
         number = {name: row for row, name in enumerate(self.queries)}

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from laplace_metric import io as files
-from laplace_metric.cli._columns import read_columns
 from laplace_metric.cli._gallery import Pictures
 from laplace_metric.cli._loading import SavedRecord, distrust
 from laplace_metric.cli._models import LoadedModel, check_inputs, load_model
@@ -37,6 +36,7 @@ from laplace_metric.cli._sources import (
     Source,
     given_texts,
     image_source,
+    read_table,
 )
 from laplace_metric.errors import InputError
 from laplace_metric.image_text import ImageTextEmbedder, ImageTextPairs
@@ -79,7 +79,7 @@ def read_captions(path: Path, *columns: str) -> list[tuple[str, str]]:
         no row.
     """
     options = ("--image-column", "--text-column")
-    cells = read_columns(path, dict(zip(columns, options, strict=True)))
+    cells = read_table(path, dict(zip(columns, options, strict=True)))
     sides = {name: [cell.strip() for cell in cells[name]] for name in columns}
     for name, side in sides.items():
         if "" in side:

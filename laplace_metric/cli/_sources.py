@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 from laplace_metric._utils.archives import DAMAGE, check_npy, check_size, check_zip
 from laplace_metric._utils.names import utf8_path
 from laplace_metric._utils.progress import tqdm
-from laplace_metric._utils.tables import read_table
+from laplace_metric._utils.tables import read_columns
 from laplace_metric.datasets._folders import (
     ENDINGS,
     PATHS,
@@ -229,9 +229,8 @@ def open_source(
     if suffix in ENDINGS:
         return image_source(path, check_listed(path, [path.name]), None, options, notify)
     if suffix in TABLES:
-        header, rows = read_table(path)
-        cells = lambda name: [row[header.index(name)] for row in rows]  # noqa: E731
-        return _table(path, header, cells, options, notify)
+        columns = read_columns(path)
+        return _table(path, columns, columns.__getitem__, options, notify)
     if suffix == PARQUET:
         return _parquet(path, options, notify)
     return _arrays(path, ARRAY_FILES[suffix](path), options)
@@ -357,7 +356,7 @@ COLUMNS = {
 
 def _table(
     path: Path,
-    header: Sequence[str],
+    header: Collection[str],
     cells: Callable[[str], list[str]],
     options: ReadOptions,
     notify: Notify,
@@ -389,8 +388,32 @@ def _table(
     )
 
 
+def read_table(path: Path, needed: Mapping[str, str]) -> dict[str, list[str]]:
+    """Read the columns of a .csv or .tsv that has rows.
+
+    ``needed`` are the names of columns that must be there, each with the option that names it, or
+    "" if there is none.
+
+    Raises
+    ------
+    InputError
+        If there is no such file, column or row.
+    """
+    if not path.is_file() or path.suffix.lower() not in TABLES:
+        raise InputError(f"{path} is no table: give a .csv or .tsv that exists.")
+    columns = read_columns(path)
+    for name, option in needed.items():
+        if name not in columns:
+            remedy = option and f". Name it with {option}"
+            listed = shown_columns(columns)
+            raise InputError(f"{path} has no column {name!r}{remedy}; its columns: {listed}.")
+        if not columns[name]:
+            raise InputError(f"{path} holds no row.")
+    return columns
+
+
 def _columns(
-    path: Path, header: Sequence[str], wanted: Sequence[str], options: ReadOptions, notify: Notify
+    path: Path, header: Collection[str], wanted: Sequence[str], options: ReadOptions, notify: Notify
 ) -> dict[str, str]:
     """Names of the columns that hold what is wanted; without an option, those of a usual name."""
     found, guessed = dict[str, str](), list[str]()
