@@ -28,6 +28,7 @@ from laplace_metric.cli._sources import EMBEDDING, Source, pyarrow, require_sour
 from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import InputError
 from laplace_metric.io import write_atomically
+from laplace_metric.models._calling import device_of, input_batches
 
 CHECKPOINT = ".checkpoint"
 SUMMARY = (
@@ -113,9 +114,15 @@ def embed(options: Namespace) -> None:
     require_source(options.data)
     posterior = load_posterior(options.posterior, options, reporter)
     source = posterior.source(options.data, options, reporter)
-    means, uncertainties = [], []
+    means, uncertainties = list[Tensor](), list[Tensor]()
+    batches = input_batches(
+        source.inputs(options.batch_size),
+        device_of(posterior.embedder.model),
+        progress=reporter.progress,
+        description="Embedding",
+    )
     with reporter.warnings():
-        for inputs, _ in reporter.watch("Embedding", source.inputs(options.batch_size)):
+        for inputs in batches:
             embedding = posterior.embedder(inputs)
             means.append(embedding.mean)
             uncertainties.append(embedding.uncertainty)

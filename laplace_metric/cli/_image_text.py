@@ -40,9 +40,10 @@ from laplace_metric.cli._sources import (
 )
 from laplace_metric.errors import InputError
 from laplace_metric.image_text import ImageTextEmbedder, ImageTextPairs
+from laplace_metric.image_text._pairs import encode
 from laplace_metric.io import write_atomically
 from laplace_metric.models import Precomputed
-from laplace_metric.models._calling import device_of, evaluation_mode, to_device
+from laplace_metric.models._calling import device_of, input_batches
 from laplace_metric.search import Index
 from laplace_metric.search._storage import INDEX
 
@@ -114,16 +115,13 @@ def _features(
     loaded: LoadedModel, source: Source, options: Namespace, reporter: Reporter
 ) -> Tensor:
     """Features [N, F] of the items of a source."""
-    model, parts = loaded.model, list[Tensor]()
-    loader = source.inputs(options.batch_size)
-    for inputs, _ in reporter.watch(f"Encoding {source.kind}", loader):
-        with evaluation_mode(model):
-            features = model(to_device(inputs, device_of(model)))
-        if not isinstance(features, Tensor) or len(features) != len(inputs):
-            raise InputError(
-                f"the model of {source.kind} gives no features [B, F] of {len(inputs)} of them."
-            )
-        parts.append(features.flatten(1).cpu())
+    batches = input_batches(
+        source.inputs(options.batch_size),
+        device_of(loaded.model),
+        progress=reporter.progress,
+        description=f"Encoding {source.kind}",
+    )
+    parts = [encode(loaded.model, inputs, source.kind).flatten(1).cpu() for inputs in batches]
     return torch.cat(parts)
 
 

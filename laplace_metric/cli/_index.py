@@ -81,13 +81,13 @@ def index(options: Namespace) -> None:
     with reporter.warnings():
         if folds is None:
             built = posterior.embedder.index(
-                reporter.watch("Indexing", loader),
+                loader,
                 items.classes,
                 ids,
                 engine=options.engine,
                 rank_by=options.rank_by,
                 compact=options.compact,
-                progress=False,
+                progress=reporter.progress,
             )
         else:
             items.require_classes("cross-fitting", least=2)
@@ -103,9 +103,13 @@ def index(options: Namespace) -> None:
                 progress=reporter.progress,
             )
     if len(held):
-        queries = reporter.watch("Calibrating", held.inputs(options.batch_size))
         with without_fitted(options.calibrate or options.data, options, reporter):
-            built.calibrate(queries, held.classes, open_set_fraction=open_set_fraction)
+            built.calibrate(
+                held.inputs(options.batch_size),
+                held.classes,
+                open_set_fraction=open_set_fraction,
+                progress=reporter.progress,
+            )
     read_options = read_options_of(options)
     read_options.pop("labels", None)  # a file, which only an array needs
     origin = Origin(
@@ -227,10 +231,11 @@ def measured(
     ood, size = None, options.batch_size
     if options.open_set is not None:
         source = gallery.posterior.source(options.open_set, options, reporter)
-        ood = reporter.watch("Out-of-distribution", source.inputs(size))
+        ood = source.inputs(size)
     with without_fitted(options.data, options, reporter):
-        loader = reporter.watch("Evaluating", queries.inputs(size))
-        report = gallery.index.evaluate(loader, gallery.classes_of(queries), ood)
+        report = gallery.index.evaluate(
+            queries.inputs(size), gallery.classes_of(queries), ood, progress=reporter.progress
+        )
     if gallery.index.calibration is None:
         reporter.note(
             f"{options.index} is not calibrated: fit with --holdout or index with --calibrate"

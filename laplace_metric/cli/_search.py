@@ -58,9 +58,9 @@ def search(options: Namespace) -> None:
         queries = posterior.source(options.queries, options, reporter)
     if options.picture is not None:
         items = _shown(gallery, queries.kind)
-    loader = reporter.watch("Searching", queries.inputs(options.batch_size))
+    loader = queries.inputs(options.batch_size)
     with reporter.warnings():
-        result = gallery.index.search(loader, options.k)
+        result = gallery.index.search(loader, options.k, progress=reporter.progress)
     columns = columns_of(result, queries.ids, threshold)
     if texts := gallery.item_texts(reporter):
         columns["text"] = [texts.get(name, "") for name in columns["id"]]

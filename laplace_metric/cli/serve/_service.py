@@ -86,8 +86,8 @@ class ServedIndex:
         watch = partial(DriftWatch, window=options.window, false_alarms=options.false_alarms)
         if options.reference is not None:
             source = self.gallery.queries(options.reference, options, reporter)
-            loader = reporter.watch("Reference", source.inputs(BATCH))
-            return watch(self.index.search(loader, 1).signals)
+            found = self.index.search(source.inputs(BATCH), 1, progress=reporter.progress)
+            return watch(found.signals)
         try:
             reference = calibration_reference(self.index.calibration)
             return watch(reference) if reference else None
