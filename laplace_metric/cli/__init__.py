@@ -6,12 +6,13 @@ import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from importlib import import_module
+from io import TextIOWrapper
 
 from laplace_metric._utils.names import one_line
 from laplace_metric._utils.version import __version__
 from laplace_metric.cli._options import COMMANDS, commands_in, in_options
 from laplace_metric.cli._parser import HELP, PROGRAM, Command, did_you_mean, help_of, parse
-from laplace_metric.cli._streams import any_character, others_to_stderr
+from laplace_metric.cli._streams import others_to_stderr
 from laplace_metric.errors import InputError, LaplaceMetricError, WriteError
 
 NOT_WRITTEN, MISUSE, INTERRUPTED = 1, 2, 130
@@ -29,9 +30,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     It is 1 if a result cannot be written, 2 for a user's mistake, 130 for Ctrl-C. Any other
     exception is a bug, and raised.
     """
+    if isinstance(sys.stdout, TextIOWrapper):  # names may hold what its encoding lacks
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        with any_character():
-            return _run(sys.argv[1:] if arguments is None else list(arguments))
+        return _run(sys.argv[1:] if arguments is None else list(arguments))
     except (LaplaceMetricError, OSError, MemoryError) as error:
         what = str(error) or f"{NO_MEMORY}."
         print(f"{PROGRAM}: error: {one_line(in_options(what))}", file=sys.stderr)

@@ -19,8 +19,6 @@ from laplace_metric.cli._loading import (
     ModelRecipe,
     load_model_and_data,
     load_posterior,
-    remembered,
-    split_rows,
 )
 from laplace_metric.cli._output import csv_text, discard, parquet_bytes, reporter_of
 from laplace_metric.cli._parser import RUN, run_text
@@ -55,9 +53,8 @@ def fit(options: Namespace) -> None:
             holdout=options.holdout,
             seed=options.seed,
         )
-        rows = split_rows(len(source), options.holdout, options.seed)[0]
-        source.take(rows).require_classes("fit", least=2)
-        items = remembered(source, loaded, head, options, reporter).take(rows)
+        items = source.take(recipe.split(len(source))[0])
+        items.require_classes("fit", least=2)
         embedder = LaplaceEmbedder(
             loaded.model,
             head,
@@ -69,7 +66,7 @@ def fit(options: Namespace) -> None:
             prior_precision=options.prior_precision,
         )
         checkpoint = options.checkpoint or files.refuse_link(folder / CHECKPOINT)
-        loader = items.batches(options.batch_size)
+        loader = items.batches(options.batch_size, labelled=True)
         embedder.fit(loader, progress=reporter.progress, checkpoint_dir=checkpoint)
         if options.optimize_prior:
             embedder.optimize_prior_precision()
@@ -116,7 +113,7 @@ def embed(options: Namespace) -> None:
     source = posterior.source(options.data, options, reporter)
     means, uncertainties = list[Tensor](), list[Tensor]()
     batches = input_batches(
-        source.inputs(options.batch_size),
+        source.batches(options.batch_size),
         device_of(posterior.embedder.model),
         progress=reporter.progress,
         description="Embedding",

@@ -116,7 +116,7 @@ def _features(
 ) -> Tensor:
     """Features [N, F] of the items of a source."""
     batches = input_batches(
-        source.inputs(options.batch_size),
+        source.batches(options.batch_size),
         device_of(loaded.model),
         progress=reporter.progress,
         description=f"Encoding {source.kind}",

@@ -77,7 +77,7 @@ def index(options: Namespace) -> None:
     if len(held):
         source.require_classes("calibration")
         held.require_classes("calibration")
-    loader, ids = items.inputs(options.batch_size), list(items.ids)
+    loader, ids = items.batches(options.batch_size), list(items.ids)
     with reporter.warnings():
         if folds is None:
             built = posterior.embedder.index(
@@ -105,7 +105,7 @@ def index(options: Namespace) -> None:
     if len(held):
         with without_fitted(options.calibrate or options.data, options, reporter):
             built.calibrate(
-                held.inputs(options.batch_size),
+                held.batches(options.batch_size),
                 held.classes,
                 open_set_fraction=open_set_fraction,
                 progress=reporter.progress,
@@ -231,10 +231,10 @@ def measured(
     ood, size = None, options.batch_size
     if options.open_set is not None:
         source = gallery.posterior.source(options.open_set, options, reporter)
-        ood = source.inputs(size)
+        ood = source.batches(size)
     with without_fitted(options.data, options, reporter):
         report = gallery.index.evaluate(
-            queries.inputs(size), gallery.classes_of(queries), ood, progress=reporter.progress
+            queries.batches(size), gallery.classes_of(queries), ood, progress=reporter.progress
         )
     if gallery.index.calibration is None:
         reporter.note(

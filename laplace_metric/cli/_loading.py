@@ -283,43 +283,32 @@ def distrust(path: Path, model: str, option: str) -> str:
 def load_model_and_data(
     options: Namespace, reporter: Reporter
 ) -> tuple[LoadedModel, str | None, Source]:
-    """The model to fit, its head, and the data to fit it to.
+    """The model to fit, its head, and the data, of which what enters the head is cached.
 
     Raises
     ------
     InputError
         If either is missing, or the model does not take the data.
+    HeadError
+        If there is no such head.
     """
     loaded = None if options.model is None else load_model(options.model, options.device)
     read_options = ReadOptions(**read_options_of(options))
     source = _read_source(options.data, read_options, loaded, reporter)
-    if loaded is not None:
-        check_inputs(options.model, loaded.model, source.read([0]))
-        if options.head is None and loaded.head is not None:
-            reporter.note(f"head {loaded.head!r}: a new linear layer behind {options.model}")
-        return loaded, options.head or loaded.head, source
-    if source.kind != ARRAYS:
-        raise InputError(f"{options.data} holds {source.kind}, which need a --model: {FORMS}.")
-    if options.head or options.device:
-        raise InputError("--head and --device need a --model.")
-    return LoadedModel(Precomputed(source.read([0]).shape[1])), APPEND, source
-
-
-def remembered(
-    source: Source, loaded: LoadedModel, head: str | None, options: Namespace, reporter: Reporter
-) -> Source:
-    """The data to fit to, of which what enters the head is kept; embeddings as they are.
-
-    Raises
-    ------
-    HeadError
-        If there is no such head.
-    """
-    if isinstance(loaded.model, Precomputed):
-        return source
+    if loaded is None:
+        if source.kind != ARRAYS:
+            raise InputError(f"{options.data} holds {source.kind}, which need a --model: {FORMS}.")
+        if options.head or options.device:
+            raise InputError("--head and --device need a --model.")
+        return LoadedModel(Precomputed(source.read([0]).shape[1])), APPEND, source
+    check_inputs(options.model, loaded.model, source.read([0]))
+    if options.head is None and loaded.head is not None:
+        reporter.note(f"head {loaded.head!r}: a new linear layer behind {options.model}")
+    head = options.head or loaded.head
     first = source.read(range(min(2, options.batch_size, len(source))))
     found = find_head(loaded.model, to_device(first, device_of(loaded.model)), head)
-    return kept_features(loaded, found, options.output, options, reporter).of(source)
+    kept = kept_features(loaded, found, options.output, options, reporter)
+    return loaded, head, kept.of(source)
 
 
 def read_options_of(options: Namespace) -> dict[str, Any]:

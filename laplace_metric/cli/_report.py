@@ -450,7 +450,7 @@ def asked(
     """Search every query: its ``name``, true ``label`` or None, ``neighbours`` (``columns_of``)."""
     if not len(queries):
         return []
-    result = index.search(queries.inputs(batch_size), min(NEIGHBOURS, len(index)))
+    result = index.search(queries.batches(batch_size), min(NEIGHBOURS, len(index)))
     rows, found = iter(rows_of(columns_of(result, queries.ids))), []
     for number, name in enumerate(queries.ids):
         positions = result.positions[number].tolist()  # -1: an approximate engine found fewer

@@ -58,7 +58,7 @@ def search(options: Namespace) -> None:
         queries = posterior.source(options.queries, options, reporter)
     if options.picture is not None:
         items = _shown(gallery, queries.kind)
-    loader = queries.inputs(options.batch_size)
+    loader = queries.batches(options.batch_size)
     with reporter.warnings():
         result = gallery.index.search(loader, options.k, progress=reporter.progress)
     columns = columns_of(result, queries.ids, threshold)

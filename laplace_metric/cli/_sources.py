@@ -109,7 +109,7 @@ class Source:
     --------
     >>> read = lambda rows: torch.tensor(rows)[:, None]
     >>> source = Source(Path("x"), ARRAYS, ("a", "b", "c"), ("dog", "cat", "dog"), read, "", {})
-    >>> [(x.shape, y) for x, y in source.batches(2)]
+    >>> [(x.shape, y) for x, y in source.batches(2, labelled=True)]
     [(torch.Size([2, 1]), tensor([1, 0])), (torch.Size([1, 1]), tensor([1]))]
     """
 
@@ -149,15 +149,10 @@ class Source:
         label = {name: number for number, name in enumerate(self.class_names)}
         return torch.tensor([label[name] for name in self.classes])
 
-    def batches(self, size: int) -> Batches:
-        """``(inputs, labels)``; without classes, labels are None."""
-        return self._loader(size, self.labels)
+    def batches(self, size: int, *, labelled: bool = False) -> Batches:
+        """``(inputs, labels)``; labels are None unless they are asked for, and without classes."""
+        labels = self.labels if labelled else None
 
-    def inputs(self, size: int) -> Batches:
-        """The same with None for labels."""
-        return self._loader(size, None)
-
-    def _loader(self, size: int, labels: Tensor | None) -> Batches:
         def read(rows: list[int]) -> tuple[Inputs, Tensor | None]:
             inputs = self.read(rows) if self.encode is None else self.encode(self, rows)
             return inputs, None if labels is None else labels[rows]

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from contextvars import ContextVar
-from io import TextIOWrapper
 from typing import TextIO
 
 _OURS: ContextVar[TextIO | None] = ContextVar("ours", default=None)
@@ -51,18 +50,3 @@ def others_to_stderr() -> Iterator[None]:
         stack.callback(_OURS.reset, _OURS.set(output))
         stack.enter_context(redirect_stdout(sys.stderr))
         yield
-
-
-@contextmanager
-def any_character() -> Iterator[None]:
-    """Write characters that the encoding of standard output lacks as backslash escapes within."""
-    stream = sys.stdout
-    if not isinstance(stream, TextIOWrapper):
-        yield
-        return
-    errors = stream.errors
-    stream.reconfigure(errors="backslashreplace")
-    try:
-        yield
-    finally:
-        stream.reconfigure(errors=errors)

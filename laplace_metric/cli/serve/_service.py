@@ -86,7 +86,7 @@ class ServedIndex:
         watch = partial(DriftWatch, window=options.window, false_alarms=options.false_alarms)
         if options.reference is not None:
             source = self.gallery.queries(options.reference, options, reporter)
-            found = self.index.search(source.inputs(BATCH), 1, progress=reporter.progress)
+            found = self.index.search(source.batches(BATCH), 1, progress=reporter.progress)
             return watch(found.signals)
         try:
             reference = calibration_reference(self.index.calibration)
