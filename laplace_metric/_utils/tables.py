@@ -30,8 +30,8 @@ def as_pandas(columns: dict[str, np.ndarray[Any, Any]]) -> pandas.DataFrame:
     return pandas.DataFrame(columns)
 
 
-def read_table(path: Path) -> tuple[list[str], list[list[str]]]:
-    """Column names and rows of a .csv or .tsv, as many fields in each.
+def read_columns(path: Path) -> dict[str, list[str]]:
+    """Read the cells of each column of a .csv or .tsv; of two with one name, of the first.
 
     Raises
     ------
@@ -53,4 +53,5 @@ def read_table(path: Path) -> tuple[list[str], list[list[str]]]:
                 rows += [row] if row else []
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path} cannot be read as a UTF-8 table: {error}.") from error
-    return header, rows
+    places = {name: header.index(name) for name in header}
+    return {name: [row[place] for row in rows] for name, place in places.items()}

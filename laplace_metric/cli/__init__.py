@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
+from contextvars import ContextVar
 from importlib import import_module
+from io import TextIOWrapper
+from typing import TextIO
 
 from laplace_metric._utils.names import one_line
 from laplace_metric._utils.version import __version__
-from laplace_metric.cli._options import COMMANDS, commands_in, in_options
-from laplace_metric.cli._parser import HELP, PROGRAM, Command, did_you_mean, help_of, parse
-from laplace_metric.cli._streams import any_character, others_to_stderr
+from laplace_metric.cli._options import COMMANDS, commands_in, in_options, parser_of
+from laplace_metric.cli._parser import HELP, PROGRAM, did_you_mean
 from laplace_metric.errors import InputError, LaplaceMetricError, WriteError
 
 NOT_WRITTEN, MISUSE, INTERRUPTED = 1, 2, 130
@@ -20,7 +23,6 @@ SPEAKING = ("serve", "demo", "completion")
 RESUMED = ("fit", "embed")
 """Commands that go on where they were interrupted."""
 NO_MEMORY = "out of memory: give a smaller --batch-size, or a smaller --size of images"
-TOP = Command("Honest uncertainty for any embedder", "")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,20 +42,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(words: list[str]) -> int:
     name, rest = _named(words)
-    command, called = COMMANDS.get(name, TOP), f"{PROGRAM} {name}".strip()
+    function, parser = COMMANDS[name][1], parser_of(name)
     if rest == ["--version"] and not name:
         print(f"{PROGRAM} {__version__}")
         return 0
-    if HELP & set(rest) or not (rest or command.function):
-        print(help_of(name, command, {} if command.function else commands_in(name)), end="")
+    if HELP & set(rest) or not (rest or function):
+        print(parser.format_help(), end="")
         return 0
-    if not command.function:
-        raise InputError(f"{rest[0]!r:.60} is no option of {called}.")
-    options = parse(name, command, rest)
+    if not function:
+        raise InputError(f"{rest[0]!r:.60} is no option of {parser.prog}.")
+    options = parser.parse(rest)
     try:
         with nullcontext() if name in SPEAKING else others_to_stderr():
-            module, function = command.function.split(":")
-            getattr(import_module(f"laplace_metric.cli.{module}"), function)(options)
+            module, called = function.split(":")
+            getattr(import_module(f"laplace_metric.cli.{module}"), called)(options)
     except KeyboardInterrupt:
         if not getattr(options, "quiet", False):
             print(file=sys.stderr)  # behind a bar
@@ -75,3 +77,60 @@ def _named(words: list[str]) -> tuple[str, list[str]]:
             )
         name, rest = f"{name} {rest[0]}".strip(), rest[1:]
     return name, rest
+
+
+# Standard output is ours alone: what a model prints goes to standard error.
+
+_OURS: ContextVar[TextIO | None] = ContextVar("ours", default=None)
+
+
+def ours() -> TextIO:
+    """Return the stream for results."""
+    return _OURS.get() or sys.stdout
+
+
+@contextmanager
+def others_to_stderr() -> Iterator[None]:
+    """Prints of other code go to standard error within, those of its C code and children too.
+
+    Standard output gets a file number of our own; its old number is standard error within.
+
+    Examples
+    --------
+    >>> with others_to_stderr():
+    ...     print("chatter of a model")
+    ...     print("a result", file=ours())
+    a result
+    """
+    sys.stdout.flush()
+    try:
+        real = sys.stdout.fileno() == 1 and sys.stderr.fileno() == 2
+    except (OSError, ValueError):  # captured, or closed: there is nothing that C could print to
+        real = False
+    with ExitStack() as stack:
+        output = sys.stdout
+        if real:
+            output = stack.enter_context(
+                os.fdopen(os.dup(1), "w", encoding=output.encoding, errors=output.errors)
+            )
+            stack.callback(os.dup2, output.fileno(), 1)
+            os.dup2(2, 1)
+        stack.callback(output.flush)
+        stack.callback(_OURS.reset, _OURS.set(output))
+        stack.enter_context(redirect_stdout(sys.stderr))
+        yield
+
+
+@contextmanager
+def any_character() -> Iterator[None]:
+    """Write characters that the encoding of standard output lacks as backslash escapes within."""
+    stream = sys.stdout
+    if not isinstance(stream, TextIOWrapper):
+        yield
+        return
+    errors = stream.errors
+    stream.reconfigure(errors="backslashreplace")
+    try:
+        yield
+    finally:
+        stream.reconfigure(errors=errors)

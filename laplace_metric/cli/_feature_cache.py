@@ -25,6 +25,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -83,7 +84,8 @@ class FeatureFiles:
         self.folder, self.tell, self.most = folder, tell, most
         self._writes = True
         self._distrusted: bool | None = None  # None: not known, there may be no folder yet
-        self._size: int | None = None  # bytes in the folder, once it was looked at
+        self._others: deque[tuple[float, int, Path]] | None = None  # None: not listed yet
+        self._size = 0  # bytes in the folder
         self._mine = set[Path]()  # what this command has read or written
 
     def get(self, key: str) -> HeadActivations | None:
@@ -140,8 +142,14 @@ class FeatureFiles:
 
     def _room(self, size: int) -> bool:
         """Make room for so many bytes; False if this command fills the folder by itself."""
-        if self._size is None or self._size + size > self.most:
-            self._size = self._cleared(size)
+        if self._others is None:
+            self._others = self._entries()
+            self._size = sum(n_bytes for _, n_bytes, _ in self._others)
+        while self._size + size > self.most and self._others:
+            _, n_bytes, path = self._others.popleft()
+            if path not in self._mine:
+                path.unlink(missing_ok=True)
+                self._size -= n_bytes
         self._size += size
         if self._size > self.most:
             self._writes = False
@@ -151,20 +159,15 @@ class FeatureFiles:
             )
         return self._writes
 
-    def _cleared(self, size: int) -> int:
-        """Bytes that are left when the oldest files made room; those of this command stay."""
+    def _entries(self) -> deque[tuple[float, int, Path]]:
+        """Times, bytes and paths of the files; the one that was not used for longest is first."""
         found = list[tuple[float, int, Path]]()
         for path in self.folder.glob("??/*.safetensors"):
             with suppress(FileNotFoundError):  # another process removed it
                 if _is_entry(path):
                     status = path.stat()
                     found.append((status.st_mtime, status.st_size, path))
-        total = sum(n_bytes for _, n_bytes, _ in found)
-        for _, n_bytes, path in sorted(found):
-            if total + size > self.most and path not in self._mine:
-                path.unlink(missing_ok=True)
-                total -= n_bytes
-        return total
+        return deque(sorted(found))
 
 
 def _is_entry(path: Path) -> bool:

@@ -19,15 +19,14 @@ from laplace_metric.cli._loading import (
     ModelRecipe,
     load_model_and_data,
     load_posterior,
-    remembered,
-    split_rows,
 )
 from laplace_metric.cli._output import csv_text, discard, parquet_bytes, reporter_of
 from laplace_metric.cli._parser import RUN, run_text
-from laplace_metric.cli._sources import EMBEDDING, Source, pyarrow, require_source
+from laplace_metric.cli._sources import EMBEDDING, Source, pyarrow, require_data
 from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import InputError
 from laplace_metric.io import write_atomically
+from laplace_metric.models._calling import device_of, input_batches
 
 CHECKPOINT = ".checkpoint"
 SUMMARY = (
@@ -40,7 +39,7 @@ SUMMARY = (
 def fit(options: Namespace) -> None:
     """Fit and save; interrupted, the same command goes on from the checkpoint."""
     folder, began = options.output, time.monotonic()
-    require_source(options.data)  # a path that does not exist comes before an output that does
+    require_data(options)  # a path that does not exist comes before an output that does
     reporter = reporter_of(options, holds=files.POSTERIOR.index)
     with reporter.warnings():
         loaded, head, source = load_model_and_data(options, reporter)
@@ -54,9 +53,8 @@ def fit(options: Namespace) -> None:
             holdout=options.holdout,
             seed=options.seed,
         )
-        rows = split_rows(len(source), options.holdout, options.seed)[0]
-        source.take(rows).require_classes("fit", least=2)
-        items = remembered(source, loaded, head, options, reporter).take(rows)
+        items = source.take(recipe.split(len(source))[0])
+        items.require_classes("fit", least=2)
         embedder = LaplaceEmbedder(
             loaded.model,
             head,
@@ -68,7 +66,7 @@ def fit(options: Namespace) -> None:
             prior_precision=options.prior_precision,
         )
         checkpoint = options.checkpoint or files.refuse_link(folder / CHECKPOINT)
-        loader = items.batches(options.batch_size)
+        loader = items.batches(options.batch_size, labelled=True)
         embedder.fit(loader, progress=reporter.progress, checkpoint_dir=checkpoint)
         if options.optimize_prior:
             embedder.optimize_prior_precision()
@@ -110,12 +108,18 @@ def embed(options: Namespace) -> None:
     reporter = reporter_of(options, output)
     if output.suffix == ".parquet":
         pyarrow("parquet")  # a missing package is an error before the work, not after
-    require_source(options.data)
+    require_data(options)
     posterior = load_posterior(options.posterior, options, reporter)
     source = posterior.source(options.data, options, reporter)
-    means, uncertainties = [], []
+    means, uncertainties = list[Tensor](), list[Tensor]()
+    batches = input_batches(
+        source.batches(options.batch_size),
+        device_of(posterior.embedder.model),
+        progress=reporter.progress,
+        description="Embedding",
+    )
     with reporter.warnings():
-        for inputs, _ in reporter.watch("Embedding", source.inputs(options.batch_size)):
+        for inputs in batches:
             embedding = posterior.embedder(inputs)
             means.append(embedding.mean)
             uncertainties.append(embedding.uncertainty)

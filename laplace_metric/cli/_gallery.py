@@ -12,9 +12,11 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from PIL import Image
 
 from laplace_metric import io as files
 from laplace_metric.cli._loading import (
@@ -23,7 +25,6 @@ from laplace_metric.cli._loading import (
     ModelRecipe,
     SavedRecord,
     load_posterior,
-    split_rows,
 )
 from laplace_metric.cli._output import Reporter
 from laplace_metric.cli._sources import (
@@ -31,9 +32,10 @@ from laplace_metric.cli._sources import (
     ReadOptions,
     Source,
     open_source,
-    require_source,
+    path_below,
     root_of,
 )
+from laplace_metric.datasets._pixels import Pixels
 from laplace_metric.errors import (
     FileFormatError,
     FittedQueriesWarning,
@@ -49,46 +51,56 @@ LONGEST = 1_000
 """Characters of a text that an answer shows; the last says that there are more."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Origin(SavedRecord):
-    """The data that an index was built from.
+    """The data that an index was built from: of ``Index.save`` in Python, none are known.
 
     Parameters
     ----------
-    data : str or None
-        The path, as it was resolved. None: not known, of an index saved in Python.
     fingerprint : str
         Of all of the data.
-    holdout : float or None
-        Share of them that is not in the index: half of it calibrates, half is for evaluation.
-    seed : int
-        Of the split.
     calibrated_with : str or None
         Fingerprint of the data of --calibrate.
-    read_options : dict
-        Fields of ``ReadOptions`` that the command line set.
     embedder : str or None
         Hash of the posterior of the index: a file of another index is refused.
     """
 
     KIND = files.FileKind("gallery", "an index of the command line", 1)
 
-    data: str | None
-    fingerprint: str
-    holdout: float | None
-    seed: int
+    fingerprint: str = ""
     calibrated_with: str | None = None
-    read_options: dict[str, Any] = field(default_factory=dict)
     embedder: str | None = None
 
-    @classmethod
-    def of_python(cls) -> Origin:
-        """Return the origin of an index saved from Python (it stores no data of its own)."""
-        return cls(None, "", None, 0)
 
-    def split(self, n: int) -> tuple[list[int], list[int], list[int]]:
-        """Rows of the items to index, to calibrate with and to evaluate with."""
-        return split_rows(n, self.holdout, self.seed)
+@dataclass(frozen=True)
+class Pictures(Sequence[Image.Image]):
+    """Images below a folder, upright RGB, each decoded when it is asked for.
+
+    With ``inside``, what a name or a link leads to must lie below the folder.
+    """
+
+    folder: Path
+    names: Any = ()
+    inside: bool = False
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __getitem__(self, row: Any) -> Any:
+        return self.picture(str(self.names[row]))
+
+    def picture(self, name: str) -> Image.Image:
+        """Decode an image.
+
+        Raises
+        ------
+        InputError
+            If it lies elsewhere, or cannot be read.
+        """
+        if self.inside:
+            path_below(self.folder, name)
+        picture: Image.Image = Pixels(self.folder, None, 3).decoded(name)
+        return picture
 
 
 @dataclass(frozen=True)
@@ -118,8 +130,10 @@ class LoadedIndex:
             )
         return self.told or Path(str(self.origin.data))
 
-    def image_folder(self) -> Path:
-        """Return the folder from which the images of items are named.
+    def item_pictures(self, *, inside: bool = False) -> Pictures:
+        """Return the images of the items.
+
+        A table that the command line names may list them elsewhere, unless ``inside`` is given.
 
         Raises
         ------
@@ -127,23 +141,19 @@ class LoadedIndex:
             If the index keeps no place, or one that the command line does not name.
         """
         path = self.item_data().resolve()
-        named = self.named if self.told is None else (self.told,)
-        if not any(path.is_relative_to(place.resolve()) for place in named):
+        named = [place.resolve() for place in (self.named if self.told is None else (self.told,))]
+        if not any(path.is_relative_to(place) for place in named):
             listed = " or ".join(map(str, self.named))
             raise InputError(
                 f"{self.named[0] / Origin.KIND.index} says that the items lie in {path}, which is "
                 f"not below {listed}. Whoever wrote that file chose the place: to read images "
                 f"there, give --data {path}."
             )
-        return root_of(path)
-
-    def is_listed(self) -> bool:
-        """Return whether a table of the command line lists the images, which may lie elsewhere."""
-        data = self.item_data().resolve()
-        places = [place.resolve() for place in (*self.named, self.told) if place is not None]
-        if not data.is_file() or data not in places:
-            return False
-        return set(self.index.ids.tolist()) <= set(self._opened(data).ids)
+        if not inside and path.is_file() and path in named:
+            inside = not set(self.index.ids.tolist()) <= set(self._opened(path).ids)
+        else:
+            inside = True
+        return Pictures(root_of(path), self.index.ids, inside)
 
     def _opened(self, path: Path) -> Source:
         options = {**self.posterior.recipe.read_options, **self.origin.read_options}
@@ -167,13 +177,11 @@ class LoadedIndex:
         if self.origin.data is None or self.posterior.recipe.kind != TEXTS:
             return {}
         try:
-            source = self.items()
+            texts = self.items().texts()
         except (LaplaceMetricError, OSError) as error:
             reporter.note(f"the texts of the items are not shown: {error}")
             return {}
-        held, texts = set(self.index.ids.tolist()), source.read(range(len(source)))
-        pairs = zip(source.ids, texts, strict=True)
-        return {name: excerpt(text) for name, text in pairs if name in held}
+        return {name: excerpt(texts[name]) for name in self.index.ids.tolist() if name in texts}
 
     def queries(self, path: Path, options: Namespace, reporter: Reporter) -> Source:
         """Data to evaluate with; of those of the index or of the fit, what was held out.
@@ -266,8 +274,6 @@ def load_gallery(folder: Path, options: Namespace, reporter: Reporter) -> Loaded
     """
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder: give one that laplace-metric index wrote.")
-    if (told := getattr(options, "item_data", None)) is not None:
-        require_source(told)
     posterior = (files.POSTERIOR, ModelRecipe.KIND)
     kinds = {POSTERIOR: posterior, ".": (*posterior, Origin.KIND, INDEX)}
     paths = [folder / place / kind.index for place, several in kinds.items() for kind in several]
@@ -276,7 +282,7 @@ def load_gallery(folder: Path, options: Namespace, reporter: Reporter) -> Loaded
 
 def _load(folder: Path, options: Namespace, reporter: Reporter) -> LoadedIndex:
     in_python = not files.exists(folder / Origin.KIND.index) and files.exists(folder / INDEX.index)
-    origin = Origin.of_python() if in_python else Origin.read(folder)
+    origin = Origin() if in_python else Origin.read(folder)
     posterior = load_posterior(_posterior_of(folder, options), options, reporter)
     index = Index.load(folder, posterior.embedder)
     if not in_python and origin.embedder != index.encoder.identity:

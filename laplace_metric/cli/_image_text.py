@@ -7,72 +7,64 @@ that of texts by the images that were left out, as new images will.
 
 from __future__ import annotations
 
-import time
 from argparse import Namespace
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from laplace_metric import io as files
-from laplace_metric._utils.progress import ItemBar
-from laplace_metric.cli._columns import read_columns
+from laplace_metric.cli._gallery import Pictures
 from laplace_metric.cli._loading import SavedRecord, distrust
-from laplace_metric.cli._models import check_inputs, load_model
+from laplace_metric.cli._models import LoadedModel, check_inputs, load_model
 from laplace_metric.cli._output import Reporter, discard, reporter_of
 from laplace_metric.cli._parser import RUN, run_text
 from laplace_metric.cli._search import (
-    ImageFiles,
     columns_of,
     guaranteed_of,
     reporter_of_answers,
     tell_answers,
     write_picture,
 )
-from laplace_metric.cli._sources import IMAGES, TEXTS, ReadOptions, readable_images
-from laplace_metric.datasets._pixels import Pixels
+from laplace_metric.cli._sources import (
+    IMAGES,
+    TEXTS,
+    ReadOptions,
+    Source,
+    given_texts,
+    image_source,
+    read_table,
+)
 from laplace_metric.errors import InputError
 from laplace_metric.image_text import ImageTextEmbedder, ImageTextPairs
+from laplace_metric.image_text._pairs import encode
 from laplace_metric.io import write_atomically
 from laplace_metric.models import Precomputed
-from laplace_metric.models._calling import device_of, evaluation_mode
+from laplace_metric.models._calling import device_of, input_batches
 from laplace_metric.search import Index
 from laplace_metric.search._storage import INDEX
 
 CHECKPOINT = ".checkpoint"
 DROPOUT = 0.3
-STEPS = ("reading and encoding", "training", "indexing and calibrating")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PairsRecipe(SavedRecord):
-    """Settings that a later search needs: models, how images are read, where the table was.
+    """Settings that a later search needs; the data are the table, images are named as seen from it.
 
     Parameters
     ----------
     model, text_model : str
         As the command line took them.
-    read_options : dict
-        Size and channels of images.
-    data : str
-        The table: the path, as it was resolved; images are named as seen from it.
-    holdout : float
-        Share of images and of texts that the fit left out.
-    seed : int
     """
 
     KIND = files.FileKind("pairs", "a folder of laplace-metric image-text", 1)
 
     model: str
     text_model: str
-    read_options: dict[str, Any]
-    data: str
-    holdout: float
-    seed: int
 
 
 # The table of pairs.
@@ -88,7 +80,7 @@ def read_captions(path: Path, *columns: str) -> list[tuple[str, str]]:
         no row.
     """
     options = ("--image-column", "--text-column")
-    cells = read_columns(path, dict(zip(columns, options, strict=True)))
+    cells = read_table(path, dict(zip(columns, options, strict=True)))
     sides = {name: [cell.strip() for cell in cells[name]] for name in columns}
     for name, side in sides.items():
         if "" in side:
@@ -116,45 +108,28 @@ def _held_out(pairs: ImageTextPairs, share: float, seed: int) -> tuple[Tensor, T
     return images, texts, fitted
 
 
-# The encoders of both sides.
-
-
-class ImageReader(nn.Module):
-    """Names of B images -> features [B, F]: reads the files, then runs the model."""
-
-    def __init__(self, model: nn.Module, pixels: Pixels) -> None:
-        super().__init__()
-        self.model, self.pixels = model, pixels
-
-    def forward(self, names: Sequence[str]) -> Tensor:
-        """Read files below the folder of the table, or given by a whole path."""
-        return self.model(self.pixels.batch(names).to(device_of(self.model)))
-
-
-def _text_encoder(name: str, device: str | None) -> nn.Module:
-    """The model of texts; ``InputError`` if it takes none."""
-    model = load_model(name, device).model
-    check_inputs(name, model, ["a text"])
-    return model
+# The features of both sides: a source of images or of texts, through the model of its option.
 
 
 def _features(
-    encoder: nn.Module, inputs: Sequence[str], size: int, name: str, reporter: Reporter
+    loaded: LoadedModel, source: Source, options: Namespace, reporter: Reporter
 ) -> Tensor:
-    """Features [N, F], a batch of ``size`` after the other."""
-    parts = []
-    with ItemBar(f"Encoding {name}", len(inputs), shown=reporter.progress) as bar:
-        for start in range(0, len(inputs), size):
-            batch = list(inputs[start : start + size])
-            with evaluation_mode(encoder):
-                features = encoder(batch)
-            if not isinstance(features, Tensor) or features.shape[:1] != (len(batch),):
-                raise InputError(
-                    f"the model of {name} gives no features [B, F] of {len(batch)} {name}."
-                )
-            parts.append(features.flatten(1).cpu())
-            bar.advance(len(batch))
+    """Features [N, F] of the items of a source."""
+    batches = input_batches(
+        source.batches(options.batch_size),
+        device_of(loaded.model),
+        progress=reporter.progress,
+        description=f"Encoding {source.kind}",
+    )
+    parts = [encode(loaded.model, inputs, source.kind).flatten(1).cpu() for inputs in batches]
     return torch.cat(parts)
+
+
+def _text_model(name: str, device: str | None) -> LoadedModel:
+    """The model of texts; ``InputError`` if it takes none."""
+    loaded = load_model(name, device)
+    check_inputs(name, loaded.model, ["a text"])
+    return loaded
 
 
 # ``laplace-metric image-text fit``.
@@ -162,14 +137,13 @@ def _features(
 
 def fit_pairs(options: Namespace) -> None:
     """Read, encode, train, index, calibrate, save; interrupted, training goes on."""
-    reporter = reporter_of(options, holds=PairsRecipe.KIND.index)
-    folder, size = options.output, options.batch_size
-    checkpoint, times = files.refuse_link(folder / CHECKPOINT), [time.monotonic()]
+    reporter, folder = reporter_of(options, holds=PairsRecipe.KIND.index), options.output
+    checkpoint = files.refuse_link(folder / CHECKPOINT)
     with reporter.warnings():
-        named, reader, text_model = _read(options, reporter)
-        images = _features(reader, named.images, size, IMAGES, reporter)
-        texts = _features(text_model, named.texts, size, TEXTS, reporter)
-        times.append(time.monotonic())
+        loaded, image_source, named = _read(options, reporter)
+        text_model = _text_model(options.text_model, options.device)
+        images = _features(loaded, image_source, options, reporter)
+        texts = _features(text_model, given_texts(named.texts), options, reporter)
         held_images, held_texts, fitted = _held_out(named, options.holdout, options.seed)
         (i, i_rows), (j, j_rows) = (
             side.unique(return_inverse=True) for side in named.pairs[fitted].unbind(1)
@@ -190,7 +164,6 @@ def fit_pairs(options: Namespace) -> None:
             checkpoint=checkpoint,
             progress=reporter.progress,
         )
-        times.append(time.monotonic())
         indices = {
             IMAGES: embedder.index_images(images, named.images, progress=False),
             TEXTS: embedder.index_texts(texts, named.texts, progress=False),
@@ -199,12 +172,12 @@ def fit_pairs(options: Namespace) -> None:
         _calibrate(indices[IMAGES], texts, held_texts, matches[0], IMAGES, TEXTS, reporter)
         _calibrate(indices[TEXTS], images, held_images, matches[1], TEXTS, IMAGES, reporter)
     recipe = PairsRecipe(
-        options.model,
-        options.text_model,
-        {"size": options.size, "channels": reader.pixels.channels},
-        str(options.data.resolve()),
-        options.holdout,
-        options.seed,
+        model=options.model,
+        text_model=options.text_model,
+        read_options=image_source.options,
+        data=str(options.data.resolve()),
+        holdout=options.holdout,
+        seed=options.seed,
     )
     with files.together(folder):
         recipe.write(folder)
@@ -212,41 +185,32 @@ def fit_pairs(options: Namespace) -> None:
         for side, index in indices.items():
             index.save(folder / side)
     write_atomically(folder / RUN, run_text(options))
-    times.append(time.monotonic())
     discard(checkpoint)
-    taken = [end - start for start, end in pairwise(times)]
-    seconds = dict(zip(STEPS, taken, strict=True))
     numbers: dict[str, Any] = {"images": named.n_images, "texts": named.n_texts}
-    numbers |= {"pairs": len(named), "pairs of the fit": len(pairs), "seconds": seconds}
+    numbers |= {"pairs": len(named), "pairs of the fit": len(pairs), "output": str(folder)}
     reporter.say(
         f"fitted {len(pairs):,} of {len(named):,} pairs of {named.n_images:,} images and "
         f"{named.n_texts:,} texts"
     )
-    reporter.say(", ".join(f"{what} {taken:.1f} s" for what, taken in seconds.items()))
     for side, index in indices.items():
         if index.calibration is not None:
             quality = index.calibration.quality()
             reporter.say(f"match probability of {side}, on what was left out: {quality}")
             numbers[f"ece of {side}"] = quality.ece.estimate
     reporter.say(f"wrote {folder}")
-    reporter.numbers({**numbers, "output": str(folder)})
+    reporter.numbers(numbers)
 
 
-def _read(options: Namespace, reporter: Reporter) -> tuple[ImageTextPairs, ImageReader, nn.Module]:
-    """Names of images and texts that belong together, and the models of both."""
+def _read(options: Namespace, reporter: Reporter) -> tuple[LoadedModel, Source, ImageTextPairs]:
+    """The model of images, the images, and the names of images and texts that belong together."""
     path = options.data
     rows = read_captions(path, options.image_column, options.text_column)
     loaded = load_model(options.model, options.device)
-    if loaded.transform is not None and options.size is not None:
-        raise InputError("--size: this model comes with a transform, which sets the size.")
-    how = ReadOptions(
-        options.size, options.channels, options.skip_unreadable, transform=loaded.transform
-    )
     names = list(dict.fromkeys(image for image, _ in rows))
-    pixels, names = readable_images(path.parent, names, how, reporter.note)
-    check_inputs(options.model, loaded.model, pixels.batch(names[:1]))
-    texts = _text_encoder(options.text_model, options.device)
-    captions: dict[str, list[str]] = {name: [] for name in names}
+    how = ReadOptions(options.size, options.channels, options.skip_unreadable)
+    source = image_source(path, names, None, loaded.reading(how), reporter.note)
+    check_inputs(options.model, loaded.model, source.read([0]))
+    captions: dict[str, list[str]] = {name: [] for name in source.ids}
     for image, text in rows:
         if image in captions:
             captions[image].append(text)
@@ -257,7 +221,7 @@ def _read(options: Namespace, reporter: Reporter) -> tuple[ImageTextPairs, Image
             "and how ambiguous an image, cannot be learnt from such pairs: ambiguity will say "
             "little. Texts that name several images, or images with several texts, would teach it"
         )
-    return named, ImageReader(loaded.model, pixels), texts
+    return loaded, source, named
 
 
 def _calibrate(
@@ -304,29 +268,30 @@ def search_pairs(options: Namespace) -> None:
     paths = [folder / PairsRecipe.KIND.index, folder / side / INDEX.index]
     recipe, index = files.settled(paths, load)
     k, threshold = min(options.k, len(index)), guaranteed_of(index, options, reporter)
-    names = options.text or [str(path) for path in options.image]
     with reporter.warnings():
-        result = index.search(_queries(recipe, names, options, reporter), k)
+        loaded, queries = _queries(recipe, options, reporter)
+        result = index.search(_features(loaded, queries, options, reporter), k)
     if options.picture is not None:
         items = index.ids.tolist()
-        queries = names if options.text else ImageFiles(Path(), names)
-        shown = ImageFiles(Path(recipe.data).parent, items) if options.text else items
-        write_picture(options.picture, result, queries, shown)
-    tell_answers(columns_of(result, names, threshold), len(names), k, options, reporter)
+        if options.text:
+            asked, shown = options.text, Pictures(Path(str(recipe.data)).parent, items)
+        else:
+            asked, shown = Pictures(Path(), queries.ids), items
+        write_picture(options.picture, result, asked, shown)
+    tell_answers(columns_of(result, queries.ids, threshold), len(queries), k, options, reporter)
 
 
 def _queries(
-    recipe: PairsRecipe, names: Sequence[str], options: Namespace, reporter: Reporter
-) -> Tensor:
-    """Features of texts, or of images, by the models that the user named or trusts."""
+    recipe: PairsRecipe, options: Namespace, reporter: Reporter
+) -> tuple[LoadedModel, Source]:
+    """Texts or images, and the model of them that the user named or trusts."""
     told, own, option = options.model, recipe.model, "--model"
     if options.text:
         told, own, option = options.text_model, recipe.text_model, "--text-model"
     if told is None and not options.trust_recipe:
         raise InputError(distrust(options.folder / recipe.KIND.index, own, option))
-    name, size = told or own, options.batch_size
     if options.text:
-        return _features(_text_encoder(name, options.device), names, size, TEXTS, reporter)
-    model, how = load_model(name, options.device), recipe.read_options
-    pixels = Pixels(Path(), how["size"], how["channels"], model.transform)
-    return _features(ImageReader(model.model, pixels), names, size, IMAGES, reporter)
+        return _text_model(told or own, options.device), given_texts(options.text)
+    loaded = load_model(told or own, options.device)
+    how = replace(ReadOptions(**recipe.read_options), transform=loaded.transform)
+    return loaded, image_source(Path(), list(map(str, options.image)), None, how, reporter.note)

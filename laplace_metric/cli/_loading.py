@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, get_type_hints
 
@@ -25,29 +25,55 @@ from laplace_metric.models._calling import device_of, to_device
 Record = TypeVar("Record", bound="SavedRecord")
 
 
-_READ_OPTIONS: dict[str, Callable[[Any], bool]] = {
-    "size": lambda x: x is None or (type(x) is int and 0 < x <= MOST_SIDE),
-    "channels": lambda x: x in (None, 1, 3) and not isinstance(x, bool),
-    "skip_unreadable": lambda x: isinstance(x, bool),
-    **{
-        f"{what}_column": lambda x: x is None or isinstance(x, str)
-        for what in ("text", "label", "id", "image")
-    },
-}
-_VALID: dict[str, Callable[[Any], bool]] = {
+_READ_OPTIONS = get_type_hints(ReadOptions)
+del _READ_OPTIONS["transform"], _READ_OPTIONS["labels"]  # which no file holds
+_RANGES: dict[str, Callable[[Any], bool]] = {
+    "size": lambda x: 0 < x <= MOST_SIDE,
+    "channels": lambda x: x in (1, 3),
     "kind": lambda x: x in (IMAGES, TEXTS, ARRAYS),
-    "holdout": lambda x: x is None or 0 < x < 1,
+    "holdout": lambda x: 0 < x < 1,
     "seed": lambda x: 0 <= x < 2**63,
-    "read_options": lambda x: all(n in _READ_OPTIONS and _READ_OPTIONS[n](x[n]) for n in x),
+    "read_options": lambda x: all(name in _READ_OPTIONS and _fits(name, x[name]) for name in x),
 }
-"""Values of a file that are allowed, beyond the type of their field."""
+"""Values of a file that are allowed, beyond the type of their field; None where it may be."""
 
 
-@dataclass(frozen=True)
+def _fits(name: str, value: Any, hint: Any = None) -> bool:
+    """Return whether a value of a file is of the type and in the range of its field."""
+    kind = hint or _READ_OPTIONS[name]
+    if not isinstance(value, kind):
+        return False
+    if isinstance(value, bool):  # which Python takes for a whole number
+        return kind is bool
+    return value is None or _RANGES.get(name, lambda _: True)(value)
+
+
+@dataclass(frozen=True, kw_only=True)
 class SavedRecord:
-    """Plain values that are saved as a JSON in a folder, next to what they describe."""
+    """Values that are saved as a JSON next to what they describe; data of Python are not known.
+
+    Parameters
+    ----------
+    data : str or None
+        Path of the data that it was made of, as it was resolved. None: not known.
+    holdout : float or None
+        Share of the data that was left out, see ``split_rows``.
+    seed : int
+        Of that split.
+    read_options : dict
+        Fields of ``ReadOptions``: how the inputs are read.
+    """
 
     KIND: ClassVar[files.FileKind]
+
+    data: str | None = None
+    holdout: float | None = None
+    seed: int = 0
+    read_options: dict[str, Any] = field(default_factory=dict)
+
+    def split(self, n: int) -> tuple[list[int], list[int], list[int]]:
+        """Rows of the items that were taken, and of those to calibrate and to evaluate with."""
+        return split_rows(n, self.holdout, self.seed)
 
     def write(self, folder: Path) -> None:
         """Make it the record of ``folder``."""
@@ -63,19 +89,17 @@ class SavedRecord:
             If there is none, or it is damaged.
         """
         content, _ = files.read(folder, cls.KIND)
-        hints, path = get_type_hints(cls), folder / cls.KIND.index
-        for name in (field.name for field in fields(cls)):
+        hints, path = get_type_hints(cls) | {"read_options": dict}, folder / cls.KIND.index
+        names = [each.name for each in fields(cls)]
+        for name in names:
             if name not in content:
                 raise FileFormatError(f"{path} is damaged: no {name!r}.")
-            value = content[name]
-            kind = dict if name == "read_options" else hints[name]
-            fits = isinstance(value, kind) and not isinstance(value, bool)
-            if not fits or not _VALID.get(name, lambda _: True)(value):
-                raise FileFormatError(f"{path} is damaged: {name} is {value!r:.60}.")
-        return cls(**{field.name: content[field.name] for field in fields(cls)})
+            if not _fits(name, content[name], hints[name]):
+                raise FileFormatError(f"{path} is damaged: {name} is {content[name]!r:.60}.")
+        return cls(**{name: content[name] for name in names})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ModelRecipe(SavedRecord):
     """The model of a posterior, how its inputs are read, what it was fitted to: for later commands.
 
@@ -86,33 +110,16 @@ class ModelRecipe(SavedRecord):
     head : str or None
     kind : str or None
         Of the inputs: images, texts, arrays. None: not known, of a posterior saved in Python.
-    read_options : dict
-        Fields of ``ReadOptions`` that decide what an input looks like.
-    data : str
-        What the posterior was fitted to: the path, as it was resolved.
     fingerprint : str
-        Of all of these data.
-    holdout : float or None
-        Share of them that the fit left out, see ``split_rows``.
-    seed : int
-        Of that split.
+        Of all of the data.
     """
 
     KIND = files.FileKind("recipe", "a posterior of the command line", 1)
 
-    model: str | None
-    head: str | None
-    kind: str | None
-    read_options: dict[str, Any]
-    data: str
-    fingerprint: str
-    holdout: float | None
-    seed: int
-
-    @classmethod
-    def of_python(cls, model: str | None, kind: str | None) -> ModelRecipe:
-        """Return the recipe of a posterior saved from Python (it stores nothing of its data)."""
-        return cls(model, None, kind, {}, "", "", None, 0)
+    model: str | None = None
+    head: str | None = None
+    kind: str | None = None
+    fingerprint: str = ""
 
     def read_as(self, source: Source) -> ModelRecipe:
         """The same, which reads other data as ``source`` was read, where that was not known."""
@@ -133,7 +140,7 @@ class ModelRecipe(SavedRecord):
         if source.fingerprint != self.fingerprint:
             return None
         if self.holdout is not None:
-            _, first, second = split_rows(len(source), self.holdout, self.seed)
+            _, first, second = self.split(len(source))
             return source.take(first), source.take(second)
         if options.allow_fitted:
             return None
@@ -255,14 +262,14 @@ def _recipe(folder: Path, options: Namespace) -> ModelRecipe:
     if files.exists(recipe) or not files.exists(posterior):
         return ModelRecipe.read(folder)
     if options.model is not None:
-        return ModelRecipe.of_python(options.model, None)
+        return ModelRecipe(model=options.model)
     head = files.read_index(folder, files.POSTERIOR).get("head")
     if not isinstance(head, dict) or head.get("name") != APPEND:
         raise InputError(
             f"{folder} was saved in Python, which does not keep the model: name it with --model: "
             f"{FORMS}."
         )
-    return ModelRecipe.of_python(None, ARRAYS)
+    return ModelRecipe(kind=ARRAYS)
 
 
 def distrust(path: Path, model: str, option: str) -> str:
@@ -276,43 +283,32 @@ def distrust(path: Path, model: str, option: str) -> str:
 def load_model_and_data(
     options: Namespace, reporter: Reporter
 ) -> tuple[LoadedModel, str | None, Source]:
-    """The model to fit, its head, and the data to fit it to.
+    """The model to fit, its head, and the data, of which what enters the head is cached.
 
     Raises
     ------
     InputError
         If either is missing, or the model does not take the data.
+    HeadError
+        If there is no such head.
     """
     loaded = None if options.model is None else load_model(options.model, options.device)
     read_options = ReadOptions(**read_options_of(options))
     source = _read_source(options.data, read_options, loaded, reporter)
-    if loaded is not None:
-        check_inputs(options.model, loaded.model, source.read([0]))
-        if options.head is None and loaded.head is not None:
-            reporter.note(f"head {loaded.head!r}: a new linear layer behind {options.model}")
-        return loaded, options.head or loaded.head, source
-    if source.kind != ARRAYS:
-        raise InputError(f"{options.data} holds {source.kind}, which need a --model: {FORMS}.")
-    if options.head or options.device:
-        raise InputError("--head and --device need a --model.")
-    return LoadedModel(Precomputed(source.read([0]).shape[1])), APPEND, source
-
-
-def remembered(
-    source: Source, loaded: LoadedModel, head: str | None, options: Namespace, reporter: Reporter
-) -> Source:
-    """The data to fit to, of which what enters the head is kept; embeddings as they are.
-
-    Raises
-    ------
-    HeadError
-        If there is no such head.
-    """
-    if isinstance(loaded.model, Precomputed):
-        return source
+    if loaded is None:
+        if source.kind != ARRAYS:
+            raise InputError(f"{options.data} holds {source.kind}, which need a --model: {FORMS}.")
+        if options.head or options.device:
+            raise InputError("--head and --device need a --model.")
+        return LoadedModel(Precomputed(source.read([0]).shape[1])), APPEND, source
+    check_inputs(options.model, loaded.model, source.read([0]))
+    if options.head is None and loaded.head is not None:
+        reporter.note(f"head {loaded.head!r}: a new linear layer behind {options.model}")
+    head = options.head or loaded.head
     first = source.read(range(min(2, options.batch_size, len(source))))
     found = find_head(loaded.model, to_device(first, device_of(loaded.model)), head)
-    return kept_features(loaded, found, options.output, options, reporter).of(source)
+    kept = kept_features(loaded, found, options.output, options, reporter)
+    return loaded, head, kept.of(source)
 
 
 def read_options_of(options: Namespace) -> dict[str, Any]:
@@ -324,7 +320,4 @@ def read_options_of(options: Namespace) -> dict[str, Any]:
 def _read_source(
     path: Path, options: ReadOptions, loaded: LoadedModel | None, reporter: Reporter
 ) -> Source:
-    transform = None if loaded is None else loaded.transform
-    if transform is not None and options.size is not None:
-        raise InputError("--size: this model comes with a transform, which sets the size.")
-    return open_source(path, replace(options, transform=transform), reporter.note)
+    return open_source(path, options if loaded is None else loaded.reading(options), reporter.note)

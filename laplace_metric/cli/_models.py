@@ -32,10 +32,11 @@ from torch import Tensor, nn
 from laplace_metric._utils.hub import without_retries
 from laplace_metric._utils.version import __version__
 from laplace_metric.cli._parser import did_you_mean
+from laplace_metric.cli._sources import ReadOptions
 from laplace_metric.errors import InputError, MissingPackageError
 from laplace_metric.heads._locate import APPEND, LocatedHead, capture
 from laplace_metric.io import digest
-from laplace_metric.models import Call, Pooled
+from laplace_metric.models import Call, Pooled, Sentences
 from laplace_metric.models._calling import Inputs, call_model, device_of, evaluation_mode, to_device
 
 TEXTS = ["a small red fox, seen from the left", "42 Ünïts; and a text of quite another length!"]
@@ -144,20 +145,17 @@ class LoadedModel:
     head: str | None = None
     reads: str | None = ""
 
+    def reading(self, options: ReadOptions) -> ReadOptions:
+        """How to read inputs of this model.
 
-class SentenceTransformer(nn.Module):
-    """B strings -> sentence embeddings [B, Z]; no gradient flows through the encoder."""
-
-    def __init__(self, encoder: Any) -> None:
-        super().__init__()
-        self.encoder = encoder
-
-    def forward(self, texts: Sequence[str]) -> Tensor:
-        """Embeddings on the encoder's device."""
-        found = self.encoder.encode(
-            list(texts), batch_size=len(texts), convert_to_tensor=True, show_progress_bar=False
-        )
-        return found.clone()  # no inference tensor
+        Raises
+        ------
+        InputError
+            For a size next to a transform.
+        """
+        if self.transform is not None and options.size is not None:
+            raise InputError("--size: this model comes with a transform, which sets the size.")
+        return replace(options, transform=self.transform)
 
 
 class TokenizedTexts(nn.Module):
@@ -181,26 +179,6 @@ class TokenizedTexts(nn.Module):
         )
         vectors: Tensor = self.model(**to_device(dict(tokens), device_of(self)))
         return vectors
-
-
-class FeatureMaps(nn.Module):
-    """Images [B, C, H, W] -> one vector each [B, Z], by a model of transformers.
-
-    Of tokens [B, T, Z] the class token, or their mean where there is none; of maps [B, Z, H, W]
-    their mean. ``pooler_output`` is not used: of a classifier's weights it may be random.
-    """
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-        self.first = any(name.endswith("cls_token") for name, _ in model.named_parameters())
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Embeddings on the model's device."""
-        vectors: Tensor = self.model(pixel_values=images).last_hidden_state
-        if vectors.ndim == 4:
-            return vectors.mean((2, 3))
-        return vectors[:, 0] if self.first else vectors.mean(1)
 
 
 def _timm(name: str, rest: str) -> LoadedModel:
@@ -247,7 +225,7 @@ def _open_clip(name: str, rest: str) -> LoadedModel:
 def _sentences(name: str, rest: str) -> LoadedModel:
     package = _package("sentence_transformers", "sentence-transformers", name)
     create = partial(package.SentenceTransformer, rest, device="cpu")
-    return LoadedModel(SentenceTransformer(guarded(f"--model {name}", create)), head=APPEND)
+    return LoadedModel(Sentences(guarded(f"--model {name}", create)), head=APPEND)
 
 
 def _transformers(name: str, rest: str) -> LoadedModel:
@@ -265,7 +243,11 @@ def _of_transformers(library: Any, rest: str) -> LoadedModel:
         def transform(image: Any) -> Any:
             return processor(images=image.convert("RGB"), return_tensors="pt")["pixel_values"][0]
 
-        images = Pooled(Call(model, "get_image_features"), None) if towers else FeatureMaps(model)
+        if towers:
+            images = Pooled(Call(model, "get_image_features"), None)
+        else:  # not pooler_output, which may be random where a classifier was taken off
+            has_token = any(path.endswith("cls_token") for path, _ in model.named_parameters())
+            images = Pooled(model, "cls" if has_token else "mean")
         reads = transform_identity(transform, library, processor)
         return LoadedModel(images, transform, APPEND, reads)
     tokenizer = library.AutoTokenizer.from_pretrained(rest)

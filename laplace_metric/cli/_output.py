@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,35 +18,15 @@ from rich.console import Console
 from rich.table import Table
 
 from laplace_metric._utils.names import one_line, utf8
-from laplace_metric._utils.progress import ItemBar
+from laplace_metric.cli import ours
 from laplace_metric.cli._options import in_options
-from laplace_metric.cli._sources import Batches, pyarrow
-from laplace_metric.cli._streams import ours
+from laplace_metric.cli._sources import pyarrow
 from laplace_metric.errors import InputError
 from laplace_metric.io import exists, json_text, require_writable, write_atomically
-from laplace_metric.models._calling import rows_of_batch
-from laplace_metric.models._reading import items_of
 
 STDOUT = Path("-")
 MOST_MISSING = 100
 """Folders that are made at once, one inside the other: Python makes them by recursion."""
-
-
-@dataclass(frozen=True)
-class WatchedBatches:
-    """Batches of a source, read once or often, each time with a bar of their items."""
-
-    title: str
-    batches: Batches
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def __iter__(self) -> Iterator[Any]:
-        with ItemBar(self.title, items_of(self.batches)) as bar:
-            for inputs, labels in self.batches:
-                yield inputs, labels
-                bar.advance(rows_of_batch(inputs))
 
 
 @dataclass(frozen=True)
@@ -71,10 +51,6 @@ class Reporter:
     def progress(self) -> bool:
         """True if bars are shown."""
         return not self.quiet
-
-    def watch(self, description: str, loader: Batches) -> Iterable[Any]:
-        """The same batches with a bar of their items."""
-        return loader if self.quiet else WatchedBatches(description, loader)
 
     def note(self, text: str) -> None:
         """A guess or a warning."""

@@ -14,9 +14,9 @@ import platform
 import warnings
 from argparse import Namespace
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timezone
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,22 +26,22 @@ from torch import Tensor
 
 from laplace_metric import plots
 from laplace_metric._utils.version import __version__
-from laplace_metric.cli._gallery import LoadedIndex, excerpt, load_gallery
-from laplace_metric.cli._index import measured, require_queries
-from laplace_metric.cli._output import Reporter, reporter_of
+from laplace_metric.cli._gallery import LoadedIndex, Pictures, excerpt, load_gallery
+from laplace_metric.cli._index import measured
+from laplace_metric.cli._output import Reporter, reporter_of, rows_of
 from laplace_metric.cli._parser import run_text
-from laplace_metric.cli._sources import IMAGES, TEXTS, Source, path_below, root_of
+from laplace_metric.cli._search import columns_of
+from laplace_metric.cli._sources import IMAGES, TEXTS, Source, require_data, root_of
 from laplace_metric.cli.pages import templates
-from laplace_metric.datasets._pixels import Pixels
 from laplace_metric.errors import InputError, LaplaceMetricError, UndefinedMetricWarning
 from laplace_metric.evaluation import (
     auroc,
     bootstrap_interval,
-    expected_calibration_error,
     r_auroc,
     sparsification,
 )
-from laplace_metric.evaluation._intervals import share_interval
+from laplace_metric.evaluation._intervals import BootstrapInterval, share_interval
+from laplace_metric.evaluation._quality import quality
 from laplace_metric.familiarity._near_far import NOTHING_ENTERS
 from laplace_metric.io import write_atomically
 from laplace_metric.plots import Figure
@@ -53,12 +53,12 @@ from laplace_metric.search._report import DISTANCE, EPISTEMIC, MATCH, Guaranteed
 def report(options: Namespace) -> None:
     """Measure and write the page."""
     reporter = reporter_of(options, options.output)
-    require_queries(options)
+    require_data(options)
     gallery = load_gallery(options.index, options, reporter)
     measures, queries = measured(gallery, options, reporter)
     verdict = headline(measures)
     groups = grouped(measures, verdict["made"] and verdict["made"].threshold)
-    shown = _shown(gallery, queries, groups, measures, verdict["made"], options, reporter)
+    shown = _shown(gallery, queries, groups, measures, verdict["made"], options)
     page = (
         templates()
         .get_template("trust.html.j2")
@@ -66,6 +66,7 @@ def report(options: Namespace) -> None:
             verdict=verdict,
             groups=groups,
             shown=shown,
+            item_look=item_look(gallery, reporter),
             measures=measures,
             guarantees=_guarantees(measures),
             charts=charts(measures),
@@ -96,44 +97,39 @@ def _shown(
     measures: IndexReport,
     made: GuaranteedPrecision | None,
     options: Namespace,
-    reporter: Reporter,
 ) -> list[dict[str, Any]]:
     """Add the neighbours to the queries of each group; open-set queries are the last group."""
-    look_of_item = looks_of_items(gallery, reporter)
-
-    def found(source: Source, truth: Any) -> list[dict[str, Any]]:
-        looks = looks_of_queries(source), look_of_item
-        return asked(gallery.index, source, truth, looks, options.batch_size)
-
+    index, size = gallery.index, options.batch_size
     some = queries.take([row for group in groups for row in group["places"]])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the evaluation said it already
-        answers = iter(found(some, gallery.classes_of(some)))
-        shown = [{**g, "queries": [next(answers) for _ in g["places"]]} for g in groups]
+        answers = iter(asked(index, some, gallery.classes_of(some), size))
+        query = look_of(queries)
+        shown = [
+            {**g, "queries": [next(answers) for _ in g["places"]], "look": query} for g in groups
+        ]
         if measures.ood is not None:
             source = gallery.posterior.source(options.open_set, options, Reporter(quiet=True))
-            strange = replace(source.take(evenly(len(source), SHOWN)), classes=None)
+            strange = source.take(evenly(len(source), SHOWN))
             n, notes = measures.ood.items, []
             if measures.ood.unknown is not None:
                 notes.append(f"{Share.of(measures.ood.unknown, n).k:,} are called unknown")
             if made is not None and made.ood is not None:
                 notes.append(f"{Share.of(made.ood, n).k:,} are answered")
             group = {"key": "open_set", "title": "Open-set queries", "note": ", ".join(notes)}
-            shown.append({**group, "n": n, "queries": found(strange, None)})
+            found = asked(index, strange, None, size)
+            shown.append({**group, "n": n, "queries": found, "look": look_of(strange)})
     return shown
 
 
 def _guarantees(measures: IndexReport) -> list[dict[str, Any]]:
-    """The rows of the table of thresholds; what cannot be guaranteed for one reason is one row."""
-    rows: list[dict[str, Any]] = []
+    """The rows of the table of thresholds."""
+    rows = []
     for made in filter(None, (measures.largest_guarantee, *measures.guarantees)):
         answered, right = counts(made, measures.queries)
-        goal, why = percent(made.guaranteed), lacks(made)[0]
-        if why and rows and rows[-1]["lacks"] == why:
-            rows[-1]["goal"] += f", {goal}"
-            continue
-        row = {"goal": goal, "made": made, "answered": answered, "right": right, "lacks": why}
-        rows.append(row)
+        if made.threshold is not None:
+            goal = percent(made.guaranteed)
+            rows.append({"goal": goal, "made": made, "answered": answered, "right": right})
     return rows
 
 
@@ -196,67 +192,11 @@ def percent(share: float) -> str:
     return f"{hundred:.0f}{SPACE}%"
 
 
-def rounded_up(n: int) -> int:
-    """To two digits.
-
-    Examples
-    --------
-    >>> [rounded_up(n) for n in (7, 99, 131, 140, 20_502)]
-    [7, 99, 140, 140, 21000]
-    """
-    step = 10 ** max(0, len(str(n)) - 2)
-    return -(-n // step) * step
-
-
 # The verdict.
 
 WORTH = 0.5
 """A guarantee of less than this is worth nothing."""
-CROSS_FITTED = (
-    "The index is calibrated by cross-fitting, by its own items: this precision is supported by "
-    "simulation, not by a theorem, and by the queries of this page."
-)
-EVEN = 0.5
-"""With a smaller chance that any number of queries would be enough, none are advised."""
-CALIBRATE = (
-    "The index is not calibrated, so that there are no match probabilities, and nothing to abstain "
-    "by: fit with --holdout 0.4, or index with --calibrate DATA or --cross-fit 5."
-)
-UNLIKE = (
-    "These queries are unlike those that calibrated the index, or its items have changed: "
-    "calibrate on queries such as these."
-)
-LACKS = {
-    "queries": (
-        "not yet; with about {more:,} more queries",
-        f"Calibrate on about {{more:,}} more queries to guarantee {{goal}} (with a chance of "
-        f"80{SPACE}%, if they are answered as those so far).",
-    ),
-    "perhaps": (
-        "not yet; how many more queries it takes cannot be estimated",
-        "How many more queries it takes to guarantee {goal} cannot be estimated from the "
-        "calibration: of its {missing.surest:,} surest answers {missing.right:,} are right; "
-        "{missing.flawless:,} without an error would be enough.",
-    ),
-    "quality": (
-        "not likely, with any number of queries",
-        "A guarantee of {goal} needs a better embedder or cleaner labels rather than more queries "
-        "for the calibration: of its {missing.surest:,} surest answers {missing.right:,} are "
-        "right.",
-    ),
-}
-"""Texts for a precision that cannot be guaranteed: a few words, and a sentence."""
-
-
-def lacks(made: GuaranteedPrecision) -> tuple[str, str]:
-    """Describe what a precision would take to be guaranteed; empty texts if it is."""
-    missing = made.queries_needed
-    if missing is None:
-        return "", ""
-    kind = "queries" if missing.more else "perhaps" if missing.ever > EVEN else "quality"
-    goal, more = percent(made.guaranteed), rounded_up(missing.more or 0)
-    short, sentence = (t.format(goal=goal, more=more, missing=missing) for t in LACKS[kind])
-    return short, sentence
+VERDICT = templates().get_template("verdict.txt.j2")
 
 
 def headline(measures: IndexReport) -> dict[str, Any]:
@@ -269,44 +209,33 @@ def headline(measures: IndexReport) -> dict[str, Any]:
         "broken" or "none", by whether there is a guarantee, and these queries agree with it;
         ``made``: this guarantee, the smallest usual one, else the largest that can be made; None.
     """
-    n = measures.queries
-    nearest = Share.of(measures.answers_right, n)
-    advice = [text for p in measures.guarantees if (text := lacks(p)[1])][:1]
-    made = guaranteed(measures) if measures.guarantees else None
-    if made is None:
-        found = (
-            f"Of {n:,} queries the nearest item is a match for {nearest.k:,} (95{SPACE}% interval "
-            f"{nearest.interval})."
-        )
-        lacking = "and nothing can be guaranteed" if measures.guarantees else "without a guarantee"
-        title = f"Right for {nearest.percent} of queries, {lacking}."
-        lines = [found, *(advice if measures.guarantees else [CALIBRATE])]
-        return {"title": title, "lines": lines, "tone": "none", "made": None}
-    answered, right = counts(made, n)
-    goal = percent(made.guaranteed)
-    if answered.k == 0:
-        title = f"Answers none of {n:,} queries at {goal} precision."
-        return {"title": title, "lines": advice, "tone": "none", "made": made}
-    obtained = (
-        f"Of {n:,} queries {answered.k:,} were answered, {right.k:,} of them rightly: "
-        f"{right.percent} (95{SPACE}% interval {right.interval})."
+    n, made, guarantees = measures.queries, guaranteed(measures), measures.guarantees
+    answered, right, let_in, tone = Share(0, 0), Share(0, 0), list[str](), "none"
+    if made is not None:
+        answered, right = counts(made, n)
+        if answered.k:
+            tone = "broken" if right.ends[1] < made.guaranteed else "kept"
+        unmatched = Share.of(made.without_match, round((1 - measures.known_share) * n))
+        strange = Share.of(made.ood, measures.ood.items if measures.ood else 0)
+        names = {"queries without a match in the index": unmatched, "open-set queries": strange}
+        let_in = [f"{s.k:,} of {s.n:,} {name} ({s.percent})" for name, s in names.items() if s.n]
+    others = [p for p in guarantees if p.threshold is not None and p is not made]
+    text = VERDICT.render(
+        n=f"{n:,}",
+        nearest=Share.of(measures.answers_right, n),
+        measures=measures,
+        tone=tone,
+        made=made,
+        goal="" if made is None else percent(made.guaranteed),
+        answered=answered,
+        right=right,
+        let_in=let_in,
+        more=[f"{counts(p, n)[0].percent} at {percent(p.guaranteed)} precision" for p in others],
+        missing=next((p for p in guarantees if p.threshold is None), None),
+        percent=percent,
     )
-    if right.ends[1] < made.guaranteed:
-        title = f"Do not rely on it: {goal} precision was guaranteed, {right.percent} is obtained."
-        return {"title": title, "lines": [obtained, UNLIKE], "tone": "broken", "made": made}
-    lines = [obtained]
-    unmatched = Share.of(made.without_match, round((1 - measures.known_share) * n))
-    strange = Share.of(made.ood, measures.ood.items if measures.ood else 0)
-    let_in = {"queries without a match in the index": unmatched, "open-set queries": strange}
-    if told := [f"{s.k:,} of {s.n:,} {name} ({s.percent})" for name, s in let_in.items() if s.n]:
-        lines.append(f"It lets in {' and '.join(told)}.")
-    more = [p for p in measures.guarantees if p.threshold is not None and p is not made]
-    told = [f"{counts(p, n)[0].percent} at {percent(p.guaranteed)} precision" for p in more]
-    if told:
-        lines.append(f"It answers {' and '.join(told)}.")
-    lines += [*advice, *([CROSS_FITTED] if measures.cross_fitted else [])]
-    title = f"Answers {answered.percent} of queries at {goal} precision."
-    return {"title": title, "lines": lines, "tone": "kept", "made": made}
+    title, *lines = text.splitlines()
+    return {"title": title, "lines": lines, "tone": tone, "made": made}
 
 
 def guaranteed(measures: IndexReport) -> GuaranteedPrecision | None:
@@ -331,36 +260,35 @@ Cells = tuple[str, str, str]
 
 def resampled(measures: IndexReport) -> dict[str, dict[str, Cells]]:
     """Compute the cells of each score (AUROC, AUSC), and of the match probability."""
-    right, p = measures.right, measures.match_probability
-
-    def error(p: Tensor, y: Tensor) -> float:
-        return expected_calibration_error(p, y).ece
-
-    def brier(p: Tensor, y: Tensor) -> float:
-        return float((p.double() - y.double()).square().mean())
+    right, scores, n = measures.right, measures.scores, f"{measures.queries:,}"
 
     def ausc(unsure: Tensor, y: Tensor) -> float:
         return sparsification(unsure, y).ausc
 
-    found: dict[str, dict[str, Cells]] = {"r_auroc": {}, "ausc": {}, "auroc": {}, "honesty": {}}
-    for name, score in measures.scores.items():
-        found["r_auroc"][name] = _cells(r_auroc, score, right)
-        found["ausc"][name] = _cells(ausc, score, right)
-    for name, score in measures.ood_scores.items():
-        found["auroc"][name] = _cells(auroc, measures.scores[name], score, paired=False)
-    if p is not None:
-        found["honesty"] = {"ece": _cells(error, p, right), "brier": _cells(brier, p, right)}
+    def against(metric: Callable[[Tensor, Tensor], float]) -> dict[str, Cells]:
+        intervals = {name: _interval(metric, score, right) for name, score in scores.items()}
+        return {name: _cells(interval, n) for name, interval in intervals.items()}
+
+    found = {"r_auroc": against(r_auroc), "ausc": against(ausc), "auroc": {}, "honesty": {}}
+    for name, strange in measures.ood_scores.items():
+        interval = _interval(auroc, scores[name], strange, paired=False)
+        found["auroc"][name] = _cells(interval, f"{n} and {len(strange):,}")
+    if measures.match_probability is not None:
+        honest = quality(measures.match_probability, right, n=RESAMPLES)
+        found["honesty"] = {"ece": _cells(honest.ece, n), "brier": _cells(honest.brier, n)}
     return found
 
 
-def _cells(
+def _interval(
     metric: Callable[[Tensor, Tensor], float], *arrays: Tensor, paired: bool = True
-) -> Cells:
-    data: list[Any] = [x.detach().cpu().to(torch.float64) for x in arrays]
+) -> BootstrapInterval:
+    data = [x.detach().cpu().to(torch.float64) for x in arrays]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UndefinedMetricWarning)
-        found = bootstrap_interval(metric, *data, n=RESAMPLES, paired=paired)
-    n = f"{len(data[0]):,}" if paired else f"{len(data[0]):,} and {len(data[1]):,}"
+        return bootstrap_interval(metric, *data, n=RESAMPLES, paired=paired)
+
+
+def _cells(found: BootstrapInterval, n: str) -> Cells:
     if math.isnan(found.estimate):
         return "n/a", "", n
     return f"{found.estimate:.3f}", f"{found.low:.3f} to {found.high:.3f}", n
@@ -417,51 +345,35 @@ class Look:
 
 
 LookOf = Callable[[str], Look]
-"""Of the item of an id."""
+"""Of the query or the item of an id."""
 
 
-def looks_of_queries(source: Source) -> LookOf:
-    """Return the looks of a source that the command line names."""
-    if source.kind == IMAGES:
-        return lambda name: picture_of_file(root_of(source.path), name)
-    if source.kind != TEXTS:
-        return lambda _: Look()
-    rows = {name: row for row, name in enumerate(source.ids)}
-    return lambda name: Look(text=excerpt(str(source.read([rows[name]])[0]), LONGEST))
-
-
-def looks_of_items(gallery: LoadedIndex, reporter: Reporter) -> LookOf:
-    """Return the looks of the items of an index; empty where its data are unknown, gone or changed.
-
-    A file of the index names these data: images are read below paths of the command line alone, and
-    of a table only what it names.
-    """
-    recipe, origin = gallery.posterior.recipe, gallery.origin
-    if origin.data is None or recipe.kind not in (IMAGES, TEXTS):
-        return lambda _: Look()
+def look_by(item: Callable[[str], Any], name: str) -> Look:
+    """Return the look of what ``item`` gives; empty where it cannot be read, or lies elsewhere."""
     try:
-        if recipe.kind == IMAGES:
-            folder = gallery.image_folder()
-            if gallery.item_data().is_dir() or not gallery.is_listed():
-                return lambda name: picture_of_file(folder, name, inside=True)
-        source = gallery.items()
-    except (LaplaceMetricError, OSError) as error:
-        reporter.note(f"the items are named, not shown: {error}")
-        return lambda _: Look()
-    known, look = set(source.ids), looks_of_queries(source)
-    return lambda name: look(name) if name in known else Look()
-
-
-def picture_of_file(folder: Path, name: str, *, inside: bool = False) -> Look:
-    """A file below a folder; nothing where it cannot be read, or lies elsewhere and may not."""
-    try:
-        if inside:
-            path_below(folder, name)
-        image = Pixels(folder, None, 3).decoded(name)
-    except InputError:
+        shown = item(name)
+    except (InputError, LookupError):
         return Look()
-    small = max(image.size) <= SMALL
-    return Look(picture=picture_uri(image), small=small)
+    if isinstance(shown, str):
+        return Look(text=excerpt(shown, LONGEST))
+    return Look(picture=picture_uri(shown), small=max(shown.size) <= SMALL)
+
+
+def look_of(source: Source) -> LookOf:
+    """Return the looks of the items of a source that the command line names."""
+    if source.kind == IMAGES:
+        return partial(look_by, Pictures(root_of(source.path)).picture)
+    return partial(look_by, (source.texts() if source.kind == TEXTS else {}).__getitem__)
+
+
+def item_look(gallery: LoadedIndex, reporter: Reporter) -> LookOf:
+    """Return the looks of the items of an index, if its data are known, there and unchanged."""
+    if gallery.origin.data is not None and gallery.posterior.recipe.kind == IMAGES:
+        try:
+            return partial(look_by, gallery.item_pictures().picture)
+        except (LaplaceMetricError, OSError) as error:
+            reporter.note(f"the items are named, not shown: {error}")
+    return partial(look_by, gallery.item_texts(reporter).__getitem__)
 
 
 def picture_uri(image: Image.Image) -> str:
@@ -486,39 +398,19 @@ NEIGHBOURS = 5
 
 
 def asked(
-    index: Index,
-    queries: Source,
-    truth: Sequence[Any] | None,
-    looks: tuple[LookOf, LookOf],
-    batch_size: int,
+    index: Index, queries: Source, truth: Sequence[Any] | None, batch_size: int
 ) -> list[dict[str, Any]]:
-    """Search every query of a source; ``looks`` are of queries and of items.
-
-    Of a query: ``name``, its true ``label`` or None, ``unknown`` (None without a calibration),
-    ``look`` and ``neighbours``. Of a neighbour: ``name``, ``label``, ``match`` (probability, else
-    distance), ``right`` (None where a label is missing) and ``look``.
-    """
+    """Search every query: its ``name``, true ``label`` or None, ``neighbours`` (``columns_of``)."""
     if not len(queries):
         return []
-    result = index.search(queries.inputs(batch_size), min(NEIGHBOURS, len(index)))
-    found = []
-    for row, name in enumerate(queries.ids):
-        unknown = None if result.unknown is None else bool(result.unknown[row])
-        true = None if truth is None else truth[row]
-        neighbours = []
-        for rank in range(result.ids.shape[1]):
-            if int(result.positions[row, rank]) < 0:
-                continue
-            item = str(result.ids[row, rank])
-            label = None if result.labels is None else result.labels[row, rank]
-            match = f"distance {float(result.distance[row, rank]):.3g}"
-            if result.match_probability is not None:
-                match = percent(float(result.match_probability[row, rank]))
-            right = None if label is None or true is None else bool(label == true)
-            neighbour = {"name": item, "label": label, "match": match, "right": right}
-            neighbours.append({**neighbour, "look": looks[1](item)})
-        query = {"name": name, "label": true, "unknown": unknown, "look": looks[0](name)}
-        found.append({**query, "neighbours": neighbours})
+    result = index.search(queries.batches(batch_size), min(NEIGHBOURS, len(index)))
+    rows, found = iter(rows_of(columns_of(result, queries.ids))), []
+    for number, name in enumerate(queries.ids):
+        positions = result.positions[number].tolist()  # -1: an approximate engine found fewer
+        own = [next(rows) for _ in positions]
+        near = [row for row, at in zip(own, positions, strict=True) if at >= 0]
+        label = None if truth is None else truth[number]
+        found.append({"name": name, "label": label, "neighbours": near})
     return found
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 from argparse import Namespace
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from rich.table import Table
 from laplace_metric._utils.display import as_percent
 from laplace_metric._utils.names import one_line
 from laplace_metric.calibration._thresholds import Threshold
-from laplace_metric.cli._gallery import LoadedIndex, load_gallery
+from laplace_metric.cli._gallery import LoadedIndex, Pictures, load_gallery
 from laplace_metric.cli._output import (
     TABLE_WRITERS,
     Columns,
@@ -28,12 +27,11 @@ from laplace_metric.cli._output import (
 from laplace_metric.cli._sources import (
     ARRAYS,
     IMAGES,
+    TEXTS,
     given_texts,
-    path_below,
-    require_source,
+    require_data,
     root_of,
 )
-from laplace_metric.datasets._pixels import Pixels
 from laplace_metric.errors import InputError, NotFittedError
 from laplace_metric.io import write_atomically
 from laplace_metric.search import Index, SearchResult
@@ -50,8 +48,7 @@ def search(options: Namespace) -> None:
     reporter = reporter_of_answers(options)
     if bool(options.text) == (options.queries is not None):
         raise InputError("give QUERIES, which is a file or a folder, or --text: one of the two.")
-    if options.queries is not None:
-        require_source(options.queries)
+    require_data(options)
     gallery = load_gallery(options.index, options, reporter)
     posterior, threshold = gallery.posterior, guaranteed_of(gallery.index, options, reporter)
     if options.text:
@@ -59,34 +56,32 @@ def search(options: Namespace) -> None:
     else:
         queries = posterior.source(options.queries, options, reporter)
     if options.picture is not None:
-        items = _items(gallery, queries.kind)
-    loader = reporter.watch("Searching", queries.inputs(options.batch_size))
+        items = _shown(gallery, queries.kind)
+    loader = queries.batches(options.batch_size)
     with reporter.warnings():
-        result = gallery.index.search(loader, options.k)
+        result = gallery.index.search(loader, options.k, progress=reporter.progress)
     columns = columns_of(result, queries.ids, threshold)
     if texts := gallery.item_texts(reporter):
         columns["text"] = [texts.get(name, "") for name in columns["id"]]
     if options.picture is not None:
-        asked: Sequence[Any] = ImageFiles(root_of(queries.path), queries.ids)
+        asked: Sequence[Any] = Pictures(root_of(queries.path), queries.ids)
         if queries.kind != IMAGES:
             asked = list(queries.read(range(len(queries))))
         write_picture(options.picture, result, asked, items)
     tell_answers(columns, len(queries), options.k, options, reporter)
 
 
-def _items(gallery: LoadedIndex, kind: str) -> Sequence[Any]:
+def _shown(gallery: LoadedIndex, kind: str) -> Sequence[Any]:
     """Items to show: texts, or images that are read when they are shown."""
-    ids = gallery.index.ids.tolist()
     if kind == ARRAYS:
         raise InputError("--picture needs images or texts: the index holds arrays.")
-    if kind == IMAGES:
-        folder = gallery.image_folder()
-        if not folder.exists():
-            raise InputError(f"{folder}, which the index was built from, does not exist.")
-        return ImageFiles(folder, ids, inside=not gallery.is_listed())
-    texts = gallery.items()
-    row = {name: number for number, name in enumerate(texts.ids)}
-    return [texts.read([row[name]])[0] for name in ids]
+    if kind == TEXTS:
+        texts = gallery.items().texts()
+        return [texts[name] for name in gallery.index.ids.tolist()]
+    pictures = gallery.item_pictures()
+    if not pictures.folder.exists():
+        raise InputError(f"{pictures.folder}, which the index was built from, does not exist.")
+    return pictures
 
 
 def reporter_of_answers(options: Namespace) -> Reporter:
@@ -166,11 +161,6 @@ def guaranteed_of(index: Index, options: Namespace, reporter: Reporter) -> Thres
             remedy = f"The most is --precision {most:g}."
         except (InputError, NotFittedError) as error:
             remedy = str(error)
-        if not index.calibration.cross_fitted:
-            remedy += (
-                " Where few items are held out, index all of them with --cross-fit 5: it "
-                "calibrates by every item."
-            )
         raise InputError(f"--precision {options.precision:g} {words} {remedy}")
     reporter.say(words)
     if bool(index.calibration.known.all()):
@@ -207,20 +197,3 @@ def write_picture(
     file = io.BytesIO()
     result.figure(queries, items).savefig(file, format="png", dpi=110, facecolor="white")
     write_atomically(path, file.getvalue())
-
-
-@dataclass(frozen=True)
-class ImageFiles(Sequence[Any]):
-    """Images below a folder, each read when it is shown; ``inside`` refuses links out of it."""
-
-    folder: Path
-    ids: Sequence[str]
-    inside: bool = False
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def __getitem__(self, row: Any) -> Any:
-        if self.inside:
-            path_below(self.folder, self.ids[row])
-        return Pixels(self.folder, None, 3).batch([self.ids[row]])[0]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from argparse import Namespace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -20,7 +21,7 @@ from torch.utils.data import DataLoader
 from laplace_metric._utils.archives import DAMAGE, check_npy, check_size, check_zip
 from laplace_metric._utils.names import utf8_path
 from laplace_metric._utils.progress import tqdm
-from laplace_metric._utils.tables import read_table
+from laplace_metric._utils.tables import read_columns
 from laplace_metric.datasets._folders import (
     ENDINGS,
     PATHS,
@@ -109,7 +110,7 @@ class Source:
     --------
     >>> read = lambda rows: torch.tensor(rows)[:, None]
     >>> source = Source(Path("x"), ARRAYS, ("a", "b", "c"), ("dog", "cat", "dog"), read, "", {})
-    >>> [(x.shape, y) for x, y in source.batches(2)]
+    >>> [(x.shape, y) for x, y in source.batches(2, labelled=True)]
     [(torch.Size([2, 1]), tensor([1, 0])), (torch.Size([1, 1]), tensor([1]))]
     """
 
@@ -149,20 +150,19 @@ class Source:
         label = {name: number for number, name in enumerate(self.class_names)}
         return torch.tensor([label[name] for name in self.classes])
 
-    def batches(self, size: int) -> Batches:
-        """``(inputs, labels)``; without classes, labels are None."""
-        return self._loader(size, self.labels)
+    def batches(self, size: int, *, labelled: bool = False) -> Batches:
+        """``(inputs, labels)``; labels are None unless they are asked for, and without classes."""
+        labels = self.labels if labelled else None
 
-    def inputs(self, size: int) -> Batches:
-        """The same with None for labels."""
-        return self._loader(size, None)
-
-    def _loader(self, size: int, labels: Tensor | None) -> Batches:
         def read(rows: list[int]) -> tuple[Inputs, Tensor | None]:
             inputs = self.read(rows) if self.encode is None else self.encode(self, rows)
             return inputs, None if labels is None else labels[rows]
 
         return row_loader(len(self), read, size)
+
+    def texts(self) -> dict[str, Any]:
+        """What each id stands for, of texts."""
+        return dict(zip(self.ids, self.read(range(len(self))), strict=True))
 
     def require_classes(self, needed_for: str, least: int = 1) -> None:
         """Check that items have classes, ``least`` different ones.
@@ -221,13 +221,12 @@ def open_source(
         names, others = images_below(path)
         if others:
             notify(f"{path}: {len(others):,} files that are no images are left out")
-        return _images(path, names, top_folders(path, names), options, notify)
+        return image_source(path, names, top_folders(path, names), options, notify)
     if suffix in ENDINGS:
-        return _images(path, check_listed(path, [path.name]), None, options, notify)
+        return image_source(path, check_listed(path, [path.name]), None, options, notify)
     if suffix in TABLES:
-        header, rows = read_table(path)
-        cells = lambda name: [row[header.index(name)] for row in rows]  # noqa: E731
-        return _table(path, header, cells, options, notify)
+        columns = read_columns(path)
+        return _table(path, columns, columns.__getitem__, options, notify)
     if suffix == PARQUET:
         return _parquet(path, options, notify)
     return _arrays(path, ARRAY_FILES[suffix](path), options)
@@ -255,6 +254,19 @@ def require_source(path: Path) -> None:
         )
 
 
+def require_data(options: Namespace) -> None:
+    """Check the paths of data that options name, before a model is loaded for them.
+
+    Raises
+    ------
+    InputError
+        If one cannot be read.
+    """
+    for name in ("data", "calibrate", "queries", "open_set", "reference", "item_data"):
+        if (path := getattr(options, name, None)) is not None:
+            require_source(path)
+
+
 def given_texts(texts: Sequence[str], path: Path = Path("--text")) -> Source:
     """Texts that are queries themselves; each is also its id.
 
@@ -272,16 +284,35 @@ def given_texts(texts: Sequence[str], path: Path = Path("--text")) -> Source:
 # Images.
 
 
-def _images(
+def image_source(
     path: Path,
     names: list[str],
     classes: Sequence[str] | None,
     options: ReadOptions,
     notify: Notify,
 ) -> Source:
-    """Images below a folder, or whose paths a table holds; a path is also the id."""
-    folder = root_of(path)
-    pixels, ids = readable_images(folder, names, options, notify)
+    """Images below a folder, or whose paths a table holds; a path is also the id.
+
+    Raises
+    ------
+    InputError
+        If none can be read.
+    """
+    folder, channels = root_of(path), options.channels or 3
+    guessed = options.channels is None and options.transform is None
+    if guessed and (found := is_grey(folder / names[0])) is not None:  # None: named when it is read
+        channels, name = (1, "grey") if found[0] else (3, "RGB")
+        first = f"{folder / names[0]} is ({found[1]})"
+        notify(f"images are read as {name}, as {first}; --channels chooses")
+    pixels = Pixels(folder, options.size, channels, options.transform)
+    ids = names
+    if options.skip_unreadable:
+        checks = tqdm(pixels.unreadable(names), desc="Checking", total=len(names), leave=False)
+        ids = [name for name, damaged in zip(names, checks, strict=True) if not damaged]
+    if not ids:
+        raise InputError(f"{folder} holds no image that can be read.")
+    if skipped := len(names) - len(ids):
+        notify(f"skipped {skipped:,} of {len(names):,} images, which cannot be read")
     class_of = dict(zip(names, classes or (), strict=False))
     files = ((name, folder / name) for name in ids)
     sizes = [(name, file.stat().st_size if file.exists() else -1) for name, file in files]
@@ -319,34 +350,6 @@ def path_below(folder: Path, name: str) -> Path:
     return path
 
 
-def readable_images(
-    folder: Path, names: list[str], options: ReadOptions, notify: Notify
-) -> tuple[Pixels, list[str]]:
-    """Return how files below a folder are read, and their names; if asked, without unreadable ones.
-
-    Raises
-    ------
-    InputError
-        If none can be read.
-    """
-    channels = options.channels or 3
-    guessed = options.channels is None and options.transform is None
-    if guessed and (found := is_grey(folder / names[0])) is not None:  # None: named when it is read
-        channels, name = (1, "grey") if found[0] else (3, "RGB")
-        first = f"{folder / names[0]} is ({found[1]})"
-        notify(f"images are read as {name}, as {first}; --channels chooses")
-    pixels = Pixels(folder, options.size, channels, options.transform)
-    if not options.skip_unreadable:
-        return pixels, names
-    checks = tqdm(pixels.unreadable(names), desc="Checking", total=len(names), leave=False)
-    readable = [name for name, damaged in zip(names, checks, strict=True) if not damaged]
-    if not readable:
-        raise InputError(f"{folder} holds no image that can be read.")
-    if skipped := len(names) - len(readable):
-        notify(f"skipped {skipped:,} of {len(names):,} images, which cannot be read")
-    return pixels, readable
-
-
 # Tables, one item a row: texts, or paths of images; Parquet with a list column ``embedding``.
 
 PARQUET = ".parquet"
@@ -362,7 +365,7 @@ COLUMNS = {
 
 def _table(
     path: Path,
-    header: Sequence[str],
+    header: Collection[str],
     cells: Callable[[str], list[str]],
     options: ReadOptions,
     notify: Notify,
@@ -378,7 +381,7 @@ def _table(
         images = check_listed(path, filled["image"])
         classes = _strings(path, "label", filled.get("label"), len(images))
         told = {} if options.image_column is None else {"image_column": names["image"]}
-        source = _images(path, images, classes, options, notify)
+        source = image_source(path, images, classes, options, notify)
         return replace(source, options={**source.options, **told})
     if "text" not in names:
         raise InputError(
@@ -394,8 +397,32 @@ def _table(
     )
 
 
+def read_table(path: Path, needed: Mapping[str, str]) -> dict[str, list[str]]:
+    """Read the columns of a .csv or .tsv that has rows.
+
+    ``needed`` are the names of columns that must be there, each with the option that names it, or
+    "" if there is none.
+
+    Raises
+    ------
+    InputError
+        If there is no such file, column or row.
+    """
+    if not path.is_file() or path.suffix.lower() not in TABLES:
+        raise InputError(f"{path} is no table: give a .csv or .tsv that exists.")
+    columns = read_columns(path)
+    for name, option in needed.items():
+        if name not in columns:
+            remedy = option and f". Name it with {option}"
+            listed = shown_columns(columns)
+            raise InputError(f"{path} has no column {name!r}{remedy}; its columns: {listed}.")
+        if not columns[name]:
+            raise InputError(f"{path} holds no row.")
+    return columns
+
+
 def _columns(
-    path: Path, header: Sequence[str], wanted: Sequence[str], options: ReadOptions, notify: Notify
+    path: Path, header: Collection[str], wanted: Sequence[str], options: ReadOptions, notify: Notify
 ) -> dict[str, str]:
     """Names of the columns that hold what is wanted; without an option, those of a usual name."""
     found, guessed = dict[str, str](), list[str]()

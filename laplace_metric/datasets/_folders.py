@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from laplace_metric._utils.randomness import Seed, as_generator
-from laplace_metric._utils.tables import read_table
+from laplace_metric._utils.tables import read_columns
 from laplace_metric._utils.validation import as_path, check_count, check_function
 from laplace_metric.datasets._image_set import named_rows, row_loader
 from laplace_metric.datasets._pixels import Pixels
@@ -162,7 +162,7 @@ def check_listed(table: Path, names: list[str]) -> list[str]:
 
 
 def column_of(
-    table: Path, header: Sequence[str], option: str, named: str | None, usual: Sequence[str]
+    table: Path, header: Collection[str], option: str, named: str | None, usual: Sequence[str]
 ) -> str | None:
     """The column that an option names; else the first one that has a usual name.
 
@@ -178,7 +178,7 @@ def column_of(
     return named or next((name for name in usual if name in header), None)
 
 
-def shown_columns(header: Sequence[str]) -> str:
+def shown_columns(header: Collection[str]) -> str:
     """The names of columns, for an error."""
     return ", ".join(map(repr, header)) or "none"
 
@@ -528,18 +528,18 @@ def _listed(
         raise InputError(f"path={str(table)!r} does not exist: pass a folder, or a .csv of paths.")
     if table.suffix.lower() not in TABLES:
         raise InputError(f"path={str(table)!r} is no folder: pass one, or a .csv or .tsv of paths.")
-    header, rows = read_table(table)
-    paths = column_of(table, header, "path_column", path_column, PATHS)
-    label = column_of(table, header, "label_column", label_column, (LABEL,))
+    columns = read_columns(table)
+    paths = column_of(table, columns, "path_column", path_column, PATHS)
+    label = column_of(table, columns, "label_column", label_column, (LABEL,))
     if paths is None:
         raise InputError(
             f"{table} has no column {' or '.join(map(repr, PATHS))}: name the one that holds the "
-            f"paths with path_column; its columns: {shown_columns(header)}."
+            f"paths with path_column; its columns: {shown_columns(columns)}."
         )
-    ids = check_listed(table, [row[header.index(paths)] for row in rows])
+    ids = check_listed(table, columns[paths])
     if label is None:
         return ids, None
-    labels = [row[header.index(label)] for row in rows]
+    labels = columns[label]
     if "" in labels:
         number = labels.index("") + 1
         raise LabelError(f"{table}: row {number} has an empty label. Fill it in, or leave it out.")

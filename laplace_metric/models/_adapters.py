@@ -155,7 +155,8 @@ class Pooled(nn.Module):
         Returns a ``ModelOutput``, a dict, a tuple or a tensor.
     pooling : "mean" | "cls" | "last" | None
         How the vectors of tokens [B, T, Z] become one: their mean, the first or the last of them.
-        Padding, where ``attention_mask`` is zero, counts neither for "mean" nor for "last".
+        Padding, where ``attention_mask`` is zero, counts neither for "mean" nor for "last". Maps
+        [B, Z, H, W] have their mean.
         None: the field is one vector per input already.
     field : name, place in a tuple, or None
         None: "last_hidden_state" with a pooling, "pooler_output" without.
@@ -200,6 +201,8 @@ class Pooled(nn.Module):
         if self.pooling is None:
             return tokens
         check_floating(f"field {self.field!r}", tokens)
+        if tokens.ndim == 4 and self.pooling == "mean":
+            return tokens.mean((2, 3))
         if tokens.ndim != 3:
             raise InputError(
                 f"pooling={self.pooling!r} needs vectors of tokens [B, T, Z]; {self.field!r} is "

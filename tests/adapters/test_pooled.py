@@ -56,6 +56,14 @@ def test_padding_may_hold_anything():
     torch.testing.assert_close(found, by_hand("mean", mask))
 
 
+def test_maps_have_their_mean():
+    maps = torch.randn(3, 5, 2, 4, generator=G)
+    found = Pooled(Tokens(), "mean")(maps)
+    torch.testing.assert_close(found, maps.flatten(2).mean(2))
+    with pytest.raises(InputError, match="vectors of tokens"):
+        Pooled(Tokens(), "cls")(maps)
+
+
 @pytest.mark.parametrize(
     ("kind", "field"),
     [

@@ -43,7 +43,7 @@ def test_fit_is_the_fit_of_the_library(workplace, capsys):
     assert main([*FIT, "--structure", "diag", "--prior-precision", "3", "--json", "-"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert (shown["items"], shown["classes"], shown["structure"]) == (600, 10, "diag")
-    loader = open_source(workplace / "photos").batches(600)
+    loader = open_source(workplace / "photos").batches(600, labelled=True)
     own = LaplaceEmbedder(own_model(), structure="diag", prior_precision=3.0)
     own.fit(loader, progress=False)
     saved = LaplaceEmbedder.load("posterior", own_model())

@@ -143,7 +143,7 @@ def test_what_was_computed_lies_in_memory_as_what_was_read(tmp_path):
     answers = []
     for where in (None, files, files):
         kept = KeptFeatures(model, head, where, "")
-        (batch,) = kept.of(source).inputs(6)
+        (batch,) = kept.of(source).batches(6)
         answers.append(batch[0].look())
         assert answers[-1].features.stride() == (4, 1)
         assert same(answers[-1], answers[0])
@@ -169,7 +169,7 @@ def test_files_are_known_by_their_bytes_and_how_they_are_read(tmp_path):
             hashes,
         )
         kept = KeptFeatures(model, head, files, reads)
-        (batch,) = kept.of(rows).inputs(4)
+        (batch,) = kept.of(rows).batches(4)
         batch[0].look()
         counts.append(kept.found)
     assert counts == [0, 4, 0, 0, 0, 4]
@@ -190,10 +190,10 @@ def test_texts_are_known_by_what_they_say(tmp_path):
     model, (files, _) = Letters(), opened(tmp_path)
     kept = KeptFeatures(model, find_head(model, texts), files, "")
     for again in range(2):
-        (batch,) = kept.of(given_texts(texts)).inputs(3)
+        (batch,) = kept.of(given_texts(texts)).batches(3)
         batch[0].look()
         assert (kept.found, kept.computed) == (3 * again, 3)
-    (batch,) = kept.of(given_texts([*texts[:2], "two bats"])).inputs(3)
+    (batch,) = kept.of(given_texts([*texts[:2], "two bats"])).batches(3)
     batch[0].look()
     assert (kept.found, kept.computed) == (3, 6)
 

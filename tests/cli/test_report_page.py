@@ -18,8 +18,8 @@ import torch
 from PIL import Image
 
 from laplace_metric import LaplaceEmbedder, __version__
-from laplace_metric.cli._gallery import Origin
-from laplace_metric.cli._report import LONGEST, SIDE, picture_of_file, picture_uri
+from laplace_metric.cli._gallery import Origin, Pictures
+from laplace_metric.cli._report import LONGEST, SIDE, look_by, picture_uri
 from laplace_metric.cli._sources import open_source
 from laplace_metric.search import Index
 from tests.cli.workshop import LETTERS, own_model, refused, write_images, write_vectors
@@ -258,12 +258,13 @@ def test_items_that_are_gone_are_named(place, searched, tmp_path):
 def test_a_picture_from_elsewhere_is_not_shown(tmp_path):
     write_images(tmp_path / "items", np.zeros((1, 8, 8), np.uint8), np.array([0]))
     Image.new("RGB", (4, 4)).save(tmp_path / "private.png")
-    folder = tmp_path / "items"
-    assert picture_of_file(folder, "class 0/0000.png", inside=True).picture is not None
-    assert picture_of_file(folder, "../private.png", inside=True).picture is None
-    assert picture_of_file(folder, str(tmp_path / "private.png"), inside=True).picture is None
-    assert picture_of_file(folder, "../private.png").picture is not None
-    assert picture_of_file(folder, "none.png").picture is None
+    inside = Pictures(tmp_path / "items", inside=True).picture
+    assert look_by(inside, "class 0/0000.png").picture is not None
+    assert look_by(inside, "../private.png").picture is None
+    assert look_by(inside, str(tmp_path / "private.png")).picture is None
+    anywhere = Pictures(tmp_path / "items").picture
+    assert look_by(anywhere, "../private.png").picture is not None
+    assert look_by(anywhere, "none.png").picture is None
 
 
 def test_large_pictures_become_small():

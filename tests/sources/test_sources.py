@@ -41,7 +41,7 @@ def test_images_by_class(images, said):
     source = open_source(folder, None, said.append)
     assert source.ids == tuple(sorted(arrays))
     assert source.class_names == ("a", "b")
-    (first, labels), (second, _) = source.batches(4)
+    (first, labels), (second, _) = source.batches(4, labelled=True)
     expected = np.stack([arrays[name] for name in sorted(arrays)])[:, None] / np.float32(255)
     np.testing.assert_allclose(torch.cat([first, second]).numpy(), expected, atol=1e-7)
     assert labels.tolist() == [0, 0, 0, 1]

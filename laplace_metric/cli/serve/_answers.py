@@ -7,25 +7,19 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from pydantic import BaseModel, SkipValidation
+from pydantic import BaseModel, ConfigDict, SkipValidation
 
 from laplace_metric._utils.display import as_percent
 from laplace_metric.calibration._thresholds import Threshold, accepts
+from laplace_metric.cli._output import rows_of
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import NotFittedError
 from laplace_metric.search import SearchResult
 
 Name = SkipValidation[str | int]
 """A name, which may hold bytes that are not UTF-8 (``_utils.names``)."""
-NUMBERS = (
-    "label", "label_probability", "unknown", "p_value", "epistemic", "ambiguity"
-)  # fmt: skip
-"""Of each query, as ``SearchResult`` has them."""
-ITEM = {
-    "row": "positions", "id": "ids", "label": "labels", "distance": "distance",
-    "distance_sd": "distance_sd", "match_probability": "match_probability",
-}  # fmt: skip
-"""Of each neighbour, and what ``SearchResult`` calls them."""
+ALWAYS = ConfigDict(json_schema_serialization_defaults_required=True)
+"""Of answers whose fields are all there, None where a number is not known."""
 
 
 class NeighbourAnswer(BaseModel):
@@ -45,13 +39,15 @@ class NeighbourAnswer(BaseModel):
         The item itself if it is a text and its table is still there, up to 1,000 characters.
     """
 
+    model_config = ALWAYS
+
     rank: int
     row: int
     id: Name
-    label: Name | None
+    label: Name | None = None
     distance: float
     distance_sd: float | None
-    match_probability: float | None
+    match_probability: float | None = None
     text: SkipValidation[str | None]
 
 
@@ -81,13 +77,15 @@ class SearchAnswer(BaseModel):
         The same in words.
     """
 
+    model_config = ALWAYS
+
     neighbours: list[NeighbourAnswer]
     label: Name | None
     label_probability: float | None
-    unknown: bool | None
-    p_value: float | None
+    unknown: bool | None = None
+    p_value: float | None = None
     epistemic: float
-    ambiguity: float | None
+    ambiguity: float | None = None
     threshold: float | None
     precision: float | None
     accepted: bool | None
@@ -117,32 +115,32 @@ def search_answers(
 ) -> list[SearchAnswer]:
     """Return an answer for each query of a result; ``texts`` of items by their ids."""
     n, k = result.ids.shape
-    numbers = {name: _plain(getattr(result, name), [None] * n) for name in NUMBERS}
-    items = {
-        name: _plain(getattr(result, source), [[None] * k] * n) for name, source in ITEM.items()
-    }
-    by_label, accepted = result.label_probability is not None, [None] * n
-    if threshold is not None and by_label:
+    columns = {name: _plain(values) for name, values in result.columns().items()}
+    rows = rows_of({**columns, "row": result.positions.flatten().tolist()})
+    accepted: list[bool | None] = [None] * n
+    if threshold is not None and result.label_probability is not None:
         found = accepts(threshold, result.label_probability, result.p_value, result.alpha)
         accepted = found.tolist()
     elif threshold is not None:
         accepted = result.accepted(threshold).tolist()
-    value = threshold.value if isinstance(threshold, Threshold) else threshold
-    precision = threshold.target if isinstance(threshold, Threshold) else None
+    value, precision = threshold, None
+    if isinstance(threshold, Threshold):
+        value, precision = threshold.value, threshold.target
     answers = []
-    for i in range(n):
-        near = [
-            {"rank": j + 1, "text": texts.get(items["id"][i][j])}
-            | {name: values[i][j] for name, values in items.items()}
-            for j in range(k)
-            if items["row"][i][j] >= 0  # an approximate engine may find fewer
-        ]
-        named = (numbers["label"][i], numbers["label_probability"][i]) if by_label else None
-        words = decision(near, named, numbers["unknown"][i], accepted[i], value, precision)
-        decided = {"accepted": accepted[i], "threshold": value, "precision": precision}
-        told = {name: values[i] for name, values in numbers.items()}
-        fields = {"neighbours": near, "decision": words, **decided, **told}
-        answers.append(SearchAnswer.model_validate(fields))
+    for number in range(n):
+        own = rows[number * k : (number + 1) * k]
+        answer = {
+            **own[0],  # numbers of the query stand in each of its rows
+            "label": own[0].get("answer"),
+            "label_probability": own[0].get("answer_probability"),
+            "accepted": accepted[number],
+            "threshold": value,
+            "precision": precision,
+        }
+        # of an approximate engine, which may find fewer, row -1 is no item
+        near = [row | {"text": texts.get(row["id"])} for row in own if row["row"] >= 0]
+        answer |= {"neighbours": near, "decision": decision(near, answer)}
+        answers.append(SearchAnswer.model_validate(answer))
     return answers
 
 
@@ -151,39 +149,40 @@ def embed_answers(embedding: Embedding) -> list[EmbedAnswer]:
     columns = {}
     for name in EmbedAnswer.model_fields:
         with suppress(NotFittedError):
-            columns[name] = _plain(getattr(embedding, name), [None] * len(embedding.mean))
-    rows = ({name: x[i] for name, x in columns.items()} for i in range(len(embedding.mean)))
-    return [EmbedAnswer.model_validate(row) for row in rows]
+            if (values := getattr(embedding, name)) is not None:
+                columns[name] = _plain(values)
+    return [EmbedAnswer.model_validate(row) for row in rows_of(columns)]
 
 
-def decision(
-    neighbours: Sequence[Mapping[str, Any]],
-    label: tuple[str | int, float] | None,
-    unknown: bool | None,
-    accepted: bool | None,
-    threshold: float | None,
-    precision: float | None,
-) -> str:
-    """Describe in plain words what to do with an answer.
+def decision(neighbours: Sequence[Mapping[str, Any]], answer: Mapping[str, Any]) -> str:
+    """Describe in plain words what to do with an answer, by the fields of `SearchAnswer`.
 
-    ``label``: the likeliest and its probability; None: the nearest item is the answer.
+    Without a label of the query, the nearest item is the answer.
 
     Examples
     --------
     >>> near = {"id": "a.png", "label": "cat", "match_probability": 0.97}
-    >>> decision([near], ("cat", 0.99996), False, True, 0.8, 0.9)
+    >>> answer = {"label": "cat", "label_probability": 0.99996, "unknown": False}
+    >>> decision([near], {**answer, "accepted": True, "threshold": 0.8, "precision": 0.9})
     "Answer 'cat': right with probability > 99.9 %, and answers from 80.0 % on are guaranteed to \
 be right at least 90 % of the time."
     """
-    if not neighbours or neighbours[0]["match_probability"] is None:
+    if not neighbours or neighbours[0].get("match_probability") is None:
         return "No decision: the index is not calibrated, so distances are all that is known."
-    first, subject, what = neighbours[0], "Nearest", "a match"
-    name, p = first["id"] if first["label"] is None else first["label"], first["match_probability"]
-    if label is not None:
-        (name, p), subject, what = label, "Likeliest", "right"
-    sure = f"{what} with probability {_percent(p)}"
+    first, threshold, precision = neighbours[0], answer["threshold"], answer["precision"]
+    if answer["label_probability"] is not None:
+        name, p, subject, what = answer["label"], answer["label_probability"], "Likeliest", "right"
+    else:
+        name, p, subject, what = (
+            first.get("label"),
+            first["match_probability"],
+            "Nearest",
+            "a match",
+        )
+        name = first["id"] if name is None else name
+    sure, unknown = f"{what} with probability {_percent(p)}", answer["unknown"]
     no_match = " Nothing in the index looks like a match of this query." if unknown else ""
-    if accepted is None or threshold is None:
+    if threshold is None:
         return f"{subject} is {name!r}, {sure}. No threshold was asked for.{no_match}"
     rule = f"from {_percent(threshold)} on it is answered"
     if precision is not None:
@@ -191,7 +190,7 @@ be right at least 90 % of the time."
             f"answers from {_percent(threshold)} on are guaranteed to be right at least "
             f"{100 * precision:g} % of the time"
         )
-    if accepted:
+    if answer["accepted"]:
         return f"Answer {name!r}: {sure}, and {rule}."
     known = ", of queries that are not unknown" if unknown else ""
     return f"Abstain:{no_match} {name!r} is {sure}; {rule}{known}."
@@ -201,12 +200,10 @@ def _percent(share: float) -> str:
     return as_percent(share).replace("%", " %")
 
 
-def _plain(values: Any, default: Any = None) -> Any:
-    """Return lists of numbers as JSON has them, without NaN and infinity; or the default."""
+def _plain(values: Any) -> Any:
+    """Return lists of numbers as JSON has them: None in the place of NaN and infinity."""
     if isinstance(values, list):
         return [_plain(value) for value in values]
     if isinstance(values, float):
         return values if math.isfinite(values) else None
-    if hasattr(values, "tolist"):
-        return _plain(values.tolist())
-    return default if values is None else values
+    return _plain(values.tolist()) if hasattr(values, "tolist") else values

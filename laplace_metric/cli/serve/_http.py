@@ -24,14 +24,13 @@ from starlette.exceptions import HTTPException
 from laplace_metric._utils.names import utf8
 from laplace_metric._utils.version import __version__
 from laplace_metric.cli._gallery import LoadedIndex
-from laplace_metric.cli._sources import IMAGES, path_below
+from laplace_metric.cli._sources import IMAGES
 from laplace_metric.cli.pages import templates
 from laplace_metric.cli.serve._answers import EmbedAnswer, SearchAnswer
 from laplace_metric.cli.serve._guard import Gate, RequestRefused, media_type, problem
 from laplace_metric.cli.serve._metrics import CONTENT_TYPE
 from laplace_metric.cli.serve._query import Question
 from laplace_metric.cli.serve._service import SearchService
-from laplace_metric.datasets._pixels import Pixels
 from laplace_metric.errors import InputError, LaplaceMetricError, NotFittedError
 
 LOOPBACK = ("127.0.0.1", "::1")
@@ -59,18 +58,13 @@ SAFE = {
 """Headers of pages."""
 
 _FIELDS = Question.model_json_schema()["properties"]
+_PLAIN = {name: schema for name, schema in _FIELDS.items() if name != "image"}
 _BODIES = {
     "image/*": {"type": "string", "format": "binary"},
     "text/plain": {"type": "string"},
-    "application/json": {
-        "type": "object",
-        "properties": {name: schema for name, schema in _FIELDS.items() if name != "image"},
-    },
+    "application/json": {"type": "object", "properties": _PLAIN},
     "multipart/form-data": {"type": "object", "properties": _FIELDS},
 }
-_ABOUT = (
-    "One query, of the kind of the index. The other fields stand next to it, or in the address."
-)
 ASKED = {
     "requestBody": {
         "required": True,
@@ -271,26 +265,21 @@ def search_page(
 ) -> str:
     """Return the page with the form, the fields that were sent, an answer or an error."""
     served, picture, usual = service.served, None, service.precision
-    kind = served.reader.kind
     if usual is None:
         with suppress(LaplaceMetricError):
             served.guaranteed(USUAL)
             usual = USUAL
-    if answer is not None and kind == IMAGES:
+    if answer is not None and served.reader.kind == IMAGES:
         with served.reader.picture(fields["image"]) as image:
-            picture = "data:image/png;base64," + base64.b64encode(png(image)).decode()
+            picture = base64.b64encode(png(image)).decode()
     return TEMPLATES.get_template("search.html.j2").render(
-        kind=kind,
-        n_items=len(served.index),
+        served=served,
         fields=fields,
-        k=fields.get("k") or 5,
-        precision=fields.get("precision", "" if usual is None else usual),
-        not_guaranteed=USUAL if usual is None else None,
+        precision=usual,
+        usual=USUAL,
         answer=answer,
         error=error,
         picture=picture,
-        drift=served.drift,
-        cross_fitted=served.cross_fitted,
         script=SCRIPT,
     )
 
@@ -308,18 +297,13 @@ def thumbnail(gallery: LoadedIndex, row: str) -> bytes:
     if not re.fullmatch("[0-9]{1,9}", row) or int(row) >= len(gallery.index):
         raise RequestRefused(f"there is no item {row!r:.40}.", 404)
     try:
-        folder = gallery.image_folder()
-        path = path_below(folder, str(gallery.index.ids[int(row)]))
+        return png(gallery.item_pictures(inside=True)[int(row)])
     except InputError as error:  # its message holds paths of this machine
         raise RequestRefused(
-            f"the image of item {row} lies outside of the folder that the server may read: start "
-            "it with --data, the folder that holds the items.",
+            f"the image of item {row} cannot be read, or lies outside of the folder that the "
+            "server may read: start it with --data, the folder that holds the items.",
             404,
         ) from error
-    try:
-        return png(Pixels(folder, None, 3).decoded(str(path)))
-    except InputError as error:
-        raise RequestRefused(f"the image of item {row} cannot be read.", 404) from error
 
 
 def png(image: Image.Image) -> bytes:
