@@ -154,7 +154,7 @@ COMMANDS = {
                           ("data", "cache", "output", "seeds"), ("small", "smoke")),
     "variants": Command("the variants of Laplace on the network of the LAM paper",
                         _modules("variants", "train", "post_hoc", "online", "schedule", "views",
-                                 "defaults")
+                                 "defaults", "people", "transfer")
                         | {"figure": "benchmarks.page_figures:run_online"},
                         ("data", "cache", "limit", "fit", "widths", "seeds")),
 }  # fmt: skip
