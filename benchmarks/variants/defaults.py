@@ -48,20 +48,24 @@ MARGIN, MOST, PRIOR = 0.5, 5_000, 1.0
 AS_PRINTED = {"structure": "diag", "positivity": "clip"}
 
 
-class Mined:
-    """A miner of at most ``MOST`` random pairs of a batch whose loss is not zero (LAM, G.1).
+class SomePairs:
+    """A miner of at most ``MOST`` random pairs of a batch (LAM, G.1).
 
-    These are all positive pairs, and the negative ones inside the margin.
+    ``with_loss``: of the positive pairs and the negative ones inside the margin alone.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, with_loss: bool) -> None:
+        self.with_loss = with_loss
         self.generator = torch.Generator().manual_seed(0)
 
     def __call__(self, embeddings: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
         """Embeddings [B, Z] and labels [B] -> (anchors, positives, anchors, negatives)."""
-        z = torch.nn.functional.normalize(embeddings, dim=1)
         same = labels[:, None] == labels
-        found = (same | (torch.cdist(z, z) <= MARGIN)).triu(1).nonzero()
+        kept = torch.ones_like(same)
+        if self.with_loss:
+            z = torch.nn.functional.normalize(embeddings, dim=1)
+            kept = same | (torch.cdist(z, z) <= MARGIN)
+        found = kept.triu(1).nonzero()
         i, j = found[torch.randperm(len(found), generator=self.generator)[:MOST]].T
         positive = same[i, j]
         return i[positive], j[positive], i[~positive], j[~positive]
@@ -71,8 +75,13 @@ PAIRS: dict[str, dict[str, Any]] = {
     "all pairs": AS_PRINTED,
     "all pairs, margin .5": {**AS_PRINTED, "margin": MARGIN},
     "all pairs of a batch": {**AS_PRINTED, "pairs": "batch"},
-    "at most 5,000 mined pairs of a batch": {**AS_PRINTED, "pairs": Mined()},
-}
+    "5,000 pairs of a batch, margin .5": {
+        **AS_PRINTED, "margin": MARGIN, "pairs": SomePairs(with_loss=False),
+    },
+    "5,000 pairs of a batch that have a loss": {
+        **AS_PRINTED, "pairs": SomePairs(with_loss=True),
+    },
+}  # fmt: skip
 """Which pairs give the diagonal curvature of the LAM paper, clipped at zero; prior precision 1."""
 
 
