@@ -155,7 +155,8 @@ COMMANDS = {
     "variants": Command("the variants of Laplace on the network of the LAM paper",
                         _modules("variants", "train", "post_hoc", "online", "schedule", "views",
                                  "defaults", "people", "transfer")
-                        | {"figure": "benchmarks.page_figures:run_online"},
+                        | {"figure": "benchmarks.page_figures:run_online",
+                           "figures": "benchmarks.page_figures:run_papers"},
                         ("data", "cache", "limit", "fit", "widths", "seeds")),
 }  # fmt: skip
 """Commands beside the protocols."""

@@ -29,7 +29,7 @@ from benchmarks.retrieval import decisions, evidence, new_classes, shifted, unfa
 from benchmarks.retrieval import tables as retrieval_tables
 from benchmarks.scale import billion
 from benchmarks.scale import tables as scale_tables
-from benchmarks.variants import defaults, online_tables, schedule, views
+from benchmarks.variants import defaults, online_tables, people, schedule, transfer, views
 
 ROOT = Path(__file__).parent.parent
 PAGES = (
@@ -86,6 +86,7 @@ PROTOCOL_TABLES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "fewshot": ("fewshot", "cub-96", SHOTS),
     "fewshot-others": ("fewshot", "cub-96", OTHER_SHOTS),
     "fewshot-omniglot": ("fewshot", "omniglot", OTHER_SHOTS),
+    "fewshot-omniglot-asked": ("fewshot", "omniglot", SHOTS),
     "human-soft": ("human", "cifar10h-soft", PEOPLE),
     "human-hard": ("human", "cifar10h-hard", PEOPLE),
     "corruption": ("corruption", "cifar10", CORRUPTED),
@@ -161,6 +162,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "lam-3-marglik": lambda: lam_table(3, "marglik"),
     "lam-64-marglik": lambda: lam_table(64, "marglik"),
     "defaults": defaults.table,
+    "pairs": defaults.pairs_table,
     **online_tables.TABLES,
     "speed": cost_tables.speed,
     "fits": cost_tables.fits,
@@ -175,6 +177,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "proxies": papers.proxies,
     "closing": papers.closing,
     "views": views.table,
+    "people": people.table,
+    "transfer": transfer.table,
     "schedule": schedule.table,
     "methods": lambda: methods(small("url"), "cifar10-unseen"),
     "recovery": recovered,
