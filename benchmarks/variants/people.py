@@ -19,6 +19,7 @@ from typing import Any
 from baselines import MCInfoNCE, Training
 from benchmarks.engine.experiment import Experiment
 from benchmarks.engine.fitting import DECAY, Fitting
+from benchmarks.engine.scores import Score
 from benchmarks.engine.statistics import mean_and_standard_error
 from benchmarks.methods import METHODS
 from benchmarks.protocols.closed_set import human
@@ -70,7 +71,8 @@ def asked(method: MCInfoNCE, fitting: Fitting, task: Task) -> dict[str, float]:
     space = replace(fitting.space, size=replace(fitting.space.size, resamples=1))
     # the second seed: without curves and pictures
     found = human(Experiment(METHODS[METHOD], method, task, space, 1)).scores
-    return {name: float(getattr(found[name], "value", found[name])) for name in METRICS}
+    scores = {name: found[name] for name in METRICS}
+    return {name: s.value if isinstance(s, Score) else s for name, s in scores.items()}
 
 
 def labelled(task: Task, labels: str) -> Task:
