@@ -146,7 +146,7 @@ def settings_plot(
 
     ``reference`` (a name and its numbers) is drawn in every panel.
     """
-    figure, grid = panels(len(methods), WIDTH / 4, 2.3, 4, sharex=True, sharey=True)
+    figure, grid = panels(len(methods), WIDTH / 3, 2.5, 3, sharex=True, sharey=True)
     for axes, (name, pairs) in zip(grid, methods.items(), strict=True):
         for style, own, label in (
             (STYLES[0], pairs, "one setting, mean ± standard error of the seeds"),
