@@ -211,18 +211,19 @@ def concentration(rows: Sequence[dict[str, Any]]) -> Figure:
         for kind, read in of.items()
     }
     own = "explicit concentration"
-    lines = {f"{w:g}": f"{own}, regularize {w}: {VIEWS}" for w in REGULARIZE}
+    lines = {f"{w:g}"[1:]: f"{own}, regularize {w}: {VIEWS}" for w in REGULARIZE}
+    weight = "weight of k\u00b2 (of the alignment: .05)"
+    rank = "rank correlation, severity and uncertainty"
     swept = [
-        Sweep(title, "weight of k\u00b2, next to .05 of the alignment", y, list(lines),
-              {f"{own}, {name}": [seeds(line, read) for line in lines.values()]}, shown)
-        for title, y, name, read, shown in (
-            ("Weight of k\u00b2: does k follow?", "rank correlation, 19 types",
-             "rank correlation", lambda row: row["severity"], {"printed (18 types)": TABLE_8}),
+        Sweep(title, weight, y, list(lines),
+              {f"{own}, all types": [seeds(line, read) for line in lines.values()]}, shown, limits)
+        for title, y, read, shown, limits in (
+            ("Weight of k\u00b2: does k follow?", rank, lambda row: row["severity"],
+             {"printed, 18 types": TABLE_8}, (-1, 1)),
             ("Weight of k\u00b2: does k vary?", "deviation of k over its mean",
-             "variation of k", lambda row: row["variation"], {}),
+             lambda row: row["variation"], {}, (0, 0.6)),
         )
     ]  # fmt: skip
-    rank = "rank correlation of severity and uncertainty"
     first = Sweep("Noise among the augmentations", "views", rank, ["without", "with noise"], noise)
     figure = sweep_plot([first, *swept])
     note = (

@@ -101,7 +101,9 @@ class Sweep:
         From left to right.
     series : mapping of name to one sequence of seeds a setting
     printed : mapping of name to one number a setting
-        What the paper has, NaN where it has none; drawn faint.
+        What the paper has, NaN where it has none.
+    limits : pair of float
+        Of the y axis; intervals end there.
     """
 
     title: str
@@ -110,23 +112,34 @@ class Sweep:
     settings: Sequence[str]
     series: Mapping[str, Sequence[Sequence[float]]]
     printed: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    limits: tuple[float, float] = (-1.0, 1.0)
 
 
 def sweep_plot(panels_of: Sequence[Sweep]) -> Figure:
     """Means of the seeds with their 95 % t intervals, a panel each; one legend."""
     figure, grid = panels(len(panels_of), WIDTH / len(panels_of), 3.3)
+    names = dict.fromkeys(name for one in panels_of for name in one.series)
+    styles = dict(zip(names, STYLES, strict=False))
     for axes, one in zip(grid, panels_of, strict=True):
-        for i, (style, (name, values)) in enumerate(zip(STYLES, one.series.items(), strict=False)):
+        for i, (name, values) in enumerate(one.series.items()):
+            style = styles[name]
             places = np.arange(len(values)) + 0.06 * (i - (len(one.series) - 1) / 2)
+            means = np.array([np.mean(of) for of in values])
+            half = np.array([_half(of) for of in values])
+            low, high = (limit - means for limit in one.limits)
             axes.errorbar(
-                places, [float(np.mean(of)) for of in values], [_half(of) for of in values],
+                places, means, [np.minimum(half, -low), np.minimum(half, high)],
                 ls=style.line, marker=style.marker, color=style.colour, ms=4, lw=1.4, capsize=3,
                 label=name,
             )  # fmt: skip
         for name, numbers in one.printed.items():
             axes.plot(numbers, "x", color=INK, alpha=0.7, ms=6, label=name)
         axes.axhline(0, **FAINT)
-        axes.set(xlabel=one.x, ylabel=one.y, xlim=(-0.4, len(one.settings) - 0.6))
+        room = 0.04 * (one.limits[1] - one.limits[0])
+        axes.set(xlim=(-0.4, len(one.settings) - 0.6),
+                 ylim=(one.limits[0] - room, one.limits[1] + room))  # fmt: skip
+        axes.set_xlabel(one.x, fontsize=SMALL + 1)
+        axes.set_ylabel(one.y, fontsize=SMALL + 1)
         axes.set_xticks(range(len(one.settings)), one.settings)
         titled(axes, one.title)
     found = legends_of(grid)

@@ -4,8 +4,8 @@
 
 Birds of species that training never saw, at 96 pixels, as in ``python -m benchmarks fewshot``:
 
-    settings    four settings of each method, its defaults and three at random: does the one with the
-                best recall also rank errors best (figures 3, 7 and 8)?
+    settings    four settings of each method, its defaults and three at random: does the one with
+                the best recall also rank errors best (figures 3, 7 and 8)?
     own image   the same without labels: a crop searches for its own image among all queries, and is
                 right where it finds it (appendix A.6)
     many shots  cross-entropy trained on half of the images of the species that are asked, and asked

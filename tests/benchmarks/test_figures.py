@@ -140,13 +140,14 @@ def drawn(axes):
 
 def test_a_sweep_has_its_means_its_intervals_and_what_is_printed():
     seeds = [[1.0, 2.0, 3.0], [4.0, 4.0, 4.0]]
-    one = Sweep("title", "weight", "rank", ["a", "b"], {"ours": seeds}, {"printed": [math.nan, 2]})
+    one = Sweep("title", "weight", "rank", ["a", "b"], {"ours": seeds}, {"printed": [math.nan, 2]},
+                (0, 5))  # fmt: skip
     (axes,) = sweep_plot([one]).axes
     assert drawn(axes)["ours"] == pytest.approx([2, 4])
     (bars,) = axes.containers
     low, high = bars[2][0].get_segments()[0][:, 1]
     half = 4.302653 / math.sqrt(3)  # Student's t of two degrees of freedom
-    assert (low, high) == pytest.approx((2 - half, 2 + half))
+    assert (low, high) == pytest.approx((0, 2 + half))  # cut off at the limit
     (printed,) = [line for line in axes.lines if line.get_label() == "printed"]
     assert printed.get_ydata() == pytest.approx([math.nan, 2], nan_ok=True)
     assert [t.get_text() for t in axes.get_xticklabels()] == ["a", "b"]
