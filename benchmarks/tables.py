@@ -86,7 +86,6 @@ PROTOCOL_TABLES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "fewshot": ("fewshot", "cub-96", SHOTS),
     "fewshot-others": ("fewshot", "cub-96", OTHER_SHOTS),
     "fewshot-omniglot": ("fewshot", "omniglot", OTHER_SHOTS),
-    "fewshot-omniglot-asked": ("fewshot", "omniglot", SHOTS),
     "human-soft": ("human", "cifar10h-soft", PEOPLE),
     "human-hard": ("human", "cifar10h-hard", PEOPLE),
     "corruption": ("corruption", "cifar10", CORRUPTED),
