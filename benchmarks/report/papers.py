@@ -196,9 +196,6 @@ CLOSING: tuple[tuple[str, str, Callable[[], str], str], ...] = (
      lambda: " / ".join(of_method("url", "omniglot", f"het-xl{x}", R_AUROC)
                         for x in (", class entropy", "")),
      "characters of Omniglot, a small network from nothing"),
-    ("the same on birds", ".511 / .500",
-     lambda: " / ".join(of_method("url", "cub", f"het-xl{x}", R_AUROC)
-                        for x in (", class entropy", "")), SMALL_HEAD),
     ("the same on CIFAR-10", ".511 / .500",
      lambda: " / ".join(of_method("url", "cifar10-unseen", f"het-xl{x}", R_AUROC)
                         for x in (", class entropy", "")),
