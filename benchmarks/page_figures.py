@@ -262,10 +262,11 @@ def crops_choose(rows: Sequence[dict[str, Any]]) -> Figure:
         ]  # fmt: skip
 
     names = [f"{labels},\n{head}" for labels, head in kinds]
+    folds = len({row["fold"] for row in rows})
     shown = [
         Sweep(title, "labels, kappa", y, names,
               {f"model: {model}": seeds(metric, model) for model in (LAST, CHOSEN)},
-              {"printed, soft and majority labels": printed})
+              {"printed, soft and majority labels": printed}, (-0.1, 0.8), joined=False)
         for title, y, metric, printed in (
             ("Crops", "rank correlation with what was cut off", "crop rank", TABLE_5["crop rank"]),
             ("People", "rank correlation with their entropy", "entropy rank",
@@ -273,7 +274,7 @@ def crops_choose(rows: Sequence[dict[str, Any]]) -> Figure:
         )
     ]  # fmt: skip
     note = (
-        "MCInfoNCE on CIFAR-10H, uncertainty 1 / kappa. Means of 5 folds, 95 % t intervals. "
+        f"MCInfoNCE on CIFAR-10H, uncertainty 1 / kappa. Means of {folds} folds, 95 % t intervals. "
         "Printed: Kirchhof et al. 2023a, table 5, kappa: norm."
     )
     return headed(sweep_plot(shown), "Do crops choose a model that knows what is ambiguous?", note)

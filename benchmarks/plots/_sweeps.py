@@ -104,6 +104,8 @@ class Sweep:
         What the paper has, NaN where it has none.
     limits : pair of float
         Of the y axis; intervals end there.
+    joined : bool
+        Whether the settings are steps of one number, joined by a line.
     """
 
     title: str
@@ -113,6 +115,7 @@ class Sweep:
     series: Mapping[str, Sequence[Sequence[float]]]
     printed: Mapping[str, Sequence[float]] = field(default_factory=dict)
     limits: tuple[float, float] = (-1.0, 1.0)
+    joined: bool = True
 
 
 def sweep_plot(panels_of: Sequence[Sweep]) -> Figure:
@@ -129,8 +132,8 @@ def sweep_plot(panels_of: Sequence[Sweep]) -> Figure:
             low, high = (limit - means for limit in one.limits)
             axes.errorbar(
                 places, means, [np.minimum(half, -low), np.minimum(half, high)],
-                ls=style.line, marker=style.marker, color=style.colour, ms=4, lw=1.4, capsize=3,
-                label=name,
+                ls=style.line if one.joined else "none", marker=style.marker, color=style.colour,
+                ms=4, lw=1.4, capsize=3, label=name,
             )  # fmt: skip
         for name, numbers in one.printed.items():
             axes.plot(numbers, "x", color=INK, alpha=0.7, ms=6, label=name)

@@ -19,7 +19,7 @@ from scipy.stats import rankdata
 
 from benchmarks.engine.statistics import mean_and_standard_error, spearman
 from benchmarks.records import RESULTS, markdown, read_record, thousandths
-from benchmarks.recovery.runs import ENCODER, LATENTS, SHARED
+from benchmarks.recovery.runs import SHARED
 from benchmarks.report.three_numbers import INFONCE, MATCH
 from benchmarks.variants import people, transfer
 from benchmarks.variants.views import NOISES
@@ -226,13 +226,6 @@ CLOSING: tuple[tuple[str, str, Callable[[], str], str], ...] = (
     ("MCInfoNCE, table 8: rank of kappa, shared backbone / networks of their own", ".87 / .82",
      lambda: of_encoders(("ambiguous", f"mcinfonce, {SHARED}"), ("ambiguous", "mcinfonce")),
      "2,200 steps, not 100,000; few draws"),
-    ("MCInfoNCE, figure 4: the same, encoders of 4 / 8 / 16 / 32 for D = 10", "above .6 from 8 on",
-     lambda: of_encoders(*(("ambiguous", f"mcinfonce, {ENCODER}{n}") for n in LATENTS)),
-     "the same"),
-    ("MCInfoNCE, figure 7: the same, D = 2 / 10 / 40 / 64", "falls from 40 on",
-     lambda: of_encoders(*((f"published pairs{x}", "mcinfonce")
-                           for x in (", 2 dimensions", "", ", 40 dimensions", ", 64 dimensions"))),
-     "the same"),
     ("Paper 004, table 1: MCInfoNCE, severity and kappa", "-.743",
      lambda: of_pairs("mcinfonce: labels"), "pairs of a class in place of two views"),
     ("the same with two views of an image, as there", "-.743",
