@@ -167,6 +167,19 @@ def of_settings() -> str:
     return f"{sum(mean < 0 for mean in means)} of {len(means)}"
 
 
+def of_own_images() -> str:
+    """Rank correlation of R-AUROC by own images and by labels, over the settings of all methods."""
+    rows = [row for row in read_record("transfer")["rows"] if row["method"] != transfer.MANY]
+    kinds = dict.fromkeys((row["method"], row["trial"]) for row in rows)
+    of = [[row for row in rows if (row["method"], row["trial"]) == kind] for kind in kinds]
+    x, y = (
+        np.array([fmean(row[name] for row in own) for own in of])
+        for name in ("own r_auroc", R_AUROC)
+    )
+    low, high = interval(x, y)
+    return f"{thousandths(spearman(x, y))} ({thousandths(low)} to {thousandths(high)})"
+
+
 def of_many_shots() -> str:
     """R-AUROC and recall@1."""
     rows = [row for row in read_record("transfer")["rows"] if row["method"] == transfer.MANY]
@@ -204,6 +217,8 @@ CLOSING: tuple[tuple[str, str, Callable[[], str], str], ...] = (
      of_many_shots, "50 species, half of their images; a head on frozen features"),
     ("URL, figures 7 and 8: methods whose settings trade recall for R-AUROC", "15 of 22",
      of_settings, "four settings of each, birds, ten rounds"),
+    ("URL, A.6, no number: R-AUROC by own images and by labels, rank correlation", "",
+     of_own_images, "24 settings of six methods, birds; 95 %"),
     ("URL, C.6: cross-entropy, two images of each class asked", "about .6",
      lambda: of_method("fewshot", "cub-96", "cross-entropy", "r_auroc 2 shots"),
      "50 classes; three rounds of training"),
