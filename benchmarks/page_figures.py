@@ -244,9 +244,12 @@ def settings(rows: Sequence[dict[str, Any]]) -> Figure:
     methods = {name: [pair(name, trial) for trial in range(TRIALS)] for name in ASKED}
     reference = "cross-entropy trained on half of the images of these species", pair(MANY, 0)
     figure = settings_plot(methods, "recall@1 (right: retrieves better)",
-                           "R-AUROC (up: errors are less certain; dotted: guessing)",
+                           "R-AUROC (dotted: guessing)",
                            reference)  # fmt: skip
-    note = "Birds of 50 species that training never saw; 3 seeds, trainings of ten rounds."
+    note = (
+        "R-AUROC: chance that a wrong answer is less certain than a right one. Birds of 50 species "
+        "that training never saw;\n3 seeds, trainings of ten rounds."
+    )
     return headed(figure, "Does the setting that retrieves best also know its errors best?", note)
 
 

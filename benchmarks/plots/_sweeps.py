@@ -175,8 +175,10 @@ def settings_plot(
                           ms=4, lw=1.2, label=label)  # fmt: skip
         axes.axhline(0.5, **FAINT)
         titled(axes, name)
-    figure.supxlabel(x, fontsize=SMALL + 1, color=INK)
-    figure.supylabel(y, fontsize=SMALL + 1, color=INK)
+    for axes in grid[-3:]:
+        axes.set_xlabel(x, fontsize=SMALL + 1)
+    for axes in grid[::3]:
+        axes.set_ylabel(y, fontsize=SMALL + 1)
     found = legends_of(grid)
     legend_below(figure, 2, SMALL, handles=list(found.values()), labels=list(found))
     return figure
