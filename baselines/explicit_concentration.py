@@ -90,6 +90,12 @@ class ExplicitConcentration(Directional):
     Give ``augment`` for the self-supervised setting of the paper; without it, inputs of one class
     are views of one another. SimSiam, BYOL and SwAV are made for views.
 
+    Check the sign of k before you trust it: ask corrupted copies of your data. It says how well two
+    views agree, so it depends on the views and on ``regularize``. Noise among the augmentations
+    turned the response of k to noise round (in the paper, figure 3, to the wrong side; on frozen
+    features, in the benchmarks, to the right one). With a weak ``regularize`` k is nearly constant
+    (table 8 of the paper: .001 and below), and on frozen features its sign was wrong below .01.
+
     Parameters
     ----------
     base : "simclr" | "simsiam" | "byol" | "swav"

@@ -3,7 +3,7 @@
 python -m benchmarks figures
 python -m benchmarks retrieval --pieces figures
 python -m benchmarks scale --pieces figure
-python -m benchmarks variants --pieces figure
+python -m benchmarks variants --pieces figure figures
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.corruptions import TYPES
 from benchmarks.plots import (
     DotPanel,
     Figure,
     Setting,
+    Sweep,
     TradeOff,
     abstention_plot,
     cost_plot,
@@ -30,6 +32,8 @@ from benchmarks.plots import (
     reliability_plots,
     save_figure,
     scale_plot,
+    settings_plot,
+    sweep_plot,
     trade_off_plot,
 )
 from benchmarks.records import FIGURES, RESULTS, figures_of, folder_of, read_record
@@ -42,7 +46,15 @@ from benchmarks.retrieval.evidence import RIVALS
 from benchmarks.retrieval.split import ALPHAS, PROMISES, SHARES
 from benchmarks.retrieval.tables import SCORES
 from benchmarks.variants.online import NOTHING
+from benchmarks.variants.people import CHOSEN, CONCENTRATIONS, LABELS, LAST
+from benchmarks.variants.transfer import ASKED, MANY, TRIALS
+from benchmarks.variants.views import KINDS, NOISES, NOISY, REGULARIZE, VIEWS
 
+NONE = math.nan
+TABLE_8 = (NONE, NONE, 0.831, 0.884, 0.862, 0.862, 0.853)
+"""Paper 004, of the weights in ``REGULARIZE``: minus the correlation of kappa; none: constant."""
+TABLE_5 = {"crop rank": (NONE, 0.68, NONE, 0.64), "entropy rank": (NONE, 0.29, NONE, 0.24)}
+"""Kirchhof et al. 2023a: soft and hard labels of CIFAR-10H, kappa = |z|."""
 OOD = "auroc "
 OURS = "laplace"
 
@@ -180,6 +192,103 @@ def trade_offs(record: dict[str, Any]) -> Figure:
     title = "Does learning with the posterior pay, in retrieval and in calibration?"
     note = "One dot a setting, one seed, on 5,000 images that chose the settings."
     return headed(trade_off_plot(shown), title, note)
+
+
+def concentration(rows: Sequence[dict[str, Any]]) -> Figure:
+    """What noise among the augmentations and the weight of k^2 do to a learnt concentration."""
+
+    def seeds(line: str, read: Callable[[dict[str, Any]], float]) -> list[float]:
+        return [read(row) for row in rows if row["line"] == line]
+
+    others = [kind for kind in TYPES if kind not in NOISES]
+    of = {
+        kind: lambda row, names=names: sum(row[name] for name in names) / len(names)
+        for kind, names in (("four noises", NOISES), ("15 other types", others))
+    }
+    noise = {
+        f"{method}, {kind}": [seeds(f"{method}: {pairs}", read) for pairs in (VIEWS, NOISY)]
+        for method in KINDS
+        for kind, read in of.items()
+    }
+    own = "explicit concentration"
+    lines = {f"{w:g}"[1:]: f"{own}, regularize {w}: {VIEWS}" for w in REGULARIZE}
+    weight = "weight of k\u00b2 (of the alignment: .05)"
+    rank = "rank correlation, severity and uncertainty"
+    swept = [
+        Sweep(title, weight, y, list(lines),
+              {f"{own}, all types": [seeds(line, read) for line in lines.values()]}, shown, limits)
+        for title, y, read, shown, limits in (
+            ("Weight of k\u00b2: does k follow?", rank, lambda row: row["severity"],
+             {"printed, 18 types": TABLE_8}, (-1, 1)),
+            ("Weight of k\u00b2: does k vary?", "deviation of k over its mean",
+             lambda row: row["variation"], {}, (0, 0.6)),
+        )
+    ]  # fmt: skip
+    first = Sweep("Noise among the augmentations", "views", rank, ["without", "with noise"], noise)
+    figure = sweep_plot([first, *swept])
+    note = (
+        "CIFAR-10 on frozen features; uncertainty: 1 over the learnt concentration. Above 0 it "
+        "grows with the severity of a corruption.\nMeans of 3 seeds, 95 % t intervals. Printed: "
+        "paper 004, table 8; at the two smallest weights k was constant there."
+    )
+    return headed(figure, "When does a learnt concentration follow corruption?", note)
+
+
+def settings(rows: Sequence[dict[str, Any]]) -> Figure:
+    """Recall@1 and R-AUROC of every setting of a method."""
+
+    def pair(name: str, trial: int) -> tuple[list[float], list[float]]:
+        own = [row for row in rows if (row["method"], row["trial"]) == (name, trial)]
+        return [row["recall@1"] for row in own], [row["r_auroc"] for row in own]
+
+    methods = {name: [pair(name, trial) for trial in range(TRIALS)] for name in ASKED}
+    reference = "cross-entropy trained on half of the images of these species", pair(MANY, 0)
+    figure = settings_plot(methods, "recall@1 (right: retrieves better)",
+                           "R-AUROC (dotted: guessing)",
+                           reference)  # fmt: skip
+    note = (
+        "R-AUROC: chance that a wrong answer is less certain than a right one. Birds of 50 species "
+        "that training never saw;\n3 seeds, trainings of ten rounds."
+    )
+    return headed(figure, "Does the setting that retrieves best also know its errors best?", note)
+
+
+def crops_choose(rows: Sequence[dict[str, Any]]) -> Figure:
+    """The last model of a training and the one that crops chose, fold by fold."""
+    kinds = [(labels, head) for labels in LABELS for head in CONCENTRATIONS]
+
+    def seeds(metric: str, model: str) -> list[list[float]]:
+        return [
+            [row[metric] for row in rows
+             if (row["labels"], row["concentration"], row["model"]) == (*kind, model)]
+            for kind in kinds
+        ]  # fmt: skip
+
+    names = [f"{labels},\n{head}" for labels, head in kinds]
+    folds = len({row["fold"] for row in rows})
+    shown = [
+        Sweep(title, "labels, kappa", y, names,
+              {f"model: {model}": seeds(metric, model) for model in (LAST, CHOSEN)},
+              {"printed, soft and majority labels": printed}, (-0.1, 0.8), joined=False)
+        for title, y, metric, printed in (
+            ("Crops", "rank correlation with what was cut off", "crop rank", TABLE_5["crop rank"]),
+            ("People", "rank correlation with their entropy", "entropy rank",
+             TABLE_5["entropy rank"]),
+        )
+    ]  # fmt: skip
+    note = (
+        f"MCInfoNCE on CIFAR-10H, uncertainty 1 / kappa. Means of {folds} folds, 95 % t intervals. "
+        "Printed: Kirchhof et al. 2023a, table 5, kappa: norm."
+    )
+    return headed(sweep_plot(shown), "Do crops choose a model that knows what is ambiguous?", note)
+
+
+def run_papers(options: Namespace) -> None:
+    """Sweeps of views, settings and people."""
+    figures = {"concentration": ("views", concentration), "settings": ("transfer", settings),
+               "people": ("people", crops_choose)}  # fmt: skip
+    for name, (record, make) in figures.items():
+        save_figure(make(read_record(record)["rows"]), FIGURES / f"{name}.png")
 
 
 def run_online(options: Namespace) -> None:

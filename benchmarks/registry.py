@@ -156,8 +156,9 @@ COMMANDS = {
                           ("data", "cache", "output", "seeds"), ("small", "smoke")),
     "variants": Command("the variants of Laplace on the network of the LAM paper",
                         _modules("variants", "train", "post_hoc", "online", "schedule", "views",
-                                 "defaults")
-                        | {"figure": "benchmarks.page_figures:run_online"},
+                                 "defaults", "people", "transfer")
+                        | {"figure": "benchmarks.page_figures:run_online",
+                           "figures": "benchmarks.page_figures:run_papers"},
                         ("data", "cache", "limit", "fit", "widths", "seeds")),
 }  # fmt: skip
 """Commands beside the protocols."""

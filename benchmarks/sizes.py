@@ -61,6 +61,8 @@ class TrainingSize:
     steps: tuple[int, int]  # of mu, of kappa
     hidden: tuple[int, ...]
     learning_rate: float
+    latent: int = 0  # of the encoder; 0: that of the process
+    shared: bool = False  # whether kappa reads the output of mu's network
 
 
 RECOVERY = {

@@ -29,7 +29,7 @@ from benchmarks.retrieval import decisions, evidence, guarantees, new_classes, s
 from benchmarks.retrieval import tables as retrieval_tables
 from benchmarks.scale import billion
 from benchmarks.scale import tables as scale_tables
-from benchmarks.variants import defaults, online_tables, schedule, views
+from benchmarks.variants import defaults, online_tables, people, schedule, transfer, views
 
 ROOT = Path(__file__).parent.parent
 PAGES = (
@@ -161,6 +161,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "lam-3-marglik": lambda: lam_table(3, "marglik"),
     "lam-64-marglik": lambda: lam_table(64, "marglik"),
     "defaults": defaults.table,
+    "pairs": defaults.pairs_table,
     **online_tables.TABLES,
     "speed": cost_tables.speed,
     "fits": cost_tables.fits,
@@ -175,6 +176,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "proxies": papers.proxies,
     "closing": papers.closing,
     "views": views.table,
+    "people": people.table,
+    "transfer": transfer.table,
     "schedule": schedule.table,
     "methods": lambda: methods(small("url"), "cifar10-unseen"),
     "recovery": recovered,

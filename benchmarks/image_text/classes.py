@@ -31,6 +31,8 @@ TEMPLATES = (
     "a cartoon of {}", "a symbol for {}", "things like {}", "a blurry photo of {}",
 )  # fmt: skip
 SHOTS = (1, 5)
+NEAREST, PRIOR = 5, 5.0
+"""Images a class and alpha where none has a label (Chun et al. 2025, appendix C.6)."""
 BINS = 10
 
 
@@ -85,6 +87,8 @@ def _prompts(cache: Path, name: str, classes: list[str] | tuple[str, ...]) -> Te
 def told_apart(embedder: ImageTextEmbedder, problem: ClassProblem, seed: int) -> Row:
     """Accuracy of one prompt, of all, of the most certain half, and with weights from K shots.
 
+    K = 0 takes the nearest images, whatever their class.
+
     ``mean of K shots`` uses no text: the class whose K images are nearest on average, which is
     what K labelled images give by themselves.
     """
@@ -107,6 +111,8 @@ def told_apart(embedder: ImageTextEmbedder, problem: ClassProblem, seed: int) ->
         row["most certain half"] = accuracy(zero_shot(image, prompts, t, kept))
         printed = similarities(image, printed_ensemble(prompts, t))
         row["all prompts, mean variance"] = accuracy(printed)
+        pi = unlabelled_weights(embedder.embed_image(problem.shots), prompts, t, seed)
+        row["weights, 0 shots"] = accuracy(zero_shot(image, prompts, t, pi))
         row |= by_uncertainty(image.uncertainty, right(printed))
     for k in SHOTS:
         rows = few(problem.shot_labels, k, seed)
@@ -125,6 +131,17 @@ def printed_ensemble(prompts: Embedding, templates: int) -> Embedding:
     """
     mu, variance = by_class(prompts, templates)
     return Embedding(Gaussian(mu.mean(1), variance.mean(1)))
+
+
+def unlabelled_weights(image: Embedding, prompts: Embedding, templates: int, seed: int) -> Tensor:
+    """Weights [C, T] without labels: the images nearest to a class count as images of it (K = 0).
+
+    The nearest are the most similar to all prompts of the class; one image may count for several.
+    """
+    near = zero_shot(image, prompts, templates).topk(min(NEAREST, len(image.mean)), dim=0).indices
+    labels = torch.arange(near.shape[1]).repeat_interleave(len(near))
+    shots = image[near.mT.flatten()]
+    return prompt_weights(shots, labels, prompts, templates, alpha=PRIOR, generator=seed)
 
 
 def by_uncertainty(uncertainty: Tensor, right: Tensor) -> Row:

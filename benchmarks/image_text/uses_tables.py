@@ -99,9 +99,12 @@ def classes_table(name: str, folder: Path = RESULTS) -> str:
     """Zero-shot accuracy."""
     columns = (
         "one prompt", "all prompts", "all prompts, mean variance", "most certain half",
-        "weights, 1 shots", "weights, 5 shots", "mean of 1 shots", "mean of 5 shots", "chance",
+        "weights, 0 shots", "weights, 1 shots", "weights, 5 shots", "mean of 1 shots",
+        "mean of 5 shots", "chance",
     )  # fmt: skip
-    titles = {c.replace("1 shots", "1 shot"): (name, c) for c in columns}
+    titles = {
+        c.replace("0 shots", "no labels").replace("1 shots", "1 shot"): (name, c) for c in columns
+    }
     return lines_of(read_record(RECORD, folder)["rows"], titles)
 
 

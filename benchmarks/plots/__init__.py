@@ -21,13 +21,21 @@ from benchmarks.plots._retrieval import (
 )
 from benchmarks.plots._scale import fit_rows, scale_plot
 from benchmarks.plots._style import diverging, headed, letters_on
-from benchmarks.plots._sweeps import Setting, TradeOff, draws_plot, trade_off_plot
+from benchmarks.plots._sweeps import (
+    Setting,
+    Sweep,
+    TradeOff,
+    draws_plot,
+    settings_plot,
+    sweep_plot,
+    trade_off_plot,
+)
 
 __all__ = [
-    "Axis", "CostPoint", "DotPanel", "Figure", "ImageStrip", "Series", "Setting", "TextSizes",
-    "TradeOff", "abstention_plot", "cost_plot", "diverging", "dot_plot", "draws_plot",
+    "Axis", "CostPoint", "DotPanel", "Figure", "ImageStrip", "Series", "Setting", "Sweep",
+    "TextSizes", "TradeOff", "abstention_plot", "cost_plot", "diverging", "dot_plot", "draws_plot",
     "evidence_plot", "fit_rows", "forest_plot", "generality_plot", "headed", "heat_plot",
     "histogram_plot", "letters_on", "line_plot", "promises_plot", "reliability_plots",
-    "save_figure", "save_png", "scale_plot",
-    "severity_plot", "spread", "strips_plot", "svg_file", "svg_plot", "trade_off_plot",
+    "save_figure", "save_png", "scale_plot", "settings_plot", "severity_plot", "spread",
+    "strips_plot", "svg_file", "svg_plot", "sweep_plot", "trade_off_plot",
 ]  # fmt: skip

@@ -21,6 +21,7 @@ from baselines.base import Trained
 from benchmarks.corruptions import cropped, kept_shares
 from benchmarks.engine.experiment import Experiment
 from benchmarks.engine.fitting import Schedule
+from benchmarks.engine.method import Embedded
 from benchmarks.engine.scores import Measured, Score, detection, error_detection, mean, resampled
 from benchmarks.engine.statistics import spearman
 from benchmarks.tasks import Part, Task
@@ -45,15 +46,23 @@ def url(experiment: Experiment) -> Measured:
     return Measured(scores)
 
 
+def crops(experiment: Experiment) -> Embedded | None:
+    """One crop of each query; None without pixels, and for a gallery that holds the image."""
+    images = experiment.task.test.images
+    if images is None or experiment.entry.number == "match":
+        return None
+    key = f"crops of {experiment.task.test.digest}"
+    make = lambda: cropped(images.pixels(), kept_shares(len(images)))  # noqa: E731
+    return experiment.ask(experiment.task.made(key, make))
+
+
 def crop_response(experiment: Experiment, n: int) -> dict[str, Score]:
     """Share of images whose crop is more uncertain; rank correlation with what was cut off."""
-    images = experiment.task.test.images
-    if images is None or experiment.entry.number == "match":  # whose gallery would hold the image
+    cut = crops(experiment)
+    if cut is None:
         return {}
-    shares = kept_shares(len(images))
-    key = f"crops of {experiment.task.test.digest}"
-    inputs = experiment.task.made(key, lambda: cropped(images.pixels(), shares))
-    of_crops, of_images = experiment.ask(inputs).uncertainty, experiment.known.uncertainty
+    shares = kept_shares(len(cut.labels))
+    of_crops, of_images = cut.uncertainty, experiment.known.uncertainty
     higher = (of_crops > of_images).double() + HALF * (of_crops == of_images).double()
     return {
         "crop more uncertain": mean(higher, n),

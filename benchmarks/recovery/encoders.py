@@ -34,12 +34,25 @@ def encoder(widths: tuple[int, ...]) -> nn.Sequential:
 
 
 class Encoder(nn.Module):
-    """mu(x) and kappa(x), by networks of their own; kappa starts in ``start``."""
+    """mu(x) and kappa(x); kappa starts in ``start``.
 
-    def __init__(self, dimension: int, hidden: tuple[int, ...], start: tuple[float, float]) -> None:
+    Networks of their own; with ``shared`` kappa is a smaller network that reads the output of mu's.
+    ``latent`` is the length of mu, 0: D.
+    """
+
+    def __init__(
+        self,
+        dimension: int,
+        hidden: tuple[int, ...],
+        start: tuple[float, float],
+        latent: int = 0,
+        shared: bool = False,
+    ) -> None:
         super().__init__()
-        self.location = encoder((dimension, *hidden, dimension))
-        self.certainty = encoder((dimension, *hidden[1:], 1))
+        self.shared, latent = shared, latent or dimension
+        self.location = encoder((dimension, *hidden, latent))
+        first = (latent, *hidden[2:]) if shared else (dimension, *hidden[1:])
+        self.certainty = encoder((*first, 1))
         self.register_buffer("scale", torch.ones(()))
         self.register_buffer("shift", torch.zeros(()))
         self._start(dimension, start)
@@ -50,16 +63,20 @@ class Encoder(nn.Module):
     @torch.no_grad()
     def _start(self, dimension: int, start: tuple[float, float]) -> None:
         """As in the paper, kappa has the range of the truth before training."""
-        raw = self.certainty(torch.rand(10_000, dimension) - 0.5)
+        raw = self._outputs(torch.rand(10_000, dimension))[1]
         low, high = (torch.tensor(k - 1).log() for k in start)
         self.scale.copy_((high - low) / (raw.max() - raw.min()))
         self.shift.copy_(low - self.scale * raw.min())
 
     def forward(self, x: Tensor) -> VonMisesFisher:
         """Posteriors of x [n, D]."""
-        mu = nn.functional.normalize(self.location(x - 0.5), dim=-1)
-        logit = self.scale * self.certainty(x - 0.5)[:, 0] + self.shift
+        location, raw = self._outputs(x)
+        mu, logit = nn.functional.normalize(location, dim=-1), self.scale * raw + self.shift
         return VonMisesFisher(mu, 1 + logit.exp(), validate_args=False)
+
+    def _outputs(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        location = self.location(x - 0.5)
+        return location, self.certainty(location if self.shared else x - 0.5)[:, 0]
 
 
 def mcinfonce(x: Vmf, positive: Vmf, negative: Vmf, s: int) -> Tensor:
@@ -111,7 +128,8 @@ def train(
     setting = process.setting
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        encoder = Encoder(setting.dimension, size.hidden, (setting.smallest, setting.largest))
+        start = setting.smallest, setting.largest
+        encoder = Encoder(setting.dimension, size.hidden, start, size.latent, size.shared)
         curve: list[float] = []
         phases = zip(_phases(encoder, loss), size.steps, size.draws, strict=False)
         for learning, steps, draws in phases:

@@ -26,6 +26,9 @@ POINTS = 10_000
 MORE = "8 x the draws"
 LOCATION_DRAWS, DRAWS = 64, (8, 32, 128, 512)
 """While the location learns, and while the certainty does: the curve of MCInfoNCE."""
+ENCODER, LATENTS, SHARED = "encoder of ", (4, 8, 16, 32), "shared backbone"
+DIMENSIONS = (2, 40, 64)
+"""Of the encoder, next to the 10 of the process (figure 4); of both (figure 7, pairs as there)."""
 SETTINGS = {
     "ambiguous": Setting(),
     "clear": Setting(smallest=64, largest=128),
@@ -33,6 +36,7 @@ SETTINGS = {
     "gaussian": Setting(family="gaussian"),
     "laplace": Setting(family="laplace"),
     "published pairs": Setting(acceptance="published"),
+    **{f"published pairs, {d} dimensions": Setting(d, acceptance="published") for d in DIMENSIONS},
 }
 RUNS = (
     *((name, "mcinfonce") for name in SETTINGS),
@@ -40,6 +44,8 @@ RUNS = (
     ("ambiguous", f"mcinfonce, {MORE}"),
     ("laplace", f"mcinfonce, {MORE}"),
     *(("ambiguous", f"mcinfonce, {n} draws") for n in DRAWS),
+    *(("ambiguous", f"mcinfonce, {ENCODER}{n}") for n in LATENTS),
+    ("ambiguous", f"mcinfonce, {SHARED}"),
 )
 
 
@@ -55,6 +61,10 @@ def budget(loss: str, size: str) -> tuple[str, TrainingSize]:
     name, _, more = loss.partition(", ")
     if more == MORE:
         return name, replace(means, draws=(8 * means.draws[0], 8 * means.draws[1]))
+    if more == SHARED:
+        return name, replace(means, shared=True)
+    if more.startswith(ENCODER):
+        return name, replace(means, latent=int(more.removeprefix(ENCODER)))
     if more:
         return name, replace(means, draws=(LOCATION_DRAWS, int(more.split()[0])))
     return name, means
@@ -114,6 +124,7 @@ PRINTED = {  # location error / rank, certainty (spread for other families) erro
     ("ambiguous", "elk times 20"): "0.02 / 1.00, 21.70 / 0.92",
     ("ambiguous", "hib"): "0.18 / 0.82, 1e14 / -0.02",
     ("ambiguous", "infonce"): "0.83 / 0.99",
+    ("ambiguous", f"mcinfonce, {SHARED}"): "0.04 / 0.99, 7.31 / 0.87",
 }
 
 

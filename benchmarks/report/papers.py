@@ -10,6 +10,7 @@ the network of InfoNCE.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +19,10 @@ from scipy.stats import rankdata
 
 from benchmarks.engine.statistics import mean_and_standard_error, spearman
 from benchmarks.records import RESULTS, markdown, read_record, thousandths
+from benchmarks.recovery.runs import SHARED
 from benchmarks.report.three_numbers import INFONCE, MATCH
+from benchmarks.variants import people, transfer
+from benchmarks.variants.views import NOISES
 
 Array = npt.NDArray[np.float64]
 RESAMPLES = 2_000
@@ -127,10 +131,59 @@ def of_method(protocol: str, task: str, method: str, *metrics: str) -> str:
     return " / ".join(seeds([row["metrics"][name]["value"] for row in rows]) for name in metrics)
 
 
-def of_pairs(line: str) -> str:
+def of_pairs(*lines: str, kinds: Sequence[str] = ("severity",)) -> str:
     """Minus the rank correlation of severity and uncertainty: that of severity and kappa."""
-    rows = [row for row in read_record("views")["rows"] if row["line"] == line]
-    return seeds([-row["severity"] for row in rows])
+    rows = read_record("views")["rows"]
+    own = [[row for row in rows if row["line"] == line] for line in lines]
+    return " / ".join(seeds([-fmean(row[kind] for kind in kinds) for row in of]) for of in own)
+
+
+def of_crops(labels: str, model: str = people.CHOSEN) -> str:
+    """Entropy and crop of MCInfoNCE with kappa = c |z|."""
+    rows = [
+        row
+        for row in read_record("people")["rows"]
+        if (row["labels"], row["concentration"], row["model"]) == (labels, "norm", model)
+    ]
+    return " / ".join(seeds([row[name] for row in rows]) for name in (PEOPLE, "crop rank"))
+
+
+def of_encoders(*runs: tuple[str, str]) -> str:
+    """Rank correlation of predicted and true kappa."""
+    rows = read_record("recovery")["rows"]
+    return " / ".join(
+        seeds([
+            row["certainty"]["rank"] for row in rows if (row["setting"], row["loss"]) == run
+        ])
+        for run in runs
+    )  # fmt: skip
+
+
+def of_settings() -> str:
+    """How many methods have a negative rank correlation over their settings."""
+    rows = read_record("transfer")["rows"]
+    of = [[row for row in rows if row["method"] == name] for name in transfer.ASKED]
+    means = [fmean(transfer.by_seed(own, RECALL, R_AUROC)) for own in of]
+    return f"{sum(mean < 0 for mean in means)} of {len(means)}"
+
+
+def of_own_images() -> str:
+    """Rank correlation of R-AUROC by own images and by labels, over the settings of all methods."""
+    rows = [row for row in read_record("transfer")["rows"] if row["method"] != transfer.MANY]
+    kinds = dict.fromkeys((row["method"], row["trial"]) for row in rows)
+    of = [[row for row in rows if (row["method"], row["trial"]) == kind] for kind in kinds]
+    x, y = (
+        np.array([fmean(row[name] for row in own) for own in of])
+        for name in ("own r_auroc", R_AUROC)
+    )
+    low, high = interval(x, y)
+    return f"{thousandths(spearman(x, y))} ({thousandths(low)} to {thousandths(high)})"
+
+
+def of_many_shots() -> str:
+    """R-AUROC and recall@1."""
+    rows = [row for row in read_record("transfer")["rows"] if row["method"] == transfer.MANY]
+    return " / ".join(seeds([row[name] for row in rows]) for name in (R_AUROC, RECALL))
 
 
 def of_pair_of_heads(record: str, method: str, *paths: tuple[str, ...]) -> str:
@@ -156,6 +209,16 @@ CLOSING: tuple[tuple[str, str, Callable[[], str], str], ...] = (
      lambda: " / ".join(of_method("url", "omniglot", f"het-xl{x}", R_AUROC)
                         for x in (", class entropy", "")),
      "characters of Omniglot, a small network from nothing"),
+    ("the same on CIFAR-10", ".511 / .500",
+     lambda: " / ".join(of_method("url", "cifar10-unseen", f"het-xl{x}", R_AUROC)
+                        for x in (", class entropy", "")),
+     "three new classes, a head on frozen features"),
+    ("URL, section 4.2 and C.1: trained on the classes asked, R-AUROC / R@1", ".68 / .54",
+     of_many_shots, "50 species, half of their images; a head on frozen features"),
+    ("URL, figures 7 and 8: methods whose settings trade recall for R-AUROC", "15 of 22",
+     of_settings, "four settings of each, birds, ten rounds"),
+    ("URL, A.6, no number: R-AUROC by own images and by labels, rank correlation", "",
+     of_own_images, "24 settings of six methods, birds; 95 %"),
     ("URL, C.6: cross-entropy, two images of each class asked", "about .6",
      lambda: of_method("fewshot", "cub-96", "cross-entropy", "r_auroc 2 shots"),
      "50 classes; three rounds of training"),
@@ -164,9 +227,20 @@ CLOSING: tuple[tuple[str, str, Callable[[], str], str], ...] = (
     ("URL, section 4.6: people foretell errors", ".80",
      lambda: correlation(next(p for p in PROXIES if p.title.startswith("people"))),
      "23 methods on one data set, not five"),
+    ("LAM, G.1: birds against other photographs, default / diagonal as there, AUROC", "",
+     lambda: " / ".join(of_method("lam", "cub", f"laplace{x}", "auroc photographs")
+                        for x in ("", ", diagonal")),
+     "Cars196 is not at hand; its supplement prints no number"),
     ("MCInfoNCE, CIFAR-10H: entropy / crop", ".29 / .68",
      lambda: of_method("human", "cifar10h-soft", "mcinfonce", PEOPLE, "crop rank"),
      "there the whole network learns"),
+    ("the same, kappa = c |z| and the model that crops choose", ".29 / .68",
+     lambda: of_crops("soft"), "a head on frozen features at 64 pixels"),
+    ("MCInfoNCE, table 5: majority labels, entropy / crop", ".24 / .64",
+     lambda: of_crops("majority"), "the same"),
+    ("MCInfoNCE, table 8: rank of kappa, shared backbone / networks of their own", ".87 / .82",
+     lambda: of_encoders(("ambiguous", f"mcinfonce, {SHARED}"), ("ambiguous", "mcinfonce")),
+     "2,200 steps, not 100,000; few draws"),
     ("Paper 004, table 1: MCInfoNCE, severity and kappa", "-.743",
      lambda: of_pairs("mcinfonce: labels"), "pairs of a class in place of two views"),
     ("the same with two views of an image, as there", "-.743",
@@ -174,8 +248,21 @@ CLOSING: tuple[tuple[str, str, Callable[[], str], str], ...] = (
     ("Paper 004, table 1: its method", "-.876",
      lambda: of_pairs("explicit concentration: views"),
      "frozen features, 30 rounds: kappa is nearly constant"),
+    ("Paper 004, figure 3: its method, four noises without / with noise in the views",
+     "below 0 / above 0",
+     lambda: of_pairs("explicit concentration: views", "explicit concentration: views, noise",
+                      kinds=NOISES), "frozen features, 30 rounds"),
+    ("the same of MCInfoNCE, which it does not show", "",
+     lambda: of_pairs("mcinfonce: views", "mcinfonce: views, noise", kinds=NOISES), "the same"),
+    ("Paper 004, table 8: its method, weight of kappa^2 .0005 / .04", "constant / -.853",
+     lambda: of_pairs(*(f"explicit concentration, regularize {w}: views" for w in (0.0005, 0.04))),
+     "the same"),
+    ("ProLIP, table 3: prompt weights without labels, less all prompts", "+.0012",
+     lambda: difference(PROLIP, "weights, 0 shots", "all prompts"),
+     "ten prompts, CIFAR-10, heads of emoji"),
     ("ProLIP, section 4.2: mean variance less variance of the mean", "+.0007",
-     lambda: difference(PROLIP), "ten prompts, CIFAR-10, heads of emoji"),
+     lambda: difference(PROLIP, "all prompts, mean variance", "all prompts"),
+     "ten prompts, CIFAR-10, heads of emoji"),
     ("ProLIP, C.7: bins of uncertainty and accuracy, MNIST / ImageNet", "-.98 / +.98",
      lambda: of_pair_of_heads("image_text_uses", PROLIP, ("subgroups", "bins: spearman"),
                               ("cifar10", "bins: spearman")),
@@ -196,11 +283,10 @@ def correlation(of: Proxy) -> str:
     return thousandths(spearman(*([x[name] for name in methods] for x in (first, second))))
 
 
-def difference(method: str) -> str:
-    """Accuracy on CIFAR-10 of the printed ensemble less ours, seed by seed."""
+def difference(method: str, way: str, less: str) -> str:
+    """Accuracy on CIFAR-10 of one way of using the prompts less another's, seed by seed."""
     rows = [row for row in read_record("image_text_uses")["rows"] if row["method"] == method]
-    own = (row["cifar10"] for row in rows)
-    return seeds([r["all prompts, mean variance"] - r["all prompts"] for r in own])
+    return seeds([row["cifar10"][way] - row["cifar10"][less] for row in rows])
 
 
 def closing() -> str:

@@ -1,4 +1,4 @@
-"""What the defaults of a Laplace posterior are worth: structure, positivity, margin, prior.
+"""What the defaults of a Laplace posterior are worth: structure, positivity, margin, prior, pairs.
 
     python -m benchmarks variants --pieces defaults --data DIR --cache DIR
 
@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import warnings
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from benchmarks.engine.fitting import Fitting, best
 from benchmarks.engine.statistics import mean_and_standard_error
@@ -43,17 +44,61 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "structure": "kron", "positivity": "absolute", "hessian": "full",
     },
 }  # fmt: skip
+MARGIN, MOST, PRIOR = 0.5, 5_000, 1.0
+AS_PRINTED = {"structure": "diag", "positivity": "clip"}
 
 
-def rows(fitting: Fitting, network: torch.nn.Module) -> Iterator[dict[str, Any]]:
+class SomePairs:
+    """A miner of at most ``MOST`` random pairs of a batch (LAM, G.1).
+
+    ``with_loss``: of the positive pairs and the negative ones inside the margin alone.
+    """
+
+    def __init__(self, *, with_loss: bool) -> None:
+        self.with_loss = with_loss
+        self.generator = torch.Generator().manual_seed(0)
+
+    def __call__(self, embeddings: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
+        """Embeddings [B, Z] and labels [B] -> (anchors, positives, anchors, negatives)."""
+        same = labels[:, None] == labels
+        kept = torch.ones_like(same)
+        if self.with_loss:
+            z = torch.nn.functional.normalize(embeddings, dim=1)
+            kept = same | (torch.cdist(z, z) <= MARGIN)
+        found = kept.triu(1).nonzero()
+        i, j = found[torch.randperm(len(found), generator=self.generator)[:MOST]].T
+        positive = same[i, j]
+        return i[positive], j[positive], i[~positive], j[~positive]
+
+
+PAIRS: dict[str, dict[str, Any]] = {
+    "all pairs": AS_PRINTED,
+    "all pairs, margin .5": {**AS_PRINTED, "margin": MARGIN},
+    "all pairs of a batch": {**AS_PRINTED, "pairs": "batch"},
+    "5,000 pairs of a batch, margin .5": {
+        **AS_PRINTED, "margin": MARGIN, "pairs": SomePairs(with_loss=False),
+    },
+    "5,000 pairs of a batch that have a loss": {
+        **AS_PRINTED, "pairs": SomePairs(with_loss=True),
+    },
+}  # fmt: skip
+"""Which pairs give the diagonal curvature of the LAM paper, clipped at zero; prior precision 1."""
+
+
+def rows(
+    fitting: Fitting,
+    network: torch.nn.Module,
+    variants: dict[str, dict[str, Any]],
+    priors: Sequence[float],
+) -> Iterator[dict[str, Any]]:
     """One for each variant and prior."""
-    for name, settings in VARIANTS.items():
+    for name, settings in variants.items():
         generator = torch.Generator().manual_seed(0)
         reference = REFERENCE if "margin" in settings else None
         fitted = LaplaceEmbedder(network, **settings).fit(
             fitting.loaders().gathered, progress=False, reference=reference, generator=generator
         )
-        for prior in PRIORS:
+        for prior in priors:
             embedder = with_prior(fitted, prior)
             row = {"task": fitting.task.name, "seed": fitting.seed, "variant": name, "prior": prior}
             negative = embedder.hessian_.negative_fraction
@@ -90,11 +135,35 @@ def table() -> str:
     return markdown(["R-AUROC / AUROC of OOD sets", *(f"prior {p:g}" for p in PRIORS)], lines)
 
 
+def pairs_table() -> str:
+    """Errors and OOD sets, mean ± standard error over the seeds, and what curvature was clipped."""
+    found = read_record("defaults")["pairs"]
+    sets = {task: [k for k in dict.fromkeys(k for r in found if r["task"] == task for k in r)
+                   if k not in KNOWN] for task in TASKS}  # fmt: skip
+    columns = [(task, k) for task in TASKS for k in ("r_auroc", *sets[task], "negative_fraction")]
+    lines = []
+    for variant in PAIRS:
+        values = [
+            [row[key] for row in found if (row["variant"], row["task"]) == (variant, task)]
+            for task, key in columns
+        ]
+        summaries = [mean_and_standard_error(of) for of in values]
+        lines.append([
+            variant,
+            *(f"{thousandths(s.mean)} ± {thousandths(s.standard_error)}" for s in summaries),
+        ])  # fmt: skip
+    words = {"r_auroc": "R-AUROC", "negative_fraction": "clipped"}
+    header = [f"{task}: {words.get(key, f'AUROC {key}')}" for task, key in columns]
+    return markdown(["curvature of", *header], lines)
+
+
+KNOWN = ("task", "seed", "variant", "prior", "negative_fraction", "r_auroc")
+
+
 def cell(of: list[dict[str, Any]]) -> str:
     """Two means."""
-    known = ("task", "seed", "variant", "prior", "negative_fraction", "r_auroc")
     errors = mean_and_standard_error([row["r_auroc"] for row in of]).mean
-    ood = [v for row in of for key, v in row.items() if key not in known]
+    ood = [v for row in of for key, v in row.items() if key not in KNOWN]
     return f"{thousandths(errors)} / {thousandths(mean_and_standard_error(ood).mean)}"
 
 
@@ -104,10 +173,13 @@ def run(options: Namespace) -> None:
     space = Workspace(options.data, options.cache, SMALL, progress=False)
     store = Store(space.cache / f"runs-{SMALL.name}")
     found: list[dict[str, Any]] = []
+    pairs: list[dict[str, Any]] = []
     for name in TASKS:
         settings = best(store.read("tuned", name, BASE, TUNING_SEED)["tried"])
         for seed in range(SMALL.seeds):
             fitting = Fitting(space, build(name, space, seed), seed, SMALL.rounds)
-            found += rows(fitting, fitting.trained_network(settings))
+            network = fitting.trained_network(settings)
+            found += rows(fitting, network, VARIANTS, PRIORS)
+            pairs += rows(fitting, network, PAIRS, (PRIOR,))
             print(name, seed, flush=True)
-    print(write_record("defaults", {"rows": found}).name)
+    print(write_record("defaults", {"rows": found, "pairs": pairs}).name)

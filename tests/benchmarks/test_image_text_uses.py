@@ -7,7 +7,12 @@ from collections import Counter
 import pytest
 import torch
 
-from benchmarks.image_text.classes import TEMPLATES, ClassProblem
+from benchmarks.image_text.classes import (
+    NEAREST,
+    TEMPLATES,
+    ClassProblem,
+    unlabelled_weights,
+)
 from benchmarks.image_text.emoji import EmojiPart, EmojiProblem
 from benchmarks.image_text.hierarcaps import (
     HierarCaps,
@@ -139,6 +144,18 @@ def test_new_terms_and_their_glosses_are_not_trained_on():
         assert (tuple(problem.glosses[1].tolist()) in texts) is with_glosses
     parts = parts_of(problem)
     assert sorted(torch.cat(list(parts.values())).tolist()) == list(range(45))
+
+
+def test_weights_without_labels_follow_the_nearest_images():
+    mu = torch.tensor([[1.0, 0, 0], [0.8, 0.6, 0], [0, 0, 1.0], [0, 0.6, 0.8]])
+    prompts = Embedding(Gaussian(mu, torch.full((4, 3), 0.01)))
+    near, far = mu[[0, 3]].repeat(NEAREST, 1), -torch.ones(20, 3)
+    pool = torch.nn.functional.normalize(torch.cat([near, far]), dim=1)
+    images = Embedding(Gaussian(pool, torch.full((len(pool), 3), 1e-4)))
+    pi = unlabelled_weights(images, prompts, 2, 0)
+    assert pi.argmax(1).tolist() == [0, 1]
+    assert pi.max(1).values.min() > 0.9
+    assert torch.equal(pi, unlabelled_weights(images, prompts, 2, 0))
 
 
 def test_runs_answer_every_question_and_fill_the_tables(tmp_path):

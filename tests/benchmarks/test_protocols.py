@@ -21,7 +21,8 @@ from benchmarks.protocols import PROTOCOLS, closed_set, corruption, open_set
 from benchmarks.sizes import SMOKE
 from benchmarks.tasks import Part, Task, Workspace, build
 from benchmarks.tasks.frozen import entropy, shares
-from benchmarks.variants import views
+from benchmarks.variants import defaults, transfer, views
+from benchmarks.variants import people as cifar10h
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.evaluation import auroc
 
@@ -189,6 +190,11 @@ def test_pairs_are_two_views_of_one_image_or_of_a_class(tmp_path, monkeypatch):
     assert features.shape == (views.COPIES, len(task.train), 3, 32, 32)
     assert labels.tolist() == task.train.labels.tolist()
     assert 0.02 < (features[0] - features[1]).abs().mean() < 0.5
+    grey = torch.full((64, 3, 8, 8), 0.5)
+    deviations = (views.augmented(grey, 0, 0.25) - views.augmented(grey, 0)).std((1, 2, 3))
+    assert 0.09 < deviations.mean() < 0.15  # U(0, .25), a little of it clipped
+    assert deviations.max() < 0.27
+    assert not torch.equal(views.views(task, 0.25)[0], features)
     numbers = torch.arange(views.COPIES * 7.0).view(views.COPIES, 7, 1)
     for of_classes in (False, True):
         classes = torch.arange(7) % 2
@@ -204,3 +210,71 @@ def test_pairs_are_two_views_of_one_image_or_of_a_class(tmp_path, monkeypatch):
     row = views.measured(views.Line("mcinfonce", views.VIEWS, {"concentration": "norm"}), fitting)
     assert row["severity"] == row["gaussian_noise"]
     assert row["kappa"] > 0
+
+
+def test_mined_pairs_are_few_and_have_a_loss(monkeypatch):
+    monkeypatch.setattr(defaults, "MOST", 50)
+    z = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(60) % 4
+    *_, b, n = defaults.SomePairs(with_loss=False)(z, labels)
+    assert (z[b] - z[n]).norm(dim=1).max() > 2  # far apart, too
+    assert len(b) > 30
+    a, p, b, n = defaults.SomePairs(with_loss=True)(z, labels)
+    assert len(a) + len(b) == 50
+    assert len(a) > 5
+    assert len(b) > 5
+    assert (labels[a] == labels[p]).all()
+    assert (a != p).all()
+    unit = torch.nn.functional.normalize(z, dim=1)
+    assert (labels[b] != labels[n]).all()
+    assert ((unit[b] - unit[n]).norm(dim=1) <= defaults.MARGIN).all()
+
+
+def test_the_model_of_the_best_crops_is_the_one_that_is_asked(people, tmp_path, monkeypatch):
+    task = dataclasses.replace(people.task, validation=people.task.test.spread(50))
+    most = cifar10h.labelled(task, "majority").train
+    assert most.soft is None
+    assert most.labels.tolist() == shares(task.train).argmax(1).tolist()
+    assert cifar10h.labelled(task, "soft") is task
+    chosen = {"inverse_temperature": 16.0, "learning_rate": 1e-3}
+    monkeypatch.setattr(cifar10h, "settings_of", lambda _: dict(chosen))
+    watched, ask = [], cifar10h.asked
+
+    def noted(method, fitting, part):
+        found = ask(method, fitting, part)
+        if part is not fitting.task:
+            found["crop rank"] = {1: 0.1, 2: 0.3, 3: 0.2}[len(watched) + 1]
+            watched.append(ask(method, fitting, fitting.task))
+        return found
+
+    monkeypatch.setattr(cifar10h, "asked", noted)
+    rows = cifar10h.measured(Fitting(people.space, task, 0, 3), "norm")
+    assert rows[cifar10h.CHOSEN]["round"] == 2
+    for name in cifar10h.METRICS:
+        assert rows[cifar10h.LAST][name] == pytest.approx(watched[2][name], abs=1e-6)
+        assert rows[cifar10h.CHOSEN][name] == pytest.approx(watched[1][name], abs=1e-6)
+    assert watched[1]["entropy rank"] != watched[2]["entropy rank"]
+
+
+def test_settings_are_those_of_the_defaults_first_and_crops_search_their_image(unseen, monkeypatch):
+    drawn = transfer.trials(METHODS["mcinfonce"])
+    assert drawn[0] == METHODS["mcinfonce"].default
+    assert drawn == transfer.trials(METHODS["mcinfonce"])
+    assert len({str(one) for one in drawn}) == transfer.TRIALS
+    monkeypatch.setattr(transfer, "TASK", "digits-unseen")
+    row = transfer.measured("mcinfonce", drawn[0], unseen.space, 0)
+    assert 0 <= row["own recall@1"] <= 1
+    monkeypatch.setattr(open_set, "cropped", lambda images, _: images)
+    assert transfer.by_own_image(unseen)["own recall@1"] > 0.95  # but for equal digits
+    reference = transfer.measured(transfer.MANY, {"learning_rate": 1e-3}, unseen.space, 0)
+    assert reference["recall@1"] > row["recall@1"]
+
+
+def test_the_best_setting_and_its_correlation_over_settings():
+    rows = [
+        {"trial": t, "seed": s, "x": t + 0.1 * s, "y": (1 - 2 * s) * t}
+        for t in range(4)
+        for s in (0, 1)
+    ]
+    assert transfer.best(rows, "x") == 3
+    assert transfer.by_seed(rows, "x", "y") == pytest.approx([1, -1])

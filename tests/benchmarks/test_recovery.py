@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from baselines.distributions import VonMisesFisher
-from benchmarks.recovery.encoders import LOSSES, train
+from benchmarks.recovery.encoders import LOSSES, Encoder, train
 from benchmarks.recovery.metrics import agreement, cosines, recovery, spread
 from benchmarks.recovery.process import Process, Setting
-from benchmarks.recovery.runs import PRINTED, recovered
+from benchmarks.recovery.runs import ENCODER, PRINTED, SHARED, budget, recovered
 from benchmarks.sizes import RECOVERY
 
 
@@ -85,6 +85,24 @@ def test_every_loss_trains(loss):
     again, _ = train(Process(Setting(), seed=0), loss, RECOVERY["smoke"], 0, progress=False)
     for a, b in zip(first.parameters(), again.parameters(), strict=True):
         assert torch.equal(a, b)
+
+
+def test_an_encoder_of_another_dimension_and_one_with_a_shared_backbone():
+    x = Process(Setting(dimension=6), seed=0).inputs(500)
+    torch.manual_seed(0)
+    wide = Encoder(6, (16, 16, 16, 16), (16.0, 32.0), latent=9)
+    assert wide(x).loc.shape == (500, 9)
+    shared = Encoder(6, (16, 16, 16, 16), (16.0, 32.0), shared=True)
+    kappa = shared(x).concentration
+    assert 14 < kappa.min() < kappa.max() < 36
+    with torch.no_grad():
+        for parameter in shared.location.parameters():
+            parameter.mul_(1.5)
+    assert not torch.equal(shared(x).concentration, kappa)
+    names = (f"mcinfonce, {ENCODER}8", f"mcinfonce, {SHARED}")
+    sizes = [budget(name, "small") for name in names]
+    assert [name for name, _ in sizes] == ["mcinfonce"] * 2
+    assert [(size.latent, size.shared) for _, size in sizes] == [(8, False), (0, True)]
 
 
 def test_the_table_shows_every_printed_number():
