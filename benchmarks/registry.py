@@ -105,6 +105,7 @@ FIGURES = {
     "questions": "benchmarks.retrieval.pictures:run_questions",
     "stream": "benchmarks.retrieval.drift_figure:run_stream",
     "share": "benchmarks.retrieval.decisions:run_share",
+    "proofs": "benchmarks.retrieval.proof:run_pictures",
 }
 COMMANDS = {
     "report": Command("collect finished runs into one JSON a protocol, and make one page of them",
@@ -143,8 +144,10 @@ COMMANDS = {
                                   "decomposition", "labels", "strangers", "few",
                                   "guarantees", "decisions", "shifted", "new_classes", "evidence",
                                   "unfamiliar",
+                                  twenty="proof:run_twenty",
                                   scores="decisions:run_scores", crossed="decisions:run_crossed",
-                                  **{"cross-fit": "cross_fit"}) | FIGURES,
+                                  **{"cross-fit": "cross_fit",
+                                     "wrong-labels": "proof:run_wrong_labels"}) | FIGURES,
                          ("data", "cache", "output", "n", "problems", "splits", "queries"),
                          ("full", "smoke")),
     "image-text": Command("heads with and without variances on emoji and their keywords",

@@ -98,6 +98,16 @@ def test_the_reference_lists_every_method_of_the_front_door():
     assert sorted(listed) == sorted({*public, "__call__"})
 
 
+def test_the_caption_of_twenty_queries_is_that_of_the_record():
+    record = json.loads((README.parent / "benchmarks/results/twenty.json").read_text())
+    of, text = record["summary"], README.read_text()
+    assert f"of {of['queries']} new emoji" in text
+    assert f"Of all, {of['nearest right'] / of['queries']:.0%} of".replace("%", " %") in text
+    right = f"{of['answers right'] / of['answered']:.0%} of the guard's {of['answered']} answers"
+    assert right.replace("%", " %") in text
+    assert f"({of['precision']:.0%} guaranteed)".replace("%", " %") in text
+
+
 def test_the_numbers_of_the_first_page_are_those_of_its_guard_and_of_the_record():
     text = README.read_text()
     scope: dict[str, Any] = {}
