@@ -245,9 +245,9 @@ def retrieval_figures(rows: Sequence[dict[str, Any]]) -> dict[str, Figure]:
         ),
         "promises": (
             promises_plot(rows, PROMISES, [1 - alpha for alpha in ALPHAS]),
-            "Are promises kept?",
+            "Are guarantees kept?",
             f"{splits} random splits into halves: one calibrates, one tests. Sets: of queries that "
-            "have a match. What was never promised is left out.",
+            "have a match. What was never guaranteed is left out.",
         ),
     }
     return {name: headed(*words) for name, words in makers.items()}
