@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -36,7 +37,7 @@ class Tiles:
     right: Sequence[bool | None]
 
 
-def tiles_plot(panels: Sequence[Tiles], columns: int, words: dict[bool | None, str]) -> Figure:
+def tiles_plot(panels: Sequence[Tiles], columns: int, words: Mapping[Any, str]) -> Figure:
     """Panels side by side, with what the frames mean below."""
     rows = -(-max(len(panel.images) for panel in panels) // columns)
     side = WIDTH / len(panels) / columns

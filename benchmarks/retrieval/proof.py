@@ -26,14 +26,16 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from scipy.stats import binomtest
+from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from sklearn.neighbors import NearestNeighbors
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from benchmarks.datasets import captions, load
+from benchmarks.datasets import ImageSet, captions, load
 from benchmarks.datasets.cifar10 import CLASSES
+from benchmarks.encoders.features import encoded_images
 from benchmarks.plots import Figure, Tiles, headed, save_png, tiles_plot
 from benchmarks.records import figures_of, folder_of, markdown, read_record, write_record
 from benchmarks.retrieval.problems import Source
@@ -107,9 +109,10 @@ def run_twenty(options: Namespace) -> None:
 
 def run_wrong_labels(options: Namespace) -> None:
     """Measure and write ``wrong_labels.json``."""
-    x, y = (
-        part.numpy() for part in Source(options.data, options.cache).features("cifar10", "test")
-    )
+    cache = options.cache / "encoded"
+    whole = encoded_images(cache, options.data, "cifar10", "test", None, side=LARGE)
+    x, y = (part.numpy() for part in whole)
+    x = PCA(COMPONENTS, random_state=0).fit_transform(x).astype(np.float32)
     votes = load("cifar10", "test", options.data).extras["cifar10h_counts"].numpy()
     wrong = votes.argmax(1) != y
     index = LaplaceEmbedder.from_embeddings(x, y).cross_index(x, y, progress=False)
@@ -173,8 +176,7 @@ def run_pictures(options: Namespace) -> None:
 def twenty_figure(record: dict[str, Any], data: str | None) -> Figure:
     """Every query twice: the nearest item's answer, and the guard's."""
     images, shown = load("emoji", "test", data), record["shown"]
-    pictures = [images.pixels(slice(q["row"], q["row"] + 1))[0].permute(1, 2, 0) for q in shown]
-    pictures = [picture.numpy() for picture in pictures]
+    pictures = _pictures(images, shown)
     always = [q["nearest"] == q["truth"] for q in shown]
     guarded = [None if q["answer"] is None else q["answer"] == q["truth"] for q in shown]
     given = [right for right in guarded if right is not None]
@@ -204,17 +206,22 @@ def _short(name: str) -> str:
 def wrong_labels_figure(record: dict[str, Any], data: str | None) -> Figure:
     """The first twenty labels, with what people say."""
     images, shown = load("cifar10", "test", data), record["shown"][:SHOWN]
-    rows = torch.tensor([one["row"] for one in shown])
-    pictures = [picture.permute(1, 2, 0).numpy() for picture in images.pixels(rows)]
-    captions, found = [], []
+    words, found = [], []
     for one in shown:
         people, most = one["votes"], int(np.argmax(one["votes"]))
-        captions.append(f"{CLASSES[one['label']]}\n{people[most]}/{sum(people)} {CLASSES[most]}")
+        words.append(f"{CLASSES[one['label']]}\n{people[most]}/{sum(people)} {CLASSES[most]}")
         found.append(most != one["label"])
-    words = {True: "most people chose another class", False: "most people chose the label"}
+    keys = {True: "most people chose another class", False: "most people chose the label"}
+    tiles = Tiles("", _pictures(images, shown), words, found)
     title = f"Of the twenty labels of CIFAR-10 that are doubted most {sum(found)} are wrong"
     note = "Below a picture: its label, and what most people chose (CIFAR-10H, votes)."
-    return headed(tiles_plot([Tiles("", pictures, captions, found)], 10, words), title, note)
+    return headed(tiles_plot([tiles], 10, keys), title, note)
+
+
+def _pictures(images: ImageSet, shown: list[dict[str, Any]]) -> list[Array]:
+    """Arrays [H, W, 3]."""
+    pixels = images.pixels(torch.tensor([one["row"] for one in shown]))
+    return [picture.permute(1, 2, 0).numpy() for picture in pixels]
 
 
 def twenty_table() -> str:
