@@ -105,7 +105,7 @@ FIGURES = {
     "questions": "benchmarks.retrieval.pictures:run_questions",
     "stream": "benchmarks.retrieval.drift_figure:run_stream",
     "share": "benchmarks.retrieval.decisions:run_share",
-    "proofs": "benchmarks.retrieval.proof:run_pictures",
+    "twenty-figure": "benchmarks.retrieval.proof:run_figure",
 }
 COMMANDS = {
     "report": Command("collect finished runs into one JSON a protocol, and make one page of them",

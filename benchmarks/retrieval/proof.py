@@ -1,6 +1,6 @@
-"""Twenty queries with and without abstention, and wrong labels of a public set, in pictures.
+"""Twenty queries with and without abstention, and the wrong labels of a public set.
 
-``python -m benchmarks retrieval --pieces twenty wrong-labels --data DIR --cache DIR``
+``python -m benchmarks retrieval --pieces twenty twenty-figure wrong-labels --data DIR --cache DIR``
 
 twenty          drawings of emoji by subgroup, one drawing for each emoji without tone and gender;
                 ten subgroups, drawn at random, are missing from the items. A ``Guard`` over the
@@ -33,8 +33,7 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from benchmarks.datasets import ImageSet, captions, load
-from benchmarks.datasets.cifar10 import CLASSES
+from benchmarks.datasets import captions, load
 from benchmarks.encoders.features import encoded_images
 from benchmarks.plots import Figure, Tiles, headed, save_png, tiles_plot
 from benchmarks.records import figures_of, folder_of, markdown, read_record, write_record
@@ -139,15 +138,8 @@ def run_wrong_labels(options: Namespace) -> None:
         "agree": float(agreed.mean()),
         "right by five folds": float((p.argmax(1) == y).mean()),
     }
-    first = orders["suspicious_labels"][: max(LOOKED_AT)].tolist()
-    shown = [
-        {"row": q, "label": int(y[q]), "suggested": int(review.suggested[i]),
-         "probability": float(review.probability[i]), "votes": votes[q].tolist()}
-        for i, q in enumerate(first)
-    ]  # fmt: skip
     print(summary, *rows, sep="\n")
-    content = {"summary": summary, "rows": rows, "shown": shown}
-    write_record("wrong_labels", content, folder_of(options))
+    write_record("wrong_labels", {"summary": summary, "rows": rows}, folder_of(options))
 
 
 def confident(p: Array, y: Array) -> Array:
@@ -166,17 +158,17 @@ def confident(p: Array, y: Array) -> Array:
     return found
 
 
-def run_pictures(options: Namespace) -> None:
-    """Draw both records."""
-    for name, draw in {"twenty": twenty_figure, "wrong-labels": wrong_labels_figure}.items():
-        record = read_record(name.replace("-", "_"), folder_of(options))
-        save_png(draw(record, options.data), figures_of(options) / f"{name}.png")
+def run_figure(options: Namespace) -> None:
+    """Draw the record of the twenty queries."""
+    record = read_record("twenty", folder_of(options))
+    save_png(twenty_figure(record, options.data), figures_of(options) / "twenty.png")
 
 
 def twenty_figure(record: dict[str, Any], data: str | None) -> Figure:
     """Every query twice: the nearest item's answer, and the guard's."""
     images, shown = load("emoji", "test", data), record["shown"]
-    pictures = _pictures(images, shown)
+    pixels = images.pixels(torch.tensor([q["row"] for q in shown]))
+    pictures = [picture.permute(1, 2, 0).numpy() for picture in pixels]
     always = [q["nearest"] == q["truth"] for q in shown]
     guarded = [None if q["answer"] is None else q["answer"] == q["truth"] for q in shown]
     given = [right for right in guarded if right is not None]
@@ -201,27 +193,6 @@ def twenty_figure(record: dict[str, Any], data: str | None) -> Figure:
 def _short(name: str) -> str:
     """At most 15 letters on a line, two lines."""
     return "\n".join(textwrap.wrap(name.replace("-", "- "), 15)[:2]).replace("- ", "-")
-
-
-def wrong_labels_figure(record: dict[str, Any], data: str | None) -> Figure:
-    """The first twenty labels, with what people say."""
-    images, shown = load("cifar10", "test", data), record["shown"][:SHOWN]
-    words, found = [], []
-    for one in shown:
-        people, most = one["votes"], int(np.argmax(one["votes"]))
-        words.append(f"{CLASSES[one['label']]}\n{people[most]}/{sum(people)} {CLASSES[most]}")
-        found.append(most != one["label"])
-    keys = {True: "most people chose another class", False: "most people chose the label"}
-    tiles = Tiles("", _pictures(images, shown), words, found)
-    title = f"Of the twenty labels of CIFAR-10 that are doubted most {sum(found)} are wrong"
-    note = "Below a picture: its label, and what most people chose (CIFAR-10H, votes)."
-    return headed(tiles_plot([tiles], 10, keys), title, note)
-
-
-def _pictures(images: ImageSet, shown: list[dict[str, Any]]) -> list[Array]:
-    """Arrays [H, W, 3]."""
-    pixels = images.pixels(torch.tensor([one["row"] for one in shown]))
-    return [picture.permute(1, 2, 0).numpy() for picture in pixels]
 
 
 def twenty_table() -> str:
