@@ -59,10 +59,10 @@ def load(name: str, split: str = "train", limit: int | None = None, **options: A
     return ImageSet(images, found.labels[rows], f"{found.name}, shifted", found.class_names)
 
 
-def captions(name: str, split: str = "train") -> list[tuple[str, ...]]:
+def captions(name: str, split: str = "train", **options: Any) -> list[tuple[str, ...]]:
     """Read texts as ``benchmarks.datasets.captions`` does, or what stands for them."""
-    if os.environ.get(VARIABLE) or name != "emoji":
-        return datasets.captions(name, split)
+    if os.environ.get(VARIABLE) or options or name != "emoji":
+        return datasets.captions(name, split, **options)
     print(f"{VARIABLE} is not set: names of characters stand for those of emoji.")
     return [(text,) for text in _names(split)[1]]
 
