@@ -23,6 +23,7 @@ from benchmarks.plots import (
     Sweep,
     TradeOff,
     abstention_plot,
+    bars_plot,
     cost_plot,
     dot_plot,
     evidence_plot,
@@ -138,6 +139,43 @@ MAKERS: dict[str, tuple[str, Callable[[Record], Figure]]] = {
 """Figure -> the protocol whose record it shows, and its function."""
 
 
+def guarded(record: Record) -> Figure:
+    """Time of a query of a FAISS index, bare and guarded."""
+    times = {
+        "bare": "bare_p50",
+        "guarded": "guarded_p50",
+        "guarded, 100 queries together": "guarded_together",
+    }
+    series = {name: [1e3 * row[key] for row in record["rows"]] for name, key in times.items()}
+    groups = [f"{row['n']:,} items\n{row['engine']}" for row in record["rows"]]
+    figure = bars_plot(groups, series, "ms a query (median, logarithmic)", "%.2g")
+    return headed(figure, "What does a guard add to a query?", "64 numbers a vector, one core.")
+
+
+def served(record: Record) -> Figure:
+    """Requests a second of the server, and of Python without it."""
+    ways = {
+        "Python, one at a time": ("Python", 1, 1),
+        "server, one client": ("served", 16, 1),
+        "server, 32 clients": ("served", 16, 32),
+    }
+    problems = list(dict.fromkeys(row["problem"] for row in record["rows"]))
+    rate = {
+        (row["problem"], row["how"], row["batch"], row["clients"]): row["per_second"]
+        for row in record["rows"]
+    }
+    series = {name: [rate[(problem, *way)] for problem in problems] for name, way in ways.items()}
+    groups = [problem.replace(", ", "\n") for problem in problems]
+    figure = bars_plot(groups, series, "requests a second (logarithmic)", "%.0f")
+    cores = record["environment"]["cores"]
+    note = f"The model included, on {cores} CPU cores; the server puts up to 16 requests together."
+    return headed(figure, "How many queries does the server answer?", note)
+
+
+MEASURED: dict[str, Callable[[Record], Figure]] = {"guard": guarded, "serve": served}
+"""Record, and figure, -> its function."""
+
+
 def write(folder: Path, target: Path) -> list[Path]:
     """Every figure whose record is in ``folder``, in ``target``."""
     written = []
@@ -146,6 +184,9 @@ def write(folder: Path, target: Path) -> list[Path]:
         if source.is_file():
             figure = make(json.loads(source.read_text()))
             written += save_figure(figure, target / f"{name}.png")
+    for name, draw in MEASURED.items():
+        if folder.is_relative_to(RESULTS):
+            written += save_figure(draw(read_record(name)), target / f"{name}.png")
     return written
 
 
@@ -313,9 +354,9 @@ def retrieval_figures(rows: Sequence[dict[str, Any]]) -> dict[str, Figure]:
         ),
         "promises": (
             promises_plot(rows, PROMISES, [1 - alpha for alpha in ALPHAS]),
-            "Are promises kept?",
+            "Are guarantees kept?",
             f"{splits} random splits into halves: one calibrates, one tests. Sets: of queries that "
-            "have a match. What was never promised is left out.",
+            "have a match. What was never guaranteed is left out.",
         ),
     }
     return {name: headed(*words) for name, words in makers.items()}

@@ -105,6 +105,7 @@ FIGURES = {
     "questions": "benchmarks.retrieval.pictures:run_questions",
     "stream": "benchmarks.retrieval.drift_figure:run_stream",
     "share": "benchmarks.retrieval.decisions:run_share",
+    "twenty-figure": "benchmarks.retrieval.proof:run_figure",
 }
 COMMANDS = {
     "report": Command("collect finished runs into one JSON a protocol, and make one page of them",
@@ -145,8 +146,10 @@ COMMANDS = {
                                   "guarantees", "decisions", "shifted", "new_classes", "evidence",
                                   "unfamiliar",
                                   fitted="guarantees:run_fitted",
+                                  twenty="proof:run_twenty",
                                   scores="decisions:run_scores", crossed="decisions:run_crossed",
-                                  **{"cross-fit": "cross_fit"}) | FIGURES,
+                                  **{"cross-fit": "cross_fit",
+                                     "wrong-labels": "proof:run_wrong_labels"}) | FIGURES,
                          ("data", "cache", "output", "n", "problems", "splits", "queries"),
                          ("full", "smoke")),
     "image-text": Command("heads with and without variances on emoji and their keywords",

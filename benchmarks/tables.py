@@ -25,7 +25,15 @@ from benchmarks.recovery.runs import recovered
 from benchmarks.report import papers, three_numbers
 from benchmarks.report.cells import quality_table
 from benchmarks.report.method_table import methods
-from benchmarks.retrieval import decisions, evidence, guarantees, new_classes, shifted, unfamiliar
+from benchmarks.retrieval import (
+    decisions,
+    evidence,
+    guarantees,
+    new_classes,
+    proof,
+    shifted,
+    unfamiliar,
+)
 from benchmarks.retrieval import tables as retrieval_tables
 from benchmarks.scale import billion
 from benchmarks.scale import tables as scale_tables
@@ -210,6 +218,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **new_classes.TABLES,
     **evidence.TABLES,
     **unfamiliar.TABLES,
+    **proof.TABLES,
     "strangers-on-digits": retrieval_tables.strangers_on_digits,
     **promises.TABLES,
     **serve.TABLES,

@@ -40,7 +40,7 @@ def executed(name: str) -> Any:
     from nbclient import NotebookClient
 
     notebook = read(name)
-    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    paths = [str(EXAMPLES), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     env = {**os.environ, **QUIET, "PYTHONPATH": os.pathsep.join(paths)}
     env.pop("MPLBACKEND", None)  # as in a notebook that a person opens
     with tempfile.TemporaryDirectory() as folder:

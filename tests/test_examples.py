@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import os
@@ -9,7 +10,9 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
+from laplace_metric.errors import InputError
 from tests import notebooks
 from tests.test_readme import anchors
 
@@ -144,3 +147,22 @@ def test_every_notebook_stands_in_the_table():
     text = (notebooks.EXAMPLES / "README.md").read_text()
     linked = re.findall(r"^\| .* \| \[\w+\]\((\w+)\.ipynb\) \|", text, re.M)
     assert sorted(linked) == NAMES == sorted(FOLDERS)
+
+
+def test_without_a_folder_what_is_installed_stands_for_some_sets(monkeypatch, capsys):
+    monkeypatch.delenv("LAPLACE_METRIC_DATA", raising=False)
+    monkeypatch.syspath_prepend(str(notebooks.EXAMPLES))
+    at_hand = importlib.import_module("at_hand")
+    images = at_hand.load("fashion-mnist", "test", limit=700)
+    assert images.pixels().shape == (700, 1, 28, 28)
+    assert (images.labels[:200] == images.labels[500:]).all()
+    pixels = images.pixels()
+    assert not torch.equal(pixels[0], pixels[500])
+    assert "digits stand for fashion-mnist" in capsys.readouterr().out
+    for split in ("train", "test"):
+        texts, names = at_hand.captions("emoji", split), at_hand.load("emoji", split)
+        assert len(texts) == len(names) > 100
+        groups = [names.class_names[label] for label in names.labels]
+        assert dict(zip(texts, groups, strict=True)).get(("pear",)) in (None, "Food & Drink")
+    with pytest.raises(InputError, match=r"LAPLACE_METRIC_DATA.*noto-emoji"):
+        at_hand.load("emoji", size=96)

@@ -23,7 +23,7 @@ OWN_TESTS = {
 }
 """Pages whose code, if they have any, runs in a test of its own."""
 PAGES = [README, BASELINES, *sorted(p for p in DOCS.rglob("*.md") if p.name not in OWN_TESTS)]
-MOST_WORDS, MOST_LINES, WIDEST = 900, 150, 100
+MOST_WORDS, MOST_LINES, WIDEST, MOST_PAGES = 900, 150, 100, 10
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -93,9 +93,34 @@ def test_tables_are_those_of_the_json(page):
 def test_the_reference_lists_every_method_of_the_front_door():
     """In the order of a page, not of the files that it is made of."""
     text = (DOCS / "reference" / "embedder.md").read_text()
-    listed = re.findall(r"^ {8}- (\w+)$", text.split("LaplaceEmbedder")[1], flags=re.M)
+    listed = re.findall(
+        r"^ {8}- (\w+)$", text.split("laplace_metric.LaplaceEmbedder")[1], flags=re.M
+    )
     public = {name for name in dir(LaplaceEmbedder) if not name.startswith("_")}
     assert sorted(listed) == sorted({*public, "__call__"})
+
+
+def test_the_site_is_found_through_short_side_bars_with_a_picture_on_each_guide():
+    yaml = pytest.importorskip("yaml")
+    settings = yaml.safe_load((README.parent / "mkdocs.yml").read_text())
+    bars = {name: pages for part in settings["nav"] for name, pages in part.items()}
+    assert list(bars)[:2] == ["Home", "Questions"]
+    assert max(len(pages) for pages in bars.values() if isinstance(pages, list)) <= MOST_PAGES
+    for part in [*bars["Use it"], *bars["Run it"]]:
+        (name,) = part.values()
+        assert name.startswith("examples/") or "![" in (DOCS / name).read_text(), name
+    (shim,) = settings["extra"]["polyfills"]  # without it no search from disk
+    assert (DOCS / shim).is_file()
+
+
+def test_the_caption_of_twenty_queries_is_that_of_the_record():
+    record = json.loads((README.parent / "benchmarks/results/twenty.json").read_text())
+    of, text = record["summary"], README.read_text()
+    assert f"of {of['queries']} new emoji" in text
+    assert f"Of all, {of['nearest right'] / of['queries']:.0%} of".replace("%", " %") in text
+    right = f"{of['answers right'] / of['answered']:.0%} of the guard's {of['answered']} answers"
+    assert right.replace("%", " %") in text
+    assert f"({of['precision']:.0%} guaranteed)".replace("%", " %") in text
 
 
 def test_the_numbers_of_the_first_page_are_those_of_its_guard_and_of_the_record():

@@ -167,7 +167,8 @@ class Request:
         if not path:
             raise InputError(
                 f"{self.name!r} is read from a data folder: pass data=FOLDER "
-                f"(--data FOLDER on the command line) or set the environment variable {VARIABLE}."
+                f"(--data FOLDER on the command line) or set the environment variable {VARIABLE}. "
+                f"{self._advice(())}"
             )
         folder = as_path("data", path).expanduser()
         if create:

@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from benchmarks.plots._style import legend_below, panels
+from benchmarks.plots._style import SMALL, legend_below, panels
 from laplace_metric.plots._style import INK, STYLES, Style
 
 SIZE = (4.2, 3.6)
@@ -99,6 +99,25 @@ def _dress(axes: Axes, x: Axis, y: Axis) -> None:
             axis.set_ticks(one.ticks)
         if one.percent:
             axis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.4g}%"))
+
+
+def bars_plot(
+    groups: Sequence[str], series: Mapping[str, Sequence[float]], label: str, form: str
+) -> Figure:
+    """A group of horizontal bars a line, with their values in ``form``, logarithmic."""
+    figure, (axes,) = panels(1, 7.0, 0.22 * len(groups) * (len(series) + 1) + 0.9)
+    high = 0.8 / len(series)
+    for i, (style, (name, values)) in enumerate(zip(STYLES, series.items(), strict=False)):
+        places = [row + high * (i - (len(series) - 1) / 2) for row in range(len(groups))]
+        bars = axes.barh(places, values, high * 0.9, color=style.colour, label=name)
+        axes.bar_label(bars, fmt=form, padding=3, fontsize=SMALL, color=INK)
+    axes.set_yticks(range(len(groups)), groups)
+    axes.set(xscale="log", xlabel=label)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.margins(x=0.12)
+    axes.invert_yaxis()
+    legend_below(figure, len(series))
+    return figure
 
 
 def histogram_plot(

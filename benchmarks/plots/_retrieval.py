@@ -129,7 +129,7 @@ def _made(rows: Sequence[Row], key: str) -> bool:
 def _promise(axes: Axes, rows: Sequence[Row], key: str, target: float, label: str) -> None:
     quiet(axes)
     style = STYLES[0]
-    axes.axvline(100 * target, color=INK, lw=1.2, label="promised")
+    axes.axvline(100 * target, color=INK, lw=1.2, label="guaranteed")
     for y, row in enumerate(rows):
         of = row.get(key, {"n": 0})
         if of["n"]:
@@ -143,7 +143,7 @@ def _promise(axes: Axes, rows: Sequence[Row], key: str, target: float, label: st
               va="bottom", color=INK)  # fmt: skip
     axes.set_yticks(range(len(rows)), [row["problem"] for row in rows])
     axes.set(ylim=(len(rows) - 0.5, -0.7), xlim=(74, 101), xlabel=label)
-    axes.set_title(f"promised: {100 * target:g} %", fontsize=SMALL + 1, loc="left")
+    axes.set_title(f"guaranteed: {100 * target:g} %", fontsize=SMALL + 1, loc="left")
 
 
 def _panels(rows: Sequence[Row], draw: Callable[[Axes, Row], None], x: str, y: str) -> Figure:

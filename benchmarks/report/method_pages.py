@@ -28,7 +28,8 @@ FILES = tuple(dict.fromkeys(note.file for note in METHOD_NOTES.values() if note.
 
 HEAD = """# {title}
 
-{predicts}. Source: {source}. Its tests: `tests/baselines/{tests}.py`.
+{predicts}. Source: {source}. Its tests: `tests/baselines/{tests}.py`. \
+[All baselines](README.md).
 
 ## The method
 

@@ -59,7 +59,7 @@ def demo(options: argparse.Namespace) -> None:
         write_atomically(options.output, page)
     console.print(_table(found))
     console.print(_sentence(found), highlight=False)
-    console.print(f"wrote {options.output}: every number, with pictures", soft_wrap=True)
+    console.print(f"wrote {options.output}: queries in pictures, and every number", soft_wrap=True)
 
 
 def _write_images(folder: Path) -> None:
@@ -98,7 +98,8 @@ def _table(found: dict[str, list[dict[str, Any]]]) -> Table:
             some = [r for r in rows if (r["decision"], r["right"]) == (decision, right)]
             for row in some[:: max(1, len(some) // SHOWN)][:SHOWN]:  # sorted by class: spread
                 match = f"{row['match_probability']:.3f}"
-                table.add_row(f"a {kind} ({row['truth']})", row["label"], match, decision)
+                mark = (", wrong", ", right")[right] if decision == "answer" else ""
+                table.add_row(f"a {kind} ({row['truth']})", row["label"], match, decision + mark)
     return table
 
 

@@ -24,7 +24,10 @@ from laplace_metric.plots._style import INK
 ROOT = Path(page_figures.__file__).parent.parent
 IMAGE = re.compile(r"!\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 HTML = re.compile(r"<img\b[^>]*>")
-PICTURES = {"three-questions", "retrieval-neighbours", "image-text-drawings", "image-text-ways"}
+PICTURES = {
+    *("three-questions", "retrieval-neighbours", "image-text-drawings", "image-text-ways"),
+    "twenty",
+}
 """Of pixels: a PNG alone."""
 
 

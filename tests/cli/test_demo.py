@@ -50,6 +50,9 @@ def test_counts_are_those_of_the_rows(tmp_path):
     rows = judged(path, *((f"{i}", f"{i}", "answer") for i in range(9)))
     table = command._table({"digit": rows, "photograph": []})
     assert list(table.columns[1].cells) == ["0", "3", "6"], "of several classes"
+    assert set(table.columns[3].cells) == {"answer, right"}
+    table = command._table({"digit": judged(path, *answers), "photograph": []})
+    assert list(table.columns[3].cells) == ["answer, right", "answer, wrong", "abstain"]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
