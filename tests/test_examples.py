@@ -166,3 +166,5 @@ def test_without_a_folder_what_is_installed_stands_for_some_sets(monkeypatch, ca
         assert dict(zip(texts, groups, strict=True)).get(("pear",)) in (None, "Food & Drink")
     with pytest.raises(InputError, match=r"LAPLACE_METRIC_DATA.*noto-emoji"):
         at_hand.load("emoji", size=96)
+    with pytest.raises(InputError, match="LAPLACE_METRIC_DATA"):
+        at_hand.captions("emoji", limit=3)

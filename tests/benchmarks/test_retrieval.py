@@ -329,12 +329,10 @@ def test_what_is_said_of_rivals_is_what_was_measured():
 
 
 def test_confident_learning_puts_the_off_diagonal_of_its_joint_first():
-    """By hand: means of the classes' own are .7 and .6, so only item 2 is off the diagonal."""
-    p = np.array([[0.9, 0.1], [0.8, 0.2], [0.4, 0.6], [0.35, 0.65], [0.45, 0.55]])
-    y = np.array([0, 0, 0, 1, 1])
-    assert proof.confident(p, y).tolist() == [2, 4, 3, 1, 0]
-    y = np.array([0, 0, 1, 1, 1])  # .85 and .6: nobody is off it, margins decide
-    assert proof.confident(p, y)[0] == 4
+    """By hand: means of the classes' own are .4 and .85; only the last item is off the diagonal."""
+    p = np.array([[0.6, 0.4], [0.2, 0.8], *[[0.05, 0.95]] * 3, [0.45, 0.55]])
+    y = np.array([0, 0, 1, 1, 1, 1])
+    assert proof.confident(p, y).tolist() == [5, 1, 0, 2, 3, 4]
 
 
 def test_the_twenty_queries_are_drawn_before_they_are_answered():
