@@ -234,7 +234,7 @@ CLOSING: tuple[tuple[str, str, Callable[[], str], str], ...] = (
     ("MCInfoNCE, CIFAR-10H: entropy / crop", ".29 / .68",
      lambda: of_method("human", "cifar10h-soft", "mcinfonce", PEOPLE, "crop rank"),
      "there the whole network learns"),
-    ("the same, kappa = c |z| and the model that crops choose", ".29 / .68",
+    ("the same, kappa by the norm and the model that crops choose", ".29 / .68",
      lambda: of_crops("soft"), "a head on frozen features at 64 pixels"),
     ("MCInfoNCE, table 5: majority labels, entropy / crop", ".24 / .64",
      lambda: of_crops("majority"), "the same"),
