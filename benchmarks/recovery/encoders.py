@@ -36,7 +36,8 @@ def encoder(widths: tuple[int, ...]) -> nn.Sequential:
 class Encoder(nn.Module):
     """mu(x) and kappa(x); kappa starts in ``start``.
 
-    Networks of their own; with ``shared`` kappa is a smaller network that reads the output of mu's.
+    Networks of their own; with ``shared`` kappa is a smaller network that reads mu, whose length
+    does not grow while it learns.
     ``latent`` is the length of mu, 0: D.
     """
 
@@ -70,13 +71,13 @@ class Encoder(nn.Module):
 
     def forward(self, x: Tensor) -> VonMisesFisher:
         """Posteriors of x [n, D]."""
-        location, raw = self._outputs(x)
-        mu, logit = nn.functional.normalize(location, dim=-1), self.scale * raw + self.shift
+        mu, raw = self._outputs(x)
+        logit = self.scale * raw + self.shift
         return VonMisesFisher(mu, 1 + logit.exp(), validate_args=False)
 
     def _outputs(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        location = self.location(x - 0.5)
-        return location, self.certainty(location if self.shared else x - 0.5)[:, 0]
+        mu = nn.functional.normalize(self.location(x - 0.5), dim=-1)
+        return mu, self.certainty(mu if self.shared else x - 0.5)[:, 0]
 
 
 def mcinfonce(x: Vmf, positive: Vmf, negative: Vmf, s: int) -> Tensor:
