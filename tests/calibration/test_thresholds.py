@@ -249,7 +249,7 @@ def test_what_cannot_be_promised_says_what_can():
         threshold_for(hopeful, right, precision=0.9)
     with pytest.raises(InputError, match="cannot be told from these"):
         threshold_for(hopeful, right, precision=0.8)  # as often as that, and no more
-    with pytest.raises(InputError, match=r"calibrate on more queries: about [\d,]+ more \(one half"):
+    with pytest.raises(InputError, match=r"on more queries: about [\d,]+ more \(one half"):
         threshold_for(hopeful, torch.arange(100) % 10 < 9, precision=0.85)
     best = float(re.search(r"lower bound of these queries is (0\.\d+)", str(error.value))[1])
     assert threshold_for(hopeful, right, precision=best - 0.001).lower >= best - 0.001
