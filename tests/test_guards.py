@@ -19,6 +19,8 @@ from laplace_metric.errors import (
     InputError,
 )
 from laplace_metric.models import Precomputed
+from laplace_metric.search._columns import Column
+from laplace_metric.search._engines import ForeignEngine
 
 X, Y = load_digits(return_X_y=True)
 ORDER = np.random.default_rng(0).permutation(len(X))
@@ -322,6 +324,14 @@ def test_lengths_count_wherever_there_are_any():
         settings = Guard(vectors, Y[ITEMS], **how).embedder.settings
         assert settings.distance == distance
         assert settings.hessian == ("positives" if distance == "euclidean" else "fixed")
+
+
+def test_rows_that_a_search_found_are_ordered_as_exact_search_orders_them():
+    """By distance, ties by position; short lists end with -1; arrays, tensors and lists."""
+    vectors, ids = torch.tensor([[0.0], [1.0], [-1.0], [3.0]]), Column.of("ids", [7, 5, 3, 9])
+    for found in ([[9, 3, 5]], [np.array([9, 3, 5])], np.array([[9, 3, -1, 5]]), [[9, -1, 3, 5]]):
+        engine = ForeignEngine(vectors, ids, lambda queries, k, found=found: found)
+        assert engine.search(torch.zeros(1, 1), 4).tolist() == [[1, 2, 3, -1]]
 
 
 @pytest.mark.parametrize("distance", ["arccos", "euclidean"])
