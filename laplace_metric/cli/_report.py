@@ -123,16 +123,13 @@ def _shown(
 
 
 def _guarantees(measures: IndexReport) -> list[dict[str, Any]]:
-    """The rows of the table of thresholds; what cannot be guaranteed for one reason is one row."""
-    rows: list[dict[str, Any]] = []
+    """The rows of the table of thresholds."""
+    rows = []
     for made in filter(None, (measures.largest_guarantee, *measures.guarantees)):
         answered, right = counts(made, measures.queries)
-        goal, why = percent(made.guaranteed), lacks(made)[0]
-        if why and rows and rows[-1]["lacks"] == why:
-            rows[-1]["goal"] += f", {goal}"
-            continue
-        row = {"goal": goal, "made": made, "answered": answered, "right": right, "lacks": why}
-        rows.append(row)
+        if made.threshold is not None:
+            goal = percent(made.guaranteed)
+            rows.append({"goal": goal, "made": made, "answered": answered, "right": right})
     return rows
 
 
@@ -195,56 +192,11 @@ def percent(share: float) -> str:
     return f"{hundred:.0f}{SPACE}%"
 
 
-def rounded_up(n: int) -> int:
-    """To two digits.
-
-    Examples
-    --------
-    >>> [rounded_up(n) for n in (7, 99, 131, 140, 20_502)]
-    [7, 99, 140, 140, 21000]
-    """
-    step = 10 ** max(0, len(str(n)) - 2)
-    return -(-n // step) * step
-
-
 # The verdict.
 
 WORTH = 0.5
 """A guarantee of less than this is worth nothing."""
-EVEN = 0.5
-"""With a smaller chance that any number of queries would be enough, none are advised."""
 VERDICT = templates().get_template("verdict.txt.j2")
-LACKS = {
-    "queries": (
-        "not yet; with about {more:,} more queries",
-        f"Calibrate on about {{more:,}} more queries to guarantee {{goal}} (with a chance of "
-        f"80{SPACE}%, if they are answered as those so far).",
-    ),
-    "perhaps": (
-        "not yet; how many more queries it takes cannot be estimated",
-        "How many more queries it takes to guarantee {goal} cannot be estimated from the "
-        "calibration: of its {missing.surest:,} surest answers {missing.right:,} are right; "
-        "{missing.flawless:,} without an error would be enough.",
-    ),
-    "quality": (
-        "not likely, with any number of queries",
-        "A guarantee of {goal} needs a better embedder or cleaner labels rather than more queries "
-        "for the calibration: of its {missing.surest:,} surest answers {missing.right:,} are "
-        "right.",
-    ),
-}
-"""Texts for a precision that cannot be guaranteed: a few words, and a sentence."""
-
-
-def lacks(made: GuaranteedPrecision) -> tuple[str, str]:
-    """Describe what a precision would take to be guaranteed; empty texts if it is."""
-    missing = made.queries_needed
-    if missing is None:
-        return "", ""
-    kind = "queries" if missing.more else "perhaps" if missing.ever > EVEN else "quality"
-    goal, more = percent(made.guaranteed), rounded_up(missing.more or 0)
-    short, sentence = (t.format(goal=goal, more=more, missing=missing) for t in LACKS[kind])
-    return short, sentence
 
 
 def headline(measures: IndexReport) -> dict[str, Any]:
@@ -279,7 +231,8 @@ def headline(measures: IndexReport) -> dict[str, Any]:
         right=right,
         let_in=let_in,
         more=[f"{counts(p, n)[0].percent} at {percent(p.guaranteed)} precision" for p in others],
-        advice=next((sentence for p in guarantees if (sentence := lacks(p)[1])), ""),
+        missing=next((p for p in guarantees if p.threshold is None), None),
+        percent=percent,
     )
     title, *lines = text.splitlines()
     return {"title": title, "lines": lines, "tone": tone, "made": made}
