@@ -36,9 +36,8 @@ from benchmarks.costs import networks_to_serve
 from benchmarks.costs.served_problems import PROBLEMS, ServedProblem, ServedQueries, make_index
 from benchmarks.records import markdown, read_record, write_shown
 from laplace_metric.cli._gallery import LoadedIndex, load_gallery
-from laplace_metric.cli._options import COMMANDS
+from laplace_metric.cli._options import parser_of
 from laplace_metric.cli._output import Reporter
-from laplace_metric.cli._parser import parse
 from laplace_metric.cli.serve._command import require_packages
 from laplace_metric.errors import InputError, LaplaceMetricWarning, UnknownNameError
 from laplace_metric.search import SearchResult
@@ -87,7 +86,7 @@ def measured(
     problem: ServedProblem, queries: ServedQueries, index: Path
 ) -> Iterator[dict[str, Any]]:
     """Rows of the calls without a server, and of each load."""
-    options = parse("serve", COMMANDS["serve"], [str(index), "--trust-recipe", "--quiet"])
+    options = parser_of("serve").parse([str(index), "--trust-recipe", "--quiet"])
     gallery = load_gallery(index, options, Reporter(quiet=True))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LaplaceMetricWarning)

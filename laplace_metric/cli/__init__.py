@@ -10,8 +10,8 @@ from io import TextIOWrapper
 
 from laplace_metric._utils.names import one_line
 from laplace_metric._utils.version import __version__
-from laplace_metric.cli._options import COMMANDS, commands_in, in_options
-from laplace_metric.cli._parser import HELP, PROGRAM, Command, did_you_mean, help_of, parse
+from laplace_metric.cli._options import COMMANDS, commands_in, in_options, parser_of
+from laplace_metric.cli._parser import HELP, PROGRAM, did_you_mean
 from laplace_metric.cli._streams import others_to_stderr
 from laplace_metric.errors import InputError, LaplaceMetricError, WriteError
 
@@ -21,7 +21,6 @@ SPEAKING = ("serve", "demo", "completion")
 RESUMED = ("fit", "embed")
 """Commands that go on where they were interrupted."""
 NO_MEMORY = "out of memory: give a smaller --batch-size, or a smaller --size of images"
-TOP = Command("Honest uncertainty for any embedder", "")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -42,20 +41,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(words: list[str]) -> int:
     name, rest = _named(words)
-    command, called = COMMANDS.get(name, TOP), f"{PROGRAM} {name}".strip()
+    function, parser = COMMANDS[name][1], parser_of(name)
     if rest == ["--version"] and not name:
         print(f"{PROGRAM} {__version__}")
         return 0
-    if HELP & set(rest) or not (rest or command.function):
-        print(help_of(name, command, {} if command.function else commands_in(name)), end="")
+    if HELP & set(rest) or not (rest or function):
+        print(parser.format_help(), end="")
         return 0
-    if not command.function:
-        raise InputError(f"{rest[0]!r:.60} is no option of {called}.")
-    options = parse(name, command, rest)
+    if not function:
+        raise InputError(f"{rest[0]!r:.60} is no option of {parser.prog}.")
+    options = parser.parse(rest)
     try:
         with nullcontext() if name in SPEAKING else others_to_stderr():
-            module, function = command.function.split(":")
-            getattr(import_module(f"laplace_metric.cli.{module}"), function)(options)
+            module, called = function.split(":")
+            getattr(import_module(f"laplace_metric.cli.{module}"), called)(options)
     except KeyboardInterrupt:
         if not getattr(options, "quiet", False):
             print(file=sys.stderr)  # behind a bar

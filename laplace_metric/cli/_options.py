@@ -1,7 +1,7 @@
 """Commands with their options, and messages of the library in the words of these options.
 
 The texts below are the only place that knows an option: the parser, the help, ``--config``,
-completion and the words of errors follow from them, see ``_parser.options_of`` for their grammar.
+completion and the words of errors follow from them, see ``_parser.add_option`` for their grammar.
 The first line of a command is about it, the second is an example.
 
 head='append'  ->  --head append          folds=300  ->  --cross-fit 300
@@ -10,9 +10,10 @@ head='append'  ->  --head append          folds=300  ->  --cross-fit 300
 from __future__ import annotations
 
 import re
+from argparse import Namespace
 from functools import cache
 
-from laplace_metric.cli._parser import Command, command
+from laplace_metric.cli._parser import CommandParser
 
 MOST_SIDE = 8_192
 """Pixels a side that images are scaled to."""
@@ -243,28 +244,39 @@ write a script that completes commands and options with the tab key. For ~/.bash
 bash
 shell bash|zsh!: bash or zsh
 """
+TOP = """\
+honest uncertainty for any embedder
+
+--version: show the version, and stop
+"""
 COMMANDS = {
-    "fit": command(FIT, "_fit:fit"),
-    "embed": command(EMBED, "_fit:embed"),
-    "index": command(INDEX, "_index:index"),
-    "search": command(SEARCH, "_search:search"),
-    "evaluate": command(EVALUATE, "_index:evaluate"),
-    "report": command(REPORT, "_report:report"),
-    "serve": command(SERVE, "serve._command:serve"),
-    "decide": command(DECIDE, "_decide:decide"),
-    "image-text": command(PAIRS),
-    "image-text fit": command(FIT_PAIRS, "_image_text:fit_pairs"),
-    "image-text search": command(SEARCH_PAIRS, "_image_text:search_pairs"),
-    "demo": command(DEMO, "_demo:demo"),
-    "completion": command(COMPLETION, "_completion:completion"),
+    "": (TOP, ""),
+    "fit": (FIT, "_fit:fit"),
+    "embed": (EMBED, "_fit:embed"),
+    "index": (INDEX, "_index:index"),
+    "search": (SEARCH, "_search:search"),
+    "evaluate": (EVALUATE, "_index:evaluate"),
+    "report": (REPORT, "_report:report"),
+    "serve": (SERVE, "serve._command:serve"),
+    "decide": (DECIDE, "_decide:decide"),
+    "image-text": (PAIRS, ""),
+    "image-text fit": (FIT_PAIRS, "_image_text:fit_pairs"),
+    "image-text search": (SEARCH_PAIRS, "_image_text:search_pairs"),
+    "demo": (DEMO, "_demo:demo"),
+    "completion": (COMPLETION, "_options:completion"),
 }
-"""By their words; a group of commands, without a function, stands before its own."""
+"""By their words: the text, and ``module:name`` of what carries it out, "" for a group."""
 
 
-def commands_in(group: str) -> dict[str, Command]:
-    """The commands of a group, or of the program (""), by the word that names each there."""
-    names = ((name, name.rpartition(" ")) for name in COMMANDS)
-    return {word: COMMANDS[name] for name, (before, _, word) in names if before == group}
+def commands_in(group: str) -> dict[str, str]:
+    """The texts of the commands of a group, or of the program (""), by the word that names each."""
+    names = ((name, name.rpartition(" ")) for name in COMMANDS if name)
+    return {word: COMMANDS[name][0] for name, (before, _, word) in names if before == group}
+
+
+def parser_of(name: str) -> CommandParser:
+    """Return the parser of a command or a group."""
+    return CommandParser(name, COMMANDS[name][0], commands_in(name))
 
 
 # Messages of the library in the words of the command line.
@@ -277,8 +289,8 @@ _VALUE = r"""'[^']*'|"[^"]*"|\.\.\.|[-+]?\d[\d_]*(?:\.\d+)?(?:e[-+]?\d+)?|\w+|""
 @cache
 def option_names() -> dict[str, str]:
     """Return the name of a library's argument on the command line."""
-    options = (option for command in COMMANDS.values() for option in command.options)
-    return {option.key: option.name for option in options if not option.positional} | _ALIASES
+    options = (option for name in COMMANDS if name for option in parser_of(name).options)
+    return {o.dest: o.option_strings[0] for o in options if o.option_strings} | _ALIASES
 
 
 def in_options(text: str) -> str:
@@ -300,3 +312,66 @@ def _as_option(found: re.Match[str]) -> str:
     if value in ("", "True"):
         return name
     return f"{name} {'NAME' if value == '...' else value}"
+
+
+# ``laplace-metric completion``: a script for the shell, made from the table of commands.
+
+SCRIPT = """\
+# completion of laplace-metric for {shell}: put into your start file
+#   eval "$(laplace-metric completion {shell})"
+{before}_laplace_metric() {{
+    local current="${{COMP_WORDS[COMP_CWORD]}}" previous="${{COMP_WORDS[COMP_CWORD-1]}}"
+    local command="${{COMP_WORDS[1]}}" words=""
+    if (( COMP_CWORD > 2 )); then
+        case "${{COMP_WORDS[1]}}" in {groups}) command="$command ${{COMP_WORDS[2]}}" ;; esac
+    fi
+    (( COMP_CWORD == 1 )) && command=""
+    case "$command $previous" in
+{choices}
+    esac
+    if [[ -z "$words" ]]; then
+        case "$command" in
+{options}
+        esac
+        [[ "$current" != -* && "$words" == -* ]] && words=""
+    fi
+    COMPREPLY=( $(compgen -W "$words" -- "$current") )
+}}
+complete -o bashdefault -o default -F _laplace_metric laplace-metric
+"""
+BEFORE = {"bash": "", "zsh": "autoload -Uz compinit bashcompinit && compinit && bashcompinit\n"}
+
+
+def completion(options: Namespace) -> None:
+    """Print the script."""
+    print(script(options.shell), end="")
+
+
+def script(shell: str) -> str:
+    """Commands, options and their choices; elsewhere, the shell completes names of files.
+
+    Examples
+    --------
+    >>> "fit embed index" in script("bash")
+    True
+    """
+    choices, options = [], []
+    for name in COMMANDS:
+        parser = parser_of(name)
+        words = [*commands_in(name), *(n for o in parser.options for n in o.option_strings)]
+        words += ["--help"]
+        for option in parser.options:
+            offered = [str(choice) for choice in option.choices or ()]
+            if offered and not option.option_strings:
+                words = offered
+            elif offered:
+                line = f'"{name} {option.option_strings[0]}") words="{" ".join(offered)}" ;;'
+                choices.append(line)
+        options.append(f'"{name}") words="{" ".join(words)}" ;;')
+    return SCRIPT.format(
+        shell=shell,
+        before=BEFORE[shell],
+        groups="|".join(name for name in COMMANDS if name and commands_in(name)),
+        choices="\n".join(f"        {line}" for line in choices),
+        options="\n".join(f"            {line}" for line in options),
+    )

@@ -1,4 +1,4 @@
-"""Commands and options as values; words of the command line and a config become a namespace.
+"""Commands as parsers of argparse, made of tables of their options; values of a ``--config``.
 
 Values that are typed win over those of a ``--config``, and these over defaults.
 """
@@ -9,14 +9,12 @@ import argparse
 import json
 import math
 import re
-from argparse import SUPPRESS, Namespace
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from argparse import Action, Namespace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
-from itertools import groupby
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -33,137 +31,167 @@ MODELS = ("model", "text_model")
 """Options that name code."""
 NOT_SAVED = ("command", "config", TRUST, "json", "quiet", "overwrite")
 """Values of a namespace that concern one run alone, or are not options."""
-
-
-@dataclass(frozen=True)
-class Option:
-    """An option, or an argument by its place: a line of the table.
-
-    Parameters
-    ----------
-    name : str
-        As it is typed; of an argument by its place, the name of the value.
-    metavar : str
-        Name of the value in the help; "" for a flag.
-    help : str
-    key : str
-        Name of the value in a namespace and in a config.
-    read : callable
-        Text -> value; raises ``argparse.ArgumentTypeError``.
-    default : object
-    required : bool
-    repeated : bool
-        Whether it may be given more than once; its value is a list.
-    choices : list of str
-    group : str
-        Heading in the help.
-    """
-
-    name: str
-    metavar: str
-    help: str
-    key: str
-    read: Callable[[str], Any]
-    default: Any
-    required: bool
-    repeated: bool
-    choices: list[str]
-    group: str
-
-    @property
-    def positional(self) -> bool:
-        """True for an argument by its place."""
-        return not self.name.startswith("-")
-
-    def add_to(self, place: Any, *, required: bool) -> None:
-        """Declare it to a parser or a group of argparse; its default is set later."""
-        how: dict[str, Any] = {"help": self.help.replace("%", "%%")}
-        if self.positional:
-            how |= {"metavar": self.metavar, "nargs": None if self.required else "?"}
-        else:
-            how |= {"dest": self.key, "default": SUPPRESS, "action": "store_true"}
-        if self.metavar and not self.positional:
-            action = "append" if self.repeated else "store"
-            how |= {"action": action, "type": self.read, "metavar": self.metavar}
-            how["required"] = required and self.required
-        place.add_argument(self.name, **how)
-
-
-@dataclass(frozen=True)
-class Command:
-    """A command.
-
-    Parameters
-    ----------
-    about : str
-        Sentences for the help; the first is for the list of commands.
-    example : str
-        Words after its name, in the example that the help ends with.
-    function : str
-        ``module:name`` of the function that carries it out, in ``laplace_metric.cli``; "" for a
-        group of commands.
-    options : tuple of Option
-    """
-
-    about: str
-    example: str = ""
-    function: str = ""
-    options: tuple[Option, ...] = ()
-
-
 LINE = re.compile(
     r"(?P<name>[\w-]+)( (?P<value>[\w|]+)(?P<mark>[!*]?)(>=(?P<least>\d+))?(<=(?P<most>\d+))?)?"
     r"( as (?P<key>\w+))?( = (?P<default>\S+?))?(: (?P<help>.*))?"
 )
 
 
-def command(text: str, function: str = "") -> Command:
-    """Make a command of its text: about it, an example, and its options, one a line."""
-    about, example, *lines = text.splitlines()
-    return Command(about, example, function, tuple(options_of(lines)))
+class _WithExample(argparse.HelpFormatter):
+    """Keeps the example, which is the last line of a help, in one piece."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if text.startswith("example:"):
+            return text
+        return super()._fill_text(text, width, indent)
 
 
-def options_of(lines: Iterable[str]) -> Iterator[Option]:
-    """Read options: ``--name VALUE>=least<=most as key = default: help``; a name is enough.
+class CommandParser(argparse.ArgumentParser):
+    """The parser of a command, or of a group of commands; errors are ``InputError`` of one line.
+
+    Parameters
+    ----------
+    name : str
+    text : str
+        A line about it, whose first sentence is for the list of commands; words after its name in
+        the example that the help ends with; and its options, one a line, see ``add_option``.
+        ``[heading]`` stands above the options that follow it.
+    below : mapping of word to text
+        Commands of a group, for its help.
+
+    Attributes
+    ----------
+    name, example : str
+    options : list of Action
+        Those of the text, in its order.
+    """
+
+    def __init__(self, name: str, text: str, below: Mapping[str, str] | None = None) -> None:
+        about, self.example, *lines = text.splitlines()
+        self.name, called = name, f"{PROGRAM} {name}".strip()
+        super().__init__(
+            prog=called,
+            description=f"{about[0].upper()}{about[1:]}.",
+            epilog=self.example and f"example:\n  {called} {self.example}",
+            formatter_class=_WithExample,
+        )
+        self.options = list[Action]()
+        place: Any = self
+        for line in lines:
+            if line.startswith("["):
+                heading = line.strip("[]")
+                place = self.add_argument_group(heading) if heading else self
+            else:
+                self.options.append(add_option(place, line))
+        if below:
+            commands = self.add_subparsers(
+                title="commands", metavar="COMMAND", parser_class=argparse.ArgumentParser
+            )
+            for word, part in below.items():
+                commands.add_parser(word, help=part.splitlines()[0].split(".")[0])
+
+    def error(self, message: str) -> NoReturn:
+        """Raise ``InputError``, which says where the help is."""
+        raise InputError(f"{message} (see {self.prog} --help)")
+
+    def parse(self, words: Sequence[str]) -> Namespace:
+        """Read the words after the name of a command.
+
+        Raises
+        ------
+        InputError
+            For unknown options, values that an option does not take, and what is missing; for a
+            --config that cannot be used.
+        """
+        end = words.index("--") if "--" in words else len(words)
+        behind = [f"./{word}" if word.startswith("-") else word for word in words[end + 1 :]]
+        words = [*words[:end], *behind]
+        named = {word.split("=")[0] for word in words}
+        if "config" in {action.dest for action in self.options}:
+            first = CommandParser(self.name, "a\n\n--config FILE")
+            if (path := first.parse_known_args(words)[0].config) is not None:
+                self._configure(path, named)
+        options, rest = self.parse_known_intermixed_args(words)
+        if unknown := [word.split("=")[0] for word in rest if word.startswith("-") and word != "-"]:
+            known = (name for action in self.options for name in action.option_strings)
+            self.error(f"unrecognized option {unknown[0]}.{did_you_mean(unknown[0], known)}")
+        if rest:
+            self.error(f"unrecognized arguments: {' '.join(rest)}")
+        return Namespace(command=self.name, **vars(options))
+
+    def _configure(self, path: Path, named: set[str]) -> None:
+        """Make values of a --config defaults; a model needs --trust-recipe among what is typed."""
+        file = f"--config {path}"
+        content = _read_toml(path, file)
+        of = content.pop("command", self.name)
+        if of != self.name:
+            raise InputError(f"{file} is of {PROGRAM} {of}, not of {self.name}.")
+        actions = {action.dest: action for action in self.options if action.dest != "config"}
+        for written, value in content.items():
+            key = written.replace("-", "_")
+            if key == TRUST:
+                raise InputError(
+                    f"{file}: {written} is not taken from a file. Remove that line, and give "
+                    "--trust-recipe on the command line if you trust the model that is named."
+                )
+            if key not in actions:
+                raise InputError(f"{file}: {written!r} is no option.{did_you_mean(key, actions)}")
+            action = actions[key]
+            is_flag, repeated = action.nargs == 0, isinstance(action.default, list)
+            items = value if repeated and isinstance(value, list) else [value]
+            if any(isinstance(x, bool) != is_flag or isinstance(x, (dict, list)) for x in items):
+                wanted = "true or false" if is_flag else "a text or a number"
+                raise InputError(f"{file}: {written} = {value!r:.60}. Give {wanted}.")
+            if key in MODELS and not named & {"--trust-recipe", *action.option_strings}:
+                raise InputError(
+                    f"{file} names {action.option_strings[0]} {value!r:.60}, which is code that "
+                    "whoever wrote the file chose. Give --trust-recipe on the command line to run "
+                    f"it, or name a model yourself with {action.option_strings[0]}."
+                )
+            action.required = False
+            if not action.option_strings:
+                action.nargs = "?"
+            if repeated and not named & set(action.option_strings):
+                action.default = [self._get_value(action, str(item)) for item in items]
+            elif not repeated:
+                action.default = value if is_flag else str(value)
+
+
+def add_option(place: Any, line: str) -> Action:
+    """Add an option to a parser: ``--name VALUE>=least<=most as key = default: help``.
 
     ``VALUE`` decides what is read, see ``reader_of``; ``a|b`` are choices. ``VALUE!`` is needed,
-    ``VALUE*`` may be repeated. A name without dashes is an argument by its place. ``[heading]``
-    stands above the options that follow it.
+    ``VALUE*`` may be repeated. A name without dashes is an argument by its place; a name is enough.
 
     Examples
     --------
-    >>> [option] = options_of(["--seed N>=0 = 3: of the holdout"])
-    >>> option.key, option.read("7"), option.default, option.help
-    ('seed', 7, 3, 'of the holdout; default: 3')
+    >>> parser = argparse.ArgumentParser()
+    >>> option = add_option(parser, "--seed N>=0 = 3: of the holdout")
+    >>> option.dest, option.help, parser.parse_args([]), parser.parse_args(["--seed", "7"])
+    ('seed', 'of the holdout; default: 3', Namespace(seed=3), Namespace(seed=7))
     """
-    group = ""
-    for line in lines:
-        if line.startswith("["):
-            group = line.strip("[]")
-            continue
-        found = LINE.fullmatch(line)
-        assert found is not None, line
-        name, value, default = found["name"], found["value"] or "", found["default"]
-        choices = value.split("|") if "|" in value else []
-        read = reader_of(value, int(found["least"] or 1), float(found["most"] or math.inf))
-        text, metavar = found["help"] or "", value
-        if choices:
-            metavar = f"{{{','.join(choices)}}}" if name.startswith("-") else name.upper()
-        if default is not None and "default" not in text:
-            text = f"{text}; default: {default}".removeprefix("; ")
-        unset: Any = [] if found["mark"] == "*" else None if value else False
-        yield Option(
-            name,
-            metavar,
-            text,
-            found["key"] or name.lstrip("-").replace("-", "_"),
-            read,
-            unset if default is None else read(default),
-            required=found["mark"] == "!",
-            repeated=found["mark"] == "*",
-            choices=choices,
-            group=group,
-        )
+    found = LINE.fullmatch(line)
+    assert found is not None, line
+    name, value, default = found["name"], found["value"] or "", found["default"]
+    text, needed = found["help"] or "", found["mark"] == "!"
+    if default is not None and "default" not in text:
+        text = f"{text}; default: {default}".removeprefix("; ")
+    how: dict[str, Any] = {"help": text.replace("%", "%%"), "default": default}
+    if value:
+        how["type"] = reader_of(value, int(found["least"] or 1), float(found["most"] or math.inf))
+        how["metavar"] = value
+    if "|" in value:
+        how["metavar"], how["choices"] = None, [how["type"](word) for word in value.split("|")]
+    if name.startswith("-"):
+        how |= {"dest": found["key"] or name.lstrip("-").replace("-", "_"), "required": needed}
+    elif not needed:
+        how["nargs"] = "?"
+    if found["mark"] == "*":
+        how |= {"action": "append", "default": []}
+    elif not value:
+        how |= {"action": "store_true", "default": False}
+    action: Action = place.add_argument(name, **how)
+    return action
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -223,126 +251,7 @@ def _number(
     return read
 
 
-# Words -> values.
-
-
-def parse(name: str, command: Command, words: Sequence[str]) -> Namespace:
-    """Read the words after the name of a command.
-
-    Raises
-    ------
-    InputError
-        For unknown options, values that an option does not take, and what is missing; for a
-        --config that cannot be used.
-    """
-    end = words.index("--") if "--" in words else len(words)
-    parser = _Parser(prog=f"{PROGRAM} {name}", add_help=False)
-    places = [option for option in command.options if option.positional]
-    for option in command.options:
-        if not option.positional:
-            option.add_to(parser, required=False)
-    typed, rest = parser.parse_known_args(words[:end])
-    if unknown := [word.split("=")[0] for word in rest if word.startswith("-") and word != "-"]:
-        near = did_you_mean(unknown[0], [option.name for option in command.options])
-        parser.error(f"unrecognized option {unknown[0]}.{near}")
-    given = [*rest, *words[end + 1 :]]
-    if len(given) > len(places):
-        parser.error(f"unrecognized arguments: {' '.join(given[len(places) :])}")
-    values = vars(typed)
-    for place, word in zip(places, given, strict=False):
-        values[place.key] = parser.value(place, word)
-    if "config" in values:
-        values = _configured(name, command, values, parser) | values
-    missing = [o for o in command.options if o.required and o.key not in values]
-    if missing:
-        listed = ", ".join(o.metavar if o.positional else o.name for o in missing)
-        parser.error(f"the following arguments are required: {listed}")
-    found = {o.key: values.get(o.key, o.default) for o in command.options}
-    return Namespace(command=name, **found)
-
-
-class _Parser(argparse.ArgumentParser):
-    """Raises an error of one line."""
-
-    def error(self, message: str) -> NoReturn:
-        raise InputError(f"{message} (see {self.prog} --help)")
-
-    def value(self, option: Option, text: str) -> Any:
-        """The value of an option that was not read from the words."""
-        try:
-            return option.read(text)
-        except argparse.ArgumentTypeError as error:
-            self.error(f"argument {option.metavar if option.positional else option.name}: {error}")
-
-
-class _WithExample(argparse.HelpFormatter):
-    """Keeps the example, which is the last line of a help, in one piece."""
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        if text.startswith("example:"):
-            return text
-        return super()._fill_text(text, width, indent)
-
-
-def help_of(name: str, command: Command, below: Mapping[str, Command]) -> str:
-    """Return the help of a command, or of a group with the commands below it."""
-    parser = argparse.ArgumentParser(
-        prog=f"{PROGRAM} {name}".strip(),
-        description=f"{command.about[0].upper()}{command.about[1:]}.",
-        epilog=command.example and f"example:\n  {PROGRAM} {name} {command.example}",
-        formatter_class=_WithExample,
-    )
-    if not name:
-        parser.add_argument("--version", action="store_true", help="show the version, and stop")
-    for group, options in groupby(command.options, key=lambda option: option.group):
-        place = parser.add_argument_group(group) if group else parser
-        for option in options:
-            option.add_to(place, required=True)
-    if below:
-        commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-        for word, part in below.items():
-            commands.add_parser(word, help=part.about.split(".")[0])
-    return parser.format_help()
-
-
 # ``--config``: the options of a run in a TOML file.
-
-
-def _configured(
-    name: str, command: Command, typed: dict[str, Any], parser: _Parser
-) -> dict[str, Any]:
-    """Values that the file of --config sets; a model needs --trust-recipe among those typed."""
-    file = f"--config {typed['config']}"
-    content = _read_toml(typed["config"], file)
-    of = content.pop("command", name)
-    if of != name:
-        raise InputError(f"{file} is of {PROGRAM} {of}, not of {name}.")
-    options = {option.key: option for option in command.options if option.key != "config"}
-    values = {}
-    for written, value in content.items():
-        key = written.replace("-", "_")
-        if key == TRUST:
-            raise InputError(
-                f"{file}: {written} is not taken from a file. Remove that line, and give "
-                "--trust-recipe on the command line if you trust the model that is named."
-            )
-        if key not in options:
-            raise InputError(f"{file}: {written!r} is no option.{did_you_mean(key, options)}")
-        option = options[key]
-        items = value if option.repeated and isinstance(value, list) else [value]
-        is_flag = not option.metavar
-        if any(isinstance(x, bool) != is_flag or isinstance(x, (dict, list)) for x in items):
-            wanted = "true or false" if is_flag else "a text or a number"
-            raise InputError(f"{file}: {written} = {value!r:.60}. Give {wanted}.")
-        read = [item if is_flag else parser.value(option, str(item)) for item in items]
-        values[key] = read if option.repeated else read[0]
-        if key in MODELS and not (typed.get(TRUST) or key in typed):
-            raise InputError(
-                f"{file} names {option.name} {value!r:.60}, which is code that whoever wrote the "
-                "file chose. Give --trust-recipe on the command line to run it, or name a model "
-                f"yourself with {option.name}."
-            )
-    return values
 
 
 def _read_toml(path: Path, file: str) -> dict[str, Any]:

@@ -14,9 +14,7 @@ from pathlib import Path
 import pytest
 
 from laplace_metric.cli import main
-from laplace_metric.cli._completion import script
-from laplace_metric.cli._options import COMMANDS, commands_in
-from laplace_metric.cli._parser import parse
+from laplace_metric.cli._options import COMMANDS, commands_in, parser_of, script
 from tests.cli import workshop
 
 FIT = [*workshop.FIT, "--quiet"]
@@ -43,16 +41,29 @@ def test_the_bare_command_is_its_help(capsys):
     assert out.startswith("usage: laplace-metric image-text")
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name])
 def test_each_help_ends_with_an_example_that_parses(name, capsys):
     code, out, _ = said([*name.split(), "--help"], capsys)
     assert code == 0
-    example = out.splitlines()[-1]
-    assert example.strip() == f"laplace-metric {name} {COMMANDS[name].example}"
-    if COMMANDS[name].function:
-        module, function = COMMANDS[name].function.split(":")
+    parser = parser_of(name)
+    assert out.splitlines()[-1].strip() == f"laplace-metric {name} {parser.example}"
+    if COMMANDS[name][1]:
+        module, function = COMMANDS[name][1].split(":")
         assert callable(getattr(import_module(f"laplace_metric.cli.{module}"), function))
-        parse(name, COMMANDS[name], shlex.split(COMMANDS[name].example))
+        parser.parse(shlex.split(parser.example))
+
+
+def test_arguments_stand_anywhere_and_behind_two_dashes(tmp_path):
+    search = parser_of("search")
+    assert vars(search.parse(["i", "-k", "3", "q"])) == vars(search.parse(["-k=3", "i", "q"]))
+    odd = search.parse(["-k", "3", "--", "-i", "--q"])
+    assert (odd.index, odd.queries, odd.k) == (Path("-i"), Path("--q"), 3)
+    config = tmp_path / "c.toml"
+    config.write_text("text = ['a', 'b']\nk = 4\nindex = 'i'")
+    found = parser_of("search").parse(["--config", str(config)])
+    assert (found.index, found.text, found.k) == (Path("i"), ["a", "b"], 4)
+    typed = parser_of("search").parse(["other", "--config", str(config), "--text", "c", "-k", "5"])
+    assert (typed.index, typed.text, typed.k) == (Path("other"), ["c"], 5)
 
 
 def test_a_run_is_repeated_from_its_folder(workplace, capsys):

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from laplace_metric.cli._gallery import Origin, load_gallery
-from laplace_metric.cli._options import COMMANDS
+from laplace_metric.cli._options import parser_of
 from laplace_metric.cli._output import Reporter
-from laplace_metric.cli._parser import parse
 from laplace_metric.cli.serve._guard import RequestRefused
 from laplace_metric.cli.serve._http import thumbnail
 from tests.cli.workshop import trusting as main
@@ -32,7 +31,7 @@ def foreign(workplace) -> Path:
 
 
 def served(*more: str) -> bytes:
-    options = parse("serve", COMMANDS["serve"], ["index", "--trust-recipe", *more])
+    options = parser_of("serve").parse(["index", "--trust-recipe", *more])
     return thumbnail(load_gallery(Path("index"), options, Reporter(quiet=True)), "0")
 
 

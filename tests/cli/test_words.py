@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from argparse import Action
 from importlib.util import find_spec
 
 import pytest
@@ -11,34 +12,33 @@ import pytest
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.cli import main
 from laplace_metric.cli._models import load_model
-from laplace_metric.cli._options import COMMANDS, in_options, option_names
+from laplace_metric.cli._options import COMMANDS, in_options, option_names, parser_of
 from laplace_metric.cli._output import Reporter
-from laplace_metric.cli._parser import Option, parse
 
-NAMES = [name for name, command in COMMANDS.items() if command.function]
+NAMES = [name for name, (_, function) in COMMANDS.items() if function]
 FIT = ["fit", "photos", "--model", "my_model:embedder", "--quiet"]
 ALIASES = {"folds", "checkpoint_dir"}
 """Arguments of the library whose options are called otherwise."""
 
 
-def options_of(name: str) -> list[Option]:
-    return [option for option in COMMANDS[name].options if not option.positional]
+def options_of(name: str) -> list[Action]:
+    return [option for option in parser_of(name).options if option.option_strings]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_option_has_its_words(name):
     for option in options_of(name):
-        key, word = option.key, option.name
+        key, word = option.dest, option.option_strings[0]
         assert in_options(f"{key}='x y': give more.") == f"{word} x y: give more."
         assert in_options(f"Give ({key}=0.5, or").startswith(f"Give ({word} 0.5, or")
         assert in_options(f"with {key}=...") == f"with {word} NAME"
         assert in_options(f"pass {key}=, or") == f"pass {word}, or"
-        if not option.metavar:
+        if option.nargs == 0:
             assert in_options(f"{key}=True.") == f"{word}."
 
 
 def test_no_words_of_options_that_there_are_not():
-    keys = {option.key for name in NAMES for option in options_of(name)}
+    keys = {option.dest for name in NAMES for option in options_of(name)}
     assert set(option_names()) == keys | ALIASES
     assert in_options("folds=300: too many") == "--cross-fit 300: too many"
     assert in_options("open_set_fraction=0.2: no") == "--open-set-fraction 0.2: no"
@@ -91,7 +91,7 @@ SAVED = {
 
 
 def test_every_command_that_loads_a_recipe_asks_for_trust_by_its_option(workplace, capsys):
-    has = {name for name in NAMES if "trust_recipe" in {option.key for option in options_of(name)}}
+    has = {name for name in NAMES if "trust_recipe" in {option.dest for option in options_of(name)}}
     configured = {"fit", "image-text fit"}  # there it is for the model of a --config
     assert has == {*SAVED, "image-text search"} | configured
     assert main([*FIT, "--holdout", "0.4"]) == 0
@@ -105,7 +105,7 @@ def test_every_command_that_loads_a_recipe_asks_for_trust_by_its_option(workplac
         says = capsys.readouterr().err
         assert "it would import 'my_model' and call 'embedder' of it" in says
         (flag,) = re.findall(r"Give (--[\w-]+) to run it, or name a model yourself", says)
-        parse(name, COMMANDS[name], [*arguments, flag])
+        parser_of(name).parse([*arguments, flag])
 
 
 def test_margin_and_positivity_are_options(workplace):

@@ -25,9 +25,8 @@ from laplace_metric.cli import main
 from laplace_metric.cli._gallery import load_gallery
 from laplace_metric.cli._image_text import IMAGES, TEXTS, PairsRecipe
 from laplace_metric.cli._loading import ModelRecipe
-from laplace_metric.cli._options import COMMANDS
+from laplace_metric.cli._options import parser_of
 from laplace_metric.cli._output import Reporter
-from laplace_metric.cli._parser import parse
 from laplace_metric.curvature._passes import Statistics
 from laplace_metric.curvature.by_class import ClassSums
 from laplace_metric.distributed import _checkpoint
@@ -331,7 +330,7 @@ def command_writers(place: Path) -> list[Writer]:
                 return recipe + _posterior(LaplaceEmbedder.load(path))
             if output == "pairs":
                 return _pairs(path)
-            asked = parse("search", COMMANDS["search"], [str(path), str(queries)])
+            asked = parser_of("search").parse([str(path), str(queries)])
             loaded = load_gallery(path, asked, Reporter(quiet=True))
             embedder = loaded.posterior.embedder
             return _found(loaded.index) + _posterior(embedder) + repr(loaded.origin)

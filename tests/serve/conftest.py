@@ -14,9 +14,8 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from benchmarks.datasets import load
-from laplace_metric.cli._options import COMMANDS
+from laplace_metric.cli._options import parser_of
 from laplace_metric.cli._output import Reporter
-from laplace_metric.cli._parser import parse
 from laplace_metric.cli.serve._guard import Limits
 from laplace_metric.cli.serve._service import SearchService, ServedIndex
 from tests.cli.workshop import trusting, write_images, write_model
@@ -89,9 +88,7 @@ def vectors(tmp_path_factory) -> Path:
 
 
 def options_of(folder: Path, *more: str) -> Namespace:
-    return parse(
-        "serve", COMMANDS["serve"], [str(folder / "index"), "--trust-recipe", "--quiet", *more]
-    )
+    return parser_of("serve").parse([str(folder / "index"), "--trust-recipe", "--quiet", *more])
 
 
 Start = Callable[..., SearchService]

@@ -10,9 +10,8 @@ import pytest
 from PIL import Image
 
 from laplace_metric.cli import main
-from laplace_metric.cli._options import COMMANDS
+from laplace_metric.cli._options import parser_of
 from laplace_metric.cli._output import Reporter
-from laplace_metric.cli._parser import parse
 from laplace_metric.cli.serve import _command as command
 from laplace_metric.cli.serve import _service
 from laplace_metric.cli.serve._guard import Limits
@@ -53,7 +52,7 @@ def test_ports_that_cannot_be_listened_at():
 def test_a_key_that_cannot_be_used_is_refused(text, tmp_path):
     path = tmp_path / "key"
     path.write_text(text)
-    options = parse("serve", COMMANDS["serve"], ["index", "--api-key-file", str(path)])
+    options = parser_of("serve").parse(["index", "--api-key-file", str(path)])
     with pytest.raises(InputError, match="16 to 4,096"):
         command.read_key(options)
     path.unlink()
@@ -65,7 +64,7 @@ def test_a_key_that_cannot_be_used_is_refused(text, tmp_path):
     ("host", "here"), [("127.0.0.1", True), ("localhost", True), ("::", False), ("box", False)]
 )
 def test_a_host_that_others_reach_needs_a_key(host, here):
-    options = parse("serve", COMMANDS["serve"], ["index", "--host", host])
+    options = parser_of("serve").parse(["index", "--host", host])
     if here:
         assert command.read_key(options) is None
         return
@@ -128,7 +127,7 @@ def test_warnings_of_the_first_load_are_notes_and_later_ones_are_not_shown(monke
     monkeypatch.setattr(command, "require_packages", lambda: None)
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
-        command.serve(parse("serve", COMMANDS["serve"], ["index", "--port", "0"]))
+        command.serve(parser_of("serve").parse(["index", "--port", "0"]))
     assert [str(one.message) for one in heard] == []
     assert capsys.readouterr().err.count("of the load") == 1
     assert warnings.filters == before
