@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
+from contextvars import ContextVar
 from importlib import import_module
 from io import TextIOWrapper
+from typing import TextIO
 
 from laplace_metric._utils.names import one_line
 from laplace_metric._utils.version import __version__
 from laplace_metric.cli._options import COMMANDS, commands_in, in_options, parser_of
 from laplace_metric.cli._parser import HELP, PROGRAM, did_you_mean
-from laplace_metric.cli._streams import others_to_stderr
 from laplace_metric.errors import InputError, LaplaceMetricError, WriteError
 
 NOT_WRITTEN, MISUSE, INTERRUPTED = 1, 2, 130
@@ -76,3 +78,45 @@ def _named(words: list[str]) -> tuple[str, list[str]]:
             )
         name, rest = f"{name} {rest[0]}".strip(), rest[1:]
     return name, rest
+
+
+# Standard output is ours alone: what a model prints goes to standard error.
+
+_OURS: ContextVar[TextIO | None] = ContextVar("ours", default=None)
+
+
+def ours() -> TextIO:
+    """Return the stream for results."""
+    return _OURS.get() or sys.stdout
+
+
+@contextmanager
+def others_to_stderr() -> Iterator[None]:
+    """Prints of other code go to standard error within, those of its C code and children too.
+
+    Standard output gets a file number of our own; its old number is standard error within.
+
+    Examples
+    --------
+    >>> with others_to_stderr():
+    ...     print("chatter of a model")
+    ...     print("a result", file=ours())
+    a result
+    """
+    sys.stdout.flush()
+    try:
+        real = sys.stdout.fileno() == 1 and sys.stderr.fileno() == 2
+    except (OSError, ValueError):  # captured, or closed: there is nothing that C could print to
+        real = False
+    with ExitStack() as stack:
+        output = sys.stdout
+        if real:
+            output = stack.enter_context(
+                os.fdopen(os.dup(1), "w", encoding=output.encoding, errors=output.errors)
+            )
+            stack.callback(os.dup2, output.fileno(), 1)
+            os.dup2(2, 1)
+        stack.callback(output.flush)
+        stack.callback(_OURS.reset, _OURS.set(output))
+        stack.enter_context(redirect_stdout(sys.stderr))
+        yield

@@ -265,26 +265,21 @@ def search_page(
 ) -> str:
     """Return the page with the form, the fields that were sent, an answer or an error."""
     served, picture, usual = service.served, None, service.precision
-    kind = served.reader.kind
     if usual is None:
         with suppress(LaplaceMetricError):
             served.guaranteed(USUAL)
             usual = USUAL
-    if answer is not None and kind == IMAGES:
+    if answer is not None and served.reader.kind == IMAGES:
         with served.reader.picture(fields["image"]) as image:
-            picture = "data:image/png;base64," + base64.b64encode(png(image)).decode()
+            picture = base64.b64encode(png(image)).decode()
     return TEMPLATES.get_template("search.html.j2").render(
-        kind=kind,
-        n_items=len(served.index),
+        served=served,
         fields=fields,
-        k=fields.get("k") or 5,
-        precision=fields.get("precision", "" if usual is None else usual),
-        not_guaranteed=USUAL if usual is None else None,
+        precision=usual,
+        usual=USUAL,
         answer=answer,
         error=error,
         picture=picture,
-        drift=served.drift,
-        cross_fitted=served.cross_fitted,
         script=SCRIPT,
     )
 
