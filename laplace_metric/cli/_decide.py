@@ -100,8 +100,7 @@ class Hits:
         cells = [cell.strip().lower() for cell in self.columns["relevant"]]
         if wrong := next((cell for cell in cells if cell not in JUDGED), None):
             raise InputError(f"{self.path}: relevant is {wrong!r:.40}: write 1, 0, or -1.")
-        rank = self.ranks(kind)
-        scores = self.spread(rank, int(rank.max()) + 1, kind)
+        rank, scores = self.ranked(kind)
         relevant = np.zeros(scores.shape)
         relevant[self.query, rank] = [JUDGED[cell] for cell in cells]
         return calibrate_scores(scores, relevant, kind=kind)
@@ -117,31 +116,35 @@ class Hits:
         calibration = rule.calibration
         if len(calibration.kinds) > 1 or calibration.evidence:
             raise InputError("--apply: the rule wants several scores, which a table does not hold.")
-        rank = self.ranks(calibration.kinds[0])
-        if int(rank.max()) >= calibration.k:
-            name = self.queries[self.query[rank.argmax()]]
-            raise InputError(
-                f"{self.path}: query {name!r} has {int(rank.max()) + 1} hits, the rule was learnt "
-                f"from {calibration.k}: give as many."
-            )
-        p = calibration.probability(self.spread(rank, calibration.k, calibration.kinds[0]))
+        rank, scores = self.ranked(calibration.kinds[0], calibration.k)
+        p = calibration.probability(scores)
         answered = p[:, 0] >= rule.value
         columns: dict[str, list[Any]] = {**self.columns, "rank": (rank + 1).tolist()}
         columns["match_probability"] = p[self.query, rank].tolist()
         columns["decision"] = np.where(answered, "answer", "abstain")[self.query].tolist()
         return columns, answered
 
-    def ranks(self, kind: str) -> npt.NDArray[np.int_]:
-        """Place of each row among those of its query; 0 is the best."""
-        order = np.lexsort((self.score if kind == "distance" else -self.score, self.query))
-        counts = np.bincount(self.query)
-        rank = np.empty(len(order), int)
-        rank[order] = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
-        return rank
+    def ranked(self, kind: str, k: int | None = None) -> tuple[npt.NDArray[np.int_], Array]:
+        """Place of each row among those of its query, 0 is the best; and scores [Q, k].
 
-    def spread(self, rank: npt.NDArray[np.int_], k: int, kind: str) -> Array:
-        """Scores [Q, k], infinite where a query has fewer hits."""
-        behind = np.inf if kind == "distance" else -np.inf
-        scores = np.full((len(self.queries), k), behind)
+        These are infinite where a query has fewer hits; k None: as many as the longest list has.
+
+        Raises
+        ------
+        InputError
+            If a query has more hits than k.
+        """
+        sign = 1 if kind == "distance" else -1
+        order = np.lexsort((sign * self.score, self.query))
+        rank, of_query = np.empty(len(order), int), self.query[order]
+        rank[order] = np.arange(len(order)) - np.searchsorted(of_query, of_query)
+        longest = int(rank.max()) + 1
+        if k is not None and longest > k:
+            name = self.queries[self.query[rank.argmax()]]
+            raise InputError(
+                f"{self.path}: query {name!r} has {longest} hits, the rule was learnt from {k}: "
+                "give as many."
+            )
+        scores = np.full((len(self.queries), k or longest), sign * np.inf)
         scores[self.query, rank] = self.score
-        return scores
+        return rank, scores

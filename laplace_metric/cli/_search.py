@@ -162,11 +162,6 @@ def guaranteed_of(index: Index, options: Namespace, reporter: Reporter) -> Thres
             remedy = f"The most is --precision {most:g}."
         except (InputError, NotFittedError) as error:
             remedy = str(error)
-        if not index.calibration.cross_fitted:
-            remedy += (
-                " Where few items are held out, index all of them with --cross-fit 5: it "
-                "calibrates by every item."
-            )
         raise InputError(f"--precision {options.precision:g} {words} {remedy}")
     reporter.say(words)
     if bool(index.calibration.known.all()):
