@@ -22,7 +22,7 @@ from laplace_metric.cli._loading import (
 )
 from laplace_metric.cli._output import csv_text, discard, parquet_bytes, reporter_of
 from laplace_metric.cli._parser import RUN, run_text
-from laplace_metric.cli._sources import EMBEDDING, Source, pyarrow, require_source
+from laplace_metric.cli._sources import EMBEDDING, Source, pyarrow, require_data
 from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import InputError
 from laplace_metric.io import write_atomically
@@ -39,7 +39,7 @@ SUMMARY = (
 def fit(options: Namespace) -> None:
     """Fit and save; interrupted, the same command goes on from the checkpoint."""
     folder, began = options.output, time.monotonic()
-    require_source(options.data)  # a path that does not exist comes before an output that does
+    require_data(options)  # a path that does not exist comes before an output that does
     reporter = reporter_of(options, holds=files.POSTERIOR.index)
     with reporter.warnings():
         loaded, head, source = load_model_and_data(options, reporter)
@@ -108,7 +108,7 @@ def embed(options: Namespace) -> None:
     reporter = reporter_of(options, output)
     if output.suffix == ".parquet":
         pyarrow("parquet")  # a missing package is an error before the work, not after
-    require_source(options.data)
+    require_data(options)
     posterior = load_posterior(options.posterior, options, reporter)
     source = posterior.source(options.data, options, reporter)
     means, uncertainties = list[Tensor](), list[Tensor]()

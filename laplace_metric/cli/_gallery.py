@@ -33,7 +33,6 @@ from laplace_metric.cli._sources import (
     Source,
     open_source,
     path_below,
-    require_source,
     root_of,
 )
 from laplace_metric.datasets._pixels import Pixels
@@ -275,8 +274,6 @@ def load_gallery(folder: Path, options: Namespace, reporter: Reporter) -> Loaded
     """
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder: give one that laplace-metric index wrote.")
-    if (told := getattr(options, "item_data", None)) is not None:
-        require_source(told)
     posterior = (files.POSTERIOR, ModelRecipe.KIND)
     kinds = {POSTERIOR: posterior, ".": (*posterior, Origin.KIND, INDEX)}
     paths = [folder / place / kind.index for place, several in kinds.items() for kind in several]

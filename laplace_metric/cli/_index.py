@@ -18,7 +18,7 @@ from laplace_metric.cli._loading import (
 )
 from laplace_metric.cli._output import Reporter, reporter_of
 from laplace_metric.cli._parser import RUN, run_text
-from laplace_metric.cli._sources import Source, require_source
+from laplace_metric.cli._sources import Source, require_data
 from laplace_metric.errors import InputError
 from laplace_metric.io import write_atomically
 from laplace_metric.search import Index, IndexReport
@@ -46,8 +46,7 @@ def index(options: Namespace) -> None:
         raise InputError(
             "--cross-fit is for small collections, --compact for large ones: give one."
         )
-    for path in filter(None, (options.data, options.calibrate)):
-        require_source(path)
+    require_data(options)
     posterior = load_posterior(options.posterior, options, reporter)
     source = posterior.source(options.data, options, reporter)
     holdout, seed = _split(options, posterior.recipe, source, reporter)
@@ -204,22 +203,10 @@ def _tell(built: Index, n_queries: int, folder: Path, reporter: Reporter) -> Non
 def evaluate(options: Namespace) -> None:
     """Measure and print."""
     reporter = reporter_of(options)
-    require_queries(options)
+    require_data(options)
     report, _ = measured(load_gallery(options.index, options, reporter), options, reporter)
     reporter.say(str(report))
     reporter.numbers(report.to_json())
-
-
-def require_queries(options: Namespace) -> None:
-    """Check the paths, before a model is loaded for them.
-
-    Raises
-    ------
-    InputError
-        If one cannot be read.
-    """
-    for path in filter(None, (options.data, options.open_set)):
-        require_source(path)
 
 
 def measured(

@@ -27,11 +27,11 @@ from torch import Tensor
 from laplace_metric import plots
 from laplace_metric._utils.version import __version__
 from laplace_metric.cli._gallery import LoadedIndex, Pictures, excerpt, load_gallery
-from laplace_metric.cli._index import measured, require_queries
+from laplace_metric.cli._index import measured
 from laplace_metric.cli._output import Reporter, reporter_of, rows_of
 from laplace_metric.cli._parser import run_text
 from laplace_metric.cli._search import columns_of
-from laplace_metric.cli._sources import IMAGES, TEXTS, Source, root_of
+from laplace_metric.cli._sources import IMAGES, TEXTS, Source, require_data, root_of
 from laplace_metric.cli.pages import templates
 from laplace_metric.errors import InputError, LaplaceMetricError, UndefinedMetricWarning
 from laplace_metric.evaluation import (
@@ -53,7 +53,7 @@ from laplace_metric.search._report import DISTANCE, EPISTEMIC, MATCH, Guaranteed
 def report(options: Namespace) -> None:
     """Measure and write the page."""
     reporter = reporter_of(options, options.output)
-    require_queries(options)
+    require_data(options)
     gallery = load_gallery(options.index, options, reporter)
     measures, queries = measured(gallery, options, reporter)
     verdict = headline(measures)

@@ -29,7 +29,7 @@ from laplace_metric.cli._sources import (
     IMAGES,
     TEXTS,
     given_texts,
-    require_source,
+    require_data,
     root_of,
 )
 from laplace_metric.errors import InputError, NotFittedError
@@ -48,8 +48,7 @@ def search(options: Namespace) -> None:
     reporter = reporter_of_answers(options)
     if bool(options.text) == (options.queries is not None):
         raise InputError("give QUERIES, which is a file or a folder, or --text: one of the two.")
-    if options.queries is not None:
-        require_source(options.queries)
+    require_data(options)
     gallery = load_gallery(options.index, options, reporter)
     posterior, threshold = gallery.posterior, guaranteed_of(gallery.index, options, reporter)
     if options.text:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+from argparse import Namespace
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -251,6 +252,19 @@ def require_source(path: Path) -> None:
             f"{path} is of no kind that can be read: give a folder of images, an image, or a file "
             f"that ends in {', '.join(tables)}."
         )
+
+
+def require_data(options: Namespace) -> None:
+    """Check the paths of data that options name, before a model is loaded for them.
+
+    Raises
+    ------
+    InputError
+        If one cannot be read.
+    """
+    for name in ("data", "calibrate", "queries", "open_set", "reference", "item_data"):
+        if (path := getattr(options, name, None)) is not None:
+            require_source(path)
 
 
 def given_texts(texts: Sequence[str], path: Path = Path("--text")) -> Source:

@@ -29,7 +29,7 @@ from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration._thresholds import Threshold
 from laplace_metric.cli._gallery import load_gallery
 from laplace_metric.cli._output import Reporter
-from laplace_metric.cli._sources import IMAGES, require_source
+from laplace_metric.cli._sources import IMAGES, require_data
 from laplace_metric.cli.serve._answers import (
     EmbedAnswer,
     SearchAnswer,
@@ -69,14 +69,13 @@ class ServedIndex:
     """
 
     def __init__(self, options: Namespace, limits: Limits, reporter: Reporter) -> None:
-        if options.reference is not None:
-            require_source(options.reference)
+        require_data(options)
         self.gallery = gallery = load_gallery(options.index, options, reporter)
         self.index = gallery.index
         self.drift = self._drift(options, reporter)
         if gallery.posterior.recipe.kind == IMAGES and gallery.origin.data is not None:
             try:
-                gallery.item_pictures()
+                gallery.item_pictures(inside=True)
             except InputError as error:
                 reporter.note(f"images of items are not served: {error}")
         self.reader = QueryReader(gallery, options, limits)
