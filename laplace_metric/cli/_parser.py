@@ -117,7 +117,8 @@ class CommandParser(argparse.ArgumentParser):
             self.error(f"unrecognized option {unknown[0]}.{did_you_mean(unknown[0], known)}")
         if rest:
             self.error(f"unrecognized arguments: {' '.join(rest)}")
-        return Namespace(command=self.name, **vars(options))
+        values = {action.dest: getattr(options, action.dest) for action in self.options}
+        return Namespace(command=self.name, **values)
 
     def _configure(self, path: Path, named: set[str]) -> None:
         """Make values of a --config defaults; a model needs --trust-recipe among what is typed."""
