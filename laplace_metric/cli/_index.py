@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from laplace_metric import io as files
 from laplace_metric.cli._gallery import POSTERIOR, LoadedIndex, Origin, load_gallery, without_fitted
 from laplace_metric.cli._loading import (
+    LoadedPosterior,
     ModelRecipe,
     load_posterior,
     read_options_of,
@@ -27,29 +29,71 @@ from laplace_metric.search._cross_fit import check_sizes
 from laplace_metric.search._evaluate import PRECISIONS, guaranteed_threshold
 from laplace_metric.search._storage import INDEX
 
+WAYS = ("calibrate", "holdout", "cross_fit")
+"""Options that say what calibrates."""
 FOLDS, FEW, SMALL = 5, 100, 5_000
 """Parts of a collection that calibrates itself unasked; items with another of their class that it
 needs, and items at most."""
 
 
+@dataclass(frozen=True)
+class Plan:
+    """Parts of the data: items to index, and held-out ones or folds of the items that calibrate."""
+
+    source: Source
+    items: Source
+    held: Source
+    holdout: float | None
+    seed: int
+    folds: int | None
+
+
 def index(options: Namespace) -> None:
     """Build, calibrate if there is something to calibrate with, save."""
     reporter, folder = reporter_of(options, holds=INDEX.index), options.output
-    ways = ("calibrate", "holdout", "cross_fit")
-    folds = options.cross_fit or None  # 0: none
-    chosen = [f"--{way.replace('_', '-')}" for way in ways if getattr(options, way) is not None]
-    if folds == 1:
+    _check_ways(options)
+    require_data(options)
+    posterior = load_posterior(options.posterior, options, reporter)
+    plan = _planned(posterior, options, reporter)
+    built = _built(plan, posterior, options, reporter)
+    read_options = read_options_of(options)
+    read_options.pop("labels", None)  # a file, which only an array needs
+    origin = Origin(
+        data=str(options.data.resolve()),
+        fingerprint=plan.source.fingerprint,
+        holdout=plan.holdout,
+        seed=plan.seed,
+        calibrated_with=None if options.calibrate is None else plan.held.fingerprint,
+        read_options=read_options,
+        embedder=built.encoder.identity,
+    )
+    with files.together(folder):
+        posterior.embedder.save(folder / POSTERIOR)
+        posterior.recipe.read_as(plan.source).write(folder / POSTERIOR)
+        origin.write(folder)
+        built.save(folder)
+    write_atomically(folder / RUN, run_text(options))
+    _tell(built, len(plan.items if plan.folds else plan.held), folder, reporter)
+
+
+def _check_ways(options: Namespace) -> None:
+    """Refuse two ways to calibrate, and a number of folds that cannot be."""
+    chosen = [f"--{way.replace('_', '-')}" for way in WAYS if getattr(options, way) is not None]
+    if options.cross_fit == 1:
         raise InputError("--cross-fit 1: give 0 for none, or 2 parts or more.")
     if len(chosen) > 1:
         raise InputError(f"{' and '.join(chosen)}: give one of them.")
-    if folds is not None and options.compact:
+    if options.cross_fit and options.compact:
         raise InputError(
             "--cross-fit is for small collections, --compact for large ones: give one."
         )
-    require_data(options)
-    posterior = load_posterior(options.posterior, options, reporter)
+
+
+def _planned(posterior: LoadedPosterior, options: Namespace, reporter: Reporter) -> Plan:
+    """Choose what is indexed, and what calibrates it."""
+    recipe, folds = posterior.recipe, options.cross_fit or None
     source = posterior.source(options.data, options, reporter)
-    holdout, seed = _split(options, posterior.recipe, source, reporter)
+    holdout, seed = _split(options, recipe, source, reporter)
     if folds is not None and holdout is not None:
         raise InputError(
             f"--cross-fit: the fit kept {holdout:g} of {options.data} apart, which calibrates. "
@@ -64,11 +108,11 @@ def index(options: Namespace) -> None:
                 f"--calibrate {options.calibrate} holds the items of the index themselves, which "
                 "would find themselves. Give other data, or fit with --holdout 0.4."
             )
-        held = (posterior.recipe.left_out(held, options) or [held])[0]
-    if not chosen and not len(held) and not options.compact:
-        folds = _small(source, posterior.recipe, reporter)
-    open_set_fraction = options.open_set_fraction or 0.0
-    if open_set_fraction and folds is None and not len(held):
+        held = (recipe.left_out(held, options) or [held])[0]
+    is_told = any(getattr(options, way) is not None for way in WAYS)
+    if not (is_told or len(held) or options.compact):
+        folds = _small(source, recipe, reporter)
+    if options.open_set_fraction and folds is None and not len(held):
         raise InputError(
             "--open-set-fraction: no items are held out to calibrate with. Fit with --holdout 0.4, "
             "or give --calibrate or --cross-fit."
@@ -76,57 +120,46 @@ def index(options: Namespace) -> None:
     if len(held):
         source.require_classes("calibration")
         held.require_classes("calibration")
-    loader, ids = items.batches(options.batch_size), list(items.ids)
+    if folds is not None:
+        items.require_classes("cross-fitting", least=2)
+    return Plan(source, items, held, holdout, seed, folds)
+
+
+def _built(plan: Plan, posterior: LoadedPosterior, options: Namespace, reporter: Reporter) -> Index:
+    """Return the index of a plan, calibrated if it has something to calibrate with."""
+    items, embedder, size = plan.items, posterior.embedder, options.batch_size
+    open_set_fraction = options.open_set_fraction or 0.0
     with reporter.warnings():
-        if folds is None:
-            built = posterior.embedder.index(
-                loader,
+        if plan.folds is not None:
+            return embedder.cross_index(
+                items.batches(size),
                 items.classes,
-                ids,
-                engine=options.engine,
-                rank_by=options.rank_by,
-                compact=options.compact,
-                progress=reporter.progress,
-            )
-        else:
-            items.require_classes("cross-fitting", least=2)
-            built = posterior.embedder.cross_index(
-                loader,
-                items.classes,
-                ids,
-                folds=folds,
+                list(items.ids),
+                folds=plan.folds,
                 seed=options.seed,
                 open_set_fraction=open_set_fraction,
                 engine=options.engine,
                 rank_by=options.rank_by,
                 progress=reporter.progress,
             )
-    if len(held):
+        built = embedder.index(
+            items.batches(size),
+            items.classes,
+            list(items.ids),
+            engine=options.engine,
+            rank_by=options.rank_by,
+            compact=options.compact,
+            progress=reporter.progress,
+        )
+    if len(plan.held):
         with without_fitted(options.calibrate or options.data, options, reporter):
             built.calibrate(
-                held.batches(options.batch_size),
-                held.classes,
+                plan.held.batches(size),
+                plan.held.classes,
                 open_set_fraction=open_set_fraction,
                 progress=reporter.progress,
             )
-    read_options = read_options_of(options)
-    read_options.pop("labels", None)  # a file, which only an array needs
-    origin = Origin(
-        data=str(options.data.resolve()),
-        fingerprint=source.fingerprint,
-        holdout=holdout,
-        seed=seed,
-        calibrated_with=None if options.calibrate is None else held.fingerprint,
-        read_options=read_options,
-        embedder=built.encoder.identity,
-    )
-    with files.together(folder):
-        posterior.embedder.save(folder / POSTERIOR)
-        posterior.recipe.read_as(source).write(folder / POSTERIOR)
-        origin.write(folder)
-        built.save(folder)
-    write_atomically(folder / RUN, run_text(options))
-    _tell(built, len(items) if folds else len(held), folder, reporter)
+    return built
 
 
 def _small(items: Source, recipe: ModelRecipe, reporter: Reporter) -> int | None:
