@@ -87,9 +87,9 @@ class Pictures(Sequence[Image.Image]):
         return len(self.names)
 
     def __getitem__(self, row: Any) -> Any:
-        return self.named(str(self.names[row]))
+        return self.picture(str(self.names[row]))
 
-    def named(self, name: str) -> Image.Image:
+    def picture(self, name: str) -> Image.Image:
         """Decode an image.
 
         Raises

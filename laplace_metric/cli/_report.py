@@ -362,7 +362,7 @@ def look_by(item: Callable[[str], Any], name: str) -> Look:
 def look_of(source: Source) -> LookOf:
     """Return the looks of the items of a source that the command line names."""
     if source.kind == IMAGES:
-        return partial(look_by, Pictures(root_of(source.path)).named)
+        return partial(look_by, Pictures(root_of(source.path)).picture)
     return partial(look_by, (source.texts() if source.kind == TEXTS else {}).__getitem__)
 
 
@@ -370,7 +370,7 @@ def item_look(gallery: LoadedIndex, reporter: Reporter) -> LookOf:
     """Return the looks of the items of an index, if its data are known, there and unchanged."""
     if gallery.origin.data is not None and gallery.posterior.recipe.kind == IMAGES:
         try:
-            return partial(look_by, gallery.item_pictures().named)
+            return partial(look_by, gallery.item_pictures().picture)
         except (LaplaceMetricError, OSError) as error:
             reporter.note(f"the items are named, not shown: {error}")
     return partial(look_by, gallery.item_texts(reporter).__getitem__)
@@ -407,7 +407,8 @@ def asked(
     rows, found = iter(rows_of(columns_of(result, queries.ids))), []
     for number, name in enumerate(queries.ids):
         positions = result.positions[number].tolist()  # -1: an approximate engine found fewer
-        near = [row for at in positions if (row := next(rows)) and at >= 0]
+        own = [next(rows) for _ in positions]
+        near = [row for row, at in zip(own, positions, strict=True) if at >= 0]
         label = None if truth is None else truth[number]
         found.append({"name": name, "label": label, "neighbours": near})
     return found

@@ -258,11 +258,11 @@ def test_items_that_are_gone_are_named(place, searched, tmp_path):
 def test_a_picture_from_elsewhere_is_not_shown(tmp_path):
     write_images(tmp_path / "items", np.zeros((1, 8, 8), np.uint8), np.array([0]))
     Image.new("RGB", (4, 4)).save(tmp_path / "private.png")
-    inside = Pictures(tmp_path / "items", inside=True).named
+    inside = Pictures(tmp_path / "items", inside=True).picture
     assert look_by(inside, "class 0/0000.png").picture is not None
     assert look_by(inside, "../private.png").picture is None
     assert look_by(inside, str(tmp_path / "private.png")).picture is None
-    anywhere = Pictures(tmp_path / "items").named
+    anywhere = Pictures(tmp_path / "items").picture
     assert look_by(anywhere, "../private.png").picture is not None
     assert look_by(anywhere, "none.png").picture is None
 
