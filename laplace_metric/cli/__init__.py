@@ -31,10 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     It is 1 if a result cannot be written, 2 for a user's mistake, 130 for Ctrl-C. Any other
     exception is a bug, and raised.
     """
-    if isinstance(sys.stdout, TextIOWrapper):  # names may hold what its encoding lacks
-        sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        return _run(sys.argv[1:] if arguments is None else list(arguments))
+        with any_character():
+            return _run(sys.argv[1:] if arguments is None else list(arguments))
     except (LaplaceMetricError, OSError, MemoryError) as error:
         what = str(error) or f"{NO_MEMORY}."
         print(f"{PROGRAM}: error: {one_line(in_options(what))}", file=sys.stderr)
@@ -120,3 +119,18 @@ def others_to_stderr() -> Iterator[None]:
         stack.callback(_OURS.reset, _OURS.set(output))
         stack.enter_context(redirect_stdout(sys.stderr))
         yield
+
+
+@contextmanager
+def any_character() -> Iterator[None]:
+    """Write characters that the encoding of standard output lacks as backslash escapes within."""
+    stream = sys.stdout
+    if not isinstance(stream, TextIOWrapper):
+        yield
+        return
+    errors = stream.errors
+    stream.reconfigure(errors="backslashreplace")
+    try:
+        yield
+    finally:
+        stream.reconfigure(errors=errors)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from pydantic import BaseModel, SkipValidation
+from pydantic import BaseModel, ConfigDict, SkipValidation
 
 from laplace_metric._utils.display import as_percent
 from laplace_metric.calibration._thresholds import Threshold, accepts
@@ -18,6 +18,8 @@ from laplace_metric.search import SearchResult
 
 Name = SkipValidation[str | int]
 """A name, which may hold bytes that are not UTF-8 (``_utils.names``)."""
+ALWAYS = ConfigDict(json_schema_serialization_defaults_required=True)
+"""Of answers whose fields are all there, None where a number is not known."""
 
 
 class NeighbourAnswer(BaseModel):
@@ -36,6 +38,8 @@ class NeighbourAnswer(BaseModel):
     text : str or None
         The item itself if it is a text and its table is still there, up to 1,000 characters.
     """
+
+    model_config = ALWAYS
 
     rank: int
     row: int
@@ -72,6 +76,8 @@ class SearchAnswer(BaseModel):
     decision : str
         The same in words.
     """
+
+    model_config = ALWAYS
 
     neighbours: list[NeighbourAnswer]
     label: Name | None
