@@ -37,7 +37,7 @@ needs, and items at most."""
 
 
 @dataclass(frozen=True)
-class Plan:
+class IndexPlan:
     """Parts of the data: items to index, and held-out ones or folds of the items that calibrate."""
 
     source: Source
@@ -89,7 +89,7 @@ def _check_ways(options: Namespace) -> None:
         )
 
 
-def _planned(posterior: LoadedPosterior, options: Namespace, reporter: Reporter) -> Plan:
+def _planned(posterior: LoadedPosterior, options: Namespace, reporter: Reporter) -> IndexPlan:
     """Choose what is indexed, and what calibrates it."""
     recipe, folds = posterior.recipe, options.cross_fit or None
     source = posterior.source(options.data, options, reporter)
@@ -122,10 +122,12 @@ def _planned(posterior: LoadedPosterior, options: Namespace, reporter: Reporter)
         held.require_classes("calibration")
     if folds is not None:
         items.require_classes("cross-fitting", least=2)
-    return Plan(source, items, held, holdout, seed, folds)
+    return IndexPlan(source, items, held, holdout, seed, folds)
 
 
-def _built(plan: Plan, posterior: LoadedPosterior, options: Namespace, reporter: Reporter) -> Index:
+def _built(
+    plan: IndexPlan, posterior: LoadedPosterior, options: Namespace, reporter: Reporter
+) -> Index:
     """Return the index of a plan, calibrated if it has something to calibrate with."""
     items, embedder, size = plan.items, posterior.embedder, options.batch_size
     open_set_fraction = options.open_set_fraction or 0.0
