@@ -12,6 +12,8 @@ import json
 import math
 import warnings
 from collections.abc import Callable
+from difflib import get_close_matches
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +59,8 @@ class Guard(Shown):
     Without ``held_out`` the items calibrate it: each is asked of an index that it is not in, with a
     posterior that it was not fitted to. Its guarantees are then simulated, not proven
     (``LaplaceEmbedder.cross_index``), and a model must not have been trained on the items. With
-    ``held_out`` they are proven for queries that come as those came.
+    ``held_out`` they hold for queries that come as those came: proven from 1,000 queries on,
+    simulated with fewer (``Index.calibrate``).
 
     Parameters
     ----------
@@ -127,6 +130,7 @@ class Guard(Shown):
         **settings: Any,
     ) -> None:
         check_share("precision", precision)
+        _check_settings(settings)
         if held_out is not None and (not isinstance(held_out, (tuple, list)) or len(held_out) != 2):
             raise InputError(f"held_out is a {type(held_out).__name__}: pass (queries, labels).")
         if ids is None and hasattr(search, "id_map"):
@@ -324,7 +328,10 @@ class Guard(Shown):
 
     def _missing(self, precision: float) -> str:
         more = self.calibration.queries_needed(precision, of="label").more
-        return "no number of queries is enough" if more is None else f"{more:,} more queries needed"
+        if more is None:
+            return "from these queries it cannot be told how many more would do"
+        kind = "items or held-out queries" if self.calibration.own_items else "queries"
+        return f"{more:,} more {kind} needed"
 
     def _search_by(self, search: Any) -> None:
         """Search with another engine; refuse one that does not find stored vectors."""
@@ -348,10 +355,13 @@ class Guard(Shown):
         )
 
     def _shown_rows(self) -> Rows:
-        by = "held-out queries"
+        proof = "simulated, not proven" if self.calibration.cross_fitted else "proven"
+        by = f"held-out queries: guarantees are {proof}"
         if self.calibration.own_items:
-            by = "its own items, cross-fitted: no model may have been trained on them"
+            by = f"its own items: guarantees are {proof}; no model may have been trained on them"
         rows = [("items", f"{len(self.index):,}"), ("calibrated by", by)]
+        if bool(self.calibration.known.all()):
+            rows.append(("open-set queries", "not covered: pass open_set_fraction= if some come"))
         rows.append(("distance", self.embedder.settings.distance))
         if self.recall is not None:
             rows.append(("search finds", f"{self.recall:.0%} of the {NEAREST} nearest"))
@@ -362,6 +372,15 @@ class Guard(Shown):
                 told = self._missing(level)
             rows.append((f"{100 * level:g}% right", told))
         return rows
+
+
+def _check_settings(settings: dict[str, Any]) -> None:
+    known = {*signature(Guard).parameters, *signature(LaplaceEmbedder).parameters}
+    for name in settings:
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            meant = f"; did you mean {near[0]!r}?" if near else ""
+            raise TypeError(f"Guard() got an unexpected keyword argument {name!r}{meant}")
 
 
 def _faiss() -> Any:

@@ -61,11 +61,11 @@ def test_is_the_index_with_a_guaranteed_threshold(guard):
 
 def test_says_what_it_guarantees_and_what_it_would_take(guard):
     assert "at least 0.95 are right" in repr(guard)
-    assert "cross-fitted" in repr(guard)
+    assert "its own items: guarantees are simulated, not proven" in repr(guard)
     assert "80% right" in repr(guard)
     with pytest.warns(FewQueriesWarning, match=r"0\.999 cannot be guaranteed.*guard\.at\(0\.9"):
         strict = guard.at(0.999)
-    assert "queries needed" in repr(strict)
+    assert "more items or held-out queries needed" in repr(strict)
     with pytest.raises(InputError, match=r"precision=0\.999 cannot be guaranteed"):
         strict.ask(X[NEW][:1])
     assert guard.precision == 0.95  # the other one is a copy
@@ -74,8 +74,8 @@ def test_says_what_it_guarantees_and_what_it_would_take(guard):
 def test_held_out_queries_calibrate(guard):
     held_out = X[700:1100], Y[700:1100]
     tested = Guard(X[ITEMS], Y[ITEMS], held_out=held_out)
-    assert not tested.calibration.cross_fitted
-    assert "held-out" in repr(tested)
+    assert not tested.calibration.own_items
+    assert "held-out queries: guarantees are simulated" in repr(tested)
     answers = tested.ask(X[NEW])
     answered = answers.answered.numpy()
     assert (answers.labels[answered] == Y[NEW][answered]).mean() >= 0.9
@@ -105,7 +105,7 @@ def test_of_many_items_a_part_calibrates(guard, monkeypatch):
     monkeypatch.setattr("laplace_metric.guard.ASKED", 350)
     part = Guard(X[ITEMS], Y[ITEMS])
     assert len(part.index) == 700
-    assert len(part.calibration.known) == 175  # one half of one fold of two tests
+    assert len(part.calibration.known) == 350  # one fold of two
     answered = part.ask(X[NEW]).answered.numpy()
     assert (part.ask(X[NEW]).labels[answered] == Y[NEW][answered]).mean() >= 0.9
 
@@ -154,7 +154,7 @@ def test_any_search_over_the_same_vectors():
     assert known == pytest.approx(0.8, abs=0.05)
     assert known == exact.calibration.known.mean()
     own = ~exact.calibration.known  # open-set queries find others by exact search
-    gap = shuffled.calibration.logit[own] - exact.calibration.logit[own]
+    gap = shuffled.calibration.probability[own] - exact.calibration.probability[own]
     assert np.abs(gap).max() < 2
     with pytest.raises(InputError, match="engine of yours"):
         other.index.add(X[:1], Y[:1], ids=[9000])
@@ -346,7 +346,7 @@ def test_a_search_shows_its_distance_by_what_it_finds(distance):
     guard = Guard(X[ITEMS], Y[ITEMS], ids=ids, search=search)
     assert guard.embedder.settings.distance == distance
     assert guard.recall == pytest.approx(0.9)
-    assert "finds   90% of the 10 nearest" in repr(guard)
+    assert "  90% of the 10 nearest" in repr(guard)
     plain = Guard(X[ITEMS], Y[ITEMS], distance=distance)
     answers, wanted = guard.ask(X[NEW]), plain.ask(X[NEW])
     assert (answers.labels == wanted.labels).mean() > 0.99
@@ -375,3 +375,17 @@ def test_an_inverted_file_stays_as_it_is_and_ids_of_its_own_are_refused():
     other.add_with_ids(X[ITEMS], np.arange(700) + 1000)
     with pytest.raises(InputError, match="ids of its own, up to 1699 for 700"):
         Guard.wrap(other, Y[ITEMS])
+
+
+def test_an_argument_that_there_is_not_names_the_one_that_was_meant():
+    with pytest.raises(TypeError, match=r"Guard\(\) got .*'heldout'; did you mean 'held_out'\?"):
+        Guard(X[:100], Y[:100], heldout=(X[100:], Y[100:]))
+
+
+def test_what_is_proven_and_what_is_not_covered_is_said():
+    told = [repr(Guard(X[:500], Y[:500], held_out=(X[500:n], Y[500:n]))) for n in (800, 1500)]
+    assert "simulated, not proven" in told[0]
+    assert "guarantees are proven" in told[1]
+    assert all("not covered: pass open_set_fraction=" in each for each in told)
+    some = Guard(X[:500], Y[:500], held_out=(X[500:800], Y[500:800]), open_set_fraction=0.2)
+    assert "not covered" not in repr(some)

@@ -132,8 +132,9 @@ def test_the_numbers_of_the_first_page_are_those_of_its_guard_and_of_the_record(
     plain = guard.index.classify(queries, 0, alpha=None).labels
     assert f"with {guard.threshold.accepted:.0%} of".replace("%", " %") in text
     assert f"{100 * (plain == truth).mean():.1f} % are right without abstention" in text
-    assert f"answers {100 * answered.mean():.1f} %, all of them right" in text
-    assert (answers.labels[answered] == truth[answered]).all()
+    kept = 100 * (answers.labels[answered] == truth[answered]).mean()
+    assert f"answers {100 * answered.mean():.1f} %, {kept:.1f} % of them right" in text
+    assert kept >= 99
     rows = json.loads((README.parent / "benchmarks/results/guard.json").read_text())["rows"]
     (row,) = (r for r in rows if r["n"] == 200_000 and r["engine"] == "FAISS, HNSW")
     alone, bare = 1e3 * row["guarded_p50"], 1e3 * row["bare_p50"]

@@ -46,6 +46,8 @@ from laplace_metric.io import MALFORMED, SEAL, sealed, write_atomically
 
 LEAST_KNOWN = 5
 """Held-out queries with a match in the index that each half needs at the very least."""
+LEAST = 20
+"""Held-out queries, half of which or more are fitted."""
 PARTS, MOST_PARTS = 5, 20
 FEW = 1_000
 """Queries from which on halves guarantee much: fewer are cross-fitted."""
@@ -132,6 +134,8 @@ def calibrated(
     if portable and labelled.hits.votes is not None:  # no other engine has a class model
         votes = replace(labelled.hits.votes, class_odds=None)
         labelled = replace(labelled, hits=replace(labelled.hits, votes=votes))
+    if len(order) < LEAST:
+        raise InputError(f"{len(order)} queries to calibrate on: pass at least {LEAST}.")
     labelled, rows = labelled.take(order), np.arange(len(order))
     first, second = np.array_split(rows, 2)
     _check(labelled.take(first), labelled.take(second))
@@ -181,8 +185,8 @@ def _check(*halves: LabelledHits) -> None:
     n_known = min(int(half.known.sum()) for half in halves)
     if n_known < LEAST_KNOWN:
         raise InputError(
-            f"{n_known} queries of one half have a match in the index: at least {LEAST_KNOWN} are "
-            "needed. Pass more queries that have one."
+            f"{n_known} queries of a random half have a match in the index: at least {LEAST_KNOWN} "
+            "are needed. Pass more queries that have one."
         )
 
 

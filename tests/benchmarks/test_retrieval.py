@@ -311,17 +311,17 @@ def test_the_risk_coverage_curve_is_the_mean_of_its_errors():
 
 
 def test_what_is_said_of_rivals_is_what_was_measured():
-    """Never behind one of the same information by more than .005; the label on one row only."""
+    """Never behind one of the same information; the label on one row only."""
     rows = read_record("evidence")["rows"]
     assert len(rows) == 9
     for row in rows:
         ahead = row[f"ahead: {evidence.best_rival(row)}"]["mean"]
-        assert ahead > (-0.005 if row["problem"] == "cifar10" else 0), row["problem"]
+        assert ahead > 0, row["problem"]
         added = row["gain: posterior variance"]["mean"]
-        outside = row["problem"] in {"fashion-mnist, unseen", "cifar10, unseen", "omniglot"}
-        assert 0.005 < added < 0.015 if outside else added < 0.0035, row["problem"]
+        outside = row["problem"] in {"cifar10, unseen", "omniglot"}
+        assert 0.007 < added < 0.017 if outside else added < 0.0035, row["problem"]
         accuracy = {n: row[f"{n}: accuracy"]["mean"] for n in ("vote", "probe", "LDA", "ours")}
-        behind = 0.016 if row["problem"] == "cifar10, unseen" else 0.005
+        behind = 0.014 if row["problem"] == "cifar10, unseen" else 0.005
         assert accuracy["ours"] > max(accuracy.values()) - behind, row["problem"]
         area = {n: row[f"{n}: aurc"]["mean"] for n in ("vote", "probe", "LDA", "ours")}
         assert area["ours"] == min(area.values()), row["problem"]

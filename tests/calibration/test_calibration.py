@@ -159,8 +159,11 @@ def test_sets_that_cannot_be_promised(labelled, quick):
 def test_too_few_queries_that_have_a_match(labelled):
     known = np.flatnonzero(labelled.known)
     g = torch.Generator()
-    with pytest.raises(InputError, match="of one half have a match.*at least 5"):
-        calibrated(labelled.take(known[:9]), K, 150, g.manual_seed(0))
+    with pytest.raises(InputError, match="19 queries to calibrate on: pass at least 20"):
+        calibrated(labelled.take(known[:19]), K, 150, g.manual_seed(0))
+    few = np.append(known[:9], np.flatnonzero(~labelled.known)[:21])
+    with pytest.raises(InputError, match="of a random half have a match.*at least 5"):
+        calibrated(labelled.take(few), K, 150, g.manual_seed(0))
     calibrated(labelled.take(known[:20]), K, 150, g.manual_seed(0))
 
 

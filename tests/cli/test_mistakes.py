@@ -108,8 +108,11 @@ def test_after_a_fit(workplace, capsys):
         ([*build, "--calibrate", "photos"], "the items of the index themselves"),
         ([*build, "--calibrate", "photos", "--holdout", "0.3"], "give one of them"),
         ([*build, "--holdout", "0.3"], "photos is what the posterior was fitted to, all of it"),
-        ([*build, "--holdout", "0.05", "--allow-fitted"], "pass at least 10"),
-        ([*build, "--cross-fit", "601"], "error: --cross-fit 601: there are 600 items"),
+        ([*build, "--holdout", "0.05", "--allow-fitted"], "pass at least 20"),
+        (
+            [*build, "--cross-fit", "601"],
+            "600 items, 63 at most of one class, are too few for --cross-fit 601",
+        ),
         ([*embed, "--size", "5"], "5, 5"),
     ):
         assert says in refused(arguments, capsys)

@@ -16,11 +16,11 @@ SHOWN = {
     "embedder": (lambda e, i, x, y: e, ["fitted to 100 points", "structure='kron'", "'append'"]),
     "posterior": (lambda e, i, x, y: e.posterior_, ["36 weights", "Kronecker"]),
     "embedding": (lambda e, i, x, y: e(x), ["400 uncertain", "[400, 6] float32", "epistemic"]),
-    "index": (lambda e, i, x, y: i, ["100 items of 4 classes", "Flat", "50 queries"]),
+    "index": (lambda e, i, x, y: i, ["100 items of 4 classes", "Flat", "100 cross-fitted queries"]),
     "calibration": (lambda e, i, x, y: i.calibration, ["from labels", "k=10, depth=50", "rank"]),
     "result": (lambda e, i, x, y: i.search(x, k=7), ["7 nearest", "400 queries", "[400, 7]"]),
     "report": (lambda e, i, x, y: i.evaluate(x[300:], y[300:]), ["of 100 queries", "recall@1"]),
-    "quality": (lambda e, i, x, y: i.calibration.quality(), ["Brier score", "50"]),
+    "quality": (lambda e, i, x, y: i.calibration.quality(), ["Brier score", "100"]),
     "sets": (lambda e, i, x, y: i.retrieval_sets(x), ["400 queries", "on average"]),
     "label sets": (lambda e, i, x, y: i.label_sets(x, 0.2), ["400 queries", "[4] strings"]),
     "fit": (lambda e, i, x, y: e.fitted_, ["posterior", "100"]),
@@ -47,8 +47,7 @@ def verdict(index, x, y):
     index = copy.copy(index)
     index.calibrate(x[300:], y[300:], portable=True)
     found = index.search(x, k=20)
-    numbers = {"uncertainty": found.uncertainty, "epistemic": found.epistemic}
-    return index.calibration.apply(found.distance, found.labels, **numbers)
+    return index.calibration.apply(found.distance, found.labels, epistemic=found.epistemic)
 
 
 @pytest.mark.parametrize("name", SHOWN)

@@ -122,7 +122,7 @@ def test_a_precision_that_cannot_be_had_is_refused(iris):
     x, y = iris
     with pytest.raises(ValueError, match="cannot be guaranteed"):
         MatchClassifier(precision=0.999).fit(x, y)
-    with pytest.raises(ValueError, match="have a match in the index"):
+    with pytest.raises(ValueError, match="9 queries to calibrate on"):
         MatchClassifier(precision=0.9).fit(x[:9], y[:9])
     with pytest.raises(ValueError, match="abstain='setosa' is a class"):
         MatchClassifier(precision=0.9, abstain="setosa").fit(x, y)

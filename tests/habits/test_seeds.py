@@ -25,7 +25,7 @@ def draws(embedder, index, x, names):
         "posterior": lambda g: embedder.posterior_.sample(3, g),
         "reference points": reference,
         "column groups": lambda g: torch.cat(column_groups(400, "diag", 32, g)),
-        "calibration": lambda g: index.calibrate(x, names, np.int64(5), generator=g).logit,
+        "calibration": lambda g: index.calibrate(x, names, np.int64(5), generator=g).probability,
         "loader": lambda g: next(iter(datasets.load("digits").loader(9, True, g)))[1],
     }
 

@@ -65,7 +65,13 @@ def test_it_says_what_a_user_waits_for(caplog, tmp_path, points, network):
     assert {record.levelname for record in caplog.records} == {"INFO"}
     for beginning, end in zip(
         ("fitted in", "saved to", "loaded from", "indexed in", "calibrated"),
-        ("100 points", "100 points", "100 points", "100 items of 4 classes.", "50 queries"),
+        (
+            "100 points",
+            "100 points",
+            "100 points",
+            "100 items of 4 classes.",
+            "100 cross-fitted queries",
+        ),
         strict=True,
     ):
         (line,) = (line for line in said if line.startswith(beginning))
