@@ -54,6 +54,7 @@ def asked(question: Question, seed: int) -> dict[str, Any]:
     logit, p, right = assessment.logit, assessment.match_probability[:, 0], test.match[:, 0]
     assert assessment.answer is not None  # labels calibrated it
     assert assessment.label_probability is not None
+    assert test.hits.uncertainty is not None
     answered = np.take_along_axis(test.match, assessment.answer[:, None], 1)[:, 0]
     outcome = quality(p, right, n=1)
     scores = {
