@@ -284,7 +284,7 @@ def fitted_table() -> str:
             cells += [f"{each[name][key]:.0%}" for each in both]
         for told in (row[name], row["recall, 0.9"]):
             cells.append(f"{told['broken']:.1%} (up to {told['high']:.1%})")
-        lines.append([*cells, f"{row['sets']:.1%}"])
+        lines.append([*cells, "" if row["world"] == "constant" else f"{row['sets']:.1%}"])
     return markdown(header, lines)
 
 

