@@ -59,8 +59,8 @@ class Guard(Shown):
     Without ``held_out`` the items calibrate it: each is asked of an index that it is not in, with a
     posterior that it was not fitted to. Its guarantees are then simulated, not proven
     (``LaplaceEmbedder.cross_index``), and a model must not have been trained on the items. With
-    ``held_out`` they hold for queries that come as those came: proven from 1,000 queries on,
-    simulated with fewer (``Index.calibrate``).
+    ``held_out`` they hold for queries that come as those came: from 1,000 queries on they are
+    proven, but for the rule that finds unknown ones; with fewer simulated (``Index.calibrate``).
 
     Parameters
     ----------
@@ -355,10 +355,11 @@ class Guard(Shown):
         )
 
     def _shown_rows(self) -> Rows:
-        proof = "simulated, not proven" if self.calibration.cross_fitted else "proven"
-        by = f"held-out queries: guarantees are {proof}"
+        by = "held-out queries: proven, but for the rule that finds unknown ones"
+        if self.calibration.cross_fitted:
+            by = "held-out queries: simulated, not proven"
         if self.calibration.own_items:
-            by = f"its own items: guarantees are {proof}; no model may have been trained on them"
+            by = "its own items, on which no model was trained: simulated, not proven"
         rows = [("items", f"{len(self.index):,}"), ("calibrated by", by)]
         if bool(self.calibration.known.all()):
             rows.append(("open-set queries", "not covered: pass open_set_fraction= if some come"))

@@ -61,7 +61,7 @@ def test_is_the_index_with_a_guaranteed_threshold(guard):
 
 def test_says_what_it_guarantees_and_what_it_would_take(guard):
     assert "at least 0.95 are right" in repr(guard)
-    assert "its own items: guarantees are simulated, not proven" in repr(guard)
+    assert "its own items, on which no model was trained: simulated, not proven" in repr(guard)
     assert "80% right" in repr(guard)
     with pytest.warns(FewQueriesWarning, match=r"0\.999 cannot be guaranteed.*guard\.at\(0\.9"):
         strict = guard.at(0.999)
@@ -75,7 +75,7 @@ def test_held_out_queries_calibrate(guard):
     held_out = X[700:1100], Y[700:1100]
     tested = Guard(X[ITEMS], Y[ITEMS], held_out=held_out)
     assert not tested.calibration.own_items
-    assert "held-out queries: guarantees are simulated" in repr(tested)
+    assert "held-out queries: simulated, not proven" in repr(tested)
     answers = tested.ask(X[NEW])
     answered = answers.answered.numpy()
     assert (answers.labels[answered] == Y[NEW][answered]).mean() >= 0.9
@@ -385,7 +385,7 @@ def test_an_argument_that_there_is_not_names_the_one_that_was_meant():
 def test_what_is_proven_and_what_is_not_covered_is_said():
     told = [repr(Guard(X[:500], Y[:500], held_out=(X[500:n], Y[500:n]))) for n in (800, 1500)]
     assert "simulated, not proven" in told[0]
-    assert "guarantees are proven" in told[1]
+    assert "held-out queries: proven, but for the rule" in told[1]
     assert all("not covered: pass open_set_fraction=" in each for each in told)
     some = Guard(X[:500], Y[:500], held_out=(X[500:800], Y[500:800]), open_set_fraction=0.2)
     assert "not covered" not in repr(some)

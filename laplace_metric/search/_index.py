@@ -433,11 +433,11 @@ class Index(Shown):
             as like the index as its own classes are like each other, and guarantees hold for such
             queries. With few classes, a new one may be more like one of them than they are.
         cross_fit : int or None
-            0: one half of the queries teaches the probability, the other half tests it, so that
-            guarantees are theorems. 5: each fifth tests a probability that was fitted to the
-            others, and one that was fitted to all answers; with few queries much more can be
-            guaranteed, by simulation (``Calibration.cross_fitted``). None: 5 of fewer than 1,000
-            queries, else 0.
+            0: one half of the queries teaches the probability, the other half tests it: guarantees
+            are proven with ``alpha=None``; that unknown queries judge each other is simulated. 5:
+            each fifth tests a probability that was fitted to the others, and one that was fitted to
+            all answers; with few queries much more can be guaranteed, by simulation
+            (``Calibration.cross_fitted``). None: 5 of fewer than 1,000 queries, else 0.
         generator : torch.Generator, seed or None
             Draws them, and splits the queries; None: one with a fixed seed.
 
@@ -494,8 +494,8 @@ class Index(Shown):
         portable : bool
             As for ``calibrate``.
         own_items : bool
-            Whether the queries are items of this index; ``Calibration.own_items`` says so.
-        cross_fit : int
+            True if the queries are items of this index; ``Calibration.own_items`` says so.
+        cross_fit : int or None
             As for ``calibrate``.
         since : Index or None
             The index as it was when it was searched: later changes count as such. None: as it is.

@@ -293,6 +293,21 @@ def test_cross_fitted_guarantees_were_broken_no_more_often_than_their_level():
         assert row["world"] == "constant" or row["sets"] > 0.9
 
 
+def test_few_queries_rank_as_the_page_says():
+    """The match probability with 40 queries, and the distance, of three problems."""
+    rows = {row["problem"]: row["sizes"][0] for row in read_record("few")["rows"]}
+    assert {size["queries"] for size in rows.values()} == {40}
+    ours = [rows[name]["auroc"]["mean"] for name in ("digits", "birds", "texts")]
+    gain = [rows[name]["gain"]["mean"] for name in ("digits", "birds", "texts")]
+    plain = [a - b for a, b in zip(ours, gain, strict=True)]
+    told = [thousandths(value) for value in (*ours, *plain)]
+    page = (Path(__file__).parents[2] / "docs/questions.md").read_text()
+    sentence = "AUROC of {}, of birds {} and of texts {}; the distance: {}, {} and {}"
+    assert sentence.format(*told) in page
+    for size in rows.values():
+        assert size["gain"]["mean"] + size["gain"]["half"] > 0
+
+
 def test_the_truth_of_a_mixture():
     """Its chances are those of the labels that it draws; a guarantee is judged by them."""
     world, g = guarantees.Mixture.of("many errors"), np.random.default_rng(0)
