@@ -53,7 +53,7 @@ from benchmarks.variants.views import KINDS, NOISES, NOISY, REGULARIZE, VIEWS
 
 NONE = math.nan
 TABLE_8 = (NONE, NONE, 0.831, 0.884, 0.862, 0.862, 0.853)
-"""Paper 004, of the weights in ``REGULARIZE``: minus the correlation of kappa; none: constant."""
+"""Printed for the weights in ``REGULARIZE``: minus the correlation of kappa; none: constant."""
 TABLE_5 = {"crop rank": (NONE, 0.68, NONE, 0.64), "entropy rank": (NONE, 0.29, NONE, 0.24)}
 """Kirchhof et al. 2023a: soft and hard labels of CIFAR-10H, kappa = |z|."""
 OOD = "auroc "
@@ -270,7 +270,7 @@ def concentration(rows: Sequence[dict[str, Any]]) -> Figure:
     note = (
         "CIFAR-10 on frozen features; uncertainty: 1 over the learnt concentration. Above 0 it "
         "grows with the severity of a corruption.\nMeans of 3 seeds, 95 % t intervals. Printed: "
-        "paper 004, table 8; at the two smallest weights k was constant there."
+        "its paper, table 8; at the two smallest weights k was constant there."
     )
     return headed(figure, "When does a learnt concentration follow corruption?", note)
 

@@ -1,4 +1,4 @@
-"""Whether the uncertainty grows with corruption, and finds errors (paper 004, tables 1 and 2)."""
+"""Whether the uncertainty grows with corruption, and finds errors (explicit concentration, tables 1 and 2)."""
 
 from __future__ import annotations
 

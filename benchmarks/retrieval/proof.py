@@ -41,7 +41,7 @@ from benchmarks.retrieval.problems import Source
 from laplace_metric import Guard, LaplaceEmbedder
 
 Array = npt.NDArray[Any]
-SHOWN, MISSING, PRECISION, OPEN = 20, 10, 0.8, 0.1
+SHOWN, MISSING, PRECISION, OPEN = 20, 10, 0.9, 0.1
 """The precision: the highest of 99, 95, 90 and 80 % that the items can guarantee."""
 RUDE = "middle finger"
 LOOKED_AT = (20, 50, 100)

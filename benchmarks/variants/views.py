@@ -7,8 +7,8 @@ MCInfoNCE and explicit concentration on CIFAR-10, on features of a frozen Effici
 
     labels         two images of a class, as they are (the protocol's own)
     labels, views  two images of a class, each augmented
-    views          two augmentations of one image (paper 004: crop, flip, colours; no hue)
-    views, noise   the same with Gaussian noise of a deviation up to .25 (paper 004, figure 3)
+    views          two augmentations of one image (explicit concentration: crop, flip, colours; no hue)
+    views, noise   the same with Gaussian noise of a deviation up to .25 (explicit concentration, figure 3)
 
 Images are read at 64 pixels in place of 96, 10,000 of them train. 2,000 of these have four
 augmentations each, encoded once. Settings are those that the protocol chose on validation items
@@ -46,7 +46,7 @@ SMALLEST, COLOURS, NOISE = 0.2**0.5, 0.3, 0.25
 """Least side of a crop (area .2), widest change of a colour, most noise (figure 3)."""
 LABELS, LABELS_VIEWS, VIEWS, NOISY = "labels", "labels, views", "views", "views, noise"
 REGULARIZE = (0.0005, 0.001, 0.002, 0.004, 0.01, 0.02, 0.04)
-"""Weights of k^2 in table 8 of paper 004, next to .05 of the alignment."""
+"""Weights of k^2 in table 8 of explicit concentration, next to .05 of the alignment."""
 NOISES = ("gaussian_noise", "speckle_noise", "shot_noise", "impulse_noise")
 
 
