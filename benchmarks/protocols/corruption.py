@@ -1,4 +1,4 @@
-"""Whether the uncertainty grows with corruption, and finds errors (explicit concentration, tables 1 and 2)."""
+"""Uncertainty under corruption, and of errors (explicit concentration, tables 1 and 2)."""
 
 from __future__ import annotations
 

@@ -7,8 +7,9 @@ MCInfoNCE and explicit concentration on CIFAR-10, on features of a frozen Effici
 
     labels         two images of a class, as they are (the protocol's own)
     labels, views  two images of a class, each augmented
-    views          two augmentations of one image (explicit concentration: crop, flip, colours; no hue)
-    views, noise   the same with Gaussian noise of a deviation up to .25 (explicit concentration, figure 3)
+    views          two augmentations of one image, as the paper on explicit concentration has them:
+                   crop, flip, colours; no hue
+    views, noise   the same with Gaussian noise of a deviation up to .25 (its figure 3)
 
 Images are read at 64 pixels in place of 96, 10,000 of them train. 2,000 of these have four
 augmentations each, encoded once. Settings are those that the protocol chose on validation items

@@ -20,6 +20,7 @@ from laplace_metric.calibration._hits import (
     query_statistics,
 )
 from laplace_metric.calibration._probability import fit_match_probability
+from laplace_metric.calibration._sequences import queries_needed
 from laplace_metric.calibration._thresholds import threshold_for
 from laplace_metric.errors import FewQueriesWarning, InputError, UnknownNameError
 from laplace_metric.evaluation import expected_calibration_error
@@ -333,6 +334,22 @@ def test_few_queries_are_cross_fitted_and_many_are_halved(labelled, quick):
     for parts in (1, 21):
         with pytest.raises(InputError, match="cross_fit"):
             storage.calibrated(labelled, K, 150, np.arange(800), cross_fit=parts)
+
+
+@pytest.mark.parametrize(("cross_fit", "more"), [(0, 2), (5, 1)])
+def test_of_more_queries_one_half_or_all_will_test(labelled, quick, cross_fit, more):
+    fitted = storage.calibrated(
+        labelled.take(np.arange(200)), K, 150, np.arange(200), cross_fit=cross_fit
+    )
+    thresholds = fitted.grid[:, 0] if cross_fit == 0 else None
+    targets = (0.8, 0.85, 0.9, 0.93, 0.95)
+    tested = [
+        queries_needed(*fitted.held_out(), precision=p, thresholds=thresholds).more for p in targets
+    ]
+    assert any(tested), tested
+    for target, told in zip(targets, tested, strict=True):
+        expected = None if told is None else more * told
+        assert fitted.queries_needed(target, alpha=None).more == expected
 
 
 def test_few_queries_guarantee_more_where_all_of_them_test(labelled):
