@@ -82,7 +82,7 @@ class Threshold(Shown):
         Queries that are called unknown at this level are not accepted, whatever their probability
         is; None: the probability alone decides.
     cross_fitted : bool
-        As of ``Calibration``: the confidence is then measured by simulation, not proven.
+        ``Calibration.cross_fitted``: the confidence is simulated, not proven.
     """
 
     value: float

@@ -140,7 +140,7 @@ class IndexReport(Shown):
     smallest_p_value : float or None
         That "unknown" can reach with the held-out queries of the calibration.
     cross_fitted : bool or None
-        Whether the calibration is: ``Calibration.cross_fitted``; None without one.
+        ``Calibration.cross_fitted``: its guarantees are simulated; None without a calibration.
     ood : OODReport or None
     sparsification : dict of score to Sparsification
     reliability : Reliability or None

@@ -192,3 +192,12 @@ def test_strangers_that_are_let_in_are_counted():
     assert "match in the index (25\u00a0%) and 4 of 40 open-set queries (10\u00a0%)." in told
     nobody = replace(measures, known_share=1.0)
     assert "lets in" not in " ".join(headline(nobody)["lines"])
+
+
+@pytest.mark.parametrize("cross_fitted", [True, False, None])
+def test_a_simulated_guarantee_is_told_and_not_by_whom_it_was_calibrated(cross_fitted):
+    p, right, unknown, has_match = draw(400, 0, accuracy=0.99)
+    report = evaluation(p, right, unknown, has_match, promise_at(0.9, 0.5, p, right))
+    told = " ".join(headline(replace(report, cross_fitted=cross_fitted))["lines"])
+    assert ("by simulation, not by a theorem" in told) is (cross_fitted is True)
+    assert "own items" not in told
