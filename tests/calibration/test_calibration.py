@@ -13,6 +13,7 @@ import torch
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.calibration import _conformal as conformal
 from laplace_metric.calibration import _learn as storage
+from laplace_metric.calibration import _probability as probability
 from laplace_metric.calibration._hits import (
     LabelledHits,
     PairFeatures,
@@ -311,6 +312,18 @@ def test_every_query_tests_a_fit_that_did_not_see_it(labelled):
     halves = storage.calibrated(some, K, 150, order, cross_fit=0)
     np.testing.assert_array_equal(np.sort(fitted.p_value[102:]), np.sort(halves.p_value))
     assert len(fitted.labels.scores) == len(halves.labels.scores)
+
+
+def test_the_fits_of_parts_take_over_what_was_chosen(labelled, monkeypatch):
+    monkeypatch.setattr(probability, "CALIBRATORS", ("beta",))
+    features = PairFeatures.of(labelled.hits).take(K)
+    kept = fit_match_probability(features, labelled.match[:, :K])
+    monkeypatch.undo()
+    some = PairFeatures(features.values[:300], features.exists[:300])
+    other = fit_match_probability(some, labelled.match[:300, :K], like=kept)
+    assert other.chosen == kept.chosen == "all, beta"
+    assert other.losses == kept.losses
+    assert not np.array_equal(other.score.weights, kept.score.weights)
 
 
 def test_what_a_query_is_does_not_change_the_probability_that_it_tests(labelled):
