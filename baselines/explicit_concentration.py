@@ -26,7 +26,7 @@ from baselines.infonce import InfoNCELoss
 from laplace_metric._utils.validation import check_name
 from laplace_metric.heads._locate import HeadActivations
 from laplace_metric.models._calling import Inputs, call_model
-from laplace_metric.training._loop import Callback, Progress
+from laplace_metric.training import Callback, Progress
 
 BASES = ("simclr", "simsiam", "byol", "swav")
 

@@ -35,7 +35,7 @@ from baselines.base.settings import check_counts, check_positive
 from laplace_metric._utils.randomness import own_randomness
 from laplace_metric.errors import InputError, LabelError
 from laplace_metric.models._calling import device_of, evaluation_mode
-from laplace_metric.training._loop import descend
+from laplace_metric.training import descend
 
 ROWS = 1024
 """Training vectors that are compared with all others at once."""

@@ -22,7 +22,7 @@ import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from laplace_metric._utils.version import __version__
+from laplace_metric._utils import __version__
 
 if TYPE_CHECKING:
     from laplace_metric.embedder import LaplaceEmbedder

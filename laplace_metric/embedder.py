@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
-from laplace_metric._utils.precision import full_precision
-from laplace_metric._utils.randomness import Seed
+from laplace_metric._utils.randomness import Seed, full_precision
 from laplace_metric._utils.validation import as_path, check_count, check_name
 from laplace_metric.curvature._structures import SpectralCurvature
 from laplace_metric.embedding import Draw, Embedding, ProbabilisticEmbedder
@@ -24,7 +23,7 @@ from laplace_metric.heads._identity import FittedWeights, check_rows
 from laplace_metric.heads._locate import APPEND, HeadActivations, LocatedHead
 from laplace_metric.io import INDEX, settled
 from laplace_metric.laplace import Diagnosis, Distance, Fitted, Posterior, Settings
-from laplace_metric.laplace import _files as serialization
+from laplace_metric.laplace import _fitted as serialization
 from laplace_metric.laplace import _posterior as prior
 from laplace_metric.laplace._diagnosis import Uncertainties, diagnose
 from laplace_metric.laplace._fit import fit_posterior, warn_if_negative

@@ -10,8 +10,8 @@ from sklearn.datasets import load_digits, load_wine
 from sklearn.neighbors import NearestNeighbors
 
 from laplace_metric import Guard, LaplaceEmbedder
-from laplace_metric.calibration._conformal import least_common_p_values
 from laplace_metric.calibration._hits import query_statistics
+from laplace_metric.calibration._labels import least_common_p_values
 from laplace_metric.errors import (
     FewQueriesWarning,
     FileFormatError,

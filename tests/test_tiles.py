@@ -27,7 +27,7 @@ from laplace_metric.heads._backends import jacobian_of
 from laplace_metric.heads._jacobian import OrthogonalFactor, columnwise
 from laplace_metric.image_text._pairs import encode_all
 from laplace_metric.models._store import FeatureStore, row_fingerprints
-from laplace_metric.search._items import Encoded
+from laplace_metric.search._columns import Encoded
 from laplace_metric.search._labelled import in_fit
 from laplace_metric.search._neighbours import _distances_of_means
 from laplace_metric.search.estimators import batches_of

@@ -20,8 +20,7 @@ from laplace_metric._utils.randomness import own_randomness
 from laplace_metric.errors import InputError, LabelError
 from laplace_metric.heads._locate import APPEND, HeadActivations, capture, run_captured
 from laplace_metric.models._calling import Inputs, device_of, labelled_batches
-from laplace_metric.training import train_epochs
-from laplace_metric.training._loop import Callback, Step, descend, train_mode
+from laplace_metric.training import Callback, Step, descend, train_epochs, train_mode
 
 if TYPE_CHECKING:
     from typing_extensions import Self

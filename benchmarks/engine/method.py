@@ -22,7 +22,6 @@ from laplace_metric.embedding import Draw, ProbabilisticEmbedder
 from laplace_metric.errors import InputError
 from laplace_metric.evaluation._calibration import RetrievalCalibration, retrieval_calibration
 from laplace_metric.evaluation._intervals import BootstrapInterval, bootstrap_interval
-from laplace_metric.evaluation._neighbours import Neighbours, nearest_neighbours
 from laplace_metric.evaluation._ranking import (
     Sparsification,
     auprc,
@@ -30,7 +29,13 @@ from laplace_metric.evaluation._ranking import (
     r_auroc,
     sparsification,
 )
-from laplace_metric.evaluation._retrieval import RetrievalScore, map_at_k, recall_at_k
+from laplace_metric.evaluation._retrieval import (
+    Neighbours,
+    RetrievalScore,
+    map_at_k,
+    nearest_neighbours,
+    recall_at_k,
+)
 from laplace_metric.models._calling import device_of, labelled_batches
 
 DEPTH = 5

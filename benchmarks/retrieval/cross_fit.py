@@ -35,7 +35,7 @@ from laplace_metric.search._cross_fit import (
     folds_of,
     precision_of_classes,
 )
-from laplace_metric.search._label_sets import LabelSets
+from laplace_metric.search._labelled import LabelSets
 
 NEW, DEPTH, FOLDS = 500, 50, 5
 DIMENSION = 24

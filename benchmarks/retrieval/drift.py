@@ -35,8 +35,7 @@ from benchmarks.sizes import DRIFT, SIZES, StreamSize
 from benchmarks.tasks import Workspace
 from benchmarks.tasks.grey import fashion
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.monitor import Monitor
-from laplace_metric.monitor._windows import p_value
+from laplace_metric.monitor import Monitor, p_value
 from laplace_metric.search import Index
 
 NAMES = ("uncertainty", "match probability")

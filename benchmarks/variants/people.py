@@ -29,7 +29,7 @@ from benchmarks.tasks import Task, Workspace, build
 from benchmarks.tasks.frozen import FOLDS, shares
 from benchmarks.variants.views import settings_of
 from laplace_metric.errors import LaplaceMetricWarning
-from laplace_metric.training._loop import Callback, Progress
+from laplace_metric.training import Callback, Progress
 
 METHOD = "mcinfonce"
 LABELS, CONCENTRATIONS = ("soft", "majority"), ("head", "norm")

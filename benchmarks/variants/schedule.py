@@ -41,8 +41,7 @@ from laplace_metric._utils.randomness import own_randomness
 from laplace_metric.errors import LaplaceMetricWarning
 from laplace_metric.models._calling import Inputs
 from laplace_metric.online._laplace import OnlineRun
-from laplace_metric.training import train_embedder
-from laplace_metric.training._loop import train_mode
+from laplace_metric.training import train_embedder, train_mode
 
 TASKS = {"fashion-mnist": "FashionMNIST", "cub-96": "birds"}
 CHOSEN_ON = {"cub-96": "cub"}

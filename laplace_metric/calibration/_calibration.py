@@ -20,12 +20,6 @@ from laplace_metric.calibration._apply import (
     like,
     warn_if_scaled,
 )
-from laplace_metric.calibration._conformal import (
-    conformal_quantile,
-    least_common_p_values,
-    log_first_match,
-    ranks_among_others,
-)
 from laplace_metric.calibration._hits import (
     FEATURES,
     VOTES,
@@ -37,7 +31,11 @@ from laplace_metric.calibration._labels import (
     Candidates,
     HeldOutLabels,
     LabelPosterior,
+    conformal_quantile,
     label_scores,
+    least_common_p_values,
+    log_first_match,
+    ranks_among_others,
 )
 from laplace_metric.calibration._probability import MatchProbability
 from laplace_metric.calibration._sequences import QueriesNeeded, queries_needed
@@ -48,7 +46,7 @@ if TYPE_CHECKING:
     import torch
 
     from laplace_metric.calibration._export import VerdictGraph
-    from laplace_metric.evaluation._quality import Quality
+    from laplace_metric.evaluation._calibration import Quality
 
 VOTED = {"share", "weighted", "ratio", "ambiguity"}
 """Features that come of labels."""
@@ -485,7 +483,7 @@ class Calibration(Shown):
 
         Of queries that its fit did not see; n bootstrap resamples.
         """
-        from laplace_metric.evaluation._quality import quality
+        from laplace_metric.evaluation._calibration import quality
 
         return quality(*self.held_out(of), n=n)
 

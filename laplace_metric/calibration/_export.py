@@ -22,7 +22,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from laplace_metric.calibration._conformal import count_as_strange, ranks_among_others
 from laplace_metric.calibration._hits import (
     VOTES,
     LabelVotes,
@@ -31,7 +30,12 @@ from laplace_metric.calibration._hits import (
     pair_features,
     query_statistics,
 )
-from laplace_metric.calibration._labels import Candidates, LabelPosterior
+from laplace_metric.calibration._labels import (
+    Candidates,
+    LabelPosterior,
+    count_as_strange,
+    ranks_among_others,
+)
 from laplace_metric.calibration._probability import (
     ROUNDING,
     Calibrator,

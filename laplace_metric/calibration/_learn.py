@@ -14,11 +14,6 @@ from jaxtyping import Bool, Float
 
 from laplace_metric._utils.validation import as_path, check_count
 from laplace_metric.calibration._calibration import Calibration
-from laplace_metric.calibration._conformal import (
-    first_match_score,
-    least_common_p_values,
-    own_p_values,
-)
 from laplace_metric.calibration._hits import (
     FEATURE_SETS,
     FEATURES,
@@ -32,7 +27,10 @@ from laplace_metric.calibration._labels import (
     Candidates,
     HeldOutLabels,
     LabelPosterior,
+    first_match_score,
     label_scores,
+    least_common_p_values,
+    own_p_values,
 )
 from laplace_metric.calibration._probability import (
     CALIBRATORS,

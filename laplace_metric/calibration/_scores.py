@@ -38,14 +38,6 @@ from laplace_metric.calibration._prevalence import (
     rows_at_fraction,
 )
 from laplace_metric.calibration._probability import CALIBRATORS, Calibrator
-from laplace_metric.calibration._rates import (
-    error_rates,
-    fewest_false,
-    highest_behind,
-    precision_of_mixture,
-    threshold_of_false,
-    threshold_of_miss,
-)
 from laplace_metric.calibration._score_model import (
     Array,
     Flags,
@@ -56,7 +48,15 @@ from laplace_metric.calibration._score_model import (
     score_features,
 )
 from laplace_metric.calibration._sequences import QueriesNeeded, queries_needed
-from laplace_metric.calibration._thresholds import threshold_for
+from laplace_metric.calibration._thresholds import (
+    error_rates,
+    fewest_false,
+    highest_behind,
+    precision_of_mixture,
+    threshold_for,
+    threshold_of_false,
+    threshold_of_miss,
+)
 from laplace_metric.errors import (
     FileFormatError,
     InputError,

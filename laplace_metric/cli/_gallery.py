@@ -35,7 +35,7 @@ from laplace_metric.cli._sources import (
     path_below,
     root_of,
 )
-from laplace_metric.datasets._pixels import Pixels
+from laplace_metric.datasets._image_set import Pixels
 from laplace_metric.errors import (
     FileFormatError,
     FittedQueriesWarning,

@@ -29,8 +29,8 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from laplace_metric._utils import __version__
 from laplace_metric._utils.hub import without_retries
-from laplace_metric._utils.version import __version__
 from laplace_metric.cli._parser import did_you_mean
 from laplace_metric.cli._sources import ReadOptions
 from laplace_metric.errors import InputError, MissingPackageError

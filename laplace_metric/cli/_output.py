@@ -1,4 +1,4 @@
-"""Output of a command: what it prints, and its files."""
+"""Output of a command: what it prints, its files, and templates of its web pages."""
 
 from __future__ import annotations
 
@@ -12,17 +12,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 
-from laplace_metric._utils.names import one_line, utf8
+from laplace_metric._utils.tables import one_line, utf8
 from laplace_metric.cli import ours
 from laplace_metric.cli._options import in_options
 from laplace_metric.cli._sources import pyarrow
 from laplace_metric.errors import InputError
 from laplace_metric.io import exists, json_text, require_writable, write_atomically
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 STDOUT = Path("-")
 MOST_MISSING = 100
@@ -235,3 +238,16 @@ TABLE_WRITERS: dict[str, Callable[[Columns], str | bytes]] = {
     ".json": lambda columns: json_text(rows_of(columns)),
     ".parquet": parquet_bytes,
 }
+
+
+def templates(*folders: Path) -> Environment:
+    """Return the templates of these folders, with the styles and macros that pages share."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # slow, and for pages alone
+
+    return Environment(
+        loader=FileSystemLoader([*folders, Path(__file__).parent / "pages"]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )

@@ -19,9 +19,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from laplace_metric._utils.archives import DAMAGE, check_npy, check_size, check_zip
-from laplace_metric._utils.names import utf8_path
-from laplace_metric._utils.progress import tqdm
-from laplace_metric._utils.tables import read_columns
+from laplace_metric._utils.display import tqdm
+from laplace_metric._utils.tables import read_columns, utf8_path
 from laplace_metric.datasets._folders import (
     ENDINGS,
     PATHS,
@@ -34,8 +33,7 @@ from laplace_metric.datasets._folders import (
     shown_columns,
     top_folders,
 )
-from laplace_metric.datasets._image_set import row_loader
-from laplace_metric.datasets._pixels import Pixels, is_grey
+from laplace_metric.datasets._image_set import Pixels, is_grey, row_loader
 from laplace_metric.errors import FileFormatError, InputError, LabelError, MissingPackageError
 from laplace_metric.io import digest
 from laplace_metric.models._calling import Inputs

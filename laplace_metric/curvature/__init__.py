@@ -6,7 +6,7 @@ what is summed, ``_passes`` read the points, ``_structures`` hold H, and ``_ggn`
 of passes for every kind of pairs and every structure.
 """
 
-from laplace_metric.curvature._loss import ContrastiveLoss
+from laplace_metric.curvature._terms import ContrastiveLoss
 
 __all__ = [
     "ContrastiveLoss",

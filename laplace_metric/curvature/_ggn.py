@@ -25,7 +25,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from laplace_metric._utils.randomness import Seed
-from laplace_metric.curvature._loss import ContrastiveLoss
 from laplace_metric.curvature._margin import (
     MarginPairWeights,
     PairWeights,
@@ -50,6 +49,7 @@ from laplace_metric.curvature._structures import (
     check_memory,
 )
 from laplace_metric.curvature._terms import (
+    ContrastiveLoss,
     CurvatureTerm,
     DenseTerm,
     Diagonal,

@@ -42,7 +42,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from laplace_metric._utils.randomness import Seed, as_generator
-from laplace_metric.curvature._loss import ContrastiveLoss
+from laplace_metric.curvature._terms import ContrastiveLoss
 from laplace_metric.curvature.by_class import ClassPairWeights, ClassSums, Points, pair_counts
 from laplace_metric.errors import InputError
 from laplace_metric.heads._jacobian import HeadJacobian

@@ -34,15 +34,14 @@ import torch
 from torch import Tensor
 
 from laplace_metric import io as files
-from laplace_metric._utils.progress import tqdm
-from laplace_metric.curvature._loss import Geometry
+from laplace_metric._utils.display import tqdm
 from laplace_metric.curvature._margin import PairWeights
-from laplace_metric.curvature._terms import CurvatureTerm, Tile, add_terms
+from laplace_metric.curvature._terms import CurvatureTerm, Geometry, Tile, add_terms
 from laplace_metric.curvature.by_class import ClassSums, PointBlocks, Points
 from laplace_metric.errors import FileFormatError, InputError, NonFiniteError
 from laplace_metric.heads._jacobian import HeadJacobian
 from laplace_metric.io import digest
-from laplace_metric.models._rows import Block, Kept
+from laplace_metric.models._reading import Block, Kept
 from laplace_metric.models._store import BLOCK_BYTES, FeatureStore, block_rows
 
 CHUNK_BYTES = 16 * 2**20

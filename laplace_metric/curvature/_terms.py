@@ -21,6 +21,8 @@ so its class sums are ``G_c[z, o, :] = sum_{i in c} L_i[z, o] a_i^T / r_i``: one
 
 The last two are H rearranged to [O^2, A^2] (Van Loan and Pitsianis 1993), which maps a matrix over
 inputs to one over outputs and back. No [P, P] array is formed, and none of pairs.
+
+The loss that is differentiated: a distance in a space, a GGN approximation, a margin.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from laplace_metric._utils.validation import check_name, check_positive
 from laplace_metric.curvature._structures import KroneckerEigenbasis
 from laplace_metric.curvature.by_class import (
     PointBlocks,
@@ -42,6 +45,7 @@ from laplace_metric.curvature.by_class import (
     left_sum,
     right_sum,
     times,
+    view_points,
 )
 from laplace_metric.errors import HeadError
 from laplace_metric.heads._jacobian import HeadJacobian, Layer, LinearJacobian
@@ -414,3 +418,128 @@ CurvatureTerm = JacobianTerm | LayeredTerm
 ``inputs``, ``zeros``, ``points``, ``pairs``, ``tiles``, ``class_sum``, ``classes``: see
 ``JacobianTerm``.
 """
+
+
+# The loss that is differentiated: a distance in a space, a GGN approximation, a margin.
+
+SPHERE_DIAMETER = 2.0
+DISTANCES = ("euclidean", "arccos")
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """A distance and the space it is measured in.
+
+    Parameters
+    ----------
+    spherical : bool
+        Directions are compared (an l2-normalised network, or the arccos distance).
+    curved_loss : bool
+        The normalisation belongs to the loss (arccos), so its second derivative counts.
+    """
+
+    name: str
+    spherical: bool
+    curved_loss: bool
+
+    def points_of(
+        self, head: HeadJacobian, features: Float[Tensor, "n D"], *, checked: bool = True
+    ) -> Points:
+        """Points of a head's inputs, in the type of the head where that is the longer one."""
+        h = features.to(torch.promote_types(features.dtype, head.dtype))
+        return view_points(h, head.forward(h), spherical=self.spherical, checked=checked)
+
+
+RAW_EUCLIDEAN = Geometry("euclidean", spherical=False, curved_loss=False)
+NORMALIZED_EUCLIDEAN = Geometry("euclidean on the sphere", spherical=True, curved_loss=False)
+ARCCOS = Geometry("arccos", spherical=True, curved_loss=True)
+
+
+APPROXIMATIONS = {"full": (True, True), "positives": (False, True), "fixed": (True, False)}
+"""Which part of the Gauss-Newton matrix is kept (Warburg et al. 2023, F.3): negatives, cross.
+
+Equations 98, 99, and 101-102.
+"""
+
+
+@dataclass(frozen=True)
+class ContrastiveLoss:
+    """Geometry x approximation x margin.
+
+    Parameters
+    ----------
+    geometry : Geometry
+    negatives : bool
+        Whether negative pairs count.
+    cross : bool
+        Whether the blocks that couple the two points of a pair count.
+    margin : float or None
+        Negative pairs farther apart do not count.
+
+    Examples
+    --------
+    >>> loss = ContrastiveLoss.of("arccos", "fixed", normalized=False)
+    >>> loss.negatives_by_class
+    True
+    """
+
+    geometry: Geometry
+    negatives: bool
+    cross: bool
+    margin: float | None = None
+
+    @classmethod
+    def of(
+        cls, distance: str, hessian: str, *, normalized: bool, margin: float | None = None
+    ) -> ContrastiveLoss:
+        """From the public names; a margin that every pair of directions is inside becomes None.
+
+        Parameters
+        ----------
+        normalized : bool
+            Whether the network l2-normalises its output. Arccos sees directions only, so there it
+            makes no difference.
+
+        Raises
+        ------
+        UnknownNameError
+            For names that do not exist.
+        InputError
+            For a margin that is no positive distance.
+        """
+        check_name("distance", distance, DISTANCES)
+        check_name("hessian", hessian, APPROXIMATIONS)
+        margin = None if margin is None else check_positive("margin", margin)
+        space = NORMALIZED_EUCLIDEAN if normalized else RAW_EUCLIDEAN
+        space = ARCCOS if distance == "arccos" else space
+        if margin is not None and space.spherical and margin >= SPHERE_DIAMETER:
+            margin = None
+        negatives, cross = APPROXIMATIONS[hessian]
+        return cls(space, negatives, cross, margin)
+
+    @property
+    def negatives_by_class(self) -> bool:
+        """Every negative pair counts, so class sums are enough."""
+        return self.negatives and self.margin is None
+
+    @property
+    def negatives_by_pair(self) -> bool:
+        """Only negatives inside a finite margin count, so pairs must be looked at."""
+        return self.negatives and self.margin is not None
+
+    @property
+    def cancels(self) -> bool:
+        """True if terms of H cancel, so that they are summed in float64.
+
+        With cross blocks, or without the second derivative of a distance on the sphere, H sees
+        differences: of features, whose common part cancels (all of it for the bias of a raw
+        head, an exact null direction), or of the weights w_i, whose sum is zero. What rounding
+        leaves there, times n_effective, would rival the prior precision. Only ``fixed`` with
+        ``arccos`` has neither.
+        """
+        return self.cross or not self.geometry.curved_loss
+
+    @property
+    def vanishes(self) -> bool:
+        """Zero for balanced classes: fixed, without second derivative, every negative counted."""
+        return self.negatives_by_class and not self.cross and not self.geometry.curved_loss

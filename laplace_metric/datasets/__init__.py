@@ -1,8 +1,7 @@
 """Folders and tables of images as data sets, and two image sets that scikit-learn carries."""
 
 from laplace_metric.datasets._folders import ImageFolder, load_folder
-from laplace_metric.datasets._image_set import ImageSet, load
-from laplace_metric.datasets._pixels import CentreCrop
+from laplace_metric.datasets._image_set import CentreCrop, ImageSet, load
 
 __all__ = [
     "CentreCrop",

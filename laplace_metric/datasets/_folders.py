@@ -24,8 +24,7 @@ from torch.utils.data import DataLoader, Dataset
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.tables import read_columns
 from laplace_metric._utils.validation import as_path, check_count, check_function
-from laplace_metric.datasets._image_set import named_rows, row_loader
-from laplace_metric.datasets._pixels import Pixels
+from laplace_metric.datasets._image_set import Pixels, named_rows, row_loader
 from laplace_metric.errors import InputError, LabelError
 
 _LOG = logging.getLogger(__name__)

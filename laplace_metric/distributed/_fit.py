@@ -21,17 +21,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from laplace_metric._utils.precision import at_least_float32, full_precision
-from laplace_metric._utils.progress import tqdm
-from laplace_metric._utils.randomness import as_generator
-from laplace_metric._utils.version import __version__
+from laplace_metric._utils import __version__
+from laplace_metric._utils.display import tqdm
+from laplace_metric._utils.randomness import as_generator, at_least_float32, full_precision
 from laplace_metric.curvature import ContrastiveLoss
 from laplace_metric.curvature._ggn import curvature_passes
 from laplace_metric.curvature._margin import column_groups
 from laplace_metric.curvature._passes import Pass, PassSchedule, Statistics, next_pass
 from laplace_metric.curvature._structures import Curvature, check_memory
-from laplace_metric.distributed._checkpoint import Checkpoint, open_checkpoint
-from laplace_metric.distributed._group import ProcessGroup
+from laplace_metric.distributed._checkpoint import Checkpoint, ProcessGroup, open_checkpoint
 from laplace_metric.errors import EmptyLoaderError, InputError
 from laplace_metric.heads._backends import jacobian_of
 from laplace_metric.heads._identity import head_from_spec, head_spec

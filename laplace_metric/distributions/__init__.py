@@ -7,8 +7,14 @@ sphere that only other methods need, draws, and the normaliser of the von Mises-
 ``baselines.distributions``.
 """
 
-from laplace_metric.distributions._covariance import Covariance, DenseCovariance, DiagonalCovariance
-from laplace_metric.distributions._gaussian import EmbeddingDistribution, Gaussian, ProjectedNormal
+from laplace_metric.distributions._gaussian import (
+    Covariance,
+    DenseCovariance,
+    DiagonalCovariance,
+    EmbeddingDistribution,
+    Gaussian,
+    ProjectedNormal,
+)
 from laplace_metric.distributions._von_mises_fisher import (
     cap_angle,
     cap_cosine,

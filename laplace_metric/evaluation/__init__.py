@@ -10,7 +10,6 @@ from laplace_metric.evaluation._calibration import (
     retrieval_calibration,
 )
 from laplace_metric.evaluation._intervals import bootstrap_interval
-from laplace_metric.evaluation._neighbours import nearest_neighbours
 from laplace_metric.evaluation._ranking import (
     Abstention,
     Sparsification,
@@ -21,7 +20,7 @@ from laplace_metric.evaluation._ranking import (
     r_auroc,
     sparsification,
 )
-from laplace_metric.evaluation._retrieval import map_at_k, map_at_r, recall_at_k
+from laplace_metric.evaluation._retrieval import map_at_k, map_at_r, nearest_neighbours, recall_at_k
 
 __all__ = [
     "Abstention",

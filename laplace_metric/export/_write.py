@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from laplace_metric._utils import __version__
 from laplace_metric._utils.validation import as_tensor, check_name
-from laplace_metric._utils.version import __version__
 from laplace_metric.errors import ExportError, InputError, MissingPackageError
 from laplace_metric.export._module import OUTPUTS, EmbedderModule
 from laplace_metric.io import writing

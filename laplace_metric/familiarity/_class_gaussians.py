@@ -53,7 +53,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from laplace_metric.curvature.by_class import upper_gram
-from laplace_metric.models._rows import Block
+from laplace_metric.models._reading import Block
 from laplace_metric.models._store import projection_weights
 
 SEED = 0

@@ -63,7 +63,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from laplace_metric._utils.precision import full_precision
+from laplace_metric._utils.randomness import full_precision
 from laplace_metric.embedding import FitSetParts
 from laplace_metric.errors import InputError, NonFiniteError
 from laplace_metric.familiarity._class_gaussians import (
@@ -75,7 +75,7 @@ from laplace_metric.familiarity._class_gaussians import (
     rows_at_once,
     times_upper,
 )
-from laplace_metric.models._rows import Block
+from laplace_metric.models._reading import Block
 
 ROUNDS = 30
 START = 0.1

@@ -15,13 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from laplace_metric import io as files
+from laplace_metric._utils import __version__
 from laplace_metric._utils.display import in_words
 from laplace_metric._utils.hub import without_retries
 from laplace_metric._utils.validation import as_path
-from laplace_metric._utils.version import __version__
 from laplace_metric.errors import FileFormatError, InputError, MissingPackageError
-from laplace_metric.laplace._files import save_fitted
-from laplace_metric.laplace._fitted import Fitted
+from laplace_metric.laplace._fitted import Fitted, save_fitted
 from laplace_metric.laplace._settings import Settings
 from laplace_metric.models import Precomputed
 from laplace_metric.models._calling import unwrapped

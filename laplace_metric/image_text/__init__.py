@@ -22,14 +22,15 @@ tr S reports how general or ambiguous an input is, tr Cov[mu] how little the pai
 
 from laplace_metric.image_text._embedder import ImageTextEmbedder
 from laplace_metric.image_text._gaussians import (
+    Inclusion,
     csd,
     csd_gallery,
     csd_query,
     csd_similarity,
     inclusion_difference,
+    inclusion_score,
     log_inclusion,
 )
-from laplace_metric.image_text._includes import Inclusion, inclusion_score
 from laplace_metric.image_text._noisy_pairs import noisy_pairs
 from laplace_metric.image_text._objectives import (
     CLIP,

@@ -32,19 +32,38 @@ and it grows with their distance. Show it next to random pairs; ``inc`` responds
 It grows with S_t. It is ``Vol(t and x) / Vol(x)`` for unnormalised Gaussians, as the conditional
 probability of box lattices is for boxes (Vilnis et al. 2018), and Bayes' rule holds exactly, with
 the volume as the prior: ``m(t | u) / m(u | t) = sqrt(det S_t / det S_u)``.
+
+A head on frozen or trained features: the mean of a Gaussian on the unit sphere, and its width.
+
+    h = trunk(features)     z = W h + b     mu = z / |z|     log v = U u + c
+
+with ``u = h``; where an encoder has two tokens, h is of [CLS] and u of [UNC] (Chun et al. 2025,
+section 3.1). The bias c starts at ``log(0.35 / D)``, a trace of .35 whatever D: at much smaller
+variances their gradient vanishes (at log v = -10 and D = 384 the trace is .017 and stays there).
+
+Does a text include an image? ``inc`` as a probability, compared with random pairs.
+
+``inc`` of one pair says nothing by itself: its level follows the widths of both. So it is read
+against pairs that belong together and as many random ones: the probability is a logistic regression
+between the two (Platt 1999), at even odds, and the control the share of random pairs that reach the
+same score.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
-from jaxtyping import Float
-from torch import Tensor
+from jaxtyping import Float, Int
+from torch import Tensor, nn
 
 from laplace_metric._utils.validation import check_name
 from laplace_metric.embedding import Embedding
+from laplace_metric.errors import InputError
+from laplace_metric.image_text._pairs import ImageTextPairs
 
 ENGINES = ("inner", "l2")
 LOG_2, LOG_PI, LOG_4_PI = math.log(2), math.log(math.pi), math.log(4 * math.pi)
@@ -241,3 +260,229 @@ class _LogMembership(torch.autograd.Function):
 def _blocks(mu: Tensor, mu_t: Tensor) -> list[slice]:
     step = max(1, BLOCK_BYTES // (mu_t.numel() * mu_t.element_size()))
     return [slice(start, start + step) for start in range(0, len(mu), step)]
+
+
+# A head on frozen or trained features: the mean of a Gaussian on the unit sphere, and its width.
+
+FIRST_TRACE = 0.35
+
+
+class HeadOutput(NamedTuple):
+    """Outputs for B inputs: inputs of the projections, raw means, log variances.
+
+    Parameters
+    ----------
+    inputs : Tensor [B, H]
+    raw : Tensor [B, D]
+    log_v : Tensor [B, D]
+        Minus infinity for a head without variances.
+    """
+
+    inputs: Float[Tensor, "B H"]
+    raw: Float[Tensor, "B D"]
+    log_v: Float[Tensor, "B D"]
+
+    @property
+    def mu(self) -> Float[Tensor, "B D"]:
+        """Unit means [B, D]."""
+        return nn.functional.normalize(self.raw, dim=-1)
+
+    @property
+    def trace(self) -> Float[Tensor, " B"]:
+        """``tr S`` [B]."""
+        return self.log_v.exp().sum(-1)
+
+
+class GaussianHead(nn.Module):
+    """Features [B, F], or [B, 2, F] of two tokens, -> ``HeadOutput``.
+
+    Two tokens, [CLS] and [UNC], go through the same trunk, then each through its own projection;
+    ``inputs`` are of [CLS].
+
+    Parameters
+    ----------
+    size : int
+        F.
+    dim : int
+        D.
+    dropout : float in [0, 1)
+        Of the features, while training.
+    tokens : "head" | "uncertainty"
+        One vector an input, or two tokens.
+    probabilistic : bool
+        Whether there are variances.
+    layer_norm : bool
+        Of the features, first of all.
+    first_trace : float > 0
+        About ``tr S`` before training.
+
+    Examples
+    --------
+    >>> out = GaussianHead(8, 4)(torch.randn(3, 8))
+    >>> out.mu.norm(dim=1).allclose(torch.ones(3)), out.trace.shape
+    (True, torch.Size([3]))
+    """
+
+    def __init__(
+        self,
+        size: int,
+        dim: int,
+        dropout: float = 0.0,
+        *,
+        tokens: str = "head",
+        probabilistic: bool = True,
+        layer_norm: bool = True,
+        first_trace: float = FIRST_TRACE,
+    ) -> None:
+        super().__init__()
+        self.size, self.two_tokens = size, tokens == "uncertainty"
+        norm = [nn.LayerNorm(size)] if layer_norm else []
+        self.trunk = nn.Sequential(*norm, nn.Dropout(dropout))
+        self.mean = nn.Linear(size, dim)
+        self.log_variance = nn.Linear(size, dim) if probabilistic else None
+        if self.log_variance is not None:
+            nn.init.normal_(self.log_variance.weight, std=0.1 / math.sqrt(size))
+            nn.init.constant_(self.log_variance.bias, math.log(first_trace / dim))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the features of one input."""
+        return (2, self.size) if self.two_tokens else (self.size,)
+
+    def entering(self, features: Tensor) -> Float[Tensor, "B H"]:
+        """Return the input of the projections, h; with two tokens, h next to u [B, 2 H]."""
+        entering: Tensor = self.trunk(features).flatten(1)
+        return entering
+
+    def forward(self, features: Float[Tensor, "B ..."]) -> HeadOutput:
+        """Means and log variances of a batch."""
+        x = self.trunk(features)
+        h, u = x.unbind(1) if self.two_tokens else (x, x)
+        raw = self.mean(h)
+        if self.log_variance is None:
+            return HeadOutput(h, raw, torch.full_like(raw, -torch.inf))
+        return HeadOutput(h, raw, self.log_variance(u))
+
+
+# Does a text include an image? ``inc`` as a probability, compared with random pairs.
+
+WEAK = 1e4
+"""Inverse strength of the penalty: only there so that separable scores have a solution."""
+MOST_CONTROLS = 10_000
+BLOCK = 1024
+"""Pairs whose texts are drawn at once."""
+
+
+@dataclass(frozen=True)
+class Inclusion:
+    """Inclusion of B pairs.
+
+    Parameters
+    ----------
+    score : Tensor [B]
+        ``inc / D`` in nats a dimension.
+    probability : Tensor [B]
+        That the pair belongs together, if it does as often as not.
+    control : Tensor [B]
+        Share of random pairs that score at least as high, in (0, 1].
+    """
+
+    score: Float[Tensor, " B"]
+    probability: Float[Tensor, " B"]
+    control: Float[Tensor, " B"]
+
+
+@dataclass(frozen=True)
+class InclusionCalibration:
+    """A logistic regression on ``inc / D``, and the scores of random pairs.
+
+    Parameters
+    ----------
+    slope, offset : float
+        Of the logit.
+    controls : Tensor [R], float64
+        Scores of random pairs, ascending.
+    auroc : float
+        Own against random pairs, of those that it was fitted on.
+
+    Examples
+    --------
+    >>> calibration = InclusionCalibration.of(torch.tensor([2.0, 3.0]), torch.tensor([0.0, 2.5]))
+    >>> answer = calibration(torch.tensor([-1.0, 2.2, 9.0]))
+    >>> answer.control, bool((answer.probability.diff() > 0).all())
+    (tensor([1.0000, 0.6667, 0.3333], dtype=torch.float64), True)
+    """
+
+    slope: float
+    offset: float
+    controls: Tensor
+    auroc: float
+
+    @classmethod
+    def of(cls, own: Float[Tensor, " P"], random: Float[Tensor, " R"]) -> InclusionCalibration:
+        """From the scores of pairs that belong together and of pairs that do not."""
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.metrics import roc_auc_score
+
+        scores = torch.cat([own, random]).double().cpu().numpy()
+        is_own = np.repeat([1, 0], [len(own), len(random)])
+        weight = np.where(is_own, 1 / len(own), 1 / len(random)) * len(scores) / 2
+        centre, scale = float(scores.mean()), float(scores.std()) or 1.0
+        x = (scores[:, None] - centre) / scale
+        fit = LogisticRegression(C=WEAK, max_iter=1000).fit(x, is_own, sample_weight=weight)
+        slope = float(fit.coef_[0, 0]) / scale
+        offset = float(fit.intercept_[0]) - slope * centre
+        controls = random.double().cpu().sort().values
+        return cls(
+            slope,
+            offset,
+            controls[:: -(-len(controls) // MOST_CONTROLS)],
+            float(roc_auc_score(is_own, scores)),
+        )
+
+    def __call__(self, score: Float[Tensor, " B"]) -> Inclusion:
+        """The probability and the control of scores."""
+        exact = score.double()
+        below = torch.searchsorted(self.controls.to(exact.device), exact.contiguous())
+        n = len(self.controls)
+        control = (n - below + 1) / (n + 1)
+        return Inclusion(score, torch.sigmoid(self.slope * exact + self.offset), control.double())
+
+
+def inclusion_score(a: Embedding, b: Embedding) -> Float[Tensor, " B"]:
+    """``inc(a, b) / D`` of B pairs, row by row.
+
+    Raises
+    ------
+    InputError
+        For batches of different length, and embeddings without variances.
+    """
+    if len(a) != len(b):
+        raise InputError(f"a has {len(a)} rows and b {len(b)}: pass pairs, row by row.")
+    variances = a.variance, b.variance
+    if not all(bool((v > 0).all()) for v in variances):
+        raise InputError("embeddings have no variance: inclusion needs objective='prolip'.")
+    inc = log_inclusion(a.mean, variances[0].log(), b.mean, variances[1].log())
+    return inc / a.mean.shape[1]
+
+
+def random_partners(
+    pairs: ImageTextPairs, generator: torch.Generator | None
+) -> tuple[Int[Tensor, " R"], Int[Tensor, " R"]]:
+    """For each pair its image and a random text that is not its own, where there is one.
+
+    Raises
+    ------
+    InputError
+        If every image has every text.
+    """
+    images, texts, every = [], [], torch.arange(pairs.n_texts)
+    for i in pairs.pairs[:, 0].split(BLOCK):
+        free = (~pairs.match(i, every)).float()
+        rows = free.any(1).nonzero().flatten()
+        if len(rows):
+            images.append(i[rows])
+            texts.append(torch.multinomial(free[rows], 1, generator=generator).squeeze(1))
+    if not images:
+        raise InputError("every image has every text: there is no random pair to compare with.")
+    return torch.cat(images), torch.cat(texts)

@@ -30,8 +30,7 @@ from laplace_metric._utils.validation import ArrayLike, as_labels, check_count, 
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError
 from laplace_metric.image_text._embedder import ImageTextEmbedder
-from laplace_metric.image_text._gaussians import similarities
-from laplace_metric.image_text._includes import inclusion_score
+from laplace_metric.image_text._gaussians import inclusion_score, similarities
 from laplace_metric.image_text._pairs import ImageTextPairs, take_inputs
 
 SHARPNESS = 10.0

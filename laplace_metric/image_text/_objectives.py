@@ -24,11 +24,13 @@ from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
 from laplace_metric._utils.validation import check_positive, check_real
 from laplace_metric.errors import InputError, LabelError
 from laplace_metric.image_text._gaussians import (
+    FIRST_TRACE,
+    GaussianHead,
+    HeadOutput,
     csd_similarity,
     inclusion_difference,
     log_membership,
 )
-from laplace_metric.image_text._heads import FIRST_TRACE, GaussianHead, HeadOutput
 from laplace_metric.image_text._pairs import PairBatch
 
 

@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from laplace_metric._utils.precision import at_least_float32
-from laplace_metric._utils.progress import ItemBar
+from laplace_metric._utils.display import ItemBar
+from laplace_metric._utils.randomness import at_least_float32
 from laplace_metric._utils.validation import as_tensor, check_dense, check_floating
 from laplace_metric.errors import DtypeError, InputError, LabelError, NonFiniteError
 from laplace_metric.models._calling import Inputs, call_model, device_of, evaluation_mode, to_device

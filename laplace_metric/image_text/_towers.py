@@ -23,15 +23,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from laplace_metric._utils.precision import full_precision
+from laplace_metric._utils.randomness import full_precision
 from laplace_metric.curvature._structures import SpectralCurvature
 from laplace_metric.distributions import Gaussian, ProjectedNormal
 from laplace_metric.embedding import Embedding, FitSetParts
 from laplace_metric.errors import InputError, NotFittedError
 from laplace_metric.heads._jacobian import LinearJacobian
 from laplace_metric.image_text._curvature import SoftmaxPairs, TowerPairs, tower_curvature
-from laplace_metric.image_text._heads import GaussianHead, HeadOutput
-from laplace_metric.image_text._includes import InclusionCalibration
+from laplace_metric.image_text._gaussians import GaussianHead, HeadOutput, InclusionCalibration
 from laplace_metric.image_text._objectives import TwoHeads
 from laplace_metric.image_text._pairs import BLOCK, SIDES, Encoder, encode_all, encoded_blocks
 from laplace_metric.image_text._training import Spread
@@ -40,7 +39,7 @@ from laplace_metric.laplace import Distance, Posterior
 from laplace_metric.laplace._posterior import covariance
 from laplace_metric.models._calling import Inputs
 from laplace_metric.models._store import Fingerprints, row_fingerprints, sorted_fingerprints
-from laplace_metric.search._items import Encoded
+from laplace_metric.search._columns import Encoded
 
 PAIR_BYTES = 2**24
 """Of the variances of pairs that are held at once."""

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from laplace_metric.errors import CollapseError, InputError
-from laplace_metric.image_text._heads import HeadOutput
+from laplace_metric.image_text._gaussians import HeadOutput
 from laplace_metric.image_text._objectives import TwoHeads
 from laplace_metric.image_text._pairs import (
     SIDES,
@@ -32,7 +32,7 @@ from laplace_metric.image_text._pairs import (
 )
 from laplace_metric.models._calling import Inputs
 from laplace_metric.online._checkpoint import ResumableRun, StateTree, shapes
-from laplace_metric.training._loop import Progress, descend
+from laplace_metric.training import Progress, descend
 
 LEAST_SPREAD = 0.01
 """Of unit means; uniform ones have 1."""

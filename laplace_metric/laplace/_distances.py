@@ -46,7 +46,7 @@ import torch
 from torch import Tensor
 
 from laplace_metric.distributions import Covariance, DiagonalCovariance
-from laplace_metric.distributions._covariance import RotatedCovariance
+from laplace_metric.distributions._gaussian import RotatedCovariance
 from laplace_metric.laplace._moments import (
     Distance,
     EmbeddingPairs,

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from laplace_metric._utils.precision import at_least_float32, full_precision
+from laplace_metric._utils.randomness import at_least_float32, full_precision
 from laplace_metric.curvature import ContrastiveLoss
 from laplace_metric.curvature._ggn import all_pairs_curvature, batch_curvature
 from laplace_metric.curvature._structures import (
@@ -45,7 +45,7 @@ from laplace_metric.laplace._fitted import Fitted
 from laplace_metric.laplace._posterior import Posterior
 from laplace_metric.laplace._settings import FitOptions, Settings
 from laplace_metric.models._calling import Inputs, device_of, labelled_batches
-from laplace_metric.models._rows import check_finite, check_shapes
+from laplace_metric.models._reading import check_finite, check_shapes
 from laplace_metric.models._store import FeatureStore, Fingerprints
 
 _LOG = logging.getLogger(__name__)

@@ -26,8 +26,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
-from laplace_metric._utils.precision import full_precision
-from laplace_metric._utils.randomness import Seed, as_generator
+from laplace_metric._utils.randomness import Seed, as_generator, full_precision
 from laplace_metric._utils.validation import check_count, check_positive
 from laplace_metric.curvature._structures import (
     DenseEigenbasis,
@@ -38,7 +37,7 @@ from laplace_metric.curvature._structures import (
     SpectralCurvature,
 )
 from laplace_metric.distributions import Covariance, DenseCovariance, DiagonalCovariance
-from laplace_metric.distributions._covariance import RotatedCovariance
+from laplace_metric.distributions._gaussian import RotatedCovariance
 from laplace_metric.errors import InputError, NonFiniteError, PriorAtEdgeWarning, callers_line
 from laplace_metric.heads._jacobian import (
     Affine,

@@ -26,8 +26,7 @@ from torch import Tensor
 from laplace_metric import io as files
 from laplace_metric.errors import FileFormatError, InputError
 from laplace_metric.models._calling import Inputs
-from laplace_metric.training import train_epochs
-from laplace_metric.training._loop import Callback, Progress
+from laplace_metric.training import Callback, Progress, train_epochs
 
 CHECKPOINT = files.FileKind("checkpoint", "a training checkpoint", 1)
 StateTree = dict[str, Any]

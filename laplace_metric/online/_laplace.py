@@ -13,8 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
-from laplace_metric._utils.precision import at_least_float32, full_precision
-from laplace_metric._utils.randomness import Seed, own_randomness
+from laplace_metric._utils.randomness import Seed, at_least_float32, full_precision, own_randomness
 from laplace_metric._utils.validation import as_path, check_count, check_name, check_real
 from laplace_metric.curvature import ContrastiveLoss
 from laplace_metric.curvature._ggn import batch_curvature
@@ -31,9 +30,15 @@ from laplace_metric.laplace._posterior import by_marginal_likelihood
 from laplace_metric.laplace._settings import AUTO, Miner
 from laplace_metric.models._calling import Inputs, check_module, device_of
 from laplace_metric.online._checkpoint import ResumableRun, StateTree, shapes
-from laplace_metric.online._running import RunningCurvature, curvature_of, curvature_tensors
-from laplace_metric.online._sampled import SampledPass, sampled_pass, with_parameters
-from laplace_metric.training._loop import (
+from laplace_metric.online._running import (
+    RunningCurvature,
+    SampledPass,
+    curvature_of,
+    curvature_tensors,
+    sampled_pass,
+    with_parameters,
+)
+from laplace_metric.training import (
     Loss,
     Progress,
     check_loss,

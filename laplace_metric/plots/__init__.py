@@ -4,12 +4,12 @@ from matplotlib.figure import Figure
 
 from laplace_metric.plots._curves import (
     answering_plot,
+    monitor_plot,
     reliability_plot,
     threshold_plot,
     uncertainty_plot,
 )
 from laplace_metric.plots._neighbours import neighbours_plot
-from laplace_metric.plots._stream import monitor_plot
 
 __all__ = [
     "Figure",

@@ -2,9 +2,9 @@
 
 from laplace_metric.search._cross_fit import cross_index
 from laplace_metric.search._engines import HNSW, IVF, Flat
+from laplace_metric.search._evaluate import IndexReport
 from laplace_metric.search._index import Index
-from laplace_metric.search._label_sets import LabelReview, LabelSets
-from laplace_metric.search._report import IndexReport
+from laplace_metric.search._labelled import LabelReview, LabelSets
 from laplace_metric.search._result import Classification, RetrievalSets, SearchResult
 
 __all__ = [

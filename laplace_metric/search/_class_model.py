@@ -29,15 +29,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from laplace_metric._utils.precision import full_precision
+from laplace_metric._utils.randomness import full_precision
 from laplace_metric.familiarity._class_gaussians import (
     WIDEST,
     CentredSums,
     ClassGaussians,
     directions,
 )
-from laplace_metric.search._columns import Column
-from laplace_metric.search._items import Encoded
+from laplace_metric.search._columns import Column, Encoded
 
 PRECISIONS = (1000.0, 100.0, 10.0, 1.0)
 """Candidates for l, strongest first."""

@@ -24,9 +24,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from laplace_metric._utils.precision import at_least_float32
-from laplace_metric._utils.progress import tqdm
-from laplace_metric._utils.randomness import Seed, as_generator
+from laplace_metric._utils.display import tqdm
+from laplace_metric._utils.randomness import Seed, as_generator, at_least_float32
 from laplace_metric._utils.validation import check_count
 from laplace_metric.calibration._hits import VOTES, LabelledHits
 from laplace_metric.calibration._learn import PARTS
@@ -49,11 +48,10 @@ from laplace_metric.laplace._fit import fit_posterior
 from laplace_metric.laplace._settings import FitOptions
 from laplace_metric.models._calling import device_of, to_device
 from laplace_metric.models._store import row_fingerprints
-from laplace_metric.search._columns import Column
+from laplace_metric.search._columns import Column, joined_labels
 from laplace_metric.search._encoding import BATCH, Encoder, FittedEmbedder, batches
 from laplace_metric.search._engines import EngineKind
 from laplace_metric.search._index import Index
-from laplace_metric.search._items import joined_labels
 from laplace_metric.search._labelled import TOLERATED, in_fit, n_rows
 
 HEAD = "head"

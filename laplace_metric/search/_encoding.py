@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from laplace_metric._utils.precision import at_least_float32, full_precision
-from laplace_metric._utils.progress import ItemBar
+from laplace_metric._utils.display import ItemBar
+from laplace_metric._utils.randomness import at_least_float32, full_precision
 from laplace_metric._utils.validation import DTYPES, as_array, as_tensor, check_dense
 from laplace_metric.errors import EmptyLoaderError, InputError
 from laplace_metric.familiarity._near_far import NOTHING_ENTERS
@@ -24,7 +24,7 @@ from laplace_metric.laplace._traces import traced, traces_of
 from laplace_metric.models._calling import device_of, labels_of, to_device
 from laplace_metric.models._reading import as_batches, is_rows, items_of, plain
 from laplace_metric.models._store import Fingerprints, row_fingerprints
-from laplace_metric.search._items import Encoded, joined
+from laplace_metric.search._columns import Encoded, joined
 from laplace_metric.search._neighbours import RANKINGS, PairDistances, PairMoments, RoundErrors
 
 

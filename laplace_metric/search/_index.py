@@ -38,6 +38,7 @@ from laplace_metric.models._store import Fingerprints
 from laplace_metric.search import _faiss as engines
 from laplace_metric.search import _storage as storage
 from laplace_metric.search._class_model import ClassModel, cross_fitted, inputs_of
+from laplace_metric.search._columns import Encoded, Items
 from laplace_metric.search._encoding import (
     FittedEmbedder,
     SearchableEmbedder,
@@ -45,13 +46,18 @@ from laplace_metric.search._encoding import (
     encoders_of,
 )
 from laplace_metric.search._engines import Engine, EngineKind, Flat, FlatEngine, ForeignEngine
-from laplace_metric.search._evaluate import evaluated
+from laplace_metric.search._evaluate import IndexReport, evaluated
 from laplace_metric.search._faiss import kind_of, without_some
-from laplace_metric.search._items import Encoded, Items
-from laplace_metric.search._label_sets import LabelReview, LabelSets, reviewed, warn_if_everything
-from laplace_metric.search._labelled import Matches, relevance_of, warn_if_fitted
+from laplace_metric.search._labelled import (
+    LabelReview,
+    LabelSets,
+    Matches,
+    relevance_of,
+    reviewed,
+    warn_if_everything,
+    warn_if_fitted,
+)
 from laplace_metric.search._neighbours import RowSearch, nearest, vectors_of
-from laplace_metric.search._report import IndexReport
 from laplace_metric.search._result import (
     LIKELIER_THAN_NOT,
     Classification,

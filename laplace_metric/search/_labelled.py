@@ -4,30 +4,52 @@ Which items are a match of a query: those of its label, or those that are named.
 
 Labels say it where a match is a class; relevance judgements where it is none: an image has several
 texts, and a text several images.
+
+Label sets of queries, and labels of items that their neighbours contradict.
+
+Labels of an index's own items that look wrong: each item is asked of all others.
+
+With P(c) of the labels c among the voting neighbours of an item, itself left out
+(``match._answer``), and y the label that it has, items are ordered by
+
+    P(y), smallest first;    where equal, by max_c P(c), largest first
+
+P(y) = 0 where no voting neighbour carries y; of a label that no other item has it says nothing, and
+such items are left out. Neighbours that outvote a label are the idea of Wilson (1972, edited
+nearest neighbours), probabilities of the given label that of confident learning (Northcutt, Jiang &
+Chuang 2021); here they are calibrated.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from laplace_metric._utils.display import Rows, Shown, in_rows
+from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration._hits import LabelledHits, SearchHits
-from laplace_metric.errors import FittedQueriesWarning, InputError, LabelError, callers_line
+from laplace_metric.calibration._labels import LabelLevels, fewest_queries
+from laplace_metric.errors import (
+    FittedQueriesWarning,
+    InputError,
+    LabelError,
+    UnreachableAlphaWarning,
+    callers_line,
+)
 from laplace_metric.models._calling import check_labels
 from laplace_metric.models._reading import as_batches, is_rows, plain
 from laplace_metric.models._store import Fingerprints
-from laplace_metric.search._columns import Column, Values
+from laplace_metric.search._columns import Column, Encoded, Items, Values, joined_labels
 from laplace_metric.search._encoding import batches, count_of_batches
 from laplace_metric.search._engines import Engine
 from laplace_metric.search._faiss import without_some
-from laplace_metric.search._items import Encoded, Items, joined_labels
 from laplace_metric.search._neighbours import RowSearch
 
 
@@ -338,3 +360,176 @@ def warn_if_fitted(known: Fingerprints | None, rows: Fingerprints) -> None:
         FittedQueriesWarning,
         stacklevel=callers_line(),
     )
+
+
+# Label sets of queries, and labels of items that their neighbours contradict.
+
+
+@dataclass(frozen=True, repr=False)
+class LabelSets(Shown):
+    """A set of labels for each of Q queries.
+
+    Parameters
+    ----------
+    classes : Column [C]
+        Sorted labels of the index.
+    codes : Tensor [Q, depth]
+        Place in ``classes`` of the label of each of the nearest items, nearest first; -1 where
+        there is no item.
+    score : Tensor [Q, depth], float64
+        Of each label at its nearest item: its probability; less than 0 where only items beyond the
+        voting ones carry it; -inf at items whose label stands before.
+    members : Tensor [Q, depth]
+        Which of these labels are in the set.
+    everywhere : Tensor [C]
+        Labels that are in every set, whether an item is near or not: too few of their held-out
+        queries, or of those of similar labels, had an item of their label among ``depth``.
+    """
+
+    classes: Column
+    codes: Int[Tensor, "Q depth"]
+    score: Float[Tensor, "Q depth"]
+    members: Bool[Tensor, "Q depth"]
+    everywhere: Bool[Tensor, " C"]
+
+    @classmethod
+    def of(
+        cls, hits: SearchHits, classes: Column, calibration: Calibration, levels: LabelLevels
+    ) -> LabelSets:
+        """Labels of neighbours whose score reaches the level of their class."""
+        assert hits.votes is not None  # labelled queries calibrated the index
+        level, codes = levels.of(classes.values), hits.votes.labels
+        score = calibration.label_scores(hits)
+        members = (score >= level[codes.clip(min=0)]) & (score > -np.inf)
+        everywhere = torch.from_numpy(level == -np.inf)
+        found, scores, held = (torch.from_numpy(array) for array in (codes, score, members))
+        return cls(classes, found, scores, held, everywhere)
+
+    def _sentence(self) -> str:
+        sizes = self.sizes.double()
+        mean = float(sizes.mean()) if len(sizes) else 0.0
+        return f"a set of labels for each of {len(self):,} queries, {mean:.1f} labels on average."
+
+    def _shown_rows(self) -> Rows:
+        shown = {"labels": self.classes.values, "sizes": self.sizes}
+        return in_rows({**shown, "in every set": f"{int(self.everywhere.sum())} labels"}.items())
+
+    @property
+    def sizes(self) -> Int[Tensor, " Q"]:
+        """Labels in each set [Q], those in every set among them; 0: no label looks right."""
+        everywhere = self.everywhere.to(self.codes.device)[self.codes.clamp(min=0)]
+        return (self.members & ~everywhere).sum(1) + int(self.everywhere.sum())
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def __getitem__(self, query: int) -> np.ndarray[Any, Any]:
+        """Labels in the set of one query: likeliest first, then those that no item near it has."""
+        score = self.score[query].masked_fill(~self.members[query], -torch.inf)
+        order = score.argsort(descending=True, stable=True)[: int(self.members[query].sum())]
+        codes = self.codes[query][order].cpu().numpy()
+        far = np.setdiff1d(self.everywhere.nonzero().flatten().numpy(), codes)
+        return self.classes.values[np.concatenate([codes, far])]
+
+    def holds(self, labels: Any) -> Bool[Tensor, " Q"]:
+        """Return whether each set [Q] holds the label of its query.
+
+        Raises
+        ------
+        InputError
+            Unless ``labels`` are [Q] whole numbers or strings.
+        """
+        column = Column.of("labels", labels, len(self))
+        codes = torch.from_numpy(self.classes.codes_of(column.values)).to(self.codes.device)
+        near = (self.members & (self.codes == codes[:, None])).any(1)
+        return near | (self.everywhere.to(codes.device)[codes.clamp(min=0)] & (codes >= 0))
+
+
+def warn_if_everything(levels: LabelLevels, alpha: float) -> None:
+    """Warn if no label has a level.
+
+    Warns
+    -----
+    UnreachableAlphaWarning
+        With how many held-out queries there are, and how many it takes.
+    """
+    if levels.other > -np.inf or bool((levels.level > -np.inf).any()):
+        return
+    warnings.warn(
+        f"alpha={alpha:g}: every set holds every label. {int(levels.queries.sum())} held-out "
+        f"queries of the second half have a match, a level needs {fewest_queries(alpha)} in each "
+        "cluster of classes, all but a share alpha with their label among the neighbours. "
+        "Calibrate with more queries or a larger depth, or raise alpha.",
+        UnreachableAlphaWarning,
+        stacklevel=callers_line(),
+    )
+
+
+@dataclass(frozen=True, repr=False)
+class LabelReview(Shown):
+    """n items of an index, those whose label looks most wrong first.
+
+    Parameters
+    ----------
+    positions : Tensor [n]
+        Rows of the index.
+    ids, labels, suggested : arrays [n]
+        Of each item its id, the label that it has, and the likeliest by its neighbours.
+    probability : Tensor [n]
+        That the label that it has is right, by its neighbours.
+    suggested_probability : Tensor [n]
+        That the suggested one is.
+    """
+
+    positions: Int[Tensor, " n"]
+    ids: np.ndarray[Any, Any]
+    labels: np.ndarray[Any, Any]
+    suggested: np.ndarray[Any, Any]
+    probability: Float[Tensor, " n"]
+    suggested_probability: Float[Tensor, " n"]
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def _sentence(self) -> str:
+        other = int((self.suggested != self.labels).sum())
+        return f"{len(self):,} items, of which {other:,} have another label than is likeliest."
+
+    def _shown_rows(self) -> Rows:
+        return in_rows(vars(self).items())
+
+
+def reviewed(
+    others: Iterable[LabelledHits], calibration: Calibration, items: Items, most: int
+) -> LabelReview:
+    """From what every item finds among the others, block by block."""
+    parts = [_assessed(part, calibration) for part in others]
+    own, best, nearest = (np.concatenate(part) for part in zip(*parts, strict=True))
+    assert items.labels is not None
+    assert items.label_codes is not None
+    codes = items.label_codes.cpu().numpy()
+    shared = np.bincount(codes)[codes] > 1
+    order = np.lexsort((-best, own))
+    rows = order[shared[order]][:most]
+    labels = items.labels.values
+    return LabelReview(
+        torch.from_numpy(rows),
+        items.ids.values[rows],
+        labels[rows],
+        labels[nearest[rows].clip(min=0)],
+        torch.from_numpy(own[rows]),
+        torch.from_numpy(best[rows]),
+    )
+
+
+Arrays = np.ndarray[Any, Any]
+
+
+def _assessed(others: LabelledHits, calibration: Calibration) -> tuple[Arrays, Arrays, Arrays]:
+    """P(y), max_c P(c), and the nearest item that carries that c."""
+    assessed = calibration.assess(others.hits)
+    assert assessed.answer is not None  # labels calibrated it
+    assert assessed.label_probability is not None
+    scores = np.where(others.match, calibration.label_scores(others.hits).clip(min=0), 0)
+    nearest = np.take_along_axis(others.hits.positions, assessed.answer[:, None], 1)[:, 0]
+    return scores.max(1), assessed.label_probability, nearest

@@ -44,7 +44,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from laplace_metric._utils.precision import full_precision
+from laplace_metric._utils.randomness import full_precision
 from laplace_metric.calibration._hits import SearchHits
 from laplace_metric.curvature._structures import IdentityEigenbasis, KroneckerEigenbasis
 from laplace_metric.errors import FileFormatError, NonFiniteError
@@ -53,7 +53,7 @@ from laplace_metric.laplace import Distance, Fitted
 from laplace_metric.laplace import _posterior as predictive
 from laplace_metric.laplace._distances import squared_distance
 from laplace_metric.laplace._moments import EmbeddingPairs, SpectralPairs
-from laplace_metric.search._items import Encoded
+from laplace_metric.search._columns import Encoded
 
 COMPACT_BYTES = 2**24
 """Of the means of items that are gathered at once."""

@@ -19,11 +19,9 @@ from laplace_metric.errors import FileFormatError
 from laplace_metric.io import FileKind
 from laplace_metric.search import _faiss as engines
 from laplace_metric.search._class_model import ClassModel
-from laplace_metric.search._columns import Column
+from laplace_metric.search._columns import Column, Encoded, Items
 from laplace_metric.search._engines import IVF, Engine, Flat
-from laplace_metric.search._faiss import FaissEngine
-from laplace_metric.search._faiss_arrays import Place
-from laplace_metric.search._items import Encoded, Items
+from laplace_metric.search._faiss import FaissEngine, Place
 from laplace_metric.search._neighbours import RANKINGS
 
 INDEX = FileKind("index", "a saved index", 3)

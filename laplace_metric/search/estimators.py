@@ -29,11 +29,10 @@ from laplace_metric.laplace import Settings
 from laplace_metric.laplace._fit import fit_posterior
 from laplace_metric.laplace._settings import FitOptions
 from laplace_metric.models import Precomputed
-from laplace_metric.search._columns import Column
+from laplace_metric.search._columns import Column, Encoded
 from laplace_metric.search._cross_fit import HeadEmbedder, cross_index
 from laplace_metric.search._encoding import Encoder
 from laplace_metric.search._index import Index
-from laplace_metric.search._items import Encoded
 
 try:
     from sklearn.utils.validation import validate_data

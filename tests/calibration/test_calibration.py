@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.calibration import _conformal as conformal
+from laplace_metric.calibration import _labels as conformal
 from laplace_metric.calibration import _learn as storage
 from laplace_metric.calibration import _probability as probability
 from laplace_metric.calibration._hits import (

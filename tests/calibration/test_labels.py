@@ -14,8 +14,12 @@ from scipy.stats import beta, binom
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.calibration import _labels as labels
-from laplace_metric.calibration._conformal import conformal_quantile, fewest_queries
-from laplace_metric.calibration._labels import HeldOutLabels, label_scores
+from laplace_metric.calibration._labels import (
+    HeldOutLabels,
+    conformal_quantile,
+    fewest_queries,
+    label_scores,
+)
 from laplace_metric.errors import InputError, NotFittedError, UnreachableAlphaWarning
 from laplace_metric.search import Index
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from laplace_metric.calibration import DecisionRule, calibrate_scores
-from laplace_metric.calibration._rates import threshold_of_false
+from laplace_metric.calibration._thresholds import threshold_of_false
 from laplace_metric.errors import InputError
 
 RATE = "false_positive_identification_rate"

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.calibration import _learn as storage
-from laplace_metric.calibration._conformal import least_common_p_values, own_p_values
 from laplace_metric.calibration._hits import LabelledHits, PairFeatures, query_statistics
+from laplace_metric.calibration._labels import least_common_p_values, own_p_values
 from laplace_metric.calibration._sequences import queries_needed
 from laplace_metric.calibration._thresholds import largest_guarantee, threshold_for
 from laplace_metric.errors import InputError

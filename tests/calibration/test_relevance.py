@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from laplace_metric.calibration import calibrate_scores
-from laplace_metric.calibration._relevance import judged_by_id
+from laplace_metric.calibration._calibrate_scores import judged_by_id
 from laplace_metric.errors import InputError, ScoresWarning
 from tests.calibration.test_scores import drawn
 

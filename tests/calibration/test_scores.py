@@ -15,17 +15,17 @@ from sklearn.datasets import load_digits
 from sklearn.neighbors import NearestNeighbors
 
 from laplace_metric.calibration import DecisionRule, ScoreCalibration, calibrate_scores
-from laplace_metric.calibration._rates import (
+from laplace_metric.calibration._score_model import (
+    checked_scores,
+    fit_score_model,
+    score_features,
+)
+from laplace_metric.calibration._thresholds import (
     error_rates,
     fewest_false,
     precision_of_mixture,
     threshold_of_false,
     threshold_of_miss,
-)
-from laplace_metric.calibration._score_model import (
-    checked_scores,
-    fit_score_model,
-    score_features,
 )
 from laplace_metric.errors import (
     FewQueriesWarning,

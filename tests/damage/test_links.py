@@ -23,7 +23,7 @@ from laplace_metric.datasets import load_folder
 from laplace_metric.distributed._checkpoint import Checkpoint
 from laplace_metric.errors import FileFormatError, InputError, WriteError
 from laplace_metric.heads._locate import HeadActivations
-from laplace_metric.models._disk import DiskRows
+from laplace_metric.models._store import DiskRows
 from tests.damage.links import _seen as seen
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="links and pipes")

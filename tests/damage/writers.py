@@ -35,7 +35,7 @@ from laplace_metric.hub._pretrained import CONFIG
 from laplace_metric.image_text import ImageTextEmbedder
 from laplace_metric.io import digest
 from laplace_metric.models import Precomputed
-from laplace_metric.models._disk import DiskRows
+from laplace_metric.models._store import DiskRows
 from laplace_metric.monitor import Monitor
 from laplace_metric.search import HNSW, IVF, Index
 

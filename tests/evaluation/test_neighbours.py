@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laplace_metric.evaluation import _candidates, _neighbours
-from laplace_metric.evaluation._neighbours import nearest_neighbours
+from laplace_metric.evaluation._retrieval import nearest_neighbours
 
 
 def nearest(points, *arguments, engine="torch", **how):

@@ -11,8 +11,7 @@ import torch
 
 from laplace_metric import io as files
 from laplace_metric.errors import FileFormatError, InputError
-from laplace_metric.models._disk import DiskRows
-from laplace_metric.models._store import FeatureStore
+from laplace_metric.models._store import DiskRows, FeatureStore
 
 INDEX, FEATURES, CLASSES = "features.json", "features.bin", "labels.bin"
 ROWS = torch.randn(3000, 32, generator=torch.Generator().manual_seed(0))

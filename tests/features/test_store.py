@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from laplace_metric.errors import FileFormatError, InputError, LabelError, NonFiniteError
-from laplace_metric.models import _rows as checks
+from laplace_metric.models import _reading as checks
 from laplace_metric.models._store import FeatureStore, block_rows
 
 WIDTH = 512

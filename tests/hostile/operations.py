@@ -15,7 +15,7 @@ from torch import nn
 import baselines
 from benchmarks.datasets import load
 from laplace_metric import Embedding, Index, LaplaceEmbedder, Monitor, OnlineLaplace, scale
-from laplace_metric.calibration._conformal import conformal_quantile, p_values
+from laplace_metric.calibration._labels import conformal_quantile, p_values
 from laplace_metric.calibration._thresholds import threshold_for
 from laplace_metric.datasets import ImageSet
 from laplace_metric.models import Call, Pooled, Precomputed, Sentences

@@ -34,7 +34,7 @@ USER_CODE = (
 RUNS_USER_CODE = {
     "laplace_metric/models/_calling.py:call_model",
     "laplace_metric/models/_adapters.py:forward",
-    "laplace_metric/training/_loop.py:descend",
+    "laplace_metric/training.py:descend",
     "baselines/base/parts.py:forward",
 }
 """Where the package runs the model or the optimizer of a user, with the user's data; a module of

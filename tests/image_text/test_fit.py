@@ -22,7 +22,7 @@ from laplace_metric.image_text import (
     ProLIP,
     inclusion_loss,
 )
-from laplace_metric.image_text._heads import GaussianHead, HeadOutput
+from laplace_metric.image_text._gaussians import GaussianHead, HeadOutput
 from laplace_metric.image_text._training import SpreadMonitor
 from tests.image_text.conftest import CLASSES, features, make_embedder, make_pairs, state
 

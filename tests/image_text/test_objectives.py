@@ -27,8 +27,7 @@ from laplace_metric.image_text import (
     pairwise_sigmoid_loss,
     vib_divergence,
 )
-from laplace_metric.image_text._gaussians import log_membership
-from laplace_metric.image_text._heads import HeadOutput
+from laplace_metric.image_text._gaussians import HeadOutput, log_membership
 from laplace_metric.image_text._objectives import (
     conditional_loss,
     size_loss,

@@ -16,8 +16,8 @@ from laplace_metric.image_text import (
     _includes,
     inclusion_score,
 )
-from laplace_metric.image_text._files import IMAGE_TEXT
-from laplace_metric.image_text._includes import InclusionCalibration
+from laplace_metric.image_text._embedder import IMAGE_TEXT
+from laplace_metric.image_text._gaussians import InclusionCalibration
 from laplace_metric.models import Precomputed
 from tests.image_text.conftest import features, make_embedder, make_pairs, state
 

@@ -22,8 +22,8 @@ from laplace_metric.image_text import ImageTextEmbedder, _towers, csd
 from laplace_metric.image_text._towers import IndependentPairs
 from laplace_metric.models import Precomputed
 from laplace_metric.search import Index
+from laplace_metric.search._columns import Encoded
 from laplace_metric.search._encoding import Encoder
-from laplace_metric.search._items import Encoded
 from tests.image_text.conftest import features, make_embedder, make_pairs
 from tests.thread_table import hammered
 

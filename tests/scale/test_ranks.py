@@ -12,11 +12,11 @@ import torch
 
 from laplace_metric.curvature import ContrastiveLoss
 from laplace_metric.curvature._ggn import curvature_passes
+from laplace_metric.distributed._checkpoint import ProcessGroup
 from laplace_metric.distributed._fit import PassExecutor
-from laplace_metric.distributed._group import ProcessGroup
 from laplace_metric.errors import InputError
 from laplace_metric.heads._backends import jacobian_of
-from laplace_metric.models._rows import Block
+from laplace_metric.models._reading import Block
 from laplace_metric.models._store import FeatureStore
 from tests.scale.data import batches, difference, embedder, network
 from tests.scale.ranks import FITS

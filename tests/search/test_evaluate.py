@@ -10,8 +10,15 @@ import torch
 from sklearn.metrics import brier_score_loss, roc_auc_score
 
 from laplace_metric.calibration._sequences import queries_needed
-from laplace_metric.search._evaluate import PRECISIONS, guaranteed_threshold
-from laplace_metric.search._report import AMBIGUITY, DISTANCE, EPISTEMIC, MATCH, UNCERTAINTY
+from laplace_metric.search._evaluate import (
+    AMBIGUITY,
+    DISTANCE,
+    EPISTEMIC,
+    MATCH,
+    PRECISIONS,
+    UNCERTAINTY,
+    guaranteed_threshold,
+)
 
 KNOWN = 9
 """Classes of which the index has items."""

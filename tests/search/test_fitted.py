@@ -11,7 +11,7 @@ from torch import nn
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import FileFormatError, FittedQueriesWarning
-from laplace_metric.laplace import _files
+from laplace_metric.laplace import _fitted
 from laplace_metric.models import _store
 from laplace_metric.models._store import row_fingerprints
 from laplace_metric.search._labelled import in_fit
@@ -140,12 +140,12 @@ def test_streams_and_very_many_rows_have_none(model, tmp_path, monkeypatch):
 
 def test_fingerprints_of_another_type_are_damage(embedder, model, tmp_path, monkeypatch):
     embedder.save(tmp_path)
-    read = _files.files.read
+    read = _fitted.files.read
 
     def misread(folder):
         content, tensors = read(folder)
         return content, {**tensors, "fingerprints": tensors["eigenvalues"]}
 
-    monkeypatch.setattr(_files.files, "read", misread)
+    monkeypatch.setattr(_fitted.files, "read", misread)
     with pytest.raises(FileFormatError, match="fingerprints are torch.float64"):
         LaplaceEmbedder.load(tmp_path, model)

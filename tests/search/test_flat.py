@@ -9,7 +9,7 @@ from torch import Tensor
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import InputError, MissingPackageError
 from laplace_metric.evaluation import _candidates
-from laplace_metric.evaluation._neighbours import nearest_neighbours
+from laplace_metric.evaluation._retrieval import nearest_neighbours
 from laplace_metric.search._engines import Flat, FlatEngine
 
 KINDS = {"faiss": Flat(faiss=True), "torch": Flat(faiss=False), "auto": Flat()}

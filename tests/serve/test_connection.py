@@ -16,8 +16,8 @@ from tests.serve.server import require_extra
 require_extra()
 import uvicorn  # noqa: E402
 
-from laplace_metric.cli.serve import _connection  # noqa: E402
-from laplace_metric.cli.serve._connection import (  # noqa: E402
+from laplace_metric.cli.serve import _http  # noqa: E402
+from laplace_metric.cli.serve._http import (  # noqa: E402
     ALL,
     MOST,
     Liveness,
@@ -164,13 +164,13 @@ def test_unfinished_heads_keep_nobody_out(liveness):
         connection.sendall(b"GET /healthz HT")
     begin = time.perf_counter()
     assert asked(liveness.port).startswith(b"HTTP/1.1 200")
-    assert time.perf_counter() - begin < _connection.SECONDS / 2
+    assert time.perf_counter() - begin < _http.SECONDS / 2
     for connection in held:
         connection.close()
 
 
 def test_the_oldest_makes_room(liveness, monkeypatch):
-    monkeypatch.setattr(_connection, "MOST", 2)
+    monkeypatch.setattr(_http, "MOST", 2)
     held = [socket.create_connection(("127.0.0.1", liveness.port), timeout=1) for _ in range(3)]
     for connection in held:
         connection.sendall(b"GET /healthz HT")
@@ -182,7 +182,7 @@ def test_the_oldest_makes_room(liveness, monkeypatch):
 
 
 def test_an_unfinished_head_is_cut_in_time_and_a_long_one_at_once(liveness, monkeypatch):
-    monkeypatch.setattr(_connection, "SECONDS", 0.2)
+    monkeypatch.setattr(_http, "SECONDS", 0.2)
     with socket.create_connection(("127.0.0.1", liveness.port), timeout=10) as connection:
         connection.sendall(b"GET /healthz HT")
         assert connection.recv(100) == b""

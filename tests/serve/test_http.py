@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-from laplace_metric.cli.serve._answers import SearchAnswer
+from laplace_metric.cli.serve._query import SearchAnswer
 from tests.serve.conftest import options_of, pixels_of
 from tests.serve.server import ServerProcess, require_extra, serving
 from tests.serve.test_service import assert_is_row

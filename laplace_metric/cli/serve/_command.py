@@ -51,8 +51,8 @@ def serve(options: Namespace) -> None:
         For an index, a key or an address that cannot be served.
     """
     require_packages()
-    from laplace_metric.cli.serve._connection import Liveness
     from laplace_metric.cli.serve._guard import BODIES, Limits
+    from laplace_metric.cli.serve._http import Liveness
     from laplace_metric.cli.serve._service import SearchService, ServedIndex
 
     reporter, key, body = Reporter(options.quiet), read_key(options), int(options.max_body * 2**20)
@@ -181,8 +181,7 @@ def _run(
     """Print ``serving``, then answer until a signal stops the server."""
     import uvicorn
 
-    from laplace_metric.cli.serve._connection import connections_within
-    from laplace_metric.cli.serve._http import application
+    from laplace_metric.cli.serve._http import application, connections_within
 
     config = uvicorn.Config(
         application(service, key),

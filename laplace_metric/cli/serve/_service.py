@@ -30,15 +30,17 @@ from laplace_metric.calibration._thresholds import Threshold
 from laplace_metric.cli._gallery import load_gallery
 from laplace_metric.cli._output import Reporter
 from laplace_metric.cli._sources import IMAGES, require_data
-from laplace_metric.cli.serve._answers import (
+from laplace_metric.cli.serve._guard import Limits, RequestRefused
+from laplace_metric.cli.serve._metrics import DriftWatch, ServerMetrics, calibration_reference
+from laplace_metric.cli.serve._query import (
+    ALPHA,
     EmbedAnswer,
+    QueryReader,
+    Question,
     SearchAnswer,
     embed_answers,
     search_answers,
 )
-from laplace_metric.cli.serve._guard import Limits, RequestRefused
-from laplace_metric.cli.serve._metrics import DriftWatch, ServerMetrics, calibration_reference
-from laplace_metric.cli.serve._query import ALPHA, QueryReader, Question
 from laplace_metric.errors import InputError, LaplaceMetricError, NotFittedError
 from laplace_metric.models._calling import Inputs
 

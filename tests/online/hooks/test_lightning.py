@@ -15,8 +15,12 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import InputError, MissingPackageError, NotFittedError
-from laplace_metric.online.hooks import lightning_callback
-from laplace_metric.online.hooks._lightning import PosteriorCallback, posterior_numbers, seen_by
+from laplace_metric.online.hooks import (
+    PosteriorCallback,
+    lightning_callback,
+    posterior_numbers,
+    seen_by,
+)
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::laplace_metric.errors.LaplaceMetricWarning"),

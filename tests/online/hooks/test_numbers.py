@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.online.hooks._lightning import Seen, posterior_numbers, seen_by
+from laplace_metric.online.hooks import Seen, posterior_numbers, seen_by
 
 G = torch.Generator().manual_seed(0)
 

@@ -14,8 +14,7 @@ from torch.utils.data import TensorDataset
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import InputError, NotFittedError
-from laplace_metric.online.hooks import LaplaceTester
-from laplace_metric.online.hooks._lightning import posterior_numbers, seen_by
+from laplace_metric.online.hooks import LaplaceTester, posterior_numbers, seen_by
 
 pytest.importorskip("faiss", reason="the calculator's search needs the extra 'faiss'")
 pytestmark = pytest.mark.filterwarnings("ignore::laplace_metric.errors.LaplaceMetricWarning")

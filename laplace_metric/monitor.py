@@ -5,19 +5,51 @@ and itself, ties broken by a uniform draw (Vovk, Gammerman and Shafer 2005, chap
 these are exchangeable, the p-values are independent and uniform on [0, 1], whatever the
 distribution and with any ties. (A comparison with the reference alone is not: its p-values share
 the reference and are dependent.)
+
+A bet against exchangeability that can be watched for ever.
+
+Vovk 2021 ("Testing randomness online"); Shafer and Vovk 2019.
+
+One unit of money is bet against conformal p-values. Its value is a martingale as long as they are
+independent and uniform, so by Ville's inequality it EVER reaches ``1 / a`` with probability at
+most ``a``: over the draw of reference and stream, and at any length of the stream.
+
+Each bet says that p falls into a region more often than it should,
+
+    f(p) = 1 - s + s / |R| for p in R, else 1 - s,     R: a share of the largest or of the smallest
+                                                       values, or the middle half;  s: the stake
+
+and the money is spread over all bets and all times at which a change may begin: the share
+``1 / log2(t + 1) - 1 / log2(t + 2)`` is kept for a change at query t (they sum to 1). So a change
+after T quiet queries costs about ``log T`` of evidence, not ``T``: a single bet that has run since
+the first query would have lost nearly everything by then.
+
+Several quantities have a martingale each, at ``a / Q``: the p-values of one are independent of
+their own past, not of that of the others, so the mean of the martingales need not be one.
+
+One window against the reference: a two-sample test that sees the tails.
+
+A p-value is three times the smallest of three: Kolmogorov-Smirnov, which sees that the bulk has
+shifted, and the number of the window's values among the largest, and among the smallest, 5 % of
+both samples together, which is hypergeometric. A few out-of-distribution queries change the tail
+alone, which Kolmogorov-Smirnov sees late (compared in ``benchmarks/retrieval``). Ties make each
+test more careful, never less.
 """
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from math import log, log1p, log2
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
+from scipy import stats
 
 from laplace_metric import io as files
 from laplace_metric._utils.display import Rows, Shown, in_rows
@@ -30,11 +62,12 @@ from laplace_metric._utils.validation import (
     check_share,
 )
 from laplace_metric.errors import FileFormatError, InputError
-from laplace_metric.monitor._martingale import Alarm, Array, Martingale
-from laplace_metric.monitor._windows import WindowReport, compare, holm
 
 if TYPE_CHECKING:
     from laplace_metric.plots import Figure
+
+__all__ = ["Alarm", "Monitor", "WindowReport"]
+
 
 MONITOR = files.FileKind("monitor", "a saved monitor", 1)
 LEAST = 30
@@ -314,3 +347,305 @@ def rank_p_values(seen: array[float], values: Array, draws: Array) -> Array:
         found[i] = (len(seen) - right + draws[i] * (right - left + 1)) / (len(seen) + 1)
         seen.insert(right, value)
     return found
+
+
+# A bet against exchangeability that can be watched for ever.
+
+Array = npt.NDArray[np.float64]
+
+SHARES, STAKES = (0.01, 0.05, 0.2, 0.5), (0.05, 0.1, 0.2, 0.4)
+REGIONS: tuple[tuple[str, float, float], ...] = (
+    *(("large", 0.0, share) for share in SHARES),
+    *(("small", 1 - share, 1.0) for share in SHARES),
+    ("middling", 0.25, 0.75),
+)
+"""Which values there are too many of, and the p-values that they have."""
+KINDS = tuple(kind for kind, _, _ in REGIONS for _ in STAKES)
+EDGES = np.unique([edge for _, low, high in REGIONS for edge in (low, high)])[1:-1]
+
+
+def log_densities() -> Array:
+    """``log f`` [pieces of [0, 1] between EDGES, bets]; each f integrates to 1."""
+    middles = (np.concatenate([[0.0], EDGES]) + np.concatenate([EDGES, [1.0]])) / 2
+    inside = [(middles > low) & (middles < high) for _, low, high in REGIONS]
+    bets = [
+        1 - stake + stake * within / (high - low)
+        for within, (_, low, high) in zip(inside, REGIONS, strict=True)
+        for stake in STAKES
+    ]
+    return np.log(np.stack(bets, axis=1))
+
+
+LOG_DENSITIES = log_densities()
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """The evidence against "no drift" has reached what was asked for, for the first time.
+
+    Parameters
+    ----------
+    name : str
+        The quantity that drifted.
+    at, since : int
+        Queries are counted from 1: that of the alarm, and the one at which the bet that has
+        gained most began (an estimate of when the change began).
+    kind : "large" | "small" | "middling"
+        Which values there are too many of.
+    """
+
+    name: str
+    at: int
+    since: int
+    kind: str
+
+    def __str__(self) -> str:
+        return (
+            f"ALARM at query {self.at:,}: too many {self.kind} values of {self.name} "
+            f"since about query {self.since:,}"
+        )
+
+
+class Martingale:
+    """The value of the bets on one stream of p-values.
+
+    Parameters
+    ----------
+    name : str
+        The quantity, for its alarm.
+    threshold : float
+        The logarithm of the value that raises the alarm.
+
+    Attributes
+    ----------
+    alarm : Alarm or None
+        The first crossing; it stays, whatever the value does later.
+
+    Examples
+    --------
+    >>> martingale = Martingale("uncertainty", np.log(100.0))
+    >>> martingale.update(np.full(40, 0.004)) > 0
+    True
+    >>> print(martingale.alarm)
+    ALARM at query 3: too many large values of uncertainty since about query 1
+    """
+
+    def __init__(self, name: str, threshold: float) -> None:
+        self.name, self.threshold = name, threshold
+        self.n = 0
+        self.bets = np.full(len(KINDS), -np.inf)  # log of the money in each bet, over all starts
+        self.best = np.zeros(len(KINDS))  # log of the gain since the start that has gained most
+        self.since = np.zeros(len(KINDS), dtype=np.int64)  # that start
+        self.alarm: Alarm | None = None
+
+    @property
+    def log_value(self) -> float:
+        """The logarithm of what the unit of money has become."""
+        unspent = -log(log2(self.n + 2))
+        return float(np.logaddexp(np.logaddexp.reduce(self.bets), unspent))
+
+    def update(self, p_values: Array) -> float:
+        """Bet on the next p-values [m]; returns ``log_value``."""
+        for row in LOG_DENSITIES[np.searchsorted(EDGES, p_values, "right")]:
+            self._step(row)
+        return self.log_value
+
+    def _step(self, row: Array) -> None:
+        self.n += 1
+        stake = log_share(self.n) - log(len(KINDS))
+        self.since[self.best <= 0] = self.n
+        self.best = np.maximum(self.best, 0) + row
+        self.bets = np.logaddexp(self.bets, stake) + row
+        if self.alarm is None and self.log_value >= self.threshold:
+            bet = int(self.best.argmax())
+            self.alarm = Alarm(self.name, self.n, int(self.since[bet]), KINDS[bet])
+
+
+def log_share(t: int) -> float:
+    """Logarithm of ``1 / log2(t + 1) - 1 / log2(t + 2)``, kept for a change at query t."""
+    difference = log1p(1 / (t + 1)) / log(2)
+    return log(difference / log2(t + 1) / log2(t + 2))
+
+
+# One window against the reference: a two-sample test that sees the tails.
+
+TAIL = 0.05
+
+
+@dataclass(frozen=True)
+class Quantiles:
+    """5 %, 50 % and 95 % quantiles of a sample."""
+
+    low: float
+    median: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Array) -> Quantiles:
+        """Compute the quantiles of a sample [n]."""
+        return cls(*(float(x) for x in np.quantile(values, (TAIL, 0.5, 1 - TAIL))))
+
+
+@dataclass(frozen=True)
+class ShiftTest:
+    """Test of one quantity of a window against the reference.
+
+    Parameters
+    ----------
+    window, reference : Quantiles
+    above, below : float
+        Share of the window beyond the reference's 95 % and 5 % quantile.
+    larger : float
+        Probability that a value of the window is larger than one of the reference, ties half.
+    p_value : float
+        After Holm's correction for the number of quantities.
+    """
+
+    window: Quantiles
+    reference: Quantiles
+    above: float
+    below: float
+    larger: float
+    p_value: float
+
+    @property
+    def direction(self) -> str:
+        """In one word."""
+        if abs(self.larger - 0.5) < 0.01:
+            return "differently spread"
+        return "larger" if self.larger > 0.5 else "smaller"
+
+
+def compare(reference: Array, window: Array) -> ShiftTest:
+    """One quantity, before any correction for several.
+
+    Examples
+    --------
+    >>> reference = np.arange(1000.0)
+    >>> compare(reference, reference[::10]).p_value
+    1.0
+    >>> compare(reference, reference[450:550]).direction
+    'differently spread'
+    """
+    spread = Quantiles.of(reference)
+    ordered = np.sort(reference)
+    places = sum(np.searchsorted(ordered, window, side) for side in ("left", "right"))
+    return ShiftTest(
+        Quantiles.of(window),
+        spread,
+        float((window > spread.high).mean()),
+        float((window < spread.low).mean()),
+        float(np.mean(places) / 2 / len(reference)),
+        p_value(reference, window),
+    )
+
+
+def p_value(reference: Array, window: Array) -> float:
+    """Return the p-value of "both are draws from one distribution"."""
+    bulk = stats.ks_2samp(reference, window, method="asymp").pvalue
+    tails = (tail_p_value(sign * reference, sign * window) for sign in (1, -1))
+    return float(min(1.0, 3 * min(bulk, *tails)))
+
+
+def tail_p_value(reference: Array, window: Array) -> float:
+    """Two-sided, exact: the window's share of the largest 5 % of both samples (more with ties).
+
+    The bound depends on the two samples together and not on which is which, so without drift the
+    count is hypergeometric.
+    """
+    both = np.concatenate([reference, window])
+    bound = np.quantile(both, 1 - TAIL, method="higher")
+    beyond, in_window = int((both >= bound).sum()), int((window >= bound).sum())
+    law = stats.hypergeom(len(both), beyond, len(window))
+    return float(min(1.0, 2 * min(law.cdf(in_window), law.sf(in_window - 1))))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Adjusted p-values (Holm 1979), in the order given.
+
+    Examples
+    --------
+    >>> holm([0.04, 0.01, 0.03])
+    [0.06, 0.03, 0.06]
+    """
+    order = np.argsort(p_values, kind="stable")
+    stepped = np.asarray(p_values)[order] * (len(order) - np.arange(len(order)))
+    adjusted = np.minimum(1.0, np.maximum.accumulate(stepped))[np.argsort(order)]
+    return [float(x) for x in adjusted]
+
+
+@dataclass(frozen=True)
+class WindowReport:
+    """One window of the stream against the reference.
+
+    Parameters
+    ----------
+    first, last : int
+        Its queries, counted from 1.
+    level : float
+        Of the window's test.
+    shift_tests : dict of name to ShiftTest
+    evidence : dict of name to float
+        log10 of the martingale after the window: 2 are odds of 100 to 1 against "no drift since
+        the beginning".
+    alarms : tuple of Alarm
+        All so far, the earliest first; printed are those of this window, ``new_alarms``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from laplace_metric.monitor import Monitor
+    >>> monitor = Monitor({"uncertainty": torch.arange(1000.0)}, window=100)
+    >>> print(*monitor.update({"uncertainty": torch.arange(900.0, 1000.0)}))
+    queries 1 to 100: DRIFT
+      uncertainty: larger, median 949.5 (reference 499.5), 50.0% above the reference's 95% \
+quantile, p = 6e-91
+      ALARM at query 10: too many large values of uncertainty since about query 1
+    """
+
+    first: int
+    last: int
+    level: float
+    shift_tests: dict[str, ShiftTest]
+    evidence: dict[str, float]
+    alarms: tuple[Alarm, ...]
+
+    @property
+    def drifted(self) -> tuple[str, ...]:
+        """The quantities in which this window differs from the reference."""
+        tests = self.shift_tests.items()
+        return tuple(name for name, test in tests if test.p_value <= self.level)
+
+    @property
+    def new_alarms(self) -> tuple[Alarm, ...]:
+        """Alarms that one of this window's queries raised."""
+        return tuple(alarm for alarm in self.alarms if alarm.at >= self.first)
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> WindowReport:
+        """Build from the result of ``dataclasses.asdict``."""
+        alarms = tuple(Alarm(**alarm) for alarm in content["alarms"])
+        tests = {name: _shift_test(test) for name, test in content["shift_tests"].items()}
+        return cls(**{**content, "shift_tests": tests, "alarms": alarms})
+
+    def __str__(self) -> str:
+        title = "DRIFT" if self.drifted else "no difference seen"
+        lines = [f"queries {self.first:,} to {self.last:,}: {title}"]
+        lines += [f"  {name}: {self._line(name)}" for name in self.shift_tests]
+        return "\n".join([*lines, *(f"  {alarm}" for alarm in self.new_alarms)])
+
+    def _line(self, name: str) -> str:
+        test = self.shift_tests[name]
+        upper = test.above - test.below >= 0
+        share, side = (test.above, "above") if upper else (test.below, "below")
+        quantile = "95%" if upper else "5%"
+        return (
+            f"{test.direction if name in self.drifted else 'as before'}, median "
+            f"{test.window.median:.4g} (reference {test.reference.median:.4g}), {share:.1%} {side} "
+            f"the reference's {quantile} quantile, p = {test.p_value:.1g}"
+        )
+
+
+def _shift_test(content: dict[str, Any]) -> ShiftTest:
+    quantiles = {name: Quantiles(**content[name]) for name in ("window", "reference")}
+    return ShiftTest(**{**content, **quantiles})

@@ -16,6 +16,8 @@ from laplace_metric._utils.validation import check_count, check_function
 from laplace_metric.errors import InputError, LabelError, NonFiniteError
 from laplace_metric.models._calling import Inputs, call_model, labelled_batches
 
+__all__ = ["train_embedder", "train_epochs"]
+
 
 def train_embedder(
     model: nn.Module,
