@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from safetensors import SafetensorError
 
-from laplace_metric._utils.tables import utf8, utf8_path
+from laplace_metric._utils.names import utf8, utf8_path
 from laplace_metric.errors import FileFormatError, InputError, WriteError
 
 if TYPE_CHECKING:

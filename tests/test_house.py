@@ -31,9 +31,9 @@ def test_a_room_has_at_most_22_entries_and_the_package_30():
         assert len(entries) <= (30 if room == PACKAGE else 22), (room.name, sorted(entries))
 
 
-def test_the_package_has_at_most_200_files_and_exports_at_most_200_names():
+def test_the_package_has_at_most_140_files_and_exports_at_most_200_names():
     files = list(PACKAGE.rglob("*.py"))
-    assert len(files) <= 200
+    assert len(files) <= 140
     lists = {path: exports(path) for path in files}
     assert lists[PACKAGE / "__init__.py"] == list(laplace_metric.__all__), "what is counted"
     assert sum(map(len, lists.values())) <= 200
@@ -80,8 +80,9 @@ def members(module: str) -> set[str]:
 
 
 def test_private_files_stand_behind_one_public_door_a_room():
-    # the page that a reader of the paper opens first; what imports scikit-learn
-    public = {"curvature/by_class.py", "search/estimators.py"}
+    # the page that a reader of the paper opens first; what imports scikit-learn; what Lightning and
+    # pytorch-metric-learning call
+    public = {"curvature/by_class.py", "search/estimators.py", "online/hooks.py"}
     for path in PACKAGE.rglob("*.py"):
         name = path.relative_to(PACKAGE).as_posix()
         if path.parent == PACKAGE or name in public or name.startswith("_utils"):

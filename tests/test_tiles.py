@@ -173,8 +173,8 @@ ELSEWHERE = {
     "laplace._posterior.JACOBIAN_BYTES": "test_traces.py",
     "laplace._distances.BLOCK_BYTES": "test_distances.py",
     "heads._jacobian.JACOBIAN_BYTES": "contrastive/test_structures.py",
-    "models._rows.CHECKS_AT_ONCE": "features/test_store.py",
-    "search._items.LARGE_BYTES": "search/test_compact.py",
+    "models._reading.CHECKS_AT_ONCE": "features/test_store.py",
+    "search._columns.LARGE_BYTES": "search/test_compact.py",
     "search._neighbours.PAIR_BYTES": "search/test_neighbours.py",
     "search._index.BLOCK": "search/test_suspicious_labels.py",
     "search._encoding.BATCH": "search/test_index.py",
@@ -184,12 +184,12 @@ ELSEWHERE = {
     "search._class_model.CELLS": "search/test_class_model.py",
     "search._class_model.CACHED_CELLS": "search/test_class_model.py",
     "calibration._hits.BLOCK_CELLS": "calibration/test_votes.py",
-    "calibration._conformal.BLOCK_CELLS": "calibration/test_calibration.py",
+    "calibration._labels.BLOCK_CELLS": "calibration/test_calibration.py",
     "evaluation._candidates.BLOCK_BYTES": "search/test_flat.py",
     "image_text._gaussians.BLOCK_BYTES": "image_text/test_gaussians.py",
     "image_text._towers.PAIR_BYTES": "image_text/test_search.py",
     "image_text._curvature.ROWS": "image_text/test_curvature.py",
-    "image_text._includes.BLOCK": "image_text/test_posterior.py",
+    "image_text._gaussians.BLOCK": "image_text/test_posterior.py",
 }
 """Tests that set the constant and compare with a plain formula."""
 

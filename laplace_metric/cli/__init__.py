@@ -12,7 +12,7 @@ from io import TextIOWrapper
 from typing import TextIO
 
 from laplace_metric._utils import __version__
-from laplace_metric._utils.tables import one_line
+from laplace_metric._utils.names import one_line
 from laplace_metric.cli._options import COMMANDS, commands_in, in_options, parser_of
 from laplace_metric.cli._parser import HELP, PROGRAM, did_you_mean
 from laplace_metric.errors import InputError, LaplaceMetricError, WriteError

@@ -39,7 +39,7 @@ from torch import Tensor, nn
 
 from laplace_metric._utils import __version__
 from laplace_metric._utils.archives import DAMAGE
-from laplace_metric._utils.tables import utf8_path
+from laplace_metric._utils.names import utf8_path
 from laplace_metric.cli._models import network_answer, network_identity
 from laplace_metric.cli._sources import Source
 from laplace_metric.errors import FileFormatError, WriteError

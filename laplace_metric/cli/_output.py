@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from laplace_metric._utils.tables import one_line, utf8
+from laplace_metric._utils.names import one_line, utf8
 from laplace_metric.cli import ours
 from laplace_metric.cli._options import in_options
 from laplace_metric.cli._sources import pyarrow

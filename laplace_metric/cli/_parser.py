@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from laplace_metric._utils import __version__
-from laplace_metric._utils.tables import SURROGATE
+from laplace_metric._utils.names import SURROGATE
 from laplace_metric.errors import FileFormatError, InputError, MissingPackageError
 
 PROGRAM = "laplace-metric"

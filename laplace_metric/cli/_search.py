@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from laplace_metric._utils.display import as_percent
-from laplace_metric._utils.tables import one_line
+from laplace_metric._utils.names import one_line
 from laplace_metric.calibration._thresholds import Threshold
 from laplace_metric.cli._gallery import LoadedIndex, Pictures, load_gallery
 from laplace_metric.cli._output import (

@@ -20,7 +20,8 @@ from torch.utils.data import DataLoader
 
 from laplace_metric._utils.archives import DAMAGE, check_npy, check_size, check_zip
 from laplace_metric._utils.display import tqdm
-from laplace_metric._utils.tables import read_columns, utf8_path
+from laplace_metric._utils.names import utf8_path
+from laplace_metric._utils.tables import read_columns
 from laplace_metric.datasets._folders import (
     ENDINGS,
     PATHS,

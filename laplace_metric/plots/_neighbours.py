@@ -14,7 +14,7 @@ from matplotlib.patches import Patch
 from torch import Tensor
 
 from laplace_metric._utils.display import as_percent
-from laplace_metric._utils.tables import one_line
+from laplace_metric._utils.names import one_line
 from laplace_metric.errors import InputError
 from laplace_metric.plots._style import INK, STYLES, ShownFigure
 

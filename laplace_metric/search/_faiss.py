@@ -30,7 +30,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from laplace_metric._utils.tables import utf8_path
+from laplace_metric._utils.names import utf8_path
 from laplace_metric._utils.validation import check_name
 from laplace_metric.errors import FileFormatError, InputError, UnknownNameError
 from laplace_metric.evaluation._candidates import require_faiss

@@ -674,7 +674,7 @@ class Index(Shown):
         """Sets of labels that hold the query's, class by class, with probability 1 - alpha or more.
 
         Split conformal prediction with the probabilities of the neighbours' labels
-        (``calibration._conformal`` has the equations). It is valid if these queries are
+        (``calibration._labels`` has the equations). It is valid if these queries are
         exchangeable with the held-out ones, and says nothing of a query whose label the index does
         not have. Who is guaranteed what, on average over held-out sets:
 

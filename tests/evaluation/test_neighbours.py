@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laplace_metric.evaluation import _candidates, _neighbours
+from laplace_metric.evaluation import _candidates, _retrieval
 from laplace_metric.evaluation._retrieval import nearest_neighbours
 
 
@@ -17,7 +17,7 @@ def nearest(points, *arguments, engine="torch", **how):
     if engine == "faiss":
         pytest.importorskip("faiss", reason="faiss is an optional extra")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_neighbours, "faiss_fits", lambda _: engine == "faiss")
+        patch.setattr(_retrieval, "faiss_fits", lambda _: engine == "faiss")
         return nearest_neighbours(points, *arguments, **how)
 
 

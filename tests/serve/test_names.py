@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from laplace_metric._utils.tables import utf8
+from laplace_metric._utils.names import utf8
 from laplace_metric.cli.serve._guard import Limits
 from laplace_metric.cli.serve._http import application
 from tests.cli.workshop import trusting, write_model

@@ -33,7 +33,7 @@ from starlette.exceptions import HTTPException
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from laplace_metric._utils import __version__
-from laplace_metric._utils.tables import utf8
+from laplace_metric._utils.names import utf8
 from laplace_metric.cli._gallery import LoadedIndex
 from laplace_metric.cli._output import templates
 from laplace_metric.cli._sources import IMAGES
