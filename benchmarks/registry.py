@@ -145,7 +145,7 @@ COMMANDS = {
                                   "decomposition", "labels", "strangers", "few",
                                   "guarantees", "decisions", "shifted", "new_classes", "evidence",
                                   "unfamiliar",
-                                  fitted="guarantees:run_fitted",
+                                  confirm="evidence:confirm", fitted="guarantees:run_fitted",
                                   twenty="proof:run_twenty",
                                   scores="decisions:run_scores", crossed="decisions:run_crossed",
                                   **{"cross-fit": "cross_fit",

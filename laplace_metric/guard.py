@@ -136,6 +136,8 @@ class Guard(Shown):
         if ids is None and hasattr(search, "id_map"):
             ids = _faiss().vector_to_array(search.id_map)
         if model is None:
+            if isinstance(items, (list, tuple)) and items and isinstance(items[0], str):
+                raise InputError("items are texts: pass their vectors, or the model= that makes them.")
             items = Precomputed()(items)
             if labels is None:
                 raise LabelError(

@@ -21,6 +21,8 @@ calibration error, both those of a perfect probability: by the queries that are 
 many queries as calibrate, which is what that many can tell. Gains are paired: the
 difference within a split, and its mean over the splits with a 95 % t-interval. The splits share
 one network and its queries, so that the intervals are of the split.
+
+``--pieces confirm``: the same of four more problems, on which nothing was chosen.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ from sklearn.preprocessing import StandardScaler
 from benchmarks.records import markdown, read_record, thousandths
 from benchmarks.retrieval.few import summarised
 from benchmarks.retrieval.measure import K, shuffled
-from benchmarks.retrieval.problems import Problem
+from benchmarks.retrieval.problems import CONFIRMING, Problem
 from benchmarks.retrieval.rows import record_rows
 from benchmarks.retrieval.split import drawn
 from laplace_metric.calibration._hits import FEATURES, LabelledHits, PairFeatures
@@ -222,8 +224,14 @@ def run(options: Namespace) -> None:
     record_rows(options, "evidence", lambda p: measured(p, splits, options.queries))
 
 
-def _rows() -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = read_record("evidence")["rows"]
+def confirm(options: Namespace) -> None:
+    """Every problem that had no part in any choice."""
+    splits = min(options.splits, SPLITS)
+    record_rows(options, "confirm", lambda p: measured(p, splits, options.queries), CONFIRMING)
+
+
+def _rows(record: str = "evidence") -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = read_record(record)["rows"]
     return rows
 
 
@@ -291,7 +299,32 @@ def labels_table() -> str:
     return markdown(header, lines)
 
 
+def confirm_table() -> str:
+    """Four more problems, a row each."""
+    header = ["problem", "+ distance", "+ votes", "+ class model", "+ all else", "of the variance"]
+    header += ["match probability ahead of the best rival", "label: ours / best other"]
+    header += ["AURC: ours / best other", "200 queries: ECE / floor"]
+    lines = []
+    for row in _rows("confirm"):
+        steps = [f"+ {s}" for s in ("distance", "votes", "class model", "posterior variance")]
+        rival, others = best_rival(row), ("vote", "probe", "LDA")
+        lines.append([
+            row["problem"],
+            *(thousandths(row[step]["mean"]) for step in steps),
+            _signed(row["gain: posterior variance"]),
+            f"{_signed(row[f'ahead: {rival}'])} ({rival})",
+            *(
+                f"{thousandths(row[f'ours: {what}']['mean'])} / "
+                f"{thousandths(best(row[f'{name}: {what}']['mean'] for name in others))}"
+                for what, best in (("accuracy", max), ("aurc", min))
+            ),
+            " / ".join(thousandths(row[f"ece 200{of}"]["mean"]) for of in ("", " floor")),
+        ])  # fmt: skip
+    return markdown(header, lines)
+
+
 TABLES = {
+    "evidence-confirm": confirm_table,
     "evidence-steps": steps_table,
     "evidence-rivals": rivals_table,
     "evidence-labels": labels_table,

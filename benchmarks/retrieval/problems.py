@@ -17,6 +17,16 @@ emoji                   EfficientNet-Lite0 features of drawings by subgroup as a
                         other drawings, each in one skin tone and gender
 texts                   MiniLM embeddings of SciPy's summaries, labelled by sub-package, three
                         of which the gallery lacks
+
+Four more, only to confirm what was developed on others:
+
+digits                  scikit-learn's digits, pixels as arrays
+cell nuclei             Wisconsin's breast cancer table of scikit-learn, standardised columns as
+                        arrays: 284 items, 285 queries, two classes
+cifar10, corrupted      the gallery of cifar10; every query in one of 15 corruptions, at one of five
+                        severities
+cifar10, people         half of CIFAR-10's test images as the gallery, the others as queries; the
+                        label of each is what one person said
 """
 
 from __future__ import annotations
@@ -28,16 +38,20 @@ from pathlib import Path
 import numpy as np
 import torch
 from pytorch_metric_learning.losses import ContrastiveLoss
+from sklearn.datasets import load_breast_cancer
 from torch import Tensor, nn
 
+from benchmarks.corruptions import SEVERITIES, TYPES, corrupted
 from benchmarks.datasets import load
-from benchmarks.encoders.features import encoded_images, encoded_texts
+from benchmarks.encoders.features import Encoding, encoded, encoded_images, encoded_texts
+from benchmarks.encoders.pretrained import EFFICIENTNET_PACKAGES, EfficientNetLite0
 from benchmarks.encoders.texts import CLASSES
 from benchmarks.examples.texts import UNKNOWN
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.training import train_embedder
 
 SIDE, GALLERY, N_OOD = 64, 10_000, 2_500
+REPORTED, BATCH = TYPES[:15], 100
 TRAINED, HELD, MISSING = (0, 2, 4, 6, 8), (1, 3, 5, 7), 9
 CHARACTERS, DRAWN = 500, 10
 WHOLE, SPECIES, LACKING = 96, 100, 5
@@ -78,6 +92,28 @@ class Source:
         size = SIDE if name == "omniglot" else None
         folder = self.cache / "encoded"
         return encoded_images(folder, self.data, name, split, limit, size, progress=False)
+
+    def corrupted(self, limit: int) -> Labelled:
+        """EfficientNet-Lite0 features of CIFAR-10's first test images, each corrupted once.
+
+        Image i by corruption ``i mod 15`` at severity ``1 + (i div 15) mod 5``.
+        """
+        images = load("cifar10", "test", self.data, limit)
+
+        def one(i: int) -> Tensor:
+            severity = SEVERITIES[i // len(REPORTED) % len(SEVERITIES)]
+            x = images.pixels(slice(i, i + 1))
+            return corrupted(x, REPORTED[i % len(REPORTED)], severity, 0, start=i)
+
+        def several(start: int) -> Labelled:
+            rows = range(start, min(start + BATCH, limit))
+            return torch.cat([one(i) for i in rows]), images.labels[rows.start : rows.stop]
+
+        packages = (*EFFICIENTNET_PACKAGES, "imagecorruptions-imaug")
+        name = "cifar10-corrupted"
+        key = Encoding("efficientnet-lite0", name, "test", limit, packages, f"side {SIDE}")
+        batches = lambda: map(several, range(0, limit, BATCH))  # noqa: E731
+        return encoded(key, lambda: EfficientNetLite0(SIDE), batches, self.cache / "encoded", False)
 
     def whole(self, name: str, split: str) -> Labelled:
         """EfficientNet-Lite0 features of images that are larger than the encoder's."""
@@ -199,6 +235,52 @@ PROBLEMS: dict[str, Callable[[Source], Problem]] = {
     "emoji": emoji,
     "texts": texts,
 }
+
+
+def digits(_: Source) -> Problem:
+    """Pixels as arrays."""
+    parts = (load("digits", split) for split in ("train", "test"))
+    gallery, pool = ((part.pixels(slice(None)).flatten(1), part.labels) for part in parts)
+    return Problem("digits", LaplaceEmbedder.from_embeddings(*gallery), gallery, pool, {})
+
+
+def cell_nuclei(_: Source) -> Problem:
+    """A small table of numbers."""
+    x, y = load_breast_cancer(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(y))
+    items, asked = np.split(order, [len(order) // 2])
+    scaled = (x - x[items].mean(0)) / x[items].std(0)
+    parts = [(torch.from_numpy(scaled[at]), torch.from_numpy(y[at])) for at in (items, asked)]
+    embedder = LaplaceEmbedder.from_embeddings(*parts[0])
+    return Problem("cell nuclei", embedder, parts[0], parts[1], {})
+
+
+def cifar10_corrupted(source: Source) -> Problem:
+    """Queries that are harder than all items."""
+    gallery = source.features("cifar10", "train", GALLERY)
+    embedder = LaplaceEmbedder.from_embeddings(*gallery)
+    return Problem("cifar10, corrupted", embedder, gallery, source.corrupted(4_000), {})
+
+
+def cifar10_people(source: Source) -> Problem:
+    """Labels on which people differ."""
+    x, _ = source.features("cifar10", "test")
+    counts = load("cifar10", "test", source.data).extras["cifar10h_counts"].double()
+    generator = torch.Generator().manual_seed(0)
+    y = torch.multinomial(counts, 1, generator=generator)[:, 0]
+    items, asked = torch.randperm(len(y), generator=generator).tensor_split(2)
+    gallery = x[items], y[items]
+    embedder = LaplaceEmbedder.from_embeddings(*gallery)
+    return Problem("cifar10, people", embedder, gallery, (x[asked], y[asked]), {})
+
+
+CONFIRMING: dict[str, Callable[[Source], Problem]] = {
+    "digits": digits,
+    "cell nuclei": cell_nuclei,
+    "cifar10, corrupted": cifar10_corrupted,
+    "cifar10, people": cifar10_people,
+}
+"""Nothing was chosen on these."""
 
 
 def _of(part: Labelled, classes: tuple[int, ...], limit: int | None = None) -> Labelled:

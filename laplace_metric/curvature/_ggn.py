@@ -156,8 +156,7 @@ def curvature_passes(
     sums = (yield ClassSumsPass(head, loss.geometry)).by_class
     if len(sums.classes) < 2:
         raise LabelError(
-            f"all {sums.n_points} points have label {sums.classes.tolist()}: a contrastive "
-            "curvature needs at least two classes."
+            f"all {sums.n_points} items have one label: pass items of at least two classes."
         )
     pairs = AllPairs(head, loss, sums, columns)
     if len(pairs.margins) > 1:

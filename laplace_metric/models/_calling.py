@@ -179,7 +179,7 @@ def check_labels(labels: Any, *, name: str = "labels") -> Int[Tensor, " B"]:
         If they are neither one whole number nor one name per item.
     """
     if labels is None:
-        raise LabelError(f"{name} is None: the contrastive curvature needs one class per item.")
+        raise LabelError(f"{name} is None: pass the class of each item.")
     if not isinstance(labels, Tensor):
         labels = plain(labels)
         if (names := names_of(labels)) is not None:
