@@ -407,7 +407,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         depth: int = 50,
         portable: bool = False,
         open_set_fraction: float = 0.0,
-        engine: str | EngineKind = "flat",
+        engine: str | EngineKind | Callable[..., Any] = "flat",
         rank_by: str = "mean",
         progress: bool = True,
     ) -> Index:
@@ -451,7 +451,8 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         open_set_fraction : float
             As for ``Index.calibrate``.
         engine, rank_by
-            As for ``index``.
+            As for ``index``; or a search of yours over all items, as for ``Index.searched_by``,
+            which then finds the items of other folds, too.
 
         Raises
         ------

@@ -137,7 +137,9 @@ class Guard(Shown):
             ids = _faiss().vector_to_array(search.id_map)
         if model is None:
             if isinstance(items, (list, tuple)) and items and isinstance(items[0], str):
-                raise InputError("items are texts: pass their vectors, or the model= that makes them.")
+                raise InputError(
+                    "items are texts: pass their vectors, or the model= that makes them."
+                )
             items = Precomputed()(items)
             if labels is None:
                 raise LabelError(
@@ -154,18 +156,19 @@ class Guard(Shown):
         elif settings:
             raise InputError(f"model is a LaplaceEmbedder, which has its own {[*settings]}.")
         self.embedder = model
+        n = len(items) if isinstance(items, (Tensor, np.ndarray, list)) else 0
         if held_out is None:
-            many = isinstance(items, (Tensor, np.ndarray, list)) and len(items) > LARGE
             self.index = model.cross_index(
                 items,
                 labels,
                 ids,
                 seed=seed,
-                n_queries=ASKED if many else None,
+                n_queries=ASKED if n > LARGE else None,
                 open_set_fraction=open_set_fraction,
+                engine="flat" if search is None else _search_of(search, ids, n),
                 progress=progress,
             )
-            share = near_copies(self.index.engine, self.index.items.encoded.mean)
+            share = near_copies(self._exact(), self.index.items.encoded.mean)
             if share > 2 * TOLERATED:
                 warnings.warn(
                     f"{share:.0%} of the items are near-copies of others: far nearer than their "
@@ -178,8 +181,10 @@ class Guard(Shown):
             if model._fitted is None:
                 model.fit(items, labels, progress=progress)
             self.index = model.index(items, labels, ids, progress=progress)
+            if search is not None:
+                self.index = self.index.searched_by(_search_of(search, ids, len(self.index)))
         if search is not None:
-            self._search_by(search)
+            self._check_search()
         if held_out is not None:
             self.index.calibrate(
                 *held_out, open_set_fraction=open_set_fraction, generator=seed, progress=progress
@@ -304,7 +309,9 @@ class Guard(Shown):
         guard.embedder = LaplaceEmbedder.load(folder / "posterior", model)
         guard.index = Index.load(folder / "index", guard.embedder)
         if search is not None:
-            guard._search_by(search)
+            ids = guard.index.ids
+            guard.index = guard.index.searched_by(_search_of(search, ids, len(ids)))
+            guard._check_search()
         guard._choose(precision)
         return guard
 
@@ -335,11 +342,13 @@ class Guard(Shown):
         kind = "items or held-out queries" if self.calibration.own_items else "queries"
         return f"{more:,} more {kind} needed"
 
-    def _search_by(self, search: Any) -> None:
-        """Search with another engine; refuse one that does not find stored vectors."""
-        exact, vectors = self.index.engine, self.index.items.encoded.mean
-        self.index = self.index.searched_by(_search_of(search, self.index.ids))
-        first, self.recall = _found(self.index.engine, exact, vectors)
+    def _exact(self) -> Engine:
+        return FlatEngine(self.index.items.encoded.mean, Flat())
+
+    def _check_search(self) -> None:
+        """Refuse an engine that does not find stored vectors."""
+        exact = self._exact()
+        first, self.recall = _found(self.index.engine, exact, exact.vectors)
         if first < 0.5:
             raise InputError(
                 f"search finds {first:.0%} of the items that it is asked for: it must "
@@ -403,7 +412,7 @@ def _distance_between(items: Tensor, ids: Any, search: Any) -> str:
     if search is None:
         return "euclidean"
     column = Column.of("ids", np.arange(len(items)) if ids is None else ids, len(items))
-    find, agreed = _search_of(search, column.values), {}
+    find, agreed = _search_of(search, ids, len(items)), {}
     for name, x in (("euclidean", items), ("arccos", nn.functional.normalize(items, dim=1))):
         agreed[name] = _found(ForeignEngine(x, column, find), FlatEngine(x, Flat()), x)[1]
     return max(agreed, key=lambda name: agreed[name])
@@ -449,8 +458,8 @@ def _found(engine: Engine, exact: Engine, vectors: Tensor) -> tuple[float, float
     return float(itself.double().mean()), float(near.double().mean())
 
 
-def _search_of(search: Any, ids: np.ndarray[Any, Any]) -> Callable[..., Any]:
-    """Return a search for items with these ids [N]; that of a FAISS index that has not changed."""
+def _search_of(search: Any, ids: Any, n: int) -> Callable[..., Any]:
+    """Return a search for n items with these ids; that of a FAISS index that has not changed."""
     if not hasattr(search, "ntotal"):
         if callable(search):
             found: Callable[..., Any] = search
@@ -460,16 +469,18 @@ def _search_of(search: Any, ids: np.ndarray[Any, Any]) -> Callable[..., Any]:
             "to ids [Q, k], or a FAISS index."
         )
 
+    own = np.arange(n or search.ntotal) if ids is None else Column.of("ids", ids).values
+
     def find(queries: np.ndarray[Any, Any], k: int) -> np.ndarray[Any, Any]:
-        if search.ntotal != len(ids):
+        if search.ntotal != len(own):
             raise InputError(
-                f"the FAISS index holds {search.ntotal:,} vectors, the guard knows {len(ids):,}: "
+                f"the FAISS index holds {search.ntotal:,} vectors, the guard knows {len(own):,}: "
                 "guard it again after it has changed."
             )
         found: np.ndarray[Any, Any] = search.search(queries.astype(np.float32), k)[1]
         if hasattr(search, "id_map"):
             return found
-        return np.where(found < 0, "" if ids.dtype == object else -1, ids[found])
+        return np.where(found < 0, "" if own.dtype == object else -1, own[found])
 
     return find
 

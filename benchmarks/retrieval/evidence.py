@@ -101,7 +101,8 @@ class Rivals:
         lda = LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto").fit(gallery, codes)
         self.lda: Array = lda.predict_proba(asked)
         probe, self.probe_c = chosen_probe(gallery, codes)
-        self.logits: Array = probe.decision_function(asked)
+        logits: Array = probe.decision_function(asked)  # of two classes: one number
+        self.logits = logits if logits.ndim == 2 else np.stack([-logits / 2, logits / 2], 1)
         unit = [x / np.linalg.norm(x, axis=1, keepdims=True).clip(1e-12) for x in (gallery, asked)]
         self.nearest: Array = NearestNeighbors(n_neighbors=10).fit(unit[0]).kneighbors(unit[1])[0]
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import warnings
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
@@ -50,7 +50,7 @@ from laplace_metric.models._calling import device_of, to_device
 from laplace_metric.models._store import row_fingerprints
 from laplace_metric.search._columns import Column, joined_labels
 from laplace_metric.search._encoding import BATCH, Encoder, FittedEmbedder, batches
-from laplace_metric.search._engines import EngineKind
+from laplace_metric.search._engines import Engine, EngineKind
 from laplace_metric.search._index import Index
 from laplace_metric.search._labelled import TOLERATED, in_fit, n_rows
 
@@ -138,7 +138,7 @@ def cross_labelled_hits(
     *,
     open_set_fraction: float = 0.0,
     generator: Seed = None,
-    engine: str | EngineKind = "flat",
+    engine: str | EngineKind | Engine = "flat",
     rank_by: str = "mean",
     class_precision: float | None = None,
     n_folds: int | None = None,
@@ -154,7 +154,8 @@ def cross_labelled_hits(
     open_set_fraction, generator
         As for ``Index.labelled_hits``, of each fold.
     engine, rank_by
-        As for ``LaplaceEmbedder.index``.
+        As for ``LaplaceEmbedder.index``; or an engine over all items, which then finds those
+        outside a fold, too.
     class_precision : float or None
         Of the prior of the class model, so that each fold has that of the whole; None: no model.
     n_folds : int or None
@@ -172,10 +173,12 @@ def cross_labelled_hits(
             encoder.without_epistemic(),
             features[others],
             labels.take(others.numpy()).values,
-            engine=engine,
+            engine="flat" if isinstance(engine, Engine) else engine,
             rank_by=rank_by,
             progress=False,
         )
+        if isinstance(engine, Engine):
+            index = index.searched_by(_outside(engine, others))
         if class_precision is not None:
             index.learn_classes(class_precision)
         index.query_encoder = encoder
@@ -194,6 +197,21 @@ def cross_labelled_hits(
         parts.append(_recoded(hits, classes, others))
         rows.append(ours)
     return LabelledHits.concatenate(parts).take(torch.cat(rows).argsort().numpy())
+
+
+def _outside(engine: Engine, others: Int[Tensor, " n"]) -> Callable[..., Any]:
+    """Search with an engine over all N items, and return places among ``others``, n of its rows."""
+    place = torch.full((len(engine.vectors),), -1)
+    place[others] = torch.arange(len(others))
+
+    def find(queries: npt.NDArray[Any], k: int) -> npt.NDArray[np.int_]:
+        # what it finds beyond k replaces the items of the fold, a fifth of them
+        found = engine.search(torch.from_numpy(queries), min(2 * k, len(place))).cpu()
+        there = place[found.clamp_min(0)].where(found >= 0, -1)
+        nearest_first = (there < 0).int().argsort(dim=1, stable=True)
+        return there.gather(1, nearest_first)[:, :k].numpy()
+
+    return find
 
 
 def precision_of_classes(index: Index) -> float | None:
@@ -255,7 +273,7 @@ def cross_index(
     depth: int = 50,
     portable: bool = False,
     open_set_fraction: float = 0.0,
-    engine: str | EngineKind = "flat",
+    engine: str | EngineKind | Callable[..., Any] = "flat",
     rank_by: str = "mean",
     progress: bool = True,
 ) -> Index:
@@ -292,10 +310,12 @@ def cross_index(
         pairs,
         labels.values,
         ids,
-        engine=engine,
+        engine="flat" if callable(engine) else engine,
         rank_by=rank_by,
         progress=False,
     )
+    if callable(engine):
+        index = index.searched_by(engine)
     precision = None if portable else precision_of_classes(index)
     labelled = cross_labelled_hits(
         embedder,
@@ -305,7 +325,7 @@ def cross_index(
         max(k, depth, VOTES),
         open_set_fraction=open_set_fraction,
         generator=generator,
-        engine=engine,
+        engine=index.engine if callable(engine) else engine,
         rank_by=rank_by,
         class_precision=precision,
         n_folds=asked,
