@@ -288,11 +288,11 @@ def mixture(scores: Array) -> Callable[[Array], Array]:
     return lambda new: np.asarray(fitted.predict_proba(new[:, None])[:, larger])
 
 
-def by_hand(distance: Array, right: npt.NDArray[np.bool_]) -> float:
+def by_hand(distance: Array, right: npt.NDArray[np.bool_], target: float = TARGET) -> float:
     """The largest distance up to which the share of right ones is as wanted."""
     order = np.argsort(distance)
     share = np.cumsum(right[order]) / np.arange(1, len(order) + 1)
-    enough = np.flatnonzero(share >= TARGET)
+    enough = np.flatnonzero(share >= target)
     return float(distance[order][enough[-1]]) if len(enough) else -np.inf
 
 
