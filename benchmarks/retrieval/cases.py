@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import warnings
 from argparse import Namespace
@@ -192,6 +193,32 @@ def run(options: Namespace) -> None:
         rows.append({"case": name, "splits": options.splits, **found})
         print(name, rows[-1], flush=True)
     write_record("cases", {"rows": rows}, folder_of(options))
+
+
+FIRST = """
+import time
+import numpy as np
+from laplace_metric.calibration import calibrate_scores
+g, shape = np.random.default_rng(0), (2_000, 50)
+scores = -np.sort(g.gamma(3.0, size=shape), 1)
+rule = calibrate_scores(scores, g.random(shape) < np.exp(scores)).guarantee(recall=0.9)
+assert rule.accept(scores).any()
+print(time.process_time())
+"""
+
+
+def first_decision(runs: int) -> list[float]:
+    """Processor seconds of a cold Python, up to its first decision on 2,000 queries of 50 hits."""
+    command = [sys.executable, "-c", FIRST]
+    return [float(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+            for _ in range(runs)]  # fmt: skip
+
+
+def run_first(options: Namespace) -> None:
+    """Nine processes, one after the other."""
+    seconds = sorted(first_decision(9))
+    found = {"median": seconds[4], "least": seconds[0], "most": seconds[-1]}
+    write_record("first_decision", {"seconds": found}, folder_of(options))
 
 
 def cases_table() -> str:
