@@ -8,8 +8,9 @@ and breaks it if the true rate of the rule is on the wrong side: the share of th
 mean share of relevant items left out over calibrations, with its 95 % interval.
 
 On real problems (``--pieces scores``) twenty times up to 1,000 queries calibrate and up to 2,000
-others are asked, 90 % precision guaranteed (fewer than 1,000 are cross-fitted, as an index does
-by itself): scores alone, the full evidence of an index, and the distance from which on the calibration queries are right that often, as one would set it by hand.
+others are asked, 90 % precision guaranteed (fewer than 1,000 are cross-fitted, as an index does by
+itself): scores alone, the full evidence of an index, and the distance from which on the calibration
+queries are right that often, as one would set it by hand.
 
 Two more ways have no judgement at all: what they say is assumed. A mixture of two normal
 distributions is fitted to the calibration queries' nearest distances, or to these normalised by a
