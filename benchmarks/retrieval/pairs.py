@@ -118,7 +118,7 @@ ORIGINS = {
         "fashion-mnist", side=None, rows=_classes(*HELD, limit=GALLERY)
     ),
     "cifar10": Origin("cifar10", limit=GALLERY),
-    "cifar10, unseen": Origin("cifar10", rows=_classes(*HELD)),
+    "cifar10, unseen": Origin("cifar10", limit=GALLERY, rows=_classes(*HELD)),
     "birds": Origin("cub", side=WHOLE),
     "birds, unseen": Origin(
         "cub", side=WHOLE, rows=_classes(*range(SPECIES // 2, SPECIES - LACKING))
@@ -139,7 +139,7 @@ def copies(
     if name == "texts":
         return rewritten(source, order)
     origin, places = ORIGINS[name], order[:COPIES]
-    crops = {kind: _crops(origin, source, places, kind) for kind in (NEAR, FAR)}
+    crops = {kind: _crops(origin, source, gallery[1], places, kind) for kind in (NEAR, FAR)}
     if origin.side is None:
         return places, {kind: made()[0] for kind, made in crops.items()}
     return places, {
@@ -161,10 +161,11 @@ def copies(
 
 
 def _crops(
-    origin: Origin, source: Source, places: Tensor, kind: str
+    origin: Origin, source: Source, all_labels: Tensor, places: Tensor, kind: str
 ) -> Callable[[], tuple[Tensor, Tensor]]:
     def made() -> tuple[Tensor, Tensor]:
         pixels, labels = origin.images(source, places)
+        assert torch.equal(labels, all_labels[places]), "the origin is not the gallery's"
         return cropped(pixels, sides(len(places), kind)), labels
 
     return made
