@@ -317,3 +317,25 @@ def test_the_pages_say_what_copies_gave(page):
         name for name in given[pairs.NEAR] if rows[name]["near: near copies: kept"]["mean"] == 0
     ]
     assert f"broken in every split of {words[len(least)]} problems" in page
+
+
+def test_the_pages_say_what_the_scores_gave(page):
+    rows = read_record("scores")["rows"]
+    assert [row["problem"] for row in rows] == list(PROBLEMS)
+    given = {way: [row["problem"] for row in rows if row[f"{way}: given"]["mean"] >= 0.7]
+             for way in ("scores", "all")}  # fmt: skip
+    assert given["scores"] == ["fashion-mnist", "texts"]
+    assert len(given["all"]) == 5
+    kept = [row["all: kept"]["mean"] for row in rows]
+    assert round(20 * min(kept)) == 19
+    assert all(row["scores: kept"]["mean"] == 1 for row in rows)
+    broken = 1 - np.mean([row["by hand: kept"]["mean"] for row in rows])
+    assert (
+        f"broke a precision of 90 % in {100 * broken:.0f} % of the splits" in PAGES[1].read_text()
+    )
+    assert "on two problems, where all evidence of an index could on five" in PAGES[1].read_text()
+    assert "guarantees it on five problems in 70 % of the splits or more, and holds in 19" in page
+    off = [abs(row["mixture: off"]["mean"]) for row in rows]
+    assert (
+        "off by {} to {},".format(*(f"{x:.2f}".lstrip("0") for x in (min(off), max(off)))) in page
+    )
