@@ -26,10 +26,12 @@ from benchmarks.report import papers, three_numbers
 from benchmarks.report.cells import quality_table
 from benchmarks.report.method_table import methods
 from benchmarks.retrieval import (
+    cases,
     decisions,
     evidence,
     guarantees,
     new_classes,
+    pairs,
     proof,
     shifted,
     unfamiliar,
@@ -213,6 +215,8 @@ TABLES: dict[str, Callable[[], str]] = {
     **token_tables.TABLES,
     **retrieval_tables.TABLES,
     **decisions.TABLES,
+    **pairs.TABLES,
+    **cases.TABLES,
     **guarantees.TABLES,
     **shifted.TABLES,
     **new_classes.TABLES,

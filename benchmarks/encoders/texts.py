@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from itertools import takewhile
 from types import ModuleType
 
 import torch
@@ -93,32 +94,50 @@ def _texts() -> dict[str, int]:
     classes: dict[str, set[int]] = defaultdict(set)
     for label, modules in enumerate(MODULES.values()):
         for name in modules:
-            for text in _summaries(import_module(f"scipy.{name}")):
+            for text, _ in _summaries(import_module(f"scipy.{name}")):
                 classes[text].add(label)
     return {text: min(labels) for text, labels in classes.items() if len(labels) == 1}
 
 
-def _summaries(module: ModuleType) -> Iterator[str]:
+def next_sentences() -> dict[str, str]:
+    """Text -> what the description says next, of those that go on; the first one's, if several."""
+    found: dict[str, str] = {}
+    for name in (name for modules in MODULES.values() for name in modules):
+        for text, further in _summaries(import_module(f"scipy.{name}")):
+            if len(further.split()) >= MIN_WORDS:
+                found.setdefault(text, further)
+    return found
+
+
+def _summaries(module: ModuleType) -> Iterator[tuple[str, str]]:
+    """First sentences of descriptions, and the next ones."""
     public = getattr(module, "__all__", None) or [n for n in dir(module) if n[0] != "_"]
     for name in public:
         value = getattr(module, name, None)
         if callable(value) and value.__doc__:
-            text = summary(name, value.__doc__)
+            text, further = (summary(name, value.__doc__, place) for place in (0, 1))
             if len(text.split()) >= MIN_WORDS:
-                yield text
+                yield text, further
 
 
-def summary(name: str, docstring: str) -> str:
+def summary(name: str, docstring: str, place: int = 0) -> str:
     r"""The first sentence of a docstring, without ``name`` and without the package's name.
+
+    ``place``: another sentence; "" behind the last one of the description, which ends at the first
+    section.
 
     Examples
     --------
-    >>> summary("gamma", "gamma(z, out=None)\n\nThe gamma function\nof Euler. More.")
-    'The function of Euler.'
+    >>> docstring = "gamma(z, out=None)\n\nThe gamma function\nof Euler. More."
+    >>> summary("gamma", docstring), summary("gamma", docstring, 1)
+    ('The function of Euler.', 'More.')
     """
     paragraphs = [" ".join(part.split()) for part in re.split(r"\n\s*\n", docstring)]
-    other = rf"$|(\S+ = )?{re.escape(name)}\(|\.\. |\w+ -----*"  # signature, directive, heading
-    prose = next((part for part in paragraphs if not re.match(other, part)), "")
-    sentence = re.split(r"(?<=[a-z)`][.!?]) (?=[A-Z`])", prose)[0]
+    heading = r"\w+( \w+)? -----*"
+    other = rf"$|(\S+ = )?{re.escape(name)}\(|\.\. |{heading}"  # signature, directive, heading
+    description = list(takewhile(lambda part: not re.match(heading, part), paragraphs))
+    prose = [part for part in description if not re.match(other, part)]
+    sentences = [x for part in prose for x in re.split(r"(?<=[a-z)`][.!?]) (?=[A-Z`])", part)]
+    sentence = sentences[place] if place < len(sentences) else ""
     without = re.sub(rf"`*\b({re.escape(name)}|scipy(\.\w+)*)\b`*", "", sentence, flags=re.I)
     return " ".join(without.split())

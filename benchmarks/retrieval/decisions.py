@@ -8,8 +8,9 @@ and breaks it if the true rate of the rule is on the wrong side: the share of th
 mean share of relevant items left out over calibrations, with its 95 % interval.
 
 On real problems (``--pieces scores``) twenty times up to 1,000 queries calibrate and up to 2,000
-others are asked, 90 % precision guaranteed: scores alone, the full evidence of an index, and the
-distance from which on the calibration queries are right that often, as one would set it by hand.
+others are asked, 90 % precision guaranteed (fewer than 1,000 are cross-fitted, as an index does by
+itself): scores alone, the full evidence of an index, and the distance from which on the calibration
+queries are right that often, as one would set it by hand.
 
 Two more ways have no judgement at all: what they say is assumed. A mixture of two normal
 distributions is fitted to the calibration queries' nearest distances, or to these normalised by a
@@ -46,7 +47,7 @@ from benchmarks.retrieval.rows import record_rows
 from benchmarks.retrieval.split import drawn
 from laplace_metric.calibration import DecisionRule, calibrate_scores
 from laplace_metric.calibration._hits import LabelledHits
-from laplace_metric.calibration._learn import calibrated
+from laplace_metric.calibration._learn import FEW, PARTS, calibrated
 from laplace_metric.errors import FewQueriesWarning, InputError
 from laplace_metric.evaluation import auroc
 from laplace_metric.plots._style import STYLES
@@ -234,7 +235,11 @@ def one_split(
     ours, test = judged.take(order[:n]), judged.take(order[n : n + ASKED])
     right, distance = test.match[:, 0], test.hits.distance[:, 0]
     scores = calibrate_scores(
-        ours.hits.distance[:, :HITS], ours.match[:, :HITS], kind="distance", mated=ours.known
+        ours.hits.distance[:, :HITS],
+        ours.match[:, :HITS],
+        kind="distance",
+        mated=ours.known,
+        cross_fit=PARTS if n < FEW else 0,  # as the index below
     )
     full = calibrated(ours, K, n_items, drawn(n, generator))
     p = {
@@ -288,11 +293,11 @@ def mixture(scores: Array) -> Callable[[Array], Array]:
     return lambda new: np.asarray(fitted.predict_proba(new[:, None])[:, larger])
 
 
-def by_hand(distance: Array, right: npt.NDArray[np.bool_]) -> float:
+def by_hand(distance: Array, right: npt.NDArray[np.bool_], target: float = TARGET) -> float:
     """The largest distance up to which the share of right ones is as wanted."""
     order = np.argsort(distance)
     share = np.cumsum(right[order]) / np.arange(1, len(order) + 1)
-    enough = np.flatnonzero(share >= TARGET)
+    enough = np.flatnonzero(share >= target)
     return float(distance[order][enough[-1]]) if len(enough) else -np.inf
 
 
