@@ -137,15 +137,15 @@ def train(
             encoder.requires_grad_(False)
             for network in learning:
                 network.requires_grad_(True)
-            if size.shared:
-                encoder.set_range(setting.dimension, start)
             parameters = [p for p in encoder.parameters() if p.requires_grad]
             optimizer = torch.optim.Adam(parameters, lr=size.learning_rate)
             quarters = torch.optim.lr_scheduler.MultiStepLR(
                 optimizer, [steps // 4, steps // 2, 3 * steps // 4], gamma=0.1
             )
             values = []
-            for _ in tqdm(range(steps), disable=not progress):
+            for step in tqdm(range(steps), disable=not progress):
+                if size.shared and encoder.certainty not in learning and step % 50 == 0:
+                    encoder.set_range(setting.dimension, start)  # the mu that kappa reads moved
                 x, positive = process.pairs(size.batch)
                 negative = process.inputs(size.negatives)
                 value = LOSSES[loss](encoder(x), encoder(positive), encoder(negative), draws)
