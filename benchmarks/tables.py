@@ -94,6 +94,7 @@ PROTOCOL_TABLES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "url-cifar10": ("url", "cifar10-unseen", TRANSFER),
     "url-cub": ("url", "cub", TRANSFER),
     "fewshot": ("fewshot", "cub-96", SHOTS),
+    "fewshot-drawings": ("fewshot", "omniglot", SHOTS),
     "fewshot-others": ("fewshot", "cub-96", OTHER_SHOTS),
     "fewshot-omniglot": ("fewshot", "omniglot", OTHER_SHOTS),
     "human-soft": ("human", "cifar10h-soft", PEOPLE),

@@ -36,8 +36,8 @@ def encoder(widths: tuple[int, ...]) -> nn.Sequential:
 class Encoder(nn.Module):
     """mu(x) and kappa(x); kappa starts in ``start``.
 
-    Networks of their own; with ``shared`` kappa is a smaller network that reads mu, whose length
-    does not grow while it learns.
+    Networks of their own; with ``shared`` kappa is a smaller network that reads mu and does not
+    teach it: while only mu learns, the loss would fall by directions of an ever larger kappa.
     ``latent`` is the length of mu, 0: D.
     """
 
@@ -56,14 +56,14 @@ class Encoder(nn.Module):
         self.certainty = encoder((*first, 1))
         self.register_buffer("scale", torch.ones(()))
         self.register_buffer("shift", torch.zeros(()))
-        self._start(dimension, start)
+        self.set_range(dimension, start)
 
     scale: Tensor
     shift: Tensor
 
     @torch.no_grad()
-    def _start(self, dimension: int, start: tuple[float, float]) -> None:
-        """As in the paper, kappa has the range of the truth before training."""
+    def set_range(self, dimension: int, start: tuple[float, float]) -> None:
+        """As in the paper, kappa has the range of the truth before it learns."""
         raw = self._outputs(torch.rand(10_000, dimension))[1]
         low, high = (torch.tensor(k - 1).log() for k in start)
         self.scale.copy_((high - low) / (raw.max() - raw.min()))
@@ -77,7 +77,7 @@ class Encoder(nn.Module):
 
     def _outputs(self, x: Tensor) -> tuple[Tensor, Tensor]:
         mu = nn.functional.normalize(self.location(x - 0.5), dim=-1)
-        return mu, self.certainty(mu if self.shared else x - 0.5)[:, 0]
+        return mu, self.certainty(mu.detach() if self.shared else x - 0.5)[:, 0]
 
 
 def mcinfonce(x: Vmf, positive: Vmf, negative: Vmf, s: int) -> Tensor:
@@ -143,7 +143,9 @@ def train(
                 optimizer, [steps // 4, steps // 2, 3 * steps // 4], gamma=0.1
             )
             values = []
-            for _ in tqdm(range(steps), disable=not progress):
+            for step in tqdm(range(steps), disable=not progress):
+                if size.shared and encoder.certainty not in learning and step % 50 == 0:
+                    encoder.set_range(setting.dimension, start)  # the mu that kappa reads moved
                 x, positive = process.pairs(size.batch)
                 negative = process.inputs(size.negatives)
                 value = LOSSES[loss](encoder(x), encoder(positive), encoder(negative), draws)

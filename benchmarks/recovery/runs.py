@@ -124,6 +124,9 @@ PRINTED = {  # location error / rank, certainty (spread for other families) erro
     ("ambiguous", "elk times 20"): "0.02 / 1.00, 21.70 / 0.92",
     ("ambiguous", "hib"): "0.18 / 0.82, 1e14 / -0.02",
     ("ambiguous", "infonce"): "0.83 / 0.99",
+    ("published pairs, 2 dimensions", "mcinfonce"): "0.05 / 1.00, 2.89 / 0.82",
+    ("ambiguous", f"mcinfonce, {SHARED}"): "0.04 / 0.99, 7.31 / 0.87",
+    **{("ambiguous", f"mcinfonce, {ENCODER}{n}"): "rank of kappa > 0.6" for n in LATENTS[1:]},
 }
 
 

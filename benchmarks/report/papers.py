@@ -115,9 +115,10 @@ def proxies() -> str:
 
 
 def seeds(values: Sequence[float]) -> str:
-    """Mean ± standard error."""
+    """Mean ± standard error; a single seed stands without one."""
     summary = mean_and_standard_error(values)
-    return f"{thousandths(summary.mean)} ± {thousandths(summary.standard_error)}"
+    error = f" ± {thousandths(summary.standard_error)}" if summary.n > 1 else ""
+    return thousandths(summary.mean) + error
 
 
 def of_method(protocol: str, task: str, method: str, *metrics: str) -> str:
@@ -127,7 +128,20 @@ def of_method(protocol: str, task: str, method: str, *metrics: str) -> str:
         for row in read_record(protocol, RESULTS / "small")["rows"]
         if (row["task"], row["method"]) == (task, method)
     ]
-    return " / ".join(seeds([row["metrics"][name]["value"] for row in rows]) for name in metrics)
+    return " / ".join(
+        seeds([row["metrics"][name]["value"] for row in rows if name in row["metrics"]])
+        for name in metrics
+    )
+
+
+def of_recovery(setting: str, *losses: str, keys: Sequence[str] = ("certainty",)) -> str:
+    """Rank correlations of known posteriors and those that were recovered."""
+    rows = [row for row in read_record("recovery")["rows"] if row["setting"] == setting]
+    return " / ".join(
+        seeds([row[key]["rank"] for row in rows if row["loss"] == loss])
+        for loss in losses
+        for key in keys
+    )
 
 
 def of_pairs(*lines: str, kinds: Sequence[str] = ("severity",)) -> str:
@@ -187,6 +201,8 @@ def _at(row: Any, path: tuple[str, ...]) -> float:
 
 
 PROLIP = "prolip, as printed"
+RANKS = ("location", "certainty")
+SHORT = "2,200 steps, 32 draws at most (there 100,000 and 512)"
 SMALL_HEAD = "a head on frozen features, birds alone, 40 species"
 CLOSING: tuple[tuple[str, str, Callable[[], str], str], ...] = (
     ("URL, section 4.3: R-AUROC of MCInfoNCE (ResNet-50)", ".569",
@@ -201,6 +217,9 @@ CLOSING: tuple[tuple[str, str, Callable[[], str], str], ...] = (
      lambda: " / ".join(of_method("url", "cifar10-unseen", f"het-xl{x}", R_AUROC)
                         for x in (", class entropy", "")),
      "three new classes, a head on frozen features"),
+    ("the same on birds", ".511 / .500",
+     lambda: " / ".join(of_method("url", "cub", f"het-xl{x}", R_AUROC)
+                        for x in (", class entropy", "")), SMALL_HEAD),
     ("URL, section 4.2 and C.1: trained on the classes asked, R-AUROC / R@1", ".68 / .54",
      of_many_shots, "50 species, half of their images; a head on frozen features"),
     ("URL, figures 7 and 8: methods whose settings trade recall for R-AUROC", "15 of 22",
@@ -210,6 +229,9 @@ CLOSING: tuple[tuple[str, str, Callable[[], str], str], ...] = (
     ("URL, C.6: cross-entropy, two images of each class asked", "about .6",
      lambda: of_method("fewshot", "cub-96", "cross-entropy", "r_auroc 2 shots"),
      "50 classes; three rounds of training"),
+    ("the same on Omniglot", "about .6",
+     lambda: of_method("fewshot", "omniglot", "cross-entropy", "r_auroc 2 shots"),
+     "659 characters; one seed"),
     ("URL, section 4.5: closed set foretells new classes", ".09",
      lambda: correlation(PROXIES[0]), "25 methods, not settings of each"),
     ("URL, section 4.6: people foretell errors", ".80",
@@ -219,6 +241,19 @@ CLOSING: tuple[tuple[str, str, Callable[[], str], str], ...] = (
      lambda: " / ".join(of_method("lam", "cub", f"laplace{x}", "auroc photographs")
                         for x in ("", ", diagonal")),
      "Cars196 is not at hand; its supplement prints no number"),
+    ("MCInfoNCE, table 1: ranks of known locations / kappas", ".99 / .82",
+     lambda: of_recovery("ambiguous", "mcinfonce", keys=RANKS), SHORT),
+    ("MCInfoNCE, table 8: the same with a shared backbone", ".99 / .87",
+     lambda: of_recovery("ambiguous", "mcinfonce, shared backbone", keys=RANKS), SHORT),
+    ("MCInfoNCE, figure 4: ranks of kappas, encoders of 8 / 32 numbers for 10", "above .6",
+     lambda: of_recovery("ambiguous", *(f"mcinfonce, encoder of {n}" for n in (8, 32))),
+     "one seed"),
+    ("MCInfoNCE, figure 2: ranks of locations / kappas in 2 dimensions", "1.00 / .82",
+     lambda: of_recovery("published pairs, 2 dimensions", "mcinfonce", keys=RANKS),
+     "the same budget; one seed"),
+    ("MCInfoNCE, figure 7: ranks of locations / kappas in 40 dimensions", "worse than in 10",
+     lambda: of_recovery("published pairs, 40 dimensions", "mcinfonce", keys=RANKS),
+     "the same budget; one seed"),
     ("MCInfoNCE, CIFAR-10H: entropy / crop", ".29 / .68",
      lambda: of_method("human", "cifar10h-soft", "mcinfonce", PEOPLE, "crop rank"),
      "there the whole network learns"),

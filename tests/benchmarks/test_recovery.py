@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -95,6 +96,8 @@ def test_an_encoder_of_another_dimension_and_one_with_a_shared_backbone():
     shared = Encoder(6, (16, 16, 16, 16), (16.0, 32.0), shared=True)
     kappa = shared(x).concentration
     assert 14 < kappa.min() < kappa.max() < 36
+    kappa.sum().backward()
+    assert all(p.grad is None for p in shared.location.parameters())
     with torch.no_grad():
         for parameter in shared.location.parameters():
             parameter.mul_(1.5)
@@ -103,6 +106,14 @@ def test_an_encoder_of_another_dimension_and_one_with_a_shared_backbone():
     sizes = [budget(name, "small") for name in names]
     assert [name for name, _ in sizes] == ["mcinfonce"] * 2
     assert [(size.latent, size.shared) for _, size in sizes] == [(8, False), (0, True)]
+
+
+def test_a_kappa_that_reads_mu_keeps_its_range_while_mu_moves():
+    size = replace(RECOVERY["smoke"], steps=(51, 0), shared=True, learning_rate=0.1)
+    process = Process(Setting(), seed=0)
+    encoder, _ = train(process, "mcinfonce", size, 0, progress=False)
+    kappa = encoder(process.inputs(1_000)).concentration
+    assert 14 < kappa.min() < kappa.max() < 36
 
 
 def test_the_table_shows_every_printed_number():
