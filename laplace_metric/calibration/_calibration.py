@@ -417,15 +417,18 @@ class Calibration(Shown):
             Of labels, if none calibrated the index.
         """
         tested, abstained = self.held_out(of), self.held_out_unknown(alpha)
+        level = check_share("confidence", confidence)
+        if recall is not None and self.cross_fitted:
+            level = (1 + level) / 2  # ``_thresholds`` says why
         found = threshold_for(
             *tested,
             precision=precision,
             recall=recall,
-            confidence=confidence,
+            confidence=level,
             thresholds=self._thresholds(of),
             abstained=abstained,
         )
-        return replace(found, alpha=alpha, cross_fitted=self.cross_fitted)
+        return replace(found, confidence=confidence, alpha=alpha, cross_fitted=self.cross_fitted)
 
     def largest_guarantee(self, *, of: str = "match", alpha: float | None = 0.05) -> Threshold:
         """Return the threshold of the largest precision that can be guaranteed.

@@ -33,7 +33,8 @@ judges each held-out query by all other known ones, as it does those to come; th
 other is beyond the theorem, which wants a rule made without them, and is held by simulation.
 
 A cross-fitted calibration tests each hit by a fit to other queries, and answers with the fit to
-all. No theorem covers the step from one to the other: simulated (``benchmarks/retrieval``).
+all. No theorem covers the step from one to the other: simulated (``benchmarks/retrieval``). A
+recall, whose test is exact, has no room for that step: it is tested at delta / 2 there.
 
 Rates of accepted hits and their guarantees, as functions of held-out arrays.
 

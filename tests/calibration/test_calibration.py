@@ -337,6 +337,16 @@ def test_what_a_query_is_does_not_change_the_probability_that_it_tests(labelled)
     assert not np.allclose(fits[0].probability[40:], fits[1].probability[40:])
 
 
+def test_a_recall_is_tested_at_half_its_level_where_another_fit_answers(labelled):
+    for parts, confidence in ((5, 0.95), (0, 0.9)):
+        fitted = storage.calibrated(labelled, K, 150, np.arange(800), cross_fit=parts)
+        found = fitted.threshold_for(recall=0.8, confidence=0.9, alpha=None)
+        p, right = fitted.probability[:, 0], fitted.match[:, 0]
+        wanted = threshold_for(p, right, recall=0.8, confidence=confidence)
+        assert (found.value, found.lower) == (wanted.value, wanted.lower)
+        assert found.confidence == 0.9
+
+
 def test_few_queries_are_cross_fitted_and_many_are_halved(labelled, quick):
     few = np.random.default_rng(0).integers(800, size=999)
     fitted = storage.calibrated(labelled.take(few), K, 150, np.arange(999))
