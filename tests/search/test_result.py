@@ -44,8 +44,8 @@ def test_a_table_says_what_the_tensors_say(calibrated, points):
     pairs = {"id": result.ids, "label": result.labels, "distance": result.distance}
     pairs |= {"distance_sd": result.distance_sd, "match_probability": result.match_probability}
     queries = {"epistemic": result.epistemic}
-    queries |= {"ambiguity": result.ambiguity, "answer": result.label}
-    queries |= {"answer_probability": result.label_probability, "p_value": result.p_value}
+    queries |= {"ambiguity": result.ambiguity, "predicted_label": result.label}
+    queries |= {"predicted_probability": result.label_probability, "p_value": result.p_value}
     queries |= {"unknown": result.p_value <= 0.1}
     assert list(table) == ["query", "rank", *pairs, *queries]
     wide = {"query": np.arange(4), **queries}
