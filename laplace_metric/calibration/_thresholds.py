@@ -163,16 +163,17 @@ def accepts(threshold: Threshold | float, found: Any, alpha: float, of: str = "m
     NotFittedError
         If there is no such probability.
     """
-    value: float | Threshold = threshold
     if isinstance(threshold, Threshold):
         value, alpha, of = threshold.value, threshold.alpha or 0.0, threshold.of
+    else:
+        value = check_real("threshold", threshold)
     labelled = check_name("of", of, ("match", "label")) == "label"
     probability = found.label_probability if labelled else found.match_probability
     if probability is None:
         how = " with labels" * labelled
         raise NotFittedError(f"the index was not calibrated{how}: call index.calibrate(...) first.")
     probability = probability if labelled else probability[:, 0]
-    return (probability >= check_real("threshold", value)) & (found.p_value > alpha)
+    return (probability >= value) & (found.p_value > alpha)
 
 
 def threshold_for(

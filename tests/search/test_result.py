@@ -10,6 +10,7 @@ import torch
 
 from laplace_metric.calibration._hits import PairFeatures
 from laplace_metric.errors import (
+    InputError,
     MissingPackageError,
     StaleCalibrationWarning,
 )
@@ -115,6 +116,15 @@ def test_sets_hold_what_scores_as_first_matches_do(calibrated, points):
     wide = calibrated.search(x[300:360], k=30, alpha=0.3)
     assert bool((wide.unknown & (p >= 0.2)).any())
     assert torch.equal(wide.accepted(0.2), (p >= 0.2) & (p_value > 0.3))
+    sure = result.label_probability
+    by_label = wide.accepted(0.9, "label")
+    assert torch.equal(by_label, (sure >= 0.9) & (p_value > 0.3))
+    assert not torch.equal(by_label, wide.accepted(0.9))
+    threshold = calibration.threshold_for(recall=0.5, of="label")
+    assert str(threshold).startswith(f"answer if label probability >= {threshold.value:.4f}")
+    assert torch.equal(result.accepted(threshold), (sure >= threshold.value) & (p_value > 0.05))
+    with pytest.raises(InputError, match="of='labels'"):
+        result.accepted(0.9, "labels")
     for alpha in (0.02, 0.3, None):
         threshold = calibration.threshold_for(recall=0.5, alpha=alpha)
         known = p_value > (-1 if alpha is None else alpha)
