@@ -51,8 +51,8 @@ POSTERIOR = "posterior"
 LONGEST = 1_000
 """Characters of a text that an answer shows; the last says that there are more."""
 CALIBRATE = (
-    f"Calibrating takes {LEAST} labelled items: of other data (--calibrate), of the index itself "
-    f"(--cross-fit 5), or held out by fit (--holdout 0.4, of {5 * LEAST} items or more)"
+    f"Calibrating takes at least {LEAST} labelled items: of other data (--calibrate), of the index "
+    f"itself (--cross-fit 5), or held out by fit (--holdout 0.4, of {5 * LEAST} items or more)"
 )
 
 
