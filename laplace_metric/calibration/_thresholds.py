@@ -158,8 +158,6 @@ def accepts(threshold: Threshold | float, found: Any, alpha: float, of: str = "m
 
     Raises
     ------
-    InputError
-        For a threshold that is no finite number.
     NotFittedError
         If there is no such probability.
     """

@@ -50,8 +50,8 @@ def evaluated(
     answers = _Answers.of(labelled.hits, calibration, of, template)
     known, nearest = labelled.known, labelled.match[:, 0]
     correct = nearest
-    if of == "label" and answers.assessed.answer is not None:
-        correct = np.take_along_axis(labelled.match, answers.assessed.answer[:, None], 1)[:, 0]
+    if of == "label":
+        correct = labelled.match[np.arange(len(known)), answers.assessed.answer]
     right = _there(correct, template)
     curves = {name: sparsification(score, right) for name, score in answers.scores.items()}
     report = IndexReport(
@@ -126,11 +126,6 @@ class _Answers:
         """Queries [Q] that are called unknown."""
         return self.assessed.p_value <= ALPHA_UNKNOWN
 
-    def accepted(self, threshold: Threshold) -> Flags:
-        """Queries [Q] that are answered."""
-        found: Flags = accepts(threshold, self.assessed, ALPHA_UNKNOWN)
-        return found
-
 
 def _calibrated(
     report: IndexReport,
@@ -143,9 +138,9 @@ def _calibrated(
     """Add what a calibration predicts."""
     unknown, known, p = answers.unknown, labelled.known, answers.probability
     assert p is not None
-    right = report.right.cpu().numpy()
+    right = _here(report.right)
     reliability = expected_calibration_error(p, right)
-    guarantees, largest = _guarantees(report, calibration, answers, labelled.known, ood)
+    guarantees, largest = _guarantees(report, calibration, answers, ood)
     return replace(
         report,
         ece=reliability.ece,
@@ -164,17 +159,13 @@ def _calibrated(
 
 
 def _guarantees(
-    report: IndexReport,
-    calibration: Calibration,
-    answers: _Answers,
-    known: Flags,
-    ood: _Answers | None,
+    report: IndexReport, calibration: Calibration, answers: _Answers, ood: _Answers | None
 ) -> tuple[tuple[GuaranteedPrecision, ...], GuaranteedPrecision | None]:
     """Outcome of the threshold of each of ``PRECISIONS``; where the first has none, of any."""
-    right, of = report.right.cpu().numpy(), report.decides_about
+    right, known, of = _here(report.right), _here(report.has_match), report.decides_about
 
     def outcome(threshold: Threshold) -> GuaranteedPrecision:
-        accepted = answers.accepted(threshold)
+        accepted = accepts(threshold, answers.assessed, ALPHA_UNKNOWN)
         return GuaranteedPrecision(
             threshold.target,
             threshold.value,
@@ -182,7 +173,7 @@ def _guarantees(
             _mean(right[accepted]),
             _mean(accepted),
             without_match=_mean(accepted[~known]),
-            ood=None if ood is None else _mean(ood.accepted(threshold)),
+            ood=ood and _mean(accepts(threshold, ood.assessed, ALPHA_UNKNOWN)),
         )
 
     found, largest = [], None
@@ -222,6 +213,11 @@ def _r_auroc(score: Tensor, right: Tensor) -> float | None:
 
 def _mean(values: npt.NDArray[Any]) -> float | None:
     return float(values.mean(dtype=np.float64)) if len(values) else None
+
+
+def _here(tensor: Tensor | None) -> npt.NDArray[Any]:
+    assert tensor is not None
+    return tensor.cpu().numpy()
 
 
 def _there(array: npt.NDArray[Any], template: Tensor) -> Tensor:

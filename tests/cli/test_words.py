@@ -124,5 +124,5 @@ def test_warnings_of_loading_are_notes(tmp_path, monkeypatch, capsys):
     assert main(["index", "x.npz", "--posterior", "posterior", "--cross-fit", "0"]) == 0
     lines = [line for line in capsys.readouterr().err.splitlines() if told in line]
     assert [line[:6] for line in lines] == ["note: "]
-    assert main(["embed", "x.npz", "--posterior", "posterior", "--quiet"]) == 0
+    assert main(["embed", "x.npz", "--posterior", "posterior", "--output", "e.npz", "--quiet"]) == 0
     assert capsys.readouterr().err == ""
