@@ -173,7 +173,7 @@ def _guarantees(
             _mean(right[accepted]),
             _mean(accepted),
             without_match=_mean(accepted[~known]),
-            ood=ood and _mean(accepts(threshold, ood.assessed, ALPHA_UNKNOWN)),
+            ood=None if ood is None else _mean(accepts(threshold, ood.assessed, ALPHA_UNKNOWN)),
         )
 
     found, largest = [], None
