@@ -328,7 +328,7 @@ def _answers() -> Numbers:
     report = index.evaluate(*LATER, ood=NOISE)
     review = index.suspicious_labels(20)
     every = {**report.r_auroc, **report.ausc, **report.ood.auroc, **report.unknown}
-    single = "recall_at_1 ece brier label_accuracy label_ece mean_match_probability"
+    single = "recall_at_1 answers_right ece brier mean_probability"
     recall = index.calibration.threshold_for(recall=0.8, of="label", alpha=None)
     return {
         **picked(report, single + " smallest_p_value"),

@@ -61,14 +61,8 @@ class Verdict(Shown):
     alpha: float = 0.05
 
     def accepted(self, threshold: Threshold | float) -> Array:
-        """Return whether to answer each query [Q]; see ``SearchResult.accepted``.
-
-        Raises
-        ------
-        InputError
-            For a threshold that is no finite number.
-        """
-        return accepts(threshold, self.match_probability[:, 0], self.p_value, self.alpha)
+        """Return whether to answer each query [Q]; see ``SearchResult.accepted``."""
+        return accepts(threshold, self, self.alpha)
 
 
 def given_hits(distances: Any, labels: Any, epistemic: Any, distance_sd: Any) -> SearchHits:

@@ -155,6 +155,11 @@ class Calibration(Shown):
         return self.own_items or not len(self.grid)
 
     @property
+    def decides_about(self) -> str:
+        """The answer to a query: its "label", or the nearest item, a "match", without labels."""
+        return "match" if self.labeller is None else "label"
+
+    @property
     def smallest_p_value(self) -> float:
         """``1 / (m + 1)`` of m known queries: "unknown" is never said at a smaller alpha."""
         return 1 / (len(self.statistics) + 1)
@@ -428,7 +433,8 @@ class Calibration(Shown):
             thresholds=self._thresholds(of),
             abstained=abstained,
         )
-        return replace(found, confidence=confidence, alpha=alpha, cross_fitted=self.cross_fitted)
+        found = replace(found, confidence=confidence, alpha=alpha, of=of)
+        return replace(found, cross_fitted=self.cross_fitted)
 
     def largest_guarantee(self, *, of: str = "match", alpha: float | None = 0.05) -> Threshold:
         """Return the threshold of the largest precision that can be guaranteed.
@@ -450,7 +456,7 @@ class Calibration(Shown):
             abstained=self.held_out_unknown(alpha),
             thresholds=self._thresholds(of),
         )
-        return replace(found, alpha=alpha, cross_fitted=self.cross_fitted)
+        return replace(found, alpha=alpha, cross_fitted=self.cross_fitted, of=of)
 
     def queries_needed(
         self, precision: float, *, of: str = "match", alpha: float | None = 0.05

@@ -75,7 +75,7 @@ import numpy as np
 import numpy.typing as npt
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
-from laplace_metric._utils.validation import ArrayLike, check_real, check_share
+from laplace_metric._utils.validation import ArrayLike, check_name, check_real, check_share
 from laplace_metric.calibration._sequences import (
     NEVER,
     STARTS,
@@ -88,25 +88,25 @@ from laplace_metric.calibration._sequences import (
     rejected,
     run_of,
 )
-from laplace_metric.errors import InputError
+from laplace_metric.errors import InputError, NotFittedError
 
 
 @dataclass(frozen=True, repr=False)
 class Threshold(Shown):
-    """Accept a nearest neighbour whose match probability is at least ``value``.
+    """Accept queries whose probability is at least ``value``.
 
     Parameters
     ----------
     value : float in [0, 1]
     quantity : "precision" | "recall"
-        Share of accepted hits that are right; share of right hits that are accepted.
+        Share of accepted queries that are right; share of right ones that are accepted.
     target, confidence : float
         The guarantee, and the probability with which it holds.
     estimate, lower : float
         What held-out queries gave, and the lower bound of the test of this threshold. It was
         chosen for the target, so only the target holds with ``confidence``.
     accepted : float
-        Share of held-out queries whose nearest neighbour is accepted.
+        Share of held-out queries that are accepted.
     n : int
         Held-out queries.
     alpha : float or None
@@ -114,6 +114,9 @@ class Threshold(Shown):
         is; None: the probability alone decides.
     cross_fitted : bool
         ``Calibration.cross_fitted``: the confidence is simulated, not proven.
+    of : "match" | "label"
+        The probability: that the nearest neighbour is a match, or that the label which the index
+        answers with is right.
     """
 
     value: float
@@ -126,11 +129,13 @@ class Threshold(Shown):
     n: int
     alpha: float | None = None
     cross_fitted: bool = False
+    of: str = "match"
 
     def __str__(self) -> str:
         known = "" if self.alpha is None else f" and not unknown at alpha={self.alpha:g}"
+        rule = "answer if label probability" if self.of == "label" else "match if probability"
         return (
-            f"match if probability >= {self.value:.4f}{known}: {self.quantity} "
+            f"{rule} >= {self.value:.4f}{known}: {self.quantity} "
             f"{self.estimate:.1%}, at least {100 * self.target:g}% with "
             f"{100 * self.confidence:g}% confidence; accepts {self.accepted:.1%} of {self.n} "
             f"{'cross-fitted' if self.cross_fitted else 'held-out'} queries"
@@ -143,23 +148,31 @@ class Threshold(Shown):
         return in_rows(vars(self).items())
 
 
-def accepts(threshold: Threshold | float, probability: Any, p_value: Any, alpha: float) -> Any:
+def accepts(threshold: Threshold | float, found: Any, alpha: float, of: str = "match") -> Any:
     """``probability >= value`` and, by the threshold's own alpha, ``p_value > alpha`` [Q].
 
     Parameters
     ----------
-    alpha : float
+    found : Assessment, SearchResult or Verdict
+    alpha, of
         Of a threshold that is a number.
 
-    Examples
-    --------
-    >>> accepts(0.8, np.array([0.9, 0.9, 0.1]), np.array([0.5, 0.01, 0.5]), 0.05)
-    array([ True, False, False])
+    Raises
+    ------
+    NotFittedError
+        If there is no such probability.
     """
-    if not isinstance(threshold, Threshold):
-        return (probability >= check_real("threshold", threshold)) & (p_value > alpha)
-    sure = probability >= threshold.value
-    return sure if threshold.alpha is None else sure & (p_value > threshold.alpha)
+    if isinstance(threshold, Threshold):
+        value, alpha, of = threshold.value, threshold.alpha or 0.0, threshold.of
+    else:
+        value = check_real("threshold", threshold)
+    labelled = check_name("of", of, ("match", "label")) == "label"
+    probability = found.label_probability if labelled else found.match_probability
+    if probability is None:
+        how = " with labels" * labelled
+        raise NotFittedError(f"the index was not calibrated{how}: call index.calibrate(...) first.")
+    probability = probability if labelled else probability[:, 0]
+    return (probability >= value) & (found.p_value > alpha)
 
 
 def threshold_for(

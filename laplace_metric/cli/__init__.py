@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
 from contextvars import ContextVar
 from importlib import import_module
 from io import TextIOWrapper
-from typing import TextIO
+from typing import Any, TextIO
 
 from laplace_metric._utils import __version__
 from laplace_metric._utils.names import one_line
@@ -52,12 +53,22 @@ def _run(words: list[str]) -> int:
     if not function:
         raise InputError(f"{rest[0]!r:.60} is no option of {parser.prog}.")
     options = parser.parse(rest)
+    quiet = getattr(options, "quiet", False)
+
+    def note(message: Warning | str, *_: Any, **__: Any) -> None:
+        if not quiet:
+            print(f"note: {one_line(in_options(str(message)))}", file=sys.stderr)
+
     try:
-        with nullcontext() if name in SPEAKING else others_to_stderr():
+        with (
+            warnings.catch_warnings(),
+            nullcontext() if name in SPEAKING else others_to_stderr(),
+        ):
+            warnings.showwarning = note
             module, called = function.split(":")
             getattr(import_module(f"laplace_metric.cli.{module}"), called)(options)
     except KeyboardInterrupt:
-        if not getattr(options, "quiet", False):
+        if not quiet:
             print(file=sys.stderr)  # behind a bar
         how = ". The same command goes on from where it was" if name in RESUMED else ""
         print(f"{PROGRAM}: interrupted{how}", file=sys.stderr)

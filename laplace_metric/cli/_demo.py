@@ -85,21 +85,21 @@ def _judged(path: Path) -> list[dict[str, Any]]:
     rows = json.loads(path.read_text())
     truths = [row["query"].split("/")[0] for row in rows]
     return [
-        {**row, "truth": truth, "right": row["label"] == truth}
+        {**row, "truth": truth, "right": row["predicted_label"] == truth}
         for row, truth in zip(rows, truths, strict=True)
     ]
 
 
 def _table(found: dict[str, list[dict[str, Any]]]) -> Table:
     """Return some queries of each kind: answered, abstained, unknown; right or wrong."""
-    table = Table("query", "nearest item", "match", "decision", box=None)
+    table = Table("query", "predicted label", "probability", "decision", box=None)
     for kind, rows in found.items():
         for decision, right in product(DECISIONS, (True, False)):
             some = [r for r in rows if (r["decision"], r["right"]) == (decision, right)]
             for row in some[:: max(1, len(some) // SHOWN)][:SHOWN]:  # sorted by class: spread
-                match = f"{row['match_probability']:.3f}"
+                p, query = f"{row['predicted_probability']:.3f}", f"a {kind} ({row['truth']})"
                 mark = (", wrong", ", right")[right] if decision == "answer" else ""
-                table.add_row(f"a {kind} ({row['truth']})", row["label"], match, decision + mark)
+                table.add_row(query, row["predicted_label"], p, decision + mark)
     return table
 
 

@@ -19,6 +19,7 @@ from typing import Any
 from PIL import Image
 
 from laplace_metric import io as files
+from laplace_metric.calibration._learn import LEAST
 from laplace_metric.cli._loading import (
     REMEDY,
     LoadedPosterior,
@@ -49,6 +50,10 @@ from laplace_metric.search._storage import INDEX
 POSTERIOR = "posterior"
 LONGEST = 1_000
 """Characters of a text that an answer shows; the last says that there are more."""
+CALIBRATE = (
+    f"Calibrating takes at least {LEAST} labelled items: of other data (--calibrate), of the index "
+    f"itself (--cross-fit 5), or held out by fit (--holdout 0.4, of {5 * LEAST} items or more)"
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,14 @@ from typing import Any
 import numpy as np
 
 from laplace_metric import io as files
-from laplace_metric.cli._gallery import POSTERIOR, LoadedIndex, Origin, load_gallery, without_fitted
+from laplace_metric.cli._gallery import (
+    CALIBRATE,
+    POSTERIOR,
+    LoadedIndex,
+    Origin,
+    load_gallery,
+    without_fitted,
+)
 from laplace_metric.cli._loading import (
     LoadedPosterior,
     ModelRecipe,
@@ -215,17 +222,15 @@ def _tell(built: Index, n_queries: int, folder: Path, reporter: Reporter) -> Non
     numbers: dict[str, Any] = {"items": len(built), "output": str(folder)}
     reporter.say(f"indexed {len(built):,} items")
     if (calibration := built.calibration) is None:
-        reporter.note(
-            "not calibrated: no match probabilities. Fit with --holdout 0.4, or give --calibrate, "
-            "or --cross-fit"
-        )
+        reporter.note(f"not calibrated: no match probabilities. {CALIBRATE}")
     else:
         numbers |= {"calibrated_with": n_queries, "thresholds": {}}
         numbers["cross_fitted"] = calibration.own_items
         kind = "cross-fitted" if calibration.own_items else "held-out"
-        reporter.say(f"calibrated with {n_queries:,} {kind} items: {calibration.quality()}")
+        of = calibration.decides_about
+        reporter.say(f"calibrated with {n_queries:,} {kind} items: {calibration.quality(of=of)}")
         for target in PRECISIONS:
-            threshold, words = guaranteed_threshold(calibration, target)
+            threshold, words = guaranteed_threshold(calibration, target, of)
             reporter.say(f"  {target:.0%} precise: {words}")
             numbers["thresholds"][f"{target:g}"] = None if threshold is None else threshold.value
     reporter.say(f"wrote {folder}")
@@ -259,7 +264,5 @@ def measured(
             queries.batches(size), gallery.classes_of(queries), ood, progress=reporter.progress
         )
     if gallery.index.calibration is None:
-        reporter.note(
-            f"{options.index} is not calibrated: fit with --holdout or index with --calibrate"
-        )
+        reporter.note(f"{options.index} is not calibrated. {CALIBRATE}")
     return report, queries

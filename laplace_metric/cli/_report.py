@@ -46,7 +46,7 @@ from laplace_metric.io import write_atomically
 from laplace_metric.plots import Figure
 from laplace_metric.plots._style import inline_svg
 from laplace_metric.search import Index, IndexReport
-from laplace_metric.search._evaluate import DISTANCE, EPISTEMIC, MATCH, GuaranteedPrecision
+from laplace_metric.search._evaluate import DISTANCE, EPISTEMIC, GuaranteedPrecision
 
 
 def report(options: Namespace) -> None:
@@ -221,7 +221,7 @@ def headline(measures: IndexReport) -> dict[str, Any]:
     others = [p for p in guarantees if p.threshold is not None and p is not made]
     text = VERDICT.render(
         n=f"{n:,}",
-        nearest=Share.of(measures.answers_right, n),
+        all_right=Share.of(measures.answers_right, n),
         measures=measures,
         tone=tone,
         made=made,
@@ -258,7 +258,7 @@ Cells = tuple[str, str, str]
 
 
 def resampled(measures: IndexReport) -> dict[str, dict[str, Cells]]:
-    """Compute the cells of each score (AUROC, AUSC), and of the match probability."""
+    """Compute the cells of each score (AUROC, AUSC), and of the probability of the answers."""
     right, scores, n = measures.right, measures.scores, f"{measures.queries:,}"
 
     def ausc(unsure: Tensor, y: Tensor) -> float:
@@ -272,8 +272,8 @@ def resampled(measures: IndexReport) -> dict[str, dict[str, Cells]]:
     for name, strange in measures.ood_scores.items():
         interval = _interval(auroc, scores[name], strange, paired=False)
         found["auroc"][name] = _cells(interval, f"{n} and {len(strange):,}")
-    if measures.match_probability is not None:
-        honest = quality(measures.match_probability, right, n=RESAMPLES)
+    if measures.probability is not None:
+        honest = quality(measures.probability, right, n=RESAMPLES)
         found["honesty"] = {"ece": _cells(honest.ece, n), "brier": _cells(honest.brier, n)}
     return found
 
@@ -298,7 +298,7 @@ def _cells(found: BootstrapInterval, n: str) -> Cells:
 
 def charts(measures: IndexReport) -> dict[str, Figure]:
     """Draw two figures, and a third where there are match probabilities."""
-    first = MATCH if MATCH in measures.scores else EPISTEMIC
+    first = measures.ranked_by
     made = [p for p in (measures.largest_guarantee, *measures.guarantees) if p is not None]
     marks = {percent(p.guaranteed): 1 - p.threshold for p in made if p.threshold is not None}
     shown = {name: measures.scores[name] for name in (first, DISTANCE)}
@@ -306,10 +306,10 @@ def charts(measures: IndexReport) -> dict[str, Figure]:
         shown[first] = shown[first] + measures.called_unknown.to(shown[first])
     figures = {"gain": plots.answering_plot(shown, measures.right, marks=marks)}
     if measures.reliability is not None:
-        figures["honest"] = plots.reliability_plot({MATCH: measures.reliability})
+        figures["honest"] = plots.reliability_plot({first: measures.reliability})
     epistemic, others = measures.scores[EPISTEMIC], {}
     if len(wrong := epistemic[~measures.right]):
-        others["nearest item wrong"] = _within(wrong)
+        others["answer wrong"] = _within(wrong)
     if EPISTEMIC in measures.ood_scores:
         others["open-set"] = _within(measures.ood_scores[EPISTEMIC])
     figures["fall"] = plots.uncertainty_plot(
@@ -427,11 +427,11 @@ def grouped(measures: IndexReport, threshold: float | None) -> list[dict[str, An
     ``title``, ``note``, ``n`` and ``places``, the rows to show, spread evenly from the surest to
     the least sure.
     """
-    right, p, called = measures.right, measures.match_probability, measures.called_unknown
+    right, p, called = measures.right, measures.probability, measures.called_unknown
     unknown = torch.zeros_like(right) if called is None else called
     answered = ~unknown if threshold is None or p is None else (p >= threshold) & ~unknown
     left = ~answered & ~unknown
-    unsure = measures.scores[MATCH if MATCH in measures.scores else EPISTEMIC]
+    unsure = measures.scores[measures.ranked_by]
     strange_note = ""
     if measures.has_match is not None:
         strange = int((~measures.has_match[unknown]).sum())

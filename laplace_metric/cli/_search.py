@@ -15,7 +15,7 @@ from rich.table import Table
 from laplace_metric._utils.display import as_percent
 from laplace_metric._utils.names import one_line
 from laplace_metric.calibration._thresholds import Threshold
-from laplace_metric.cli._gallery import LoadedIndex, Pictures, load_gallery
+from laplace_metric.cli._gallery import CALIBRATE, LoadedIndex, Pictures, load_gallery
 from laplace_metric.cli._output import (
     TABLE_WRITERS,
     Columns,
@@ -123,7 +123,8 @@ def answers_table(columns: Columns, k: int) -> Table:
     """The first queries, a row a neighbour; without a column for what there is not."""
     table, shown = Table(box=SIMPLE_HEAD), ["query", "rank", "id"]
     shown += [name for name in ("text", "label") if name in columns]
-    shown += ["distance", *(["match", ""] if "match_probability" in columns else [])]
+    of = {"match": "match_probability", "predicted": "predicted_label", "": "match_probability"}
+    shown += ["distance", *(name for name, column in of.items() if column in columns)]
     for name in shown:
         right = name in ("rank", "distance", "match")
         cut: Any = "fold" if name in ("query", "id") else "ellipsis"
@@ -131,9 +132,12 @@ def answers_table(columns: Columns, k: int) -> Table:
     for row in rows_of(columns)[: SHOWN * k]:
         cells = {**row, "distance": f"{row['distance']:.3f} ± {row['distance_sd']:.3f}"}
         cells["match"] = as_percent(row.get("match_probability", 0))
+        if "predicted_label" in row:
+            p = as_percent(row["predicted_probability"])
+            cells["predicted"] = f"{row['predicted_label']}, {p}"
         cells[""] = row.get("decision", "unknown" if row.get("unknown") else "")
         if row["rank"] > 1:
-            cells |= {"query": "", "": ""}
+            cells |= {"query": "", "predicted": "", "": ""}
         # without control characters and markup
         table.add_row(*(escape(one_line(str(cells[name]))) for name in shown))
     return table
@@ -150,14 +154,12 @@ def guaranteed_of(index: Index, options: Namespace, reporter: Reporter) -> Thres
     if options.precision is None:
         return None
     if index.calibration is None:
-        raise InputError(
-            "--precision: the index is not calibrated. Fit with --holdout 0.4, or index with "
-            "--calibrate or --cross-fit."
-        )
-    threshold, words = guaranteed_threshold(index.calibration, options.precision)
+        raise InputError(f"--precision: the index is not calibrated. {CALIBRATE}.")
+    of = index.calibration.decides_about
+    threshold, words = guaranteed_threshold(index.calibration, options.precision, of)
     if threshold is None:
         try:
-            most = index.calibration.largest_guarantee().target
+            most = index.calibration.largest_guarantee(of=of).target
             remedy = f"The most is --precision {most:g}."
         except (InputError, NotFittedError) as error:
             remedy = str(error)
@@ -182,7 +184,10 @@ def columns_of(
 
 
 def decisions(result: SearchResult, threshold: Threshold) -> list[str]:
-    """Return for each query: answer, abstain, or unknown (not answered either)."""
+    """Return for each query: answer, abstain, or unknown (not answered either).
+
+    About its predicted label, or its nearest item where no labels calibrated the index.
+    """
     assert result.p_value is not None
     assert threshold.alpha is not None
     unknown = (result.p_value <= threshold.alpha).tolist()

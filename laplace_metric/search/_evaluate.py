@@ -46,26 +46,31 @@ def evaluated(
     template: Tensor,
 ) -> IndexReport:
     """See ``Index.evaluate``; the report has the type and the device of ``template``."""
-    answers = _Answers.of(labelled.hits, calibration, template)
-    known, first = labelled.known, labelled.match[:, 0]
-    right = _there(first, template)
+    of = "match" if calibration is None or labelled.codes is None else calibration.decides_about
+    answers = _Answers.of(labelled.hits, calibration, of, template)
+    known, nearest = labelled.known, labelled.match[:, 0]
+    correct = nearest
+    if of == "label":
+        correct = labelled.match[np.arange(len(known)), answers.assessed.answer]
+    right = _there(correct, template)
     curves = {name: sparsification(score, right) for name, score in answers.scores.items()}
     report = IndexReport(
         queries=len(right),
         known_share=float(known.mean()),
-        answers_right=float(first.mean()),
-        recall_at_1=_mean(first[known]),
+        answers_right=float(correct.mean()),
+        recall_at_1=_mean(nearest[known]),
         r_auroc={name: _r_auroc(score, right) for name, score in answers.scores.items()},
         ausc={name: curve.ausc for name, curve in curves.items()},
         ausc_oracle=curves[DISTANCE].ausc_oracle,
         sparsification=curves,
         right=right,
+        decides_about=of,
         scores=answers.scores,
         has_match=_there(known, template),
     )
     others = None
     if ood is not None:
-        others = _Answers.of(ood, calibration, template)
+        others = _Answers.of(ood, calibration, of, template)
         aurocs = {n: auroc(score, others.scores[n]) for n, score in answers.scores.items()}
         unknown = None if others.assessment is None else _mean(others.unknown)
         summary = OODReport(len(ood.positions), aurocs, unknown)
@@ -76,11 +81,11 @@ def evaluated(
 
 
 def guaranteed_threshold(
-    calibration: Calibration, precision: float
+    calibration: Calibration, precision: float, of: str
 ) -> tuple[Threshold | None, str]:
     """Return the threshold that guarantees a precision, or None; and either in words."""
     try:
-        threshold = calibration.threshold_for(precision=precision)
+        threshold = calibration.threshold_for(precision=precision, of=of)
     except (InputError, NotFittedError) as error:
         return None, str(error).removeprefix(f"precision={precision:g} ")
     return threshold, str(threshold)
@@ -92,9 +97,12 @@ class _Answers:
 
     scores: dict[str, Tensor]
     assessment: Assessment | None
+    probability: npt.NDArray[np.float64] | None = None
 
     @classmethod
-    def of(cls, hits: SearchHits, calibration: Calibration | None, template: Tensor) -> _Answers:
+    def of(
+        cls, hits: SearchHits, calibration: Calibration | None, of: str, template: Tensor
+    ) -> _Answers:
         numbers = {UNCERTAINTY: hits.uncertainty, DISTANCE: hits.distance[:, 0]}
         numbers[EPISTEMIC] = hits.epistemic
         scores = {name: template.new_tensor(array) for name, array in numbers.items()}
@@ -103,8 +111,9 @@ class _Answers:
         if calibration is None:
             return cls(scores, None)
         assessment = calibration.assess(hits)
-        match = 1 - _there(assessment.match_probability[:, 0], template)
-        return cls({MATCH: match} | scores, assessment)
+        p = assessment.label_probability if of == "label" else assessment.match_probability[:, 0]
+        assert p is not None
+        return cls({f"{of} probability": 1 - _there(p, template)} | scores, assessment, p)
 
     @property
     def assessed(self) -> Assessment:
@@ -117,12 +126,6 @@ class _Answers:
         """Queries [Q] that are called unknown."""
         return self.assessed.p_value <= ALPHA_UNKNOWN
 
-    def accepted(self, threshold: Threshold) -> Flags:
-        """Queries [Q] that are answered."""
-        nearest, p_value = self.assessed.match_probability[:, 0], self.assessed.p_value
-        found: Flags = accepts(threshold, nearest, p_value, ALPHA_UNKNOWN)
-        return found
-
 
 def _calibrated(
     report: IndexReport,
@@ -132,63 +135,60 @@ def _calibrated(
     ood: _Answers | None,
     template: Tensor,
 ) -> IndexReport:
-    """Add what a calibration predicts; labels only where labels were given instead of matches."""
-    assessment, unknown, known = answers.assessed, answers.unknown, labelled.known
-    p, right = assessment.match_probability[:, 0], labelled.match[:, 0]
+    """Add what a calibration predicts."""
+    unknown, known, p = answers.unknown, labelled.known, answers.probability
+    assert p is not None
+    right = _here(report.right)
     reliability = expected_calibration_error(p, right)
-    probability = assessment.label_probability
-    if assessment.answer is not None and probability is not None and labelled.codes is not None:
-        answered = np.take_along_axis(labelled.match, assessment.answer[:, None], 1)[:, 0]
-        ece = expected_calibration_error(probability, answered).ece
-        report = replace(report, label_accuracy=_mean(answered), label_ece=ece)
-    guarantees, largest = _guarantees(calibration, answers, labelled, ood)
+    guarantees, largest = _guarantees(report, calibration, answers, ood)
     return replace(
         report,
         ece=reliability.ece,
         brier=float(np.square(p - right).mean()),
-        mean_match_probability=_mean(p),
+        mean_probability=_mean(p),
         guarantees=guarantees,
         largest_guarantee=largest,
-        retrieval_sets=_sets(labelled, calibration, assessment.logit),
+        retrieval_sets=_sets(labelled, calibration, answers.assessed.logit),
         unknown={"of_known": _mean(unknown[known]), "of_others": _mean(unknown[~known])},
         smallest_p_value=calibration.smallest_p_value,
         cross_fitted=calibration.cross_fitted,
         reliability=reliability,
-        match_probability=_there(p, template),
+        probability=_there(p, template),
         called_unknown=_there(unknown, template),
     )
 
 
 def _guarantees(
-    calibration: Calibration, answers: _Answers, labelled: LabelledHits, ood: _Answers | None
+    report: IndexReport, calibration: Calibration, answers: _Answers, ood: _Answers | None
 ) -> tuple[tuple[GuaranteedPrecision, ...], GuaranteedPrecision | None]:
     """Outcome of the threshold of each of ``PRECISIONS``; where the first has none, of any."""
+    right, known, of = _here(report.right), _here(report.has_match), report.decides_about
 
     def outcome(threshold: Threshold) -> GuaranteedPrecision:
-        accepted = answers.accepted(threshold)
+        accepted = accepts(threshold, answers.assessed, ALPHA_UNKNOWN)
         return GuaranteedPrecision(
             threshold.target,
             threshold.value,
             str(threshold),
-            _mean(labelled.match[accepted, 0]),
+            _mean(right[accepted]),
             _mean(accepted),
-            without_match=_mean(accepted[~labelled.known]),
-            ood=None if ood is None else _mean(ood.accepted(threshold)),
+            without_match=_mean(accepted[~known]),
+            ood=None if ood is None else _mean(accepts(threshold, ood.assessed, ALPHA_UNKNOWN)),
         )
 
     found, largest = [], None
     for precision in PRECISIONS:
-        threshold, explanation = guaranteed_threshold(calibration, precision)
+        threshold, explanation = guaranteed_threshold(calibration, precision, of)
         if threshold is not None:
             found.append(outcome(threshold))
             continue
         missing = None
         with suppress(NotFittedError):
-            missing = calibration.queries_needed(precision)
+            missing = calibration.queries_needed(precision, of=of)
         found.append(GuaranteedPrecision(precision, None, explanation, queries_needed=missing))
     if found[0].threshold is None:
         with suppress(InputError, NotFittedError):
-            largest = outcome(calibration.largest_guarantee())
+            largest = outcome(calibration.largest_guarantee(of=of))
     return tuple(found), largest
 
 
@@ -215,41 +215,46 @@ def _mean(values: npt.NDArray[Any]) -> float | None:
     return float(values.mean(dtype=np.float64)) if len(values) else None
 
 
+def _here(tensor: Tensor | None) -> npt.NDArray[Any]:
+    assert tensor is not None
+    return tensor.cpu().numpy()
+
+
 def _there(array: npt.NDArray[Any], template: Tensor) -> Tensor:
     return torch.from_numpy(array).to(template.device)
 
 
 # Result of ``Index.evaluate``: numbers, a table, and series for figures.
 
-MATCH, UNCERTAINTY, DISTANCE = "match probability", "uncertainty", "distance alone"
+UNCERTAINTY, DISTANCE = "uncertainty", "distance alone"
 EPISTEMIC, AMBIGUITY = "epistemic", "ambiguity"
 """Scores of a query that rank wrong answers above right ones, if they are any good."""
 ALPHA_UNKNOWN = 0.05
 """Share of queries with a match that may be called unknown."""
 SERIES = (
     "sparsification", "reliability", "right",
-    "match_probability", "scores", "has_match", "called_unknown", "ood_scores",
+    "probability", "scores", "has_match", "called_unknown", "ood_scores",
 )  # fmt: skip
 """Fields of a report that are for figures, not for tables."""
 
 
 @dataclass(frozen=True)
 class GuaranteedPrecision:
-    """Result of accepting nearest neighbours by a threshold on these queries.
+    """Result of answering these queries by a threshold.
 
     Parameters
     ----------
     guaranteed : float
     threshold : float or None
-        On the match probability; None if no threshold can guarantee that.
+        On the probability of the answer; None if no threshold can guarantee that.
     explanation : str
         The guarantee, or why there is none.
     obtained, answered : float or None
-        Share of accepted neighbours that are a match; share of queries that are accepted.
+        Share of the answers that are right; share of queries that are answered.
     queries_needed : QueriesNeeded or None
         Of a precision that cannot be guaranteed: what the calibration lacks.
     without_match, ood : float or None
-        Share of the queries without a match in the index that are accepted; and of the
+        Share of the queries without a match in the index that are answered; and of the
         out-of-distribution inputs.
     """
 
@@ -314,7 +319,8 @@ class OODReport:
 class IndexReport(Shown):
     """Result of ``Index.evaluate``.
 
-    Scores are ``MATCH``, ``UNCERTAINTY``, ``DISTANCE``, ``EPISTEMIC`` and ``AMBIGUITY``.
+    An answer is what ``decides_about`` names. Scores are the probability of the answer,
+    ``UNCERTAINTY``, ``DISTANCE``, ``EPISTEMIC`` and ``AMBIGUITY``.
 
     Parameters
     ----------
@@ -322,27 +328,24 @@ class IndexReport(Shown):
     known_share : float
         Share of queries with a match in the index: whose label it has, where matches are labels.
     answers_right : float
-        Share of all queries whose nearest item is a match.
+        Share of all queries whose answer is right.
     recall_at_1 : float or None
-        The same of the queries with a match in the index.
+        Share of the queries with a match in the index whose nearest item is one.
     r_auroc : dict of score to float or None
-        AUROC of wrong nearest items against right ones; None where there is only one kind.
+        AUROC of wrong answers against right ones; None where there is only one kind.
     ausc : dict of score to float
         Area under the share of right answers as the least certain queries are left out.
     ausc_oracle : float
         The largest possible.
     ece, brier : float or None
-        Of the match probability of the nearest items; None without a calibration, as the next.
-    label_accuracy, label_ece : float or None
-        Of all queries: how often the index answers with the right label, and the calibration error
-        of its probability; None where matches are said rather than labelled.
+        Of the probability of the answers; None without a calibration, as the next.
     guarantees : tuple of GuaranteedPrecision
         Of thresholds for ``PRECISIONS``.
     largest_guarantee : GuaranteedPrecision or None
         The most that can be guaranteed, where it is less than all of these.
     retrieval_sets : SetCoverage or None
-    mean_match_probability : float or None
-        Of the nearest items: the share of right answers that the index predicts on these queries.
+    mean_probability : float or None
+        Share of right answers that the index predicts on these queries.
     unknown : dict or None
         Share called unknown "of_known" queries (0.05 by design) and "of_others".
     smallest_p_value : float or None
@@ -353,11 +356,14 @@ class IndexReport(Shown):
     sparsification : dict of score to Sparsification
     reliability : Reliability or None
     right : Tensor [Q]
-        Whether the nearest item is a match.
-    match_probability : Tensor [Q] or None
-        Of the nearest items.
+        Whether the answer is right.
+    probability : Tensor [Q] or None
+        That it is.
+    decides_about : "label" | "match"
+        The answer to a query: its predicted label, where labels calibrated the index and are given
+        here; else the nearest item, which is right if it is a match.
     scores : dict of score to Tensor [Q]
-        Of each query, higher is less certain: ``MATCH`` is one less the match probability.
+        Of each query, higher is less certain: one less the probability.
     has_match : Tensor [Q] or None
         Whether the index has a match of each query.
     called_unknown : Tensor [Q] or None
@@ -374,11 +380,10 @@ class IndexReport(Shown):
     ausc_oracle: float
     sparsification: dict[str, Sparsification]
     right: Bool[Tensor, " Q"]
+    decides_about: str = "match"
     ece: float | None = None
     brier: float | None = None
-    label_accuracy: float | None = None
-    label_ece: float | None = None
-    mean_match_probability: float | None = None
+    mean_probability: float | None = None
     guarantees: tuple[GuaranteedPrecision, ...] = ()
     largest_guarantee: GuaranteedPrecision | None = None
     retrieval_sets: SetCoverage | None = None
@@ -387,7 +392,7 @@ class IndexReport(Shown):
     cross_fitted: bool | None = None
     reliability: Reliability | None = None
     ood: OODReport | None = None
-    match_probability: Float[Tensor, " Q"] | None = None
+    probability: Float[Tensor, " Q"] | None = None
     scores: Mapping[str, Float[Tensor, " Q"]] = field(default_factory=dict)
     has_match: Bool[Tensor, " Q"] | None = None
     called_unknown: Bool[Tensor, " Q"] | None = None
@@ -395,10 +400,22 @@ class IndexReport(Shown):
 
     def _sentence(self) -> str:
         queries = f"{as_percent(self.answers_right)} of {self.queries:,} queries"
-        right = f"the nearest item is a match for {queries}"
-        if self.mean_match_probability is None:
+        right = f"the {self.claim} for {queries}"
+        if self.mean_probability is None:
             return f"{right}; the index was not calibrated."
-        return f"{right}; the index predicts {as_percent(self.mean_match_probability)}."
+        return f"{right}; the index predicts {as_percent(self.mean_probability)}."
+
+    @property
+    def claim(self) -> str:
+        """What is right about a right answer, in words."""
+        match = self.decides_about == "match"
+        return "nearest item is a match" if match else "predicted label is right"
+
+    @property
+    def ranked_by(self) -> str:
+        """The score that says best which answers are sure."""
+        name = f"{self.decides_about} probability"
+        return name if name in self.scores else EPISTEMIC
 
     def _shown_rows(self) -> Rows:
         rows = [row for row in self.rows()[1:] if not row[0].startswith("AUSC")]
@@ -419,6 +436,7 @@ class IndexReport(Shown):
             ("queries", f"{self.queries:,}"),
             ("with a match in the index", _percent(self.known_share)),
             ("recall@1 of those", _percent(self.recall_at_1)),
+            (f"{self.claim}, of all queries", _percent(self.answers_right)),
         ]
         rows += [(f"AUROC of wrong answers by {n}", _short(v)) for n, v in self.r_auroc.items()]
         rows += [(f"AUSC by {name}", _short(value)) for name, value in self.ausc.items()]
@@ -434,14 +452,12 @@ class IndexReport(Shown):
     def _calibrated_rows(
         self, sets: SetCoverage, unknown: dict[str, float | None]
     ) -> list[tuple[str, str]]:
+        probability = f"{self.decides_about} probability"
         rows = [
-            ("match probability: mean of the nearest items", _percent(self.mean_match_probability)),
-            ("match probability: calibration error (ECE)", _short(self.ece)),
-            ("match probability: Brier score", _short(self.brier)),
+            (f"{probability}: mean of all queries", _percent(self.mean_probability)),
+            (f"{probability}: calibration error (ECE)", _short(self.ece)),
+            (f"{probability}: Brier score", _short(self.brier)),
         ]
-        if self.label_accuracy is not None:
-            rows.append(("right label answered, of all queries", _percent(self.label_accuracy)))
-            rows.append(("label probability: calibration error (ECE)", _short(self.label_ece)))
         least = () if self.largest_guarantee is None else (self.largest_guarantee,)
         for one in (*least, *self.guarantees):
             rows.append((f"precision guaranteed {one.guaranteed:.0%}", one.outcome))

@@ -15,7 +15,6 @@ from laplace_metric._utils.tables import as_pandas
 from laplace_metric.calibration._calibration import Assessment
 from laplace_metric.calibration._hits import SearchHits
 from laplace_metric.calibration._thresholds import Threshold, accepts
-from laplace_metric.errors import NotFittedError
 from laplace_metric.search._columns import Column
 
 if TYPE_CHECKING:
@@ -193,28 +192,28 @@ class SearchResult(Shown):
         """True where a query [Q] has no match, ``p_value <= alpha``; None if not calibrated."""
         return None if self.p_value is None else self.p_value <= self.alpha
 
-    def accepted(self, threshold: Threshold | float) -> Bool[Tensor, " Q"]:
-        """Return whether to answer each query [Q] with its nearest neighbour, or to abstain.
+    def accepted(self, threshold: Threshold | float, of: str = "match") -> Bool[Tensor, " Q"]:
+        """Return whether to answer each query [Q], or to abstain.
 
-        Where its match probability reaches the threshold and the query is not unknown: at the alpha
-        that the threshold was tested with, or at ``alpha`` of this search if it is a number.
+        Where the probability reaches the threshold and the query is not unknown: at the alpha that
+        the threshold was tested with, or at ``alpha`` of this search if it is a number.
 
         Parameters
         ----------
         threshold : Threshold or float
             Of ``Calibration.threshold_for``, or a probability.
+        of : "match" | "label"
+            What a number is compared with: the match probability of the nearest neighbour, or the
+            probability of ``label``. A Threshold has its own.
 
         Raises
         ------
         NotFittedError
-            If the index was not calibrated.
+            If the index was not calibrated, or without labels.
         InputError
             For a threshold that is no finite number.
         """
-        if self.match_probability is None or self.p_value is None:
-            raise NotFittedError("the index was not calibrated: call index.calibrate(...) first.")
-        nearest = self.match_probability[:, 0]
-        found: Tensor = accepts(threshold, nearest, self.p_value, self.alpha)
+        found: Tensor = accepts(threshold, self, self.alpha, of)
         return found
 
     @property
@@ -271,11 +270,14 @@ class SearchResult(Shown):
         return neighbours_plot(self, queries, items, truth=truth, rows=rows, columns=columns)
 
     def columns(self) -> dict[str, np.ndarray[Any, Any]]:
-        """The same as arrays [Q k]; what is not known is left out."""
+        """The same as arrays [Q k]; what is not known is left out.
+
+        ``label`` is that of the neighbour; that of the query is ``predicted_label``.
+        """
         q, k = self.ids.shape
         per_query: dict[str, Any] = {"epistemic": self.epistemic}
-        per_query |= {"ambiguity": self.ambiguity, "answer": self.label}
-        per_query |= {"answer_probability": self.label_probability}
+        per_query |= {"ambiguity": self.ambiguity, "predicted_label": self.label}
+        per_query |= {"predicted_probability": self.label_probability}
         per_query |= {"p_value": self.p_value, "unknown": self.unknown}
         each = {"id": self.ids, "label": self.labels, "distance": self.distance}
         each |= {"distance_sd": self.distance_sd, "match_probability": self.match_probability}

@@ -168,13 +168,14 @@ def test_evaluate_measures_what_was_kept_apart(indexed, capsys):
     nearest = (mean[rows] @ mean[items].T).argmax(1)
     truth = np.array(photos.classes)
     right = truth[rows] == truth[np.array(items)[nearest.numpy()]]
-    p = found.match_probability[:, 0].numpy()
     assert numbers["queries"] == 120
     assert numbers["recall_at_1"] == pytest.approx(right.mean())
+    right, p = truth[rows] == found.label, found.label_probability.numpy()
+    assert numbers["answers_right"] == pytest.approx(right.mean())
     assert numbers["brier"] == pytest.approx(brier_score_loss(right, p), abs=1e-4)
     distance = numbers["r_auroc"]["distance alone"]
     assert distance == pytest.approx(roc_auc_score(~right, found.distance[:, 0]), abs=2e-3)
-    certain = numbers["r_auroc"]["match probability"]
+    certain = numbers["r_auroc"]["label probability"]
     assert certain == pytest.approx(roc_auc_score(~right, 1 - p), abs=2e-3)
     sets = index.retrieval_sets(photos.read(rows), alpha=0.1)
     assert numbers["retrieval_sets"]["mean_size"] == pytest.approx(float(sets.sizes.float().mean()))
@@ -201,9 +202,9 @@ def test_promises_are_kept_where_there_are_enough_queries(workplace, digits, cap
     index = Index.load("index", LaplaceEmbedder.load("index/posterior", own_model()))
     last = open_source(workplace / "last")
     found = index.search(last.read(range(len(last))), 1)
-    accepted = found.match_probability[:, 0].numpy() >= value
+    accepted = found.label_probability.numpy() >= value
     accepted &= found.p_value.numpy() > 0.05
-    right = found.labels[:, 0] == np.array(last.classes)
+    right = found.label == np.array(last.classes)
     capsys.readouterr()
     decide = ["search", "index", "last", "-k", "2", "--precision", "0.9", "--output", "r.csv"]
     assert main(decide) == 0
@@ -213,6 +214,8 @@ def test_promises_are_kept_where_there_are_enough_queries(workplace, digits, cap
     words = np.where(accepted, "answer", np.where(unknown, "unknown", "abstain"))
     assert [row["decision"] for row in rows] == np.repeat(words, 2).tolist()
     assert len(set(words)) >= 2
+    assert [row["predicted_label"] for row in rows] == np.repeat(found.label, 2).tolist()
+    assert any(row["predicted_label"] != row["label"] for row in rows), "two kinds of label"
     for word in ("answer", "abstain", "unknown"):
         assert f"{(words == word).sum()} {word}" in shown
     assert "at least 90% with 95% confidence" in shown

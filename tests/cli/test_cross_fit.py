@@ -47,7 +47,7 @@ def test_cross_fitting_is_that_of_the_library(arrays, capsys):
     assert main(["evaluate", "index", *new, "--json", "-", "--quiet"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["queries"] == 200
-    gap = report["mean_match_probability"] - report["answers_right"]
+    gap = report["mean_probability"] - report["answers_right"]
     assert abs(gap) < 3 * 0.5 / 200**0.5
     assert main(["evaluate", "index", *DATA, "--quiet"]) == 2
     assert "items of the index themselves" in capsys.readouterr().err

@@ -31,7 +31,8 @@ def test_the_demo_from_end_to_end(tmp_path, capsys, monkeypatch):
 def judged(path, *answers):
     """The rows of (true class, label, decision)."""
     rows = [
-        {"query": f"{truth}/1.png", "label": label, "decision": decision, "match_probability": 0.5}
+        {"query": f"{truth}/1.png", "decision": decision}
+        | {"predicted_label": label, "predicted_probability": 0.5}
         for truth, label, decision in answers
     ]
     path.write_text(json.dumps(rows))

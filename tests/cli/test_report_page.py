@@ -61,7 +61,7 @@ def searched(place):
         place / "index", LaplaceEmbedder.load(place / "index/posterior", own_model())
     )
     found = index.search(queries.read(range(len(queries))), 5)
-    right = found.labels[:, 0] == np.array(queries.classes)
+    right = found.label == np.array(queries.classes)
     return queries, found, right, index
 
 
@@ -84,7 +84,9 @@ def examples(page: str) -> list[dict]:
                 text,
                 re.S,
             )
+            predicted = re.search(r"predicted ([^<]*)", text)
             found.append({"key": key, "query": unescape(query), "badge": badge and badge[1],
+                          "predicted": predicted and predicted[1],
                           "found": [(f, unescape(n), plain(c)) for f, n, c in rows]})  # fmt: skip
     return found
 
@@ -94,14 +96,14 @@ def test_the_verdict_is_that_of_the_numbers(place, page, searched):
     made = [numbers.get("largest_guarantee"), *numbers["guarantees"]]
     first = next(p for p in made if p and p["threshold"] is not None)
     _, found, right, _ = searched
-    accepted = found.match_probability[:, 0].numpy() >= first["threshold"]
+    accepted = found.label_probability.numpy() >= first["threshold"]
     accepted &= ~found.unknown.numpy()
     title = unescape(re.search(r"<h1>(.*?)</h1>", page)[1])
     n, k, good = len(right), int(accepted.sum()), int(right[accepted].sum())
     said = re.fullmatch(r"Answers ([\d.]+)\s% of queries at (\d+)\s% precision\.", title)
     assert float(said[1]) == pytest.approx(100 * k / n, abs=0.5)
     assert float(said[2]) == pytest.approx(100 * first["guaranteed"])
-    assert f"Of {n} queries {k} were answered, {good} of them rightly" in page
+    assert f"Of {n} queries {k} were answered with a label, {good} of them rightly" in page
     fates = dict(re.findall(r'<li class="fate-(\w+)">[^<]*<b>(\d+)</b>', page))
     assert int(fates["right"]) == good
     assert int(fates["wrong"]) == k - good
@@ -124,10 +126,14 @@ def test_queries_stand_in_their_group_with_their_own_neighbours(place, page, sea
     for one in shown:
         row = queries.ids.index(one["query"])
         unknown = bool(found.unknown[row])
-        accepted = float(found.match_probability[row, 0]) >= value and not unknown
+        p = float(found.label_probability[row])
+        accepted = p >= value and not unknown
         fate = ("right" if right[row] else "wrong") if accepted else None
         assert one["key"] == (fate or ("unknown" if unknown else "abstained"))
         assert one["badge"] == ("unknown" if unknown else "known")
+        predicted, said = re.fullmatch(r"(.*), ([\d.]+)\s%", one["predicted"]).groups()
+        assert predicted == found.label[row]
+        assert float(said) == pytest.approx(100 * p, abs=0.51)
         assert [name for _, name, _ in one["found"]] == found.ids[row].tolist()
         for rank, (frame, _, caption) in enumerate(one["found"]):
             same = found.labels[row, rank] == queries.classes[row]
@@ -176,7 +182,7 @@ def test_the_page_needs_nothing_and_repeats_nothing(page):
 def test_numbers_come_with_intervals_and_where_they_are_from(place, page, searched):
     queries, _, right, index = searched
     n, k = len(right), int(right.sum())
-    row = re.search(r'<th scope="row">nearest item is a match</th>(.*?)</tr>', page)[1]
+    row = re.search(r'<th scope="row">predicted label is right</th>(.*?)</tr>', page)[1]
     cells = [unescape(x) for x in re.findall(r"<td[^>]*>(.*?)</td>", row)]
     assert float(cells[0].split("\u00a0")[0]) == pytest.approx(100 * k / n, abs=0.5)
     low, high = (float(x) for x in re.findall(r"\d+", cells[1]))

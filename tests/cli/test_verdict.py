@@ -19,7 +19,7 @@ from laplace_metric.cli._report import (
     percent,
 )
 from laplace_metric.search import IndexReport
-from laplace_metric.search._evaluate import MATCH, GuaranteedPrecision, OODReport
+from laplace_metric.search._evaluate import GuaranteedPrecision, OODReport
 
 NOT_YET = GuaranteedPrecision(0.95, None, "cannot be guaranteed: calibrate on 280 more queries.")
 TOO_FEW = GuaranteedPrecision(0.99, None, "cannot be guaranteed: 528 would be the least.")
@@ -52,8 +52,8 @@ def evaluation(p, right, unknown, has_match, *promises: GuaranteedPrecision) -> 
         sparsification={},
         right=right,
         guarantees=promises,
-        match_probability=p,
-        scores={MATCH: 1 - p},
+        probability=p,
+        scores={"match probability": 1 - p},
         called_unknown=unknown,
         has_match=has_match,
     )
@@ -125,7 +125,7 @@ def test_without_a_usual_promise_the_largest_is_told():
 def test_without_a_calibration_there_is_no_promise():
     p, right, *_ = draw(150, 3, 0.62)
     measures = evaluation(p, right, right, right)
-    found = headline(replace(measures, match_probability=None, called_unknown=None))
+    found = headline(replace(measures, probability=None, called_unknown=None))
     assert numbers(found["title"]) == [round(100 * float(right.double().mean()))]
     assert "--calibrate" in found["lines"][1]
     assert found["tone"] == "none"

@@ -14,6 +14,7 @@ from laplace_metric.cli import main
 from laplace_metric.cli._models import load_model
 from laplace_metric.cli._options import COMMANDS, in_options, option_names, parser_of
 from laplace_metric.cli._output import Reporter
+from tests.cli.workshop import write_vectors
 
 NAMES = [name for name, (_, function) in COMMANDS.items() if function]
 FIT = ["fit", "photos", "--model", "my_model:embedder", "--quiet"]
@@ -112,3 +113,16 @@ def test_margin_and_positivity_are_options(workplace):
     assert main([*FIT, "--positivity", "clip", "--margin", "0.5", "--distance", "euclidean"]) == 0
     settings = LaplaceEmbedder.load("posterior", load_model("my_model:embedder").model).settings
     assert (settings.positivity, settings.margin) == ("clip", 0.5)
+
+
+def test_warnings_of_loading_are_notes(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("laplace_metric.laplace._fit.NEGATIVE_SHARE", 0.0)  # all posteriors warn
+    write_vectors("x", 200)
+    told = "of the curvature was negative"
+    assert main(["fit", "x.npz", "--quiet"]) == 0
+    assert main(["index", "x.npz", "--posterior", "posterior", "--cross-fit", "0"]) == 0
+    lines = [line for line in capsys.readouterr().err.splitlines() if told in line]
+    assert [line[:6] for line in lines] == ["note: "]
+    assert main(["embed", "x.npz", "--posterior", "posterior", "--output", "e.npz", "--quiet"]) == 0
+    assert capsys.readouterr().err == ""

@@ -14,12 +14,12 @@ from laplace_metric.search._evaluate import (
     AMBIGUITY,
     DISTANCE,
     EPISTEMIC,
-    MATCH,
     PRECISIONS,
     UNCERTAINTY,
     guaranteed_threshold,
 )
 
+LABEL = "label probability"
 KNOWN = 9
 """Classes of which the index has items."""
 
@@ -51,27 +51,29 @@ def report(calibrated, parts):
 
 
 def counted(index, x, y):
-    """Neighbours of each query, and whether the first one has its label."""
+    """Neighbours of each query, and whether the label that the index answers with is its own."""
     result = index.search(x, k=30)
-    return result, result.labels[:, 0] == y.numpy()
+    return result, result.label == y.numpy()
 
 
 def test_shares_are_counts(report, calibrated, parts):
     x, y = parts[2]
-    _, right = counted(calibrated, x, y)
+    result, right = counted(calibrated, x, y)
+    nearest = result.labels[:, 0] == y.numpy()
     known = (y < KNOWN).numpy()
     assert report.queries == len(y)
     assert report.known_share == pytest.approx(known.mean())
     assert report.answers_right == pytest.approx(right.mean())
-    assert report.recall_at_1 == pytest.approx(right[known].mean())
+    assert report.recall_at_1 == pytest.approx(nearest[known].mean())
     assert 0 < right.mean() < right[known].mean() < 1
     assert torch.equal(report.right, torch.from_numpy(right))
+    assert (nearest != right).any(), "else the two could be mixed up"
 
 
 def test_wrong_answers_are_ranked_as_scikit_learn_says(report, calibrated, parts):
     result, right = counted(calibrated, *parts[2])
     scores = {
-        MATCH: 1 - result.match_probability[:, 0],
+        LABEL: 1 - result.label_probability,
         UNCERTAINTY: result.uncertainty,
         DISTANCE: result.distance[:, 0],
         EPISTEMIC: result.epistemic,
@@ -92,7 +94,8 @@ def test_wrong_answers_are_ranked_as_scikit_learn_says(report, calibrated, parts
 
 def test_the_probability_is_as_honest_as_its_bins(report, calibrated, parts):
     result, right = counted(calibrated, *parts[2])
-    p = result.match_probability[:, 0].numpy()
+    p = result.label_probability.numpy()
+    assert report.mean_probability == pytest.approx(p.mean())
     assert report.brier == pytest.approx(brier_score_loss(right, p))
     bins = np.minimum((p * 10).astype(int), 9)
     gaps = [
@@ -110,13 +113,14 @@ def test_guarantees_are_what_their_thresholds_give(calibrated, parts):
     result = calibrated.search(x, k=1)
     assert [guarantee.guaranteed for guarantee in report.guarantees] == list(PRECISIONS)
     for guarantee in report.guarantees:
-        threshold, text = guaranteed_threshold(calibration, guarantee.guaranteed)
+        threshold, text = guaranteed_threshold(calibration, guarantee.guaranteed, "label")
         assert guarantee.explanation == text
         if threshold is None:
             assert "cannot be guaranteed" in text
             assert (guarantee.threshold, guarantee.obtained, guarantee.answered) == (None,) * 3
             continue
-        accepted = result.accepted(threshold).numpy()
+        sure = result.label_probability >= threshold.value
+        accepted = (sure & (result.p_value > 0.05)).numpy()
         assert guarantee.threshold == threshold.value
         assert guarantee.answered == pytest.approx(accepted.mean())
         assert guarantee.obtained == pytest.approx(report.right.numpy()[accepted].mean())
@@ -125,7 +129,7 @@ def test_guarantees_are_what_their_thresholds_give(calibrated, parts):
 def test_open_set_queries_that_are_answered_are_counted(report, calibrated, parts):
     x, y = parts[2]
     most, foreign = report.largest_guarantee, calibrated.search(parts[3], k=1)
-    threshold = calibrated.calibration.largest_guarantee()
+    threshold = calibrated.calibration.largest_guarantee(of="label")
     accepted = calibrated.search(x, k=1).accepted(threshold)
     assert most.without_match == pytest.approx(float(accepted[y >= KNOWN].double().mean()))
     assert most.ood == pytest.approx(float(foreign.accepted(threshold).double().mean()))
@@ -152,11 +156,12 @@ def test_sets_and_unknown_are_those_of_the_index(report, calibrated, parts):
 def test_without_a_calibration_or_ood_inputs_less_is_said(plain, calibrated, report, parts):
     less = plain.evaluate(*parts[2])
     assert list(less.r_auroc) == [UNCERTAINTY, DISTANCE, EPISTEMIC, AMBIGUITY]
-    assert less.r_auroc[DISTANCE] == report.r_auroc[DISTANCE]
+    assert less.decides_about == "match"
+    nearest = plain.search(parts[2][0], k=1).labels[:, 0] == parts[2][1].numpy()
+    assert less.answers_right == pytest.approx(nearest.mean())
     content, full = less.to_json(), report.to_json()
-    extra = {"ece", "brier", "mean_match_probability", "guarantees", "retrieval_sets", "unknown"}
-    extra |= {"ood", "largest_guarantee", "label_accuracy", "label_ece", "smallest_p_value"}
-    extra |= {"cross_fitted"}
+    extra = {"ece", "brier", "mean_probability", "guarantees", "retrieval_sets", "unknown"}
+    extra |= {"ood", "largest_guarantee", "smallest_p_value", "cross_fitted"}
     assert set(full) - set(content) == extra
     assert json.loads(json.dumps(full)) == full
     assert (less.ood, less.reliability, less.ood_scores) == (None, None, {})
@@ -167,7 +172,8 @@ def test_the_table_says_what_the_numbers_say(report):
     rows = dict(report.rows())
     assert rows["queries"] == "160"
     assert rows["recall@1 of those"] == f"{report.recall_at_1:.1%}"
-    assert rows["match probability: Brier score"] == f"{report.brier:.3f}"
+    assert rows["predicted label is right, of all queries"] == f"{report.answers_right:.1%}"
+    assert rows["label probability: Brier score"] == f"{report.brier:.3f}"
     assert rows["OOD inputs called unknown"] == f"{report.ood.unknown:.1%}"
     assert all(name in str(report) and value in str(report) for name, value in rows.items())
 
@@ -189,8 +195,8 @@ def test_each_query_can_be_looked_up(report, calibrated, parts):
     theirs = calibrated.search(parts[3], k=1)
     assert torch.equal(report.has_match, y < KNOWN)
     assert torch.equal(report.called_unknown, result.unknown)
-    torch.testing.assert_close(report.match_probability, result.match_probability[:, 0])
-    assert torch.equal(report.scores[MATCH], 1 - report.match_probability)
+    torch.testing.assert_close(report.probability, result.label_probability)
+    assert torch.equal(report.scores[LABEL], 1 - report.probability)
     torch.testing.assert_close(report.scores[EPISTEMIC], result.epistemic)
     torch.testing.assert_close(report.ood_scores[DISTANCE], theirs.distance[:, 0])
     assert "scores" not in report.to_json()
@@ -199,8 +205,8 @@ def test_each_query_can_be_looked_up(report, calibrated, parts):
 def test_a_guarantee_that_cannot_be_given_says_what_it_lacks(calibrated, parts):
     guarantee = next(p for p in calibrated.evaluate(*parts[2]).guarantees if p.threshold is None)
     unknown = calibrated.calibration.held_out_unknown()
-    tested = calibrated.calibration.held_out()
-    of_fit = calibrated.calibration._thresholds("match")
+    tested = calibrated.calibration.held_out("label")
+    of_fit = calibrated.calibration._thresholds("label")
     alone = queries_needed(
         *tested, precision=guarantee.guaranteed, abstained=unknown, thresholds=of_fit
     )

@@ -116,13 +116,14 @@ def test_an_evaluation_with_matches(problem):
     report = index.evaluate(queries, matches=matches)
     known = torch.tensor([len(row) > 0 for row in matches])
     assert report.known_share == pytest.approx(float(known.double().mean()))
-    assert report.label_accuracy is None
+    assert report.decides_about == "match"
     index = Index(index.encoder, index._state)
     index.calibrate(queries[:150], matches=matches[:150])
     report = index.evaluate(queries[150:], ood=9 + queries[:50], matches=matches[150:])
     assert report.ece < 0.2
     assert report.ood.unknown > 0.3
-    assert "label_accuracy" not in report.to_json()
+    nearest = index.search(queries[150:], k=1)
+    torch.testing.assert_close(report.probability, nearest.match_probability[:, 0])
     assert not [name for name, _ in report.rows() if "label" in name]
     assert report.retrieval_sets.coverage > 0.8
 
@@ -154,7 +155,9 @@ def test_matches_may_judge_an_index_with_labels(points, embedder):
     assert result.labels is not None
     index.calibrate(x[400:], y[400:])
     assert index.search(x[400:], k=K).label is not None
-    assert index.evaluate(x[400:], matches=matches).label_accuracy is None
+    assert index.evaluate(x[400:], y[400:]).decides_about == "label"
+    report = index.evaluate(x[400:], matches=matches)
+    assert report.decides_about == "match", "matches say nothing of labels"
 
 
 REFUSED = {

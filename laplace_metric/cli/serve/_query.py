@@ -30,7 +30,7 @@ from pydantic_core import from_json
 from torch import Tensor
 
 from laplace_metric._utils.display import as_percent
-from laplace_metric.calibration._thresholds import Threshold, accepts
+from laplace_metric.calibration._thresholds import Threshold
 from laplace_metric.cli._gallery import LoadedIndex
 from laplace_metric.cli._loading import read_options_of
 from laplace_metric.cli._output import rows_of
@@ -401,11 +401,9 @@ def search_answers(
     columns = {name: _plain(values) for name, values in result.columns().items()}
     rows = rows_of({**columns, "row": result.positions.flatten().tolist()})
     accepted: list[bool | None] = [None] * n
-    if threshold is not None and result.label_probability is not None:
-        found = accepts(threshold, result.label_probability, result.p_value, result.alpha)
-        accepted = found.tolist()
-    elif threshold is not None:
-        accepted = result.accepted(threshold).tolist()
+    if threshold is not None:
+        of = "match" if result.label_probability is None else "label"
+        accepted = result.accepted(threshold, of).tolist()
     value, precision = threshold, None
     if isinstance(threshold, Threshold):
         value, precision = threshold.value, threshold.target
@@ -414,8 +412,8 @@ def search_answers(
         own = rows[number * k : (number + 1) * k]
         answer = {
             **own[0],  # numbers of the query stand in each of its rows
-            "label": own[0].get("answer"),
-            "label_probability": own[0].get("answer_probability"),
+            "label": own[0].get("predicted_label"),
+            "label_probability": own[0].get("predicted_probability"),
             "accepted": accepted[number],
             "threshold": value,
             "precision": precision,
@@ -465,8 +463,9 @@ be right at least 90 % of the time."
         name = first["id"] if name is None else name
     sure, unknown = f"{what} with probability {_percent(p)}", answer["unknown"]
     no_match = " Nothing in the index looks like a match of this query." if unknown else ""
+    found = f"{subject} is {name!r}, {sure}."
     if threshold is None:
-        return f"{subject} is {name!r}, {sure}. No threshold was asked for.{no_match}"
+        return f"{found} No threshold was asked for.{no_match}"
     rule = f"from {_percent(threshold)} on it is answered"
     if precision is not None:
         rule = (
@@ -475,8 +474,9 @@ be right at least 90 % of the time."
         )
     if answer["accepted"]:
         return f"Answer {name!r}: {sure}, and {rule}."
-    known = ", of queries that are not unknown" if unknown else ""
-    return f"Abstain:{no_match} {name!r} is {sure}; {rule}{known}."
+    if unknown:
+        return f"Abstain:{no_match} Unknown queries are not answered. {found}"
+    return f"Abstain: {name!r} is {sure}; {rule}."
 
 
 def _percent(share: float) -> str:

@@ -104,7 +104,7 @@ class ServedIndex:
     def guaranteed(self, precision: float, alpha: float = ALPHA) -> Threshold:
         """Return the probability from which that share of answers is right.
 
-        Of the label, or of the nearest item being a match where no labels calibrated the index.
+        Answers are those of ``Calibration.decides_about``.
 
         Raises
         ------
@@ -114,7 +114,7 @@ class ServedIndex:
             For a precision that its calibration cannot guarantee.
         """
         calibration = self.calibrated("precision")
-        of = "match" if calibration.labeller is None else "label"
+        of = calibration.decides_about
         return calibration.threshold_for(precision=precision, of=of, alpha=alpha)
 
     def calibrated(self, name: str) -> Calibration:
