@@ -38,7 +38,14 @@ from sklearn.mixture import GaussianMixture
 from sklearn.neighbors import NearestNeighbors
 
 from benchmarks.plots import Axis, Figure, Series, headed, line_plot, save_figure
-from benchmarks.records import figures_of, folder_of, markdown, read_record, write_record
+from benchmarks.records import (
+    figures_of,
+    folder_of,
+    markdown,
+    read_record,
+    write_part,
+    write_record,
+)
 from benchmarks.retrieval.few import summarised
 from benchmarks.retrieval.measure import K, shuffled
 from benchmarks.retrieval.problems import Problem
@@ -52,8 +59,8 @@ from laplace_metric.evaluation import auroc
 from laplace_metric.plots._style import STYLES
 
 RUNS, SIZES = 2_000, (100, 400, 1_000)
-CROSSED = 300
-"""Calibrations of each world that compare cross-fitting with halves."""
+CROSSED, CROSSED_SIZES = 300, (600, 999, 300, 100, 60)
+"""Calibrations of each world that compare cross-fitting with halves; fewer than 1,000 queries."""
 GRID = np.linspace(-6, 10, 3_201)
 STEP = 0.5
 """Between the scores of a world with ties."""
@@ -194,14 +201,14 @@ def run(options: Namespace) -> None:
 
 
 def run_crossed(options: Namespace) -> None:
-    """Every world, cross-fitted, and by halves where these were not simulated yet."""
+    """Every world, cross-fitted and by halves; each number of queries is a part of the record."""
     runs = 5 if options.size == "smoke" else CROSSED
-    rows: dict[str, list[Any]] = {"halves": [], "cross-fitted": []}
-    for n in (60, 100, 300):
+    for n in CROSSED_SIZES:
+        rows: dict[str, list[Any]] = {"halves": [], "cross-fitted": []}
         for world in (*WORLDS, *HARD):
             for way, folds in (("halves", 0), ("cross-fitted", 5)):
                 rows[way] += simulated(world, n, runs, folds)
-        write_record("crossed", rows, folder_of(options))
+        write_part("crossed", f"{n}", rows, folder_of(options))
         print(n, flush=True)
 
 
@@ -385,10 +392,10 @@ def crossed_table() -> str:
         header += [f"{way}: given", "answered", "broken, of 5 %, worst"]
     record = read_record("crossed")
     for name in RATES:
-        for n in sorted({row["n"] for row in record["halves"]}):
+        for n in sorted(int(part) for part in record if part != "environment"):
             cells = [name.replace("_", " "), f"{n}"]
             for way in ("halves", "cross-fitted"):
-                rows = [r for r in record[way] if (r["rate"], r["n"]) == (name, n)]
+                rows = [row for row in record[f"{n}"][way] if row["rate"] == name]
                 made = [row["made"] for row in rows]
                 answered = [row["coverage"] * row["made"] for row in rows]
                 worst = max(rows, key=lambda row: row["broken"])
