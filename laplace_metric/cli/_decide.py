@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from laplace_metric._utils.tables import read_table
 from laplace_metric.calibration import DecisionRule, ScoreCalibration, calibrate_scores
 from laplace_metric.cli._output import TABLE_WRITERS, reporter_of, write_table
-from laplace_metric.cli._sources import read_table
 from laplace_metric.errors import InputError
 
 RATES = {
