@@ -169,7 +169,7 @@ def left_out(n: int, miss: float, runs: int) -> dict[str, Any]:
         g = np.random.default_rng([n, run, 1])
         score, relevant = lists(g, n + 200)
         try:
-            calibration = calibrate_scores(score[:n], relevant[:n], seed=run)
+            calibration = calibrate_scores(score[:n], relevant[:n], cross_fit=0, seed=run)
             kept = calibration.keep_relevant(score[n:], miss)
         except InputError:
             continue
