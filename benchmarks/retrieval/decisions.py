@@ -241,7 +241,11 @@ def one_split(
     ours, test = judged.take(order[:n]), judged.take(order[n : n + ASKED])
     right, distance = test.match[:, 0], test.hits.distance[:, 0]
     scores = calibrate_scores(
-        ours.hits.distance[:, :HITS], ours.match[:, :HITS], kind="distance", mated=ours.known
+        ours.hits.distance[:, :HITS],
+        ours.match[:, :HITS],
+        kind="distance",
+        mated=ours.known,
+        cross_fit=0,
     )
     full = calibrated(ours, K, n_items, drawn(n, generator))
     p = {
@@ -322,7 +326,7 @@ def share_figure() -> Figure:
     relevant, mated = y[gallery][rows] == y[rest][:, None], y[rest] < 8
     ours, new = slice(0, 800), slice(800, None)
     rule = calibrate_scores(
-        distance[ours], relevant[ours], kind="distance", mated=mated[ours]
+        distance[ours], relevant[ours], kind="distance", mated=mated[ours], cross_fit=0
     ).guarantee(precision=0.95)
     accepted, right = rule.accept(distance[new]), relevant[new, 0]
     shares, points = np.linspace(0, 0.9, 91), np.linspace(0, 0.9, 10)
