@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from laplace_metric._utils.display import Shown
+from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.validation import check_name
 from laplace_metric.calibration import DecisionRule, ScoreCalibration
 from laplace_metric.errors import InputError, MissingPackageError
@@ -86,6 +86,10 @@ class StoreHits(Shown):
     scores: npt.NDArray[np.float64]
     items: dict[int, list[Any]]
     kind: str
+
+    def _shown_rows(self) -> Rows:
+        ids = f"ids of {sum(map(len, self.items.values())):,} hits"
+        return in_rows({"scores": self.scores, "items": ids, "kind": self.kind}.items())
 
 
 def read_hits(

@@ -120,8 +120,8 @@ class ScoreCalibration(Shown):
     >>> cosine = np.where(right, g.normal(0.8, 0.07, 600), g.normal(0.65, 0.07, 600))
     >>> from laplace_metric.calibration import calibrate_scores
     >>> print(calibrate_scores(cosine, right).guarantee(precision=0.9))  # doctest: +ELLIPSIS
-    accept a similarity of 0.6... or more (match probability at least 0...): precision at least \
-90% with 95% confidence (simulated, not proven); ...
+    accept a similarity of 0.6... or more (a match probability of at least 0...): precision at \
+least 90% with 95% confidence (simulated, not proven); ...
     """
 
     kinds: tuple[str, ...]
@@ -460,9 +460,9 @@ class DecisionRule(Shown):
 
     def __str__(self) -> str:
         side = "at least" if self.quantity in ("precision", "recall") else "at most"
-        rule, score = f"match probability at least {self.value:.4f}", self.score
+        rule, score = f"a match probability of at least {self.value:.4f}", self.score
         if score is None or not np.isfinite(score):
-            rule = f"accept a first hit of a {rule}"
+            rule = f"accept a first hit with {rule}"
         else:
             kind = self.calibration.kinds[0]
             order = "less" if kind == "distance" else "more"

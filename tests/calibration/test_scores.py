@@ -335,7 +335,7 @@ def test_where_more_than_a_score_decides_there_is_none():
     rule = calibrate_scores(g.normal(size=(800, 1)), right, evidence={"seeing": seeing})
     rule = rule.guarantee(precision=0.8)
     assert rule.score is None
-    assert "accept a first hit of a match probability at least" in str(rule)
+    assert "accept a first hit with a match probability of at least" in str(rule)
     alone = calibrate_scores(seeing, right[:, 0]).guarantee(precision=0.8)
     assert replace(alone, value=0.0).score == -np.inf
     assert replace(alone, value=1.1).score == np.inf
