@@ -543,7 +543,8 @@ class DecisionRule(Shown):
         """Return precision and its lower bound where this share of the queries has no match.
 
         See ``precision_of_mixture``; the bound holds with the ``confidence`` of the rule for one
-        threshold that was fixed before; this one was chosen for ``target``.
+        threshold that was fixed before; this one was chosen for ``target``. Of a cross-fitted
+        calibration that is not simulated: calibrate with ``cross_fit=0``.
 
         Parameters
         ----------
