@@ -82,9 +82,8 @@ def calibrate_scores(
     cross_fit : int, optional
         0: half of the queries fit, the other half tests, and guarantees are proven. 5: all of them
         test, each by a probability that was fitted without its fifth, and the rule uses one that
-        was fitted to all; its guarantees are simulated, not proven. None: 5 of fewer than 1,000
-        queries, else 0; what was not simulated, or did not hold, is proven by halves all the same:
-        a recall, ``keep_relevant`` and another share of open-set queries.
+        was fitted to all; a precision is then simulated, not proven, and the rest is refused. None:
+        5 of fewer than 1,000 queries, else 0; all but a precision is proven by halves then, too.
     seed : int
         Of the split.
 

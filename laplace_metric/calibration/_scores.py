@@ -141,7 +141,7 @@ least 90% with 95% confidence (simulated, not proven); ...
 
     @property
     def cross_fitted(self) -> bool:
-        """True if all queries test it: its guarantees are simulated, not proven."""
+        """True if all queries test it: its precision is simulated, not proven."""
         return not len(self.grid)
 
     def _sentence(self) -> str:
@@ -218,7 +218,7 @@ least 90% with 95% confidence (simulated, not proven); ...
         return estimated_fraction(new, first[by.mated == 1], first[by.mated == 0])
 
     def _by_halves(self, what: str) -> ScoreCalibration:
-        """Simulated, a recall of cross-fitted queries was broken in up to 9 % instead of 5 %."""
+        """Cross-fitted, a recall was broken in up to 9 % of simulations, not 5 %, an FPIR in 8 %."""
         if not self.cross_fitted:
             return self
         if self.halves is None:
@@ -260,9 +260,9 @@ least 90% with 95% confidence (simulated, not proven); ...
         Raises
         ------
         InputError
-            Unless one rate is given; if it cannot be guaranteed, with what would do; for a recall,
-            and a share, of a calibration by ``cross_fit=5`` alone, where a recall does not hold;
-            for an estimated share where more than the share moved.
+            Unless one rate is given; if it cannot be guaranteed, with what would do; for another
+            rate than a precision, or a share, of a calibration by ``cross_fit=5`` alone; for an
+            estimated share where more than the share moved.
         """
         asked = {
             "precision": precision,
@@ -277,22 +277,20 @@ least 90% with 95% confidence (simulated, not proven); ...
         target = check_share(quantity, rate)
         if open_set_fraction is not None and quantity != "precision":
             raise InputError(f"open_set_fraction= is for precision=: no share moves {quantity}.")
-        if quantity == "recall" or open_set_fraction is not None:
-            by = self._by_halves("recall=" if quantity == "recall" else "open_set_fraction=")
+        of_classes = quantity == "false_positive_identification_rate" and len(self.unseen) > 0
+        by = self
+        if not of_classes and (quantity != "precision" or open_set_fraction is not None):
+            by = self._by_halves(
+                f"{quantity if open_set_fraction is None else 'open_set_fraction'}="
+            )
+        if quantity in ("precision", "recall"):
             return by._of_answers(quantity, target, confidence, open_set_fraction)
-        if quantity == "precision":
-            return self._of_answers(quantity, target, confidence, open_set_fraction)
-        false, delta = self._false(quantity), 1 - check_share("confidence", confidence)
+        false, delta = by._false(quantity), 1 - check_share("confidence", confidence)
         kept = threshold_of_false(false, target, delta)
         if kept is None:
             least, what = fewest_false(target, delta), "comparisons that are no match, one a query"
-            where, advice = (
-                "in the tested half, which has",
-                "Calibrate on more, or with cross_fit=5.",
-            )
-            if self.cross_fitted:
-                where, advice = "and there are", "Calibrate on more, or ask for less."
-            if len(self.unseen) and quantity != "false_match_rate":
+            where, advice = "in the tested half, which has", "Calibrate on more, or ask for less."
+            if of_classes:
                 what, where, advice = "new classes", "and there are", "Ask for less."
             elif quantity == "false_positive_identification_rate":
                 what = "queries without a match in the collection (mated=0)"
@@ -302,7 +300,7 @@ least 90% with 95% confidence (simulated, not proven); ...
             )
         value, bound = kept
         estimate = float((false >= value).mean())
-        return DecisionRule(self, value, quantity, target, confidence, estimate, bound, len(false))
+        return DecisionRule(by, value, quantity, target, confidence, estimate, bound, len(false))
 
     def _of_answers(
         self, quantity: str, target: float, confidence: float, fraction: Fraction | None

@@ -75,8 +75,8 @@ def test_ragged_lists_and_unjudged_hits(tmp_path, monkeypatch, capsys):
         (["--precision", "0.9999"], "--precision 0.9999 cannot be guaranteed"),
         (["--apply", "judged.csv"], "no score calibration"),
         (["--apply", "missing.json"], "missing.json does not exist"),
-        (["--fmr", "0.001", "--cross-fit", "0"], "Calibrate on more, or with --cross-fit 5."),
-        (["--fmr", "0.001"], "and there are 200. Calibrate on more, or ask for less."),
+        (["--fmr", "0.001", "--cross-fit", "5"], "calibrate with --cross-fit 0"),
+        (["--fmr", "0.001"], "which has 100. Calibrate on more, or ask for less."),
     ],
 )
 def test_mistakes_are_named(tmp_path, monkeypatch, capsys, words, message):
