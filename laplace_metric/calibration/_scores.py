@@ -218,7 +218,7 @@ least 90% with 95% confidence (simulated, not proven); ...
         return estimated_fraction(new, first[by.mated == 1], first[by.mated == 0])
 
     def _by_halves(self, what: str) -> ScoreCalibration:
-        """Cross-fitted, a recall was broken in up to 9 % of simulations, not 5 %, an FPIR in 8 %."""
+        """Cross-fitted, a recall was broken in up to 9 % of simulations, not 5 %, an FPIR 8 %."""
         if not self.cross_fitted:
             return self
         if self.halves is None:
