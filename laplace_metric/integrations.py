@@ -26,8 +26,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.validation import check_name
-from laplace_metric.calibration import DecisionRule
+from laplace_metric.calibration import DecisionRule, ScoreCalibration
 from laplace_metric.errors import InputError, MissingPackageError
 
 __all__ = [
@@ -70,8 +71,8 @@ KINDS = {
 }
 
 
-@dataclass(frozen=True)
-class StoreHits:
+@dataclass(frozen=True, repr=False)
+class StoreHits(Shown):
     """Hits of Q queries, as ``calibrate_scores`` takes them.
 
     Parameters
@@ -85,6 +86,10 @@ class StoreHits:
     scores: npt.NDArray[np.float64]
     items: dict[int, list[Any]]
     kind: str
+
+    def _shown_rows(self) -> Rows:
+        ids = f"ids of {sum(map(len, self.items.values())):,} hits"
+        return in_rows({"scores": self.scores, "items": ids, "kind": self.kind}.items())
 
 
 def read_hits(
@@ -156,6 +161,7 @@ def passed_on(
     InputError
         As ``DecisionRule.accept``, and for hits without a score.
     """
+    _check_rule(rule)
     if any(score is None for score in scores):
         raise InputError("a hit has no score: retrieve with scores.")
     if not len(scores):
@@ -183,9 +189,12 @@ def langchain_retriever(rule: DecisionRule, store: Any, miss: float | None = Non
 
     Raises
     ------
+    InputError
+        If ``rule`` is not a rule.
     MissingPackageError
         Without langchain-core.
     """
+    _check_rule(rule)
     base: Any = _needed("langchain_core.retrievers", "langchain-core").BaseRetriever
 
     class DecidedRetriever(base):  # type: ignore[misc]
@@ -205,9 +214,12 @@ def llama_index_postprocessor(rule: DecisionRule, miss: float | None = None) -> 
 
     Raises
     ------
+    InputError
+        If ``rule`` is not a rule.
     MissingPackageError
         Without llama-index-core.
     """
+    _check_rule(rule)
     package = _needed("llama_index.core.postprocessor.types", "llama-index-core")
     base: Any = package.BaseNodePostprocessor
 
@@ -229,9 +241,12 @@ def haystack_component(rule: DecisionRule, miss: float | None = None) -> Any:
 
     Raises
     ------
+    InputError
+        If ``rule`` is not a rule.
     MissingPackageError
         Without haystack-ai.
     """
+    _check_rule(rule)
     haystack = _needed("haystack", "haystack-ai")
 
     class DecidedDocuments:
@@ -244,6 +259,14 @@ def haystack_component(rule: DecisionRule, miss: float | None = None) -> Any:
             }
 
     return haystack.component(DecidedDocuments)()
+
+
+def _check_rule(rule: Any) -> None:
+    if not isinstance(rule, DecisionRule):
+        how = "DecisionRule.load(...)"
+        if isinstance(rule, ScoreCalibration):
+            how = "calibration.guarantee(precision=0.9), or another rate"
+        raise InputError(f"rule is a {type(rule).__name__}: pass a rule, of {how}.")
 
 
 def _with_probability(metadata: dict[str, Any], p: float) -> dict[str, Any]:

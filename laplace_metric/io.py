@@ -28,8 +28,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from safetensors import SafetensorError
-
 from laplace_metric._utils.names import utf8, utf8_path
 from laplace_metric.errors import FileFormatError, InputError, WriteError
 
@@ -214,7 +212,7 @@ def readable(path: Path, mode: int = 0o666) -> Iterator[None]:
 
 
 @contextmanager
-def named_errors(*paths: Path) -> Iterator[None]:
+def named_errors(*paths: Path, also: type[Exception] = OSError) -> Iterator[None]:
     """Turn what the system refuses within into ``WriteError``.
 
     Raises
@@ -228,7 +226,7 @@ def named_errors(*paths: Path) -> Iterator[None]:
         yield
     except (WriteError, FileFormatError):
         raise
-    except (SafetensorError, OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, also) as error:
         listed = ", ".join(dict.fromkeys(map(str, paths)))
         raise WriteError(
             f"{listed} cannot be written: {error}. What was there before is kept; make room or "
@@ -474,9 +472,10 @@ def write(
     WriteError
         If it cannot be written, such as on a full disk; the old value is kept.
     """
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    with together() as batch, named_errors(folder):
+    with together() as batch, named_errors(folder, also=SafetensorError):
         if batch.root not in (None, folder):
             refuse_link(folder)
         folder.mkdir(parents=True, exist_ok=True)
@@ -634,6 +633,7 @@ def read(
 def _read(
     folder: Path, kind: FileKind, mapped: bool, whole: bool
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     content = read_index(folder, kind)

@@ -39,7 +39,14 @@ from sklearn.mixture import GaussianMixture
 from sklearn.neighbors import NearestNeighbors
 
 from benchmarks.plots import Axis, Figure, Series, headed, line_plot, save_figure
-from benchmarks.records import figures_of, folder_of, markdown, read_record, write_record
+from benchmarks.records import (
+    figures_of,
+    folder_of,
+    markdown,
+    read_record,
+    write_part,
+    write_record,
+)
 from benchmarks.retrieval.few import summarised
 from benchmarks.retrieval.measure import K, shuffled
 from benchmarks.retrieval.problems import Problem
@@ -47,14 +54,14 @@ from benchmarks.retrieval.rows import record_rows
 from benchmarks.retrieval.split import drawn
 from laplace_metric.calibration import DecisionRule, calibrate_scores
 from laplace_metric.calibration._hits import LabelledHits
-from laplace_metric.calibration._learn import FEW, PARTS, calibrated
+from laplace_metric.calibration._learn import calibrated
 from laplace_metric.errors import FewQueriesWarning, InputError
 from laplace_metric.evaluation import auroc
 from laplace_metric.plots._style import STYLES
 
 RUNS, SIZES = 2_000, (100, 400, 1_000)
-CROSSED = 300
-"""Calibrations of each world that compare cross-fitting with halves."""
+CROSSED, CROSSED_SIZES = 300, (600, 999, 300, 100, 60)
+"""Calibrations of each world that compare cross-fitting with halves; fewer than 1,000 queries."""
 GRID = np.linspace(-6, 10, 3_201)
 STEP = 0.5
 """Between the scores of a world with ties."""
@@ -163,7 +170,7 @@ def left_out(n: int, miss: float, runs: int) -> dict[str, Any]:
         g = np.random.default_rng([n, run, 1])
         score, relevant = lists(g, n + 200)
         try:
-            calibration = calibrate_scores(score[:n], relevant[:n], seed=run)
+            calibration = calibrate_scores(score[:n], relevant[:n], cross_fit=0, seed=run)
             kept = calibration.keep_relevant(score[n:], miss)
         except InputError:
             continue
@@ -195,14 +202,14 @@ def run(options: Namespace) -> None:
 
 
 def run_crossed(options: Namespace) -> None:
-    """Every world, cross-fitted, and by halves where these were not simulated yet."""
+    """Every world, cross-fitted and by halves; each number of queries is a part of the record."""
     runs = 5 if options.size == "smoke" else CROSSED
-    rows: dict[str, list[Any]] = {"halves": [], "cross-fitted": []}
-    for n in (60, 100, 300):
+    for n in CROSSED_SIZES:
+        rows: dict[str, list[Any]] = {"halves": [], "cross-fitted": []}
         for world in (*WORLDS, *HARD):
             for way, folds in (("halves", 0), ("cross-fitted", 5)):
                 rows[way] += simulated(world, n, runs, folds)
-        write_record("crossed", rows, folder_of(options))
+        write_part("crossed", f"{n}", rows, folder_of(options))
         print(n, flush=True)
 
 
@@ -239,7 +246,6 @@ def one_split(
         ours.match[:, :HITS],
         kind="distance",
         mated=ours.known,
-        cross_fit=PARTS if n < FEW else 0,  # as the index below
     )
     full = calibrated(ours, K, n_items, drawn(n, generator))
     p = {
@@ -320,7 +326,7 @@ def share_figure() -> Figure:
     relevant, mated = y[gallery][rows] == y[rest][:, None], y[rest] < 8
     ours, new = slice(0, 800), slice(800, None)
     rule = calibrate_scores(
-        distance[ours], relevant[ours], kind="distance", mated=mated[ours]
+        distance[ours], relevant[ours], kind="distance", mated=mated[ours], cross_fit=0
     ).guarantee(precision=0.95)
     accepted, right = rule.accept(distance[new]), relevant[new, 0]
     shares, points = np.linspace(0, 0.9, 91), np.linspace(0, 0.9, 10)
@@ -390,10 +396,10 @@ def crossed_table() -> str:
         header += [f"{way}: given", "answered", "broken, of 5 %, worst"]
     record = read_record("crossed")
     for name in RATES:
-        for n in sorted({row["n"] for row in record["halves"]}):
+        for n in sorted(int(part) for part in record if part != "environment"):
             cells = [name.replace("_", " "), f"{n}"]
             for way in ("halves", "cross-fitted"):
-                rows = [r for r in record[way] if (r["rate"], r["n"]) == (name, n)]
+                rows = [row for row in record[f"{n}"][way] if row["rate"] == name]
                 made = [row["made"] for row in rows]
                 answered = [row["coverage"] * row["made"] for row in rows]
                 worst = max(rows, key=lambda row: row["broken"])

@@ -37,10 +37,10 @@ def rules(near: Array, relevant: Array, without: Array, classes: Array, target: 
           seed: int) -> dict[str, DecisionRule | None]:  # fmt: skip
     """The rule that counts classes and the one that counts queries; None where it is refused."""
     n = len(classes)
-    ours = calibrate_scores(near, relevant, kind=kind, seed=seed)
+    ours = calibrate_scores(near, relevant, kind=kind, cross_fit=0, seed=seed)
     scores, right = np.concatenate([near, without]), np.r_[relevant, np.zeros(without.shape, bool)]
     mated = np.repeat([1, 0], (len(near), n))
-    pretended = calibrate_scores(scores, right, kind=kind, mated=mated, seed=seed)
+    pretended = calibrate_scores(scores, right, kind=kind, mated=mated, cross_fit=0, seed=seed)
     found: dict[str, DecisionRule | None] = {}
     for way, of in zip(WAYS, (ours.with_new_classes(without, classes), pretended), strict=True):
         try:

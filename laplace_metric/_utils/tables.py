@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Collection, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +14,8 @@ from laplace_metric.errors import InputError, MissingPackageError
 
 if TYPE_CHECKING:
     import pandas
+
+TABLES = (".csv", ".tsv")
 
 
 def as_pandas(columns: dict[str, np.ndarray[Any, Any]]) -> pandas.DataFrame:
@@ -55,3 +59,46 @@ def read_columns(path: Path) -> dict[str, list[str]]:
         raise InputError(f"{path} cannot be read as a UTF-8 table: {error}.") from error
     places = {name: header.index(name) for name in header}
     return {name: [row[place] for row in rows] for name, place in places.items()}
+
+
+def read_table(path: Path, needed: Mapping[str, str]) -> dict[str, list[str]]:
+    """Read the columns of a .csv or .tsv that has rows.
+
+    ``needed`` are the names of columns that must be there, each with the option that names it, or
+    "" if there is none.
+
+    Raises
+    ------
+    InputError
+        If there is no such file, column or row.
+    """
+    if not path.is_file() or path.suffix.lower() not in TABLES:
+        raise InputError(f"{path} is no table: give a .csv or .tsv that exists.")
+    columns = read_columns(path)
+    for name, option in needed.items():
+        if name not in columns:
+            remedy = option and f". Name it with {option}"
+            listed = shown_columns(columns)
+            raise InputError(f"{path} has no column {name!r}{remedy}; its columns: {listed}.")
+        if not columns[name]:
+            raise InputError(f"{path} holds no row.")
+    return columns
+
+
+def shown_columns(header: Collection[str]) -> str:
+    """The names of columns, for an error."""
+    return ", ".join(map(repr, header)) or "none"
+
+
+def pyarrow(module: str) -> Any:
+    """A module of pyarrow.
+
+    Raises
+    ------
+    MissingPackageError
+        If it is not installed.
+    """
+    try:
+        return import_module(f"pyarrow.{module}")
+    except ImportError as error:
+        raise MissingPackageError("pyarrow", "Parquet", "pip install pyarrow") from error

@@ -13,11 +13,14 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from laplace_metric._utils.validation import ArrayLike, as_array, as_floats, check_count, check_name
+from laplace_metric.calibration._learn import FEW, PARTS
 from laplace_metric.calibration._probability import FOLDS
 from laplace_metric.calibration._score_model import (
     Array,
@@ -28,6 +31,7 @@ from laplace_metric.calibration._score_model import (
     fit_score_model,
     judgements,
     score_features,
+    warn_of_scores,
 )
 from laplace_metric.calibration._scores import ScoreCalibration
 from laplace_metric.errors import InputError, ScoresWarning, callers_line
@@ -48,17 +52,17 @@ def calibrate_scores(
     mated: ArrayLike | None = None,
     total: ArrayLike | None = None,
     evidence: Mapping[str, ArrayLike] | None = None,
-    cross_fit: int = 0,
+    cross_fit: int | None = None,
     seed: int = 0,
 ) -> ScoreCalibration:
-    """Learn from judged hits how probable a match is; half of the queries are kept to test it.
+    """Learn from judged hits how probable a match is, and test it on queries that it did not see.
 
     Parameters
     ----------
-    scores : [Q, k] or [Q, k, S]
+    scores : [Q], [Q, k] or [Q, k, S]
         Of the hits of each query, the first hit first, by S scorers. Where a query has fewer hits:
-        -inf behind them, inf of distances.
-    relevant : [Q, k]
+        -inf behind them, inf of distances. [Q]: one hit each, such as of judged pairs.
+    relevant : [Q, k], or [Q] of one hit each
         Whether each hit is relevant: booleans, or 1 and 0; -1 where it was not judged. With
         ``items``: qrels, query -> ids of all relevant items, or query -> {id: grade}, where what is
         not graded was not judged; or "pairs", where the relevant item has the query's own id, as
@@ -75,11 +79,11 @@ def calibrate_scores(
         Relevant items in the collection, for ``keep_relevant``. Default: those among the hits.
     evidence : dict of str to [Q] or [Q, k], optional
         Further columns, such as an uncertainty or the share of a label among the hits.
-    cross_fit : int
-        0: half of the queries fit, the other half tests, and guarantees are proven. 5, for few
-        queries: all of them test, each by a probability that was fitted without its fifth, and the
-        rule uses one that was fitted to all. Its guarantees are simulated, not proven; a recall,
-        and ``keep_relevant``, take halves.
+    cross_fit : int, optional
+        0: half of the queries fit, the other half tests, and guarantees are proven. 5: all of them
+        test, each by a probability that was fitted without its fifth, and the rule uses one that
+        was fitted to all; a precision is then simulated, not proven, and the rest is refused. None:
+        5 of fewer than 1,000 queries, else 0; all but a precision is proven by halves then, too.
     seed : int
         Of the split.
 
@@ -152,32 +156,44 @@ def calibrate_scores(
     order = np.random.default_rng(check_count("seed", seed, 0)).permutation(len(values))
     if len(values) < 2 * LEAST:
         raise InputError(f"{len(values)} queries to calibrate on: pass at least {2 * LEAST}.")
-    parts = np.array_split(order, cross_fit or 2)
-    fitted = order if cross_fit else parts[0]
-    chosen, losses, model = fit_score_model(
-        features[fitted], judged[fitted], exists[fitted], len(kinds)
-    )
-    probability, tested = model(features), order if cross_fit else parts[1]
-    for part in parts if cross_fit else ():
-        rest = np.setdiff1d(order, part)
-        other = fit_score_model(features[rest], judged[rest], exists[rest], len(kinds))[2]
-        probability[part] = other(features[part])
-    probability = np.where(exists, probability, 0.0)
-    return ScoreCalibration(
-        kinds,
-        values.shape[1],
-        tuple(columns),
-        chosen,
-        losses,
-        model,
-        held_out=probability[tested],
-        relevant=judged[tested],
-        mated=has_match[tested],
-        total=counted[tested],
-        grid=np.empty(0) if cross_fit else probability[fitted, 0],
-        unseen=np.empty(0),
-        unseen_class=np.empty(0),
-    )
+
+    def tested_by(parts: int) -> ScoreCalibration:
+        """Fit to all, and test in so many parts; 0: fit to one half, and test by the other."""
+        split = np.array_split(order, parts or 2)
+        fitted, tested = (order, order) if parts else split
+        chosen, losses, model = fit_score_model(
+            features[fitted], judged[fitted], exists[fitted], len(kinds)
+        )
+        probability = model(features)
+        for part in split if parts else ():
+            rest = np.setdiff1d(order, part)
+            other = fit_score_model(features[rest], judged[rest], exists[rest], len(kinds))[2]
+            probability[part] = other(features[part])
+        probability = np.where(exists, probability, 0.0)
+        return ScoreCalibration(
+            kinds,
+            values.shape[1],
+            tuple(columns),
+            chosen,
+            losses,
+            model,
+            held_out=probability[tested],
+            relevant=judged[tested],
+            mated=has_match[tested],
+            total=counted[tested],
+            grid=np.empty(0) if parts else probability[fitted, 0],
+            unseen=np.empty(0),
+            unseen_class=np.empty(0),
+        )
+
+    both = cross_fit is None and len(order) < FEW
+    found = tested_by(PARTS if both else cross_fit or 0)
+    fitted = order[: -(-len(order) // 2)] if len(found.grid) else order
+    warn_of_scores(features[fitted, :, 0], np.where(exists, judged, -1)[fitted])
+    if both:
+        with suppress(InputError):  # one half may have hits of one kind only
+            found = replace(found, halves=tested_by(0))
+    return found
 
 
 # Relevant items by their ids -> judgements of hits.

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from laplace_metric._utils.validation import ArrayLike, as_floats
+from laplace_metric._utils.validation import ArrayLike, as_array, as_floats, is_tensor
 from laplace_metric.calibration._probability import (
     CALIBRATORS,
     ENOUGH,
@@ -77,20 +77,16 @@ def fit_score_model(
     x, y = features[use], (judged[use] == 1).astype(np.float64)
     groups = np.unique(use.nonzero()[0], return_inverse=True)[1]
     weight = 1 / np.bincount(groups)[groups]
-    _check_both_kinds(x[:, 0], y)
-    first = judged[:, 0]
-    least = min(int((first == 1).sum()), int((first == 0).sum()))
+    if not 0 < y.sum() < len(y):
+        what = "relevant" if len(y) and y.all() else "irrelevant or not judged"
+        raise InputError(f"relevant: all hits are {what}. Pass hits of both kinds.")
+    if np.ptp(x[:, 0]) == 0:
+        raise InputError(f"scores are all {x[0, 0]:g}: nothing can be learnt from them.")
+    least = fewest(judged[:, 0])
     width = WIDE if least >= ENOUGH else WIDTH
     names = [name for name in CALIBRATORS if name != "isotonic" or least >= ENOUGH]
     sets = _feature_sets(scorers, features.shape[-1], judged.shape[1])
     if least < FOLDS:
-        warnings.warn(
-            f"only {least} of the {len(first)} queries that fit the probability have a relevant, "
-            f"or an irrelevant, first hit: at least {FOLDS} of both are needed. Calibrate on more "
-            "queries.",
-            FewQueriesWarning,
-            stacklevel=callers_line(),
-        )
         sets, names = {"value": [0]}, ["logistic"]
     losses = _cross_validated(x, y, groups, weight, sets, names, scorers, width)
     # rounded: losses that differ by an optimiser's rounding are equal, the first is simplest
@@ -126,15 +122,24 @@ def _cross_validated(
     return losses
 
 
-def _check_both_kinds(value: Array, y: Array) -> None:
+def fewest(first: Judged) -> int:
+    """Count the first hits [Q] of the rarer kind, relevant or not."""
+    return min(int((first == 1).sum()), int((first == 0).sum()))
+
+
+def warn_of_scores(value: Array, judged: Judged) -> None:
+    """Warn of few queries of a kind, and of relevant hits that score lower than others [Q, k]."""
     from scipy.special import ndtr
 
-    if not 0 < y.sum() < len(y):
-        what = "relevant" if len(y) and y.all() else "irrelevant or not judged"
-        raise InputError(f"relevant: all hits are {what}. Pass hits of both kinds.")
-    if np.ptp(value) == 0:
-        raise InputError(f"scores are all {value[0]:g}: nothing can be learnt from them.")
-    right, wrong = value[y == 1], np.sort(value[y == 0])
+    if (least := fewest(judged[:, 0])) < FOLDS:
+        warnings.warn(
+            f"only {least} of the {len(judged)} queries that fit the probability have a relevant, "
+            f"or an irrelevant, first hit: at least {FOLDS} of both are needed. Calibrate on more "
+            "queries.",
+            FewQueriesWarning,
+            stacklevel=callers_line(),
+        )
+    right, wrong = value[judged == 1], np.sort(value[judged == 0])
     below = np.searchsorted(wrong, right) + np.searchsorted(wrong, right, side="right")
     auroc, n, m = below.mean() / (2 * len(wrong)), len(right), len(wrong)
     if ndtr((auroc - 0.5) * (12 * n * m / (n + m + 1)) ** 0.5) < WRONG_WAY:  # Mann & Whitney 1947
@@ -177,8 +182,12 @@ def _logistic(
 
 def checked_scores(scores: ArrayLike, kinds: tuple[str, ...]) -> tuple[Array, Flags]:
     """Values [Q, k, S], larger for a match, 0 where there is no hit; and which hits exist."""
+    dtype = getattr(scores, "dtype", None) or as_array("scores", scores).dtype
+    if str(dtype).endswith("bool"):
+        raise InputError("scores are booleans: pass the scores first, then which are relevant.")
     given = as_floats("scores", scores)
-    values = given[..., None] if given.ndim == 2 else given
+    values = given[:, None] if given.ndim == 1 else given  # one hit a query
+    values = values[..., None] if values.ndim == 2 else values
     if values.ndim != 3 or not values.size or values.shape[2] != len(kinds):
         shape = "[Q, k]" if len(kinds) == 1 else f"[Q, k, {len(kinds)}]"
         raise InputError(f"scores has shape {given.shape}: pass {shape} for kind={kinds}.")
@@ -244,10 +253,16 @@ def evidence_column(name: str, column: ArrayLike, exists: Flags) -> Array:
 
 
 def judgements(name: str, values: ArrayLike, shape: tuple[int, ...]) -> Judged:
+    """Numbers of this shape, or [Q] of [Q, 1]: 1, 0, and -1 where it is not known."""
+    wanted = "pass booleans, or 1, 0, and -1 where it is not known."
+    if not is_tensor(values) and (given := as_array(name, values)).dtype.kind in "USO":
+        raise InputError(f"{name} holds {', '.join(map(repr, given.flat[:1].tolist()))}: {wanted}")
     judged = as_floats(name, values)
-    if judged.shape != shape or not np.isin(judged, (-1, 0, 1)).all():
-        raise InputError(
-            f"{name} has shape {judged.shape}: pass {list(shape)} booleans, or 1, 0, and -1 where "
-            "it is not known."
-        )
+    if judged.ndim == 1 and shape[1:] == (1,):
+        judged = judged[:, None]
+    if judged.shape != shape:
+        raise InputError(f"{name} has shape {judged.shape}: pass {shape}.")
+    other = ~np.isin(judged, (-1, 0, 1))
+    if other.any():
+        raise InputError(f"{name} holds {judged[other][0]:g}: {wanted}")
     return judged.astype(np.int8)

@@ -69,6 +69,14 @@ if TYPE_CHECKING:
     from laplace_metric.calibration._export import RuleGraph
 
 FORMAT, VERSION = "laplace_metric.scores", 1
+LARGEST = 1e300
+"""A score that decides is looked for up to here."""
+FEATURES = {
+    "value": "the score alone",
+    "values": "the scores alone",
+    "list": "the score and the other hits of its query",
+    "evidence": "the score, the other hits of its query and the evidence",
+}
 
 
 @dataclass(frozen=True, repr=False)
@@ -102,6 +110,8 @@ class ScoreCalibration(Shown):
     unseen, unseen_class : [m]
         Probabilities of the first hits of queries whose class was not in the collection, and the
         number of their class; see ``with_new_classes``.
+    halves : ScoreCalibration or None
+        Of a cross-fitted one: the same queries by halves, for what is guaranteed by halves alone.
 
     Examples
     --------
@@ -109,10 +119,9 @@ class ScoreCalibration(Shown):
     >>> right = g.random(600) < 0.7
     >>> cosine = np.where(right, g.normal(0.8, 0.07, 600), g.normal(0.65, 0.07, 600))
     >>> from laplace_metric.calibration import calibrate_scores
-    >>> calibration = calibrate_scores(cosine[:, None], right[:, None])
-    >>> print(calibration.guarantee(precision=0.9))  # doctest: +ELLIPSIS
-    accept a first hit if its match probability is at least 0...: precision at least 90% with 95% \
-confidence; ...
+    >>> print(calibrate_scores(cosine, right).guarantee(precision=0.9))  # doctest: +ELLIPSIS
+    accept a similarity of 0.6... or more (a match probability of at least 0...): precision at \
+least 90% with 95% confidence (simulated, not proven); ...
     """
 
     kinds: tuple[str, ...]
@@ -128,9 +137,20 @@ confidence; ...
     grid: Array
     unseen: Array
     unseen_class: Array
+    halves: ScoreCalibration | None = None
+
+    @property
+    def cross_fitted(self) -> bool:
+        """True if all queries test it: its precision is simulated, not proven."""
+        return not len(self.grid)
 
     def _sentence(self) -> str:
-        return f"learnt what a match looks like by {self.chosen}, tested on {len(self.mated):,}."
+        features, calibrator = self.chosen.split(", ")
+        tested = "cross-fitted" if self.cross_fitted else "held-out"
+        return (
+            f"match probability by {FEATURES[features]}, {calibrator}; tested on "
+            f"{len(self.mated):,} {tested} queries."
+        )
 
     def _shown_rows(self) -> Rows:
         p, right = self._first()
@@ -150,11 +170,11 @@ confidence; ...
         open_set_fraction: Fraction | None = None,
         **evidence: ArrayLike,
     ) -> Array:
-        """Return the match probability of each hit [Q, k]; 0 where there is none.
+        """Return the match probability of each hit, [Q, k] or [Q] as the scores; 0 for none.
 
         Parameters
         ----------
-        scores : [Q, k] or [Q, k, S]
+        scores : [Q], [Q, k] or [Q, k, S]
             As for ``calibrate_scores``: the same scorers, in the same order, and as many hits.
         open_set_fraction : float in (0, 1) or OpenSetFraction, optional
             Share of the queries without a match, if it is another than the calibration's.
@@ -168,9 +188,9 @@ confidence; ...
             sorted.
         """
         p = self.plain_probability(scores, evidence)
-        if open_set_fraction is None:
-            return p
-        return at_fraction(p, point_of(open_set_fraction), self.held_out[:, 0], self.mated)
+        if open_set_fraction is not None:
+            p = at_fraction(p, point_of(open_set_fraction), self.held_out[:, 0], self.mated)
+        return p[:, 0] if np.ndim(scores) == 1 else p
 
     def plain_probability(self, scores: ArrayLike, evidence: Mapping[str, ArrayLike]) -> Array:
         """``probability`` at the share of open-set queries that calibrated it."""
@@ -193,14 +213,17 @@ confidence; ...
         InputError
             As ``probability``; for fewer than 30 new queries, or held-out ones of a kind.
         """
-        first = self.held_out[:, 0]
-        new = self.plain_probability(scores, evidence)[:, 0]
-        return estimated_fraction(new, first[self.mated == 1], first[self.mated == 0])
+        by = self.halves or self
+        first, new = by.held_out[:, 0], by.plain_probability(scores, evidence)[:, 0]
+        return estimated_fraction(new, first[by.mated == 1], first[by.mated == 0])
 
-    def _require_halves(self, what: str) -> None:
-        """Simulated, a recall of cross-fitted queries was broken in up to 9 % instead of 5 %."""
-        if not len(self.grid):
-            raise InputError(f"{what} takes queries held out: calibrate without cross_fit=.")
+    def _by_halves(self, what: str) -> ScoreCalibration:
+        """Cross-fitted, a recall was broken in up to 9 % of simulations, not 5 %, an FPIR 8 %."""
+        if not self.cross_fitted:
+            return self
+        if self.halves is None:
+            raise InputError(f"{what} takes queries held out: calibrate with cross_fit=0.")
+        return self.halves
 
     def _first(self) -> tuple[Array, Flags]:
         """Probability of the first hit, and whether it is relevant, where that was judged."""
@@ -237,9 +260,9 @@ confidence; ...
         Raises
         ------
         InputError
-            Unless one rate is given; if it cannot be guaranteed, with what would do; for a recall
-            of a cross-fitted calibration, which does not hold; for an estimated share where more
-            than the share moved.
+            Unless one rate is given; if it cannot be guaranteed, with what would do; for another
+            rate than a precision, or a share, of a calibration by ``cross_fit=5`` alone; for an
+            estimated share where more than the share moved.
         """
         asked = {
             "precision": precision,
@@ -254,17 +277,20 @@ confidence; ...
         target = check_share(quantity, rate)
         if open_set_fraction is not None and quantity != "precision":
             raise InputError(f"open_set_fraction= is for precision=: no share moves {quantity}.")
+        of_classes = quantity == "false_positive_identification_rate" and len(self.unseen) > 0
+        by = self
+        if not of_classes and (quantity != "precision" or open_set_fraction is not None):
+            by = self._by_halves(
+                f"{quantity if open_set_fraction is None else 'open_set_fraction'}="
+            )
         if quantity in ("precision", "recall"):
-            return self._of_answers(quantity, target, confidence, open_set_fraction)
-        false, delta = self._false(quantity), 1 - check_share("confidence", confidence)
+            return by._of_answers(quantity, target, confidence, open_set_fraction)
+        false, delta = by._false(quantity), 1 - check_share("confidence", confidence)
         kept = threshold_of_false(false, target, delta)
         if kept is None:
             least, what = fewest_false(target, delta), "comparisons that are no match, one a query"
-            where, advice = (
-                "in the tested part, which has",
-                "Calibrate on more, or with cross_fit=5.",
-            )
-            if len(self.unseen) and quantity != "false_match_rate":
+            where, advice = "in the tested half, which has", "Calibrate on more, or ask for less."
+            if of_classes:
                 what, where, advice = "new classes", "and there are", "Ask for less."
             elif quantity == "false_positive_identification_rate":
                 what = "queries without a match in the collection (mated=0)"
@@ -274,17 +300,14 @@ confidence; ...
             )
         value, bound = kept
         estimate = float((false >= value).mean())
-        return DecisionRule(self, value, quantity, target, confidence, estimate, bound, len(false))
+        return DecisionRule(by, value, quantity, target, confidence, estimate, bound, len(false))
 
     def _of_answers(
         self, quantity: str, target: float, confidence: float, fraction: Fraction | None
     ) -> DecisionRule:
         """A precision or recall; of a share on a sample of the held-out queries that has it."""
         (p, right), level = self._first(), confidence
-        if quantity == "recall":
-            self._require_halves("recall=")
         if fraction is not None:
-            self._require_halves("open_set_fraction=")
             share, left = level_at_fraction(fraction, 1 - check_share("confidence", confidence))
             rows = rows_at_fraction(np.where(self.relevant[:, 0] >= 0, self.mated, -1), share)
             p, right, level = self.held_out[rows, 0], self.relevant[rows, 0] == 1, 1 - left
@@ -376,9 +399,9 @@ confidence; ...
         InputError
             If the share cannot be guaranteed; as ``probability``.
         """
-        self._require_halves("keep_relevant")
-        t = threshold_of_miss(self.held_out, self.relevant, self.total, check_share("miss", miss))
-        return (highest_behind(self.plain_probability(scores, evidence)) >= t).sum(1)
+        by = self._by_halves("keep_relevant")
+        t = threshold_of_miss(by.held_out, by.relevant, by.total, check_share("miss", miss))
+        return (highest_behind(by.plain_probability(scores, evidence)) >= t).sum(1)
 
     def save(self, path: str | Path) -> None:
         """Write one JSON file; ``ScoreCalibration.load`` reads it.
@@ -435,18 +458,26 @@ class DecisionRule(Shown):
 
     def __str__(self) -> str:
         side = "at least" if self.quantity in ("precision", "recall") else "at most"
+        rule, score = f"a match probability of at least {self.value:.4f}", self.score
+        if score is None or not np.isfinite(score):
+            rule = f"accept a first hit with {rule}"
+        else:
+            kind = self.calibration.kinds[0]
+            order = "less" if kind == "distance" else "more"
+            rule = f"accept a {kind} of {score:.6g} or {order} ({rule})"
+        tested = self._tested()
         return (
-            f"accept a first hit if its match probability is at least {self.value:.4f}: "
-            f"{self.quantity.replace('_', ' ')} {side} {100 * self.target:g}% with "
-            f"{100 * self.confidence:g}% confidence{self._where()}; on {self.n:,} "
-            f"{self._tested()} "
+            f"{rule}: {self.quantity.replace('_', ' ')} {side} {100 * self.target:g}% with "
+            f"{100 * self.confidence:g}% confidence"
+            f"{' (simulated, not proven)' if tested.startswith('cross') else ''}{self._where()}; "
+            f"on {self.n:,} {tested} "
             f"{self.estimate:.2%}, and {self.rates()['coverage']:.1%} of all are answered"
         )
 
     def _tested(self) -> str:
         if self.quantity == "false_positive_identification_rate" and len(self.calibration.unseen):
             return "new classes"
-        return "held-out queries" if len(self.calibration.grid) else "cross-fitted queries"
+        return "cross-fitted queries" if self.calibration.cross_fitted else "held-out queries"
 
     def _where(self) -> str:
         if self.open_set_fraction is None:
@@ -458,6 +489,28 @@ class DecisionRule(Shown):
 
     def _shown_rows(self) -> Rows:
         return in_rows((name, f"{rate:.2%}") for name, rate in self.rates().items())
+
+    @property
+    def score(self) -> float | None:
+        """Smallest similarity or score, or largest distance, that is accepted, to the last bit.
+
+        None where more decides: other hits of the query, further scorers or evidence. Infinite
+        where all are accepted, or none.
+        """
+        model = self.calibration.model
+        if model.weights[1:].any():
+            return None
+        unit = np.eye(len(model.weights))[0]
+        low, high = -1.0, 1.0
+        while model(low * unit) >= self.value and low > -LARGEST:
+            low *= 2
+        while model(high * unit) < self.value and high < LARGEST:
+            high *= 2
+        while low < (middle := low + (high - low) / 2) < high:
+            low, high = (low, middle) if model(middle * unit) >= self.value else (middle, high)
+        if low <= -LARGEST or high >= LARGEST:
+            high = -np.inf if low <= -LARGEST else np.inf
+        return -high if self.calibration.kinds[0] == "distance" else high
 
     def accept(self, scores: ArrayLike, **evidence: ArrayLike) -> Flags:
         """Return whether to accept the first hit of each query [Q]; abstain elsewhere.
@@ -488,7 +541,8 @@ class DecisionRule(Shown):
         """Return precision and its lower bound where this share of the queries has no match.
 
         See ``precision_of_mixture``; the bound holds with the ``confidence`` of the rule for one
-        threshold that was fixed before; this one was chosen for ``target``.
+        threshold that was fixed before; this one was chosen for ``target``. Of a cross-fitted
+        calibration that is not simulated: calibrate with ``cross_fit=0``.
 
         Parameters
         ----------
@@ -600,7 +654,8 @@ def _to_json(c: ScoreCalibration) -> dict[str, Any]:
     model["numbers"] = c.model.calibrator.numbers.tolist()
     content = {"kinds": c.kinds, "k": c.k, "evidence": c.evidence, "chosen": c.chosen}
     arrays = {name: getattr(c, name).tolist() for name in ARRAYS}
-    return {**content, "losses": dict(c.losses), "model": model, **arrays}
+    halves = None if c.halves is None else _to_json(c.halves)
+    return {**content, "losses": dict(c.losses), "model": model, **arrays, "halves": halves}
 
 
 def _write(path: Path, content: dict[str, Any], rule: dict[str, Any] | None) -> None:
@@ -616,28 +671,35 @@ def _read(path: Path) -> tuple[ScoreCalibration, dict[str, Any] | None]:
             raise FileFormatError(
                 f"{path} is no score calibration of version {VERSION}, or was changed."
             )
-        c, model = whole["calibration"], whole["calibration"]["model"]
-        numbers = np.array(model["numbers"], dtype=np.float64)
-        calibrator = Calibrator(check_name("calibrator", model["calibrator"], CALIBRATORS), numbers)
-        weights = np.array(model["weights"], dtype=np.float64)
-        arrays: dict[str, Any] = {
-            name: np.array(c[name], np.int8 if name in ("relevant", "mated") else np.float64)
-            for name in ARRAYS
-        }
-        found = ScoreCalibration(
-            tuple(c["kinds"]),
-            int(c["k"]),
-            tuple(c["evidence"]),
-            str(c["chosen"]),
-            dict(c["losses"]),
-            ScoreModel(weights, float(model["offset"]), calibrator),
-            **arrays,
-        )
-        n = len(found.mated)
-        if found.held_out.shape != (n, found.k) or found.relevant.shape != (n, found.k):
-            raise ValueError(f"hits of {n} queries")
-        return found, whole["rule"]
+        return _from_json(whole["calibration"]), whole["rule"]
+    except FileNotFoundError as error:
+        raise FileFormatError(f"{path} does not exist.") from error
     except (OSError, InputError, *MALFORMED) as error:
         raise FileFormatError(
             f"{path} is no score calibration that can be read: {error}."
         ) from error
+
+
+def _from_json(c: dict[str, Any]) -> ScoreCalibration:
+    model = c["model"]
+    numbers = np.array(model["numbers"], dtype=np.float64)
+    calibrator = Calibrator(check_name("calibrator", model["calibrator"], CALIBRATORS), numbers)
+    weights = np.array(model["weights"], dtype=np.float64)
+    arrays: dict[str, Any] = {
+        name: np.array(c[name], np.int8 if name in ("relevant", "mated") else np.float64)
+        for name in ARRAYS
+    }
+    found = ScoreCalibration(
+        tuple(c["kinds"]),
+        int(c["k"]),
+        tuple(c["evidence"]),
+        str(c["chosen"]),
+        dict(c["losses"]),
+        ScoreModel(weights, float(model["offset"]), calibrator),
+        **arrays,
+        halves=_from_json(c["halves"]) if c.get("halves") else None,
+    )
+    n = len(found.mated)
+    if found.held_out.shape != (n, found.k) or found.relevant.shape != (n, found.k):
+        raise ValueError(f"hits of {n} queries")
+    return found

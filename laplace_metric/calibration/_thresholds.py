@@ -332,10 +332,12 @@ def _for_recall(p: Array, right: Flags, target: float, delta: float) -> Chosen:
 
 def _unreachable(name: str, target: float, bound: float, right: int, of: int) -> str:
     """With the best bound where a sequence starts: no larger target is reached."""
-    what = "are right" if name == "precision" else "right ones are accepted at all"
+    what = f"of the {of} surest, {right} are right"
+    if name == "recall":
+        what = f"of {of} right ones, {right} are accepted at all"
+    most = math.floor(1000 * bound) / 1000
     return (
-        f"{name}={target:g} cannot be guaranteed: the best lower bound of these queries is "
-        f"{bound:.3f}, where {right} of {of} {what}."
+        f"{name}={target:g} cannot be guaranteed: these queries support {most:g} at most ({what})."
     )
 
 
@@ -351,18 +353,19 @@ def _more_queries(
         abstained=abstained,
         thresholds=thresholds,
     )
-    least = f"({missing.flawless:,} accepted ones are the least, all of them right)"
+    if missing.more and thresholds is None:
+        return f" Ask for less, or calibrate on about {missing.more:,} more queries."
     if missing.more:
-        more = f"about {missing.more:,} more"
-        if thresholds is not None:
-            more = f"about {2 * missing.more:,} more (one half of all queries tests the threshold)"
-        return f" Ask for less, or calibrate on more queries: {more}, would likely do {least}."
-    if missing.right < target * missing.surest:
         return (
-            " Even the surest are right less often than that: ask for less. More queries alone "
-            "are not likely to help."
+            f" Ask for less, or calibrate on about {2 * missing.more:,} more queries: half of "
+            "them test it, with cross_fit=5 all do."
         )
-    return f" Ask for less: how many more queries would do cannot be told from these {least}."
+    if missing.right < target * missing.surest:
+        return " Ask for less: of more queries like these, not enough would be right."
+    return (
+        " Ask for less: how many more queries it takes cannot be told from these; the least are "
+        f"{missing.flawless:,} accepted ones that are all right."
+    )
 
 
 # Rates of accepted hits and their guarantees, as functions of held-out arrays.

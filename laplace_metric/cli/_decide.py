@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from laplace_metric._utils.tables import read_table
 from laplace_metric.calibration import DecisionRule, ScoreCalibration, calibrate_scores
 from laplace_metric.cli._output import TABLE_WRITERS, reporter_of, write_table
-from laplace_metric.cli._sources import read_table
 from laplace_metric.errors import InputError
 
 RATES = {
@@ -23,6 +23,14 @@ RATES = {
 }
 JUDGED = {"1": 1, "0": 0, "-1": -1, "": -1, "true": 1, "false": 0, "yes": 1, "no": 0}
 """Cells of the column relevant."""
+MEANINGS = {
+    "coverage": "queries that are answered",
+    "precision": "answers that are right",
+    "false_match_rate": "false match rate (FMR): hits that are not relevant, accepted",
+    "false_non_match_rate": "false non-match rate (FNMR): relevant hits, rejected",
+    "false_positive_identification_rate": "FPIR: queries without a match, answered",
+    "false_negative_identification_rate": "FNIR: queries with a match, not answered or wrongly",
+}
 Array = npt.NDArray[np.float64]
 
 
@@ -40,12 +48,13 @@ def decide(options: Namespace) -> None:
     hits = Hits(options.data, *(["relevant"] if asked else []))
     if asked:
         with reporter.warnings():
-            rule = hits.learnt(options.kind).guarantee(**asked, confidence=options.confidence)
+            calibration = hits.learnt(options.kind, options.cross_fit)
+            rule = calibration.guarantee(**asked, confidence=options.confidence)
         rule.save(output)
         reporter.say(str(rule))
         numbers = {name: round(rate, 6) for name, rate in rule.rates().items()}
         for name, rate in numbers.items():
-            reporter.say(f"  {name.replace('_', ' ')}: {rate:.2%}")
+            reporter.say(f"  {MEANINGS[name]}: {rate:.2%}")
     else:
         rule = DecisionRule.load(options.apply)
         columns, answered = hits.decided(rule)
@@ -89,7 +98,7 @@ class Hits:
         if times > 1:
             raise InputError(f"{path}: query {query!r} has the item {item!r} twice.")
 
-    def learnt(self, kind: str) -> ScoreCalibration:
+    def learnt(self, kind: str, cross_fit: int | None = None) -> ScoreCalibration:
         """Calibrate the scores by the column relevant: 1, 0 or -1; an empty cell is not judged.
 
         Raises
@@ -103,7 +112,7 @@ class Hits:
         rank, scores = self.ranked(kind)
         relevant = np.zeros(scores.shape)
         relevant[self.query, rank] = [JUDGED[cell] for cell in cells]
-        return calibrate_scores(scores, relevant, kind=kind)
+        return calibrate_scores(scores, relevant, kind=kind, cross_fit=cross_fit)
 
     def decided(self, rule: DecisionRule) -> tuple[dict[str, list[Any]], npt.NDArray[np.bool_]]:
         """Columns of the table with rank, probability and decision; and whether each is answered.

@@ -15,6 +15,7 @@ from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
 from laplace_metric import io as files
+from laplace_metric._utils.tables import pyarrow
 from laplace_metric.cli._loading import (
     ModelRecipe,
     load_model_and_data,
@@ -22,7 +23,7 @@ from laplace_metric.cli._loading import (
 )
 from laplace_metric.cli._output import csv_text, discard, parquet_bytes, reporter_of
 from laplace_metric.cli._parser import RUN, run_text
-from laplace_metric.cli._sources import EMBEDDING, Source, pyarrow, require_data
+from laplace_metric.cli._sources import EMBEDDING, Source, require_data
 from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import InputError
 from laplace_metric.io import write_atomically

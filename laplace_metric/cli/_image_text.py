@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from laplace_metric import io as files
+from laplace_metric._utils.tables import read_table
 from laplace_metric.cli._gallery import Pictures
 from laplace_metric.cli._loading import SavedRecord, distrust
 from laplace_metric.cli._models import LoadedModel, check_inputs, load_model
@@ -36,7 +37,6 @@ from laplace_metric.cli._sources import (
     Source,
     given_texts,
     image_source,
-    read_table,
 )
 from laplace_metric.errors import InputError
 from laplace_metric.image_text import ImageTextEmbedder, ImageTextPairs

@@ -196,6 +196,8 @@ learn a rule relevant (1, 0, or -1: not judged)
 --fpir F: learn: queries without a match that are answered, at most
 --confidence C = 0.95: of the guarantee
 --kind similarity|distance|score = similarity: of the scores
+--cross-fit N>=0: parts, each tested by a fit to the others; 0: one half tests, proven; default: 5 \
+of fewer than 1,000 queries
 --apply RULE: use a rule that was learnt, on a table without relevant
 --output FILE: rule.json; of --apply decisions.csv, .json or .parquet
 {_RESULT}"""

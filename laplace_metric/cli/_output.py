@@ -18,9 +18,9 @@ from rich.console import Console
 from rich.table import Table
 
 from laplace_metric._utils.names import one_line, utf8
+from laplace_metric._utils.tables import pyarrow
 from laplace_metric.cli import ours
 from laplace_metric.cli._options import in_options
-from laplace_metric.cli._sources import pyarrow
 from laplace_metric.errors import InputError
 from laplace_metric.io import exists, json_text, require_writable, write_atomically
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import zipfile
 from argparse import Namespace
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +20,19 @@ from torch.utils.data import DataLoader
 from laplace_metric._utils.archives import DAMAGE, check_npy, check_size, check_zip
 from laplace_metric._utils.display import tqdm
 from laplace_metric._utils.names import utf8_path
-from laplace_metric._utils.tables import read_columns
+from laplace_metric._utils.tables import TABLES, pyarrow, read_columns, shown_columns
 from laplace_metric.datasets._folders import (
     ENDINGS,
     PATHS,
-    TABLES,
     check_listed,
     column_of,
     files_below,
     images_below,
     is_image,
-    shown_columns,
     top_folders,
 )
 from laplace_metric.datasets._image_set import Pixels, is_grey, row_loader
-from laplace_metric.errors import FileFormatError, InputError, LabelError, MissingPackageError
+from laplace_metric.errors import FileFormatError, InputError, LabelError
 from laplace_metric.io import digest
 from laplace_metric.models._calling import Inputs
 
@@ -396,30 +393,6 @@ def _table(
     )
 
 
-def read_table(path: Path, needed: Mapping[str, str]) -> dict[str, list[str]]:
-    """Read the columns of a .csv or .tsv that has rows.
-
-    ``needed`` are the names of columns that must be there, each with the option that names it, or
-    "" if there is none.
-
-    Raises
-    ------
-    InputError
-        If there is no such file, column or row.
-    """
-    if not path.is_file() or path.suffix.lower() not in TABLES:
-        raise InputError(f"{path} is no table: give a .csv or .tsv that exists.")
-    columns = read_columns(path)
-    for name, option in needed.items():
-        if name not in columns:
-            remedy = option and f". Name it with {option}"
-            listed = shown_columns(columns)
-            raise InputError(f"{path} has no column {name!r}{remedy}; its columns: {listed}.")
-        if not columns[name]:
-            raise InputError(f"{path} holds no row.")
-    return columns
-
-
 def _columns(
     path: Path, header: Collection[str], wanted: Sequence[str], options: ReadOptions, notify: Notify
 ) -> dict[str, str]:
@@ -434,20 +407,6 @@ def _columns(
     if guessed:
         notify(f"{path}: {', '.join(guessed)}")
     return found
-
-
-def pyarrow(module: str) -> Any:
-    """A module of pyarrow.
-
-    Raises
-    ------
-    MissingPackageError
-        If it is not installed.
-    """
-    try:
-        return import_module(f"pyarrow.{module}")
-    except ImportError as error:
-        raise MissingPackageError("pyarrow", "Parquet", "pip install pyarrow") from error
 
 
 def _parquet(path: Path, options: ReadOptions, notify: Notify) -> Source:

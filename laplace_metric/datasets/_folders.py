@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from laplace_metric._utils.randomness import Seed, as_generator
-from laplace_metric._utils.tables import read_columns
+from laplace_metric._utils.tables import TABLES, read_columns, shown_columns
 from laplace_metric._utils.validation import as_path, check_count, check_function
 from laplace_metric.datasets._image_set import Pixels, named_rows, row_loader
 from laplace_metric.errors import InputError, LabelError
@@ -175,11 +175,6 @@ def column_of(
             f"{option}={named!r}: {table} has no such column; its columns: {shown_columns(header)}."
         )
     return named or next((name for name in usual if name in header), None)
-
-
-def shown_columns(header: Collection[str]) -> str:
-    """The names of columns, for an error."""
-    return ", ".join(map(repr, header)) or "none"
 
 
 class ImageFolder(Dataset[Any]):
@@ -413,7 +408,6 @@ class Thumbnails(Sequence[Any]):
         return np.array(picture)
 
 
-TABLES = (".csv", ".tsv")
 PATHS = ("path", "image")
 """Columns that may hold the paths of images."""
 LABEL = "label"

@@ -356,3 +356,24 @@ def test_the_page_runs(block, tmp_path, monkeypatch):
     for module in re.findall(r"^(?:from|import) ([\w.]+)", block, flags=re.M):
         pytest.importorskip(module)
     exec(block, scope)
+
+
+def test_what_is_not_a_rule_is_refused_by_name(cosine):
+    rule, scores, _ = cosine
+    for ask in (
+        lambda: integrations.langchain_retriever(object(), rule),
+        lambda: integrations.llama_index_postprocessor(object()),
+        lambda: integrations.haystack_component(object()),
+    ):
+        with pytest.raises(InputError, match="rule is a object: pass a rule"):
+            ask()
+    with pytest.raises(InputError, match=r"rule is a ScoreCalibration.*calibration\.guarantee\("):
+        passed_on(rule.calibration, scores[0])
+
+
+def test_hits_of_a_store_are_shown_in_a_few_lines():
+    answers = [[{"corpus_id": q, "score": 0.5}] for q in range(5_000)]
+    shown = repr(read_hits("sentence-transformers", answers, metric="cosine"))
+    assert shown.startswith("StoreHits: hits of Q queries")
+    assert "ids of 5,000 hits" in shown
+    assert len(shown) < 200

@@ -194,5 +194,5 @@ def test_what_a_share_takes_is_named(calibration):
         rows_at_fraction(np.ones(40, np.int8), 0.3)
     score, right, mated = world(np.random.default_rng(0), 300, 0.3)
     crossed = calibrate_scores(score, right, mated=mated, cross_fit=5)
-    with pytest.raises(InputError, match="without cross_fit="):
+    with pytest.raises(InputError, match="calibrate with cross_fit=0"):
         crossed.guarantee(precision=0.5, open_set_fraction=0.3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +15,13 @@ from scipy.stats import binom
 from sklearn.datasets import load_digits
 from sklearn.neighbors import NearestNeighbors
 
-from laplace_metric.calibration import DecisionRule, ScoreCalibration, calibrate_scores
+from laplace_metric.calibration import (
+    DecisionRule,
+    ScoreCalibration,
+    _score_model,
+    calibrate_scores,
+)
+from laplace_metric.calibration._learn import FEW
 from laplace_metric.calibration._score_model import (
     checked_scores,
     fit_score_model,
@@ -228,27 +235,29 @@ def test_what_cannot_be_guaranteed_says_how_many_queries_it_takes():
     score, relevant = drawn(200)
     calibration = calibrate_scores(score, relevant)
     with pytest.raises(
-        InputError, match="it takes 299 queries without a match .* which has 42. .*cross_fit=5"
+        InputError, match="it takes 299 queries .* half, which has 42. .*ask for less"
     ):
         calibration.guarantee(false_positive_identification_rate=0.01)
+    halves = calibrate_scores(score, relevant, cross_fit=0)
+    with pytest.raises(InputError, match=r"calibrate on about [\d,]+ more .* with cross_fit=5 all"):
+        halves.guarantee(precision=0.7)
     with pytest.raises(InputError, match=r"precision=0.999 cannot be guaranteed"):
         calibration.guarantee(precision=0.999)
     with pytest.raises(InputError, match="at least 99 queries"):
         calibration.keep_relevant(score, 0.01)
-    assert calibration.queries_needed(0.9).flawless == 51
+    assert halves.queries_needed(0.9).flawless == 51
     with pytest.raises(InputError, match="pass one of precision=, recall="):
         calibration.guarantee(precision=0.9, recall=0.9)
 
 
-@pytest.mark.parametrize("quantity", ["precision", "false_positive_identification_rate"])
-def test_a_cross_fitted_calibration_tests_every_query(quantity):
+def test_a_cross_fitted_calibration_tests_every_query():
     score, relevant = drawn(300)
-    halves = calibrate_scores(score, relevant)
-    crossed = calibrate_scores(score, relevant, cross_fit=5)
+    halves = calibrate_scores(score, relevant, cross_fit=0)
+    crossed = calibrate_scores(score, relevant)
     assert (len(halves.mated), len(crossed.mated)) == (150, 300)
-    rule = crossed.guarantee(**{quantity: 0.75 if quantity == "precision" else 0.1})
-    assert "cross-fitted queries" in str(rule)
-    assert rule.n > 1.8 * halves.guarantee(**{quantity: rule.target}).n
+    rule = crossed.guarantee(precision=0.75)
+    assert "95% confidence (simulated, not proven); on 300 cross-fitted queries" in str(rule)
+    assert rule.n > 1.8 * halves.guarantee(precision=0.75).n
     p, truth = rule.calibration.probability(score), rule.calibration.held_out
     assert not np.isin(truth, p).all()  # of other models
     assert np.corrcoef(np.sort(p[:, 0]), np.sort(truth[:, 0]))[0, 1] > 0.99
@@ -257,9 +266,94 @@ def test_a_cross_fitted_calibration_tests_every_query(quantity):
 def test_what_does_not_hold_cross_fitted_is_refused():
     score, relevant = drawn(300)
     crossed = calibrate_scores(score, relevant, cross_fit=5)
-    for ask in (lambda: crossed.guarantee(recall=0.5), lambda: crossed.keep_relevant(score, 0.3)):
-        with pytest.raises(InputError, match="without cross_fit="):
+    for ask in (
+        lambda: crossed.guarantee(recall=0.5),
+        lambda: crossed.guarantee(false_match_rate=0.1),
+        lambda: crossed.guarantee(false_positive_identification_rate=0.1),
+        lambda: crossed.keep_relevant(score, 0.3),
+    ):
+        with pytest.raises(InputError, match="calibrate with cross_fit=0"):
             ask()
+
+
+def test_by_default_few_queries_are_cross_fitted_and_the_rest_is_proven(tmp_path):
+    score, relevant = drawn(FEW - 1)
+    found, halves = (calibrate_scores(score, relevant, cross_fit=c) for c in (None, 0))
+    assert found.cross_fitted
+    assert not halves.cross_fitted
+    assert not calibrate_scores(*drawn(FEW)).cross_fitted
+    for rate in ("false_match_rate", "false_positive_identification_rate", "recall"):
+        proven, rule = (c.guarantee(**{rate: 0.3}) for c in (halves, found))
+        assert str(rule) == str(proven)
+        assert "simulated" not in str(rule)
+    assert "simulated" in str(found.guarantee(precision=0.8))
+    rule.save(tmp_path / "rule.json")
+    found.save(tmp_path / "calibration.json")
+    for again in (
+        DecisionRule.load(tmp_path / "rule.json"),
+        ScoreCalibration.load(tmp_path / "calibration.json").guarantee(recall=0.3),
+    ):
+        np.testing.assert_array_equal(again.accept(score), proven.accept(score))
+    for c in (found, ScoreCalibration.load(tmp_path / "calibration.json")):
+        np.testing.assert_array_equal(c.keep_relevant(score, 0.2), halves.keep_relevant(score, 0.2))
+        assert c.open_set_fraction(score) == halves.open_set_fraction(score)
+        share = {"precision": 0.6, "open_set_fraction": 0.4}
+        assert str(c.guarantee(**share)) == str(halves.guarantee(**share))
+
+
+def test_a_half_without_errors_leaves_the_cross_fitted_rule():
+    right = np.ones(300, bool)
+    right[np.random.default_rng(0).permutation(300)[150::20]] = False  # all in the second half
+    score = np.random.default_rng(1).normal(size=300) + right
+    with pytest.raises(InputError, match="all hits are relevant"):
+        calibrate_scores(score, right, cross_fit=0)
+    found = calibrate_scores(score, right)
+    assert found.guarantee(precision=0.9).accept(score).any()
+    with pytest.raises(InputError, match="cross_fit=0"):
+        found.guarantee(recall=0.5)
+
+
+@pytest.mark.parametrize("kind", ["similarity", "distance", "score"])
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("calibrator", ["logistic", "beta", "isotonic"])
+def test_the_score_of_a_rule_is_where_it_begins_to_accept(kind, scale, calibrator, monkeypatch):
+    monkeypatch.setattr(_score_model, "CALIBRATORS", (calibrator,))
+    g = np.random.default_rng(0)
+    right = g.random(400) < 0.7
+    score = scale * (g.normal(size=400) + 3 * right - 5) * (-1 if kind == "distance" else 1)
+    calibration = calibrate_scores(score, right, kind=kind)
+    assert calibration.chosen == f"value, {calibrator}"
+    rule = calibration.guarantee(precision=0.9)
+    worse = np.inf if kind == "distance" else -np.inf
+    assert rule.accept([rule.score, np.nextafter(rule.score, worse)]).tolist() == [True, False]
+    better = score <= rule.score if kind == "distance" else score >= rule.score
+    np.testing.assert_array_equal(rule.accept(score), better)
+    assert f"accept a {kind} of {rule.score:.6g} or {'less' if worse > 0 else 'more'}" in str(rule)
+
+
+def test_where_more_than_a_score_decides_there_is_none():
+    g = np.random.default_rng(0)
+    right = g.random((800, 1)) < 0.5
+    seeing = g.normal(size=800) + 3 * right[:, 0]
+    rule = calibrate_scores(g.normal(size=(800, 1)), right, evidence={"seeing": seeing})
+    rule = rule.guarantee(precision=0.8)
+    assert rule.score is None
+    assert "accept a first hit with a match probability of at least" in str(rule)
+    alone = calibrate_scores(seeing, right[:, 0]).guarantee(precision=0.8)
+    assert replace(alone, value=0.0).score == -np.inf
+    assert replace(alone, value=1.1).score == np.inf
+    assert "accept a first hit" in str(replace(alone, value=1.1))
+
+
+def test_one_score_and_one_judgement_a_pair():
+    score, relevant = drawn(k=1)
+    flat, columns = calibrate_scores(score[:, 0], relevant[:, 0]), calibrate_scores(score, relevant)
+    np.testing.assert_array_equal(flat.held_out, columns.held_out)
+    p = flat.probability(score[:, 0])
+    assert p.shape == (400,)
+    np.testing.assert_array_equal(p, columns.probability(score)[:, 0])
+    rule = flat.guarantee(precision=0.75)
+    np.testing.assert_array_equal(rule.accept(score[:, 0]), rule.accept(score))
 
 
 def test_no_query_is_judged_by_a_model_that_saw_it(monkeypatch):
@@ -339,15 +433,22 @@ SCORE, RELEVANT = drawn(60)
     [
         ({"scores": SCORE[:, ::-1]}, "60 of 60 queries do not fall from hit to hit.*'distance'"),
         ({"scores": SCORE, "kind": "distance"}, "do not rise from hit to hit.*'similarity'"),
-        ({"scores": SCORE[:, 0]}, r"scores has shape \(60,\): pass \[Q, k\]"),
+        ({"scores": SCORE[:, 0]}, r"relevant has shape \(60, 5\): pass \(60, 1\)"),
+        ({"scores": SCORE[0, 0]}, r"scores has shape \(\): pass \[Q, k\]"),
+        ({"scores": RELEVANT, "relevant": SCORE}, "scores are booleans: pass the scores first"),
+        ({"scores": RELEVANT.tolist()}, "scores are booleans: pass the scores first"),
+        ({"relevant": np.where(RELEVANT, "yes", "no")}, "relevant holds '(yes|no)': pass"),
+        ({"relevant": np.full((60, 5), "no", object)}, "relevant holds 'no': pass booleans"),
+        ({"relevant": RELEVANT + 6}, "relevant holds [67]: pass booleans"),
+        ({"mated": np.arange(60)}, "mated holds 2: pass booleans"),
         ({"scores": SCORE, "kind": ("score", "score")}, r"pass \[Q, k, 2\]"),
         ({"scores": np.where(SCORE.max() == SCORE, np.nan, SCORE)}, "NaN"),
         ({"scores": np.where(SCORE.max() == SCORE, np.inf, SCORE)}, "infinite in front"),
         ({"scores": np.full_like(SCORE, -np.inf)}, "60 queries have no hit"),
         ({"scores": np.full_like(SCORE, 0.7)}, "scores are all 0.7"),
         ({"scores": SCORE[:18], "relevant": RELEVANT[:18]}, "18 queries to calibrate on"),
-        ({"relevant": RELEVANT[:, :2]}, r"relevant has shape \(60, 2\): pass \[60, 5\]"),
-        ({"relevant": RELEVANT * 2}, "pass .* booleans, or 1, 0, and -1"),
+        ({"relevant": RELEVANT[:, :2]}, r"relevant has shape \(60, 2\): pass \(60, 5\)"),
+        ({"relevant": RELEVANT * 2}, "relevant holds 2: pass booleans, or 1, 0, and -1"),
         ({"relevant": np.ones_like(RELEVANT)}, "all hits are relevant"),
         ({"relevant": np.zeros_like(RELEVANT)}, "all hits are irrelevant"),
         ({"mated": np.zeros(60)}, r"mated is 0 for \d+ queries with a relevant hit"),
@@ -386,7 +487,7 @@ def test_what_is_not_judged_is_left_out_and_counted():
         calibration = calibrate_scores(score, hidden)
     assert (calibration.mated == -1).any()
     rule = calibration.guarantee(recall=0.7)
-    assert rule.n == int((calibration.relevant[:, 0] >= 0).sum())
+    assert rule.n == int((rule.calibration.relevant[:, 0] >= 0).sum())
 
 
 def test_scores_that_point_the_wrong_way_are_told():
@@ -440,7 +541,8 @@ def test_queries_of_which_nobody_knows_are_in_no_rate_of_identification():
     with pytest.warns(ScoresWarning):
         calibration = calibrate_scores(score, judged)
     rule = calibration.guarantee(false_positive_identification_rate=0.2)
-    assert rule.n == int((calibration.mated == 0).sum()) < int((calibration.mated != 1).sum())
+    mated = rule.calibration.mated
+    assert rule.n == int((mated == 0).sum()) < int((mated != 1).sum())
 
 
 def test_an_order_that_rounding_broke_is_an_order():

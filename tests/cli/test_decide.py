@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -71,6 +74,9 @@ def test_ragged_lists_and_unjudged_hits(tmp_path, monkeypatch, capsys):
         (["--precision", "0.9", "--output", "rule.csv"], "end it in .json"),
         (["--precision", "0.9999"], "--precision 0.9999 cannot be guaranteed"),
         (["--apply", "judged.csv"], "no score calibration"),
+        (["--apply", "missing.json"], "missing.json does not exist"),
+        (["--fmr", "0.001", "--cross-fit", "5"], "calibrate with --cross-fit 0"),
+        (["--fmr", "0.001"], "which has 100. Calibrate on more, or ask for less."),
     ],
 )
 def test_mistakes_are_named(tmp_path, monkeypatch, capsys, words, message):
@@ -78,6 +84,27 @@ def test_mistakes_are_named(tmp_path, monkeypatch, capsys, words, message):
     judged = write(tmp_path / "judged.csv", 200)
     assert main(["decide", judged, *words]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_rule_by_one_score_is_shown_and_needs_no_torch(tmp_path):
+    lines = Path(write(tmp_path / "judged.csv", 300)).read_text().splitlines()
+    rows = [line.split(",") for line in lines]
+    pairs = [rows[0], *[[f"p{i}", *row[1:]] for i, row in enumerate(rows[1:])]]
+    (tmp_path / "pairs.csv").write_text("\n".join(map(",".join, pairs)))
+    code = (
+        "import sys; sys.modules |= dict.fromkeys(['torch', 'safetensors'])\n"
+        "from laplace_metric.cli import main\n"
+        "assert main(['decide', 'pairs.csv', '--precision', '.9']) == 0\n"
+        "assert main(['decide', 'pairs.csv', '--apply', 'rule.json', '--quiet']) == 0"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True, text=True
+    )
+    score = DecisionRule.load(tmp_path / "rule.json").score
+    assert f"accept a similarity of {score:.6g} or more" in done.stdout
+    assert "FNMR): relevant hits, rejected: " in done.stdout
+    decided = list(csv.DictReader((tmp_path / "decisions.csv").open()))
+    assert all((float(r["score"]) >= score) == (r["decision"] == "answer") for r in decided)
 
 
 @pytest.mark.parametrize(
