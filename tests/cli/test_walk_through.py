@@ -1,8 +1,9 @@
-"""From a folder of real images to a report, by the commands of the README."""
+"""From a folder of real images to a report, by the commands of its page."""
 
 from __future__ import annotations
 
 import csv
+import importlib.util
 import json
 import math
 import re
@@ -24,7 +25,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "folders.md"
 def commands(mark: str = "walk-through") -> list[list[str]]:
     block = re.search(rf"<!-- {mark} -->\n```console\n(.*?)```", PAGE.read_text(), re.S)
     assert block is not None
-    return [shlex.split(line) for line in block[1].replace("\\\n", "").splitlines()]
+    # The networks of these tests end in a linear layer, and come without a transform.
+    lines = block[1].replace("\\\n", "").replace("--head append", "--size 28").splitlines()
+    return [shlex.split(line) for line in lines]
 
 
 @pytest.fixture
@@ -61,6 +64,26 @@ def test_the_short_route(photos, tmp_path, capsys):
     assert len(answered) > 10
     right = [row["query"].split("/")[0] == row["answer"] for row in answered]
     assert sum(right) >= 0.8 * len(right)
+    assert "precision" in (tmp_path / "report.html").read_text()
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("efficientnet_lite_pytorch") is None,
+    reason="efficientnet_lite_pytorch not installed",
+)
+def test_the_encoder_of_the_page_is_fitted_by_its_command(digits, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "my_model", raising=False)
+    images, labels = digits
+    write_images(tmp_path / "photos", images[:20], labels[:20] % 2)
+    text = PAGE.read_text()
+    code = re.search(r"<!-- my_model -->\n```py\n(.*?)```", text, re.S)
+    command = re.search(r"<!-- short -->\n```console\n(.*?)\n", text)
+    assert code is not None
+    assert command is not None
+    (tmp_path / "my_model.py").write_text(code[1])
+    assert main([*shlex.split(command[1])[1:], "--quiet"]) == 0, capsys.readouterr().err
+    assert (tmp_path / "posterior").is_dir()
 
 
 def test_the_walk_through(photos, tmp_path, capsys):
