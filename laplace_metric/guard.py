@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from laplace_metric._utils.display import Rows, Shown
@@ -32,14 +31,22 @@ from laplace_metric.errors import (
     FittedQueriesWarning,
     InputError,
     LabelError,
+    LaplaceMetricWarning,
     callers_line,
 )
 from laplace_metric.io import SEAL, sealed, write_atomically
 from laplace_metric.models import Precomputed
 from laplace_metric.search import Classification, Flat, Index
 from laplace_metric.search._columns import Column
-from laplace_metric.search._engines import Engine, FlatEngine, ForeignEngine
-from laplace_metric.search._labelled import TOLERATED
+from laplace_metric.search._engines import (
+    NEAREST,
+    Engine,
+    FlatEngine,
+    ForeignEngine,
+    gaps_of,
+    shares_found,
+)
+from laplace_metric.search._labelled import TOLERATED, LabelReview
 
 LEVELS = (0.8, 0.9, 0.95, 0.99)
 """Precisions that a guard shows."""
@@ -49,8 +56,8 @@ COMPARED, RARE, MOST_APART = 500, 1e-3, 0.3
 """Items that are compared with their neighbours, and what counts as a near-copy among them."""
 UNIT = 1e-3
 """Deviation from length 1 of vectors that count as normalised."""
-CHECKED, NEAREST = 200, 10
-"""Stored vectors that a search is asked for, and how many of each, to see that it finds them."""
+LEAST_TO_WARN = 20
+"""Queries, all of them unlike the items, that look like another encoder's."""
 
 
 class Guard(Shown):
@@ -111,9 +118,6 @@ class Guard(Shown):
     ([4, 9, None], ['', '', 'unfamiliar'])
     """
 
-    recall: float | None = None
-    """Share of the 10 nearest of stored vectors that ``search`` finds; None: exact search."""
-
     def __init__(
         self,
         items: Any,
@@ -136,11 +140,7 @@ class Guard(Shown):
         if ids is None and hasattr(search, "id_map"):
             ids = _faiss().vector_to_array(search.id_map)
         if model is None:
-            if isinstance(items, (list, tuple)) and items and isinstance(items[0], str):
-                raise InputError(
-                    "items are texts: pass their vectors, or the model= that makes them."
-                )
-            items = Precomputed()(items)
+            items = _vectors(items)
             if labels is None:
                 raise LabelError(
                     "labels=None: pass a label for each vector. Judged pairs without labels: pass "
@@ -168,7 +168,8 @@ class Guard(Shown):
                 engine="flat" if search is None else _search_of(search, ids, n),
                 progress=progress,
             )
-            share = near_copies(self._exact(), self.index.items.encoded.mean)
+            vectors = self.index.items.encoded.mean
+            share = near_copies(FlatEngine(vectors, Flat()), vectors)
             if share > 2 * TOLERATED:
                 warnings.warn(
                     f"{share:.0%} of the items are near-copies of others: far nearer than their "
@@ -183,9 +184,6 @@ class Guard(Shown):
             self.index = model.index(items, labels, ids, progress=progress)
             if search is not None:
                 self.index = self.index.searched_by(_search_of(search, ids, len(self.index)))
-        if search is not None:
-            self._check_search()
-        if held_out is not None:
             self.index.calibrate(
                 *held_out, open_set_fraction=open_set_fraction, generator=seed, progress=progress
             )
@@ -230,6 +228,12 @@ class Guard(Shown):
         return cls(x, labels, search=index, **options)
 
     @property
+    def recall(self) -> float | None:
+        """Share of the 10 nearest of stored vectors that ``search`` finds; None: exact search."""
+        engine = self.index.engine
+        return engine.recall if isinstance(engine, ForeignEngine) else None
+
+    @property
     def calibration(self) -> Calibration:
         """Calibration of the index."""
         found = self.index.calibration
@@ -252,10 +256,27 @@ class Guard(Shown):
         ------
         InputError
             If the precision cannot be guaranteed.
+
+        Warns
+        -----
+        LaplaceMetricWarning
+            If 20 queries or more are all unlike the items.
         """
         if self.threshold is None:
             raise InputError(self._refusal())
-        return self.index.classify(queries, self.threshold, progress=progress)
+        found = self.index.classify(queries, self.threshold, progress=progress)
+        if len(found) >= LEAST_TO_WARN and bool(found.unknown.all()):
+            warnings.warn(
+                f"all {len(found):,} queries are unlike the items: do they come from the same "
+                "encoder, at the same scale?",
+                LaplaceMetricWarning,
+                stacklevel=callers_line(),
+            )
+        return found
+
+    def suspicious_labels(self, most: int = 100) -> LabelReview:
+        """Return the items whose label looks most wrong; see ``Index.suspicious_labels``."""
+        return self.index.suspicious_labels(most)
 
     def at(self, precision: float) -> Guard:
         """Return the same guard with another guaranteed precision; nothing is fitted again.
@@ -311,7 +332,6 @@ class Guard(Shown):
         if search is not None:
             ids = guard.index.ids
             guard.index = guard.index.searched_by(_search_of(search, ids, len(ids)))
-            guard._check_search()
         guard._choose(precision)
         return guard
 
@@ -341,20 +361,6 @@ class Guard(Shown):
             return "from these queries it cannot be told how many more would do"
         kind = "items or held-out queries" if self.calibration.own_items else "queries"
         return f"{more:,} more {kind} needed"
-
-    def _exact(self) -> Engine:
-        return FlatEngine(self.index.items.encoded.mean, Flat())
-
-    def _check_search(self) -> None:
-        """Refuse an engine that does not find stored vectors."""
-        exact = self._exact()
-        first, self.recall = _found(self.index.engine, exact, exact.vectors)
-        if first < 0.5:
-            raise InputError(
-                f"search finds {first:.0%} of the items that it is asked for: it must "
-                "return their ids= (without ids=: rows, in the order in which they are given), "
-                f"and compare them by distance={self.embedder.settings.distance!r}."
-            )
 
     def _sentence(self) -> str:
         if self.threshold is None:
@@ -386,6 +392,17 @@ class Guard(Shown):
         return rows
 
 
+def _vectors(items: Any) -> Tensor:
+    try:
+        vectors = Precomputed()(items)
+    except InputError as error:
+        where = "Guard(vectors [N, D], labels [N]); of texts or images, with model="
+        raise type(error)(f"items: {error} {where}.") from error
+    if len(vectors) > 1 and bool((vectors == vectors[0]).all()):
+        raise InputError(f"items are {len(vectors):,} equal vectors: nothing tells them apart.")
+    return vectors
+
+
 def _check_settings(settings: dict[str, Any]) -> None:
     known = {*signature(Guard).parameters, *signature(LaplaceEmbedder).parameters}
     for name in settings:
@@ -414,7 +431,7 @@ def _distance_between(items: Tensor, ids: Any, search: Any) -> str:
     column = Column.of("ids", np.arange(len(items)) if ids is None else ids, len(items))
     find, agreed = _search_of(search, ids, len(items)), {}
     for name, x in (("euclidean", items), ("arccos", nn.functional.normalize(items, dim=1))):
-        agreed[name] = _found(ForeignEngine(x, column, find), FlatEngine(x, Flat()), x)[1]
+        agreed[name] = shares_found(ForeignEngine(x, column, find), FlatEngine(x, Flat()), x)[1]
     return max(agreed, key=lambda name: agreed[name])
 
 
@@ -428,7 +445,7 @@ def near_copies(engine: Engine, vectors: Tensor) -> float:
     """
     if len(vectors) <= 2 * NEAREST:
         return 0.0
-    gaps = _gaps(engine, vectors, COMPARED, 2 * NEAREST + 1).double()  # the first is its own
+    gaps = gaps_of(engine, vectors, COMPARED, 2 * NEAREST + 1).double()  # the first is its own
     first, inner, outer = gaps[:, 1], gaps[:, NEAREST], gaps[:, 2 * NEAREST]
     ratio = float((inner / outer)[outer > 0].median()) if bool((outer > 0).any()) else 1.0
     if not 0 < ratio < 1:
@@ -439,23 +456,6 @@ def near_copies(engine: Engine, vectors: Tensor) -> float:
 
 def _all_unit(vectors: Tensor) -> bool:
     return bool(((vectors.norm(dim=1) - 1).abs() < UNIT).all())
-
-
-def _gaps(engine: Engine, vectors: Tensor, n: int, k: int) -> Tensor:
-    """Distances [n, k] of what a search finds for n of the vectors [N, D], evenly spread."""
-    rows = torch.linspace(0, len(vectors) - 1, min(n, len(vectors))).long()
-    asked = vectors[rows]
-    found = engine.search(asked, min(k, len(vectors))).to(vectors.device)
-    gaps = (vectors[found.clamp_min(0)] - asked[:, None]).norm(dim=2)
-    return gaps.masked_fill(found < 0, torch.inf)
-
-
-def _found(engine: Engine, exact: Engine, vectors: Tensor) -> tuple[float, float]:
-    """Shares of stored vectors [N, D], and of their nearest, that a search finds."""
-    gaps, nearest = (_gaps(each, vectors, CHECKED, NEAREST) for each in (engine, exact))
-    itself = gaps[:, 0].square() <= 0.1 * vectors.var(0).sum()
-    near = gaps <= 1.001 * nearest[:, -1:]
-    return float(itself.double().mean()), float(near.double().mean())
 
 
 def _search_of(search: Any, ids: Any, n: int) -> Callable[..., Any]:

@@ -17,6 +17,7 @@ from laplace_metric.errors import (
     FileFormatError,
     FittedQueriesWarning,
     InputError,
+    LaplaceMetricWarning,
 )
 from laplace_metric.models import Precomputed
 from laplace_metric.search._columns import Column
@@ -43,7 +44,8 @@ def test_keeps_its_precision_on_new_queries_and_abstains_on_noise(guard):
     answered = answers.answered.numpy()
     assert answered.mean() > 0.85
     assert (answers.labels[answered] == Y[NEW][answered]).mean() >= 0.95
-    noise = guard.ask(NOISE)
+    with pytest.warns(LaplaceMetricWarning, match="all 50 queries are unlike the items"):
+        noise = guard.ask(NOISE)
     assert set(noise.labels) == {None}
     assert set(noise.reason) == {"unfamiliar"}
     assert noise[0].label is None
@@ -362,6 +364,21 @@ def test_noise_in_a_familiar_direction_is_unfamiliar():
     ]
     assert shares[0] > 0.2
     assert shares[1] < 0.05
+
+
+def test_an_engine_that_finds_little_is_calibrated_as_it_answers():
+    """By exact search 63 % were to be answered, and 80 were."""
+    faiss = pytest.importorskip("faiss")
+    x = np.ascontiguousarray(X[:, 24:40])
+    lists = faiss.index_factory(16, "IVF120,Flat")
+    lists.train(x[:900])
+    lists.add(x[:900])
+    guard = Guard.wrap(lists, Y[:900], precision=0.9)
+    assert guard.recall < 0.6
+    answers = guard.ask(x[900:])
+    answered = answers.answered.numpy()
+    assert (answers.labels[answered] == Y[900:][answered]).mean() >= 0.9
+    assert abs(answered.mean() - guard.threshold.accepted) < 0.05
 
 
 def test_an_inverted_file_stays_as_it_is_and_ids_of_its_own_are_refused():

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 Rows = list[tuple[str, str]]
 LINES = 10
 """Of a representation, at most."""
+SOME = 5
+"""Entries that are shown of many."""
 WIDTH = 88
 """Characters of a value, at most."""
 

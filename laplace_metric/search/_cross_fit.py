@@ -50,7 +50,7 @@ from laplace_metric.models._calling import device_of, to_device
 from laplace_metric.models._store import row_fingerprints
 from laplace_metric.search._columns import Column, joined_labels
 from laplace_metric.search._encoding import BATCH, Encoder, FittedEmbedder, batches
-from laplace_metric.search._engines import Engine, EngineKind
+from laplace_metric.search._engines import Engine, EngineKind, ForeignEngine
 from laplace_metric.search._index import Index
 from laplace_metric.search._labelled import TOLERATED, in_fit, n_rows
 
@@ -178,7 +178,7 @@ def cross_labelled_hits(
             progress=False,
         )
         if isinstance(engine, Engine):
-            index = index.searched_by(_outside(engine, others))
+            index = index._with(_outside(engine, index, others))
         if class_precision is not None:
             index.learn_classes(class_precision)
         index.query_encoder = encoder
@@ -199,19 +199,19 @@ def cross_labelled_hits(
     return LabelledHits.concatenate(parts).take(torch.cat(rows).argsort().numpy())
 
 
-def _outside(engine: Engine, others: Int[Tensor, " n"]) -> Callable[..., Any]:
-    """Search with an engine over all N items, and return places among ``others``, n of its rows."""
+def _outside(engine: Engine, index: Index, others: Int[Tensor, " n"]) -> Engine:
+    """Find the items of an index, ``others`` among all N, by an engine over all."""
     place = torch.full((len(engine.vectors),), -1)
     place[others] = torch.arange(len(others))
 
-    def find(queries: npt.NDArray[Any], k: int) -> npt.NDArray[np.int_]:
+    def find(queries: npt.NDArray[Any], k: int) -> npt.NDArray[Any]:
         # what it finds beyond k replaces the items of the fold, a fifth of them
         found = engine.search(torch.from_numpy(queries), min(2 * k, len(place))).cpu()
         there = place[found.clamp_min(0)].where(found >= 0, -1)
         nearest_first = (there < 0).int().argsort(dim=1, stable=True)
         return there.gather(1, nearest_first)[:, :k].numpy()
 
-    return find
+    return ForeignEngine(index.items.encoded.mean, index.items.ids, find)
 
 
 def precision_of_classes(index: Index) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -182,6 +183,8 @@ class ForeignEngine(Engine):
     """
 
     kind = Flat()
+    recall: float = math.nan
+    """Share of the 10 nearest of stored vectors that it finds."""
 
     def __init__(
         self, vectors: Float[Tensor, "N d"], ids: Column, find: Callable[..., Any]
@@ -241,3 +244,26 @@ class ForeignEngine(Engine):
         raise InputError(
             "this index searches with an engine of yours: change its items there, and build again."
         )
+
+
+# What a search finds of the vectors that it holds.
+
+CHECKED, NEAREST = 200, 10
+"""Stored vectors that a search is asked for, and how many of each, to see that it finds them."""
+
+
+def gaps_of(engine: Engine, vectors: Tensor, n: int, k: int) -> Tensor:
+    """Distances [n, k] of what a search finds for n of the vectors [N, D], evenly spread."""
+    rows = torch.linspace(0, len(vectors) - 1, min(n, len(vectors))).long()
+    asked = vectors[rows]
+    found = engine.search(asked, min(k, len(vectors))).to(vectors.device)
+    gaps = (vectors[found.clamp_min(0)] - asked[:, None]).norm(dim=2)
+    return gaps.masked_fill(found < 0, torch.inf)
+
+
+def shares_found(engine: Engine, exact: Engine, vectors: Tensor) -> tuple[float, float]:
+    """Shares of stored vectors [N, D], and of their nearest, that a search finds."""
+    gaps, nearest = (gaps_of(each, vectors, CHECKED, NEAREST) for each in (engine, exact))
+    itself = gaps[:, 0].square() <= 0.1 * vectors.var(0).sum()
+    near = gaps <= 1.001 * nearest[:, -1:]
+    return float(itself.double().mean()), float(near.double().mean())

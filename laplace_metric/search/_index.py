@@ -45,7 +45,14 @@ from laplace_metric.search._encoding import (
     SearchEncoder,
     encoders_of,
 )
-from laplace_metric.search._engines import Engine, EngineKind, Flat, FlatEngine, ForeignEngine
+from laplace_metric.search._engines import (
+    Engine,
+    EngineKind,
+    Flat,
+    FlatEngine,
+    ForeignEngine,
+    shares_found,
+)
 from laplace_metric.search._evaluate import IndexReport, evaluated
 from laplace_metric.search._faiss import kind_of, without_some
 from laplace_metric.search._labelled import (
@@ -372,13 +379,27 @@ class Index(Shown):
         Raises
         ------
         InputError
-            For an index that ranks by anything but the distance of the means.
+            For an index that ranks by anything but the distance of the means, or a search that
+            does not find the items.
         """
         if self.rank_by != "mean":
             raise InputError(f"rank_by={self.rank_by!r}: a search of yours ranks by 'mean'.")
-        other, vectors = self._now(), self.items.encoded.mean
+        vectors = self.items.encoded.mean
+        engine = ForeignEngine(vectors, self.items.ids, find)
+        first, engine.recall = shares_found(engine, FlatEngine(vectors, Flat()), vectors)
+        if first < 0.5:
+            by = "arccos" if self.encoder.spherical else "euclidean"
+            raise InputError(
+                f"search finds {first:.0%} of the items that it is asked for: it must "
+                "return their ids= (without ids=: rows, in the order in which they are given), "
+                f"and compare them by distance={by!r}."
+            )
+        return self._with(engine)
+
+    def _with(self, engine: Engine) -> Index:
+        other = self._now()
         other._changing = threading.Lock()
-        other._state = replace(self._state, engine=ForeignEngine(vectors, self.items.ids, find))
+        other._state = replace(self._state, engine=engine)
         return other
 
     def remove(self, ids: Any) -> None:

@@ -32,7 +32,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from laplace_metric._utils.display import Rows, Shown, in_rows
+from laplace_metric._utils.display import SOME, Rows, Shown, in_rows
 from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration._hits import LabelledHits, SearchHits
 from laplace_metric.calibration._labels import LabelLevels, fewest_queries
@@ -496,7 +496,14 @@ class LabelReview(Shown):
         return f"{len(self):,} items, of which {other:,} have another label than is likeliest."
 
     def _shown_rows(self) -> Rows:
-        return in_rows(vars(self).items())
+        return [
+            (
+                f"item {self.ids[i]}",
+                f"{self.labels[i]}, {self.probability[i]:.2f}; "
+                f"likeliest {self.suggested[i]}, {self.suggested_probability[i]:.2f}",
+            )
+            for i in range(min(len(self), SOME))
+        ]
 
 
 def reviewed(

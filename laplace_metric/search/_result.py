@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from laplace_metric._utils.display import Rows, Shown, in_rows
+from laplace_metric._utils.display import SOME, Rows, Shown, in_rows
 from laplace_metric._utils.tables import as_pandas
 from laplace_metric.calibration._calibration import Assessment
 from laplace_metric.calibration._hits import SearchHits
@@ -357,7 +357,11 @@ class Classification(Shown):
         return f"{answered:,} of {len(self):,} queries have a label; {rest}."
 
     def _shown_rows(self) -> Rows:
-        return in_rows(vars(self).items())
+        rows = [("threshold", f"{self.threshold:.4g}")]
+        for query in range(min(len(self), SOME)):
+            label, probability, reason = self[query]
+            rows.append((f"query {query}", f"{reason or label}, {probability:.2f}"))
+        return rows
 
 
 def classified(result: SearchResult, threshold: float, alpha: float | None) -> Classification:

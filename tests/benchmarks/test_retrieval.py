@@ -362,3 +362,15 @@ def test_the_twenty_queries_are_drawn_before_they_are_answered():
         for out in range(proof.SHOWN + 1)
     )
     assert all((one["answer"] is None) == bool(one["reason"]) for one in shown)
+
+
+def test_what_is_said_of_problems_that_confirm_is_what_was_measured():
+    rows = {row["problem"]: row for row in read_record("confirm")["rows"]}
+    assert list(rows) == list(problems.CONFIRMING)
+    for name, row in rows.items():
+        ahead = row[f"ahead: {evidence.best_rival(row)}"]
+        assert ahead["mean"] > -0.002 or (name == "cell nuclei" and ahead["mean"] > -0.014)
+        assert abs(row["gain: posterior variance"]["mean"]) <= 0.003 + 5e-4
+        others = max(row[f"{other}: accuracy"]["mean"] for other in ("vote", "probe", "LDA"))
+        assert row["ours: accuracy"]["mean"] > others - 0.002
+        assert (row["ours: accuracy"]["mean"] > others) == (name != "cifar10, people")

@@ -22,6 +22,7 @@ from laplace_metric.models import Precomputed
 from laplace_metric.search import Index
 from laplace_metric.search import _cross_fit as cross_fit
 from laplace_metric.search._cross_fit import read_items
+from laplace_metric.search._engines import Flat, FlatEngine
 
 N = 120
 
@@ -88,6 +89,18 @@ def test_each_fold_is_asked_of_a_fit_and_an_index_without_it(head, items, model)
             (mine.hits.votes.ambiguity, wanted.hits.votes.ambiguity),
         ):
             torch.testing.assert_close(ours_, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_an_engine_over_all_items_finds_those_outside_a_fold(items, model):
+    x, y = items
+    embedder = LaplaceEmbedder(model).fit([(x, y)], progress=False)
+    given = embedder.activations(x).features, cross_fit.Column.of("labels", y.tolist())
+    fold = cross_fit.folds_of(y, 4, torch.Generator().manual_seed(0))
+    exact = FlatEngine(embedder(x).mean, Flat())
+    found = cross_fit.cross_labelled_hits(embedder, *given, fold, 10, engine=exact)
+    wanted = cross_fit.cross_labelled_hits(embedder, *given, fold, 10)
+    assert np.array_equal(found.hits.positions, wanted.hits.positions)
+    assert np.array_equal(found.match, wanted.match)
 
 
 def test_classes_that_a_fold_lacks_have_the_codes_of_all(items, model):
