@@ -16,17 +16,18 @@ import pytest
 from PIL import Image
 
 from benchmarks.datasets import load
+from benchmarks.datasets.packed import read_packed
 from laplace_metric.cli import main
 from tests.cli.workshop import write_images, write_model
 
 PAGE = Path(__file__).parents[2] / "docs" / "folders.md"
 
 
-def commands(mark: str = "walk-through") -> list[list[str]]:
+def commands(mark: str = "walk-through", own: str = "--size 28") -> list[list[str]]:
+    """Words of each command; the networks of these tests have a head, and 28 pixels."""
     block = re.search(rf"<!-- {mark} -->\n```console\n(.*?)```", PAGE.read_text(), re.S)
     assert block is not None
-    # The networks of these tests end in a linear layer, and come without a transform.
-    lines = block[1].replace("\\\n", "").replace("--head append", "--size 28").splitlines()
+    lines = block[1].replace("\\\n", "").replace("--head append", own).splitlines()
     return [shlex.split(line) for line in lines]
 
 
@@ -71,19 +72,37 @@ def test_the_short_route(photos, tmp_path, capsys):
     importlib.util.find_spec("efficientnet_lite_pytorch") is None,
     reason="efficientnet_lite_pytorch not installed",
 )
-def test_the_encoder_of_the_page_is_fitted_by_its_command(digits, tmp_path, monkeypatch, capsys):
+def test_the_page_says_what_its_encoder_gives(real_data, tmp_path, monkeypatch, capsys):
+    """The file and the four commands as they are copied, on the photographs of the page."""
+    if not (real_data / "CUB").is_dir():
+        pytest.skip("no CUB in the folder of real images")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "my_model", raising=False)
-    images, labels = digits
-    write_images(tmp_path / "photos", images[:20], labels[:20] % 2)
-    text = PAGE.read_text()
-    code = re.search(r"<!-- my_model -->\n```py\n(.*?)```", text, re.S)
-    command = re.search(r"<!-- short -->\n```console\n(.*?)\n", text)
-    assert code is not None
-    assert command is not None
-    (tmp_path / "my_model.py").write_text(code[1])
-    assert main([*shlex.split(command[1])[1:], "--quiet"]) == 0, capsys.readouterr().err
-    assert (tmp_path / "posterior").is_dir()
+    packed, table = read_packed(real_data / "CUB/cub100_jpeg.npz", "labels", "train", "class_names")
+    for row in np.flatnonzero(table["labels"] < 20):
+        species = str(table["class_names"][table["labels"][row]]).replace("_", " ")
+        path = tmp_path / ("photos" if table["train"][row] else "new") / species / f"{row:04}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(packed.file(row))
+    block = re.search(
+        r"<!-- my_model -->\n```py\n(.*?)```.*?\n```\n(.*?)```", PAGE.read_text(), re.S
+    )
+    assert block is not None
+    Path("my_model.py").write_text(block[1])
+    for _, *arguments in commands("short", "--head append"):
+        assert main([*arguments, "--quiet"]) == 0, capsys.readouterr().err
+    printed = capsys.readouterr().out.splitlines()
+    for line in block[2].splitlines():
+        parts = [part.strip() for part in line.split("...")]
+        (found,) = (shown for shown in printed if shown.strip().startswith(parts[0]))
+        assert all(part in found for part in parts), found
+    with Path("matches.csv").open() as file:
+        first = [row for row in csv.DictReader(file) if row["rank"] == "1"]
+    right = np.array([row["query"].split("/")[0] == row["label"] for row in first])
+    answered = np.array([row["decision"] == "answer" for row in first])
+    text = f"Of the {len(first)} nearest items {right.mean():.0%} are of the right species, of the "
+    text += f"{answered.sum()} that are answered {right[answered].mean():.0%}."
+    assert text.replace("%", " %") in PAGE.read_text()
 
 
 def test_the_walk_through(photos, tmp_path, capsys):
