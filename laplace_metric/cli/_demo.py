@@ -24,7 +24,7 @@ PRECISION = 0.95
 CALIBRATION = 500
 """Digits of the train split that calibrate; the others are the gallery."""
 SHOWN = 3
-"""Queries of each kind in the terminal."""
+"""Queries of each outcome in the terminal."""
 
 
 def demo(options: argparse.Namespace) -> None:
@@ -57,7 +57,8 @@ def demo(options: argparse.Namespace) -> None:
         # The folder is gone when the page is read: its name would lead nowhere.
         page = (folder / "report.html").read_text().replace(f"{folder}/", "")
         write_atomically(options.output, page)
-    console.print(_table(found))
+    picked = f"Up to {SHOWN} queries of each outcome, so that rare errors are shown, too:"
+    console.print(picked, _table(found), sep="\n", highlight=False)
     console.print(_sentence(found), highlight=False)
     console.print(f"wrote {options.output}: queries in pictures, and every number", soft_wrap=True)
 

@@ -92,6 +92,18 @@ class PosteriorEstimator(BaseEstimator):  # type: ignore[misc]
         return HeadEmbedder(model, fitted, settings)
 
 
+def _check_abstain(abstain: Any, classes: Array) -> None:
+    """Raise InputError for a class, or a value that cannot stand in one array with the classes."""
+    if abstain in classes.tolist():
+        raise InputError(f"abstain={abstain!r} is a class of y: pass another value.")
+    named = classes.dtype.kind == "U"
+    if abstain is not None and classes.dtype != object and named != isinstance(abstain, str):
+        wanted = "a string" if named else "a number"
+        raise InputError(
+            f"abstain={abstain!r}, classes are {classes.dtype}: pass {wanted} or None."
+        )
+
+
 def batches_of(x: Array) -> list[Array]:
     """Rows in batches; the memory may be read-only, so that each is a copy."""
     return [np.array(x[start : start + ROWS]) for start in range(0, len(x), ROWS)]
@@ -112,7 +124,8 @@ class MatchClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[misc
         Share of answers of ``predict`` that is to be right, with 95 % confidence; ``predict``
         abstains where it is not certain enough. None: it always answers.
     abstain : object
-        Answer of ``predict`` where it abstains; none of the classes.
+        Answer of ``predict`` where it abstains: None, or a value of the classes' type that is
+        not one of them.
 
     Attributes
     ----------
@@ -168,8 +181,8 @@ class MatchClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[misc
         """Fit the posterior to rows [N, D] and their classes [N], and index the rows."""
         check_count("folds", self.folds, 2)
         x, codes = self._checked(X, y)
-        if self.precision is not None and self.abstain in self.classes_.tolist():
-            raise InputError(f"abstain={self.abstain!r} is a class of y: pass another value.")
+        if self.precision is not None:
+            _check_abstain(self.abstain, self.classes_)
         self.index_ = self._indexed(self._fit_posterior(x, codes), x, codes)
         calibration, self.threshold_ = self.index_.calibration, None
         self.calibrated_ = calibration is not None

@@ -1,8 +1,9 @@
-"""From a folder of real images to a report, by the commands of the README."""
+"""From a folder of real images to a report, by the commands of its page."""
 
 from __future__ import annotations
 
 import csv
+import importlib.util
 import json
 import math
 import re
@@ -15,16 +16,19 @@ import pytest
 from PIL import Image
 
 from benchmarks.datasets import load
+from benchmarks.datasets.packed import read_packed
 from laplace_metric.cli import main
 from tests.cli.workshop import write_images, write_model
 
 PAGE = Path(__file__).parents[2] / "docs" / "folders.md"
 
 
-def commands(mark: str = "walk-through") -> list[list[str]]:
+def commands(mark: str = "walk-through", own: str = "--size 28") -> list[list[str]]:
+    """Words of each command; the networks of these tests have a head, and 28 pixels."""
     block = re.search(rf"<!-- {mark} -->\n```console\n(.*?)```", PAGE.read_text(), re.S)
     assert block is not None
-    return [shlex.split(line) for line in block[1].replace("\\\n", "").splitlines()]
+    lines = block[1].replace("\\\n", "").replace("--head append", own).splitlines()
+    return [shlex.split(line) for line in lines]
 
 
 @pytest.fixture
@@ -61,6 +65,43 @@ def test_the_short_route(photos, tmp_path, capsys):
     assert len(answered) > 10
     right = [row["query"].split("/")[0] == row["predicted_label"] for row in answered]
     assert sum(right) >= 0.8 * len(right)
+    assert "precision" in (tmp_path / "report.html").read_text()
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("efficientnet_lite_pytorch") is None,
+    reason="efficientnet_lite_pytorch not installed",
+)
+def test_the_page_says_what_its_encoder_gives(real_data, tmp_path, monkeypatch, capsys):
+    """The file and the four commands as they are copied, on the photographs of the page."""
+    if not (real_data / "CUB").is_dir():
+        pytest.skip("no CUB in the folder of real images")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "my_model", raising=False)
+    packed, table = read_packed(real_data / "CUB/cub100_jpeg.npz", "labels", "train", "class_names")
+    for row in np.flatnonzero(table["labels"] < 20):
+        species = str(table["class_names"][table["labels"][row]]).replace("_", " ")
+        path = tmp_path / ("photos" if table["train"][row] else "new") / species / f"{row:04}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(packed.file(row))
+    text = PAGE.read_text()
+    (code,) = re.findall(r"<!-- my_model -->\n```py\n(.*?)```", text, re.S)
+    (told,) = re.findall(r"<!-- printed -->\n```\n(.*?)```", text, re.S)
+    Path("my_model.py").write_text(code)
+    for _, *arguments in commands("short", "--head append"):
+        assert main(arguments) == 0, capsys.readouterr().err
+    printed = capsys.readouterr().out.replace("\xa0", " ").splitlines()
+    for line in told.splitlines():
+        parts = [part.strip() for part in line.split("...")]
+        found = [shown for shown in printed if all(part in shown for part in parts)]
+        assert len(found) == 1, (parts, printed)
+    with Path("matches.csv").open() as file:
+        first = [row for row in csv.DictReader(file) if row["rank"] == "1"]
+    right = np.array([row["query"].split("/")[0] == row["label"] for row in first])
+    answered = np.array([row["decision"] == "answer" for row in first])
+    told = f"{len(first)} nearest items {right.mean():.0%} are of the right species, of the "
+    told += f"{answered.sum()} that are answered {right[answered].mean():.0%}."
+    assert told.replace("%", " %") in text
 
 
 def test_the_walk_through(photos, tmp_path, capsys):

@@ -126,6 +126,10 @@ def test_a_precision_that_cannot_be_had_is_refused(iris):
         MatchClassifier(precision=0.9).fit(x[:9], y[:9])
     with pytest.raises(ValueError, match="abstain='setosa' is a class"):
         MatchClassifier(precision=0.9, abstain="setosa").fit(x, y)
+    with pytest.raises(ValueError, match=r"abstain=-1, classes are <U10: pass a string or None"):
+        MatchClassifier(precision=0.9, abstain=-1).fit(x, y.astype(str))
+    with pytest.raises(ValueError, match=r"abstain='\?', classes are int64: pass a number or None"):
+        MatchClassifier(precision=0.9, abstain="?").fit(x, np.unique(y, return_inverse=True)[1])
 
 
 def test_the_selective_risk_is_the_area_below_its_curve(iris):
