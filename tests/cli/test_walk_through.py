@@ -94,13 +94,17 @@ def test_the_page_says_what_its_encoder_gives(real_data, tmp_path, monkeypatch, 
     for line in told.splitlines():
         parts = [part.strip() for part in line.split("...")]
         found = [shown for shown in printed if all(part in shown for part in parts)]
-        assert len(found) == 1, (parts, printed)
+        assert len(found) == 1, (parts, "\n".join(printed))
     with Path("matches.csv").open() as file:
         first = [row for row in csv.DictReader(file) if row["rank"] == "1"]
-    right = np.array([row["query"].split("/")[0] == row["label"] for row in first])
+    named = [row["query"].split("/")[0] for row in first]
+    right = {
+        column: np.array([row[column] == own for row, own in zip(first, named, strict=True)])
+        for column in ("label", "predicted_label")
+    }
     answered = np.array([row["decision"] == "answer" for row in first])
-    told = f"{len(first)} nearest items {right.mean():.0%} are of the right species, of the "
-    told += f"{answered.sum()} that are answered {right[answered].mean():.0%}."
+    told = f"{len(first)} nearest items {right['label'].mean():.0%} are of the right species, of "
+    told += f"the {answered.sum()} answers {right['predicted_label'][answered].mean():.0%}."
     assert told.replace("%", " %") in text
 
 
