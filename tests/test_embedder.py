@@ -338,7 +338,7 @@ def test_dense_hessian_of_a_large_head_names_the_bytes(data):
     [
         ((X * torch.nan, Y), NonFiniteError, "loader batch 1 holds NaN or infinity in 4 of 4"),
         ((X, Y[:3]), LabelError, "loader batch 1 has 4 rows but 3 labels"),
-        ((X, 0 * Y), LabelError, "loader batch 1: all 4 points have label"),
+        ((X, 0 * Y), LabelError, "loader batch 1: all 4 items have one label"),
     ],
 )
 def test_a_bad_batch_is_named_in_batch_mode_too(model, second, error, message):

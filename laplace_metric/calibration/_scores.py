@@ -120,7 +120,7 @@ class ScoreCalibration(Shown):
     >>> cosine = np.where(right, g.normal(0.8, 0.07, 600), g.normal(0.65, 0.07, 600))
     >>> from laplace_metric.calibration import calibrate_scores
     >>> print(calibrate_scores(cosine, right).guarantee(precision=0.9))  # doctest: +ELLIPSIS
-    accept a similarity of 0.6... or more (a match probability of at least 0...): precision at \
+    accept a similarity of 0.73... or more (a match probability of at least 0...): precision at \
 least 90% with 95% confidence (simulated, not proven); ...
     """
 

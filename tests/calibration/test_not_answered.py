@@ -132,7 +132,7 @@ def test_nobody_is_answered():
     p, right, _ = drawn(50, 0)
     everybody = np.ones(50, dtype=bool)
     for promise in ({"precision": 0.5}, {"recall": 0.5}):
-        with pytest.raises(InputError, match=r"lower bound of these queries is 0\.000"):
+        with pytest.raises(InputError, match="these queries support 0 at most"):
             threshold_for(p, right, abstained=everybody, **promise)
     with pytest.raises(InputError, match="of 50 queries 0 are answered right"):
         largest_guarantee(p, right, abstained=everybody)
