@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 
 from benchmarks.costs.serve import compared
 from benchmarks.costs.served_problems import N_QUERIES, PROBLEMS, _texts
+from benchmarks.records import read_record
 from laplace_metric import LaplaceEmbedder
 
 
@@ -91,3 +92,11 @@ def test_laplace_torch_gives_the_closed_form_variance(tmp_path: Path) -> None:
     expected = given["queries"].square() @ (1 / (1 + given["features"].square().sum(0))) + 1 / 61
     variance = load_file(tmp_path / "variance.safetensors")["variance"]
     assert torch.allclose(variance, expected[:, None].expand(8, 3))
+
+
+def test_a_guard_keeps_its_precision_with_an_index_that_finds_a_part():
+    rows = read_record("guard-partial")["rows"]
+    assert {row["index"] for row in rows if row["found"] < 0.7} == {"IVF64,Flat", "IVF32,PQ8"}
+    for row in rows:
+        assert row["right"] >= 0.95
+        assert abs(row["told"] - row["answered"]) < 0.05
