@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
@@ -319,6 +320,12 @@ def lists(n: int, kinds: tuple[str, ...], evidence: bool, seed: int) -> tuple[An
     return scores, relevant, {"age": g.normal(size=(n, 6))} if evidence else {}
 
 
+@cache
+def of_lists(kinds, evidence, seed):
+    scores, relevant, columns = lists(400, kinds, evidence, seed)
+    return calibrate_scores(scores, relevant, kind=kinds, evidence=columns)
+
+
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("kind", CALIBRATORS)
 @pytest.mark.parametrize(
@@ -326,8 +333,7 @@ def lists(n: int, kinds: tuple[str, ...], evidence: bool, seed: int) -> tuple[An
     [(("similarity",), False, 0), (("distance",), True, 1), (("distance", "score"), True, 3)],
 )
 def test_a_rule_of_scores_says_the_same_in_a_graph(format, kind, kinds, evidence, seed, tmp_path):
-    scores, relevant, columns = lists(400, kinds, evidence, seed)
-    calibration = calibrate_scores(scores, relevant, kind=kinds, evidence=columns)
+    calibration = of_lists(kinds, evidence, seed)
     g = np.random.default_rng(9)
     numbers = {"beta": [[1.3, 0.7, 0.2], [0.0] * 3], "isotonic": [[-2, 0, 1], [0.1, 0.5, 0.9]]}
     calibrator = Calibrator(kind, np.array(numbers.get(kind, np.zeros((2, 0))), float))
