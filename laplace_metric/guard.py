@@ -311,7 +311,8 @@ class Guard(Shown):
         model : nn.Module, optional
             That it was saved with; none for vectors.
         search : function or faiss.Index, optional
-            As for ``Guard``; it is not saved. None: exact search.
+            As for ``Guard``; it is not saved, and guarantees are of the search that calibrated:
+            pass the same. None: exact search.
 
         Raises
         ------
