@@ -93,7 +93,7 @@ def close(a, b, rel=1e-9):
 def test_near_far_cosine_and_local_are_those_of_a_per_point_oracle():
     h, y = features()
     q = features(seed=1)[0]
-    close(near_far(h, y).score(q), oracle(unit(h), y, unit(q)))
+    close(near_far(h, y).score(q)[:, :4], oracle(unit(h), y, unit(q)))
 
 
 def cross_fitted(u, y):
@@ -114,6 +114,15 @@ def left_out(u, y, groups=5):
     return np.concatenate(parts)
 
 
+def lengths_by_the_others(h):
+    """|log |h_i| - m| / v [N] of each point by the mean and deviation of the others."""
+    s = np.log(np.linalg.norm(np.asarray(h), axis=1))
+    others = [np.delete(s, i) for i in range(len(s))]
+    return np.array(
+        [abs(v - rest.mean()) / rest.std(ddof=1) for v, rest in zip(s, others, strict=True)]
+    )
+
+
 def bounded_logistic(known, new):
     """Ridge logistic regression with weights of 0 and more, by SciPy."""
     x = np.concatenate([known, new])
@@ -130,7 +139,7 @@ def bounded_logistic(known, new):
 def test_epistemic_is_cross_fitted_and_weighted_by_classes_left_out():
     h, y = features()
     fitted, u = near_far(h, y), unit(h)
-    scores, new = cross_fitted(u, y)[0], left_out(u, y)
+    (scores, order), new = cross_fitted(u, y), left_out(u, y)
     centre, scale = scores.mean(0), scores.std(0, ddof=1)
     close(fitted.centre[:4], centre)
     close(fitted.scale[:4], scale)
@@ -141,11 +150,17 @@ def test_epistemic_is_cross_fitted_and_weighted_by_classes_left_out():
     novelty = z[:, [0, 2, 3]] @ weights
     centre, scale = np.append(centre, novelty.mean()), np.append(scale, novelty.std(ddof=1))
     largest = np.maximum((novelty - centre[4]) / scale[4], z[:, 3] - 1)
+    largest = np.maximum(largest, lengths_by_the_others(h)[order] - 2.5)
     close(fitted.centre, np.append(centre, largest.mean()))
     close(fitted.scale, np.append(scale, largest.std(ddof=1)))
-    q = features(seed=1)[0]
+    q = features(seed=1)[0] * torch.logspace(-1, 1, len(h))[:, None]
     z = (oracle(u, y, unit(q)) - centre[:4]) / scale[:4]
-    largest = np.maximum((z[:, [0, 2, 3]] @ weights - centre[4]) / scale[4], z[:, 3] - 1)
+    s, known = (np.log(np.linalg.norm(x, axis=1)) for x in (q, h))
+    w = abs(s - known.mean()) / known.std(ddof=1)
+    close(fitted.score(q)[:, 4], w)
+    novelty = (z[:, [0, 2, 3]] @ weights - centre[4]) / scale[4]
+    largest = np.maximum(np.maximum(novelty, z[:, 3] - 1), w - 2.5)
+    assert 5 < (largest == w - 2.5).sum() < 55
     close(fitted.epistemic(q), (largest - float(fitted.centre[5])) / float(fitted.scale[5]))
     parts = fitted.parts(q)
     close(torch.stack([parts.near, parts.far, parts.local], 1), z[:, [0, 1, 3]])
@@ -221,7 +236,7 @@ def test_many_points_are_scored_by_a_sample(monkeypatch):
     assert (len(exact.points), len(sampled.points)) == (400, 200)
     q = features(seed=1)[0]
     held = (sampled.points + sampled.mean).numpy()
-    close(sampled.score(q), oracle(unit(h), y, unit(q), held))
+    close(sampled.score(q)[:, :4], oracle(unit(h), y, unit(q), held))
 
 
 # The identities of docs/one_family.md
@@ -291,7 +306,7 @@ def test_near_and_far_together_and_local_are_shared_weight_variances_of_a_differ
         distance = embedder.distance(q, others, shared_weights=True)
         return (distance.mean - gap.square().sum(1)).detach()  # E |d|^2 = |m|^2 + tr C
 
-    near, far, cosine, local = near_far(h, y).score(q).unbind(1)
+    near, far, cosine, local, _ = near_far(h, y).score(q).unbind(1)
     close(near + far, torch.stack([variance(m.expand_as(q)) for m in means]).amin(0), rel=1e-7)
     close(local, torch.stack([variance(v.expand_as(q)) for v in u]).amin(0), rel=1e-7)
     strong = positives(u, y, **options | {"prior_precision": 1e9})
@@ -376,6 +391,35 @@ def test_squares_of_float64_may_overflow(scale):
     close(near_far(h, y).epistemic(h), near_far(h * scale, y).epistemic(h * scale))
 
 
+@pytest.mark.parametrize("spread", [0.0, 1e-7, 1e-4])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_lengths_that_hardly_differ_say_nothing(spread, dtype):
+    h, y = features()
+    g = torch.Generator().manual_seed(1)
+    h = (unit(h) * (1 + spread * torch.randn(len(h), 1, generator=g))).to(dtype)
+    fitted = near_far(h, y, dtype)
+    assert len(fitted.length) == 0
+    close(fitted.epistemic(h), fitted.epistemic(100 * h), rel=1e-3)
+
+
+def test_a_foreign_length_is_unfamiliar_in_a_known_direction():
+    h, y = features(400, 24)
+    fitted = near_far(h, y)
+    for factor in (1e-3, 1e3):
+        assert fitted.epistemic(factor * h).min() > fitted.epistemic(h).max()
+    shorter = near_far(torch.cat([h, h / 2]), torch.cat([y, y]))  # equal directions, both lengths
+    assert float(shorter.length[0]) < float(fitted.length[0]) - 0.3
+
+
+def test_a_fit_of_before_lengths_counted_is_read():
+    fitted = near_far(*features())
+    tensors = fitted.tensors()
+    del tensors["length"]
+    h = features(seed=1)[0]
+    old = NearFar.from_tensors(tensors)
+    close(old.epistemic(h), old.epistemic(h * 50))
+
+
 def test_without_usable_labels_near_is_unknown():
     h, _ = features()
     y = torch.arange(N)
@@ -388,7 +432,7 @@ def test_without_usable_labels_near_is_unknown():
     far = [squared(gap) for gap in q - u.mean(0)]
     cosine = [min((v - p) @ (v - p) for p in u) for v in q]
     local = [min(squared(v - p) for p in u) for v in q]
-    close(fitted.score(torch.from_numpy(q)), np.stack([np.zeros(N), far, cosine, local], 1))
+    close(fitted.score(torch.from_numpy(q))[:, :4], np.stack([np.zeros(N), far, cosine, local], 1))
     assert fitted.parts(h).near is None
     e = LaplaceEmbedder.from_embeddings(unit(h), y, hessian="full", positivity="absolute")(unit(h))
     assert e.epistemic.isfinite().all()
@@ -422,7 +466,7 @@ def test_a_fitted_point_is_compared_with_the_others():
     u, fitted = unit(h), near_far(h, y)
     scores, i = fitted.score(3 * h), 7
     others = np.delete(np.asarray(u), i, 0)
-    close(scores[i, 2:], oracle(u, y, u[i : i + 1], others)[0, 2:])
+    close(scores[i, 2:4], oracle(u, y, u[i : i + 1], others)[0, 2:])
     same = near_far(h, y, torch.float32).score(h.float())
     close(same.double(), scores, rel=1e-3)
 

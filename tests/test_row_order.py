@@ -74,8 +74,9 @@ def sampled(u, labels, size, batch):
     for part, of, all_ in zip(
         u.split(batch), labels.split(batch), counted.split(batch), strict=True
     ):
-        sample.add_(part, of, all_)
-    return sample.rows()
+        sample.add_(part, part.new_zeros(len(part)), of, all_)
+    rows, _, classes = sample.rows()
+    return rows, classes
 
 
 @pytest.mark.parametrize("batch", [1, 7, 400])
@@ -87,6 +88,15 @@ def test_the_sample_is_of_the_smallest_keys(batch):
     held, of = sampled(torch.cat([zeros, u]), torch.cat([none, labels]), 50, batch)
     assert torch.equal(held, u[smallest])
     assert torch.equal(of, labels[smallest])
+
+
+def test_equal_directions_of_other_lengths_are_other_rows():
+    u, y = distinct(3).repeat(2, 1), torch.zeros(6).long()
+    lengths = torch.arange(6).double() / 7
+    for order in (slice(None), torch.arange(6).flip(0)):
+        sample = RowSample.empty(6, u)
+        sample.add_(u[order], lengths[order], y, torch.ones(6).bool())
+        assert sample.rows()[1].sort().values.tolist() == lengths.tolist()
 
 
 @pytest.mark.parametrize("size", [30, 45, 600])

@@ -32,7 +32,7 @@ from laplace_metric._utils.randomness import at_least_float32, full_precision
 from laplace_metric.curvature._structures import DenseEigenbasis, KroneckerEigenbasis
 from laplace_metric.errors import HeadError
 from laplace_metric.familiarity._class_gaussians import others_of, row_weights
-from laplace_metric.familiarity._near_far import NOTHING_ENTERS, NearFar, largest
+from laplace_metric.familiarity._near_far import NOTHING_ENTERS, NearFar, largest, length_of
 from laplace_metric.heads._backends import jacobian_of
 from laplace_metric.heads._jacobian import ChainJacobian, HeadJacobian, LinearJacobian
 from laplace_metric.heads._locate import LocatedHead, PointwiseHead, averaged
@@ -151,6 +151,7 @@ class Familiarity(nn.Module):
     row_weights: Tensor
     classes: Tensor
     weights: Tensor
+    length: Tensor
     centre: Tensor
     scale: Tensor
 
@@ -158,7 +159,7 @@ class Familiarity(nn.Module):
         super().__init__()
         self.knows_classes = len(near_far.class_means) > 0
         root = near_far.within_root if self.knows_classes else near_far.total_root
-        for name in ("mean", "total_root", "points"):
+        for name in ("mean", "total_root", "points", "length"):
             self.register_buffer(name, getattr(near_far, name).clone())
         for name in ("weights", "centre", "scale"):
             self.register_buffer(name, getattr(near_far, name).to(root))
@@ -182,9 +183,9 @@ class Familiarity(nn.Module):
         points = others_of(asked, self.points, white, self.white, self.row_weights)
         scores = torch.stack([near, far, *(part.to(far.dtype) for part in points)], 1)
         z = (scores - self.centre[:4]) / self.scale[:4]
-        number = (largest(z, self.weights, self.centre, self.scale) - self.centre[5]) / self.scale[
-            5
-        ]
+        w = length_of((longest.log() + length.log())[:, 0], self.length).to(z)
+        number = largest(z, w, self.weights, self.centre, self.scale)
+        number = (number - self.centre[5]) / self.scale[5]
         return torch.where(longest[:, 0] == 0, NOTHING_ENTERS, number)
 
 

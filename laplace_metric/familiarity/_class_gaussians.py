@@ -3,10 +3,10 @@
 With w a fixed vector of random numbers of unit variance and c_i the class of row u_i,
 
     p_i = w . u_i                                         equal for equal rows alone (almost surely)
-    k_i = frac(2^16 p_i + phi c_i)                        phi = (sqrt 5 - 1) / 2
+    k_i = frac(2^16 p_i + phi c_i + s_i)                  phi = (sqrt 5 - 1) / 2, s_i = log |h_i|
 
-The sample holds the distinct (row, class) pairs with the smallest k, each with its number of
-copies. What belongs to the final sample belongs to it from its first copy on, so that one pass
+The sample holds the distinct (row, class, length) triples with the smallest k, each with its number
+of copies. What belongs to the final sample belongs to it from its first copy on, so that one pass
 counts exactly (k minimum values: Bar-Yossef et al. 2002). Folds follow the order of p: rounding
 exchanges neighbours at most, and equal rows share a fold.
 
@@ -74,13 +74,14 @@ class RowSample:
         w.
     keys : Tensor [S + 1] float64
         k; infinite where no row is held. The last place takes what is not held.
-    u, labels, counts : Tensor [S + 1, D], [S + 1], [S + 1]
-        The rows, their classes and how often each was read.
+    u, lengths, labels, counts : Tensor [S + 1, D], [S + 1], [S + 1], [S + 1]
+        The rows, s, their classes and how often each was read.
     """
 
     weights: Tensor
     keys: Tensor
     u: Tensor
+    lengths: Tensor
     labels: Tensor
     counts: Tensor
 
@@ -91,14 +92,19 @@ class RowSample:
         whole = torch.zeros(places, dtype=torch.int64, device=like.device)
         keys = like.new_full((places,), torch.inf)
         weights = row_weights(width).to(like)
-        return cls(weights, keys, like.new_zeros(places, width), whole, whole.clone())
+        rows, lengths = like.new_zeros(places, width), like.new_zeros(places)
+        return cls(weights, keys, rows, lengths, whole, whole.clone())
 
     def add_(
-        self, u: Float[Tensor, "n D"], labels: Int[Tensor, " n"], counted: Bool[Tensor, " n"]
+        self,
+        u: Float[Tensor, "n D"],
+        lengths: Float[Tensor, " n"],
+        labels: Int[Tensor, " n"],
+        counted: Bool[Tensor, " n"],
     ) -> None:
         """Read the rows that are ``counted``; no size depends on a value, so no device waits."""
         size = len(self.keys) - 1
-        x = SPREAD * (u @ self.weights) + GOLDEN * labels
+        x = SPREAD * (u @ self.weights) + GOLDEN * labels + lengths
         keys = (x - x.floor()).masked_fill(~counted, torch.inf)
         pool, order = torch.cat([self.keys[:-1], keys]).sort()
         starts = torch.ones_like(pool, dtype=torch.bool)
@@ -115,12 +121,13 @@ class RowSample:
         self.keys[:-1].masked_fill_(~held, torch.inf)
         self.counts[:-1].copy_(torch.where(held, copies[:size], 0))
         for column, new in (
-            (self.keys, keys), (self.u, u), (self.labels, labels), (self.counts, copies[size:])
+            (self.keys, keys), (self.u, u), (self.lengths, lengths), (self.labels, labels),
+            (self.counts, copies[size:]),
         ):  # fmt: skip
             column.index_copy_(0, place, new)
 
-    def rows(self) -> tuple[Float[Tensor, "n D"], Int[Tensor, " n"]]:
-        """Return n <= S rows, repeated as often as they were read, and their classes.
+    def rows(self) -> tuple[Float[Tensor, "n D"], Float[Tensor, " n"], Int[Tensor, " n"]]:
+        """Return n <= S rows, repeated as often as they were read, their lengths and classes.
 
         Of more than S the copies are thinned out evenly (systematic sampling).
         """
@@ -130,7 +137,7 @@ class RowSample:
         n = min(len(order), total)
         middles = (torch.arange(n, device=order.device).double() + 0.5) * (total / max(1, n))
         index = order[torch.searchsorted(ends.double(), middles)]
-        return self.u[index], self.labels[index]
+        return self.u[index], self.lengths[index], self.labels[index]
 
 
 @lru_cache(maxsize=8)
@@ -232,13 +239,14 @@ class CrossFitted(NamedTuple):
 
 
 class FitSet(NamedTuple):
-    """The scatter of a fit set and a sample of its points: directions [n, D] and labels [n].
+    """Scatter of a fit set and a sample of its points: directions [n, D], log lengths and labels [n].
 
     ``dtype`` is that in which the sampled points are compared: that of the features, or float64.
     """
 
     scatter: Scatter
     u: Tensor
+    lengths: Tensor
     labels: Tensor
     dtype: torch.dtype
 
@@ -255,12 +263,12 @@ class FitSet(NamedTuple):
             if block.features.shape[1] > WIDEST:
                 return None
             u, lengths = directions(block.features)
-            labels, has_direction = torch.searchsorted(classes, block.labels), lengths > 0
+            labels, has_direction = torch.searchsorted(classes, block.labels), lengths.isfinite()
             if total is None or sample is None:
                 total = CentredSums.zeros(len(classes), block.features)
                 sample = RowSample.empty(min(SCORED, n_points), u)
             total.add_(u, labels, has_direction)  # nothing here waits for a device
-            sample.add_(u, labels, has_direction)
+            sample.add_(u, lengths, labels, has_direction)
         if total is None or sample is None:
             return None
         scatter = total.scatter()
@@ -518,13 +526,14 @@ def times_upper(x: Float[Tensor, "n A"], upper: Float[Tensor, "A A"]) -> Float[T
 
 
 def directions(features: Tensor) -> tuple[Tensor, Tensor]:
-    """h / |h| [n, D] in float64, and lengths [n], up to a factor; zeros stay zeros."""
-    h = features.double()
+    """h / |h| [n, D] and log |h| [n] in float64; zeros stay zeros, of log length -infinity."""
+    h, longest = features.double(), None
     if features.dtype == torch.float64:  # whose squares may overflow, as those of float32 do not
         longest = h.abs().amax(1, keepdim=True)
         h = h / longest.where(longest > 0, 1)
     lengths = h.norm(dim=1)
-    return h / lengths.where(lengths > 0, 1)[:, None], lengths
+    u, logs = h / lengths.where(lengths > 0, 1)[:, None], lengths.log()
+    return u, logs if longest is None else logs + longest.where(longest > 0, 1)[:, 0].log()
 
 
 def nearest_distance(a: Float[Tensor, "B D"], classes: Float[Tensor, "C D"]) -> Tensor:

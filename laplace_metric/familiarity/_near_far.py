@@ -20,29 +20,34 @@ in 30 rounds, with one pseudo-count for the class's own label, and for t = 1 (cl
 confuses would make t infinite). Labels are those of the fit set as they are, their noise included.
 More data make the estimate better, and not the ambiguity smaller.
 
-Near, far and local: distances that say how little the fit set determines an input.
+Near, far, local and length: distances that say how little the fit set determines an input.
 
 With t(u) the distance to the mean of the fit set under its covariance, d_c(u) that to class c under
 the within-class covariance, and l(u), k(u) those to the nearest of up to 2,500 points of the fit
-set, under that covariance and as they are (``_class_gaussians``):
+set, under that covariance and as they are (``_class_gaussians``), and s = log |h|, of mean m and
+standard deviation v over those points:
 
-    far   t(u)                          is it anywhere near the data?
-    near  r(u) = min_c d_c(u) - t(u)    does it belong to a known class?
-    local l(u)                          is it like any point of the fit set?
+    far    t(u)                         is it anywhere near the data?
+    near   r(u) = min_c d_c(u) - t(u)   does it belong to a known class?
+    local  l(u)                         is it like any point of the fit set?
+    length w(h) = |s - m| / v           is it as long as they are?
 
     novelty   = a r + b k + c l         a, b, c >= 0: how a new class is recognised
-    epistemic = max(novelty, l - 1)     each in standard deviations, before and after
+    epistemic = max(novelty, l - 1, w - 2.5)    all in standard deviations, before and after
 
 Means and standard deviations are cross-fitted. The weights are those of a logistic regression,
 fitted to the fit set itself, of "seen without its class" (``CrossFitted.left_out``) against "seen
 without its fold": novelty is, up to scale, the log odds of a new class against a known one.
 ``RIDGE`` keeps it finite; a, b, c = 1 below three classes, and a = 0 where classes say nothing.
 Novelty has learnt from classes alone, and what is foreign to every point is so whatever it says:
-hence the maximum. With one standard deviation less, local seldom decides for known points.
+hence the maximum. With one standard deviation less, local seldom decides for known points, and
+length, which is blind to classes, with 2.5. Where the fit set's lengths differ by less than a
+thousandth, as those of normalised features, length is left out.
 
 far is regression leverage, so the variance of a Laplace posterior with the total curvature; near +
 far and local are variances of a difference under shared weights, with the curvature of positive
-pairs and the ridge as its prior, to a class mean and to a point (``docs/one_family.md``). far:
+pairs and the ridge as its prior, to a class mean and to a point (``docs/one_family.md``); w^2 is
+the leverage, without a ridge, of the one feature that directions lack. far:
 Mahalanobis distance to one Gaussian. near + far: Lee et al. 2018; near: relative Mahalanobis
 distance (Ren et al. 2021) with a ridge, which is -2 times the log Bayes factor of the nearest known
 class against a new one in two-covariance PLDA (Ioffe 2006, Kenny 2010), up to a constant. k:
@@ -162,6 +167,8 @@ class NearFar:
         u_i - mu of the kept points, S <= 2,500; float64 where classes have collapsed.
     weights : Tensor [3]
         a, b, c, float64.
+    length : Tensor [2]
+        m and v, float64; empty where lengths say nothing.
     centre, scale : Tensor [6]
         Cross-fitted means and standard deviations of near, far, cosine, local, novelty and of the
         maximum, float64.
@@ -175,6 +182,8 @@ class NearFar:
     >>> fitted = NearFar.of([Block(0, h, labels)], labels.unique(), len(h))
     >>> bool((fitted.score(-h) > fitted.score(h))[:, [1, 3]].all())
     True
+    >>> bool(fitted.epistemic(9 * h).min() > fitted.epistemic(h).max())
+    True
     """
 
     mean: Tensor
@@ -183,6 +192,7 @@ class NearFar:
     within_root: Tensor
     points: Tensor
     weights: Tensor
+    length: Tensor
     centre: Tensor
     scale: Tensor
     strength: Tensor
@@ -213,7 +223,7 @@ class NearFar:
         if seen is None or not _varies(seen.scores[:, 1]):
             return None
         by_class = len(gaussians.class_means) > 0
-        units = _units(seen, by_class)
+        units = _units(seen, fit_set.lengths, by_class)
         labels = _label_model(seen, fit_set.scatter.counts) if by_class else None
         means, *roots = (tensor.to(dtype) for tensor in gaussians[1:])
         empty = (means.new_empty(0), means.new_empty(0), means.new_empty(0, 0))
@@ -226,7 +236,7 @@ class NearFar:
         n_columns, n_classes = len(self.mean), len(self.class_means)
         inner, n_labels = n_columns if n_classes else 0, n_classes if len(self.strength) else 0
         shapes = [(n_columns,), (n_classes, n_columns), 2 * (n_columns,), (n_columns, inner)]
-        shapes += [(len(self.points), n_columns), (3,), (6,), (6,)]
+        shapes += [(len(self.points), n_columns), (3,), (min(2, len(self.length)),), (6,), (6,)]
         shapes += [(min(1, n_labels),), (n_labels,), 2 * (n_labels,)]
         actual = [tuple(tensor.shape) for tensor in self.tensors().values()]
         if actual != shapes:
@@ -238,7 +248,8 @@ class NearFar:
 
     @classmethod
     def from_tensors(cls, tensors: dict[str, Tensor]) -> NearFar:
-        """Back from ``tensors``; ``KeyError`` if one is missing."""
+        """Back from ``tensors``; ``KeyError`` if one is missing, but for the length of 0.2.0."""
+        tensors = {"length": tensors["centre"][:0], **tensors}
         return cls(*(tensors[field.name] for field in fields(cls)))
 
     def to(self, device: torch.device) -> NearFar:
@@ -262,10 +273,10 @@ class NearFar:
         return self.within_root if len(self.class_means) else self.total_root
 
     @full_precision()
-    def score(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B 4"]:
-        """near, far, cosine and local as above, before they are standardised.
+    def score(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B 5"]:
+        """near, far, cosine and local as above, before they are standardised, and length.
 
-        near is 0 where classes say nothing. Two products [B, D] x [D, D], one [B, D] x [D, C] and
+        near is 0 where classes say nothing, length where lengths do. Two products [B, D] x [D, D], one [B, D] x [D, C] and
         two [B, D] x [D, S].
 
         Raises
@@ -275,22 +286,23 @@ class NearFar:
         InputError
             For rows of zeros, and for another width.
         """
-        x = self._gaps(features)
+        x, lengths = self._gaps(features)
         far = times_upper(x, self.total_root).square_().sum(1)
         white, near = times_upper(x, self._root), torch.zeros_like(far)
         if len(self.class_means):
             near = nearest_distance(white, self._classes) - far
         exact = x.to(self.points), self.points, white.to(self.points), self._white
         cosine, local = nearest_points(*exact)
-        return torch.stack([near, far, cosine.to(far), local.to(far)], 1)
+        columns = [near, far, cosine, local, length_of(lengths, self.length)]
+        return torch.stack([column.to(far) for column in columns], 1)
 
     @full_precision()
     def parts(self, features: Float[Tensor, "B D"]) -> FitSetParts:
         """near, far, local and epistemic [B] in standard deviations of the fit set."""
         raw = self.score(features)
         centre, scale, weights = (x.to(raw) for x in (self.centre, self.scale, self.weights))
-        z = (raw - centre[:4]) / scale[:4]
-        number = (largest(z, weights, centre, scale) - centre[5]) / scale[5]
+        z = (raw[:, :4] - centre[:4]) / scale[:4]
+        number = (largest(z, raw[:, 4], weights, centre, scale) - centre[5]) / scale[5]
         return FitSetParts(z[:, 0] if len(self.class_means) else None, z[:, 1], z[:, 3], number)
 
     def epistemic(self, features: Float[Tensor, "B D"]) -> Float[Tensor, " B"]:
@@ -308,7 +320,7 @@ class NearFar:
         NonFiniteError, InputError
             As ``score``.
         """
-        x = self._gaps(features)
+        x = self._gaps(features)[0]
         if not len(self.strength):
             return None
         model = LabelModel(self.strength, self.log_share, self.channel)
@@ -318,19 +330,20 @@ class NearFar:
         parts = times_upper(x, self.within_root).split(rows)
         return torch.cat([model.ambiguity(sizes - 2 * part @ self._classes.mT) for part in parts])
 
-    def _gaps(self, features: Tensor) -> Tensor:
-        """u - mu, of which the difference is taken in float64."""
+    def _gaps(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """u - mu, of which the difference is taken in float64, and log |h|."""
         if features.ndim != 2 or features.shape[1] != len(self.mean):
             raise InputError(
                 f"head inputs are {tuple(features.shape)}: pass [B, {len(self.mean)}]."
             )
         u, lengths = directions(features)
         _check(lengths)
-        return (u - self.mean).to(self.total_root)
+        return (u - self.mean).to(self.total_root), lengths
 
 
 def _check(lengths: Tensor) -> None:
-    n, broken, zero = len(lengths), int((~lengths.isfinite()).sum()), int((lengths == 0).sum())
+    n, zero = len(lengths), int((lengths == -torch.inf).sum())
+    broken = n - zero - int(lengths.isfinite().sum())
     if broken:
         raise NonFiniteError(
             f"{broken} of {n} head inputs of a batch hold NaN or infinity: check those inputs."
@@ -358,12 +371,16 @@ RIDGE = 1e-3
 """Times a^2 + b^2 + c^2, added to the mean loss of the logistic regression."""
 STEPS, CONVERGES = 25, 1e-4
 """Steps of Newton's method; what is shorter is not halved, since rounding hides what it gains."""
-APART = 1.0
-"""Standard deviations that local has to be ahead of novelty by."""
+APART, LENGTHS_APART = 1.0, 2.5
+"""Standard deviations that local, and length, have to be ahead of novelty by."""
+LEAST_LENGTH = 1e-3
+"""Standard deviation of log lengths; less is the rounding of features that were normalised."""
 
 
-def _units(seen: CrossFitted, by_class: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Weights [3], centre and scale [6], as in ``NearFar``."""
+def _units(
+    seen: CrossFitted, lengths: Tensor, by_class: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Weights [3], length, centre and scale [6], as in ``NearFar``."""
     scores, known = seen.scores, seen.known
     centre, scale = scores.mean(0), scores.std(0)
     if by_class:
@@ -374,21 +391,43 @@ def _units(seen: CrossFitted, by_class: bool) -> tuple[Tensor, Tensor, Tensor]:
     if seen.left_out is not None:
         new = (seen.left_out - centre) / scale
         weights = novelty_weights(z[:, NOVELTY], new[:, NOVELTY])
+    length, seen_length = _length(lengths)
     for sums in (_novelty, largest):
-        number = sums(z, weights, centre, scale)
+        number = sums(z, seen_length[known], weights, centre, scale)
         centre = torch.cat([centre, number.mean()[None]])
         scale = torch.cat([scale, number.std()[None] if _varies(number) else number.new_ones(1)])
-    return weights, centre, scale
+    return weights, length, centre, scale
 
 
-def _novelty(z: Tensor, weights: Tensor, *_: Tensor) -> Tensor:
+def _length(s: Tensor) -> tuple[Tensor, Tensor]:
+    """m and v, empty where lengths say nothing, and w of each point by all others [n].
+
+    Without point i, of n with mean m and S = sum_j (s_j - m)^2: the mean is m - (s_i - m) / (n - 1)
+    and the sum of squares S - n (s_i - m)^2 / (n - 1).
+    """
+    n, gap = len(s), s - s.mean()
+    squares = gap.square().sum()
+    if n < 3 or not float((squares / (n - 1)).sqrt()) > LEAST_LENGTH:
+        return s[:0], torch.zeros_like(s)
+    others = (squares - gap.square() * n / (n - 1)).clamp_min(0) / (n - 2)
+    seen = gap.abs() * n / (n - 1) / others.sqrt().clamp_min(LEAST_LENGTH)
+    return torch.stack([s.mean(), (squares / (n - 1)).sqrt()]), seen
+
+
+def length_of(s: Float[Tensor, " B"], length: Tensor) -> Float[Tensor, " B"]:
+    """w of log lengths s; 0 where lengths say nothing."""
+    return (s - length[0]).abs() / length[1] if len(length) else torch.zeros_like(s)
+
+
+def _novelty(z: Tensor, _: Tensor, weights: Tensor, *__: Tensor) -> Tensor:
     a, b, c = weights[0], weights[1], weights[2]  # exporters get a list of columns wrong
     return a * z[:, 0] + b * z[:, 2] + c * z[:, 3]
 
 
-def largest(z: Tensor, weights: Tensor, centre: Tensor, scale: Tensor) -> Tensor:
-    """The maximum of novelty and local - 1, each in standard deviations."""
-    return torch.maximum((_novelty(z, weights) - centre[4]) / scale[4], z[:, 3] - APART)
+def largest(z: Tensor, w: Tensor, weights: Tensor, centre: Tensor, scale: Tensor) -> Tensor:
+    """The maximum of novelty, local - 1 and w - 2.5, in standard deviations; w = 0 where unused."""
+    number = (_novelty(z, w, weights) - centre[4]) / scale[4]
+    return torch.maximum(torch.maximum(number, z[:, 3] - APART), w - LENGTHS_APART)
 
 
 def novelty_weights(known: Float[Tensor, "n 3"], new: Float[Tensor, "m 3"]) -> Float[Tensor, " 3"]:

@@ -214,7 +214,7 @@ def _gaussians(rows: Tensor, codes: Tensor, n_classes: int) -> ClassGaussians | 
     step = max(1, BLOCK_CELLS // rows.shape[1])
     for part, own in zip(rows.split(step), codes.split(step), strict=True):
         u, lengths = directions(part)
-        sums.add_(u, own.to(rows.device), lengths > 0)
+        sums.add_(u, own.to(rows.device), lengths.isfinite())
     factors = sums.scatter().factors()
     if factors is None or len(factors.class_means) < n_classes:
         return None
