@@ -117,9 +117,10 @@ class Embedding(Shown):
     def epistemic(self) -> Float[Tensor, " B"]:
         """Epistemic number [B]: how little the fit set determines each input.
 
-        The larger of ``local`` and of the log odds of a new class, which a logistic regression of
-        ``near``, the cosine distance to the nearest fitted input and ``local`` has learnt from the
-        fit set itself, class by class left out. In standard deviations, about 0 for known inputs.
+        The largest of ``local``, of how far the length of the head's input is from those of the fit
+        set, and of the log odds of a new class, which a logistic regression of ``near``, the cosine
+        distance to the nearest fitted input and ``local`` has learnt from the fit set itself, class
+        by class left out. In standard deviations, about 0 for known inputs.
         ``familiarity._near_far`` has equations and sources.
 
         Raises

@@ -411,15 +411,6 @@ def test_a_foreign_length_is_unfamiliar_in_a_known_direction():
     assert float(shorter.length[0]) < float(fitted.length[0]) - 0.3
 
 
-def test_a_fit_of_before_lengths_counted_is_read():
-    fitted = near_far(*features())
-    tensors = fitted.tensors()
-    del tensors["length"]
-    h = features(seed=1)[0]
-    old = NearFar.from_tensors(tensors)
-    close(old.epistemic(h), old.epistemic(h * 50))
-
-
 def test_without_usable_labels_near_is_unknown():
     h, _ = features()
     y = torch.arange(N)
@@ -468,7 +459,7 @@ def test_a_fitted_point_is_compared_with_the_others():
     others = np.delete(np.asarray(u), i, 0)
     close(scores[i, 2:4], oracle(u, y, u[i : i + 1], others)[0, 2:])
     same = near_far(h, y, torch.float32).score(h.float())
-    close(same.double(), scores, rel=1e-3)
+    close(same.double()[:, :4], scores[:, :4], rel=1e-3)
 
 
 # What a user sees

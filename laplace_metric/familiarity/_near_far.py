@@ -248,8 +248,7 @@ class NearFar:
 
     @classmethod
     def from_tensors(cls, tensors: dict[str, Tensor]) -> NearFar:
-        """Back from ``tensors``; ``KeyError`` if one is missing, but for the length of 0.2.0."""
-        tensors = {"length": tensors["centre"][:0], **tensors}
+        """Back from ``tensors``; ``KeyError`` if one is missing."""
         return cls(*(tensors[field.name] for field in fields(cls)))
 
     def to(self, device: torch.device) -> NearFar:
