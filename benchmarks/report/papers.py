@@ -231,7 +231,7 @@ CLOSING: tuple[tuple[str, str, Callable[[], str], str], ...] = (
      "50 classes; three rounds of training"),
     ("the same on Omniglot", "about .6",
      lambda: of_method("fewshot", "omniglot", "cross-entropy", "r_auroc 2 shots"),
-     "659 characters; one seed"),
+     "659 characters; three rounds of training"),
     ("URL, section 4.5: closed set foretells new classes", ".09",
      lambda: correlation(PROXIES[0]), "25 methods, not settings of each"),
     ("URL, section 4.6: people foretell errors", ".80",
