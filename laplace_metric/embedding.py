@@ -117,10 +117,11 @@ class Embedding(Shown):
     def epistemic(self) -> Float[Tensor, " B"]:
         """Epistemic number [B]: how little the fit set determines each input.
 
-        The largest of ``local``, of how far the length of the head's input is from those of the fit
-        set, and of the log odds of a new class, which a logistic regression of ``near``, the cosine
-        distance to the nearest fitted input and ``local`` has learnt from the fit set itself, class
-        by class left out. In standard deviations, about 0 for known inputs.
+        The largest of ``local``, of the log odds of a new class, and of how far the length of the
+        head's input is from the fit set's. A logistic regression of ``near``, the cosine distance
+        to the nearest fitted input and ``local`` has learnt the log odds from the fit set itself,
+        class by class left out. An array of vectors that are compared by direction has no length.
+        In standard deviations, about 0 for known inputs.
         ``familiarity._near_far`` has equations and sources.
 
         Raises

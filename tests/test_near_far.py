@@ -114,15 +114,6 @@ def left_out(u, y, groups=5):
     return np.concatenate(parts)
 
 
-def lengths_by_the_others(h):
-    """|log |h_i| - m| / v [N] of each point by the mean and deviation of the others."""
-    s = np.log(np.linalg.norm(np.asarray(h), axis=1))
-    others = [np.delete(s, i) for i in range(len(s))]
-    return np.array(
-        [abs(v - rest.mean()) / rest.std(ddof=1) for v, rest in zip(s, others, strict=True)]
-    )
-
-
 def bounded_logistic(known, new):
     """Ridge logistic regression with weights of 0 and more, by SciPy."""
     x = np.concatenate([known, new])
@@ -150,13 +141,13 @@ def test_epistemic_is_cross_fitted_and_weighted_by_classes_left_out():
     novelty = z[:, [0, 2, 3]] @ weights
     centre, scale = np.append(centre, novelty.mean()), np.append(scale, novelty.std(ddof=1))
     largest = np.maximum((novelty - centre[4]) / scale[4], z[:, 3] - 1)
-    largest = np.maximum(largest, lengths_by_the_others(h)[order] - 2.5)
+    s = np.log(np.linalg.norm(h, axis=1))
+    largest = np.maximum(largest, abs(s[order] - s.mean()) / s.std(ddof=1) - 2.5)
     close(fitted.centre, np.append(centre, largest.mean()))
     close(fitted.scale, np.append(scale, largest.std(ddof=1)))
     q = features(seed=1)[0] * torch.logspace(-1, 1, len(h))[:, None]
     z = (oracle(u, y, unit(q)) - centre[:4]) / scale[:4]
-    s, known = (np.log(np.linalg.norm(x, axis=1)) for x in (q, h))
-    w = abs(s - known.mean()) / known.std(ddof=1)
+    w = abs(np.log(np.linalg.norm(q, axis=1)) - s.mean()) / s.std(ddof=1)
     close(fitted.score(q)[:, 4], w)
     novelty = (z[:, [0, 2, 3]] @ weights - centre[4]) / scale[4]
     largest = np.maximum(np.maximum(novelty, z[:, 3] - 1), w - 2.5)
@@ -411,6 +402,34 @@ def test_a_foreign_length_is_unfamiliar_in_a_known_direction():
     assert float(shorter.length[0]) < float(fitted.length[0]) - 0.3
 
 
+def test_the_sample_of_few_directions_has_the_lengths_of_all():
+    g = torch.Generator().manual_seed(0)
+    s = 0.3 * torch.randn(20_000, generator=g, dtype=torch.float64)
+    k = torch.arange(20_000) % 8
+    m, v = near_far(torch.eye(8).double()[k] * s.exp()[:, None], k // 2).length
+    assert abs(m - s.mean()) < 0.02
+    assert abs(v - s.std()) < 0.02
+
+
+def test_one_extreme_length_leaves_foreign_inputs_apart():
+    h, y = features(1_000)
+    h = unit(h)
+    h[0] *= 1_000
+    fitted, foreign = near_far(h, y), -h[1:]
+    assert fitted.scale[5] < 2
+    assert fitted.epistemic(foreign).median() > fitted.epistemic(h[1:]).quantile(0.99)
+
+
+@pytest.mark.parametrize("distance", ["arccos", "euclidean"])
+def test_the_direction_of_an_array_is_as_familiar_at_any_length(distance):
+    h, y = features(dtype=torch.float32)
+    embedder = LaplaceEmbedder.from_embeddings(h, y, distance=distance)
+    a, b = (embedder(f * h).epistemic for f in (1, 10))
+    assert torch.allclose(a, b, atol=1e-3) == (distance == "arccos")
+    head = LaplaceEmbedder(nn.Linear(D, 4), distance=distance).fit([(h, y)], progress=False)
+    assert head(10 * h).epistemic.median() > head(h).epistemic.median() + 1
+
+
 def test_without_usable_labels_near_is_unknown():
     h, _ = features()
     y = torch.arange(N)
@@ -584,7 +603,7 @@ def test_new_classes_are_near_and_foreign_inputs_far():
 def test_the_page_names_tests_that_exist():
     page = Path(__file__).parent.parent / "docs" / "one_family.md"
     names = re.findall(r"`(test_\w+)`", page.read_text())
-    assert len(names) == 8
+    assert len(names) == 9
     assert set(names) <= {*globals(), *vars(test_class_model)}
 
 

@@ -17,10 +17,11 @@ MSP, MaxLogit, energy, margin
 
 Accuracy and area under the risk-coverage curve (mean error over all shares answered, surest first)
 of the label that is answered: the likeliest of the vote, the probe, LDA, and ours. Two floors of a
-calibration error, both those of a perfect probability: by the queries that are asked, and by as
-many queries as calibrate, which is what that many can tell. Gains are paired: the
-difference within a split, and its mean over the splits with a 95 % t-interval. The splits share
-one network and its queries, so that the intervals are of the split.
+calibration error, by queries drawn from the probabilities as if these were true: that of the truth,
+and that of a logistic regression which is given the true log odds and learns two numbers, slope and
+intercept, from as many queries as calibrate. Gains are paired: the difference within a split,
+and its mean over the splits with a 95 % t-interval. The splits share one network and its queries,
+so that the intervals are of the split.
 
 ``--pieces confirm``: the same of four more problems, on which nothing was chosen.
 """
@@ -35,7 +36,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy.special import log_softmax, logsumexp, softmax
+from scipy.special import log_softmax, logit, logsumexp, softmax
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
@@ -66,6 +67,7 @@ STEPS: dict[str, tuple[str, ...]] = {
     "near and far": ("epistemic",),
     "posterior variance": ("spread",),
 }
+WITHOUT_LABELS = "gain: posterior variance, next to the distance alone"
 RIVALS = ("share", "weighted", "four", "probe", "LDA", "MSP", "MaxLogit", "energy", "margin",
           "1-NN", "10-NN")  # fmt: skip
 PROBE_C = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
@@ -149,15 +151,20 @@ def one_split(judged: LabelledHits, rivals: Rivals, n_items: int, seed: int) -> 
     def tells(score: Array) -> float:
         return auroc(-score[right], -score[~right])
 
-    columns, before = list[int](), 0.0
+    def learnt(names: list[str]) -> float:
+        columns = sorted(FEATURES.index(name) for name in names)
+        score = fit_score(x, match.astype(float), weight, columns, WIDE)
+        return tells(score(asked.values[:, 0]))
+
+    names, before = list[str](), 0.0
     first, asked = (PairFeatures.of(part.hits).take(K) for part in (known, test))
     x, match = first.values[first.exists], known.match[:, :K][first.exists]
     weight = 1 / np.repeat(first.exists.sum(1), first.exists.sum(1))
-    for step, names in STEPS.items():
-        columns += [FEATURES.index(name) for name in names]
-        score = fit_score(x, match.astype(float), weight, sorted(columns), WIDE)
-        row[f"+ {step}"] = tells(score(asked.values[:, 0]))
+    for step, more in STEPS.items():
+        names += more
+        row[f"+ {step}"] = learnt(names)
         row[f"gain: {step}"], before = row[f"+ {step}"] - before, row[f"+ {step}"]
+    row[WITHOUT_LABELS] = learnt([*STEPS["distance"], "spread"]) - row["+ distance"]
     votes = test.hits.voted
     row["share"], row["weighted"] = tells(votes.share[:, 0]), tells(votes.weighted[:, 0])
     four = [FEATURES.index(name) for name in ("distance", "share", "weighted", "ratio")]
@@ -195,18 +202,24 @@ def one_split(judged: LabelledHits, rivals: Rivals, n_items: int, seed: int) -> 
         calibration = calibrated(known.take(slice(few)), K, n_items, drawn(min(few, n), generator))
         p = calibration.assess(test.hits).match_probability[:, 0]
         row[f"ece {few}"] = expected_calibration_error(p, right).ece
-        row[f"ece {few} floor"] = _floor(p, len(p), seed)
-        row[f"ece {few} floor of as many"] = _floor(p, few, seed)
+        row[f"ece {few} floor"], row[f"ece {few} two numbers"] = floors(p, few, seed)
     return row
 
 
-def _floor(p: Array, n: int, seed: int) -> float:
-    """Mean calibration error of n queries whose probability is right."""
-    g, drawn_errors = np.random.default_rng(seed), []
+def floors(p: Array, n: int, seed: int) -> tuple[float, float]:
+    """Mean calibration error of true probabilities, and of two numbers learnt from n queries."""
+    g, errors = np.random.default_rng(seed), []
+    log_odds = logit(p.clip(1e-6, 1 - 1e-6))[:, None]
     for _ in range(20):
-        some = g.choice(p, n)
-        drawn_errors.append(expected_calibration_error(some, g.random(n) < some).ece)
-    return float(np.mean(drawn_errors))
+        rows, right = g.choice(len(p), n), g.random(len(p)) < p
+        learnt = g.random(n) < p[rows]
+        if learnt.all() or not learnt.any():
+            continue
+        fitted = LogisticRegression(C=np.inf).fit(log_odds[rows], learnt)
+        both = p, fitted.predict_proba(log_odds)[:, 1]
+        errors.append([expected_calibration_error(one, right).ece for one in both])
+    true, two_numbers = np.mean(errors, axis=0)
+    return float(true), float(two_numbers)
 
 
 def _taken(match: Array, sure: Array, at: Array) -> tuple[Array, Array]:
@@ -253,11 +266,13 @@ def _signed(number: dict[str, float]) -> str:
 def steps_table() -> str:
     """AUROC by more and more evidence, and what the last step adds."""
     names = [f"+ {step}" for step in STEPS]
-    last = f"gain: {list(STEPS)[-1]}"
+    gains = f"gain: {list(STEPS)[-1]}", WITHOUT_LABELS
     lines = [
-        [row["problem"], _said(row), *_cells(row, names), _signed(row[last])] for row in _rows()
+        [row["problem"], _said(row), *_cells(row, names), *(_signed(row[gain]) for gain in gains)]
+        for row in _rows()
     ]
-    return markdown(["problem", "the class model was", *names, "gain of the last"], lines)
+    header = ["problem", "the class model was", *names, "gain of the last"]
+    return markdown([*header, "the same next to the distance alone"], lines)
 
 
 def best_rival(row: dict[str, Any]) -> str:
@@ -281,10 +296,10 @@ def ece_table() -> str:
     for row in _rows():
         cells = [row["problem"]]
         for few in FEW:
-            names = (f"ece {few}", f"ece {few} floor", f"ece {few} floor of as many")
+            names = (f"ece {few}", f"ece {few} floor", f"ece {few} two numbers")
             cells.append(" / ".join(thousandths(row[name]["mean"]) for name in names))
         lines.append(cells)
-    header = [f"{few} queries: ECE / floor / floor of as many" for few in FEW]
+    header = [f"{few} queries: ECE / floor / of two numbers" for few in FEW]
     return markdown(["problem", *header], lines)
 
 
@@ -304,7 +319,7 @@ def confirm_table() -> str:
     """Four more problems, a row each."""
     header = ["problem", "+ distance", "+ votes", "+ class model", "+ all else", "of the variance"]
     header += ["match probability ahead of the best rival", "label: ours / best other"]
-    header += ["AURC: ours / best other", "200 queries: ECE / floor"]
+    header += ["AURC: ours / best other", "200 queries: ECE / floor / of two numbers"]
     lines = []
     for row in _rows("confirm"):
         steps = [f"+ {s}" for s in ("distance", "votes", "class model", "posterior variance")]
@@ -319,7 +334,9 @@ def confirm_table() -> str:
                 f"{thousandths(best(row[f'{name}: {what}']['mean'] for name in others))}"
                 for what, best in (("accuracy", max), ("aurc", min))
             ),
-            " / ".join(thousandths(row[f"ece 200{of}"]["mean"]) for of in ("", " floor")),
+            " / ".join(
+                thousandths(row[f"ece 200{of}"]["mean"]) for of in ("", " floor", " two numbers")
+            ),
         ])  # fmt: skip
     return markdown(header, lines)
 

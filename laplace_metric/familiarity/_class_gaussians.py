@@ -3,7 +3,7 @@
 With w a fixed vector of random numbers of unit variance and c_i the class of row u_i,
 
     p_i = w . u_i                                         equal for equal rows alone (almost surely)
-    k_i = frac(2^16 p_i + phi c_i + s_i)                  phi = (sqrt 5 - 1) / 2, s_i = log |h_i|
+    k_i = frac(2^16 (p_i + s_i) + phi c_i)                phi = (sqrt 5 - 1) / 2, s_i = log |h_i|
 
 The sample holds the distinct (row, class, length) triples with the smallest k, each with its number
 of copies. What belongs to the final sample belongs to it from its first copy on, so that one pass
@@ -61,7 +61,7 @@ SPREAD = 2.0**16
 """Rows closer than its inverse may enter or miss the sample together."""
 GOLDEN = 0.6180339887498949
 SAME_KEY, SAME_ROW = 1e-9, 1e-12
-"""Differences of k and of p that are rounding, of numbers up to 2^20 and 2^4."""
+"""Differences of k and of p that are rounding, of numbers about 2^20 and 2^4."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class RowSample:
     ) -> None:
         """Read the rows that are ``counted``; no size depends on a value, so no device waits."""
         size = len(self.keys) - 1
-        x = SPREAD * (u @ self.weights) + GOLDEN * labels + lengths
+        x = SPREAD * (u @ self.weights + lengths) + GOLDEN * labels
         keys = (x - x.floor()).masked_fill(~counted, torch.inf)
         pool, order = torch.cat([self.keys[:-1], keys]).sort()
         starts = torch.ones_like(pool, dtype=torch.bool)
@@ -239,9 +239,10 @@ class CrossFitted(NamedTuple):
 
 
 class FitSet(NamedTuple):
-    """Scatter of a fit set and a sample of its points: directions [n, D], log lengths and labels [n].
+    """Scatter of a fit set and a sample of its points: directions [n, D], lengths and labels [n].
 
-    ``dtype`` is that in which the sampled points are compared: that of the features, or float64.
+    Lengths are log |h|, zeros where they are not used. ``dtype`` is that in which the sampled
+    points are compared: that of the features, or float64.
     """
 
     scatter: Scatter
@@ -252,9 +253,14 @@ class FitSet(NamedTuple):
 
     @classmethod
     def read(
-        cls, blocks: Iterable[Block], classes: Int[Tensor, " C"], n_points: int
+        cls,
+        blocks: Iterable[Block],
+        classes: Int[Tensor, " C"],
+        n_points: int,
+        *,
+        use_lengths: bool = True,
     ) -> FitSet | None:
-        """One pass; ``classes`` are the labels that occur, ascending. None if too wide.
+        """Read blocks once; ``classes`` are the labels that occur, ascending. None if too wide.
 
         Rows of zeros, which have no direction, do not count.
         """
@@ -264,6 +270,7 @@ class FitSet(NamedTuple):
                 return None
             u, lengths = directions(block.features)
             labels, has_direction = torch.searchsorted(classes, block.labels), lengths.isfinite()
+            lengths = lengths if use_lengths else torch.zeros_like(lengths)
             if total is None or sample is None:
                 total = CentredSums.zeros(len(classes), block.features)
                 sample = RowSample.empty(min(SCORED, n_points), u)
@@ -533,7 +540,7 @@ def directions(features: Tensor) -> tuple[Tensor, Tensor]:
         h = h / longest.where(longest > 0, 1)
     lengths = h.norm(dim=1)
     u, logs = h / lengths.where(lengths > 0, 1)[:, None], lengths.log()
-    return u, logs if longest is None else logs + longest.where(longest > 0, 1)[:, 0].log()
+    return u, logs if longest is None else logs + longest[:, 0].log()
 
 
 def nearest_distance(a: Float[Tensor, "B D"], classes: Float[Tensor, "C D"]) -> Tensor:

@@ -40,9 +40,9 @@ fitted to the fit set itself, of "seen without its class" (``CrossFitted.left_ou
 without its fold": novelty is, up to scale, the log odds of a new class against a known one.
 ``RIDGE`` keeps it finite; a, b, c = 1 below three classes, and a = 0 where classes say nothing.
 Novelty has learnt from classes alone, and what is foreign to every point is so whatever it says:
-hence the maximum. With one standard deviation less, local seldom decides for known points, and
-length, which is blind to classes, with 2.5. Where the fit set's lengths differ by less than a
-thousandth, as those of normalised features, length is left out.
+hence the maximum. Less 1 and less 2.5, local and length seldom decide for known points. Length is
+left out where the fit set's lengths differ by less than a thousandth, as those of normalised
+features, and where the embedding is the direction of h itself, which is the same at any length.
 
 far is regression leverage, so the variance of a Laplace posterior with the total curvature; near +
 far and local are variances of a difference under shared weights, with the curvature of positive
@@ -168,7 +168,7 @@ class NearFar:
     weights : Tensor [3]
         a, b, c, float64.
     length : Tensor [2]
-        m and v, float64; empty where lengths say nothing.
+        m and v, float64; empty where lengths are not used.
     centre, scale : Tensor [6]
         Cross-fitted means and standard deviations of near, far, cosine, local, novelty and of the
         maximum, float64.
@@ -207,13 +207,16 @@ class NearFar:
         classes: Int[Tensor, " C"],
         n_points: int,
         dtype: torch.dtype = torch.float32,
+        *,
+        use_lengths: bool = True,
     ) -> NearFar | None:
         """From head inputs and labels, in one pass; None if too few, all alike or too wide.
 
         ``classes`` are the labels that occur, ascending. Sums are float64, the result is ``dtype``.
+        Without ``use_lengths`` an input is as familiar at any length.
         Memory: a few [D, D] and [C, D] in float64, up to 2,500 rows and their distances [C].
         """
-        fit_set = FitSet.read(blocks, classes, n_points)
+        fit_set = FitSet.read(blocks, classes, n_points, use_lengths=use_lengths)
         if fit_set is None or (factors := fit_set.scatter.factors()) is None:
             return None
         gaussians = factors.gaussians()
@@ -236,7 +239,7 @@ class NearFar:
         n_columns, n_classes = len(self.mean), len(self.class_means)
         inner, n_labels = n_columns if n_classes else 0, n_classes if len(self.strength) else 0
         shapes = [(n_columns,), (n_classes, n_columns), 2 * (n_columns,), (n_columns, inner)]
-        shapes += [(len(self.points), n_columns), (3,), (min(2, len(self.length)),), (6,), (6,)]
+        shapes += [(len(self.points), n_columns), (3,), (2 if len(self.length) else 0,), (6,), (6,)]
         shapes += [(min(1, n_labels),), (n_labels,), 2 * (n_labels,)]
         actual = [tuple(tensor.shape) for tensor in self.tensors().values()]
         if actual != shapes:
@@ -275,8 +278,8 @@ class NearFar:
     def score(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B 5"]:
         """near, far, cosine and local as above, before they are standardised, and length.
 
-        near is 0 where classes say nothing, length where lengths do. Two products [B, D] x [D, D], one [B, D] x [D, C] and
-        two [B, D] x [D, S].
+        near is 0 without usable classes, length where it is not used. Two products
+        [B, D] x [D, D], one [B, D] x [D, C] and two [B, D] x [D, S].
 
         Raises
         ------
@@ -390,42 +393,37 @@ def _units(
     if seen.left_out is not None:
         new = (seen.left_out - centre) / scale
         weights = novelty_weights(z[:, NOVELTY], new[:, NOVELTY])
-    length, seen_length = _length(lengths)
-    for sums in (_novelty, largest):
-        number = sums(z, seen_length[known], weights, centre, scale)
-        centre = torch.cat([centre, number.mean()[None]])
-        scale = torch.cat([scale, number.std()[None] if _varies(number) else number.new_ones(1)])
-    return weights, length, centre, scale
+    length = _length(lengths)
+    centre, scale = _also(centre, scale, _novelty(z, weights))
+    w = length_of(lengths, length)[known]
+    return weights, length, *_also(centre, scale, largest(z, w, weights, centre, scale))
 
 
-def _length(s: Tensor) -> tuple[Tensor, Tensor]:
-    """m and v, empty where lengths say nothing, and w of each point by all others [n].
+def _also(centre: Tensor, scale: Tensor, number: Tensor) -> tuple[Tensor, Tensor]:
+    """Append the mean and standard deviation of one more number."""
+    deviation = number.std() if _varies(number) else number.new_tensor(1.0)
+    return torch.cat([centre, number.mean()[None]]), torch.cat([scale, deviation[None]])
 
-    Without point i, of n with mean m and S = sum_j (s_j - m)^2: the mean is m - (s_i - m) / (n - 1)
-    and the sum of squares S - n (s_i - m)^2 / (n - 1).
-    """
-    n, gap = len(s), s - s.mean()
-    squares = gap.square().sum()
-    if n < 3 or not float((squares / (n - 1)).sqrt()) > LEAST_LENGTH:
-        return s[:0], torch.zeros_like(s)
-    others = (squares - gap.square() * n / (n - 1)).clamp_min(0) / (n - 2)
-    seen = gap.abs() * n / (n - 1) / others.sqrt().clamp_min(LEAST_LENGTH)
-    return torch.stack([s.mean(), (squares / (n - 1)).sqrt()]), seen
+
+def _length(s: Tensor) -> Tensor:
+    """Return m and v of log lengths [n]; empty where they hardly vary."""
+    found = torch.stack([s.mean(), s.std()])
+    return found if len(s) > 1 and float(found[1]) > LEAST_LENGTH else s[:0]
 
 
 def length_of(s: Float[Tensor, " B"], length: Tensor) -> Float[Tensor, " B"]:
-    """w of log lengths s; 0 where lengths say nothing."""
+    """Return w of log lengths; 0 where they are not used."""
     return (s - length[0]).abs() / length[1] if len(length) else torch.zeros_like(s)
 
 
-def _novelty(z: Tensor, _: Tensor, weights: Tensor, *__: Tensor) -> Tensor:
+def _novelty(z: Tensor, weights: Tensor) -> Tensor:
     a, b, c = weights[0], weights[1], weights[2]  # exporters get a list of columns wrong
     return a * z[:, 0] + b * z[:, 2] + c * z[:, 3]
 
 
 def largest(z: Tensor, w: Tensor, weights: Tensor, centre: Tensor, scale: Tensor) -> Tensor:
-    """The maximum of novelty, local - 1 and w - 2.5, in standard deviations; w = 0 where unused."""
-    number = (_novelty(z, w, weights) - centre[4]) / scale[4]
+    """Return the maximum of novelty, local - 1 and w - 2.5, in standard deviations."""
+    number = (_novelty(z, weights) - centre[4]) / scale[4]
     return torch.maximum(torch.maximum(number, z[:, 3] - APART), w - LENGTHS_APART)
 
 

@@ -40,7 +40,7 @@ from laplace_metric.errors import (
 from laplace_metric.familiarity._near_far import NearFar
 from laplace_metric.heads._backends import jacobian_of
 from laplace_metric.heads._jacobian import HeadJacobian
-from laplace_metric.heads._locate import LocatedHead, capture, locate_head
+from laplace_metric.heads._locate import APPEND, LocatedHead, capture, locate_head
 from laplace_metric.laplace._fitted import Fitted
 from laplace_metric.laplace._posterior import Posterior
 from laplace_metric.laplace._settings import FitOptions, Settings
@@ -113,9 +113,18 @@ def in_dtype(dtype: torch.dtype | None, head: LocatedHead, settings: Settings) -
 
 
 def with_near_far(fitted: Fitted, store: FeatureStore) -> Fitted:
-    """The same with what ``Embedding.epistemic`` needs of the fit set."""
-    dtype = fitted.posterior.mean.dtype
-    return replace(fitted, near_far=NearFar.of(store.blocks(), store.classes, len(store), dtype))
+    """Add what ``Embedding.epistemic`` needs of the fit set.
+
+    A direction that is the embedding itself is compared at any length, as the metric does.
+    """
+    near_far = NearFar.of(
+        store.blocks(),
+        store.classes,
+        len(store),
+        fitted.posterior.mean.dtype,
+        use_lengths=not (fitted.spherical and fitted.head.name == APPEND),
+    )
+    return replace(fitted, near_far=near_far)
 
 
 def minibatch_curvature(
