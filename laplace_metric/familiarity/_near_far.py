@@ -182,7 +182,7 @@ class NearFar:
     >>> fitted = NearFar.of([Block(0, h, labels)], labels.unique(), len(h))
     >>> bool((fitted.score(-h) > fitted.score(h))[:, [1, 3]].all())
     True
-    >>> bool(fitted.epistemic(9 * h).min() > fitted.epistemic(h).max())
+    >>> bool(fitted.epistemic(99 * h).min() > fitted.epistemic(h).max())
     True
     """
 

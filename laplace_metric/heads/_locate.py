@@ -603,6 +603,14 @@ def identity_head(size: int, like: Tensor) -> nn.Linear:
     return layer
 
 
+def is_identity(module: nn.Module) -> bool:
+    """Return whether a head gives what enters it, as an appended one does."""
+    if not isinstance(module, nn.Linear) or module.bias is not None:
+        return False
+    weight = module.weight
+    return len(weight) == weight.shape[1] and torch.equal(weight, torch.eye(len(weight)).to(weight))
+
+
 def _check_is_whole(module: nn.Module, activations: HeadActivations, name: str) -> None:
     """The head alone, on what enters it, must give what leaves it."""
     if not len(activations.raw):

@@ -40,7 +40,7 @@ from laplace_metric.errors import (
 from laplace_metric.familiarity._near_far import NearFar
 from laplace_metric.heads._backends import jacobian_of
 from laplace_metric.heads._jacobian import HeadJacobian
-from laplace_metric.heads._locate import APPEND, LocatedHead, capture, locate_head
+from laplace_metric.heads._locate import LocatedHead, capture, is_identity, locate_head
 from laplace_metric.laplace._fitted import Fitted
 from laplace_metric.laplace._posterior import Posterior
 from laplace_metric.laplace._settings import FitOptions, Settings
@@ -122,7 +122,7 @@ def with_near_far(fitted: Fitted, store: FeatureStore) -> Fitted:
         store.classes,
         len(store),
         fitted.posterior.mean.dtype,
-        use_lengths=not (fitted.spherical and fitted.head.name == APPEND),
+        use_lengths=not (fitted.spherical and is_identity(fitted.head.module)),
     )
     return replace(fitted, near_far=near_far)
 
