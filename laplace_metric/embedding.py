@@ -117,11 +117,11 @@ class Embedding(Shown):
     def epistemic(self) -> Float[Tensor, " B"]:
         """Epistemic number [B]: how little the fit set determines each input.
 
-        The largest of ``local``, of the log odds of a new class, and of how far the length of the
-        head's input is from the fit set's. A logistic regression of ``near``, the cosine distance
-        to the nearest fitted input and ``local`` has learnt the log odds from the fit set itself,
-        class by class left out. An array of vectors that are compared by direction has no length.
-        In standard deviations, about 0 for known inputs.
+        The log odds of a new class, plus ``local`` and the distance of the head's input from the
+        fit set in length, as far as these are larger than for most known inputs. A logistic
+        regression of ``near``, the cosine distance to the nearest fitted input and ``local`` has
+        learnt the log odds from the fit set itself, class by class left out. Arrays that are
+        compared by direction have no length. In standard deviations, about 0 for known inputs.
         ``familiarity._near_far`` has equations and sources.
 
         Raises

@@ -33,15 +33,15 @@ standard deviation v over those points:
     length w(h) = |s - m| / v           is it as long as they are?
 
     novelty   = a r + b k + c l         a, b, c >= 0: how a new class is recognised
-    epistemic = max(novelty, l - 1, w - 2.5)    all in standard deviations, before and after
+    epistemic = novelty + (l - 1)_+ + (w - 2.5)_+       in standard deviations, before and after
 
 Means and standard deviations are cross-fitted. The weights are those of a logistic regression,
 fitted to the fit set itself, of "seen without its class" (``CrossFitted.left_out``) against "seen
 without its fold": novelty is, up to scale, the log odds of a new class against a known one.
 ``RIDGE`` keeps it finite; a, b, c = 1 below three classes, and a = 0 where classes say nothing.
 Novelty has learnt from classes alone, and what is foreign to every point is so whatever it says:
-hence the maximum. Less 1 and less 2.5, local and length seldom decide for known points. Length is
-left out where the fit set's lengths differ by less than a thousandth, as those of normalised
+hence the other two, which count where they are larger than those of most known points: (x)_+ is x
+where it is positive and 0 elsewhere. Length is left out where the fit set's lengths differ by less than a thousandth, as those of normalised
 features, and where the embedding is the direction of h itself, which is the same at any length.
 
 far is regression leverage, so the variance of a Laplace posterior with the total curvature; near +
@@ -171,7 +171,7 @@ class NearFar:
         m and v, float64; empty where lengths are not used.
     centre, scale : Tensor [6]
         Cross-fitted means and standard deviations of near, far, cosine, local, novelty and of the
-        maximum, float64.
+        sum, float64.
     strength, log_share, channel : Tensor
         As in ``LabelModel``; empty where classes are not known, or more than 2,048.
 
@@ -304,7 +304,7 @@ class NearFar:
         raw = self.score(features)
         centre, scale, weights = (x.to(raw) for x in (self.centre, self.scale, self.weights))
         z = (raw[:, :4] - centre[:4]) / scale[:4]
-        number = (largest(z, raw[:, 4], weights, centre, scale) - centre[5]) / scale[5]
+        number = (total(z, raw[:, 4], weights, centre, scale) - centre[5]) / scale[5]
         return FitSetParts(z[:, 0] if len(self.class_means) else None, z[:, 1], z[:, 3], number)
 
     def epistemic(self, features: Float[Tensor, "B D"]) -> Float[Tensor, " B"]:
@@ -374,7 +374,7 @@ RIDGE = 1e-3
 STEPS, CONVERGES = 25, 1e-4
 """Steps of Newton's method; what is shorter is not halved, since rounding hides what it gains."""
 APART, LENGTHS_APART = 1.0, 2.5
-"""Standard deviations that local, and length, have to be ahead of novelty by."""
+"""Standard deviations from which on local, and length, count."""
 LEAST_LENGTH = 1e-3
 """Standard deviation of log lengths; less is the rounding of features that were normalised."""
 
@@ -396,7 +396,7 @@ def _units(
     length = _length(lengths)
     centre, scale = _also(centre, scale, _novelty(z, weights))
     w = length_of(lengths, length)[known]
-    return weights, length, *_also(centre, scale, largest(z, w, weights, centre, scale))
+    return weights, length, *_also(centre, scale, total(z, w, weights, centre, scale))
 
 
 def _also(centre: Tensor, scale: Tensor, number: Tensor) -> tuple[Tensor, Tensor]:
@@ -421,10 +421,10 @@ def _novelty(z: Tensor, weights: Tensor) -> Tensor:
     return a * z[:, 0] + b * z[:, 2] + c * z[:, 3]
 
 
-def largest(z: Tensor, w: Tensor, weights: Tensor, centre: Tensor, scale: Tensor) -> Tensor:
-    """Return the maximum of novelty, local - 1 and w - 2.5, in standard deviations."""
+def total(z: Tensor, w: Tensor, weights: Tensor, centre: Tensor, scale: Tensor) -> Tensor:
+    """Return novelty + (local - 1)_+ + (w - 2.5)_+, in standard deviations."""
     number = (_novelty(z, weights) - centre[4]) / scale[4]
-    return torch.maximum(torch.maximum(number, z[:, 3] - APART), w - LENGTHS_APART)
+    return number + (z[:, 3] - APART).relu() + (w - LENGTHS_APART).relu()
 
 
 def novelty_weights(known: Float[Tensor, "n 3"], new: Float[Tensor, "m 3"]) -> Float[Tensor, " 3"]:
