@@ -41,8 +41,9 @@ without its fold": novelty is, up to scale, the log odds of a new class against 
 ``RIDGE`` keeps it finite; a, b, c = 1 below three classes, and a = 0 where classes say nothing.
 Novelty has learnt from classes alone, and what is foreign to every point is so whatever it says:
 hence the other two, which count where they are larger than those of most known points: (x)_+ is x
-where it is positive and 0 elsewhere. Length is left out where the fit set's lengths differ by less than a thousandth, as those of normalised
-features, and where the embedding is the direction of h itself, which is the same at any length.
+where it is positive and 0 elsewhere. Length is left out where the fit set's lengths differ by less
+than a thousandth, as those of normalised features, and where the embedding is the direction of h
+itself, which is the same at any length.
 
 far is regression leverage, so the variance of a Laplace posterior with the total curvature; near +
 far and local are variances of a difference under shared weights, with the curvature of positive
