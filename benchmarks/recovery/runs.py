@@ -8,6 +8,7 @@ table shows it beside what the paper prints.
 
 from __future__ import annotations
 
+import math
 import time
 from argparse import Namespace
 from dataclasses import asdict, replace
@@ -163,5 +164,6 @@ def _numbers(rows: list[Row]) -> list[str]:
         rmse, mae, rank = (
             fmean(row[key][name] for row in rows) for name in ("rmse", "mae", "rank")
         )
-        cells += [f"{rmse:,.{digits}f} ({mae:,.{digits}f})", f"{rank:.2f}"]
+        said = "n/a" if math.isnan(rank) else f"{rank:.2f}"
+        cells += [f"{rmse:,.{digits}f} ({mae:,.{digits}f})", said]
     return [*cells, f"{fmean(row['kappa']['median'] for row in rows):,.0f}"]
