@@ -43,7 +43,7 @@ CASES = (
     Case("pretrained", "pretrained-cub", "birds, EfficientNet as it is", True),
     Case("pretrained", "pretrained-cub-unseen", "birds, 50 of 100 species fitted", True),
     Case("pretrained", "pretrained-cifar10", "CIFAR-10, EfficientNet as it is", True),
-    Case("lam", "omniglot", "Omniglot, unseen alphabets", False),
+    Case("lam", "omniglot", "Omniglot, unseen alphabets", True),
     Case("pretrained", "pretrained-omniglot", "Omniglot, EfficientNet as it is", False),
     Case("pretrained", "pretrained-text", "texts, MiniLM as it is", False),
     Case("pretrained", "pretrained-emoji", "emoji, EfficientNet as it is", False),
