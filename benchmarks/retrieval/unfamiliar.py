@@ -47,7 +47,7 @@ SPLITS, FITTED, ASKED, PROBED = 3, 10_000, 2_000, 200
 RIVALS = ("1-NN", "10-NN", "Mahalanobis++", "relative", "MSP", "energy", "ViM")
 DEVELOPED = ("fashion-mnist, pixels", "fashion-mnist, trained", "cifar10", "cifar10, trained",
              "birds", "birds, trained")  # fmt: skip
-"""The weights and the maximum were developed on these sets; the others were run afterwards."""
+"""The weights and the sum were developed on these sets; the others were run afterwards."""
 
 
 @dataclass(frozen=True)
