@@ -45,8 +45,8 @@ def near_far(h, y, dtype=torch.float64, batch=None, use_lengths=True):
     store = FeatureStore()
     for part, labels in zip(h.split(batch or len(h)), y.split(batch or len(h)), strict=True):
         store.append(part, labels, where="h")
-    of = store.blocks(), store.classes, len(store), dtype
-    return NearFar.of(*of, use_lengths=use_lengths)
+    blocks, classes = store.blocks(), store.classes
+    return NearFar.of(blocks, classes, len(store), dtype, use_lengths=use_lengths)
 
 
 def scatter(u, y):

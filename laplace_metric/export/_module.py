@@ -32,7 +32,7 @@ from laplace_metric._utils.randomness import at_least_float32, full_precision
 from laplace_metric.curvature._structures import DenseEigenbasis, KroneckerEigenbasis
 from laplace_metric.errors import HeadError
 from laplace_metric.familiarity._class_gaussians import others_of, row_weights
-from laplace_metric.familiarity._near_far import NOTHING_ENTERS, NearFar, length_of, total
+from laplace_metric.familiarity._near_far import NOTHING_ENTERS, NearFar, foreign_sum, length_of
 from laplace_metric.heads._backends import jacobian_of
 from laplace_metric.heads._jacobian import ChainJacobian, HeadJacobian, LinearJacobian
 from laplace_metric.heads._locate import LocatedHead, PointwiseHead, averaged
@@ -184,7 +184,7 @@ class Familiarity(nn.Module):
         scores = torch.stack([near, far, *(part.to(far.dtype) for part in points)], 1)
         z = (scores - self.centre[:4]) / self.scale[:4]
         w = length_of((longest.log() + length.log())[:, 0], self.length).to(z)
-        number = total(z, w, self.weights, self.centre, self.scale)
+        number = foreign_sum(z, w, self.weights, self.centre, self.scale)
         number = (number - self.centre[5]) / self.scale[5]
         return torch.where(longest[:, 0] == 0, NOTHING_ENTERS, number)
 

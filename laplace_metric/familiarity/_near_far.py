@@ -305,7 +305,7 @@ class NearFar:
         raw = self.score(features)
         centre, scale, weights = (x.to(raw) for x in (self.centre, self.scale, self.weights))
         z = (raw[:, :4] - centre[:4]) / scale[:4]
-        number = (total(z, raw[:, 4], weights, centre, scale) - centre[5]) / scale[5]
+        number = (foreign_sum(z, raw[:, 4], weights, centre, scale) - centre[5]) / scale[5]
         return FitSetParts(z[:, 0] if len(self.class_means) else None, z[:, 1], z[:, 3], number)
 
     def epistemic(self, features: Float[Tensor, "B D"]) -> Float[Tensor, " B"]:
@@ -395,12 +395,12 @@ def _units(
         new = (seen.left_out - centre) / scale
         weights = novelty_weights(z[:, NOVELTY], new[:, NOVELTY])
     length = _length(lengths)
-    centre, scale = _also(centre, scale, _novelty(z, weights))
+    centre, scale = _with_moments(centre, scale, _novelty(z, weights))
     w = length_of(lengths, length)[known]
-    return weights, length, *_also(centre, scale, total(z, w, weights, centre, scale))
+    return weights, length, *_with_moments(centre, scale, foreign_sum(z, w, weights, centre, scale))
 
 
-def _also(centre: Tensor, scale: Tensor, number: Tensor) -> tuple[Tensor, Tensor]:
+def _with_moments(centre: Tensor, scale: Tensor, number: Tensor) -> tuple[Tensor, Tensor]:
     """Append the mean and standard deviation of one more number."""
     deviation = number.std() if _varies(number) else number.new_tensor(1.0)
     return torch.cat([centre, number.mean()[None]]), torch.cat([scale, deviation[None]])
@@ -422,7 +422,7 @@ def _novelty(z: Tensor, weights: Tensor) -> Tensor:
     return a * z[:, 0] + b * z[:, 2] + c * z[:, 3]
 
 
-def total(z: Tensor, w: Tensor, weights: Tensor, centre: Tensor, scale: Tensor) -> Tensor:
+def foreign_sum(z: Tensor, w: Tensor, weights: Tensor, centre: Tensor, scale: Tensor) -> Tensor:
     """Return novelty + (local - 1)_+ + (w - 2.5)_+, in standard deviations."""
     number = (_novelty(z, weights) - centre[4]) / scale[4]
     return number + (z[:, 3] - APART).relu() + (w - LENGTHS_APART).relu()

@@ -299,13 +299,13 @@ def test_promises_hold_on_new_queries_and_not_by_fitted_items():
         (x, y), (new_x, new_y) = world(seed)
         embedder = LaplaceEmbedder(Precomputed(SIZE), head="append")
         index = embedder.cross_index(x, y, seed=seed, progress=False)
-        new = index.labelled_hits(new_x, new_y, 50)
-        crossed.append(on_new_queries(index, new))
-        part = embedder.index(x[100:], y[100:], progress=False)
+        crossed.append(on_new_queries(index, index.labelled_hits(new_x, new_y, 50)))
+        few = LaplaceEmbedder(Precomputed(SIZE), head="append")
+        part = few.fit([(x[:100], y[:100])], progress=False).index(x[100:], y[100:], progress=False)
         with pytest.warns(FittedQueriesWarning):
-            seen = part.labelled_hits(x[:100], y[:100], 50)
-        index.learn(seen, 10, seed)
-        invalid.append(float((index.calibration.assess(new.hits).p_value <= 0.1).mean()))
+            part.learn(part.labelled_hits(x[:100], y[:100], 50), 10, seed)
+        new = part.labelled_hits(new_x, new_y, 50).hits
+        invalid.append(float((part.calibration.assess(new).p_value <= 0.1).mean()))
     mean = {name: np.mean([row[name] for row in crossed]) for name in crossed[0]}
     error = {
         name: 3 * np.std([row[name] for row in crossed], ddof=1) / runs**0.5 for name in crossed[0]
@@ -314,9 +314,9 @@ def test_promises_hold_on_new_queries_and_not_by_fitted_items():
     assert 0.05 < mean["unknown"] < 0.1 + error["unknown"], (mean, error)
     assert mean["precision"] > 0.8 - error["precision"], (mean, error)
     assert mean["covered"] > 0.9 - error["covered"], (mean, error)
-    # fitted points are compared with the others, so this is not far off; near and far still are
+    # a hundred fitted points are nearer to their own statistics than new ones are
     more = np.array(invalid) - [row["unknown"] for row in crossed]
-    assert more.mean() > 2 * more.std(ddof=1) / runs**0.5, more
+    assert more.mean() > 3 * more.std(ddof=1) / runs**0.5, more
 
 
 def test_promises_hold_on_real_images_that_nothing_has_seen():
