@@ -207,7 +207,11 @@ def one_split(judged: LabelledHits, rivals: Rivals, n_items: int, seed: int) -> 
 
 
 def floors(p: Array, n: int, seed: int) -> tuple[float, float]:
-    """Mean calibration error of true probabilities, and of two numbers learnt from n queries."""
+    """Mean calibration error of true probabilities [N], and of two numbers learnt from n queries.
+
+    Means of 20 draws of labels; a draw in which all n are right, or none, has no slope and does
+    not count.
+    """
     g, errors = np.random.default_rng(seed), []
     log_odds = logit(p.clip(1e-6, 1 - 1e-6))[:, None]
     for _ in range(20):

@@ -344,6 +344,29 @@ def test_what_is_said_of_rivals_is_what_was_measured():
         assert row["+ class model"]["mean"] > row["+ votes"]["mean"], row["problem"]
 
 
+def test_floors_of_a_calibration_error():
+    """The truth's own error against a simulation by hand; two numbers cost more, and less and less.
+
+    A shift of the log odds by its standard error 1 / sqrt(n mean p (1 - p)) costs, to first order,
+    mean p (1 - p) times its mean size sqrt(2 / pi), and cannot be told from the first floor where
+    n is large.
+    """
+    g = np.random.default_rng(0)
+    p = 1 / (1 + np.exp(-g.normal(1, 2, 4_000)))
+    by_hand = []
+    for _ in range(20):
+        right = g.random(len(p)) < p
+        bins = np.minimum((p * 10).astype(int), 9)
+        gaps = [abs((p - right)[bins == b].sum()) for b in range(10)]
+        by_hand.append(sum(gaps) / len(p))
+    true, few = evidence.floors(p, 100, 0)
+    assert true == pytest.approx(np.mean(by_hand), rel=0.15)
+    spread = (p * (1 - p)).mean()
+    assert few > np.hypot(true, (2 / np.pi * spread / 100) ** 0.5) - 0.005
+    many = evidence.floors(p, 4_000, 0)[1]
+    assert true - 0.002 < many < true + 0.004 < few
+
+
 def test_confident_learning_puts_the_off_diagonal_of_its_joint_first():
     """By hand: means of the classes' own are .4 and .85; only the last item is off the diagonal."""
     p = np.array([[0.6, 0.4], [0.2, 0.8], *[[0.05, 0.95]] * 3, [0.45, 0.55]])
