@@ -14,7 +14,6 @@ import laplace_metric
 
 
 def test_every_public_name_is_there_and_documented():
-    assert len(laplace_metric.__all__) <= 20
     for name in laplace_metric.__all__:
         value = getattr(laplace_metric, name)
         assert name == "__version__" or value.__doc__

@@ -23,7 +23,7 @@ OWN_TESTS = {
 }
 """Pages whose code, if they have any, runs in a test of its own."""
 PAGES = [README, BASELINES, *sorted(p for p in DOCS.rglob("*.md") if p.name not in OWN_TESTS)]
-MOST_WORDS, MOST_LINES, WIDEST, MOST_PAGES = 900, 150, 100, 10
+WIDEST = 100
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -53,13 +53,6 @@ def test_every_console_block_of_the_first_page_is_run_by_a_test():
     marks = re.findall(r"<!-- (.*) -->\n```console\n", text)
     assert marks == ["demo command", "test command"]
     assert text.count("```console") == len(marks)
-
-
-def test_the_first_page_is_short():
-    text = README.read_text()
-    words = re.sub(r"```.*?```|<!--.*?-->|\]\([^)]*\)|[|*`\[\]#]", " ", text, flags=re.S).split()
-    assert len(words) <= MOST_WORDS
-    assert len(text.splitlines()) <= MOST_LINES
 
 
 @pytest.mark.parametrize("page", [README, *sorted(DOCS.rglob("*.md"))], ids=lambda p: p.stem)
@@ -98,12 +91,11 @@ def test_the_reference_lists_every_method_of_the_front_door():
     assert sorted(listed) == sorted({*public, "__call__"})
 
 
-def test_the_site_is_found_through_short_side_bars_with_a_picture_on_each_guide():
+def test_the_site_begins_with_questions_and_each_guide_has_a_picture():
     yaml = pytest.importorskip("yaml")
     settings = yaml.safe_load((README.parent / "mkdocs.yml").read_text())
     bars = {name: pages for part in settings["nav"] for name, pages in part.items()}
     assert list(bars)[:2] == ["Home", "Questions"]
-    assert max(len(pages) for pages in bars.values() if isinstance(pages, list)) <= MOST_PAGES
     for part in [*bars["Use it"], *bars["Run it"]]:
         (name,) = part.values()
         assert name.startswith("examples/") or "![" in (DOCS / name).read_text(), name

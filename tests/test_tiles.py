@@ -1,23 +1,27 @@
 """Sizes of tiles, strips and blocks change no number: beyond each, the plain formula in float64.
 
-Every such constant of the package has a case here, another test that sets it, or a reason.
+Sizes that need more than one function to be seen are held where the function is tested: in
+``contrastive`` (``test_margin_columns``, ``test_scale``, ``test_structures``), ``test_traces``,
+``test_distances``, ``features/test_store``, ``search`` (``test_compact``, ``test_neighbours``,
+``test_suspicious_labels``, ``test_index``, ``test_open_set``, ``test_class_model``, ``test_flat``),
+``calibration`` (``test_votes``, ``test_calibration``) and ``image_text`` (``test_gaussians``,
+``test_search``, ``test_curvature``, ``test_posterior``).
 """
 
 from __future__ import annotations
 
-import ast
-import importlib
+import inspect
 from collections.abc import Callable
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-import laplace_metric
 from laplace_metric.curvature import ContrastiveLoss, by_class
 from laplace_metric.curvature._ggn import all_pairs_curvature, batch_curvature, mirrored
+from laplace_metric.curvature._margin import MarginColumns
 from laplace_metric.curvature.by_class import upper_gram
 from laplace_metric.evaluation._candidates import block_candidates
 from laplace_metric.familiarity import _class_gaussians
@@ -31,13 +35,6 @@ from laplace_metric.search._columns import Encoded
 from laplace_metric.search._labelled import in_fit
 from laplace_metric.search._neighbours import _distances_of_means
 from laplace_metric.search.estimators import batches_of
-
-PACKAGE, TESTS = Path(laplace_metric.__file__).parent, Path(__file__).parent
-ROOMS = (
-    *("curvature", "laplace", "heads", "familiarity", "models", "search", "calibration"),
-    *("evaluation", "distributions", "distributed", "image_text", "monitor", "online"),
-)
-WORDS = {"TILE", "STRIP", "CHUNK", "BLOCK", "BATCH", "BYTES", "ROWS", "CELLS", "ONCE"}
 
 
 def numbers(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -145,95 +142,41 @@ def margin() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 Case = Callable[[], tuple[object, object]]
-CASES: dict[str, tuple[int, Case]] = {
-    "curvature.by_class.STRIP": (7, gram),
-    "familiarity._class_gaussians.STRIP": (7, triangle),
-    "familiarity._class_gaussians.AT_ONCE": (1, by_rows),
-    "familiarity._near_far.CELLS": (200, label_model),
-    "heads._jacobian.TILE_ROWS": (3, columns),
-    "models._store.LABELS_AT_ONCE": (9, classes),
-    "models._store.BLOCK_BYTES": (0, blocks),
-    "models._store.FINGERPRINT_BYTES": (1, fingerprints),
-    "curvature._margin.COLUMN_BYTES": (1, margin),
-    "search._neighbours.MEAN_BYTES": (1, means),
-    "search.estimators.ROWS": (7, rows),
-    "search._labelled.BLOCK": (7, fitted),
-    "evaluation._candidates.WORK_BYTES": (1, candidates),
-    "image_text._pairs.BLOCK": (7, encoded),
-}
-"""A small value, and what is compared; some go beyond the constant as it is."""
+CASES: list[tuple[Any, str, int, Case]] = [
+    (upper_gram, "STRIP", 7, gram),
+    (times_upper, "STRIP", 7, triangle),
+    (nearest_distance, "AT_ONCE", 1, by_rows),
+    (LabelModel, "CELLS", 200, label_model),
+    (columnwise, "TILE_ROWS", 3, columns),
+    (FeatureStore, "LABELS_AT_ONCE", 9, classes),
+    (FeatureStore, "BLOCK_BYTES", 0, blocks),
+    (FeatureStore, "FINGERPRINT_BYTES", 1, fingerprints),
+    (MarginColumns, "COLUMN_BYTES", 1, margin),
+    (_distances_of_means, "MEAN_BYTES", 1, means),
+    (batches_of, "ROWS", 7, rows),
+    (in_fit, "BLOCK", 7, fitted),
+    (block_candidates, "WORK_BYTES", 1, candidates),
+    (encode_all, "BLOCK", 7, encoded),
+]
+"""What is defined beside the size, its name, a small value, and what is compared.
 
-ELSEWHERE = {
-    "curvature._margin.CPU_BLOCK": "contrastive/test_margin_columns.py",
-    "curvature._passes.CHUNK_BYTES": "contrastive/test_scale.py",
-    "curvature._terms.TILE_BYTES": "contrastive/test_scale.py",
-    "curvature._terms.PAIR_BYTES": "contrastive/test_scale.py",
-    "laplace._traces.STRIP": "test_traces.py",
-    "laplace._traces.CACHED_BYTES": "test_traces.py",
-    "laplace._posterior.JACOBIAN_BYTES": "test_traces.py",
-    "laplace._distances.BLOCK_BYTES": "test_distances.py",
-    "heads._jacobian.JACOBIAN_BYTES": "contrastive/test_structures.py",
-    "models._reading.CHECKS_AT_ONCE": "features/test_store.py",
-    "search._columns.LARGE_BYTES": "search/test_compact.py",
-    "search._neighbours.PAIR_BYTES": "search/test_neighbours.py",
-    "search._index.BLOCK": "search/test_suspicious_labels.py",
-    "search._encoding.BATCH": "search/test_index.py",
-    "search._neighbours.COMPACT_BYTES": "search/test_compact.py",
-    "search._faiss.CELLS": "search/test_open_set.py",
-    "search._class_model.BLOCK_CELLS": "search/test_class_model.py",
-    "search._class_model.CELLS": "search/test_class_model.py",
-    "search._class_model.CACHED_CELLS": "search/test_class_model.py",
-    "calibration._hits.BLOCK_CELLS": "calibration/test_votes.py",
-    "calibration._labels.BLOCK_CELLS": "calibration/test_calibration.py",
-    "evaluation._candidates.BLOCK_BYTES": "search/test_flat.py",
-    "image_text._gaussians.BLOCK_BYTES": "image_text/test_gaussians.py",
-    "image_text._towers.PAIR_BYTES": "image_text/test_search.py",
-    "image_text._curvature.ROWS": "image_text/test_curvature.py",
-    "image_text._gaussians.BLOCK": "image_text/test_posterior.py",
-}
-"""Tests that set the constant and compare with a plain formula."""
-
-NO_TILE = {
-    "curvature._margin.DEVICE_BLOCK": "CPU_BLOCK of an accelerator",
-    "curvature._structures.DENSE_LIMIT_BYTES": "a limit that raises",
-    "laplace._traces.OTHER_BYTES": "CACHED_BYTES of an accelerator",
-    "models._reading.BATCH_OF_ITEMS": "rows of a loader's batch, by default",
-    "models._reading.BATCH_OF_IMAGES": "rows of a loader's batch, by default",
-}
-"""Names that are no size of a tile, or one that no CPU uses."""
+Some cases go beyond the size as it is.
+"""
 
 
-def constants() -> set[str]:
-    """Constants of the numeric packages whose name has one of ``WORDS`` and that are numbers."""
-    found = set()
-    for room in ROOMS:
-        for path in (PACKAGE / room).rglob("*.py"):
-            place = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
-            for node in ast.parse(path.read_text()).body:
-                targets = node.targets if isinstance(node, ast.Assign) else []
-                names = {n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)}
-                for name in (n for n in names if n.isupper() and WORDS & set(n.split("_"))):
-                    value = getattr(importlib.import_module(f"laplace_metric.{place}"), name)
-                    if isinstance(value[0] if isinstance(value, tuple) else value, int):
-                        found.add(f"{place}.{name}")
-    return found
-
-
-@pytest.mark.parametrize("place", CASES)
+@pytest.mark.parametrize(
+    ("beside", "name", "size", "compared"),
+    CASES,
+    ids=[f"{beside.__name__}-{name}" for beside, name, _, _ in CASES],
+)
 @pytest.mark.parametrize("small", [True, False])
-def test_beyond_a_tile_is_the_plain_formula(place, small, monkeypatch):
-    size, compared = CASES[place]
+def test_beyond_a_tile_is_the_plain_formula(beside, name, size, compared, small, monkeypatch):
     if small or compared is label_model:
-        monkeypatch.setattr(f"laplace_metric.{place}", size)
+        monkeypatch.setattr(inspect.getmodule(beside), name, size)
     found, plain = compared()
     torch.testing.assert_close(
         torch.as_tensor(found), torch.as_tensor(plain), rtol=1e-10, atol=1e-10
     )
-
-
-def test_every_constant_has_a_case_or_a_reason():
-    known = {*CASES, *ELSEWHERE, *NO_TILE}
-    assert constants() == known
 
 
 def test_a_basis_seen_in_another_is_their_product():
@@ -245,14 +188,6 @@ def test_a_basis_seen_in_another_is_their_product():
     torch.testing.assert_close(factor.vjp(v), v @ q)
     torch.testing.assert_close(factor.dense(5), q[None])
     torch.testing.assert_close(factor.quadratic(b), torch.einsum("yo,nyz,zo->no", q, b, q))
-
-
-@pytest.mark.parametrize("place", ELSEWHERE)
-def test_the_other_tests_set_it(place):
-    name, module = place.split(".")[-1], place.split(".")[-2]
-    text = (TESTS / ELSEWHERE[place]).read_text()
-    assert module.strip("_") in text or module in text
-    assert any("setattr" in line and name in line for line in text.splitlines())
 
 
 def test_below_the_strips_nothing_is_multiplied_and_gradients_pass(monkeypatch):
