@@ -41,7 +41,7 @@ def guard():
 
 def test_keeps_its_precision_on_new_queries_and_abstains_on_noise(guard):
     answers = guard.ask(X[NEW])
-    answered = answers.answered.numpy()
+    answered = answers.answered
     assert answered.mean() > 0.85
     assert (answers.labels[answered] == Y[NEW][answered]).mean() >= 0.95
     with pytest.warns(LaplaceMetricWarning, match="all 50 queries are unlike the items"):
@@ -79,7 +79,7 @@ def test_held_out_queries_calibrate(guard):
     assert not tested.calibration.own_items
     assert "held-out queries: simulated, not proven" in repr(tested)
     answers = tested.ask(X[NEW])
-    answered = answers.answered.numpy()
+    answered = answers.answered
     assert (answers.labels[answered] == Y[NEW][answered]).mean() >= 0.9
     fitted = tested.embedder.fitted_
     again = Guard(X[ITEMS], Y[ITEMS], model=tested.embedder, held_out=held_out)
@@ -108,7 +108,7 @@ def test_of_many_items_a_part_calibrates(guard, monkeypatch):
     part = Guard(X[ITEMS], Y[ITEMS])
     assert len(part.index) == 700
     assert len(part.calibration.known) == 350  # one fold of two
-    answered = part.ask(X[NEW]).answered.numpy()
+    answered = part.ask(X[NEW]).answered
     assert (part.ask(X[NEW]).labels[answered] == Y[NEW][answered]).mean() >= 0.9
 
 
@@ -220,11 +220,11 @@ def test_a_faiss_index_as_it_is(name, normalised):
     guard = Guard.wrap(index, Y[ITEMS], vectors=items if name == "PQ" else None)
     queries = unit(X[NEW]) if normalised else X[NEW]
     answers = guard.ask(queries)
-    answered = answers.answered.numpy()
+    answered = answers.answered
     assert answered.mean() > 0.85
     assert (answers.labels[answered] == Y[NEW][answered]).mean() >= 0.9
     noise = unit(NOISE) if normalised else NOISE
-    assert guard.ask(noise).answered.double().mean() < 0.05
+    assert guard.ask(noise).answered.mean() < 0.05
     alone = [guard.ask(queries[i : i + 1])[0].label for i in range(20)]
     assert alone == answers.labels[:20].tolist()
     if name in ("L2", "inner product", "ids"):
@@ -359,7 +359,7 @@ def test_noise_in_a_familiar_direction_is_unfamiliar():
     x = ((x - x.mean(0)) / x.std(0)).astype(np.float32)
     noise = np.random.default_rng(0).uniform(-4, 4, (400, 13)).astype(np.float32)
     shares = [
-        float(Guard(x, y, precision=0.8, **how).ask(noise).answered.double().mean())
+        float(Guard(x, y, precision=0.8, **how).ask(noise).answered.mean())
         for how in ({"distance": "arccos"}, {})
     ]
     assert shares[0] > 0.2
@@ -376,7 +376,7 @@ def test_an_engine_that_finds_little_is_calibrated_as_it_answers():
     guard = Guard.wrap(lists, Y[:900], precision=0.9)
     assert guard.recall < 0.6
     answers = guard.ask(x[900:])
-    answered = answers.answered.numpy()
+    answered = answers.answered
     assert (answers.labels[answered] == Y[900:][answered]).mean() >= 0.9
     assert abs(answered.mean() - guard.threshold.accepted) < 0.05
 

@@ -120,7 +120,7 @@ def test_the_numbers_of_the_first_page_are_those_of_its_guard_and_of_the_record(
     guard, new = scope["guard"], scope["new"]
     queries, truth = new.pixels().flatten(1), new.labels.numpy()
     answers = guard.ask(queries)
-    answered = answers.answered.numpy()
+    answered = answers.answered
     plain = guard.index.classify(queries, 0, alpha=None).labels
     assert f"with {guard.threshold.accepted:.0%} of".replace("%", " %") in text
     assert f"{100 * (plain == truth).mean():.1f} % are right without abstention" in text

@@ -179,7 +179,7 @@ def partial(options: Namespace) -> None:
             guard = Guard(x[items], y[items], precision=0.95, search=index)
             assert guard.threshold is not None
             answers = guard.ask(x[asked])
-            answered = answers.answered.numpy()
+            answered = answers.answered
             right = answers.labels[answered] == y[asked][answered]
             told = {"told": guard.threshold.accepted, "found": guard.recall}
             shares = {"answered": float(answered.mean()), "right": float(right.mean())}
@@ -229,7 +229,7 @@ def _with_copies(x: torch.Tensor, y: torch.Tensor, share: float) -> dict[str, An
         if guard.threshold is None:
             continue
         answers = guard.ask(x[new])
-        answered = answers.answered.numpy()
+        answered = answers.answered
         right = (answers.labels[answered] == y[new].numpy()[answered]).mean()
         told = any("near-copies" in str(each.message) for each in seen)
         kept.append((float(answered.mean()), float(right), told))
@@ -252,9 +252,9 @@ def _shares(vectors: Any, labels: Any, distance: str, seed: int) -> tuple[float,
     if guard.threshold is None:
         guard = guard.at(guard.calibration.largest_guarantee(of="label").target)
     answers = guard.ask(x[new])
-    answered = answers.answered.numpy()
+    answered = answers.answered
     noise = generator.uniform(x[items].min(0), x[items].max(0), (400, x.shape[1]))
-    of_noise = guard.ask(noise.astype(np.float32)).answered.double().mean()
+    of_noise = guard.ask(noise.astype(np.float32)).answered.mean()
     right = (answers.labels[answered] == y[new][answered]).mean()
     return float(answered.mean()), float(right), float(of_noise)
 
@@ -292,7 +292,7 @@ def measured(guard: Guard, bare: Callable[..., Any], asked: Pair) -> dict[str, A
             together.append((time.perf_counter() - begin) / TOGETHER)
         row[f"{who}_together"] = float(np.median(together[min(WARM, len(together) - 1) :]))
     answers = guard.ask(queries)
-    answered = answers.answered.numpy()
+    answered = answers.answered
     right = answers.labels[answered] == truth[answered]
     return {**row, "answered": float(answered.mean()), "right": float(right.mean())}
 

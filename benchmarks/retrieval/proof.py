@@ -83,7 +83,7 @@ def run_twenty(options: Namespace) -> None:
     words = captions("emoji", "test", options.data)
     order = torch.randperm(len(asked), generator=torch.Generator().manual_seed(0)).numpy()
     shown = [q for q in order if words[places[q]][-1] != RUDE][:SHOWN]
-    answered, right = answers.answered.numpy(), label == truth
+    answered, right = answers.answered, label == truth
     first = y[nearest] == truth
     n, given = len(asked), int(answered.sum())
     summary = {

@@ -60,9 +60,17 @@ class Verdict(Shown):
     ambiguity: Array | None = None
     alpha: float = 0.05
 
-    def accepted(self, threshold: Threshold | float) -> Array:
-        """Return whether to answer each query [Q]; see ``SearchResult.accepted``."""
-        return accepts(threshold, self, self.alpha)
+    def accepted(self, threshold: Threshold | float, of: str = "match") -> Array:
+        """Return whether to answer each query [Q]; see ``SearchResult.accepted``.
+
+        Parameters
+        ----------
+        threshold : Threshold or float
+            Smallest probability that is accepted.
+        of : "match" | "label"
+            The probability that a number is compared with. A ``Threshold`` has its own.
+        """
+        return accepts(threshold, self, self.alpha, of)
 
 
 def given_hits(distances: Any, labels: Any, epistemic: Any, distance_sd: Any) -> SearchHits:

@@ -69,7 +69,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from numbers import Real
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -148,31 +149,84 @@ class Threshold(Shown):
         return in_rows(vars(self).items())
 
 
-def accepts(threshold: Threshold | float, found: Any, alpha: float, of: str = "match") -> Any:
-    """``probability >= value`` and, by the threshold's own alpha, ``p_value > alpha`` [Q].
+class Comparison(NamedTuple):
+    """What a threshold compares: a probability with ``value``, the p-value with ``alpha``.
 
     Parameters
     ----------
-    found : Assessment, SearchResult or Verdict
-    alpha, of
-        Of a threshold that is a number.
+    value : float in [0, 1]
+        Smallest probability that is accepted.
+    alpha : float or None
+        Queries whose p-value is at most this are not accepted; None: the p-value does not count.
+    of : "match" | "label"
+        The probability: that the nearest neighbour is a match, or that the label is right.
+    """
+
+    value: float
+    alpha: float | None
+    of: str
+
+
+def comparison_of(
+    threshold: Threshold | float, alpha: float | None, of: str = "match"
+) -> Comparison:
+    """Return what a threshold compares; ``alpha`` and ``of`` are those of a plain number.
 
     Raises
     ------
+    InputError
+        Unless it is a ``Threshold``, or a number in [0, 1].
+
+    Examples
+    --------
+    >>> comparison_of(0.9, 0.05, "label")
+    Comparison(value=0.9, alpha=0.05, of='label')
+    """
+    if isinstance(threshold, Threshold):
+        return Comparison(threshold.value, threshold.alpha, threshold.of)
+    if not isinstance(threshold, Real) or isinstance(threshold, bool):
+        raise InputError(
+            f"threshold is a {type(threshold).__name__}: pass a Threshold of "
+            "Calibration.threshold_for, or a probability in [0, 1]."
+        )
+    value = check_real("threshold", threshold, "number in [0, 1]")
+    if not 0 <= value <= 1:
+        raise InputError(f"threshold={value:g}: pass a probability, a number in [0, 1].")
+    return Comparison(value, alpha, check_name("of", of, ("match", "label")))
+
+
+def accepts(
+    threshold: Threshold | float, found: Any, alpha: float | None, of: str = "match"
+) -> Any:
+    """Return which queries [Q] a threshold accepts: the only place where one is compared.
+
+    A query is accepted if its probability is at least the threshold's value and its p-value is
+    above alpha. A ``Threshold`` is compared with the probability that it was chosen for, at the
+    alpha that it was tested with.
+
+    Parameters
+    ----------
+    threshold : Threshold or float
+    found : Assessment, SearchResult or Verdict
+        Match probabilities [Q, k], label probabilities [Q] and p-values [Q].
+    alpha, of
+        Those of a threshold that is a number; see ``Comparison``.
+
+    Raises
+    ------
+    InputError
+        As ``comparison_of``.
     NotFittedError
         If there is no such probability.
     """
-    if isinstance(threshold, Threshold):
-        value, alpha, of = threshold.value, threshold.alpha or 0.0, threshold.of
-    else:
-        value = check_real("threshold", threshold)
-    labelled = check_name("of", of, ("match", "label")) == "label"
+    value, alpha, of = comparison_of(threshold, alpha, of)
+    labelled = of == "label"
     probability = found.label_probability if labelled else found.match_probability
     if probability is None:
         how = " with labels" * labelled
         raise NotFittedError(f"the index was not calibrated{how}: call index.calibrate(...) first.")
-    probability = probability if labelled else probability[:, 0]
-    return (probability >= value) & (found.p_value > alpha)
+    enough = (probability if labelled else probability[:, 0]) >= value
+    return enough if alpha is None else enough & (found.p_value > alpha)
 
 
 def threshold_for(

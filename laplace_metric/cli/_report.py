@@ -56,7 +56,7 @@ def report(options: Namespace) -> None:
     gallery = load_gallery(options.index, options, reporter)
     measures, queries = measured(gallery, options, reporter)
     verdict = headline(measures)
-    groups = grouped(measures, verdict["made"] and verdict["made"].threshold)
+    groups = grouped(measures, verdict["made"])
     shown = _shown(gallery, queries, groups, measures, verdict["made"], options)
     page = (
         templates()
@@ -420,16 +420,17 @@ SHOWN = 4
 """Queries of a group that are shown."""
 
 
-def grouped(measures: IndexReport, threshold: float | None) -> list[dict[str, Any]]:
+def grouped(measures: IndexReport, made: GuaranteedPrecision | None) -> list[dict[str, Any]]:
     """Divide the queries into groups; an empty group is left out.
 
-    What is called unknown is not answered; without a threshold all else is. Of a group: ``key``,
+    The threshold of ``made`` decides which are answered; without one all that are not called
+    unknown. Of a group: ``key``,
     ``title``, ``note``, ``n`` and ``places``, the rows to show, spread evenly from the surest to
     the least sure.
     """
-    right, p, called = measures.right, measures.probability, measures.called_unknown
+    right, called = measures.right, measures.called_unknown
     unknown = torch.zeros_like(right) if called is None else called
-    answered = ~unknown if threshold is None or p is None else (p >= threshold) & ~unknown
+    answered = ~unknown if made is None or made.accepted is None else made.accepted
     left = ~answered & ~unknown
     unsure = measures.scores[measures.ranked_by]
     strange_note = ""

@@ -173,6 +173,7 @@ def _guarantees(
             _mean(right[accepted]),
             _mean(accepted),
             without_match=_mean(accepted[~known]),
+            accepted=_there(accepted, report.right),
             ood=None if ood is None else _mean(accepts(threshold, ood.assessed, ALPHA_UNKNOWN)),
         )
 
@@ -256,6 +257,8 @@ class GuaranteedPrecision:
     without_match, ood : float or None
         Share of the queries without a match in the index that are answered; and of the
         out-of-distribution inputs.
+    accepted : Tensor [Q] or None
+        Which of these queries are answered; None without a threshold.
     """
 
     guaranteed: float
@@ -266,6 +269,7 @@ class GuaranteedPrecision:
     queries_needed: QueriesNeeded | None = None
     without_match: float | None = None
     ood: float | None = None
+    accepted: Bool[Tensor, " Q"] | None = field(default=None, compare=False, repr=False)
 
     @property
     def outcome(self) -> str:
@@ -481,13 +485,13 @@ class IndexReport(Shown):
         return "\n".join(f"{name:<52}{value}" for name, value in self.rows())
 
 
-PARTS = (GuaranteedPrecision, SetCoverage, OODReport)
-
-
 def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_plain(entry) for entry in value]
-    return asdict(value) if isinstance(value, PARTS) else value
+    if isinstance(value, GuaranteedPrecision):  # which queries are answered is no number
+        value = replace(value, accepted=None)
+        return {name: part for name, part in asdict(value).items() if name != "accepted"}
+    return asdict(value) if isinstance(value, (SetCoverage, OODReport)) else value
 
 
 def _percent(value: float | None) -> str:

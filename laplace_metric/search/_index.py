@@ -25,7 +25,7 @@ from laplace_metric._utils.validation import as_path, check_count, check_name, c
 from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration._hits import VOTES, LabelledHits, LabelVotes, SearchHits
 from laplace_metric.calibration._learn import calibrated
-from laplace_metric.calibration._thresholds import Threshold
+from laplace_metric.calibration._thresholds import Threshold, comparison_of
 from laplace_metric.errors import (
     InputError,
     NotFittedError,
@@ -300,7 +300,9 @@ class Index(Shown):
         ----------
         queries : as for ``search``
         threshold : Threshold, float or None
-            Smallest probability that is answered; None: 0.5, likelier than not.
+            Smallest probability that is answered. A number is compared with the probability of the
+            label; a Threshold with the probability that it was chosen for, ``Threshold.of``.
+            None: 0.5 of the label, likelier than not.
         precision : float or None
             In place of a threshold: the share of answers that are to be right, guaranteed with 95 %
             confidence (``Calibration.threshold_for(precision=..., of="label")``).
@@ -337,15 +339,10 @@ class Index(Shown):
                 "this index was calibrated with matches=, which say nothing of labels: calibrate "
                 "it with labels=, or call search."
             )
-        if isinstance(threshold, Threshold):
-            alpha = threshold.alpha
-            threshold = threshold.value
         value = LIKELIER_THAN_NOT if threshold is None else threshold
-        if value not in (0, 1):
-            value = check_share("threshold", value)
-        level = 0.05 if alpha is None else alpha
-        result = self.search(queries, 1, alpha=level, progress=progress)
-        return classified(result, float(value), alpha)
+        level = comparison_of(value, alpha, "label").alpha
+        result = self.search(queries, 1, alpha=0.05 if level is None else level, progress=progress)
+        return classified(result, value, alpha)
 
     def add(
         self, gallery: Any, labels: Any = None, ids: Any = None, *, progress: bool = False

@@ -14,7 +14,7 @@ from laplace_metric._utils.display import SOME, Rows, Shown, in_rows
 from laplace_metric._utils.tables import as_pandas
 from laplace_metric.calibration._calibration import Assessment
 from laplace_metric.calibration._hits import SearchHits
-from laplace_metric.calibration._thresholds import Threshold, accepts
+from laplace_metric.calibration._thresholds import Threshold, accepts, comparison_of
 from laplace_metric.search._columns import Column
 
 if TYPE_CHECKING:
@@ -315,26 +315,28 @@ class Classification(Shown):
     probability : Tensor [Q]
         That the likeliest label is the query's, whether it is answered or not.
     threshold : float
-        Labels with a smaller probability are not answered.
+        Queries with a smaller probability are not answered.
+    of : "match" | "label"
+        The probability that is compared with the threshold: that the nearest item is a match, or
+        that the likeliest label is the query's.
     unknown : Tensor [Q]
         Queries that are not answered whatever the probability is.
+    answered : bool array [Q]
+        True where there is a label.
     """
 
     labels: np.ndarray[Any, Any]
     probability: Float[Tensor, " Q"]
     threshold: float
+    of: str
     unknown: Bool[Tensor, " Q"]
-
-    @property
-    def answered(self) -> Bool[Tensor, " Q"]:
-        """True where there is a label [Q]."""
-        return (self.probability >= self.threshold) & ~self.unknown
+    answered: Bool[np.ndarray, " Q"]
 
     @property
     def reason(self) -> np.ndarray[Any, Any]:
         """Reason [Q] to abstain: "unfamiliar" (unknown), "uncertain" (too improbable), or ""."""
-        answered, unknown = self.answered.cpu().numpy(), self.unknown.cpu().numpy()
-        return np.where(unknown, "unfamiliar", np.where(answered, "", "uncertain"))
+        unknown = self.unknown.cpu().numpy()
+        return np.where(unknown, "unfamiliar", np.where(self.answered, "", "uncertain"))
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -349,8 +351,13 @@ class Classification(Shown):
         """Answer of one query; the classification of some: of a slice, of rows, or of a mask."""
         if isinstance(query, slice) or np.ndim(query):
             some = query if isinstance(query, slice) else np.asarray(query)
-            p, unknown = self.probability[some], self.unknown[some]
-            return replace(self, labels=self.labels[some], probability=p, unknown=unknown)
+            return replace(
+                self,
+                labels=self.labels[some],
+                probability=self.probability[some],
+                unknown=self.unknown[some],
+                answered=self.answered[some],
+            )
         return Answer(self.labels[query], float(self.probability[query]), str(self.reason[query]))
 
     def _sentence(self) -> str:
@@ -359,23 +366,35 @@ class Classification(Shown):
         return f"{answered:,} of {len(self):,} queries have a label; {rest}."
 
     def _shown_rows(self) -> Rows:
-        rows = [("threshold", f"{self.threshold:.4g}")]
+        rows = [("threshold", f"{self.threshold:.4g} of the {self.of} probability")]
         for query in range(min(len(self), SOME)):
             label, probability, reason = self[query]
             rows.append((f"query {query}", f"{reason or label}, {probability:.2f}"))
         return rows
 
 
-def classified(result: SearchResult, threshold: float, alpha: float | None) -> Classification:
-    """Return the classification of a search of an index that labels calibrated."""
+def classified(
+    result: SearchResult, threshold: Threshold | float, alpha: float | None
+) -> Classification:
+    """Return the classification of a search of an index that labels calibrated.
+
+    Parameters
+    ----------
+    threshold : Threshold or float
+        Compared by ``accepts``; a number with the probability of the label.
+    alpha : float or None
+        That of a threshold that is a number.
+    """
     p, p_value = result.label_probability, result.p_value
     assert result.label is not None
     assert p is not None
     assert p_value is not None
-    unknown = torch.zeros_like(p, dtype=torch.bool) if alpha is None else p_value <= alpha
-    found = Classification(result.label.astype(object), p, threshold, unknown)
-    found.labels[(~found.answered).cpu().numpy()] = None
-    return found
+    value, level, of = comparison_of(threshold, alpha, "label")
+    unknown = torch.zeros_like(p, dtype=torch.bool) if level is None else p_value <= level
+    answered = accepts(threshold, result, alpha, "label").cpu().numpy()
+    labels = result.label.astype(object)
+    labels[~answered] = None
+    return Classification(labels, p, value, of, unknown, answered)
 
 
 def _np(values: Any) -> np.ndarray[Any, Any]:

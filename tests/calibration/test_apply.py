@@ -207,7 +207,8 @@ def test_alpha(embedder, points):
     assert 0 < int(verdict.unknown.sum()) < len(found)
     assert torch.equal(verdict.unknown, found.unknown)
     for threshold in (0.2, index.calibration.threshold_for(recall=0.5, alpha=0.1)):
-        assert torch.equal(verdict.accepted(threshold), found.accepted(threshold))
+        for of in ("match", "label"):
+            assert torch.equal(verdict.accepted(threshold, of), found.accepted(threshold, of))
     assert bool((verdict.unknown & (verdict.match_probability[:, 0] >= 0.2)).any())
 
 

@@ -135,8 +135,9 @@ def test_without_a_calibration_there_is_no_promise():
 @given(n=st.integers(1, 200), seed=st.integers(0, 999), value=st.sampled_from((0.3, 0.6, None)))
 def test_every_query_is_in_one_group_and_shown_in_its_own(n, seed, value):
     p, right, unknown, has_match = draw(n, seed, 0.7)
-    groups = {g["key"]: g for g in grouped(evaluation(p, right, unknown, has_match), value)}
     answered = ~unknown if value is None else ~unknown & (p >= value)
+    made = None if value is None else GuaranteedPrecision(0.9, value, "", accepted=answered)
+    groups = {g["key"]: g for g in grouped(evaluation(p, right, unknown, has_match), made)}
     members = {
         "right": answered & right,
         "wrong": answered & ~right,

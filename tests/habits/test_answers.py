@@ -46,6 +46,58 @@ def test_bad_thresholds_are_named(how, error, message, index, points):
         index.classify(points[0][:3], **how)
 
 
+@pytest.mark.parametrize("of", ["match", "label"])
+@pytest.mark.parametrize("alpha", [0.05, 0.2, None])
+def test_every_door_compares_a_threshold_with_the_probability_it_was_chosen_for(
+    of, alpha, index, points
+):
+    x, threshold = points[0][300:], index.calibration.threshold_for(recall=0.5, of=of, alpha=alpha)
+    result = index.search(x, k=20)
+    p = {"match": result.match_probability[:, 0], "label": result.label_probability}
+    known = torch.ones(len(x), dtype=torch.bool) if alpha is None else result.p_value > alpha
+    expected, other = ((p[name] >= threshold.value) & known for name in (of, OTHER[of]))
+    assert not torch.equal(expected, other)  # or the test could not fail
+    found = index.classify(x, threshold)
+    assert (found.of, found.threshold) == (of, threshold.value)
+    assert found.answered.dtype == bool
+    for answered in (
+        found.answered,
+        result.accepted(threshold),
+        result.accepted(threshold, "label"),
+    ):
+        assert np.array_equal(answered, expected)
+    assert np.array_equal(found.labels != np.array(None), expected)
+    assert np.array_equal(found.reason == "", expected)
+    assert np.array_equal(found.unknown, ~known)
+    some = found[expected.numpy()]
+    assert some.answered.all()
+    assert len(some) == int(expected.sum())
+
+
+OTHER = {"match": "label", "label": "match"}
+
+
+def test_a_number_is_compared_with_the_probability_that_is_named(index, points):
+    x = points[0][300:]
+    result = index.search(x, k=20)
+    known, near = result.p_value > 0.05, result.match_probability[:, 0]
+    assert np.array_equal(
+        index.classify(x, 0.7).answered, (result.label_probability >= 0.7) & known
+    )
+    assert torch.equal(result.accepted(0.7), (near >= 0.7) & known)
+    assert torch.equal(result.accepted(0.7, "label"), (result.label_probability >= 0.7) & known)
+    assert index.classify(x, 0).answered.sum() == int(known.sum())
+
+
+@pytest.mark.parametrize("threshold", [90, -0.1, float("nan"), True, "0.9", [0.9]])
+def test_no_door_takes_a_threshold_that_is_no_probability(threshold, index, points):
+    x = points[0][300:310]
+    result = index.search(x, k=1)
+    for compare in (lambda t: index.classify(x, t), result.accepted):
+        with pytest.raises(InputError, match="threshold"):
+            compare(threshold)
+
+
 def test_without_labels_there_is_nothing_to_answer(embedder, points):
     x, _ = points
     index = embedder.index(x[100:200], progress=False)
