@@ -280,11 +280,15 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
             reference, generator, memory_bytes, progress, precision, distributed, folder
         )
         self.settings.check_options(options)
-        fit = fit_posterior
+        runtime: tuple[Any, ...] = ()
         if options.needs_runtime:
-            from laplace_metric.distributed._fit import fit_with_runtime as fit
+            from laplace_metric.distributed._runtime import runtime_of
+
+            runtime = runtime_of(self.model, options)
         start = time.perf_counter()
-        self._fitted = fit(self.model, self.head, loader, self.settings, options)
+        self._fitted = fit_posterior(
+            self.model, self.head, loader, self.settings, options, *runtime
+        )
         if self.settings.structure != self._fitted.structure:  # it was "auto"
             self.settings = replace(self.settings, structure=self._fitted.structure)
         if _LOG.isEnabledFor(logging.INFO):

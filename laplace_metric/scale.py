@@ -22,14 +22,13 @@ from torch import Tensor, nn
 
 from laplace_metric._utils.randomness import at_least_float32
 from laplace_metric._utils.validation import as_array, as_tensor, check_dense
-from laplace_metric.curvature._ggn import curvature_passes
 from laplace_metric.curvature._passes import Pass, Statistics, next_pass
 from laplace_metric.curvature._structures import Curvature
 from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import InputError
 from laplace_metric.heads._jacobian import HeadJacobian
 from laplace_metric.heads._locate import LocatedHead, capture, locate_head
-from laplace_metric.laplace._fit import in_dtype, posterior_of
+from laplace_metric.laplace._fit import HeadFit
 from laplace_metric.models._calling import Inputs, check_labels, device_of, to_device
 from laplace_metric.models._store import FeatureStore
 
@@ -93,21 +92,19 @@ class Plan:
             raise InputError("a plan needs pairs='all': pairs of batches do not add up.")
         on_device = to_device(inputs, device_of(self.model))
         self.head, _ = locate_head(self.model, on_device, embedder.head)
-        jacobian = in_dtype(precision, self.head, settings)
-        self.settings = settings.for_head(jacobian)
-        self.loss = loss = settings.loss(normalized=self.head.normalized)
+        self._fit = HeadFit.of(self.head, settings, precision)
         columns: list[FeatureStore] = []
-        if loss.negatives_by_pair:
+        if self._fit.loss.negatives_by_pair:
             if reference is None:
                 raise InputError(
-                    f"margin={loss.margin}: pass reference=(features, labels) of random points."
+                    f"margin={settings.margin}: pass reference=(features, labels) of random points."
                 )
             if not isinstance(reference, (tuple, list)) or len(reference) != 2:
                 raise InputError("reference is no pair: pass (features [R, D], labels [R]).")
-            columns = [as_source(*reference, jacobian)]
+            columns = [as_source(*reference, self._fit.exact)]
             if not len(columns[0]):
                 raise InputError("reference is empty: pass some random points.")
-        self._schedule = curvature_passes(jacobian, loss, self.settings.structure, columns)
+        self._schedule = self._fit.passes(columns)
         self._curvature: Curvature | None = None
         self._n_points = 0
         self.task: Pass | None = next(self._schedule)
@@ -142,11 +139,8 @@ class Plan:
             raise InputError(
                 "the plan is not done: collect plan.task and send it until it is None."
             )
-        jacobian = in_dtype(None, self.head, self.settings)
-        fitted = posterior_of(
-            self.head, jacobian, self._curvature, self._n_points, self.loss, self.settings
-        )
-        return LaplaceEmbedder.from_fitted(self.model, self.settings, fitted)
+        fitted = self._fit.posterior(self._curvature, self._n_points)
+        return LaplaceEmbedder.from_fitted(self.model, self._fit.settings, fitted)
 
 
 def collect(task: Pass, features: Any, labels: Any) -> Statistics:

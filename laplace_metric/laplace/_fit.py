@@ -1,20 +1,23 @@
-"""A fit in four phases, each a function of values that can be called on its own.
+"""A fit, in four phases.
 
-    locate_head(model, inputs)             which layer, Z, whether the model l2-normalises after it
-    store.append(h, labels)                h [N, D] and labels [N]: the model runs once over each
-    all_pairs_curvature(store, ...)        H = sum_ij y_ij J^T d2l J, an average over pairs
-    posterior_of(head, H, ...)             N(theta, (n_eff H + tau I)^-1)
+    agreed_head(model, head, inputs)    which layer, Z, whether the model l2-normalises after it
+    collect_points(model, ...)          h [N, D] and labels [N]: the model runs over each point once
+    HeadFit.passes(columns)             H = sum_ij y_ij J^T d2l J, an average over pairs
+    HeadFit.posterior(H, N)             N(theta, (n_eff H + tau I)^-1)
 
-Several processes and checkpoints wrap these phases (``runtime``); here none of that runs.
+Which processes run them and where points and finished passes are kept are values: ``Processes``
+(this one, or the ranks of a group) and ``FitStorage`` (in memory, or a checkpoint). ``scale.Plan``
+hands the passes out as tasks.
 """
 
 from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -23,12 +26,14 @@ from torch import Tensor, nn
 
 from laplace_metric._utils.randomness import at_least_float32, full_precision
 from laplace_metric.curvature import ContrastiveLoss
-from laplace_metric.curvature._ggn import all_pairs_curvature, batch_curvature
+from laplace_metric.curvature._ggn import batch_curvature, curvature_passes
+from laplace_metric.curvature._passes import PassSchedule
 from laplace_metric.curvature._structures import (
     NEGATIVE_SHARE,
     Curvature,
     SpectralCurvature,
     check_finite_curvature,
+    check_memory,
 )
 from laplace_metric.errors import (
     DegenerateCurvatureWarning,
@@ -40,18 +45,94 @@ from laplace_metric.errors import (
 from laplace_metric.familiarity._near_far import NearFar
 from laplace_metric.heads._backends import jacobian_of
 from laplace_metric.heads._jacobian import HeadJacobian
-from laplace_metric.heads._locate import LocatedHead, capture, is_identity, locate_head
+from laplace_metric.heads._locate import LocatedHead, capture, is_identity
+from laplace_metric.laplace._agreed_head import agreed_head, first_batch
+from laplace_metric.laplace._executor import PassExecutor
+from laplace_metric.laplace._fit_identity import fit_identity
+from laplace_metric.laplace._fit_storage import FitStorage, InMemory
 from laplace_metric.laplace._fitted import Fitted
+from laplace_metric.laplace._points import Batches, HeadBatches, collect_points, where
 from laplace_metric.laplace._posterior import Posterior
+from laplace_metric.laplace._processes import ONE_PROCESS, Processes
 from laplace_metric.laplace._settings import FitOptions, Settings
-from laplace_metric.models._calling import Inputs, device_of, labelled_batches
+from laplace_metric.models._calling import device_of, labelled_batches
 from laplace_metric.models._reading import check_finite, check_shapes
 from laplace_metric.models._store import FeatureStore, Fingerprints
 
 _LOG = logging.getLogger(__name__)
-Batches = Iterator[tuple[Inputs, Tensor]]
-HeadBatches = Iterator[tuple[Tensor, Tensor]]
-"""h [B, D] and labels [B] of one batch after the other."""
+
+
+@dataclass(frozen=True)
+class HeadFit:
+    """The fit of one head, wherever its points are: the passes to sum, and the posterior of H.
+
+    Parameters
+    ----------
+    located : LocatedHead
+        The head in its model.
+    jacobian : HeadJacobian
+        Its derivatives, in the type of its weights.
+    exact : HeadJacobian
+        The same in the type of the sums over points.
+    loss : ContrastiveLoss
+        On a model that does or does not normalise behind the head.
+    settings : Settings
+        With the structure that "auto" stands for.
+    """
+
+    located: LocatedHead
+    jacobian: HeadJacobian
+    exact: HeadJacobian
+    loss: ContrastiveLoss
+    settings: Settings
+
+    @classmethod
+    def of(
+        cls, located: LocatedHead, settings: Settings, precision: torch.dtype | None = None
+    ) -> HeadFit:
+        """Decide the structure and the types.
+
+        Parameters
+        ----------
+        located : LocatedHead
+            The head in its model.
+        settings : Settings
+            As the user gave them.
+        precision : torch.dtype, optional
+            Type of the sums over points; None: that of the weights.
+
+        Raises
+        ------
+        InputError
+            If ``precision`` is not floating-point.
+        """
+        jacobian = jacobian_of(located.module, located.n_outputs, settings.backend)
+        settings, loss = settings.for_head(jacobian), settings.loss(normalized=located.normalized)
+        exact = jacobian if precision is None else in_dtype(precision, located, settings)
+        return cls(located, jacobian, exact, loss, settings)
+
+    def passes(self, columns: Sequence[FeatureStore] = ()) -> PassSchedule[Curvature]:
+        """Return the schedule of passes over the points that ends in H.
+
+        Parameters
+        ----------
+        columns : list of FeatureStore
+            Of a finite margin, the points among which in-margin negatives are searched.
+        """
+        return curvature_passes(self.exact, self.loss, self.settings.structure, columns)
+
+    def posterior(
+        self, curvature: Curvature, n_points: int, fingerprints: Fingerprints | None = None
+    ) -> Fitted:
+        """Return the posterior of the summed curvature; see ``posterior_of``."""
+        located, jacobian, loss = self.located, self.jacobian, self.loss
+        return posterior_of(
+            located, jacobian, curvature, n_points, loss, self.settings, fingerprints
+        )
+
+
+StorageOf = Callable[[HeadFit], FitStorage]
+"""Opens the storage of a fit once its head is known."""
 
 
 def fit_posterior(
@@ -60,42 +141,71 @@ def fit_posterior(
     loader: Iterable[Any],
     settings: Settings,
     options: FitOptions,
+    processes: Processes = ONE_PROCESS,
+    storage_of: StorageOf | None = None,
 ) -> Fitted:
-    """Fit ``settings`` to a loader of ``(inputs, labels)``; the model runs over it once."""
-    progress, dtype, device = options.progress, options.precision, device_of(model)
+    """Fit ``settings`` to a loader of ``(inputs, labels)``; the model runs over it once.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Inputs -> embeddings [B, Z].
+    head : module, name or None
+        See ``LaplaceEmbedder``.
+    loader : iterable of (inputs, labels)
+        Those of this process.
+    settings : Settings
+        Of the posterior.
+    options : FitOptions
+        Of this fit.
+    processes : Processes
+        Those that fit together; one by default.
+    storage_of : function, optional
+        Opens the storage of points and passes; None: in memory.
+
+    Raises
+    ------
+    HeadError, LabelError, NonFiniteError, EmptyLoaderError, ShardError
+        See ``LaplaceEmbedder.fit``.
+    """
+    on_all, device = processes.run_on_all, device_of(model)
+    processes.agree(lambda: fit_identity(model, settings, options))
+    progress = options.progress and processes.index == 0
     batches = labelled_batches(loader, device, progress=progress, description="Fitting")
-    inputs, labels = next(batches)
-    located, activations = locate_head(model, inputs, head)
-    jacobian = jacobian_of(located.module, located.n_outputs, settings.backend)
-    settings, loss = settings.for_head(jacobian), settings.loss(normalized=located.normalized)
-    others = ((capture(model, located, x).features, y) for x, y in batches)
-    head_batches = chain([(activations.features, labels)], others)
+    first = on_all(lambda: first_batch(batches, or_none=processes.n > 1))
+    located, features = agreed_head(model, head, first, processes)
+    fit = on_all(lambda: HeadFit.of(located, settings, options.precision))
+    batches = batches if first is None else chain([first], batches)
     if settings.pairs != "all":
-        curvature, n_points = minibatch_curvature(head_batches, jacobian, loss, settings)
-        return posterior_of(located, jacobian, curvature, n_points, loss, settings)
-    with FeatureStore(options.memory_bytes, dtype=dtype, device=device) as store:
-        for number, (features, labels) in enumerate(head_batches):
-            store.append(features, labels, where=where(number))
-        store.complete()
-        with full_precision():  # the model may run under autocast, the sums not
-            curvature = all_pairs_curvature(
-                store,
-                jacobian if dtype is None else in_dtype(dtype, located, settings),
-                loss,
-                settings.structure,
-                reference=options.reference,
-                generator=options.generator,
-                progress=progress,
-            )
-        fitted = posterior_of(
-            located, jacobian, curvature, len(store), loss, settings, store.fingerprints()
-        )
-        return with_near_far(fitted, store)
+        return _fit_by_batches(model, fit, batches, features)
+    with ExitStack() as closing:
+        storage = InMemory(options.memory_bytes) if storage_of is None else storage_of(fit)
+        closing.callback(storage.close)
+        store = on_all(lambda: closing.enter_context(storage.store(device, options.precision)))
+        on_all(lambda: collect_points(model, located, batches, features, store, storage))
+        closing.enter_context(full_precision())  # the model may run under autocast, the sums not
+        structure = fit.settings.structure
+        on_all(lambda: check_memory(structure, fit.exact.layouts, store.device))
+        executor = PassExecutor(store, processes, storage, progress)
+        columns = executor.columns(fit.loss, structure, options)
+        curvature = executor.execute(fit.passes(columns))
+        fitted = fit.posterior(curvature, executor.n_points, executor.fingerprints)
+        return with_near_far(fitted, store) if processes.n == 1 else fitted
 
 
-def where(number: int) -> str:
-    """Return the name of a batch's features in errors."""
-    return f"the head's input in loader batch {number}"
+def _fit_by_batches(
+    model: nn.Module, fit: HeadFit, batches: Batches, features: Tensor | None
+) -> Fitted:
+    """Fit pairs that each batch has for itself; ``features`` enter the head on the first batch."""
+
+    def head_batches() -> HeadBatches:
+        h = features
+        for inputs, labels in batches:
+            yield capture(model, fit.located, inputs).features if h is None else h, labels
+            h = None
+
+    curvature, n_points = minibatch_curvature(head_batches(), fit.jacobian, fit.loss, fit.settings)
+    return fit.posterior(curvature, n_points)
 
 
 def in_dtype(dtype: torch.dtype | None, head: LocatedHead, settings: Settings) -> HeadJacobian:

@@ -12,10 +12,11 @@ import torch
 
 from laplace_metric.curvature import ContrastiveLoss
 from laplace_metric.curvature._ggn import curvature_passes
-from laplace_metric.distributed._checkpoint import ProcessGroup
-from laplace_metric.distributed._fit import PassExecutor
 from laplace_metric.errors import InputError
 from laplace_metric.heads._backends import jacobian_of
+from laplace_metric.laplace._executor import PassExecutor
+from laplace_metric.laplace._fit_storage import InMemory
+from laplace_metric.laplace._processes import ONE_PROCESS
 from laplace_metric.models._reading import Block
 from laplace_metric.models._store import FeatureStore
 from tests.scale.data import batches, difference, embedder, network
@@ -105,6 +106,6 @@ def test_a_pass_that_reads_other_points_than_the_first_is_refused():
         store.append(h, labels, where=f"batch {number}")
     head = jacobian_of(network()[0], 4)
     loss = ContrastiveLoss.of("arccos", "fixed", normalized=False)
-    executor = PassExecutor(store, ProcessGroup())
+    executor = PassExecutor(store, ONE_PROCESS, InMemory(0))
     with pytest.raises(InputError, match=r"this pass read 239 points and the first one 240"):
         executor.execute(curvature_passes(head, loss, "diag"))
