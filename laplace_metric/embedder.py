@@ -38,6 +38,7 @@ from laplace_metric.laplace._fitted import (
 from laplace_metric.laplace._settings import FitOptions, Miner
 from laplace_metric.models import Precomputed
 from laplace_metric.models._calling import Inputs, check_labels, unwrapped
+from laplace_metric.models._trained import trained_on
 
 if TYPE_CHECKING:
     from laplace_metric.export._module import EmbedderModule
@@ -286,9 +287,8 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
 
             runtime = runtime_of(self.model, options)
         start = time.perf_counter()
-        self._fitted = fit_posterior(
-            self.model, self.head, loader, self.settings, options, *runtime
-        )
+        fitted = fit_posterior(self.model, self.head, loader, self.settings, options, *runtime)
+        self._fitted = replace(fitted, trained_on=trained_on(self.model))
         if self.settings.structure != self._fitted.structure:  # it was "auto"
             self.settings = replace(self.settings, structure=self._fitted.structure)
         if _LOG.isEnabledFor(logging.INFO):
@@ -462,7 +462,8 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         ------
         InputError
             For too few items, or a posterior that was fitted to others. If more than a quarter of
-            the items that have another one of their class are in classes of two.
+            the items that have another one of their class are in classes of two. If
+            ``train_embedder`` or ``OnlineLaplace`` trained the model on the items.
         LabelError
             Without labels.
 
@@ -477,10 +478,11 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         (120, torch.Size([2, 3]))
         """
         from laplace_metric.search import cross_index
-        from laplace_metric.search._cross_fit import read_items, seen_at
+        from laplace_metric.search._cross_fit import check_untrained, read_items, seen_at
 
         pairs, column = read_items(inputs, labels)
         batches: Sequence[Any] = [batch for batch, _ in pairs]
+        check_untrained(self, batches)
         fitted_already = self._fitted is not None
         if not fitted_already:
             batches = seen_at(self.model, self.head, batches, progress=progress)

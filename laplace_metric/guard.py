@@ -11,7 +11,7 @@ import copy
 import json
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 from inspect import signature
 from pathlib import Path
@@ -38,6 +38,8 @@ from laplace_metric.io import SEAL, sealed, write_atomically
 from laplace_metric.models import Precomputed
 from laplace_metric.search import Classification, Flat, Index
 from laplace_metric.search._columns import Column
+from laplace_metric.search._cross_fit import share_trained_on, training_inputs
+from laplace_metric.search._encoding import batches
 from laplace_metric.search._engines import (
     NEAREST,
     Engine,
@@ -65,9 +67,10 @@ class Guard(Shown):
 
     Without ``held_out`` the items calibrate it: each is asked of an index that it is not in, with a
     posterior that it was not fitted to. Its guarantees are then simulated, not proven
-    (``LaplaceEmbedder.cross_index``), and a model must not have been trained on the items. With
-    ``held_out`` they hold for queries that come as those came: from 1,000 queries on they are
-    proven, but for the rule that finds unknown ones; with fewer simulated (``Index.calibrate``).
+    (``LaplaceEmbedder.cross_index``), and hold only if the model that embeds was not trained on the
+    items. With ``held_out`` they hold for queries that come as those came: from 1,000 queries on
+    they are proven, but for the rule that finds unknown ones; with fewer simulated
+    (``Index.calibrate``).
 
     Parameters
     ----------
@@ -80,7 +83,12 @@ class Guard(Shown):
     precision : float in (0, 1)
         Share of answers that are right, to be guaranteed with 95 % confidence.
     held_out : (queries, labels), optional
-        Queries that calibrate, of no item.
+        Queries that calibrate: neither items nor inputs that the model was trained on. None: the
+        items calibrate.
+    trained_on_items : bool, optional
+        Whether the model that embeds was trained on the items. Without ``held_out``, a model needs
+        False here: a frozen encoder, or one that was trained on other data. None: not stated, which
+        is enough for vectors and with ``held_out``.
     ids : [N], optional
         Of the items; default: rows, or those of an ``IndexIDMap``.
     search : function or faiss.Index, optional
@@ -99,14 +107,16 @@ class Guard(Shown):
     Raises
     ------
     InputError, LabelError
-        For items or labels that cannot be read, and as ``LaplaceEmbedder.cross_index``.
+        For items or labels that cannot be read, and as ``LaplaceEmbedder.cross_index``. Without
+        ``held_out``, for a model that may have been trained on the items.
 
     Warns
     -----
     FewQueriesWarning
         If the precision cannot be guaranteed, with what can; ``ask`` is then an error.
     FittedQueriesWarning
-        If items that calibrate are copies, or near-copies, of others.
+        If items that calibrate are copies, or near-copies, of others; or if the model was trained
+        on more than a hundredth of the queries of ``held_out``.
 
     Examples
     --------
@@ -118,6 +128,9 @@ class Guard(Shown):
     ([4, 9, None], ['', '', 'unfamiliar'])
     """
 
+    trained_on_items: bool | None = None
+    """What the caller has stated; None for a guard that was loaded."""
+
     def __init__(
         self,
         items: Any,
@@ -126,6 +139,7 @@ class Guard(Shown):
         model: nn.Module | LaplaceEmbedder | None = None,
         precision: float = 0.9,
         held_out: tuple[Any, Any] | None = None,
+        trained_on_items: bool | None = None,
         ids: Any = None,
         search: Any = None,
         open_set_fraction: float = 0.0,
@@ -137,6 +151,10 @@ class Guard(Shown):
         _check_settings(settings)
         if held_out is not None and (not isinstance(held_out, (tuple, list)) or len(held_out) != 2):
             raise InputError(f"held_out is a {type(held_out).__name__}: pass (queries, labels).")
+        _check_trained(model, trained_on_items, calibrates=held_out is None)
+        self.trained_on_items = trained_on_items
+        if isinstance(items, Iterator):  # which can be read once only
+            items = list(items)
         if ids is None and hasattr(search, "id_map"):
             ids = _faiss().vector_to_array(search.id_map)
         if model is None:
@@ -181,6 +199,7 @@ class Guard(Shown):
         else:
             if model._fitted is None:
                 model.fit(items, labels, progress=progress)
+            held_out = _told_if_trained_on(model, *held_out)
             self.index = model.index(items, labels, ids, progress=progress)
             if search is not None:
                 self.index = self.index.searched_by(_search_of(search, ids, len(self.index)))
@@ -372,12 +391,19 @@ class Guard(Shown):
             f"{', simulated and not proven.' if self.calibration.cross_fitted else '.'}"
         )
 
+    def _if_untrained(self) -> str:
+        """The condition of a calibration by the items, and whether the caller has stated it."""
+        if self.trained_on_items is False:
+            return ", stated not to have trained the model"
+        of = "encoder" if isinstance(self.embedder.model, Precomputed) else "model"
+        return f"; holds only if the {of} was not trained on them"
+
     def _shown_rows(self) -> Rows:
         by = "held-out queries: proven, but for the rule that finds unknown ones"
         if self.calibration.cross_fitted:
             by = "held-out queries: simulated, not proven"
         if self.calibration.own_items:
-            by = "its own items, on which no model was trained: simulated, not proven"
+            by = f"its own items: simulated, not proven{self._if_untrained()}"
         rows = [("items", f"{len(self.index):,}"), ("calibrated by", by)]
         if bool(self.calibration.known.all()):
             rows.append(("open-set queries", "not covered: pass open_set_fraction= if some come"))
@@ -391,6 +417,39 @@ class Guard(Shown):
                 told = self._missing(level)
             rows.append((f"{100 * level:g}% right", told))
         return rows
+
+
+def _check_trained(model: Any, stated: Any, *, calibrates: bool) -> None:
+    """Refuse items that calibrate a model which may have been trained on them."""
+    if not isinstance(stated, (bool, type(None))):
+        raise InputError(f"trained_on_items={stated!r:.40}: pass True, False or None.")
+    of_vectors = isinstance(model, LaplaceEmbedder) and isinstance(model.model, Precomputed)
+    trained = stated is True or (stated is None and model is not None and not of_vectors)
+    if calibrates and trained:
+        why = "was trained on the items" if stated else "may have been trained on the items"
+        raise InputError(
+            f"{'the encoder' if model is None else 'model'} {why}, which it then embeds better "
+            "than anything new, so that they cannot calibrate its guarantees. Pass held_out="
+            "(queries, labels), on which it was not trained; or trained_on_items=False if it was "
+            "trained on other data (a frozen encoder)."
+        )
+
+
+def _told_if_trained_on(model: LaplaceEmbedder, queries: Any, labels: Any) -> tuple[Any, Any]:
+    """Warn of held-out queries that the model was trained on; return them to be read again."""
+    if training_inputs(model) is None:
+        return queries, labels
+    pairs = list(batches("held_out", queries))
+    share = share_trained_on(model, [batch for batch, _ in pairs])
+    if share > TOLERATED:
+        warnings.warn(
+            f"the model was trained on {share:.0%} of the queries of held_out=, which it embeds "
+            "better than anything new: guarantees will not hold. Pass queries that it was not "
+            "trained on.",
+            FittedQueriesWarning,
+            stacklevel=callers_line(),
+        )
+    return pairs, labels
 
 
 def _vectors(items: Any) -> Tensor:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from laplace_metric._utils.validation import check_count, check_function
 from laplace_metric.errors import InputError, LabelError, NonFiniteError
 from laplace_metric.models._calling import Inputs, call_model, labelled_batches
+from laplace_metric.models._trained import TrainingInputs, note_training
 
 __all__ = ["train_embedder", "train_epochs"]
 
@@ -90,7 +91,9 @@ def train_embedder(
         check_function("miner", miner, "embeddings", "labels")
     modules = [module for module in (model, loss) if isinstance(module, nn.Module)]
     names = dict[int, str]()
-    step = _make_step(model, loss, miner, optimizer or default_optimizer(modules), names)
+    optimizer = optimizer or default_optimizer(modules)
+    record = note_training(model, trained_parameters(optimizer))
+    step = _make_step(model, loss, miner, optimizer, names, record)
     device = next(chain(model.parameters(), model.buffers()), torch.empty(0)).device
     with train_mode(modules):
         return train_epochs(
@@ -104,6 +107,7 @@ def _make_step(
     miner: Callable[..., Any] | None,
     optimizer: torch.optim.Optimizer,
     names: dict[int, str],
+    record: TrainingInputs,
 ) -> Step:
     """One optimisation step on a batch, returning its loss."""
 
@@ -115,6 +119,7 @@ def _make_step(
             )
         embeddings = call_model(model, inputs)
         mined = () if miner is None else (miner(embeddings, labels),)
+        record.add(inputs)
         return descend(loss(embeddings, labels, *mined), optimizer)
 
     return step
@@ -324,6 +329,12 @@ def train_mode(modules: list[nn.Module]) -> Iterator[None]:
     finally:
         for part, mode in before:
             part.training = mode
+
+
+def trained_parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    """Return the parameters that an optimizer changes."""
+    parameters = chain.from_iterable(group["params"] for group in optimizer.param_groups)
+    return [parameter for parameter in parameters if parameter.requires_grad]
 
 
 def default_optimizer(modules: list[nn.Module]) -> torch.optim.Optimizer:

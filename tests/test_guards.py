@@ -1,13 +1,18 @@
 """``Guard``: one object that fits, calibrates itself, answers or abstains."""
 
+import copy
+import gc
 import json
 import warnings
+import weakref
 
 import numpy as np
 import pytest
 import torch
+from pytorch_metric_learning.losses import ContrastiveLoss
 from sklearn.datasets import load_digits, load_wine
 from sklearn.neighbors import NearestNeighbors
+from torch.utils.data import DataLoader, TensorDataset
 
 from laplace_metric import Guard, LaplaceEmbedder
 from laplace_metric.calibration._hits import query_statistics
@@ -20,8 +25,11 @@ from laplace_metric.errors import (
     LaplaceMetricWarning,
 )
 from laplace_metric.models import Precomputed
+from laplace_metric.models._trained import input_fingerprints, trained_on
+from laplace_metric.online import OnlineLaplace
 from laplace_metric.search._columns import Column
 from laplace_metric.search._engines import ForeignEngine
+from laplace_metric.training import train_embedder
 
 X, Y = load_digits(return_X_y=True)
 ORDER = np.random.default_rng(0).permutation(len(X))
@@ -63,7 +71,7 @@ def test_is_the_index_with_a_guaranteed_threshold(guard):
 
 def test_says_what_it_guarantees_and_what_it_would_take(guard):
     assert "at least 0.95 are right" in repr(guard)
-    assert "its own items, on which no model was trained: simulated, not proven" in repr(guard)
+    assert "its own items: simulated, not proven; holds only if the encoder was" in repr(guard)
     assert "80% right" in repr(guard)
     with pytest.warns(FewQueriesWarning, match=r"0\.999 cannot be guaranteed.*guard\.at\(0\.9"):
         strict = guard.at(0.999)
@@ -95,11 +103,12 @@ def test_names_and_a_fitted_embedder():
     model = torch.nn.Sequential(torch.nn.Linear(64, 16))
     torch.manual_seed(0)
     embedder = LaplaceEmbedder(model).fit(torch.from_numpy(X[ITEMS]), Y[ITEMS], progress=False)
-    guard = Guard(torch.from_numpy(X[ITEMS]), names[ITEMS], model=embedder, precision=0.8)
+    how = {"model": embedder, "precision": 0.8, "trained_on_items": False}
+    guard = Guard(torch.from_numpy(X[ITEMS]), names[ITEMS], **how)
     assert guard.ask(X[NEW][:5]).labels.dtype == object
     assert guard.embedder is embedder
     with pytest.raises(InputError, match="prior_precision"):
-        Guard(X[ITEMS], Y[ITEMS], model=embedder, prior_precision=2.0)
+        Guard(X[ITEMS], Y[ITEMS], prior_precision=2.0, **how)
 
 
 def test_of_many_items_a_part_calibrates(guard, monkeypatch):
@@ -124,6 +133,154 @@ def test_saved_and_read_again(guard, tmp_path):
         Guard.load(tmp_path / "guard")
     with pytest.raises(FileFormatError, match="holds no guard"):
         Guard.load(tmp_path)
+
+
+# A model that was trained on its items.
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """A network that was trained on the items, and its loader."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 8))
+    data = TensorDataset(torch.from_numpy(X[ITEMS]), torch.from_numpy(Y[ITEMS]))
+    loader = DataLoader(data, batch_size=70, shuffle=True)
+    train_embedder(model, loader, ContrastiveLoss(), epochs=3, progress=False)
+    return model
+
+
+HELD_OUT = X[700:1100], Y[700:1100]
+
+
+@pytest.mark.parametrize("stated", [None, True])
+def test_a_model_that_may_have_been_trained_on_the_items_needs_held_out_queries(stated):
+    model = torch.nn.Sequential(torch.nn.Linear(64, 16))
+    with pytest.raises(InputError, match=r"held_out=\(queries, labels\).*trained_on_items=False"):
+        Guard(X[ITEMS], Y[ITEMS], model=model, trained_on_items=stated)
+    with pytest.raises(InputError, match=r"held_out="):
+        Guard(X[ITEMS], Y[ITEMS], model=LaplaceEmbedder(model), trained_on_items=stated)
+    guard = Guard(X[ITEMS], Y[ITEMS], model=model, held_out=HELD_OUT, trained_on_items=stated)
+    assert "held-out queries" in repr(guard)
+    if stated:
+        with pytest.raises(InputError, match="the encoder was trained on the items"):
+            Guard(X[ITEMS], Y[ITEMS], trained_on_items=True)
+
+
+def test_what_is_stated_is_shown_and_must_be_true_or_false(guard):
+    assert "holds only if the encoder was not trained on them" in repr(guard)
+    stated = Guard(X[:300], Y[:300], precision=0.8, trained_on_items=False)
+    assert "stated not to have trained the model" in repr(stated)
+    with pytest.raises(InputError, match="trained_on_items='no': pass True, False or None"):
+        Guard(X[:300], Y[:300], trained_on_items="no")
+
+
+def copied(model):
+    return copy.deepcopy(model)
+
+
+def loaded(model):
+    fresh = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 8))
+    fresh.load_state_dict(model.state_dict())
+    return fresh
+
+
+@pytest.mark.parametrize(
+    "as_given",
+    [
+        lambda model: model,
+        torch.nn.DataParallel,
+        copied,
+        loaded,
+        lambda model: model[:1],  # its body
+        lambda model: torch.nn.Sequential(model, torch.nn.Linear(8, 4)),
+        LaplaceEmbedder,
+        lambda model: LaplaceEmbedder(model).fit(X[ITEMS], Y[ITEMS], progress=False),
+    ],
+)
+def test_a_model_that_this_package_trained_on_the_items_is_known(trained, as_given):
+    with pytest.raises(InputError, match="the model was trained on 100% of the items"):
+        Guard(X[ITEMS], Y[ITEMS], model=as_given(trained), trained_on_items=False)
+
+
+def test_cross_index_knows_a_model_that_was_trained_on_the_items(trained):
+    for inputs in (X[ITEMS], X[ITEMS].astype(np.float64), [(torch.from_numpy(X[ITEMS]), None)]):
+        with pytest.raises(InputError, match="the model was trained on 100% of the items"):
+            LaplaceEmbedder(trained).cross_index(inputs, Y[ITEMS], progress=False)
+    few = np.concatenate([X[690:700], X[700:1090]])
+    with pytest.raises(InputError, match="the model was trained on 2% of the items"):
+        LaplaceEmbedder(trained).cross_index(few, Y[690:1090], progress=False)
+
+
+def test_other_items_than_those_of_the_training_calibrate_themselves(trained):
+    guard = Guard(X[700:1100], Y[700:1100], model=trained, trained_on_items=False, precision=0.8)
+    assert guard.calibration.own_items
+    tuned = torch.nn.Sequential(copy.deepcopy(trained)[0], torch.nn.Linear(32, 8))
+    for parameter in tuned[0].parameters():
+        torch.nn.init.normal_(parameter)
+    Guard(X[ITEMS], Y[ITEMS], model=tuned, trained_on_items=False, precision=0.8)
+
+
+def test_held_out_queries_of_the_training_are_told(trained):
+    items = X[700:1100], Y[700:1100]
+    with pytest.warns(FittedQueriesWarning, match="trained on 100% of the queries of held_out="):
+        Guard(*items, model=trained, held_out=(X[ITEMS], Y[ITEMS]), precision=0.8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FittedQueriesWarning)
+        Guard(X[ITEMS], Y[ITEMS], model=trained, held_out=HELD_OUT, precision=0.8)
+
+
+def test_an_online_posterior_knows_its_training_also_when_it_is_read_again(tmp_path):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
+    loader = [(torch.from_numpy(X[:300]), torch.from_numpy(Y[:300]))]
+    online, how = OnlineLaplace(model), {"epochs": 2, "progress": False}
+    embedder = online.fit(loader, ContrastiveLoss(), checkpoint=tmp_path / "run", **how)
+    embedder.save(tmp_path / "posterior")
+    weights = copy.deepcopy(model.state_dict())
+    for parameter in model.parameters():  # as if it were in another process
+        torch.nn.init.zeros_(parameter)
+    fresh = torch.nn.Sequential(torch.nn.Linear(64, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
+    finished = OnlineLaplace(fresh).fit(
+        loader, ContrastiveLoss(), checkpoint=tmp_path / "run", **how
+    )
+    other = copy.deepcopy(fresh)
+    other.load_state_dict(weights)
+    for parameter in fresh.parameters():
+        parameter.data += 0.0
+    again = LaplaceEmbedder.load(tmp_path / "posterior", other)
+    for each in (finished, again):
+        with pytest.raises(InputError, match="the model was trained on 100% of the items"):
+            Guard(X[:300], Y[:300], model=each, trained_on_items=False)
+
+
+def test_notes_of_a_training_go_with_its_model():
+    from laplace_metric.models import _trained
+
+    model = torch.nn.Linear(64, 4)
+    data = [(torch.from_numpy(X[:50]), torch.from_numpy(Y[:50]))]
+    train_embedder(model, data, ContrastiveLoss(), epochs=1, progress=False)
+    noted = weakref.ref(_trained._TRAINED[model])
+    assert not vars(model).keys() - vars(torch.nn.Linear(1, 1)).keys()
+    del model
+    gc.collect()
+    assert noted() is None
+
+
+def test_texts_and_mappings_and_parts_that_were_frozen():
+    words = input_fingerprints(["one text", "another"])
+    assert input_fingerprints(np.array(["another", "one text"])).tolist() == words[::-1].tolist()
+    ids = {"input_ids": torch.arange(6).view(2, 3), "mask": torch.ones(2, 3)}
+    assert len(np.unique(input_fingerprints(ids))) == 2
+    assert len(input_fingerprints(3.0)) == 0
+    body, head = torch.nn.Linear(64, 16), torch.nn.Linear(16, 4)
+    data = [(torch.from_numpy(X[:50]), torch.from_numpy(Y[:50]))]
+    optimizer = torch.optim.SGD(head.parameters(), lr=0.1)
+    model = torch.nn.Sequential(body, head)
+    train_embedder(model, data, ContrastiveLoss(), epochs=1, optimizer=optimizer, progress=False)
+    assert trained_on(body) is None
+    assert len(trained_on(model)) == 50
+    train_embedder(head, [(torch.ones(2, 16), [0, 1])], ContrastiveLoss(), epochs=1, progress=False)
+    assert len(trained_on(model)) == 51  # of both trainings
 
 
 # A search that runs elsewhere.
@@ -321,7 +478,7 @@ def test_lengths_count_wherever_there_are_any():
         (X[ITEMS], {}, "euclidean"),
         (unit(X[ITEMS]), {}, "arccos"),
         (X[ITEMS], {"distance": "arccos"}, "arccos"),
-        (X[ITEMS], {"model": model}, "arccos"),
+        (X[ITEMS], {"model": model, "trained_on_items": False}, "arccos"),
     ):
         settings = Guard(vectors, Y[ITEMS], **how).embedder.settings
         assert settings.distance == distance

@@ -74,6 +74,9 @@ class Fitted(Shown):
         Of the head's inputs that were fitted; None for streams and beyond five million points.
     near_far : NearFar or None
         What ``Embedding.epistemic`` needs of the fit set; None where its points were not kept.
+    trained_on : uint64 [M], sorted, or None
+        Fingerprints of the inputs that the model was trained on (``models._trained``); None if
+        this package did not train it.
     """
 
     head: LocatedHead
@@ -84,6 +87,7 @@ class Fitted(Shown):
     structure: str
     fingerprints: Fingerprints | None = None
     near_far: NearFar | None = None
+    trained_on: Fingerprints | None = None
 
     @property
     def spherical(self) -> bool:
@@ -245,6 +249,8 @@ def save_fitted(folder: Path, settings: Settings, fitted: Fitted) -> None:
         tensors |= {NEAR_FAR + name: t for name, t in fitted.near_far.tensors().items()}
     if fitted.fingerprints is not None:
         tensors["fingerprints"] = torch.from_numpy(fitted.fingerprints.view(np.int64))
+    if fitted.trained_on is not None:
+        tensors["trained_on"] = torch.from_numpy(fitted.trained_on.view(np.int64))
     files.write(folder, content, tensors)
 
 
@@ -273,7 +279,7 @@ def load_fitted(folder: Path, model: nn.Module) -> tuple[Settings, Fitted]:
         mean = jacobian.parameters
         tau, n_effective = settings.prior_precision, content["n_effective"]
         kept = {k.removeprefix(NEAR_FAR): t for k, t in tensors.items() if k.startswith(NEAR_FAR)}
-        known = tensors.get("fingerprints")
+        known, trained = tensors.get("fingerprints"), tensors.get("trained_on")
         return settings, Fitted(
             head,
             jacobian,
@@ -283,6 +289,7 @@ def load_fitted(folder: Path, model: nn.Module) -> tuple[Settings, Fitted]:
             settings.structure,
             None if known is None else known.numpy().view(np.uint64),
             NearFar.from_tensors(kept).to(mean.device) if kept else None,
+            None if trained is None else trained.numpy().view(np.uint64),
         )
     except files.MALFORMED as error:
         raise FileFormatError(f"{folder} is damaged: {error!r}.") from error
@@ -322,6 +329,7 @@ def _check_shapes(tensors: dict[str, Tensor], structure: str, jacobian: HeadJaco
     for name, shape in shapes.items():
         if tensors[name].shape != shape:
             raise ValueError(f"{name} is {tuple(tensors[name].shape)}, not {shape}")
-    known = tensors.get("fingerprints")
-    if known is not None and (known.ndim != 1 or known.dtype != torch.int64):
-        raise ValueError(f"fingerprints are {known.dtype} {tuple(known.shape)}, not int64 [N]")
+    for name in ("fingerprints", "trained_on"):
+        known = tensors.get(name)
+        if known is not None and (known.ndim != 1 or known.dtype != torch.int64):
+            raise ValueError(f"{name} are {known.dtype} {tuple(known.shape)}, not int64 [N]")

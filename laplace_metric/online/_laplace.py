@@ -8,6 +8,7 @@ from operator import length_hint
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -29,6 +30,7 @@ from laplace_metric.laplace._fit import warn_if_degenerate
 from laplace_metric.laplace._posterior import by_marginal_likelihood
 from laplace_metric.laplace._settings import AUTO, Miner
 from laplace_metric.models._calling import Inputs, check_module, device_of
+from laplace_metric.models._trained import note_training, trained_on
 from laplace_metric.online._checkpoint import ResumableRun, StateTree, shapes
 from laplace_metric.online._running import (
     RunningCurvature,
@@ -46,6 +48,7 @@ from laplace_metric.training import (
     default_optimizer,
     descend,
     train_mode,
+    trained_parameters,
 )
 
 RECURSIONS = ("average", "paper")
@@ -288,6 +291,7 @@ class OnlineRun(ResumableRun):
         self.n_batches = length_hint(loader) or None
         refresh = 1 if self.settings.structure == "diag" else online.refresh
         self.curvature = RunningCurvature(online.decay, refresh)
+        self.seen = note_training(online.model, trained_parameters(optimizer))
         self.located: LocatedHead | None = None
         self.prior_precision, self.variance = self.settings.prior_precision, float("nan")
         self.variances: list[float] = []
@@ -307,6 +311,7 @@ class OnlineRun(ResumableRun):
         for value in values:
             check_loss(value)
         curvature = self._expected_curvature(sampled, labels, mined)
+        self.seen.add(inputs)
         number = descend(torch.stack(values).mean(), self.optimizer)  # only now the weights move
         if curvature is not None:
             self.curvature.update(curvature)
@@ -430,12 +435,15 @@ class OnlineRun(ResumableRun):
             "curvature": None if running.value is None else curvature_tensors(running.value),
             "decomposed": None if stale is None else curvature_tensors(stale),
             "located head": None if head is None else [head.name, head.normalized, head.n_outputs],
+            "seen": torch.from_numpy(self.seen.fingerprints().view(np.int64)),
         }
 
     def restore(self, state: StateTree) -> None:
         """Put back what ``own_state`` gave."""
         self.variances[:], self.priors[:] = state["variances"], state["priors"]
         self.prior_precision, self.variance = state["prior precision"], state["variance"]
+        if "seen" in state:  # checkpoints of version 0.3 and earlier do not have it
+            self.seen.add_fingerprints(state["seen"].numpy().view(np.uint64))
         if state["located head"] is None:
             return
         name, normalized, n_outputs = state["located head"]
@@ -477,7 +485,15 @@ class OnlineRun(ResumableRun):
         posterior = Posterior(mean, curvature.decompose(), *self.scales())
         warn_if_degenerate(contrast, posterior)
         n_points = self.progress.n_points
-        fitted = Fitted(self.located, jacobian, contrast, posterior, n_points, structure)
+        fitted = Fitted(
+            self.located,
+            jacobian,
+            contrast,
+            posterior,
+            n_points,
+            structure,
+            trained_on=trained_on(self.model),
+        )
         settings = replace(self.settings, prior_precision=self.prior_precision)
         return LaplaceEmbedder.from_fitted(self.model, settings, fitted)
 

@@ -47,7 +47,8 @@ from laplace_metric.laplace import Fitted, Settings
 from laplace_metric.laplace._fit import fit_posterior
 from laplace_metric.laplace._settings import FitOptions
 from laplace_metric.models._calling import device_of, to_device
-from laplace_metric.models._store import row_fingerprints
+from laplace_metric.models._store import Fingerprints, row_fingerprints
+from laplace_metric.models._trained import input_fingerprints, trained_on
 from laplace_metric.search._columns import Column, joined_labels
 from laplace_metric.search._encoding import BATCH, Encoder, FittedEmbedder, batches
 from laplace_metric.search._engines import Engine, EngineKind, ForeignEngine
@@ -405,6 +406,40 @@ def _warn_of_copies(features: Tensor) -> None:
             "query does, so that probabilities and guarantees will not hold: keep one of each.",
             FittedQueriesWarning,
             stacklevel=callers_line(),
+        )
+
+
+def training_inputs(embedder: FittedEmbedder) -> Fingerprints | None:
+    """Return what is known of the training of a model: by this process, or saved with the fit."""
+    fitted: Fitted | None = getattr(embedder, "_fitted", None)
+    saved = None if fitted is None else fitted.trained_on
+    return trained_on(embedder.model) if saved is None else saved
+
+
+def share_trained_on(embedder: FittedEmbedder, inputs: Sequence[Any]) -> float:
+    """Return the share of inputs, in batches, that the model is known to have been trained on."""
+    known = training_inputs(embedder)
+    if known is None:
+        return 0.0
+    rows = np.concatenate([input_fingerprints(batch) for batch in inputs])
+    return float(in_fit(known, rows).mean()) if len(rows) else 0.0
+
+
+def check_untrained(embedder: FittedEmbedder, inputs: Sequence[Any]) -> None:
+    """Refuse items, in batches, that this package has trained the model on.
+
+    Raises
+    ------
+    InputError
+        If they are more than ``TOLERATED``.
+    """
+    share = share_trained_on(embedder, inputs)
+    if share > TOLERATED:
+        raise InputError(
+            f"the model was trained on {share:.0%} of the items (train_embedder and OnlineLaplace "
+            "note what they train on), which it embeds better than anything new, so that they "
+            "cannot calibrate it: hold queries out that it was not trained on, "
+            "Guard(..., held_out=(queries, labels)), or index.calibrate(queries, labels)."
         )
 
 
