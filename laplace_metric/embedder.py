@@ -22,9 +22,15 @@ from laplace_metric.errors import InputError, LabelError, NotFittedError
 from laplace_metric.heads._identity import FittedWeights, check_rows
 from laplace_metric.heads._locate import APPEND, HeadActivations, LocatedHead
 from laplace_metric.io import INDEX, settled
-from laplace_metric.laplace import Diagnosis, Distance, Fitted, Posterior, Settings
+from laplace_metric.laplace import (
+    Diagnosis,
+    Distance,
+    Fitted,
+    Posterior,
+    Settings,
+    _prior_precision,
+)
 from laplace_metric.laplace import _fitted as serialization
-from laplace_metric.laplace import _posterior as prior
 from laplace_metric.laplace._diagnosis import Uncertainties, diagnose
 from laplace_metric.laplace._fit import fit_posterior, warn_if_negative
 from laplace_metric.laplace._fitted import (
@@ -618,7 +624,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         *,
         loader: Iterable[Any] | None = None,
         metric: Metric | None = None,
-        bounds: Sequence[float] = prior.BOUNDS,
+        bounds: Sequence[float] = _prior_precision.BOUNDS,
         tune_n_effective: bool = False,
         progress: bool = True,
     ) -> float:
@@ -654,11 +660,13 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
                 raise InputError("tune_n_effective=True needs method='validation'.")
             positivity = self.settings.positivity
             warn_if_negative(self.hessian_, positivity, "this evidence is of no model")
-            tuned = prior.by_marginal_likelihood(self.posterior_, bounds)
+            tuned = _prior_precision.by_marginal_likelihood(self.posterior_, bounds)
         else:
             score = validation_score(self.model, self.fitted_, loader, metric, progress=progress)
-            sizes = prior.sizes(self.fitted_.n_points) if tune_n_effective else [n_effective]
-            tuned, n_effective = prior.by_validation(score, bounds, sizes)
+            sizes = (
+                _prior_precision.sizes(self.fitted_.n_points) if tune_n_effective else [n_effective]
+            )
+            tuned, n_effective = _prior_precision.by_validation(score, bounds, sizes)
         self._fitted = self.fitted_.with_precision(tuned, n_effective)
         kept = n_effective if tune_n_effective else self.settings.n_effective
         self.settings = replace(self.settings, prior_precision=tuned, n_effective=kept)

@@ -26,7 +26,7 @@ from laplace_metric.familiarity._class_gaussians import CentredSums, FitSet
 from laplace_metric.familiarity._near_far import LabelModel, NearFar, novelty_weights
 from laplace_metric.heads._backends import jacobian_of
 from laplace_metric.laplace import Posterior
-from laplace_metric.laplace._posterior import covariance
+from laplace_metric.laplace._predictive_covariance import covariance
 from laplace_metric.models._store import FeatureStore, projection_weights
 from tests.search import test_class_model
 

@@ -8,9 +8,7 @@ from torch import Tensor, nn
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import EmptyLoaderError, InputError, NotFittedError
-from laplace_metric.laplace import _posterior as predictive
-from laplace_metric.laplace import _traces as linear_traces
-from laplace_metric.laplace import _traces as traces
+from laplace_metric.laplace import _linear_traces, _predictive_covariance, _traces
 from laplace_metric.laplace._traces import traced, traces_of
 
 D, Z = 7, 5
@@ -62,10 +60,11 @@ def fitted(
 @pytest.fixture
 def _small_blocks(monkeypatch):
     """Several blocks, the last one short; several strips, the last one narrow."""
-    monkeypatch.setattr(linear_traces, "CACHED_BYTES", 1)
-    monkeypatch.setattr(linear_traces, "STRIP", 3)
-    monkeypatch.setattr(traces, "block_rows", lambda *_: 64)
-    monkeypatch.setattr(predictive, "JACOBIAN_BYTES", 64 * 4 * Z * Z * (D + 1))
+    monkeypatch.setattr(_linear_traces, "CACHED_BYTES", 1)
+    monkeypatch.setattr(_linear_traces, "STRIP", 3)
+    for module in (_traces, _linear_traces):
+        monkeypatch.setattr(module, "block_rows", lambda *_: 64)
+    monkeypatch.setattr(_predictive_covariance, "JACOBIAN_BYTES", 64 * 4 * Z * Z * (D + 1))
 
 
 @pytest.mark.usefixtures("_small_blocks")

@@ -38,7 +38,8 @@ from laplace_metric.curvature.by_class import PointBlocks, Points
 from laplace_metric.errors import PriorAtEdgeWarning
 from laplace_metric.heads._jacobian import LinearJacobian
 from laplace_metric.laplace import Posterior
-from laplace_metric.laplace._posterior import by_marginal_likelihood, covariance
+from laplace_metric.laplace._predictive_covariance import covariance
+from laplace_metric.laplace._prior_precision import by_marginal_likelihood
 from laplace_metric.models._store import FeatureStore
 
 KINDS = tuple(itertools.product(("arccos", "euclidean"), ("fixed", "positives", "full")))

@@ -14,8 +14,8 @@ from mpmath import gamma, hyp2f1, mp, mpf
 
 from benchmarks.records import markdown, read_record, write_record
 from laplace_metric.distributions import DiagonalCovariance
-from laplace_metric.laplace._distances import squared_distance
-from laplace_metric.laplace._moments import EmbeddingPairs
+from laplace_metric.laplace._embedding_pairs import EmbeddingPairs
+from laplace_metric.laplace._squared_distance import squared_distance
 
 SIZES = (2, 3, 4, 8, 16)
 GAPS = (1.0, 0.5, 0.1, 0.02, 1e-3)

@@ -23,9 +23,9 @@ from benchmarks.records import folder_of, write_record
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import LaplaceMetricWarning
 from laplace_metric.laplace import Distance
-from laplace_metric.laplace._distances import squared_distance
-from laplace_metric.laplace._moments import EmbeddingPairs
-from laplace_metric.laplace._posterior import covariance
+from laplace_metric.laplace._embedding_pairs import EmbeddingPairs
+from laplace_metric.laplace._predictive_covariance import covariance
+from laplace_metric.laplace._squared_distance import squared_distance
 
 KINDS = (("arccos", "fixed"), ("euclidean", "positives"))
 STRUCTURES = ("diag", "kron")

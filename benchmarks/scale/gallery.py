@@ -22,7 +22,7 @@ from laplace_metric import LaplaceEmbedder
 from laplace_metric.distributions import Gaussian, ProjectedNormal
 from laplace_metric.heads._jacobian import LinearJacobian
 from laplace_metric.laplace import Fitted
-from laplace_metric.laplace._posterior import covariance
+from laplace_metric.laplace._predictive_covariance import covariance
 from laplace_metric.laplace._traces import traced, traces_of
 
 TARGET = 2.0

@@ -36,7 +36,7 @@ from laplace_metric.image_text._pairs import BLOCK, SIDES, Encoder, encode_all, 
 from laplace_metric.image_text._training import Spread
 from laplace_metric.io import digest
 from laplace_metric.laplace import Distance, Posterior
-from laplace_metric.laplace._posterior import covariance
+from laplace_metric.laplace._predictive_covariance import covariance
 from laplace_metric.models._calling import Inputs
 from laplace_metric.models._store import Fingerprints, row_fingerprints, sorted_fingerprints
 from laplace_metric.search._columns import Encoded

@@ -2,9 +2,9 @@
 
 from laplace_metric.laplace._diagnosis import Diagnosis
 from laplace_metric.laplace._fitted import Fitted
-from laplace_metric.laplace._moments import Distance
 from laplace_metric.laplace._posterior import Posterior
 from laplace_metric.laplace._settings import Settings
+from laplace_metric.laplace._squared_distance import Distance
 
 __all__ = [
     "Diagnosis",

@@ -1,4 +1,4 @@
-"""Why an uncertainty is what it is: numbers of the posterior, and what they mean in words."""
+"""Diagnosis of a posterior: numbers that explain its uncertainties, and findings in words."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from torch import Tensor
 
 from laplace_metric.curvature._structures import NEGATIVE_SHARE
 from laplace_metric.errors import PriorAtEdgeWarning, UndefinedMetricWarning, callers_line
-from laplace_metric.laplace._posterior import Posterior, by_marginal_likelihood
+from laplace_metric.laplace._posterior import Posterior
+from laplace_metric.laplace._prior_precision import by_marginal_likelihood
 
 NEARLY_CONSTANT = 0.05
 PRIOR_DOMINATED = 0.01
@@ -23,6 +24,7 @@ class Uncertainties:
     Parameters
     ----------
     mean : float
+        Average uncertainty of the inputs.
     variation : float >= 0
         Standard deviation over mean; below 0.05 it is nearly constant.
     length_correlation : float in [-1, 1]
@@ -36,7 +38,7 @@ class Uncertainties:
 
     @classmethod
     def of(cls, uncertainty: Tensor, raw: Tensor) -> Uncertainties:
-        """From uncertainties [B] and raw embeddings [B, Z]."""
+        """Summarise uncertainties [B] of inputs with raw embeddings [B, Z]."""
         from scipy.stats import spearmanr
 
         mean = float(uncertainty.mean())
@@ -56,11 +58,12 @@ class Uncertainties:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Numbers of a posterior, and ``findings`` in words; ``print`` it.
+    """Numbers that describe a posterior, and ``findings`` in words; ``print`` shows both.
 
     Parameters
     ----------
     n_parameters : int
+        Number P of parameters of the head.
     n_effective_parameters : float in [0, P]
         ``sum n l / (n l + tau)``: directions that the data determine rather than the prior.
     prior_dominated : float in [0, 1]
@@ -68,11 +71,13 @@ class Diagnosis:
     negative_fraction : float in [0, 1]
         Share of the curvature that was negative before the positivity step.
     largest, median : float
-        Of ``n l``, the data's precision in each eigendirection.
+        Largest and median precision ``n l`` that the data contribute in an eigendirection.
     prior_precision, evidence_prior_precision : float
-        tau as it is, and where the log marginal likelihood is highest.
+        The prior precision tau in use, and the one with the highest log marginal likelihood.
     uncertainties : Uncertainties or None
-        Of the inputs that were given.
+        Variation of the uncertainty of the inputs, if inputs were given.
+    findings : tuple of str
+        What is unusual about these numbers, and what to do, one sentence or two each.
     """
 
     n_parameters: int
@@ -107,12 +112,16 @@ class Diagnosis:
 def diagnose(
     posterior: Posterior, *, vanishes: bool, uncertainties: Uncertainties | None = None
 ) -> Diagnosis:
-    """Look at a posterior, and at the uncertainties of some inputs if there are any.
+    """Describe a posterior, and the uncertainties of some inputs if they are given.
 
     Parameters
     ----------
+    posterior : Posterior
+        Posterior to describe.
     vanishes : bool
-        Whether this curvature is zero for balanced classes (``ContrastiveLoss.vanishes``).
+        True if this curvature is zero for balanced classes (``ContrastiveLoss.vanishes``).
+    uncertainties : Uncertainties or None
+        Summary of the uncertainties of the inputs in question.
     """
     gained = posterior.n_effective * posterior.curvature.eigenvalues
     tau = posterior.prior_precision

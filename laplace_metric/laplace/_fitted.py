@@ -37,10 +37,11 @@ from laplace_metric.heads._backends import jacobian_of
 from laplace_metric.heads._identity import check_rows, head_from_spec, head_spec
 from laplace_metric.heads._jacobian import HeadJacobian
 from laplace_metric.heads._locate import APPEND, HeadActivations, LocatedHead, capture
-from laplace_metric.laplace._distances import squared_distance
-from laplace_metric.laplace._moments import Distance, EmbeddingPairs
-from laplace_metric.laplace._posterior import Posterior, covariance
+from laplace_metric.laplace._embedding_pairs import EmbeddingPairs
+from laplace_metric.laplace._posterior import Posterior
+from laplace_metric.laplace._predictive_covariance import covariance
 from laplace_metric.laplace._settings import Settings
+from laplace_metric.laplace._squared_distance import Distance, squared_distance
 from laplace_metric.laplace._traces import traced, traces_of
 from laplace_metric.models import Precomputed
 from laplace_metric.models._calling import (

@@ -27,7 +27,7 @@ from laplace_metric.heads._jacobian import HeadJacobian
 from laplace_metric.heads._locate import APPEND, LocatedHead, find_head
 from laplace_metric.laplace import Fitted, Posterior, Settings
 from laplace_metric.laplace._fit import warn_if_degenerate
-from laplace_metric.laplace._posterior import by_marginal_likelihood
+from laplace_metric.laplace._prior_precision import by_marginal_likelihood
 from laplace_metric.laplace._settings import AUTO, Miner
 from laplace_metric.models._calling import Inputs, check_module, device_of
 from laplace_metric.models._trained import note_training, trained_on

@@ -2,7 +2,8 @@
 
 Of an item with D head inputs and Z outputs an index keeps D + Z numbers, the D of them so that
 distances can know which weights both embeddings share. Without them, errors count as independent
-and the same in all directions: with m and s of ``_moments`` and ``v = (s_x^2 + s_y^2) / Z``
+and the same in all directions: with m and s of ``laplace._dense_moments`` and
+``v = (s_x^2 + s_y^2) / Z``
 
     E|x - y|^2 = |m_x - m_y|^2 + Z v                     exact for independent errors
     Var|x - y|^2 = 4 |m_x - m_y|^2 v + 2 Z v^2           of a Gaussian that is round
@@ -49,10 +50,9 @@ from laplace_metric.calibration._hits import SearchHits
 from laplace_metric.curvature._structures import IdentityEigenbasis, KroneckerEigenbasis
 from laplace_metric.errors import FileFormatError, NonFiniteError
 from laplace_metric.heads._jacobian import LinearJacobian
-from laplace_metric.laplace import Distance, Fitted
-from laplace_metric.laplace import _posterior as predictive
-from laplace_metric.laplace._distances import squared_distance
-from laplace_metric.laplace._moments import EmbeddingPairs, SpectralPairs
+from laplace_metric.laplace import Distance, Fitted, _predictive_covariance
+from laplace_metric.laplace._embedding_pairs import EmbeddingPairs, SpectralPairs
+from laplace_metric.laplace._squared_distance import squared_distance
 from laplace_metric.search._columns import Encoded
 
 COMPACT_BYTES = 2**24
@@ -224,7 +224,9 @@ class PairDistances:
         if self._fitted is not None:
             head, posterior, a, b = self._fitted.jacobian, self._fitted.posterior, x[i], y[j]
             sides = [(a, None), (b, None), (a, b)]
-            covariances = [predictive.covariance(head, posterior, *side) for side in sides]
+            covariances = [
+                _predictive_covariance.covariance(head, posterior, *side) for side in sides
+            ]
             pairs = EmbeddingPairs(head.forward(a), head.forward(b), *covariances)
             return squared_distance(pairs, spherical=self.spherical)
         m, v = self._weights.mT, self._variances.mT

@@ -1,8 +1,4 @@
-"""Pairs of uncertain embeddings, and the moments of their squared distance.
-
-Any covariances, [Z, Z] of each pair written out.
-
-Moments of the squared chord of two jointly Gaussian embeddings, by two small quadratures.
+"""Moments of the squared chord of two jointly Gaussian embeddings, by two small quadratures.
 
 With ``c = N / sqrt(A B)``, ``N = <z_x, z_y>``, ``A = |z_x|^2``, ``B = |z_y|^2`` and, for w in
 [-1, 1], the positive form ``Q_w = (1 + w) / 2 A + (1 - w) / 2 B``, the two square roots leave
@@ -45,149 +41,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from laplace_metric._utils.display import Shown
-from laplace_metric.distributions import Covariance
-
-
-@dataclass(frozen=True, repr=False)
-class Distance(Shown):
-    """Mean and variance of the squared Euclidean distance of B pairs.
-
-    Parameters
-    ----------
-    mean, variance : Tensor [B]
-        On the sphere the squared distance is ``2 - 2 cos``: its mean is kept in [0, 4], its
-        variance below ``mean (4 - mean)``, the most that a variable in [0, 4] can have.
-        ``LaplaceEmbedder.distance`` gives them by quadrature, ``Index.search`` to second order.
-    """
-
-    mean: Tensor
-    variance: Tensor
-
-    @property
-    def standard_deviation(self) -> Tensor:
-        """[B]."""
-        return self.variance.sqrt()
-
-
-@dataclass(frozen=True)
-class EmbeddingPairs:
-    """B pairs of Gaussian raw embeddings.
-
-    Parameters
-    ----------
-    x, y : Tensor [B, Z]
-    xx, yy : Covariance
-    xy : Covariance or None
-        ``Cov[z_x, z_y]``; None for independent ones.
-    """
-
-    x: Tensor
-    y: Tensor
-    xx: Covariance
-    yy: Covariance
-    xy: Covariance | None
-
-    def __getitem__(self, part: slice | Tensor) -> EmbeddingPairs:
-        xx, yy = self.xx.select(part), self.yy.select(part)
-        xy = None if self.xy is None else self.xy.select(part)
-        return EmbeddingPairs(self.x[part], self.y[part], xx, yy, xy)
-
-    def dense(self) -> tuple[Tensor, Tensor, Tensor]:
-        """C_xx, C_yy, C_xy [B, Z, Z]."""
-        xx, yy = self.xx.dense(), self.yy.dense()
-        return xx, yy, torch.zeros_like(xx) if self.xy is None else self.xy.dense()
-
-
-@dataclass(frozen=True)
-class SpectralPairs:
-    """B pairs seen in the basis of their covariances: x, y and a, b, w [B, Z]."""
-
-    x: Tensor
-    y: Tensor
-    a: Tensor
-    b: Tensor
-    w: Tensor
-
-    def __getitem__(self, part: slice | Tensor) -> SpectralPairs:
-        return SpectralPairs(*(t[part] for t in (self.x, self.y, self.a, self.b, self.w)))
-
-
-def dense_moments(pairs: EmbeddingPairs, *, spherical: bool) -> tuple[Tensor, Tensor]:
-    """Mean and variance [B]."""
-    return _on_the_sphere(pairs) if spherical else _raw(pairs)
-
-
-def _raw(pairs: EmbeddingPairs) -> tuple[Tensor, Tensor]:
-    xx, yy, xy = pairs.dense()
-    m, c = pairs.x - pairs.y, xx + yy - xy - xy.mT
-    return m.square().sum(1) + _trace(c), _quadratic_variance(m, c)
-
-
-def _on_the_sphere(pairs: EmbeddingPairs) -> tuple[Tensor, Tensor]:
-    xx, yy, xy = pairs.dense()
-    (u, r), (v, q) = _direction(pairs.x), _direction(pairs.y)
-    p, s = _tangent(u, r), _tangent(v, q)
-    t_x, t_y, cross = p @ xx @ p, s @ yy @ s, p @ xy @ s
-    c = (u * v).sum(1)
-    k = _trace(cross) - _coupling(xx, u, v, r, c) - _coupling(yy, v, u, q, c)
-    shrink = (1 + _trace(t_x)) * (1 + _trace(t_y))
-    mean = 2 - 2 * ((c + k) * shrink.rsqrt()).clamp(-1, 1)
-    variance = _quadratic_variance(u - v, t_x + t_y - cross - cross.mT) / shrink
-    return mean, variance.minimum(mean * (4 - mean))  # no variable in [0, 4] has more
-
-
-def _coupling(cov: Tensor, u: Tensor, v: Tensor, r: Tensor, c: Tensor) -> Tensor:
-    """``(v - c u)^T C u / r^2`` [B]: how a longer z turns towards or away from v."""
-    return _form(v - c[:, None] * u, cov, u) / r.square()
-
-
-def _quadratic_variance(m: Tensor, c: Tensor) -> Tensor:
-    """Var |d|^2 for ``d ~ N(m, C)``: ``4 m^T C m + 2 tr C^2`` [B]."""
-    return (4 * _form(m, c, m) + 2 * c.square().sum((1, 2))).clamp_min(0)
-
-
-def _direction(z: Tensor) -> tuple[Tensor, Tensor]:
-    """u [B, Z] and r [B]."""
-    r = z.norm(dim=1)
-    return z / r[:, None], r
-
-
-def _tangent(u: Tensor, r: Tensor) -> Tensor:
-    """``(I - u u^T) / r`` [B, Z, Z]."""
-    identity = torch.eye(u.shape[1], dtype=u.dtype, device=u.device)
-    return (identity - u[:, :, None] * u[:, None, :]) / r[:, None, None]
-
-
-def _form(left: Tensor, cov: Tensor, right: Tensor) -> Tensor:
-    """``l^T C r`` [B]."""
-    return torch.einsum("bk,bkl,bl->b", left, cov, right)
-
-
-def _trace(cov: Tensor) -> Tensor:
-    return cov.diagonal(dim1=1, dim2=2).sum(1)
-
+from laplace_metric.laplace._embedding_pairs import EmbeddingPairs, SpectralPairs
 
 N_ANGLES = 6
+"""Number of Gauss-Legendre points w."""
 STEP, FIRST, LAST = 0.3, -3.0, 11.7
-"""Of s: a length that does not vary is integrated to 2e-12."""
+"""Grid of s: where a length does not vary, the error of the integral over t is 2e-12."""
 STRETCHED_FROM = 9.0
-"""The s from which t grows double exponentially, for algebraic tails."""
+"""Value of s from which t grows double exponentially, for algebraic tails."""
 
 
 @cache
 def _angles() -> list[tuple[float, float, float]]:
-    """(w, weight under ``(1 - w^2)^-1/2 / pi``, weight under 1/2) of each point."""
+    """Return (w, weight under ``(1 - w^2)^-1/2 / pi``, weight under 1/2) of each point."""
     points, uniform = np.polynomial.legendre.leggauss(N_ANGLES)
     basis = np.polynomial.legendre.legvander
     chebyshev = np.cos((np.arange(4 * N_ANGLES) + 0.5) * math.pi / (4 * N_ANGLES))
+    # the arcsine weights integrate every Legendre polynomial below degree N_ANGLES exactly; its
+    # mean under the arcsine law is the average over Chebyshev points
     means = basis(chebyshev, N_ANGLES - 1).mean(0)
     arcsine = np.linalg.solve(basis(points, N_ANGLES - 1).T, means)
     return list(zip(points.tolist(), arcsine.tolist(), (uniform / 2).tolist(), strict=True))
@@ -195,7 +72,7 @@ def _angles() -> list[tuple[float, float, float]]:
 
 @cache
 def _times() -> list[tuple[float, float]]:
-    """(t, weight) of the double exponential rule on (0, inf)."""
+    """Return (t, weight) of the double exponential rule on (0, inf)."""
     s = np.arange(FIRST, LAST + STEP / 2, STEP)
     shrink, stretch = np.exp(-s), np.exp(s - STRETCHED_FROM)
     t = np.exp(s - shrink + stretch)
@@ -203,11 +80,14 @@ def _times() -> list[tuple[float, float]]:
 
 
 Tilted = tuple[Tensor, Tensor, Tensor]
-"""log L, and mean and variance of M under the tilted Gaussian [B]."""
+"""log L, and the mean and the variance of M under the tilted Gaussian, [B] each.
+
+The tilted Gaussian has a density proportional to ``e^(-t Q)`` times that of (z_x, z_y).
+"""
 
 
 def exact_chord(pairs: EmbeddingPairs | SpectralPairs) -> tuple[Tensor, Tensor]:
-    """Mean and variance [B] of ``2 - 2 c``; computed in float64."""
+    """Compute the mean and the variance [B] of the squared chord ``2 - 2 c``, in float64."""
     tilted: Callable[..., Iterator[Tilted]]
     if isinstance(pairs, SpectralPairs):
         tilted, parts = _spectral, _unit_length(*(v.double() for v in vars(pairs).values()))
@@ -218,16 +98,18 @@ def exact_chord(pairs: EmbeddingPairs | SpectralPairs) -> tuple[Tensor, Tensor]:
         for (t, weight), (log_mass, mean, variance) in zip(
             _times(), tilted(w, *parts), strict=True
         ):
+            # once: the integrand of E (1 - c); twice: that of <.>_u in E (1 - c)^2
             mass = weight * log_mass.exp()
             once, twice = mass * mean, t * mass * (mean.square() + variance)
             first = first + arcsine * once
             second = second + uniform * twice + 2 * (arcsine - uniform) * once
+    # first = E (1 - c), second = E (1 - c)^2
     mean = (2 * first).clamp(0, 4)
     return mean.to(pairs.x), (4 * second - mean.square()).clamp_min(0).to(pairs.x)
 
 
 def _unit_length(x: Tensor, y: Tensor, a: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:
-    """x, y, a, b, w [B, Z] with ``E A = E B = 1``, and ``a b - w^2``."""
+    """Return x, y, a, b, w [B, Z] scaled to ``E A = E B = 1``, and ``a b - w^2``."""
     p = (x.square() + a).sum(1, keepdim=True).rsqrt()
     q = (y.square() + b).sum(1, keepdim=True).rsqrt()
     x, y, a, b, w = x * p, y * q, a * p.square(), b * q.square(), w * p * q
@@ -237,12 +119,20 @@ def _unit_length(x: Tensor, y: Tensor, a: Tensor, b: Tensor, w: Tensor) -> tuple
 def _spectral(
     angle: float, x: Tensor, y: Tensor, a: Tensor, b: Tensor, w: Tensor, determinant: Tensor
 ) -> Iterator[Tilted]:
-    """In the eigenbasis of each coordinate's [2, 2] ``D^1/2 Sigma D^1/2``: polynomials in its k."""
+    """Yield the tilted moments for every t, from pairs in a shared basis, at O(Z) each.
+
+    The coordinates are independent, so each has its own covariance [2, 2] of (x, y). In the
+    eigenbasis of ``D^1/2 Sigma D^1/2``, with ``D = diag((1 + w) / 2, (1 - w) / 2)``, Q is the
+    squared length and ``e^(-t Q)`` scales each eigenvalue l by ``k = 1 / (1 + 2 t l)`` and each
+    mean by k. What does not depend on t is computed before the loop.
+    """
     left, right = (1 + angle) / 2, (1 - angle) / 2
     x, y, cross = math.sqrt(left) * x, math.sqrt(right) * y, math.sqrt(left * right) * w
     half_gap = (left * a - right * b) / 2
     largest = (left * a + right * b) / 2 + half_gap.hypot(cross)
+    # the product of the eigenvalues is the determinant: no difference that could cancel
     smallest = left * right * determinant / largest.where(largest > 0, 1.0)
+    # angle of the rotation that makes the [2, 2] matrix diagonal
     turn = torch.atan2(cross, half_gap) / 2
     cos, sin = turn.cos(), turn.sin()
     eigenvalues = torch.stack([largest, smallest], 1)
@@ -251,6 +141,12 @@ def _spectral(
     longer = (2 * turn).sin() / (2 * math.sqrt(left * right))
     off = -(2 * turn).cos() / (2 * math.sqrt(left * right))
     f = torch.stack([1 - longer, 1 + longer], 1)
+    # moments of a quadratic form z' F z under N(m, diag(s)):
+    #     E   = sum_i f_i (s_i + m_i^2) + 2 off m_1 m_2
+    #     Var = 2 sum_i f_i^2 s_i^2 + 4 sum_i f_i^2 s_i m_i^2                (squares, cubes)
+    #         + 4 off^2 s_1 s_2 + 8 off m_1 m_2 (f_1 s_1 + f_2 s_2)          (both, mixed)
+    #         + 4 off^2 (s_1 m_2^2 + s_2 m_1^2)                              (mixed)
+    # with s = l k and m = c k, so that each factor s or m carries one factor k
     c_c, l_l = center.prod(1), eigenvalues.prod(1)
     lengths = center.square()
     once, twice = f * eigenvalues, f * lengths
@@ -270,7 +166,7 @@ def _spectral(
 
 
 def _unit_joint(pairs: EmbeddingPairs) -> tuple[Tensor, Tensor]:
-    """Mean [B, 2Z] and covariance [B, 2Z, 2Z] of (z_x, z_y) with ``E A = E B = 1``."""
+    """Return mean [B, 2Z] and covariance [B, 2Z, 2Z] of (z_x, z_y) scaled to ``E A = E B = 1``."""
     xx, yy, xy = pairs.dense()
     mean = torch.cat([pairs.x, pairs.y], 1).double()
     joint = torch.cat([torch.cat([xx, xy], 2), torch.cat([xy.mT, yy], 2)], 1).double()
@@ -280,7 +176,10 @@ def _unit_joint(pairs: EmbeddingPairs) -> tuple[Tensor, Tensor]:
 
 
 def _dense(angle: float, mean: Tensor, joint: Tensor) -> Iterator[Tilted]:
-    """In the eigenbasis of ``D^1/2 Sigma D^1/2``, where ``e^(-t Q)`` acts on each coordinate."""
+    """Yield the tilted moments for every t, from any covariances.
+
+    In the eigenbasis of ``D^1/2 Sigma D^1/2``, [2Z, 2Z], ``e^(-t Q)`` acts on each coordinate.
+    """
     size = mean.shape[1] // 2
     root = mean.new_tensor([(1 + angle) / 2, (1 - angle) / 2]).sqrt().repeat_interleave(size)
     eigenvalues, basis = torch.linalg.eigh(joint * root[:, None] * root)
@@ -293,6 +192,7 @@ def _dense(angle: float, mean: Tensor, joint: Tensor) -> Iterator[Tilted]:
         shrink = 1 / (1 + 2 * t * eigenvalues)
         m, s = center * shrink, eigenvalues * shrink
         log_mass = shrink.log().sum(1) / 2 - t * (center * m).sum(1)
+        # E z'Fz = m'Fm + tr(F S),  Var z'Fz = 2 tr(F S F S) + 4 m'F S F m
         image = (form @ m[:, :, None])[:, :, 0]
         expected = (m * image).sum(1) + (form.diagonal(dim1=1, dim2=2) * s).sum(1)
         noise = 2 * (form.square() * s[:, :, None] * s[:, None, :]).sum((1, 2))

@@ -1,0 +1,126 @@
+"""The predictive covariance of raw embeddings in closed form: ``Cov[z_x, z_y] = J_x S J_y^T``.
+
+S is the posterior covariance ``Q diag(1/p) Q^T`` and J the Jacobian of the head:
+
+    linear head,  identity basis     diag(sum_a x_a y_a S[k, a])           one product [B,A] x [A,Z]
+    linear head,  Kronecker basis    Q_S diag(sum_a x~_a y~_a / p) Q_S^T   x~ = Q_A^T x
+    layered head, either             sum over layers of M_x diag(...) M_y^T
+    linear head,  dense basis        F_x F_y^T, F = (I (x) x^T) Q p^-1/2   one product a row of W
+    any other                        the same with J materialised in blocks
+
+No weights are sampled, and J is written out only where neither head nor basis has a structure.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from laplace_metric.curvature._structures import (
+    DenseEigenbasis,
+    IdentityEigenbasis,
+    KroneckerEigenbasis,
+    KroneckerEigenblock,
+)
+from laplace_metric.distributions import Covariance, DenseCovariance, DiagonalCovariance
+from laplace_metric.distributions._gaussian import RotatedCovariance
+from laplace_metric.heads._jacobian import HeadJacobian, Layer, LinearJacobian, OrthogonalFactor
+from laplace_metric.laplace._posterior import Posterior
+
+JACOBIAN_BYTES = 64 * 2**20
+"""Memory of the largest array [b, Z, P] that is written out at once."""
+
+
+def covariance(
+    head: HeadJacobian,
+    posterior: Posterior,
+    features: Float[Tensor, "B D"],
+    other: Float[Tensor, "B D"] | None = None,
+) -> Covariance:
+    """Compute ``J_x S J_y^T`` for each row of h_x and h_y.
+
+    Parameters
+    ----------
+    head : HeadJacobian
+        Jacobian of the head, J.
+    posterior : Posterior
+        Gaussian over the parameters of this head.
+    features : Tensor [B, D]
+        Inputs h_x of the head.
+    other : Tensor [B, D] or None
+        Inputs h_y. The B matrices are then cross-covariances, neither symmetric nor semi-definite.
+        None: h_y = h_x, which gives the covariance of each embedding.
+    """
+    if isinstance(head, LinearJacobian) and posterior.rotated is not None and other is None:
+        left, to_basis, variances = posterior.rotated
+        return RotatedCovariance(left, to_basis(features).square_() @ variances)
+    if is_structured(head, posterior):
+        return _layered(head, posterior, features, other)
+    if not len(features):
+        return DenseCovariance(features.new_zeros(0, head.n_outputs, head.n_outputs))
+    step, parts = jacobian_rows(head), []
+    others = features if other is None else other
+    for x, y in zip(features.split(step), others.split(step), strict=True):
+        f_x = covariance_factor(head, posterior, x)
+        f_y = f_x if other is None else covariance_factor(head, posterior, y)
+        parts.append(f_x @ f_y.mT)
+    return DenseCovariance(torch.cat(parts))
+
+
+def is_structured(head: HeadJacobian, posterior: Posterior) -> bool:
+    """Return whether J and S have a structure to use, so that J is not written out."""
+    return head.layered and isinstance(posterior.basis, (IdentityEigenbasis, KroneckerEigenbasis))
+
+
+def jacobian_rows(head: HeadJacobian) -> int:
+    """Return the number of inputs whose J is written out at once."""
+    return max(1, JACOBIAN_BYTES // (4 * head.n_outputs * head.n_parameters))
+
+
+def _layered(head: HeadJacobian, posterior: Posterior, x: Tensor, y: Tensor | None) -> Covariance:
+    left = head.layers(x) or []
+    right = left if y is None else head.layers(y) or []
+    variances = posterior.spectrum.split([layout.n_parameters for layout in head.layouts])
+    if isinstance(posterior.basis, KroneckerEigenbasis):
+        parts = zip(left, right, variances, posterior.basis.blocks, strict=True)
+        terms = [_kronecker_term(*part) for part in parts]
+    else:
+        terms = [_diagonal_term(*part) for part in zip(left, right, variances, strict=True)]
+    if len(terms) == 1:
+        return terms[0]
+    return DenseCovariance(torch.stack([term.dense() for term in terms]).sum(0))
+
+
+def _diagonal_term(x: Layer, y: Layer, variances: Tensor) -> Covariance:
+    """``M_x diag(v) M_y^T``, v [B, O] the (co)variances of the layer's own outputs."""
+    products = x.inputs.square() if x is y else x.inputs * y.inputs
+    v = products @ x.layout.fold(variances).mT
+    if isinstance(x.factor, OrthogonalFactor):
+        return DiagonalCovariance(v)
+    return DenseCovariance((x.factor.dense(0) * v[:, None, :]) @ y.factor.dense(0).mT)
+
+
+def _kronecker_term(
+    x: Layer, y: Layer, variances: Tensor, block: KroneckerEigenblock
+) -> Covariance:
+    """``M_x Q_S diag(v) Q_S^T M_y^T`` with the inputs seen in Q_A."""
+    seen = x.inputs @ block.right
+    products = seen.square_() if x is y else seen.mul_(y.inputs @ block.right)
+    v = products @ block.fold(variances).mT
+    if isinstance(x.factor, OrthogonalFactor):
+        return RotatedCovariance(block.left, v)
+    m_x, m_y = (layer.factor.dense(0) @ block.left for layer in (x, y))
+    return DenseCovariance((m_x * v[:, None, :]) @ m_y.mT)
+
+
+def covariance_factor(
+    head: HeadJacobian, posterior: Posterior, h: Float[Tensor, "b D"]
+) -> Float[Tensor, "b Z P"]:
+    """``F = J Q S^(1/2)`` [b, Z, P]; a linear head needs one product [b, A] x [A, P] a row."""
+    if isinstance(head, LinearJacobian) and isinstance(posterior.basis, DenseEigenbasis):
+        rows = head.layout.fold(posterior.basis.vectors.mT).permute(1, 2, 0)  # Q as [Z, A, P]
+        rotated = (head.layout.augment(h) @ rows).transpose(0, 1)
+    else:
+        rotated = posterior.basis.to_eigenbasis(head.jacobian(h))
+    return rotated * posterior.spectrum.sqrt()

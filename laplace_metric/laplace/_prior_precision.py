@@ -1,0 +1,105 @@
+"""Tuning the prior precision: by the log marginal likelihood, or by a validation metric."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from laplace_metric._utils.validation import check_positive
+from laplace_metric.errors import InputError, NonFiniteError, PriorAtEdgeWarning, callers_line
+from laplace_metric.laplace._posterior import Posterior
+
+# Tuning the prior precision: by the log marginal likelihood, or by a validation metric.
+
+
+BOUNDS = (1e-6, 1e6)
+"""Default range of tau."""
+
+
+def check_bounds(bounds: Sequence[float]) -> tuple[float, float]:
+    """Return (low, high); raise ``InputError`` unless 0 < low < high."""
+    pair = tuple(bounds) if isinstance(bounds, Sequence) or np.ndim(bounds) == 1 else ()
+    if len(pair) != 2:
+        raise InputError(f"bounds={bounds!r}: pass (low, high).")
+    low, high = check_positive("bounds[0]", pair[0]), check_positive("bounds[1]", pair[1])
+    if low >= high:
+        raise InputError(f"bounds={bounds!r}: low must be below high.")
+    return low, high
+
+
+def by_marginal_likelihood(posterior: Posterior, bounds: Sequence[float] = BOUNDS) -> float:
+    """Return the tau that maximises the Laplace evidence, by a bounded search over log tau.
+
+    About 35 evaluations of O(P). At a maximum inside the range
+    ``tau = P_eff / |theta|^2`` with ``P_eff = sum n h / (n h + tau)`` (MacKay 1992, eq 2.22).
+    """
+    from scipy.optimize import minimize_scalar
+
+    low, high = check_bounds(bounds)
+
+    def loss(log_tau: float) -> float:
+        return -posterior.log_prior_and_determinant(math.exp(log_tau))
+
+    grid = np.linspace(math.log(low), math.log(high), 25)
+    # the evidence may have several modes: begin next to the best point of a grid
+    best = int(np.argmin([loss(x) for x in grid]))
+    around = (grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)])
+    log_tau = float(minimize_scalar(loss, bounds=around, method="bounded").x)
+    return warn_at_edge(math.exp(log_tau), low, high)
+
+
+def sizes(n_points: int) -> list[float]:
+    """Return candidates for n_effective: n_points times 10^-3, 10^-2, ... 10^3."""
+    return [n_points * 10.0**power for power in range(-3, 4)]
+
+
+def by_validation(
+    score: Callable[[float, float], float],
+    bounds: Sequence[float],
+    n_effective: Sequence[float],
+    n_grid: int = 13,
+) -> tuple[float, float]:
+    """Return the (tau, n_eff) with the highest ``score(tau, n_eff)``; ties take the largest tau.
+
+    Parameters
+    ----------
+    score : function of (tau, n_eff)
+        Validation metric; higher is better. NaN where it is undefined.
+    bounds : (low, high)
+        Range of tau, which is searched on a logarithmic grid.
+    n_effective : sequence of float
+        Candidates for n_eff.
+    n_grid : int
+        Number of values of tau.
+
+    Raises
+    ------
+    NonFiniteError
+        If the score is NaN everywhere (an undefined metric).
+    """
+    low, high = check_bounds(bounds)
+    grid = [(float(tau), n) for tau in np.geomspace(high, low, n_grid) for n in n_effective]
+    scores = np.array([score(tau, n) for tau, n in grid])
+    if np.isnan(scores).all():
+        raise NonFiniteError("the validation metric is NaN at every prior precision.")
+    tau, n = grid[int(np.nanargmax(scores))]
+    if len(n_effective) > 1:
+        warn_at_edge(n, min(n_effective), max(n_effective), "n_effective")
+    return warn_at_edge(tau, low, high), n
+
+
+def warn_at_edge(value: float, low: float, high: float, name: str = "prior precision") -> float:
+    """Return the value; warn when it lies within 2 % (of the log range) of an end."""
+    position = math.log(value / low) / math.log(high / low)
+    if position < 0.02 or position > 0.98:
+        warnings.warn(
+            f"the tuned {name} {value:.3g} is at the edge of the searched range "
+            f"[{low:.3g}, {high:.3g}]: the data do not determine it there. Widen bounds=, or set "
+            "prior_precision and n_effective yourself.",
+            PriorAtEdgeWarning,
+            stacklevel=callers_line(),
+        )
+    return value
