@@ -22,7 +22,9 @@ from torch import Tensor, nn
 
 from laplace_metric._utils.randomness import at_least_float32
 from laplace_metric._utils.validation import as_array, as_tensor, check_dense
-from laplace_metric.curvature._passes import Pass, Statistics, next_pass
+from laplace_metric.curvature._passes import Pass
+from laplace_metric.curvature._schedule import next_pass
+from laplace_metric.curvature._statistics import Statistics
 from laplace_metric.curvature._structures import Curvature
 from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import InputError

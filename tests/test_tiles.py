@@ -20,8 +20,10 @@ import torch
 from torch import nn
 
 from laplace_metric.curvature import ContrastiveLoss, by_class
-from laplace_metric.curvature._ggn import all_pairs_curvature, batch_curvature, mirrored
-from laplace_metric.curvature._margin import MarginColumns
+from laplace_metric.curvature._all_pairs import all_pairs_curvature
+from laplace_metric.curvature._batch import batch_curvature
+from laplace_metric.curvature._margin_columns import MarginColumns
+from laplace_metric.curvature._nearest_kronecker import mirrored
 from laplace_metric.curvature.by_class import upper_gram
 from laplace_metric.evaluation._candidates import block_candidates
 from laplace_metric.familiarity import _class_gaussians

@@ -24,16 +24,19 @@ from torch import Tensor
 
 from benchmarks.costs.embedders import Problem
 from laplace_metric.curvature import ContrastiveLoss
-from laplace_metric.curvature._ggn import AllPairs, all_pairs_curvature, nearest_kronecker
-from laplace_metric.curvature._passes import ClassSumsPass, execute
+from laplace_metric.curvature._all_pairs import AllPairs, all_pairs_curvature
+from laplace_metric.curvature._jacobian_terms import LinearDense
+from laplace_metric.curvature._nearest_kronecker import nearest_kronecker
+from laplace_metric.curvature._passes import ClassSumsPass
+from laplace_metric.curvature._schedule import execute
+from laplace_metric.curvature._spectral_curvature import SpectralCurvature
 from laplace_metric.curvature._structures import (
     Curvature,
     FullCurvature,
     KronCurvature,
     KroneckerFactors,
-    SpectralCurvature,
 )
-from laplace_metric.curvature._terms import LinearDense, Terms
+from laplace_metric.curvature._totals import Terms
 from laplace_metric.curvature.by_class import PointBlocks, Points
 from laplace_metric.errors import PriorAtEdgeWarning
 from laplace_metric.heads._jacobian import LinearJacobian

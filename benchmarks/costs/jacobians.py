@@ -29,7 +29,7 @@ from benchmarks.costs.speed import N_CLASSES
 from benchmarks.records import folder_of, write_record
 from benchmarks.timing import in_own_process
 from laplace_metric.curvature import ContrastiveLoss
-from laplace_metric.curvature._ggn import batch_curvature
+from laplace_metric.curvature._batch import batch_curvature
 from laplace_metric.heads._backends import jacobian_of
 from laplace_metric.heads._jacobian import ChainJacobian
 

@@ -29,8 +29,8 @@ from benchmarks.records import write_shown
 from benchmarks.timing import in_own_process, seconds, wait
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.curvature import ContrastiveLoss
-from laplace_metric.curvature._ggn import all_pairs_curvature
-from laplace_metric.curvature._structures import KroneckerEigenbasis
+from laplace_metric.curvature._all_pairs import all_pairs_curvature
+from laplace_metric.curvature._eigenbases import KroneckerEigenbasis
 from laplace_metric.errors import LaplaceMetricWarning
 from laplace_metric.heads._backends import jacobian_of
 from laplace_metric.models._store import FeatureStore

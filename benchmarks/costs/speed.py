@@ -33,7 +33,8 @@ from benchmarks.records import write_shown
 from benchmarks.timing import best, in_own_process, peak_bytes
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.curvature import ContrastiveLoss
-from laplace_metric.curvature._ggn import all_pairs_curvature, batch_curvature
+from laplace_metric.curvature._all_pairs import all_pairs_curvature
+from laplace_metric.curvature._batch import batch_curvature
 from laplace_metric.heads._jacobian import LinearJacobian
 from laplace_metric.models._store import FeatureStore
 

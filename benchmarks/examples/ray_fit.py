@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.curvature._passes import Pass, Statistics
+from laplace_metric.curvature._passes import Pass
+from laplace_metric.curvature._statistics import Statistics
 from laplace_metric.scale import Plan, collect, merge
 
 if TYPE_CHECKING:

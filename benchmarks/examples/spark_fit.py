@@ -17,7 +17,7 @@ import torch
 from pyspark import RDD, SparkContext, StorageLevel
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.curvature._passes import Statistics
+from laplace_metric.curvature._statistics import Statistics
 from laplace_metric.scale import Plan, collect, merge
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from benchmarks.sizes import SCALE, ScaleSize
 from benchmarks.timing import matmul_rates, seconds, slope
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.curvature import ContrastiveLoss
-from laplace_metric.curvature._ggn import all_pairs_curvature
+from laplace_metric.curvature._all_pairs import all_pairs_curvature
 from laplace_metric.curvature._structures import DiagCurvature
 from laplace_metric.heads._backends import jacobian_of
 from laplace_metric.models._store import FeatureStore

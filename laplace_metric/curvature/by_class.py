@@ -65,14 +65,14 @@ STRIP = 256
 
 @dataclass(frozen=True)
 class Points:
-    """A block of points as the distance sees them.
+    """Block of points, in the coordinates that the distance compares.
 
     Parameters
     ----------
     features : Tensor [n, D]
-        h, the input of the head.
+        Inputs h of the head.
     coordinates : Tensor [n, Z]
-        What the distance compares: u on the sphere, z raw.
+        Coordinates that the distance compares: u on the sphere, z raw.
     directions : Tensor [n, K]
         u on the sphere (K = Z); zeros raw (K = 1, shared by all output dimensions).
     lengths : Tensor [n, 1]
@@ -95,7 +95,7 @@ class Points:
 def view_points(
     h: Float[Tensor, "n D"], z: Float[Tensor, "n Z"], *, spherical: bool, checked: bool = True
 ) -> Points:
-    """Head inputs h and raw embeddings z as points on the sphere, or raw.
+    """Return head inputs h and raw embeddings z as points on the sphere, or raw.
 
     Unchecked, an embedding without direction gives NaN instead of an error.
 
@@ -131,9 +131,9 @@ class ClassSums:
     classes : Tensor [C] int64
         The labels that occur, ascending.
     counts : Tensor [C] int64
-        n_c.
+        Numbers n_c of points of each class.
     sums : Tensor [C, V] float64
-        s_c; V = 0 where only counts are needed.
+        Sums s_c of the vectors of each class; V = 0 if only counts are needed.
 
     Examples
     --------
@@ -174,15 +174,16 @@ class ClassSums:
 
     @classmethod
     def zeros(cls, classes: Int[Tensor, " C"], n_values: int) -> ClassSums:
-        """No points yet of ``classes`` [C], ascending."""
+        """Return zero counts and sums for ``classes`` [C], ascending."""
         counts = torch.zeros_like(classes)
         sums = torch.zeros(len(classes), n_values, dtype=torch.float64, device=classes.device)
         return cls(classes, counts, sums)
 
     def add_(self, labels: Int[Tensor, " n"], vectors: Float[Tensor, "n V"] | None = None) -> None:
-        """Add points of known classes in place, without a look at a value (no device waits).
+        """Add points of known classes in place; no value is read, so a GPU need not wait.
 
-        A label that is not among the classes is counted for a neighbouring one.
+        A label that is not among the classes is counted for a neighbouring one: the audit of a pass
+        finds it by the counts.
         """
         position = self.position(labels)
         self.counts.index_add_(0, position, torch.ones_like(position))
@@ -191,7 +192,7 @@ class ClassSums:
 
     @property
     def n_points(self) -> int:
-        """N."""
+        """Number N of points."""
         return int(self.counts.sum())
 
     @property
@@ -200,18 +201,18 @@ class ClassSums:
         return self.classes, self.counts, self.sums
 
     def to(self, device: torch.device) -> ClassSums:
-        """The same on another device."""
+        """Return the same sums on another device."""
         return ClassSums(*(t.to(device) for t in self.tensors))
 
     def position(self, labels: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
-        """Positions of labels [n] in ``classes``; of an unknown label, a neighbour's."""
+        """Return positions of labels [n] in ``classes``; for an unknown label, a neighbour's."""
         return torch.searchsorted(self.classes, labels.contiguous()).clamp_max(
             len(self.classes) - 1
         )
 
 
 def pair_counts(class_counts: Int[Tensor, " C"]) -> tuple[int, int]:
-    """Numbers of ordered positive (P) and negative (M) pairs, self pairs included, from n_c.
+    """Return the numbers P and M of ordered positive (with self pairs) and negative pairs.
 
     Examples
     --------
@@ -224,7 +225,7 @@ def pair_counts(class_counts: Int[Tensor, " C"]) -> tuple[int, int]:
 
 
 def class_weights(class_counts: Int[Tensor, " C"], *, negatives: bool) -> Float[Tensor, " C"]:
-    """``w_c = n_c/P - (N - n_c)/M`` in float64; ``n_c/P`` without negatives.
+    """Compute ``w_c = n_c/P - (N - n_c)/M`` in float64; ``n_c/P`` without negatives.
 
     The numerator is an integer difference, so w_c is exactly 0 for balanced classes.
 
@@ -244,12 +245,14 @@ def class_weights(class_counts: Int[Tensor, " C"], *, negatives: bool) -> Float[
 
 @dataclass(frozen=True)
 class ClassPairWeights:
-    """Every positive pair, and every negative one if ``negatives``: w_i and m_i by class.
+    """Weights w_i and m_i of all pairs, from class sums.
 
     Parameters
     ----------
     class_sums : ClassSums
-        n_c and s_c of all points.
+        Counts n_c and sums s_c of all points.
+    negatives : bool
+        True if negative pairs count, too.
     """
 
     class_sums: ClassSums
@@ -257,7 +260,7 @@ class ClassPairWeights:
 
     @cached_property
     def within_and_between(self) -> tuple[float, float]:
-        """``1/P + b`` and ``b``: 1/M, or 0 where there are no negatives or they do not count."""
+        """Weights ``1/P + b`` and b, with b = 1/M, or 0 if there are no negatives that count."""
         positive, negative = pair_counts(self.class_sums.counts)
         between = 1 / negative if negative and self.negatives else 0.0
         return (1 / positive if positive else 0.0) + between, between
@@ -273,7 +276,7 @@ class ClassPairWeights:
     def sums(
         self, points: Points, labels: Int[Tensor, " n"]
     ) -> tuple[Float[Tensor, " n"], Float[Tensor, "n K"]]:
-        """w_i and m_i of a block of points (K = 0 where no direction is summed)."""
+        """Return w_i and m_i of a block of points (K = 0 if no direction is summed)."""
         position, dtype = self.class_sums.position(labels), points.features.dtype
         w, m = (values.to(dtype)[position] for values in self.by_class)
         return w, m
@@ -284,7 +287,7 @@ class ClassPairWeights:
         _ = self.by_class
 
     def pairs(self, points: Points, labels: Int[Tensor, " n"]) -> Iterator[tuple[Points, Tensor]]:
-        """Pairs to be looked at one by one: none."""
+        """Return the pairs that must be computed one by one: none."""
         return iter(())
 
     def tensors(self) -> list[Tensor]:
@@ -302,8 +305,9 @@ class PointBlocks:
     Parameters
     ----------
     alpha : Tensor [n]
+        Factors of the identity.
     u, v : Tensor [n, K]
-        K = Z on the sphere; K = 1 and u = 0 raw.
+        Vectors of the part of rank two. K = Z on the sphere; K = 1 and u = 0 raw.
 
     Examples
     --------
@@ -326,18 +330,18 @@ class PointBlocks:
         *,
         curved_loss: bool,
     ) -> PointBlocks:
-        """T_i from w_i and m_i; ``curved_loss``: arccos, else euclidean (m is not used)."""
+        """Return T_i from w_i and m_i; m is used only if ``curved_loss`` (arccos)."""
         if not curved_loss:
             return cls(w, u, -0.5 * w[:, None] * u)
         k = (u * m).sum(1)
         return cls(k, u, m - 1.5 * k[:, None] * u)
 
     def pulled(self, factor: Factor) -> PointBlocks:
-        """``M_i^T u_i`` and ``M_i^T v_i`` as u and v, for sums of ``M_i^T T_i M_i``."""
+        """Return ``M_i^T u_i`` and ``M_i^T v_i`` as u and v, for sums of ``M_i^T T_i M_i``."""
         return PointBlocks(self.alpha, factor.vjp(self.u), factor.vjp(self.v))
 
     def dense(self, n_outputs: int) -> Float[Tensor, "n Z Z"]:
-        """T, written out for Jacobians without structure."""
+        """Return T written out, for Jacobians without structure."""
         u, v = (x.expand(-1, n_outputs) for x in (self.u, self.v))
         outer = u[:, :, None] * v[:, None, :]  # [n, Z, Z]
         identity = torch.eye(n_outputs, dtype=u.dtype, device=u.device)

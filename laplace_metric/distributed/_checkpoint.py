@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 
 from laplace_metric import io as files
-from laplace_metric.curvature._passes import Pass, Statistics
+from laplace_metric.curvature._passes import Pass
+from laplace_metric.curvature._statistics import Statistics
 from laplace_metric.errors import FileFormatError, InputError, WriteError
 from laplace_metric.io import locked
 from laplace_metric.laplace._fit_storage import FitStorage

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from laplace_metric.curvature._passes import Statistics
+from laplace_metric.curvature._statistics import Statistics
 from laplace_metric.curvature.by_class import ClassSums
 from laplace_metric.errors import InputError, ShardError
 from laplace_metric.laplace._processes import Processes, T

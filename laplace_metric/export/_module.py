@@ -29,7 +29,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from laplace_metric._utils.randomness import at_least_float32, full_precision
-from laplace_metric.curvature._structures import DenseEigenbasis, KroneckerEigenbasis
+from laplace_metric.curvature._eigenbases import DenseEigenbasis, KroneckerEigenbasis
 from laplace_metric.errors import HeadError
 from laplace_metric.familiarity._class_gaussians import others_of, row_weights
 from laplace_metric.familiarity._near_far import NOTHING_ENTERS, NearFar, foreign_sum, length_of

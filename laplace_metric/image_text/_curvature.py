@@ -51,12 +51,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from laplace_metric.curvature._structures import (
-    KronCurvature,
-    KroneckerFactors,
-    SpectralCurvature,
-    balanced,
-)
+from laplace_metric.curvature._spectral_curvature import SpectralCurvature
+from laplace_metric.curvature._structures import KronCurvature, KroneckerFactors, balanced
 from laplace_metric.heads._jacobian import Layout
 
 MAX_STEPS = 30

@@ -28,11 +28,8 @@ from laplace_metric._utils.validation import (
     check_positive,
     check_real,
 )
-from laplace_metric.curvature._structures import (
-    KroneckerEigenbasis,
-    KroneckerEigenblock,
-    SpectralCurvature,
-)
+from laplace_metric.curvature._eigenbases import KroneckerEigenbasis, KroneckerEigenblock
+from laplace_metric.curvature._spectral_curvature import SpectralCurvature
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import (
     FileFormatError,

@@ -24,7 +24,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from laplace_metric._utils.randomness import full_precision
-from laplace_metric.curvature._structures import SpectralCurvature
+from laplace_metric.curvature._spectral_curvature import SpectralCurvature
 from laplace_metric.distributions import Gaussian, ProjectedNormal
 from laplace_metric.embedding import Embedding, FitSetParts
 from laplace_metric.errors import InputError, NotFittedError

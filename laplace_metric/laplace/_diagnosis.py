@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from laplace_metric.curvature._structures import NEGATIVE_SHARE
+from laplace_metric.curvature._spectral_curvature import NEGATIVE_SHARE
 from laplace_metric.errors import PriorAtEdgeWarning, UndefinedMetricWarning, callers_line
 from laplace_metric.laplace._posterior import Posterior
 from laplace_metric.laplace._prior_precision import by_marginal_likelihood

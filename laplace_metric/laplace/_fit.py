@@ -26,15 +26,16 @@ from torch import Tensor, nn
 
 from laplace_metric._utils.randomness import at_least_float32, full_precision
 from laplace_metric.curvature import ContrastiveLoss
-from laplace_metric.curvature._ggn import batch_curvature, curvature_passes
-from laplace_metric.curvature._passes import PassSchedule
-from laplace_metric.curvature._structures import (
+from laplace_metric.curvature._all_pairs import curvature_passes
+from laplace_metric.curvature._batch import batch_curvature
+from laplace_metric.curvature._memory import check_memory
+from laplace_metric.curvature._schedule import PassSchedule
+from laplace_metric.curvature._spectral_curvature import (
     NEGATIVE_SHARE,
-    Curvature,
     SpectralCurvature,
     check_finite_curvature,
-    check_memory,
 )
+from laplace_metric.curvature._structures import Curvature
 from laplace_metric.errors import (
     DegenerateCurvatureWarning,
     InputError,

@@ -11,7 +11,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from laplace_metric.curvature._passes import Pass, Statistics
+from laplace_metric.curvature._passes import Pass
+from laplace_metric.curvature._statistics import Statistics
 from laplace_metric.models._store import FeatureStore
 
 

@@ -20,14 +20,14 @@ from laplace_metric._utils.display import Shown
 from laplace_metric._utils.randomness import at_least_float32, full_precision
 from laplace_metric._utils.validation import check_function, check_name
 from laplace_metric.curvature import ContrastiveLoss
-from laplace_metric.curvature._structures import (
+from laplace_metric.curvature._eigenbases import (
     DenseEigenbasis,
     Eigenbasis,
     IdentityEigenbasis,
     KroneckerEigenbasis,
     KroneckerEigenblock,
-    SpectralCurvature,
 )
+from laplace_metric.curvature._spectral_curvature import SpectralCurvature
 from laplace_metric.distributions import Covariance, Gaussian, ProjectedNormal
 from laplace_metric.distributions._gaussian import PendingCovariance
 from laplace_metric.embedding import Embedding

@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from laplace_metric.curvature._structures import KroneckerEigenblock
+from laplace_metric.curvature._eigenbases import KroneckerEigenblock
 from laplace_metric.heads._jacobian import Affine, LinearJacobian, pad
 from laplace_metric.models._store import block_rows
 

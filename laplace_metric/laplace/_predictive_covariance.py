@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from laplace_metric.curvature._structures import (
+from laplace_metric.curvature._eigenbases import (
     DenseEigenbasis,
     IdentityEigenbasis,
     KroneckerEigenbasis,

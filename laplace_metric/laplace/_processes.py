@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from torch import Tensor
 
-from laplace_metric.curvature._passes import Statistics
+from laplace_metric.curvature._statistics import Statistics
 
 T = TypeVar("T")
 

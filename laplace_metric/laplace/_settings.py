@@ -20,7 +20,8 @@ from laplace_metric._utils.display import Shown
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import check_count, check_function, check_name, check_positive
 from laplace_metric.curvature import ContrastiveLoss
-from laplace_metric.curvature._structures import POSITIVITY, STRUCTURES
+from laplace_metric.curvature._spectral_curvature import POSITIVITY
+from laplace_metric.curvature._structures import STRUCTURES
 from laplace_metric.errors import InputError, UnknownNameError
 from laplace_metric.heads._backends import BACKENDS
 from laplace_metric.heads._jacobian import HeadJacobian

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from laplace_metric.curvature._structures import KroneckerEigenbasis
+from laplace_metric.curvature._eigenbases import KroneckerEigenbasis
 from laplace_metric.heads._jacobian import Factor, HeadJacobian, LinearJacobian
 from laplace_metric.laplace._linear_traces import DiagonalTraces, Forms, KroneckerTraces
 from laplace_metric.laplace._posterior import Posterior

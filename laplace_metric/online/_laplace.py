@@ -17,7 +17,7 @@ from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.randomness import Seed, at_least_float32, full_precision, own_randomness
 from laplace_metric._utils.validation import as_path, check_count, check_name, check_real
 from laplace_metric.curvature import ContrastiveLoss
-from laplace_metric.curvature._ggn import batch_curvature
+from laplace_metric.curvature._batch import batch_curvature
 from laplace_metric.curvature._structures import STRUCTURES, Curvature, zero_curvature
 from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import FileFormatError, HeadError, InputError, UnknownNameError

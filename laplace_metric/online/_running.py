@@ -35,14 +35,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from laplace_metric.curvature._eigenbases import IdentityEigenbasis
+from laplace_metric.curvature._spectral_curvature import SpectralCurvature
 from laplace_metric.curvature._structures import (
     Curvature,
     DiagCurvature,
     FullCurvature,
-    IdentityEigenbasis,
     KronCurvature,
     KroneckerFactors,
-    SpectralCurvature,
 )
 from laplace_metric.errors import HeadError, InputError
 from laplace_metric.heads._jacobian import Layout

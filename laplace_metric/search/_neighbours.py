@@ -47,7 +47,7 @@ from torch import Tensor
 
 from laplace_metric._utils.randomness import full_precision
 from laplace_metric.calibration._hits import SearchHits
-from laplace_metric.curvature._structures import IdentityEigenbasis, KroneckerEigenbasis
+from laplace_metric.curvature._eigenbases import IdentityEigenbasis, KroneckerEigenbasis
 from laplace_metric.errors import FileFormatError, NonFiniteError
 from laplace_metric.heads._jacobian import LinearJacobian
 from laplace_metric.laplace import Distance, Fitted, _predictive_covariance

@@ -12,8 +12,9 @@ from benchmarks.scale.billion import Cluster
 from benchmarks.sizes import SMALL_PROBLEM
 from benchmarks.tables import ROOT
 from benchmarks.timing import slope
+from laplace_metric.curvature._layer_sums import Diagonal
+from laplace_metric.curvature._layered_term import LayeredTerm
 from laplace_metric.curvature._passes import class_chunks
-from laplace_metric.curvature._terms import Diagonal, LayeredTerm
 from laplace_metric.curvature.by_class import ClassSums
 from laplace_metric.heads._backends import jacobian_of
 

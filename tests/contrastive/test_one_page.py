@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from laplace_metric.curvature import ContrastiveLoss
-from laplace_metric.curvature._ggn import all_pairs_curvature
+from laplace_metric.curvature._all_pairs import all_pairs_curvature
 from laplace_metric.curvature.by_class import (
     ClassPairWeights,
     ClassSums,

@@ -7,10 +7,9 @@ import itertools
 import pytest
 import torch
 
-from laplace_metric.curvature import ContrastiveLoss
-from laplace_metric.curvature import _passes as passes_module
-from laplace_metric.curvature import _terms as layered_module
-from laplace_metric.curvature._ggn import all_pairs_curvature, batch_curvature
+from laplace_metric.curvature import ContrastiveLoss, _layered_term, _passes
+from laplace_metric.curvature._all_pairs import all_pairs_curvature
+from laplace_metric.curvature._batch import batch_curvature
 from laplace_metric.curvature.by_class import ClassSums
 from laplace_metric.errors import InputError
 from laplace_metric.heads._jacobian import LinearJacobian
@@ -47,11 +46,11 @@ def test_block_sizes_do_not_matter(distance, normalized, hessian, monkeypatch):
         for m in (None, 0.9)
     ]
     monkeypatch.setattr("laplace_metric.models._store.block_rows", lambda *_: 37)
-    monkeypatch.setattr(passes_module, "block_rows", lambda *_: 3)
-    monkeypatch.setattr(passes_module, "CHUNK_BYTES", 1)
-    monkeypatch.setattr(layered_module, "TILE_BYTES", 1)
-    monkeypatch.setattr(layered_module, "PAIR_BYTES", 9000)
-    monkeypatch.setattr("laplace_metric.curvature._margin.block_rows", lambda *_: 40)
+    monkeypatch.setattr(_passes, "block_rows", lambda *_: 3)
+    monkeypatch.setattr(_passes, "CHUNK_BYTES", 1)
+    monkeypatch.setattr(_layered_term, "TILE_BYTES", 1)
+    monkeypatch.setattr(_layered_term, "PAIR_BYTES", 9000)
+    monkeypatch.setattr("laplace_metric.curvature._margin_pairs.block_rows", lambda *_: 40)
     many = [
         curvature(h, labels, head(4, 6), distance, hessian, normalized, m).values
         for m in (None, 0.9)

@@ -9,17 +9,14 @@ import pytest
 import torch
 from torch import nn
 
-from laplace_metric.curvature import ContrastiveLoss, by_class
-from laplace_metric.curvature import _ggn as _nearest_kronecker
-from laplace_metric.curvature._ggn import (
-    AllPairs,
-    all_pairs_curvature,
-    batch_curvature,
-    curvature_passes,
-    nearest_kronecker,
-)
-from laplace_metric.curvature._passes import ClassSumsPass, execute, next_pass
-from laplace_metric.curvature._terms import LayeredTerm, LeftOf
+from laplace_metric.curvature import ContrastiveLoss, _nearest_kronecker, by_class
+from laplace_metric.curvature._all_pairs import AllPairs, all_pairs_curvature, curvature_passes
+from laplace_metric.curvature._batch import batch_curvature
+from laplace_metric.curvature._layer_sums import LeftOf
+from laplace_metric.curvature._layered_term import LayeredTerm
+from laplace_metric.curvature._nearest_kronecker import nearest_kronecker
+from laplace_metric.curvature._passes import ClassSumsPass
+from laplace_metric.curvature._schedule import execute, next_pass
 from laplace_metric.errors import HeadError
 from laplace_metric.heads._backends import jacobian_of
 from laplace_metric.heads._jacobian import Layout, LinearJacobian
@@ -283,8 +280,8 @@ def test_float32_and_any_block_size(name, structure, hessian, margin, monkeypatc
     ours = all_pairs_curvature(FeatureStore.of(h.float(), labels), single, loss, structure)
     assert float((as_matrix(ours) - exact).norm() / exact.norm()) <= 1e-3
     monkeypatch.setattr("laplace_metric.models._store.block_rows", lambda *_: 37)
-    monkeypatch.setattr("laplace_metric.curvature._terms.TILE_BYTES", 1)
-    monkeypatch.setattr("laplace_metric.curvature._terms.PAIR_BYTES", 2_000)
+    monkeypatch.setattr("laplace_metric.curvature._layered_term.TILE_BYTES", 1)
+    monkeypatch.setattr("laplace_metric.curvature._layered_term.PAIR_BYTES", 2_000)
     monkeypatch.setattr("laplace_metric.heads._jacobian.JACOBIAN_BYTES", 5_000)
     small = as_matrix(all_pairs_curvature(FeatureStore.of(h, labels), *arguments))
     assert float((small - exact).norm() / exact.norm()) <= 1e-9

@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 
-from laplace_metric.curvature import _structures as memory_module
+from laplace_metric.curvature import _memory
 from laplace_metric.curvature._structures import (
     DiagCurvature,
     FullCurvature,
@@ -195,18 +195,18 @@ class TestKronecker(Contract):
 
 
 def test_memory_is_told_before_anything_is_allocated(monkeypatch):
-    monkeypatch.setattr(memory_module, "available_bytes", lambda _: 2 * 10**9)
+    monkeypatch.setattr(_memory, "available_bytes", lambda _: 2 * 10**9)
     big = [Layout(128, 512, bias=True)]
-    memory_module.check_memory("kron", big, torch.device("cpu"))
+    _memory.check_memory("kron", big, torch.device("cpu"))
     with pytest.raises(
         MemoryLimitError,
         match=r"structure='full' of 65,664 parameters needs 206,964,523,008 bytes.*'kron' \(",
     ):
-        memory_module.check_memory("full", big, torch.device("cpu"))
+        _memory.check_memory("full", big, torch.device("cpu"))
     with pytest.raises(MemoryLimitError, match="none; use a smaller head"):
-        memory_module.check_memory("diag", [Layout(10**5, 10**5, bias=False)], torch.device("cpu"))
+        _memory.check_memory("diag", [Layout(10**5, 10**5, bias=False)], torch.device("cpu"))
     assert issubclass(MemoryLimitError, InputError)
-    assert memory_module.available_bytes(torch.device("cpu")) > 0
+    assert _memory.available_bytes(torch.device("cpu")) > 0
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
@@ -223,5 +223,5 @@ def test_the_memory_estimate_of_the_full_structure_holds():
         "run(50); before = peak(); run(1500); print(peak() - before)\n"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    estimate = memory_module.required_bytes("full", [Layout(1, 1500, bias=False)])
+    estimate = _memory.required_bytes("full", [Layout(1, 1500, bias=False)])
     assert 0.4 * estimate < int(out.stdout) < 1.6 * estimate

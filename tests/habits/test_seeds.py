@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from laplace_metric import LaplaceEmbedder, datasets
-from laplace_metric.curvature._margin import column_groups
+from laplace_metric.curvature._margin_pairs import column_groups
 from laplace_metric.laplace._settings import FitOptions
 
 

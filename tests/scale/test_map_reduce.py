@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.curvature._passes import Statistics
+from laplace_metric.curvature._statistics import Statistics
 from laplace_metric.errors import InputError, LabelError
 from laplace_metric.scale import Plan, collect, merge
 from tests.scale.data import D, N, batches, covariances, difference, embedder, network, points

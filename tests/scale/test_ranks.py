@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from laplace_metric.curvature import ContrastiveLoss
-from laplace_metric.curvature._ggn import curvature_passes
+from laplace_metric.curvature._all_pairs import curvature_passes
 from laplace_metric.errors import InputError
 from laplace_metric.heads._backends import jacobian_of
 from laplace_metric.laplace._executor import PassExecutor

@@ -1,0 +1,103 @@
+"""Eigenbases Q of the curvature: the identity, a Kronecker product a layer, or a dense matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from laplace_metric.heads._jacobian import Layout
+
+
+@dataclass(frozen=True)
+class IdentityEigenbasis:
+    """Q = I: the diagonal structure."""
+
+    def to_eigenbasis(self, vectors: Float[Tensor, "*n P"]) -> Float[Tensor, "*n P"]:
+        return vectors
+
+    def from_eigenbasis(self, coordinates: Float[Tensor, "*n P"]) -> Float[Tensor, "*n P"]:
+        return coordinates
+
+    def diagonal(self, values: Float[Tensor, " P"]) -> Float[Tensor, " P"]:
+        return values
+
+    def to(self, like: Tensor) -> IdentityEigenbasis:
+        return self
+
+
+@dataclass(frozen=True)
+class DenseEigenbasis:
+    """Q itself [P, P]: the full structure."""
+
+    vectors: Tensor
+
+    def to_eigenbasis(self, vectors: Float[Tensor, "*n P"]) -> Float[Tensor, "*n P"]:
+        return vectors @ self.vectors
+
+    def from_eigenbasis(self, coordinates: Float[Tensor, "*n P"]) -> Float[Tensor, "*n P"]:
+        return coordinates @ self.vectors.mT
+
+    def diagonal(self, values: Float[Tensor, " P"]) -> Float[Tensor, " P"]:
+        return self.vectors.square() @ values
+
+    def to(self, like: Tensor) -> DenseEigenbasis:
+        return DenseEigenbasis(self.vectors.to(like))
+
+
+@dataclass(frozen=True)
+class KroneckerEigenblock:
+    """``Q_S (x) Q_A`` of one linear layer: left [O, O] over outputs, right [A, A] over inputs."""
+
+    left: Tensor
+    right: Tensor
+    layout: Layout
+
+    def to_eigenbasis(self, vectors: Float[Tensor, "*n P"]) -> Float[Tensor, "*n P"]:
+        return (self.left.mT @ self.layout.fold(vectors) @ self.right).flatten(-2)
+
+    def from_eigenbasis(self, coordinates: Float[Tensor, "*n P"]) -> Float[Tensor, "*n P"]:
+        return self.layout.flatten(self.left @ self.fold(coordinates) @ self.right.mT)
+
+    def diagonal(self, values: Float[Tensor, " P"]) -> Float[Tensor, " P"]:
+        return self.layout.flatten(self.left.square() @ self.fold(values) @ self.right.square().mT)
+
+    def fold(self, coordinates: Tensor) -> Tensor:
+        """Coordinates [..., P] as [..., O, A]."""
+        return coordinates.unflatten(-1, (len(self.left), len(self.right)))
+
+
+@dataclass(frozen=True)
+class KroneckerEigenbasis:
+    """One ``Q_S (x) Q_A`` a layer, no coupling between layers: the kron structure."""
+
+    blocks: tuple[KroneckerEigenblock, ...]
+
+    def to_eigenbasis(self, vectors: Float[Tensor, "*n P"]) -> Float[Tensor, "*n P"]:
+        return self._by_layer(KroneckerEigenblock.to_eigenbasis, vectors)
+
+    def from_eigenbasis(self, coordinates: Float[Tensor, "*n P"]) -> Float[Tensor, "*n P"]:
+        return self._by_layer(KroneckerEigenblock.from_eigenbasis, coordinates)
+
+    def diagonal(self, values: Float[Tensor, " P"]) -> Float[Tensor, " P"]:
+        return self._by_layer(KroneckerEigenblock.diagonal, values)
+
+    def to(self, like: Tensor) -> KroneckerEigenbasis:
+        moved = [replace(b, left=b.left.to(like), right=b.right.to(like)) for b in self.blocks]
+        return KroneckerEigenbasis(tuple(moved))
+
+    def _by_layer(
+        self, of_block: Callable[[KroneckerEigenblock, Tensor], Tensor], values: Tensor
+    ) -> Tensor:
+        parts = values.split([block.layout.n_parameters for block in self.blocks], dim=-1)
+        return torch.cat(list(map(of_block, self.blocks, parts)), dim=-1)
+
+
+Eigenbasis = IdentityEigenbasis | DenseEigenbasis | KroneckerEigenbasis
+"""Q [P, P] with orthonormal columns, never written out unless it is dense.
+
+``to_eigenbasis``: Q^T v; ``from_eigenbasis``: Q c; ``diagonal``: diag(Q diag(values) Q^T).
+"""

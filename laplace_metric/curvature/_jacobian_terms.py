@@ -1,0 +1,129 @@
+"""Curvature terms of any head, from its Jacobian J alone: the diagonal, or all of H.
+
+``LinearDense`` is the dense term of a linear head, whose Jacobian needs not be written out.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from laplace_metric.curvature._tile import Tile
+from laplace_metric.curvature._totals import Terms
+from laplace_metric.curvature.by_class import PointBlocks, Points
+from laplace_metric.heads._jacobian import HeadJacobian, LinearJacobian
+
+
+class JacobianTerm(ABC):
+    """Curvature term that uses only the Jacobian of the head."""
+
+    inputs: Sequence[Tensor] = ()
+    """Tensors that the term depends on, in addition to the head."""
+    n_dimensions: int
+    """Number of dimensions of the total, each of size P."""
+
+    def __init__(self, head: HeadJacobian) -> None:
+        self.head = head
+
+    def __str__(self) -> str:
+        return type(self).__name__
+
+    def zeros(self) -> list[Tensor]:
+        """Return zero totals, in float64."""
+        shape = (self.head.n_parameters,) * self.n_dimensions
+        return [torch.zeros(shape, dtype=torch.float64, device=self.head.parameters.device)]
+
+    @abstractmethod
+    def points(self, points: Points, blocks: PointBlocks) -> Terms:
+        """Compute ``2 sum_i J_i^T T_i J_i / r_i^2`` of a block."""
+
+    def pairs(self, rows: Points, columns: Points, targets: Tensor) -> Terms:
+        """Compute ``-2 sum_ij y_ij J^_i^T J^_j`` for the block Y [n, m]."""
+        z, (total,) = self.head.n_outputs, self.zeros()
+        for j, right in self.head.jacobians(columns.features):
+            right = normalized_projection(columns[j], z) @ right  # [m, Z, P]
+            for i, left in self.head.jacobians(rows.features):
+                left = normalized_projection(rows[i], z) @ left
+                pulled = torch.einsum("ij,jzp->izp", targets[i, j], right)
+                total.add_(self._product(left, pulled).double(), alpha=-2)
+        return [total]
+
+    def tiles(self) -> list[Tile]:
+        """Return the tiles of G_c: one of all of it, as a backend computes whole rows."""
+        z, everything = self.head.n_outputs, slice(None)
+        return [Tile(0, everything, everything, (z, self.head.n_parameters))]
+
+    def class_sum(self, tile: Tile, points: Points) -> Tensor:
+        """Compute the tile of ``sum_i J^_i`` over these points, float64."""
+        return self.head.vjp(points.features, normalized_projection(points, self.head.n_outputs))
+
+    def classes(self, tile: Tile, sums: Tensor) -> Terms:
+        """Compute the contribution of ``sum_c G_c^T G_c``, for tiles of G_c [c, *tile.shape]."""
+        return [self._product(sums, sums)]
+
+    def _weighted(self, points: Points, blocks: PointBlocks) -> Float[Tensor, "n Z Z"]:
+        """Return ``B_i = 2 T_i / r_i^2``."""
+        return 2 * blocks.dense(self.head.n_outputs) / points.lengths[:, :, None].square()
+
+    @abstractmethod
+    def _product(self, left: Tensor, right: Tensor) -> Tensor:
+        """Compute ``sum_i X_i^T Y_i`` of X, Y [n, Z, P], or its diagonal."""
+
+
+def normalized_projection(points: Points, n_outputs: int) -> Float[Tensor, "n Z Z"]:
+    """Return ``(I - u_i u_i^T) / r_i`` [n, Z, Z], which turns J_i into J^_i."""
+    u = points.directions.expand(-1, n_outputs)
+    identity = torch.eye(n_outputs, dtype=u.dtype, device=u.device)
+    return (identity - u[:, :, None] * u[:, None, :]) / points.lengths[:, :, None]
+
+
+class DiagonalTerm(JacobianTerm):
+    """``diag(sum J^T B J)`` [P] by the backend's own products."""
+
+    n_dimensions = 1
+
+    def points(self, points: Points, blocks: PointBlocks) -> Terms:
+        return [self.head.diagonal(points.features, self._weighted(points, blocks))]
+
+    def _product(self, left: Tensor, right: Tensor) -> Tensor:
+        return (left * right).sum((0, 1))
+
+
+class DenseTerm(JacobianTerm):
+    """``sum J^T B J`` [P, P] with J [n, Z, P] materialised block by block, O(N Z P^2)."""
+
+    n_dimensions = 2
+
+    def points(self, points: Points, blocks: PointBlocks) -> Terms:
+        b, (total,) = self._weighted(points, blocks), self.zeros()
+        for part, j in self.head.jacobians(points.features):
+            total += self._product(j, b[part] @ j).double()
+        return [total]
+
+    def _product(self, left: Tensor, right: Tensor) -> Tensor:
+        return left.flatten(0, 1).mT @ right.flatten(0, 1)
+
+
+class LinearDense(DenseTerm):
+    """``T_i (x) a_i a_i^T`` of a linear head: Z^2/2 products [A, n] x [n, A], O(N P^2)."""
+
+    head: LinearJacobian
+
+    def points(self, points: Points, blocks: PointBlocks) -> Terms:
+        layout, z = self.head.layout, self.head.n_outputs
+        a = layout.augment(points.features) / points.lengths
+        t = 2 * blocks.dense(z)
+        # H [Z, A, Z, A] is symmetric: only blocks k >= l are multiplied, then copied
+        value = torch.empty(z, a.shape[1], z, a.shape[1], dtype=torch.float64, device=a.device)
+        for k in range(z):
+            pulled = (t[:, k, : k + 1, None] * a[:, None, :]).flatten(1)  # [n, (k + 1) A]
+            value[k, :, : k + 1] = (a.mT @ pulled).double().unflatten(1, (k + 1, -1))
+            value[:k, :, k] = value[k, :, :k].transpose(0, 1)  # each [A, A] is symmetric
+        # from [output, input] order to that of the parameters (all weights, then all biases)
+        folded = torch.arange(layout.n_parameters).view(layout.n_outputs, -1)
+        order = layout.flatten(folded).to(a.device)
+        return [value.flatten(2).flatten(0, 1)[order][:, order]]

@@ -1,0 +1,102 @@
+"""Statistics: the sums that a pass has collected over a set of points.
+
+``a + b`` of the statistics of two disjoint sets of points are those of their union, in any order
+and for any split (up to float64 rounding). Everything is accumulated in float64.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from laplace_metric import io as files
+from laplace_metric.curvature.by_class import ClassSums
+from laplace_metric.errors import FileFormatError, InputError
+from laplace_metric.io import digest
+
+UNNAMED = ""
+"""The task of statistics that stay in their process."""
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Sums of one task over a set of points.
+
+    Parameters
+    ----------
+    task : str
+        Fingerprint of what is summed; only statistics of one task add up.
+    by_class : ClassSums
+        Number of points of each class that were read; in the first pass of a fit also their sums.
+    totals : tuple of Tensor
+        Float64 sums over all points; their shapes belong to the task.
+
+    Examples
+    --------
+    >>> one = ClassSums.of(torch.tensor([3]))
+    >>> a, b = (Statistics("a task", one, (torch.ones(2).double(),)) for _ in range(2))
+    >>> (a + b).n_points, (a + b).totals
+    (2, (tensor([2., 2.], dtype=torch.float64),))
+    """
+
+    KIND: ClassVar[files.FileKind] = files.FileKind("statistics", "saved statistics", 1)
+
+    task: str
+    by_class: ClassSums
+    totals: tuple[Tensor, ...] = ()
+
+    def __add__(self, other: Statistics) -> Statistics:
+        if self.task != other.task:
+            raise InputError(
+                f"statistics of two tasks, {self.task[:12]} and {other.task[:12]}, do not add up: "
+                "collect both from the same task (same head, settings and earlier results)."
+            )
+        totals = tuple(a + b for a, b in zip(self.totals, other.totals, strict=True))
+        return Statistics(self.task, self.by_class + other.by_class, totals)
+
+    @property
+    def n_points(self) -> int:
+        """Number of points that were read."""
+        return self.by_class.n_points
+
+    @property
+    def sha256(self) -> str:
+        """Hash of the content: the same values, the same hash."""
+        return digest(self.task, (*self.by_class.tensors, *self.totals))
+
+    def to(self, device: torch.device) -> Statistics:
+        """Return the same statistics on another device."""
+        totals = tuple(t.to(device) for t in self.totals)
+        return Statistics(self.task, self.by_class.to(device), totals)
+
+    def save(self, folder: str | Path) -> None:
+        """Write to a folder: safetensors + JSON, atomic."""
+        names = ("classes", "counts", "sums")
+        tensors = dict(zip(names, self.by_class.tensors, strict=True))
+        tensors |= {f"total.{i}": total for i, total in enumerate(self.totals)}
+        content = {"task": self.task, "n_points": self.n_points, "content": self.sha256}
+        files.write(Path(folder), content, tensors, self.KIND)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Statistics:
+        """Read what ``save`` wrote.
+
+        Raises
+        ------
+        FileFormatError
+            If the folder holds no statistics, or damaged or newer ones.
+        """
+        content, tensors = files.read(Path(folder), cls.KIND)
+        try:
+            by_class = ClassSums(*(tensors.pop(name) for name in ("classes", "counts", "sums")))
+            totals = tuple(tensors[f"total.{i}"] for i in range(len(tensors)))
+            statistics = cls(content["task"], by_class, totals)
+        except KeyError as error:
+            raise FileFormatError(f"{folder} is damaged: it lacks {error}.") from error
+        if statistics.sha256 != content.get("content"):
+            raise FileFormatError(f"{folder} is damaged: its content is not what was saved.")
+        return statistics
