@@ -9,7 +9,7 @@ from torch import nn
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.distributions import DenseCovariance, DiagonalCovariance
-from laplace_metric.distributions._gaussian import RotatedCovariance
+from laplace_metric.distributions._covariance import RotatedCovariance
 from laplace_metric.laplace._embedding_pairs import EmbeddingPairs, in_shared_basis
 from laplace_metric.laplace._squared_distance import squared_distance
 

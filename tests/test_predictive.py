@@ -8,7 +8,7 @@ from torch import nn
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.distributions import DenseCovariance, DiagonalCovariance
-from laplace_metric.distributions._gaussian import RotatedCovariance
+from laplace_metric.distributions._covariance import RotatedCovariance
 from laplace_metric.laplace._predictive_covariance import covariance
 
 D, Z = 5, 3

@@ -22,10 +22,10 @@ from torch import nn
 from laplace_metric.curvature import ContrastiveLoss, by_class
 from laplace_metric.curvature._all_pairs import all_pairs_curvature
 from laplace_metric.curvature._batch import batch_curvature
-from laplace_metric.curvature._margin_columns import MarginColumns
+from laplace_metric.curvature._margin_pairs import MarginPairWeights
 from laplace_metric.curvature._nearest_kronecker import mirrored
 from laplace_metric.curvature.by_class import upper_gram
-from laplace_metric.evaluation._candidates import block_candidates
+from laplace_metric.evaluation._shortlists import block_candidates
 from laplace_metric.familiarity import _class_gaussians
 from laplace_metric.familiarity._class_gaussians import nearest_distance, times_upper
 from laplace_metric.familiarity._near_far import LabelModel, NearFar
@@ -153,7 +153,7 @@ CASES: list[tuple[Any, str, int, Case]] = [
     (FeatureStore, "LABELS_AT_ONCE", 9, classes),
     (FeatureStore, "BLOCK_BYTES", 0, blocks),
     (FeatureStore, "FINGERPRINT_BYTES", 1, fingerprints),
-    (MarginColumns, "COLUMN_BYTES", 1, margin),
+    (MarginPairWeights, "COLUMN_BYTES", 1, margin),
     (_distances_of_means, "MEAN_BYTES", 1, means),
     (batches_of, "ROWS", 7, rows),
     (in_fit, "BLOCK", 7, fitted),

@@ -35,7 +35,8 @@ from torch.autograd.function import once_differentiable
 
 from baselines.distributions.vmf_normalizer import mean_resultant_length
 from laplace_metric._utils.randomness import Seed, as_generator
-from laplace_metric.distributions._von_mises_fisher import Angle, check_vmf_arguments, outwards
+from laplace_metric.distributions._angle_quadrature import Angle, outwards
+from laplace_metric.distributions._von_mises_fisher import check_vmf_arguments
 
 
 def sample_angle(

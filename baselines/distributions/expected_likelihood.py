@@ -23,7 +23,8 @@ from baselines.distributions.vmf_normalizer import (
 )
 from baselines.distributions.von_mises_fisher import VonMisesFisher
 from laplace_metric._utils.validation import check_broadcast
-from laplace_metric.distributions._gaussian import DiagonalCovariance, Gaussian
+from laplace_metric.distributions._covariance import DiagonalCovariance
+from laplace_metric.distributions._gaussian import Gaussian
 from laplace_metric.errors import InputError
 
 P = TypeVar("P", VonMisesFisher, Gaussian)

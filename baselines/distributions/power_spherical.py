@@ -35,7 +35,7 @@ from baselines.distributions.vmf_normalizer import log_sphere_area, log_vmf_peak
 from baselines.distributions.von_mises_fisher import VonMisesFisher
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import as_shape, check_count
-from laplace_metric.distributions._von_mises_fisher import Angle
+from laplace_metric.distributions._angle_quadrature import Angle
 
 
 class HypersphericalUniform(Distribution):

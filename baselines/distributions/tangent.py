@@ -22,7 +22,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from laplace_metric.distributions._von_mises_fisher import Angle
+from laplace_metric.distributions._angle_quadrature import Angle
 
 STREAM, BLOCK = 1 << 20, 1 << 17  # numbers of one generator; numbers worked on at once
 LOW_DIMENSION = 32  # below, g may lie so close to m that one projection leaves rounding errors

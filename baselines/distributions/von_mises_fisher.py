@@ -28,7 +28,7 @@ from baselines.distributions.vmf_normalizer import (
 )
 from laplace_metric._utils.randomness import Seed
 from laplace_metric._utils.validation import check_broadcast, check_count, check_floating
-from laplace_metric.distributions._von_mises_fisher import Angle
+from laplace_metric.distributions._angle_quadrature import Angle
 from laplace_metric.errors import InputError
 
 

@@ -18,7 +18,8 @@ from benchmarks.tasks import Part, Task, Workspace
 from benchmarks.timing import usage
 from laplace_metric import LaplaceEmbedder, ProbabilisticEmbedder
 from laplace_metric.evaluation import recall_at_k
-from laplace_metric.evaluation._retrieval import Neighbours, RetrievalScore, nearest_neighbours
+from laplace_metric.evaluation._nearest_neighbours import Neighbours, nearest_neighbours
+from laplace_metric.evaluation._retrieval import RetrievalScore
 
 
 @dataclass(frozen=True, eq=False)

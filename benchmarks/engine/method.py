@@ -20,22 +20,15 @@ from benchmarks.engine.statistics import mann_whitney
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric.embedding import Draw, ProbabilisticEmbedder
 from laplace_metric.errors import InputError
-from laplace_metric.evaluation._calibration import RetrievalCalibration, retrieval_calibration
-from laplace_metric.evaluation._intervals import BootstrapInterval, bootstrap_interval
-from laplace_metric.evaluation._ranking import (
-    Sparsification,
-    auprc,
-    fpr_at_tpr,
-    r_auroc,
-    sparsification,
+from laplace_metric.evaluation._bootstrap import BootstrapInterval, bootstrap_interval
+from laplace_metric.evaluation._nearest_neighbours import Neighbours, nearest_neighbours
+from laplace_metric.evaluation._retrieval import RetrievalScore, map_at_k, recall_at_k
+from laplace_metric.evaluation._retrieval_calibration import (
+    RetrievalCalibration,
+    retrieval_calibration,
 )
-from laplace_metric.evaluation._retrieval import (
-    Neighbours,
-    RetrievalScore,
-    map_at_k,
-    nearest_neighbours,
-    recall_at_k,
-)
+from laplace_metric.evaluation._roc import auprc, fpr_at_tpr, r_auroc
+from laplace_metric.evaluation._sparsification import Sparsification, sparsification
 from laplace_metric.models._calling import device_of, labelled_batches
 
 DEPTH = 5

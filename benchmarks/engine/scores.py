@@ -19,7 +19,7 @@ from laplace_metric.evaluation import (
     r_auroc,
     sparsification,
 )
-from laplace_metric.evaluation._intervals import bootstrap_replicates
+from laplace_metric.evaluation._bootstrap import bootstrap_replicates
 
 DIGITS = 5
 

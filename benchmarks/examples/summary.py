@@ -15,7 +15,7 @@ from benchmarks.datasets import load
 from benchmarks.encoders.features import rgb
 from laplace_metric import Embedding, LaplaceEmbedder
 from laplace_metric.evaluation import auroc
-from laplace_metric.evaluation._retrieval import nearest_neighbours
+from laplace_metric.evaluation._nearest_neighbours import nearest_neighbours
 
 DATA: dict[str, Any] = {"help": "folder of the image sets"}
 IMAGES: dict[str, Any] = {"type": int, "default": 10_000, "help": "images of the gallery"}

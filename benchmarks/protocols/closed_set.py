@@ -36,7 +36,7 @@ from laplace_metric.datasets import ImageSet
 from laplace_metric.distributions import cap_cosine
 from laplace_metric.evaluation import auprc, fpr_at_tpr, map_at_k
 from laplace_metric.evaluation import retrieval_calibration as calibrate
-from laplace_metric.evaluation._calibration import RetrievalCalibration
+from laplace_metric.evaluation._retrieval_calibration import RetrievalCalibration
 
 LAM_PICTURED = ("laplace",)
 LAM_SHOWN, NEIGHBOURS = 4, 4

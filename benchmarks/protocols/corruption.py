@@ -14,7 +14,7 @@ from benchmarks.engine.experiment import Experiment
 from benchmarks.engine.scores import Measured, Score, detection, mean, resampled
 from benchmarks.engine.statistics import spearman
 from laplace_metric.evaluation import r_auroc
-from laplace_metric.evaluation._retrieval import nearest_neighbours
+from laplace_metric.evaluation._nearest_neighbours import nearest_neighbours
 
 LEVELS = torch.arange(len(SEVERITIES) + 1).double()
 NEIGHBOURS = 5

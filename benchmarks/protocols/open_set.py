@@ -28,7 +28,7 @@ from benchmarks.tasks import Part, Task
 from benchmarks.tasks.task import joined
 from laplace_metric import LaplaceEmbedder, ProbabilisticEmbedder
 from laplace_metric.evaluation import r_auroc, recall_at_k
-from laplace_metric.evaluation._retrieval import nearest_neighbours
+from laplace_metric.evaluation._nearest_neighbours import nearest_neighbours
 
 HALF = 0.5
 

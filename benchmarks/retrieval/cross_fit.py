@@ -25,7 +25,7 @@ from benchmarks.retrieval.measure import K, summarised
 from benchmarks.retrieval.rows import record_rows
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import InputError
-from laplace_metric.evaluation._intervals import share_interval
+from laplace_metric.evaluation._share_interval import share_interval
 from laplace_metric.models import Precomputed
 from laplace_metric.search import Index
 from laplace_metric.search._columns import Column

@@ -16,7 +16,7 @@ from laplace_metric.calibration._hits import LabelledHits, SearchHits
 from laplace_metric.calibration._learn import calibrated
 from laplace_metric.errors import InputError
 from laplace_metric.evaluation import Reliability, auroc
-from laplace_metric.evaluation._calibration import quality
+from laplace_metric.evaluation._probability_quality import quality
 
 PROMISES = (0.8, 0.9, 0.95, 0.99)
 ALPHAS = (0.05, 0.1, 0.2)

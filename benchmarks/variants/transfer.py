@@ -35,7 +35,7 @@ from benchmarks.sizes import SMALL
 from benchmarks.tasks import Workspace, build
 from laplace_metric.errors import LaplaceMetricWarning
 from laplace_metric.evaluation import r_auroc
-from laplace_metric.evaluation._retrieval import nearest_neighbours
+from laplace_metric.evaluation._nearest_neighbours import nearest_neighbours
 
 TASK, SEEDS, TRIALS, REFERENCE = "cub-96", (0, 1, 2), 4, "cross-entropy"
 ASKED = (

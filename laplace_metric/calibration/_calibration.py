@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     import torch
 
     from laplace_metric.calibration._export import VerdictGraph
-    from laplace_metric.evaluation._calibration import Quality
+    from laplace_metric.evaluation._probability_quality import Quality
 
 VOTED = {"share", "weighted", "ratio", "ambiguity"}
 """Features that come of labels."""
@@ -492,7 +492,7 @@ class Calibration(Shown):
 
         Of queries that its fit did not see; n bootstrap resamples.
         """
-        from laplace_metric.evaluation._calibration import quality
+        from laplace_metric.evaluation._probability_quality import quality
 
         return quality(*self.held_out(of), n=n)
 

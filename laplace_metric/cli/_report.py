@@ -39,8 +39,9 @@ from laplace_metric.evaluation import (
     r_auroc,
     sparsification,
 )
-from laplace_metric.evaluation._calibration import quality
-from laplace_metric.evaluation._intervals import BootstrapInterval, share_interval
+from laplace_metric.evaluation._bootstrap import BootstrapInterval
+from laplace_metric.evaluation._probability_quality import quality
+from laplace_metric.evaluation._share_interval import share_interval
 from laplace_metric.familiarity._near_far import NOTHING_ENTERS
 from laplace_metric.io import write_atomically
 from laplace_metric.plots import Figure

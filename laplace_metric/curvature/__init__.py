@@ -3,7 +3,7 @@
 Begin with ``by_class``: derivation, equations and code for a linear head, on one page. Next to it:
 
     which loss           ``_loss``
-    which pairs          ``_all_pairs``, ``_batch``; their weights in ``by_class``, ``_margin_pairs``
+    which pairs          ``_all_pairs``, ``_batch``; weights in ``by_class``, ``_margin_pairs``
                          (with ``_margin_columns``), ``_mined_pairs``
     what is summed       ``_terms``: ``_jacobian_terms``, ``_layered_term`` (with ``_layer_sums``)
     who reads            ``_passes`` collect ``_statistics``, ``_schedule`` runs them, ``_audit``

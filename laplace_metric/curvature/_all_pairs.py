@@ -70,6 +70,7 @@ def all_pairs_curvature(
 
     Examples
     --------
+    >>> from laplace_metric.heads._jacobian import LinearJacobian
     >>> store = FeatureStore.of(torch.randn(6, 4), torch.tensor([0, 0, 1, 1, 2, 2]))
     >>> head = LinearJacobian(torch.randn(3, 4), torch.zeros(3))
     >>> loss = ContrastiveLoss.of("arccos", "full", normalized=False)
@@ -178,7 +179,7 @@ class AllPairs:
         return totals
 
     def totals_by_group(self, term: CurvatureTerm) -> PassSchedule[list[list[Tensor]]]:
-        """Yield the same pass; return the totals of pairs by class, then of each group of columns."""
+        """Yield the same pass; return totals by class, then of each group of columns."""
         groups = tuple((margin,) for margin in self.margins)
         return (yield from self._passes(term, ((self.by_class,), *groups)))
 

@@ -33,7 +33,7 @@ class LayeredTerm:
     head : HeadJacobian
         Jacobian of a chain of linear layers.
     spherical : bool
-        True on the sphere: the last layer has K = Z different rows. Raw, all rows are equal (K = 1).
+        True on the sphere: the last layer has K = Z different rows. Raw, rows are equal (K = 1).
     *sums : list of LayerSum
         One sum for each layer; several lists are summed in one pass.
     basis : KroneckerEigenbasis or None
@@ -146,7 +146,7 @@ class LayeredTerm:
         return [*totals]
 
     def _chunks(self, points: Points) -> Iterator[tuple[slice, list[Side]]]:
-        """Yield pieces of a block whose L [n, Z, O] fits ``PAIR_BYTES``, and L and a at each layer."""
+        """Yield pieces of a block whose L [n, Z, O] fits ``PAIR_BYTES``, and L, a at each layer."""
         n_entries = max(z * o for z, o, _ in self.shapes)
         step = max(1, PAIR_BYTES // (points.directions.element_size() * n_entries))
         for start in range(0, len(points), step):

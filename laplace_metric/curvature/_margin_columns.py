@@ -106,7 +106,7 @@ class MarginColumns:
         return sum(b.sum(0) for b in blocks), sum(b.square().sum(0) for b in blocks)
 
     def sums(self, coordinates: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Return count [n] and pull [n, K] of rows with coordinates [n, Z] and labels [n], float64."""
+        """Return count [n] and pull [n, K] of rows: coordinates [n, Z], labels [n]. Float64."""
         rows = self._place(coordinates.detach().clone())
         count = rows.new_zeros(len(rows), dtype=torch.float64)
         pull = rows.new_zeros(self._n_rows, len(rows), dtype=torch.float64)

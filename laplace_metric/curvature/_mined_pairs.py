@@ -110,7 +110,7 @@ class MinedPairs:
     weights: Tensor
 
     def totals(self, term: CurvatureTerm) -> PassSchedule[list[Tensor]]:
-        """Return the totals of a term, from ``w_i = sum_j y_ij`` and ``m_i = sum_j y_ij u_j``; no pass."""
+        """Return the totals of a term, from ``w_i = sum_j y_ij``, ``m_i = sum_j y_ij u_j``."""
         yield from ()
         u, y = self.points.directions, self.weights
         totals = term.zeros()

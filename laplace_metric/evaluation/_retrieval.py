@@ -3,8 +3,6 @@
 recall@k = mean of [some of the first k is relevant]
 AP@k     = sum_{i<=k} P@i rel_i / min(R, k)                     R relevant items in the gallery
 MAP@R    = mean of sum_{i<=R} P@i rel_i / R      (Musgrave, Belongie & Lim 2020, eq. 1-2)
-
-Nearest neighbours: the one place where they are computed.
 """
 
 from __future__ import annotations
@@ -13,24 +11,22 @@ import warnings
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from laplace_metric._utils.display import Shown
-from laplace_metric._utils.validation import ArrayLike, as_labels, as_points, as_tensor, check_count
-from laplace_metric.errors import InputError, NonFiniteError, UndefinedMetricWarning, callers_line
-from laplace_metric.evaluation._candidates import (
-    LARGE_K,
-    block_candidates,
-    faiss_candidates,
-    faiss_fits,
-    nearest_rows,
+from laplace_metric._utils.validation import ArrayLike, as_labels, check_count
+from laplace_metric.errors import InputError, UndefinedMetricWarning, callers_line
+from laplace_metric.evaluation._nearest_neighbours import (
+    Neighbours,
+    nearest_neighbours,
+    search_problem,
 )
 
 
 @dataclass(frozen=True, repr=False)
 class RetrievalScore(Shown):
-    """A retrieval metric and what it is the mean of.
+    """Retrieval metric, and its value for each query.
 
     Attributes
     ----------
@@ -49,7 +45,7 @@ class RetrievalScore(Shown):
 
     @property
     def counted(self) -> Bool[Tensor, " Q"]:
-        """Which queries are counted, bool [Q]: the mask that keeps other scores aligned."""
+        """True [Q] for queries that are counted: the mask that keeps other scores aligned."""
         return ~self.per_query.isnan()
 
 
@@ -63,7 +59,7 @@ def recall_at_k(
     exclude: ArrayLike | None = None,
     neighbours: Neighbours | None = None,
 ) -> RetrievalScore:
-    """Share of the queries that have their own label among their k nearest.
+    """Compute the share of the queries that have their own label among their k nearest.
 
     Parameters
     ----------
@@ -72,6 +68,7 @@ def recall_at_k(
     labels : [Q]
         Integer labels.
     k : int
+        Number of nearest neighbours that count.
     gallery, gallery_labels : [G, Z], [G], optional
         None searches among the queries, each without itself (by index).
     exclude : [Q], optional
@@ -110,7 +107,7 @@ def map_at_k(
     exclude: ArrayLike | None = None,
     neighbours: Neighbours | None = None,
 ) -> RetrievalScore:
-    """Mean average precision of the first k: rewards relevant items that come early.
+    """Compute the mean average precision of the first k: relevant items that come early count more.
 
     Parameters, exclusion and errors are those of `recall_at_k`.
 
@@ -133,7 +130,7 @@ def map_at_r(
     exclude: ArrayLike | None = None,
     neighbours: Neighbours | None = None,
 ) -> RetrievalScore:
-    """MAP@R: average precision of the first R, where R is the query's number of relevant items.
+    """Compute MAP@R, the average precision of the first R, with R the number of relevant items.
 
     Parameters, exclusion and errors are those of `recall_at_k`; ``neighbours`` must reach the
     largest R.
@@ -158,7 +155,7 @@ def _ranked(
     neighbours: Neighbours | None,
     k: int | None,
 ) -> tuple[Bool[Tensor, "Q k"], Int[Tensor, " Q"]]:
-    """Relevance of the k nearest, and the number of relevant items; k None: the largest number."""
+    """Return the relevance of the k nearest (None: the largest R) and R of each query."""
     points, items, excluded = search_problem(query, gallery, exclude)
     query_labels = as_labels("labels", labels, points, "query")
     if gallery is None and gallery_labels is not None:
@@ -181,7 +178,7 @@ def _ranked(
 
 
 def _count_relevant(labels: Tensor, gallery_labels: Tensor, exclude: Tensor | None) -> Tensor:
-    """Items [Q] of the gallery with the query's label, the excluded one not counted."""
+    """Count the gallery items [Q] with the query's label, without the excluded one."""
     classes, counts = torch.unique(gallery_labels, return_counts=True)
     place = torch.searchsorted(classes, labels).clamp(max=classes.shape[0] - 1)
     same_label = torch.where(classes[place] == labels, counts[place], 0)
@@ -191,7 +188,7 @@ def _count_relevant(labels: Tensor, gallery_labels: Tensor, exclude: Tensor | No
 
 
 def _gains(hits: Tensor) -> Tensor:
-    """``P@i rel_i`` [Q, k]: the precision of the first i, at the relevant ones."""
+    """Return ``P@i rel_i`` [Q, k]: the precision of the first i, at the relevant ones."""
     ranks = torch.arange(1, hits.shape[1] + 1, dtype=torch.float64, device=hits.device)
     return hits.cumsum(1) / ranks * hits
 
@@ -205,121 +202,3 @@ def _score(per_query: Tensor, n_relevant: Tensor) -> RetrievalScore:
         warnings.warn(message, UndefinedMetricWarning, stacklevel=callers_line())
     value = float(per_query[counted].mean())
     return RetrievalScore(value, per_query, n_queries, len(per_query) - n_queries)
-
-
-# Nearest neighbours: the one place where they are computed.
-
-
-@dataclass(frozen=True, repr=False)
-class Neighbours(Shown):
-    """The k nearest of each query, nearest first.
-
-    Attributes
-    ----------
-    indices : Tensor [Q, k]
-        Rows of the gallery, int64. Among equally distant rows the lower index comes first.
-    distances : Tensor [Q, k]
-        Euclidean distances, ascending, in the queries' type (half precision: float32).
-    """
-
-    indices: Tensor
-    distances: Tensor
-
-
-def nearest_neighbours(
-    queries: ArrayLike,
-    gallery: ArrayLike | None = None,
-    k: int = 1,
-    *,
-    exclude: ArrayLike | None = None,
-) -> Neighbours:
-    """Exact Euclidean nearest neighbours, ranked as if every distance were known in float64.
-
-    Shortlists come from FAISS where it is installed, the data are float32 on the CPU and k is below
-    64, else from blocked matrix products; the answer is the same.
-
-    Parameters
-    ----------
-    queries : [Q, Z]
-    gallery : [G, Z], optional
-        None searches among the queries themselves, each without itself (leave-one-out): the
-        query is left out by its index, never by its rank, which ties would move.
-    k : int
-        Neighbours for each query, the excluded item not counted.
-    exclude : [Q], optional
-        The gallery row that is no neighbour of each query (itself, in a shared set).
-
-    Returns
-    -------
-    Neighbours
-
-    Raises
-    ------
-    InputError
-        Wrong shapes, an index out of range, or k above the number of gallery items.
-    NonFiniteError
-        NaN or infinity in the embeddings, or distances beyond the range of the type.
-
-    Examples
-    --------
-    >>> nearest = nearest_neighbours([[0.0], [1.0], [3.0]], k=2)
-    >>> nearest.indices.tolist()
-    [[1, 2], [0, 2], [1, 0]]
-    >>> nearest.distances.tolist()
-    [[1.0, 3.0], [1.0, 2.0], [2.0, 3.0]]
-    """
-    points, items, excluded = search_problem(queries, gallery, exclude)
-    k = check_count("k", k)
-    available = len(items) - (excluded is not None)
-    if k > available:
-        left_out = " besides the excluded one" if excluded is not None else ""
-        raise InputError(
-            f"k={k} but the gallery has {available} items{left_out}. Ask for at most {available}."
-        )
-    use_faiss = faiss_fits(points) and k < LARGE_K
-    fast = faiss_candidates(items) if use_faiss else block_candidates(items, items.dtype)
-    careful = block_candidates(items, torch.float64)
-    indices, distances = nearest_rows(points, items, k, fast, careful, excluded)
-    distances = distances.to(points.dtype)
-    if not bool(distances.isfinite().all()):
-        raise NonFiniteError("queries and gallery are too far apart: distances overflow. Rescale.")
-    return Neighbours(indices, distances)
-
-
-def search_problem(
-    queries: ArrayLike, gallery: ArrayLike | None, exclude: ArrayLike | None
-) -> tuple[Float[Tensor, "Q Z"], Float[Tensor, "G Z"], Int[Tensor, " Q"] | None]:
-    """Checked queries [Q, Z], gallery [G, Z] and excluded rows [Q] or None, on one device.
-
-    Raises
-    ------
-    InputError
-        Wrong shapes, or an excluded row without or outside of the gallery.
-    NonFiniteError
-        NaN or infinity in the embeddings.
-    """
-    points = as_points("queries", queries)
-    if gallery is None:
-        if exclude is not None:
-            raise InputError("exclude was given without gallery: each query already leaves itself.")
-        return points, points, torch.arange(points.shape[0], device=points.device)
-    items = as_points("gallery", gallery, "[G, Z]")
-    if items.shape[1] != points.shape[1]:
-        raise InputError(
-            f"gallery has dimension {items.shape[1]} but queries have {points.shape[1]}. "
-            "Embed both with the same model."
-        )
-    if exclude is not None:
-        exclude = as_tensor("exclude", exclude)
-        if exclude.is_floating_point() or exclude.shape != (len(points),):
-            raise InputError(
-                f"exclude has shape {tuple(exclude.shape)} and type {exclude.dtype}: "
-                f"pass one gallery index for each of the {len(points)} queries."
-            )
-        if bool((exclude < 0).any()) or bool((exclude >= len(items)).any()):
-            raise InputError(
-                f"exclude has indices outside of the gallery: pass 0 to {len(items) - 1}."
-            )
-        exclude = exclude.to(device=points.device, dtype=torch.int64)
-    shared = torch.promote_types(points.dtype, items.dtype)
-    return points.to(shared), items.to(device=points.device, dtype=shared), exclude

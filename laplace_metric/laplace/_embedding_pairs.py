@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from laplace_metric.distributions import Covariance, DiagonalCovariance
-from laplace_metric.distributions._gaussian import RotatedCovariance
+from laplace_metric.distributions._covariance import RotatedCovariance
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from laplace_metric.curvature._eigenbases import (
 )
 from laplace_metric.curvature._spectral_curvature import SpectralCurvature
 from laplace_metric.distributions import Covariance, Gaussian, ProjectedNormal
-from laplace_metric.distributions._gaussian import PendingCovariance
+from laplace_metric.distributions._covariance import PendingCovariance
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import FileFormatError, InputError
 from laplace_metric.familiarity._near_far import NearFar

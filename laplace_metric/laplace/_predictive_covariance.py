@@ -24,7 +24,7 @@ from laplace_metric.curvature._eigenbases import (
     KroneckerEigenblock,
 )
 from laplace_metric.distributions import Covariance, DenseCovariance, DiagonalCovariance
-from laplace_metric.distributions._gaussian import RotatedCovariance
+from laplace_metric.distributions._covariance import RotatedCovariance
 from laplace_metric.heads._jacobian import HeadJacobian, Layer, LinearJacobian, OrthogonalFactor
 from laplace_metric.laplace._posterior import Posterior
 

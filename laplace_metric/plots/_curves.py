@@ -17,7 +17,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from laplace_metric._utils.validation import ArrayLike, as_rates, as_scores
 from laplace_metric.errors import InputError
 from laplace_metric.evaluation import Reliability
-from laplace_metric.evaluation._intervals import share_interval
+from laplace_metric.evaluation._share_interval import share_interval
 from laplace_metric.plots._style import (
     FONT,
     INK,

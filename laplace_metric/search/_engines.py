@@ -16,12 +16,12 @@ from torch import Tensor
 
 from laplace_metric._utils.validation import check_count
 from laplace_metric.errors import InputError
-from laplace_metric.evaluation._candidates import (
+from laplace_metric.evaluation._reranking import nearest_rows
+from laplace_metric.evaluation._shortlists import (
     CandidateSearch,
     block_candidates,
     faiss_candidates,
     faiss_fits,
-    nearest_rows,
     require_faiss,
 )
 from laplace_metric.search._columns import Column

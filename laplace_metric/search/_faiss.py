@@ -33,7 +33,7 @@ from torch import Tensor
 from laplace_metric._utils.names import utf8_path
 from laplace_metric._utils.validation import check_name
 from laplace_metric.errors import FileFormatError, InputError, UnknownNameError
-from laplace_metric.evaluation._candidates import require_faiss
+from laplace_metric.evaluation._shortlists import require_faiss
 from laplace_metric.search._engines import HNSW, IVF, Engine, EngineKind, Flat, FlatEngine
 from laplace_metric.search._neighbours import RowSearch
 

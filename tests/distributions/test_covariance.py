@@ -11,7 +11,7 @@ from laplace_metric.distributions import (
     Gaussian,
     ProjectedNormal,
 )
-from laplace_metric.distributions._gaussian import PendingCovariance, RotatedCovariance
+from laplace_metric.distributions._covariance import PendingCovariance, RotatedCovariance
 
 B, Z = 4, 3
 

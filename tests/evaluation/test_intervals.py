@@ -15,7 +15,7 @@ from scipy.stats import binomtest
 
 from laplace_metric.errors import InputError, UndefinedMetricWarning
 from laplace_metric.evaluation import auroc, bootstrap_interval, r_auroc
-from laplace_metric.evaluation._intervals import share_interval
+from laplace_metric.evaluation._share_interval import share_interval
 
 
 def generator(seed=0):

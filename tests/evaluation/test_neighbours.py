@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laplace_metric.evaluation import _candidates, _retrieval
-from laplace_metric.evaluation._retrieval import nearest_neighbours
+from laplace_metric.evaluation import _nearest_neighbours, _reranking, _shortlists
+from laplace_metric.evaluation._nearest_neighbours import nearest_neighbours
 
 
 def nearest(points, *arguments, engine="torch", **how):
@@ -17,7 +17,7 @@ def nearest(points, *arguments, engine="torch", **how):
     if engine == "faiss":
         pytest.importorskip("faiss", reason="faiss is an optional extra")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_retrieval, "faiss_fits", lambda _: engine == "faiss")
+        patch.setattr(_nearest_neighbours, "faiss_fits", lambda _: engine == "faiss")
         return nearest_neighbours(points, *arguments, **how)
 
 
@@ -121,7 +121,7 @@ def test_many_neighbours_that_end_in_a_tie(flipped):
 def test_blocks_agree(monkeypatch):
     points = torch.randn(50, 3, generator=torch.Generator().manual_seed(1))
     at_once = nearest(points, k=4)
-    monkeypatch.setattr(_candidates, "row_block", lambda *_, **__: 7)
+    monkeypatch.setattr(_reranking, "row_block", lambda *_, **__: 7)
     blocks = nearest(points, k=4)
     assert torch.equal(at_once.indices, blocks.indices)
     assert torch.equal(at_once.distances, blocks.distances)
@@ -138,5 +138,5 @@ def test_types_follow_the_input():
 
 
 def test_without_faiss(monkeypatch):
-    monkeypatch.setattr(_candidates.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(_shortlists.importlib.util, "find_spec", lambda name: None)
     assert nearest_neighbours(torch.randn(4, 2)).indices.shape == (4, 1)

@@ -11,7 +11,7 @@ import torch
 
 from laplace_metric import evaluation as ev
 from laplace_metric.errors import InputError, LabelError, NonFiniteError
-from laplace_metric.evaluation._intervals import share_interval
+from laplace_metric.evaluation._share_interval import share_interval
 from laplace_metric.plots import answering_plot
 
 X, Y = torch.randn(4, 2, generator=torch.Generator().manual_seed(0)), [0, 1, 0, 1]

@@ -57,7 +57,7 @@ def _raises_named() -> None:
 
 
 def _crashes() -> None:
-    from laplace_metric.evaluation._intervals import _draw
+    from laplace_metric.evaluation._bootstrap import _draw
 
     _draw("x", torch.Generator())
 

@@ -8,7 +8,7 @@ from scipy import integrate, stats
 from baselines.distributions import mean_resultant_length, sample_angle
 from baselines.distributions.angles import angle_slope
 from baselines.distributions.vmf_normalizer import mean_resultant_slope
-from laplace_metric.distributions._von_mises_fisher import Angle
+from laplace_metric.distributions._angle_quadrature import Angle
 
 N = 20_000
 

@@ -10,7 +10,7 @@ from torch.distributions import kl_divergence
 
 from baselines.distributions import VonMisesFisher, tangent
 from baselines.distributions.tangent import at_angle
-from laplace_metric.distributions._von_mises_fisher import Angle
+from laplace_metric.distributions._angle_quadrature import Angle
 
 
 def unit(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> torch.Tensor:

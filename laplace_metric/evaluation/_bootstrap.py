@@ -1,12 +1,4 @@
-"""Interval of a share: k of n queries.
-
-    low  = sup{p : P(Bin(n, p) >= k) <= (1 - level) / 2}
-    high = inf{p : P(Bin(n, p) <= k) <= (1 - level) / 2}
-
-so that the true share lies between them with a probability of ``level`` or more, whatever it is
-(Clopper & Pearson 1934, Biometrika 26). The ends are quantiles of Beta(k, n - k + 1) and
-Beta(k + 1, n - k).
-"""
+"""Bootstrap interval of any metric: its spread over resampled queries."""
 
 from __future__ import annotations
 
@@ -17,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -34,54 +25,12 @@ from laplace_metric._utils.validation import (
 )
 from laplace_metric.errors import InputError, UndefinedMetricWarning, callers_line
 
-Ends = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
-
-
-def share_interval(successes: npt.ArrayLike, trials: npt.ArrayLike, level: float = 0.95) -> Ends:
-    """The exact interval of each share.
-
-    Parameters
-    ----------
-    successes, trials : whole numbers, of one shape
-    level : float in (0, 1)
-
-    Returns
-    -------
-    low, high : arrays of that shape, in [0, 1]
-        0 and 1 of no trial.
-
-    Raises
-    ------
-    InputError
-        Unless 0 <= successes <= trials, whole numbers; for another level.
-
-    Examples
-    --------
-    >>> low, high = share_interval(9, 10)
-    >>> round(float(low), 3), round(float(high), 3)
-    (0.555, 0.997)
-    """
-    from scipy.stats import beta
-
-    tail = (1 - check_share("level", level)) / 2
-    k, n = np.asarray(successes, dtype=np.float64), np.asarray(trials, dtype=np.float64)
-    whole = bool((k == np.floor(k)).all() and (n == np.floor(n)).all())
-    if k.shape != n.shape or not whole or bool((k < 0).any() or (k > n).any()):
-        raise InputError(
-            "successes and trials: pass whole numbers of one shape, 0 <= successes <= trials."
-        )
-    with np.errstate(invalid="ignore"):
-        low = np.where(k == 0, 0.0, beta.ppf(tail, k, n - k + 1))
-        high = np.where(k == n, 1.0, beta.ppf(1 - tail, k + 1, n - k))
-    return low, high
-
-
 # How sure a reported number is: bootstrap intervals.
 
 
 @dataclass(frozen=True, repr=False)
 class BootstrapInterval(Shown):
-    """A metric with its percentile interval.
+    """Metric with its percentile interval.
 
     Attributes
     ----------
@@ -111,7 +60,7 @@ def bootstrap_interval(
     paired: bool = True,
     generator: Seed = None,
 ) -> BootstrapInterval:
-    """Percentile bootstrap interval (Efron & Tibshirani 1993, ch. 13) of a metric.
+    """Compute the percentile bootstrap interval (Efron & Tibshirani 1993, ch. 13) of a metric.
 
     Parameters
     ----------
@@ -121,7 +70,7 @@ def bootstrap_interval(
     arrays : [N, ...] each
         Tensors stay tensors, anything else becomes a numpy array.
     n : int
-        Resamples.
+        Number of resamples.
     level : float
         Coverage, between 0 and 1.
     paired : bool
@@ -169,7 +118,7 @@ def bootstrap_replicates(
     paired: bool = True,
     generator: Seed = None,
 ) -> Float[Tensor, " n"]:
-    """The metric [n] of each resample, float64; NaN where it is undefined.
+    """Compute the metric [n] of each resample, float64; NaN where it is undefined.
 
     Arguments and errors as for `bootstrap_interval`, which is their percentiles. Arrays of equal
     lengths are resampled alike whenever the generator starts alike (without one, always): the
@@ -211,7 +160,7 @@ def _rows(name: str, array: ArrayLike) -> Any:
 
 
 def _number(metric: Callable[..., float], data: Sequence[Any]) -> float:
-    """The metric of these arrays, which must be one number; NaN where it is undefined."""
+    """Return the metric of these arrays, which must be one number; NaN where it is undefined."""
     value: Any = metric(*data)
     try:
         return float(value)
@@ -220,7 +169,7 @@ def _number(metric: Callable[..., float], data: Sequence[Any]) -> float:
 
 
 def _resample(data: Sequence[Any], paired: bool, generator: torch.Generator) -> list[Any]:
-    """Each array's rows drawn with replacement."""
+    """Draw the rows of each array with replacement."""
     chosen = _draw(len(data[0]), generator)
     return [_take(rows, chosen if paired else _draw(len(rows), generator)) for rows in data]
 
