@@ -51,7 +51,7 @@ def nearest_neighbours(
         Embeddings of the queries.
     gallery : [G, Z], optional
         Embeddings of the gallery. None searches among the queries themselves, each without itself
-        (leave-one-out): the query is left out by its index, never by its rank, which ties would move.
+        (leave-one-out): it is left out by its index, never by its rank, which ties would move.
     k : int
         Number of neighbours of each query; the excluded item does not count.
     exclude : [Q], optional
