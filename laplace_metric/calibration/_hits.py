@@ -2,16 +2,17 @@
 
 What the labels of the nearest items say of a query: a vote of V = 20.
 
-With d_1 <= ... <= d_V the distances of the nearest items and l_j their labels,
+With d_j the distance of the j-th neighbour, a the least and b the largest of them, and l_j its
+label (an engine may rank by something else than this distance, so that d_1 need not be the least),
 
-    w_j        = exp(-(d_j^2 - d_1^2) / (d_V^2 - d_1^2)), divided by their sum
+    w_j        = exp(-(d_j^2 - a^2) / (b^2 - a^2)), divided by their sum
     p_c        = sum_{j : l_j = c} w_j                   kernel label posterior (Kotelevskii et al.
                                                          2022, NUQ), one scale a query
     ambiguity  = -sum_c p_c log p_c                      in nats, between 0 and log V
     share_i    = #{j : l_j = l_i} / V
     weighted_i = p of l_i
     ratio_i    = d_i / (d_i + min{d_j : l_j != l_i})     in [0, 1]; after the ratio test of Lowe
-                                                         2004, with d_V where all labels agree
+                                                         2004, with b where all labels agree
 
 The last three are evidence that neighbour i shares the query's label. They also stand for
 neighbours beyond V, which have no vote.
@@ -82,7 +83,7 @@ class LabelVotes:
 
     @classmethod
     def of(cls, distance: Float[np.ndarray, "Q K"], labels: Int[np.ndarray, "Q K"]) -> LabelVotes:
-        """From distances, nearest first and infinite where there is no neighbour, and label codes.
+        """From distances, infinite where there is no neighbour, and label codes, in ranked order.
 
         Examples
         --------
@@ -125,7 +126,8 @@ def label_evidence(distance: Any, labels: Any) -> tuple[Any, Any, Any, Any]:
 def _weights(voters: Any, exists: Any) -> Any:
     """w [Q, V]; 0 where there is no neighbour, equal where all are equally far."""
     xp, squared = namespace(voters), voters * voters
-    excess = xp.where(exists, squared - squared[:, :1], 0.0)
+    least = xp.amin(xp.where(exists, squared, xp.inf), 1)[:, None]  # a ranking may put it anywhere
+    excess = xp.where(exists, squared - least, 0.0)
     reach = xp.amax(excess, 1)[:, None]
     falling = xp.where(reach > 0, xp.exp(-excess / _or_one(reach)), 1.0)
     weight = xp.where(exists, falling, 0.0)

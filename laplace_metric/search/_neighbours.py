@@ -288,10 +288,12 @@ def _deviation(squared: Distance, positions: Tensor) -> Tensor:
 
     The delta method about ``sqrt(E d^2)``: exact to first order where the distance is large
     against its error; for a distance that is all error, in r equal directions, 1 / (8 r) too
-    large (a factor 1.17 at r = 1). Infinite where there is no neighbour.
+    large (a factor 1.17 at r = 1). 0 where E d^2 is 0, which rounding can put below 0; infinite
+    where there is no neighbour.
     """
-    spread = squared.standard_deviation / (2 * squared.mean.sqrt())
-    return spread.nan_to_num(posinf=torch.inf).masked_fill(positions < 0, torch.inf)
+    there = squared.mean > 0
+    spread = squared.standard_deviation / (2 * squared.mean.where(there, 1.0).sqrt())
+    return spread.where(there, 0.0).masked_fill(positions < 0, torch.inf)
 
 
 def _check_distances(distance: Tensor, squared: Distance, positions: Tensor) -> None:

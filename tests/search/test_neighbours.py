@@ -102,3 +102,10 @@ def test_no_neighbour_has_no_finite_spread_and_no_error_none():
     squared = Distance(torch.tensor([[0.0, torch.inf]]), torch.tensor([[0.0, torch.inf]]))
     deviation = neighbours._deviation(squared, torch.tensor([[0, -1]]))
     assert deviation.tolist() == [[0.0, torch.inf]]
+
+
+def test_a_deviation_is_0_where_the_distance_is_and_infinite_where_there_is_no_neighbour():
+    """Rounding puts a squared distance of 0 a little below it, and leaves some variance."""
+    squared = Distance(torch.tensor([[0.0, -1e-9, 4.0, 1.0]]), torch.tensor([[0, 1e-12, 4, 1]]))
+    found = neighbours._deviation(squared, torch.tensor([[0, 1, 2, -1]]))
+    assert found.tolist() == [[0, 0, 0.5, torch.inf]]
