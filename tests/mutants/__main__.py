@@ -1,104 +1,127 @@
-"""Which mutants do the tests of a room kill, and which tests kill which mutant?
+"""Draw mutants of a room and see which of them its tests notice.
 
-Every mutant gets a process of its own, in a copy of the tree. First the tests run on the tree as
-it is: a test that fails there kills nothing.
+A mutant is tried in a copy of the tree, on the tests that run its line, the nearest first. Those
+that live are printed as a diff: a reader says whether such a mutant is an error that needs a test,
+or only another way to write the same. The exit status is 1 if one lives.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import re
-import shlex
-import shutil
 import signal
-import subprocess
 import sys
-import tempfile
-import time
-from contextlib import suppress
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import ExitStack
 from pathlib import Path
+from queue import SimpleQueue
 
-from tests.mutants import ROOMS, Mutant, copy_tree, read
+from tqdm import tqdm
 
-FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?\.py(?:::[^\s\[]+)?)", re.MULTILINE)
-OUT_OF_TIME = "(out of time)"
+from tests.mutants import ROOT
+from tests.mutants.drawing import Mutant, draw
+from tests.mutants.judging import Judge, Verdict, cache_of
+from tests.mutants.nearness import Imports
+from tests.mutants.recording import Recordings
+from tests.mutants.tree import copied
 
-
-def failures(tree: Path, arguments: list[str], seconds: float) -> list[str]:
-    """Test functions that fail in the copy `tree`; processes left after `seconds` are killed."""
-    command = [sys.executable, "-m", "pytest", "-q", "-rfE", "--tb=no", "-p", "no:cacheprovider"]
-    run = subprocess.Popen(
-        [*command, *arguments],
-        cwd=tree,
-        env={**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        output, _ = run.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        return [OUT_OF_TIME]
-    finally:
-        kill(run)
-    found = list(dict.fromkeys(FAILED.findall(output)))
-    return found or ([] if run.returncode in (0, 5) else [output[-500:]])
+Numbered = tuple[int, Mutant]
+NOT_SLOW = ["-m", "not slow"]
 
 
-def kill(run: subprocess.Popen[str]) -> None:
-    """Kill the process group of `run`, if any of it is left."""
-    with suppress(ProcessLookupError):
-        os.killpg(run.pid, signal.SIGKILL)
-    run.wait()
-
-
-def tried(mutant: Mutant, tree: Path, arguments: list[str], seconds: float) -> list[str]:
-    """Test functions that fail with `mutant`; `tree` is whole again afterwards."""
-    path, whole = tree / mutant.file, tree.with_name("whole")
-    shutil.copy2(path, whole)
-    mutant.apply(tree)
-    try:
-        return failures(tree, arguments, seconds)
-    finally:
-        shutil.copy2(whole, path)
-
-
-def main() -> int:
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
-    parser.add_argument("rooms", nargs="*", default=ROOMS, metavar="ROOM", help=", ".join(ROOMS))
-    parser.add_argument("--tests", nargs="+", help="paths instead of the tests of the room")
-    parser.add_argument(
-        "--matrix", type=Path, metavar="JSON", help="all tests that kill, to a file"
+    add = parser.add_argument
+    add("room", metavar="ROOM", help="folder or file: laplace_metric/curvature, guard.py")
+    add("--draw", type=int, default=30, metavar="N", help="how many mutants (default: 30)")
+    add("--seed", type=int, default=0, help="another seed draws others (default: 0)")
+    add("--only", type=int, nargs="+", metavar="K", help="only these of the draw, from 1")
+    add("--list", action="store_true", help="print the draw and run nothing")
+    add("--jobs", type=int, default=1, help="processes (default: 1)")
+    add(
+        "--timeout",
+        type=float,
+        default=60,
+        metavar="S",
+        help="seconds of tests that a mutant must survive (default: 60)",
     )
-    parser.add_argument("--seconds", type=float, default=300, help="of one run, then it is killed")
-    parser.add_argument("--pytest", default="", help='more options, for example "-m quick -n 2"')
-    options = parser.parse_args()
-    passed_on = [*shlex.split(options.pytest), *([] if options.matrix else ["-x"])]
-    lived, matrix = 0, {}
-    with tempfile.TemporaryDirectory() as folder:
-        tree = copy_tree(Path(folder) / "tree")
-        for room in options.rooms:
-            tests, mutants = read(room)
-            arguments = [*(options.tests or tests), *passed_on]
-            broken = failures(tree, arguments, options.seconds)
-            if broken:
-                raise SystemExit(f"{room}: fails without a mutant: {' '.join(broken)}")
-            for mutant in mutants:
-                start = time.perf_counter()
-                killers = tried(mutant, tree, arguments, options.seconds)
-                lived += not killers
-                matrix[f"{room}: {mutant.what}"] = killers
-                verdict = f"killed by {' '.join(killers[:3])}" if killers else "LIVED"
-                taken = time.perf_counter() - start
-                print(f"{room}: {mutant.what}: {verdict} ({taken:.0f} s)", flush=True)
-    print(f"{len(matrix) - lived} of {len(matrix)} mutants killed")
-    if options.matrix:
-        options.matrix.write_text(json.dumps(matrix, indent=1) + "\n", encoding="utf-8")
-    return int(lived > 0)
+    add(
+        "--reach",
+        type=float,
+        default=200,
+        metavar="S",
+        help="look for tests that run its line among the nearest files that take S seconds "
+        "together (default: 200); what each test runs is recorded once, in .cache/mutants",
+    )
+    return parser
+
+
+def judged(
+    mutants: list[Numbered], options: argparse.Namespace, root: Path
+) -> Iterator[tuple[Numbered, Verdict]]:
+    """Yield mutants with their verdicts, in the order in which they are known."""
+    package = Path(mutants[0][1].file).parts[0]
+    with ExitStack() as stack:
+        judges = SimpleQueue[Judge]()
+        imports = Imports(root, (package,))
+        for _ in range(options.jobs):
+            tree = stack.enter_context(copied(root))
+            recordings = Recordings(tree, cache_of(root), NOT_SLOW)
+            limits = {"seconds": options.timeout, "reach": options.reach}
+            judges.put(Judge(tree, imports, recordings, **limits))
+
+        def verdict(mutant: Mutant) -> Verdict:
+            judge = judges.get()
+            try:
+                return judge.verdict(mutant)
+            finally:
+                judges.put(judge)
+
+        if options.jobs == 1:
+            yield from ((mutant, verdict(mutant[1])) for mutant in mutants)
+            return
+        pool = stack.enter_context(ThreadPoolExecutor(options.jobs))
+        stack.callback(pool.shutdown, wait=False, cancel_futures=True)
+        waiting = {pool.submit(verdict, mutant[1]): mutant for mutant in mutants}
+        for future in as_completed(waiting):
+            yield waiting[future], future.result()
+
+
+def shown(k: int, mutant: Mutant, root: Path) -> str:
+    """Return a drawn mutant for a reader: its number, place and diff."""
+    return f"{k}. {mutant}\n{mutant.diff(root)}\n"
+
+
+def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
+    """Run the command and return its exit status."""
+    options = parser().parse_args(arguments)
+    try:
+        drawn = list(enumerate(draw(options.room, root, options.draw, options.seed), start=1))
+    except ValueError as error:
+        parser().error(str(error))
+    chosen = [(k, mutant) for k, mutant in drawn if options.only is None or k in options.only]
+    if options.list:
+        print("\n".join(shown(k, mutant, root) for k, mutant in chosen))
+        return 0
+    if not chosen:
+        parser().error(f"--only must be among 1 to {len(drawn)}, the mutants of the draw")
+    lived, known = list[Numbered](), 0
+    try:
+        with tqdm(total=len(chosen), unit="mutant", dynamic_ncols=True) as bar:
+            for (k, mutant), verdict in judged(chosen, options, root):
+                known += 1
+                lived += [(k, mutant)] * verdict.lived
+                bar.write(f"{k}. {mutant}: {'LIVES, ' if verdict.lived else ''}{verdict.said}")
+                bar.update()
+    except KeyboardInterrupt:
+        print(f"stopped after {known} of {len(chosen)} mutants", file=sys.stderr)
+    for k, mutant in sorted(lived, key=lambda pair: pair[0]):
+        print("\n" + shown(k, mutant, root), end="")
+    print(f"\n{options.room}, seed {options.seed}: {known - len(lived)} of {known} mutants killed")
+    return int(bool(lived) or known < len(chosen))
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the copy goes, as with Ctrl-C
     sys.exit(main())

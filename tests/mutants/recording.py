@@ -1,0 +1,100 @@
+"""Which lines each test of a file runs, and how long it takes: recorded once, then kept.
+
+A record holds while the file with the tests and the file that is asked about are as they were.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tests.mutants.drawing import Mutant
+from tests.mutants.tree import Tree
+
+LONGEST = 300
+"""Seconds of computing after which a file of tests is given up: it is then no help."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """Tests of one file: seconds of each, those that fail, lines that each runs."""
+
+    seconds: dict[str, float]
+    failed: tuple[str, ...]
+    lines: dict[str, dict[str, list[str]]]
+    hashes: dict[str, str]
+    """Of the file with tests, what it shares, and all files that run."""
+
+    @cached_property
+    def took(self) -> float:
+        """Seconds of all tests."""
+        return sum(self.seconds.values())
+
+    def reaching(self, mutant: Mutant) -> list[str]:
+        """Return tests that pass and run a line of the mutant, the shortest first."""
+        first, last = mutant.place.run
+        lines = self.lines.get(mutant.file, {})
+        found = {t for line, tests in lines.items() if first <= int(line) <= last for t in tests}
+        return sorted(found - {*self.failed}, key=lambda test: (self.seconds.get(test, 0), test))
+
+    def holds(self, file: str, root: Path) -> bool:
+        """Return whether the record still says which tests run `file`."""
+        of = [name for name in self.hashes if name.startswith("tests/") or name == file]
+        if file not in self.hashes:  # it may be a part of what ran before
+            of = list(self.hashes)
+        return all(hash_of(root / name) == self.hashes[name] for name in of)
+
+
+class Recordings:
+    """Records of a tree, made where there is none."""
+
+    def __init__(self, tree: Tree, cache: Path, options: list[str]) -> None:
+        self._tree, self._cache, self._options = tree, cache, options
+        self._read: dict[str, Record] = {}
+
+    def has(self, tests: str, file: str) -> bool:
+        """Return whether nothing needs to be run for `of(tests, file)`."""
+        if tests not in self._read and self._path(tests).is_file():
+            self._read[tests] = _read(self._path(tests))
+        return tests in self._read and self._read[tests].holds(file, self._tree.root)
+
+    def of(self, tests: str, file: str) -> Record:
+        """Return the record of a file with tests, to be asked about `file`."""
+        if not self.has(tests, file):
+            self._read[tests] = self._made(tests)
+        return self._read[tests]
+
+    def _made(self, tests: str) -> Record:
+        run = self._tree.run([tests], seconds=LONGEST, options=self._options)
+        found = run.found or {"seconds": {"all": run.took}, "failed": [], "lines": {}}
+        shared = [(folder / "conftest.py").as_posix() for folder in Path(tests).parents]
+        names = {tests, *found["lines"], *(n for n in shared if (self._tree.root / n).is_file())}
+        record = Record(
+            seconds=found["seconds"],
+            failed=tuple(found["failed"]),
+            lines=found["lines"],
+            hashes={name: hash_of(self._tree.root / name) for name in sorted(names)},
+        )
+        self._cache.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(vars(record)).encode()
+        self._path(tests).write_bytes(gzip.compress(text, compresslevel=5))
+        return record
+
+    def _path(self, tests: str) -> Path:
+        key = hashlib.sha256("\n".join([tests, *self._options]).encode()).hexdigest()[:16]
+        return self._cache / f"{Path(tests).stem}-{key}.json.gz"
+
+
+def _read(path: Path) -> Record:
+    stored: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()))
+    return Record(**{**stored, "failed": tuple(stored["failed"])})
+
+
+def hash_of(path: Path) -> str:
+    """Return the hash of a file, of none the hash of nothing."""
+    return hashlib.sha256(path.read_bytes() if path.is_file() else b"").hexdigest()
