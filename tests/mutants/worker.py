@@ -159,7 +159,10 @@ def forked(request: dict[str, Any], answer: Path) -> dict[str, Any]:
     try:
         while status is None and time.monotonic() < end:
             pid, code = os.waitpid(child, os.WNOHANG)
-            status = code if pid else time.sleep(0.01)
+            if pid:
+                status = code
+            else:
+                time.sleep(0.01)
     finally:
         with suppress(ProcessLookupError):
             os.killpg(child, signal.SIGKILL)
