@@ -8,8 +8,7 @@
 # Requests send the key of the file; --insecure in its place lets everybody in who reaches the port.
 #
 # What stands behind the image's name are options of `laplace-metric serve`; an index of embeddings
-# needs no model. `docker stop` answers what was asked, `docker kill --signal HUP` loads the index
-# again.
+# needs no model. `docker stop` answers what was asked.
 FROM python:3.12-slim
 
 # hadolint ignore=DL3013
@@ -18,7 +17,6 @@ RUN pip install --no-cache-dir --index-url https://download.pytorch.org/whl/cpu 
 WORKDIR /source
 COPY pyproject.toml README.md ./
 COPY laplace_metric laplace_metric
-COPY baselines baselines
 # pyproject.toml names the versions
 # hadolint ignore=DL3013
 RUN pip install --no-cache-dir ".[serve,faiss]" && rm -rf /source
@@ -28,8 +26,8 @@ USER 10001
 WORKDIR /srv
 ENV PYTHONUNBUFFERED=1
 
-EXPOSE 8000 8001
+EXPOSE 8000
 STOPSIGNAL SIGTERM
 HEALTHCHECK --start-period=60s CMD ["python", "-c", \
-  "import urllib.request as r; r.urlopen('http://127.0.0.1:8001/healthz', timeout=3)"]
+  "import urllib.request as r; r.urlopen('http://127.0.0.1:8000/healthz', timeout=3)"]
 ENTRYPOINT ["laplace-metric", "serve", "index", "--host", "0.0.0.0"]

@@ -26,6 +26,7 @@ from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,6 @@ from benchmarks.records import markdown, read_record, write_shown
 from laplace_metric.cli._gallery import LoadedIndex, load_gallery
 from laplace_metric.cli._options import parser_of
 from laplace_metric.cli._output import Reporter
-from laplace_metric.cli.serve._command import require_packages
 from laplace_metric.errors import InputError, LaplaceMetricWarning, UnknownNameError
 from laplace_metric.search import SearchResult
 
@@ -57,7 +57,7 @@ def run(options: Namespace) -> None:
     UnknownNameError
         For a problem that is none.
     """
-    require_packages()
+    import_module("laplace_metric.serve")  # the error names the extra
     torch.set_num_threads(1)
     data = options.data or os.environ.get("LAPLACE_METRIC_DATA")
     if data is None:
@@ -132,16 +132,15 @@ def server(index: Path, *words: str) -> Iterator[int]:
     environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "laplace_metric", "serve", str(index), "--port", "0"]
     process = subprocess.Popen(
-        [*command, "--quiet", "--trust-recipe", *words],
+        [*command, "--trust-recipe", *words],
         env=environment,
-        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
     )
     try:
-        assert process.stdout is not None
-        found = re.search(r":(\d+)$", process.stdout.readline().strip())
-        assert found is not None
-        yield int(found[1])
+        assert process.stderr is not None
+        told = (re.search(r"running on http://[^:]+:(\d+)", line) for line in process.stderr)
+        yield int(next(found[1] for found in told if found is not None))
     finally:
         process.terminate()
         process.wait()
@@ -166,7 +165,8 @@ def asked(
             content = queries.contents[row]
             connection.request("POST", f"/search?k={K}", content, {"Content-Type": queries.kind})
             response = connection.getresponse()
-            answer = json.loads(response.read())
+            read = json.loads(response.read())
+            answer = read[0] if response.status == 200 else read
             answers.append((row, response.status, time.perf_counter() - start, answer))
         connection.close()
         return answers

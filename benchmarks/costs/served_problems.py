@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,5 +136,5 @@ def _texts(problem: ServedProblem, data: Path, place: Path) -> tuple[Path, Serve
         rows = order[N_QUERIES : N_QUERIES + problem.items].tolist()
         lines = [(found.texts[row], CLASSES[int(found.labels[row])]) for row in rows]
         csv.writer(file).writerows([("text", "label"), *lines])
-    contents = [text.encode() for text in asked]
-    return place / "texts.csv", ServedQueries(contents, "text/plain", asked)
+    contents = [json.dumps({"texts": [text]}).encode() for text in asked]
+    return place / "texts.csv", ServedQueries(contents, "application/json", asked)

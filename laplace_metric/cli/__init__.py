@@ -19,7 +19,7 @@ from laplace_metric.cli._parser import HELP, PROGRAM, did_you_mean
 from laplace_metric.errors import InputError, LaplaceMetricError, WriteError
 
 NOT_WRITTEN, MISUSE, INTERRUPTED = 1, 2, 130
-SPEAKING = ("serve", "demo", "completion")
+SPEAKING = ("demo", "completion")
 """Commands that print by themselves."""
 RESUMED = ("fit", "embed")
 """Commands that go on where they were interrupted."""
@@ -66,7 +66,7 @@ def _run(words: list[str]) -> int:
         ):
             warnings.showwarning = note
             module, called = function.split(":")
-            getattr(import_module(f"laplace_metric.cli.{module}"), called)(options)
+            getattr(import_module(f"laplace_metric.{module}"), called)(options)
     except KeyboardInterrupt:
         if not quiet:
             print(file=sys.stderr)  # behind a bar

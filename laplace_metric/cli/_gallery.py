@@ -135,10 +135,10 @@ class LoadedIndex:
             )
         return self.told or Path(str(self.origin.data))
 
-    def item_pictures(self, *, inside: bool = False) -> Pictures:
+    def item_pictures(self) -> Pictures:
         """Return the images of the items.
 
-        A table that the command line names may list them elsewhere, unless ``inside`` is given.
+        They lie below the data, unless a table that the command line names lists them elsewhere.
 
         Raises
         ------
@@ -154,10 +154,8 @@ class LoadedIndex:
                 f"not below {listed}. Whoever wrote that file chose the place: to read images "
                 f"there, give --data {path}."
             )
-        if not inside and path.is_file() and path in named:
-            inside = not set(self.index.ids.tolist()) <= set(self._opened(path).ids)
-        else:
-            inside = True
+        listed_there = path.is_file() and path in named
+        inside = not (listed_there and set(self.index.ids.tolist()) <= set(self._opened(path).ids))
         return Pictures(root_of(path), self.index.ids, inside)
 
     def _opened(self, path: Path) -> Source:

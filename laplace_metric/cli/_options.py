@@ -161,26 +161,18 @@ index photos --trust-recipe
 --output PATH = report.html: the page
 {_MEASURED}"""
 SERVE = f"""\
-answer searches over HTTP. Needs the extra laplace-metric[serve]
+answer searches over HTTP, by uvicorn. Needs the extra laplace-metric[serve]
 index --trust-recipe --precision 0.9
 {_INDEX}\
 --host ADDRESS = 127.0.0.1: to listen at; the default is this machine alone
---port N>=0 = 8000: 0: any; default: 8000
---health-port N>=0: of a thread for /healthz; default: the one behind --port
---precision P: guarantee this where a request sets no precision or threshold
---batch N = 16: most waiting queries in one call of a quick model
+--port N>=0 = 8000: 0: any
+--precision P: guarantee this where a request asks for no precision
+--api-key-file FILE: the key of requests; default: LAPLACE_METRIC_API_KEY of the environment
+--insecure: listen without a key at a --host that others reach
+--batch N = 16: most waiting queries in one call of the model
+--max-waiting N = 64: requests that wait for the model; more get 503
 --max-body MIB = 10: of a request
---max-pixels N: of an image; default: 32,000,000, or 1,000,000 without --size
---max-waiting N = 64: requests at once, more are sent away
-{_ITEMS}\
---max-connections N = 128: of one client address, or of the proxy
---api-key-file FILE: the key of requests; needed for a --host others reach
---insecure: listen at such a --host without a key
 {_SAVED_MODEL}\
-[drift]
---reference DATA: queries to compare with; default: the calibration's
---window N>=30 = 500: queries
---false-alarms A = 0.01: chance of an alarm, ever, without drift
 {_READING}\
 --quiet: no notes; errors only
 """
@@ -253,19 +245,19 @@ honest uncertainty for any embedder
 """
 COMMANDS = {
     "": (TOP, ""),
-    "fit": (FIT, "_fit:fit"),
-    "embed": (EMBED, "_fit:embed"),
-    "index": (INDEX, "_index:index"),
-    "search": (SEARCH, "_search:search"),
-    "evaluate": (EVALUATE, "_index:evaluate"),
-    "report": (REPORT, "_report:report"),
-    "serve": (SERVE, "serve._command:serve"),
-    "decide": (DECIDE, "_decide:decide"),
+    "fit": (FIT, "cli._fit:fit"),
+    "embed": (EMBED, "cli._fit:embed"),
+    "index": (INDEX, "cli._index:index"),
+    "search": (SEARCH, "cli._search:search"),
+    "evaluate": (EVALUATE, "cli._index:evaluate"),
+    "report": (REPORT, "cli._report:report"),
+    "serve": (SERVE, "serve:serve"),
+    "decide": (DECIDE, "cli._decide:decide"),
     "image-text": (PAIRS, ""),
-    "image-text fit": (FIT_PAIRS, "_image_text:fit_pairs"),
-    "image-text search": (SEARCH_PAIRS, "_image_text:search_pairs"),
-    "demo": (DEMO, "_demo:demo"),
-    "completion": (COMPLETION, "_options:completion"),
+    "image-text fit": (FIT_PAIRS, "cli._image_text:fit_pairs"),
+    "image-text search": (SEARCH_PAIRS, "cli._image_text:search_pairs"),
+    "demo": (DEMO, "cli._demo:demo"),
+    "completion": (COMPLETION, "cli._options:completion"),
 }
 """By their words: the text, and ``module:name`` of what carries it out, "" for a group."""
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from laplace_metric.cli._gallery import Origin, load_gallery
 from laplace_metric.cli._options import parser_of
 from laplace_metric.cli._output import Reporter
-from laplace_metric.cli.serve._guard import RequestRefused
-from laplace_metric.cli.serve._http import thumbnail
+from laplace_metric.errors import InputError
 from tests.cli.workshop import trusting as main
 
 
@@ -30,14 +30,15 @@ def foreign(workplace) -> Path:
     return workplace
 
 
-def served(*more: str) -> bytes:
-    options = parser_of("serve").parse(["index", "--trust-recipe", *more])
-    return thumbnail(load_gallery(Path("index"), options, Reporter(quiet=True)), "0")
+def first_picture(*more: str) -> Image.Image:
+    words = ["index", "photos", "--trust-recipe", *more]
+    gallery = load_gallery(Path("index"), parser_of("search").parse(words), Reporter(quiet=True))
+    return gallery.item_pictures()[0]
 
 
 def test_no_image_is_read_where_only_the_index_says(foreign, capsys):
-    with pytest.raises(RequestRefused, match="start it with --data"):
-        served()
+    with pytest.raises(InputError, match="give --data"):
+        first_picture()
     search = ["search", "index", "photos", "--picture", "found.png", "--quiet"]
     assert main(search) == 2
     said = capsys.readouterr().err
@@ -45,7 +46,7 @@ def test_no_image_is_read_where_only_the_index_says(foreign, capsys):
         assert part in said
     assert main(["report", "index", "photos", "--output", "without.html"]) == 0
     assert "named, not shown: " in capsys.readouterr().err
-    assert served("--data", "private").startswith(b"\x89PNG")
+    assert first_picture("--data", "private").size == (8, 8)
     assert main([*search, "--data", "private"]) == 0
     told = ["report", "index", "photos", "--data", "private", "--output", "with.html", "--quiet"]
     assert main(told) == 0
@@ -61,10 +62,10 @@ def test_a_link_that_leads_out_is_not_followed(foreign, capsys):
     for path in Path("private").glob("*/*.png"):
         path.unlink()
         path.symlink_to(Path("elsewhere", *path.parts[1:]).resolve())
-    with pytest.raises(RequestRefused, match="outside of the folder"):
-        served("--data", "private")
+    with pytest.raises(InputError, match="leads out of private"):
+        first_picture("--data", "private")
     search = ["search", "index", "photos", "--picture", "found.png", "--data", "private"]
     assert main([*search, "--quiet"]) == 2
     assert f"leads out of {foreign}/private" in capsys.readouterr().err
     assert main(["report", "index", "photos", "--data", "private", "--quiet"]) == 0
-    assert served("--data", "elsewhere").startswith(b"\x89PNG")
+    assert first_picture("--data", "elsewhere").size == (8, 8)

@@ -1,24 +1,52 @@
-"""Indices on disk as the commands wrote them, and services of them."""
+"""Indices on disk as the commands wrote them, and applications of them."""
 
 from __future__ import annotations
 
+import csv
 import os
-from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from benchmarks.datasets import load
+from laplace_metric.cli._gallery import LoadedIndex, load_gallery
 from laplace_metric.cli._options import parser_of
 from laplace_metric.cli._output import Reporter
-from laplace_metric.cli.serve._guard import Limits
-from laplace_metric.cli.serve._service import SearchService, ServedIndex
 from tests.cli.workshop import trusting, write_images, write_model
+from tests.serve.server import require_extra
+
+LETTERS = """
+import os
+import time
+
+import torch
+from torch import nn
+
+
+class Letters(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(26, 8)
+
+    def forward(self, texts):
+        time.sleep(float(os.environ.get("LETTERS_SECONDS", "0")))
+        rows = [[text.lower().count(chr(97 + i)) for i in range(26)] for text in texts]
+        return self.head(torch.tensor(rows, dtype=torch.float32))
+
+
+def embedder():
+    torch.manual_seed(0)
+    return Letters()
+"""
+WORDS = {
+    "sea": ("ship", "wave", "harbour", "anchor", "salt", "gull", "mast", "tide", "net", "buoy"),
+    "sky": ("cloud", "thunder", "wing", "star", "rain", "blue", "kite", "moon", "hail", "jet"),
+}
 
 
 @contextmanager
@@ -31,88 +59,79 @@ def inside(folder: Path) -> Iterator[None]:
         os.chdir(before)
 
 
-def real_images() -> tuple[np.ndarray, np.ndarray]:
-    """FashionMNIST [N, 28, 28] where there is a data folder, else digits [N, 8, 8]."""
-    folder = os.environ.get("LAPLACE_METRIC_DATA")
-    if folder:
-        found = load("fashion-mnist", "train", Path(folder), limit=2000)
-        return found.images[:, 0].numpy(), found.labels.numpy()
-    digits = load_digits()
-    return (digits.images * 15.9).astype(np.uint8), digits.target
-
-
-def index_folder(folder: Path, data: str, *fit: str) -> None:
+def index_folder(folder: Path, data: str, *fit: str, calibrated: bool = True) -> None:
     """Write ``folder/index`` of a file or a folder in it, as the commands do."""
     with inside(folder):
         assert trusting(["fit", data, *fit, "--output", "posterior", "--quiet"]) == 0
-        built = ["index", data, "--posterior", "posterior", "--cross-fit", "0", "--quiet"]
+        how = [] if calibrated else ["--cross-fit", "0"]
+        built = ["index", data, "--posterior", "posterior", *how, "--quiet"]
         assert trusting(built) == 0
-
-
-def index_vectors(folder: Path) -> None:
-    """Write ``index`` of embeddings, not calibrated; ``queries.npy``."""
-    digits = load_digits()
-    x = digits.data.astype(np.float32) / 16
-    np.savez(folder / "items.npz", embeddings=x[:300], labels=digits.target[:300])
-    np.save(folder / "queries.npy", x[300:340])
-    index_folder(folder, "items.npz")
-
-
-def index_digits(folder: Path) -> None:
-    """Write ``index`` of images of 8 x 8 that are scaled."""
-    digits = load_digits()
-    images = (digits.images * 15.9).astype(np.uint8)
-    write_images(folder / "photos", images[:300], digits.target[:300])
-    write_model(folder, images[300:], digits.target[300:], "attacked_model")
-    index_folder(folder, "photos", "--model", "attacked_model:embedder", "--size", "8")
 
 
 @pytest.fixture(scope="session")
 def shop(tmp_path_factory) -> Path:
-    """``index`` of images, ``queries`` that it has not seen, and the file of the model."""
-    images, labels = real_images()
+    """``index`` of images of digits, ``queries`` that it has not seen, the file of the model."""
+    digits = load_digits()
+    images, labels = (digits.images * 15.9).astype(np.uint8), digits.target
     folder = tmp_path_factory.mktemp("shop")
     write_images(folder / "photos", images[:700], labels[:700])
     write_images(folder / "queries", images[700:764], labels[700:764])
     write_model(folder, images[800:], labels[800:], "served_model")
-    how = ("--model", "served_model:embedder", "--size", str(images.shape[-1]), "--holdout", "0.6")
+    how = ("--model", "served_model:embedder", "--size", "8", "--holdout", "0.6")
     index_folder(folder, "photos", *how)
     return folder
 
 
 @pytest.fixture(scope="session")
 def vectors(tmp_path_factory) -> Path:
+    """``index`` of embeddings that is not calibrated, and ``queries.npy``."""
+    digits = load_digits()
+    x = digits.data.astype(np.float32) / 16
     folder = tmp_path_factory.mktemp("vectors")
-    index_vectors(folder)
+    np.savez(folder / "items.npz", embeddings=x[:300], labels=digits.target[:300])
+    np.save(folder / "queries.npy", x[300:340])
+    index_folder(folder, "items.npz", calibrated=False)
     return folder
 
 
-def options_of(folder: Path, *more: str) -> Namespace:
-    return parser_of("serve").parse([str(folder / "index"), "--trust-recipe", "--quiet", *more])
+@pytest.fixture(scope="session")
+def library(tmp_path_factory) -> Path:
+    """``index`` of texts."""
+    folder, draw = tmp_path_factory.mktemp("library"), np.random.default_rng(0)
+    kinds = draw.choice(list(WORDS), 240).tolist()
+    rows = [(" ".join(draw.choice(WORDS[kind], 9)), kind) for kind in kinds]
+    with (folder / "items.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("text", "label"), *rows])
+    (folder / "letters.py").write_text(LETTERS)
+    index_folder(folder, "items.csv", "--model", "letters:embedder", "--holdout", "0.5")
+    return folder
 
 
-Start = Callable[..., SearchService]
+def gallery_of(folder: Path, *words: str) -> LoadedIndex:
+    """What Python has of ``folder/index``."""
+    options = parser_of("serve").parse([str(folder / "index"), "--trust-recipe", "--quiet", *words])
+    with inside(folder):
+        return load_gallery(options.index, options, Reporter(quiet=True))
+
+
+Start = Callable[..., Any]
 
 
 @pytest.fixture
-def start() -> Iterator[Start]:
-    """Services that are closed at the end."""
-    services = []
+def start(monkeypatch) -> Start:
+    """Clients of the application that the words of the command make of ``folder/index``."""
+    require_extra()
+    from starlette.testclient import TestClient
 
-    def started(folder: Path, *more: str, limits: Limits | None = None, **how) -> SearchService:
-        limits = Limits() if limits is None else limits
-        options = options_of(folder, *more)
+    from laplace_metric.serve import create_app
 
-        def loading():
-            with inside(folder):
-                return ServedIndex(options, limits, Reporter(quiet=True))
+    def started(folder: Path, *words: str, **how: Any) -> TestClient:
+        named = " ".join(["index", "--trust-recipe", "--quiet", *words])
+        monkeypatch.setenv("LAPLACE_METRIC_SERVE", named)
+        with inside(folder):
+            return TestClient(create_app(), **how)
 
-        services.append(SearchService(loading, limits, **how))
-        return services[-1]
-
-    yield started
-    for service in services:
-        service.close()
+    return started
 
 
 @pytest.fixture(scope="session")

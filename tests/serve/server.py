@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -15,44 +16,45 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+COMMAND = ("-m", "laplace_metric", "serve", "index", "--trust-recipe", "--port", "0")
 
 
 def require_extra() -> None:
-    for name in ("fastapi", "uvicorn", "python_multipart", "httpx"):
+    for name in ("fastapi", "uvicorn", "prometheus_client", "httpx"):
         pytest.importorskip(name)
 
 
 class ServerProcess:
     """Runs until it is told to stop."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
-        command = [sys.executable, "-m", "laplace_metric", "serve", "index", "--trust-recipe"]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    def __init__(
+        self, folder: Path, *words: str, environment: dict[str, str] | None = None
+    ) -> None:
+        kept = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
         self.process = subprocess.Popen(
-            [*command, "--port", "0", *options],
+            [sys.executable, *words],
             cwd=folder,
-            env=environment,
+            env=kept | (environment or {}),
             text=True,
-            stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        found = re.search(r"at (http://\S+)", line)
         self.notes: list[str] = []
+        self._told = threading.Event()
         self._reading = threading.Thread(target=self._read, daemon=True)
         self._reading.start()
-        if found is None:
-            self._reading.join(10)
-            raise AssertionError(line + "".join(self.notes))
-        self.url = found[1]
-        alive = re.search(r"liveness: (http://[^)]+)", line)
-        self.alive = alive[1] if alive else ""
+        self._told.wait(120)
+        found = re.search(r"running on http://([^:]+):(\d+)", "".join(self.notes))
+        assert found, "".join(self.notes)
+        self.address = found[1], int(found[2])
+        self.url = f"http://{found[1]}:{found[2]}"
 
     def _read(self) -> None:
         assert self.process.stderr is not None
         for line in self.process.stderr:
             self.notes.append(line)
+            if "running on" in line:
+                self._told.set()
+        self._told.set()
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
@@ -62,11 +64,29 @@ class ServerProcess:
 
 
 @contextmanager
-def serving(folder: Path, *options: str) -> Iterator[ServerProcess]:
-    server = ServerProcess(folder, *options)
+def serving(
+    folder: Path, *options: str, words: tuple[str, ...] = COMMAND, **environment: str
+) -> Iterator[ServerProcess]:
+    """A server of ``folder/index``, which is gone at the end."""
+    server = ServerProcess(folder, *words, *options, environment=environment)
     try:
         yield server
     finally:
         if server.process.poll() is None:
             server.process.kill()
             server.process.wait()
+
+
+def exchange(address: tuple[str, int], request: bytes, timeout: float = 30) -> bytes:
+    """All that a server sends for these bytes, until it closes."""
+    with socket.create_connection(address, timeout=timeout) as connection:
+        connection.sendall(request)
+        parts = []
+        while part := connection.recv(65536):
+            parts.append(part)
+        return b"".join(parts)
+
+
+def memory_of(pid: int) -> float:
+    """MB in memory of a process."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096 / 1e6

@@ -1,0 +1,329 @@
+"""An index behind HTTP, run by ``laplace-metric serve`` or by any ASGI server.
+
+``create_app`` makes an ASGI application of an ``Index`` or a ``Guard``. Answers are those of
+``Index.search``; queries that wait for the model go in together. Slow clients, connections of an
+address and TLS are left to a proxy: the page "Serve" has a tested file for nginx.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import secrets
+import shlex
+import time
+from argparse import Namespace
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from ipaddress import ip_address
+from typing import Annotated, Any
+
+from laplace_metric._utils import __version__
+from laplace_metric._utils.batching import Worker
+from laplace_metric.cli._options import parser_of
+from laplace_metric.errors import (
+    InputError,
+    LaplaceMetricError,
+    MissingPackageError,
+    NotFittedError,
+)
+from laplace_metric.guard import Guard
+from laplace_metric.search import Index
+
+try:
+    import uvicorn
+    from fastapi import APIRouter, Depends, FastAPI, Request
+    from fastapi.responses import JSONResponse, Response
+    from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+    from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+    from pydantic import ValidationError
+    from starlette.datastructures import Headers
+    from starlette.exceptions import HTTPException
+    from starlette.requests import ClientDisconnect
+except ImportError as error:
+    install = "pip install 'laplace-metric[serve]'"
+    raise MissingPackageError(str(error.name), "laplace_metric.serve", install) from error
+
+from laplace_metric.cli._served import (
+    EmbedAnswer,
+    Question,
+    Read,
+    SearchAnswer,
+    Service,
+    served_by,
+)
+
+__all__ = ["create_app"]
+
+PATHS = ("/search", "/embed", "/healthz", "/metrics")
+BODIES = {
+    "application/json": {"schema": Question.model_json_schema()},
+    "image/*": {"schema": {"type": "string", "format": "binary"}},
+}
+BEARER = HTTPBearer(auto_error=False)
+ASKED = {"requestBody": {"required": True, "content": BODIES}}
+
+
+class Door:
+    """Refuse bodies that are too long or have two lengths, and count every answer."""
+
+    def __init__(self, app: Any, most: int, requests: Counter, seconds: Histogram) -> None:
+        self.app, self.most, self.requests, self.seconds = app, most, requests, seconds
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer one request; pass anything else on."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        begin, came, status = time.perf_counter(), 0, 499  # 499: the client has gone
+
+        async def limited() -> Any:
+            nonlocal came
+            message = await receive()
+            came += len(message.get("body", b""))
+            if came > self.most:
+                raise HTTPException(413, f"the body is longer than {self.most:,} bytes.")
+            return message
+
+        async def counted(message: Any) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            await send(message)
+
+        refusal = self._refusal(Headers(scope=scope), scope["http_version"])
+        try:
+            await (refusal or self.app)(scope, limited, counted)
+        finally:
+            path = scope["path"] if scope["path"] in PATHS else "other"
+            self.requests.labels(path, status).inc()
+            self.seconds.labels(path).observe(time.perf_counter() - begin)
+
+    def _refusal(self, headers: Headers, version: str) -> Response | None:
+        # Of two lengths a proxy may take the other one: the rest of the body would then be a
+        # request of its own ("smuggling"). h11 takes such requests, so they are refused here.
+        length, chunked = headers.get("content-length", "0"), "transfer-encoding" in headers
+        if chunked and ("content-length" in headers or version == "1.0"):
+            said = "give Content-Length or Transfer-Encoding, not both; chunks need HTTP/1.1."
+            return problem(400, said, {"Connection": "close"})
+        if not length.isdecimal() or int(length) > self.most:
+            said = f"Content-Length {length:.20}: at most {self.most:,} bytes are read."
+            return problem(413, said, {"Connection": "close"})
+        return None
+
+
+def problem(status: int, said: str, headers: Mapping[str, str] | None = None) -> Response:
+    """Return the response of every error: JSON with one field."""
+    return JSONResponse({"error": said}, status, dict(headers or {}))
+
+
+async def _failed(_: Request, error: Any) -> Response:
+    """Answer an exception: 4xx with its words if the request is at fault, else 500 without."""
+    if isinstance(error, HTTPException):
+        return problem(error.status_code, error.detail, error.headers)
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = "".join(f"[{at}]" if isinstance(at, int) else at for at in first["loc"])
+        return problem(422, f"{place}: {first['msg']}.")
+    if isinstance(error, (InputError, NotFittedError)):
+        return problem(422, str(error))
+    if isinstance(error, ClientDisconnect):
+        return problem(400, "the body did not come whole.")
+    return problem(500, "the server failed: its log has the reason.")
+
+
+def create_app(
+    index: Index | Guard | None = None,
+    embedder: Any = None,
+    *,
+    read: str | Read = "vectors",
+    precision: float | None = None,
+    api_key: str | None = None,
+    batch: int = 16,
+    waiting: int = 64,
+    max_body: int = 10 * 2**20,
+) -> FastAPI:
+    """Make an ASGI application with ``/search``, ``/embed``, ``/healthz`` and ``/metrics``.
+
+    Parameters
+    ----------
+    index : Index, Guard or None
+        What is searched. None, for ``uvicorn --factory laplace_metric.serve:create_app``: the
+        environment variable ``LAPLACE_METRIC_SERVE`` has the words of the command
+        ``laplace-metric serve``, such as ``index --model my_model:embedder``, and
+        ``LAPLACE_METRIC_API_KEY`` the key; the other arguments are then not used.
+    embedder : LaplaceEmbedder or None
+        The posterior of ``index``, for ``/embed``; a guard has its own. None: no ``/embed``.
+    read : "vectors", "texts" or function
+        What queries are. A function turns a PIL image into an input of the model [C, H, W], and
+        queries are images.
+    precision : float in (0, 1) or None
+        Share of the answers that are right, to be guaranteed if a request names none. None: that of
+        a guard, else no decision.
+    api_key : str or None
+        Key that requests send as ``Authorization: Bearer KEY``; ``/healthz`` needs none. None: no
+        key.
+    batch : int
+        Most queries of several requests in one call of the model.
+    waiting : int
+        Most requests that wait for the model; more get 503 with ``Retry-After``.
+    max_body : int
+        Most bytes of a body; more get 413.
+
+    Raises
+    ------
+    InputError
+        For an index that cannot guarantee ``precision``, and if nothing names an index.
+    NotFittedError
+        For a ``precision`` of an index that is not calibrated.
+
+    Examples
+    --------
+    >>> from fastapi.testclient import TestClient
+    >>> from sklearn.datasets import load_digits
+    >>> x, y = load_digits(return_X_y=True)
+    >>> app = create_app(Guard(x[:900], y[:900], precision=0.95))
+    >>> response = TestClient(app).post("/search", json={"vectors": x[900:902].tolist(), "k": 1})
+    >>> [answer["label"] for answer in response.json()]
+    [4, 9]
+    """
+    if index is None:
+        words = shlex.split(os.environ.get("LAPLACE_METRIC_SERVE", ""))
+        if not words:
+            raise InputError("LAPLACE_METRIC_SERVE is not set: give the words of the command.")
+        return _application(parser_of("serve").parse(words))
+    if isinstance(index, Guard):
+        precision = index.precision if precision is None else precision
+        embedder, index = index.embedder, index.index
+    registry = CollectorRegistry()
+    ours: Any = {"namespace": "laplace_metric", "registry": registry}
+    requests = Counter("requests", "By path and status.", ["path", "status"], **ours)
+    seconds = Histogram("request_seconds", "To the answer.", ["path"], **ours)
+    Gauge("index_items", "Items of the index.", **ours).set_function(lambda: len(index))
+    service = Service(index, embedder, read, precision, Worker(batch, waiting), registry)
+    readers = ThreadPoolExecutor(1, "reader")  # one image at a time is decoded
+
+    def check_key(given: Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)]) -> None:
+        told = "" if given is None else given.credentials
+        if api_key is not None and not secrets.compare_digest(told.encode(), api_key.encode()):
+            headers = {"WWW-Authenticate": "Bearer"}
+            raise HTTPException(401, "send the key, as Authorization: Bearer KEY.", headers)
+
+    async def answered(request: Request) -> Response:
+        service.check_free()  # before the body is read
+        kind, path = request.headers.get("content-type", "").lower(), request.scope["path"]
+        asked = path, kind, await request.body(), dict(request.query_params)
+        loop = asyncio.get_running_loop()
+        rows = await asyncio.wrap_future(await loop.run_in_executor(readers, service.job, *asked))
+        return Response(json.dumps(rows, allow_nan=False), media_type="application/json")
+
+    def metrics() -> Response:
+        """Counts and latencies for Prometheus."""
+        return Response(generate_latest(registry), media_type="text/plain; version=0.0.4")
+
+    def healthz() -> dict[str, Any]:
+        """What the server has; it answers as long as it lives."""
+        kind = "images" if callable(read) else read
+        calibrated = index.calibration is not None
+        return {"items": len(index), "queries": kind, "calibrated": calibrated}
+
+    app = FastAPI(
+        title="laplace-metric",
+        version=__version__,
+        docs_url=None,  # pages that load scripts from elsewhere
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    keyed = APIRouter(dependencies=[Depends(check_key)])
+    answers: dict[str, Any] = {"/search": SearchAnswer}
+    if embedder is not None:
+        answers["/embed"] = EmbedAnswer
+    for path, model in answers.items():
+        responses: Any = {200: {"model": list[model]}}  # type: ignore[valid-type]
+        keyed.post(path, responses=responses, openapi_extra=ASKED)(answered)
+    keyed.get("/metrics")(metrics)
+    app.get("/healthz")(healthz)
+    app.include_router(keyed)
+    for kind in (HTTPException, ValidationError, LaplaceMetricError, ClientDisconnect, Exception):
+        app.add_exception_handler(kind, _failed)
+    app.add_middleware(Door, most=max_body, requests=requests, seconds=seconds)
+    return app
+
+
+# ``laplace-metric serve``: the application of an index on disk, run by uvicorn.
+
+
+def serve(options: Namespace) -> None:
+    """Load an index and answer until a signal stops the server.
+
+    Raises
+    ------
+    InputError
+        For an index or a key that cannot be served, and a host that others reach without a key.
+    """
+    if not (options.insecure or is_loopback(options.host) or read_key(options)):
+        raise InputError(
+            f"--host {options.host}: anyone who reaches this address could search. Give "
+            "--api-key-file, or --insecure if something else keeps others away."
+        )
+    uvicorn.run(
+        _application(options),
+        host=options.host,
+        port=options.port,
+        http="h11",
+        ws="none",
+        access_log=False,
+        log_level="warning" if options.quiet else "info",
+        proxy_headers=False,
+        server_header=False,
+        limit_concurrency=2 * options.max_waiting,
+        timeout_keep_alive=5,
+        timeout_graceful_shutdown=30,
+        h11_max_incomplete_event_size=2**14,
+    )
+
+
+def _application(options: Namespace) -> FastAPI:
+    """Make the application that options of the command name."""
+    index, embedder, read = served_by(options)
+    how = {"precision": options.precision, "api_key": read_key(options), "batch": options.batch}
+    limits = {"waiting": options.max_waiting, "max_body": int(options.max_body * 2**20)}
+    return create_app(index, embedder, read=read, **how, **limits)
+
+
+def read_key(options: Namespace) -> str | None:
+    """Return the key that requests must have: of --api-key-file, else of the environment.
+
+    Raises
+    ------
+    InputError
+        For a file that cannot be read, and a key that no header can hold or that can be guessed.
+    """
+    key, name = os.environ.get("LAPLACE_METRIC_API_KEY"), "LAPLACE_METRIC_API_KEY"
+    if options.api_key_file is not None:
+        name = f"--api-key-file {options.api_key_file}"
+        try:
+            key = options.api_key_file.read_text(encoding="latin-1").strip()
+        except OSError as error:
+            raise InputError(f"{name}: {error.strerror}.") from error
+    if key is not None and not re.fullmatch(r"[\x21-\x7e]{16,4096}", key):
+        raise InputError(
+            f"{name}: the key is one line of 16 to 4,096 visible ASCII characters. Make one with: "
+            "openssl rand -hex 32"
+        )
+    return key
+
+
+def is_loopback(host: str) -> bool:
+    """Return True if only this machine reaches an address.
+
+    Examples
+    --------
+    >>> is_loopback("127.0.0.1"), is_loopback("0.0.0.0"), is_loopback("::")
+    (True, False, False)
+    """
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
