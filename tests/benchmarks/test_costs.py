@@ -61,9 +61,9 @@ def test_texts_that_are_asked_are_not_among_the_items(tmp_path):
     items = table.read_text(encoding="utf-8")
     assert len(items.splitlines()) > problem.items
     assert len(queries.contents) == N_QUERIES
-    assert queries.kind == "text/plain"
+    assert queries.kind == "application/json"
     assert queries.batch([3, 5]) == [queries.inputs[3], queries.inputs[5]]
-    assert queries.contents[3].decode() == queries.inputs[3]
+    assert json.loads(queries.contents[3]) == {"texts": [queries.inputs[3]]}
     assert not any(f"{text}," in items for text in queries.inputs)
 
 

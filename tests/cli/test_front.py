@@ -49,7 +49,7 @@ def test_each_help_ends_with_an_example_that_parses(name, capsys):
     assert out.splitlines()[-1].strip() == f"laplace-metric {name} {parser.example}"
     if COMMANDS[name][1]:
         module, function = COMMANDS[name][1].split(":")
-        assert callable(getattr(import_module(f"laplace_metric.cli.{module}"), function))
+        assert callable(getattr(import_module(f"laplace_metric.{module}"), function))
         parser.parse(shlex.split(parser.example))
 
 

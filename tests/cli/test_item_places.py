@@ -62,7 +62,7 @@ def test_a_link_that_leads_out_is_not_followed(foreign, capsys):
     for path in Path("private").glob("*/*.png"):
         path.unlink()
         path.symlink_to(Path("elsewhere", *path.parts[1:]).resolve())
-    with pytest.raises(InputError, match="leads out of private"):
+    with pytest.raises(InputError, match="leads out of"):
         first_picture("--data", "private")
     search = ["search", "index", "photos", "--picture", "found.png", "--data", "private"]
     assert main([*search, "--quiet"]) == 2
