@@ -23,7 +23,7 @@ from laplace_metric._utils.validation import as_tensor, check_count, check_posit
 from laplace_metric.distributions import Gaussian
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError, NotFittedError
-from laplace_metric.image_text._zero_shot import check_embeddings
+from laplace_metric.image_text._prompts import check_embeddings
 
 LOG_2 = 0.6931471805599453
 LEAST, MOST = 0.3, 4.0

@@ -47,8 +47,8 @@ from laplace_metric.models._calling import Inputs, check_labels, unwrapped
 from laplace_metric.models._trained import trained_on
 
 if TYPE_CHECKING:
+    from laplace_metric.export._graph import ExportedGraph
     from laplace_metric.export._module import EmbedderModule
-    from laplace_metric.export._write import ExportedGraph
     from laplace_metric.hub._pretrained import Numbers
     from laplace_metric.search import Index
     from laplace_metric.search._engines import EngineKind
@@ -727,7 +727,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         >>> mean.shape, epistemic.shape
         (torch.Size([20, 8]), torch.Size([20]))
         """
-        from laplace_metric.export._write import write_graph
+        from laplace_metric.export._graph import write_graph
 
         return write_graph(self.as_module(), self.model, example, as_path("path", path), format)
 

@@ -38,7 +38,7 @@ from benchmarks.costs.served_problems import PROBLEMS, ServedProblem, ServedQuer
 from benchmarks.records import markdown, read_record, write_shown
 from laplace_metric.cli._gallery import LoadedIndex, load_gallery
 from laplace_metric.cli._options import parser_of
-from laplace_metric.cli._output import Reporter
+from laplace_metric.cli._reporter import Reporter
 from laplace_metric.errors import InputError, LaplaceMetricWarning, UnknownNameError
 from laplace_metric.search import SearchResult
 

@@ -23,8 +23,8 @@ from laplace_metric.image_text import (
     prompt_weights,
     zero_shot,
 )
-from laplace_metric.image_text._gaussians import similarities
-from laplace_metric.image_text._zero_shot import by_class
+from laplace_metric.image_text._csd import similarities
+from laplace_metric.image_text._prompts import by_class
 
 TEMPLATES = (
     "{}", "emoji of {}", "a picture of {}", "a drawing of {}", "a photo of {}", "an icon of {}",

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from laplace_metric.image_text import ProLIP, inclusion_loss, log_inclusion
-from laplace_metric.image_text._gaussians import HeadOutput
+from laplace_metric.image_text._head import HeadOutput
 from laplace_metric.image_text._pairs import PairBatch
 
 SOFTER = 10.0

@@ -27,7 +27,7 @@ from benchmarks.image_text.traversal import (
 from benchmarks.image_text.wordnet import encoded_list
 from laplace_metric.distributions import Gaussian
 from laplace_metric.embedding import Embedding
-from laplace_metric.image_text._gaussians import similarities
+from laplace_metric.image_text._csd import similarities
 
 LEVELS = 4
 

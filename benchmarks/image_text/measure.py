@@ -36,7 +36,7 @@ from laplace_metric.image_text import (
     ProLIPRegions,
     SigLIP,
 )
-from laplace_metric.image_text._gaussians import HeadOutput
+from laplace_metric.image_text._head import HeadOutput
 from laplace_metric.models import Precomputed
 
 OURS, PRINTED = "prolip-regions", "prolip, as printed"

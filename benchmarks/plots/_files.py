@@ -16,7 +16,8 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from PIL import Image
 
-from laplace_metric.plots._style import INK, STYLES, inline_svg, svg_of
+from laplace_metric.plots._style import INK, STYLES
+from laplace_metric.plots._svg import inline_svg, svg_of
 
 DPI, COLOURS = 144, 256
 LIGHT, DARK = ("#ffffff", "#1f2328"), ("#1e2129", "#e4e6eb")

@@ -21,7 +21,8 @@ from benchmarks.plots._style import (
     quiet,
     titled,
 )
-from laplace_metric.plots._style import INK, STYLES, wilson_interval
+from laplace_metric.plots._style import INK, STYLES
+from laplace_metric.plots._wilson import wilson_interval
 
 Row = dict[str, Any]
 Array = npt.NDArray[np.float64]

@@ -15,7 +15,7 @@ from benchmarks.report.reading import Part, Record, described, known, parts
 from benchmarks.report.series import chosen
 from benchmarks.sizes import MEANINGS
 from benchmarks.strips import Picture, Strip
-from laplace_metric.cli._output import templates
+from laplace_metric.cli._templates import templates
 
 TITLE = "Uncertainty in metric learning, measured"
 

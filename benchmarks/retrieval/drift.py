@@ -35,7 +35,8 @@ from benchmarks.sizes import DRIFT, SIZES, StreamSize
 from benchmarks.tasks import Workspace
 from benchmarks.tasks.grey import fashion
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.monitor import Monitor, p_value
+from laplace_metric.monitor import Monitor
+from laplace_metric.monitor._window_tests import p_value
 from laplace_metric.search import Index
 
 NAMES = ("uncertainty", "match probability")

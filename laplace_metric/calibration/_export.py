@@ -44,7 +44,7 @@ from laplace_metric.calibration._probability import (
 )
 from laplace_metric.calibration._score_model import ScoreModel
 from laplace_metric.errors import ExportError, InputError
-from laplace_metric.export._write import OPSET, check_format, stated, write_program
+from laplace_metric.export._file_formats import OPSET, check_format, stated, write_program
 
 INPUTS = ("distances", "labels", "epistemic")
 OUTPUTS = ("match_probability", "p_value", "unknown", "label", "label_probability", "ambiguity")

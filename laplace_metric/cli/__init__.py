@@ -15,7 +15,7 @@ from typing import Any, TextIO
 from laplace_metric._utils import __version__
 from laplace_metric._utils.names import one_line
 from laplace_metric.cli._options import COMMANDS, commands_in, in_options, parser_of
-from laplace_metric.cli._parser import HELP, PROGRAM, did_you_mean
+from laplace_metric.cli._words import HELP, PROGRAM, did_you_mean
 from laplace_metric.errors import InputError, LaplaceMetricError, WriteError
 
 NOT_WRITTEN, MISUSE, INTERRUPTED = 1, 2, 130

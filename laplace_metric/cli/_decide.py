@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from laplace_metric._utils.tables import read_table
 from laplace_metric.calibration import DecisionRule, ScoreCalibration, calibrate_scores
-from laplace_metric.cli._output import TABLE_WRITERS, reporter_of, write_table
+from laplace_metric.cli._reporter import reporter_of
+from laplace_metric.cli._table_files import TABLE_WRITERS, write_table
 from laplace_metric.errors import InputError
 
 RATES = {

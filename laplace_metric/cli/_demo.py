@@ -15,7 +15,7 @@ from rich.table import Table
 
 from laplace_metric import datasets
 from laplace_metric.cli import main
-from laplace_metric.cli._output import require_outputs
+from laplace_metric.cli._output_paths import require_outputs
 from laplace_metric.cli._search import DECISIONS
 from laplace_metric.errors import LaplaceMetricError
 from laplace_metric.io import write_atomically

@@ -16,14 +16,16 @@ from torch import Tensor
 
 from laplace_metric import io as files
 from laplace_metric._utils.tables import pyarrow
+from laplace_metric.cli._config import RUN, run_text
 from laplace_metric.cli._loading import (
     ModelRecipe,
     load_model_and_data,
     load_posterior,
 )
-from laplace_metric.cli._output import csv_text, discard, parquet_bytes, reporter_of
-from laplace_metric.cli._parser import RUN, run_text
+from laplace_metric.cli._output_paths import discard
+from laplace_metric.cli._reporter import reporter_of
 from laplace_metric.cli._sources import EMBEDDING, Source, require_data
+from laplace_metric.cli._table_files import csv_text, parquet_bytes
 from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import InputError
 from laplace_metric.io import write_atomically

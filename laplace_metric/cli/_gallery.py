@@ -1,8 +1,8 @@
-"""The folder of an index, which is all that a search needs but the model.
+"""The folder of an index: all that a search needs except the model.
 
-index.json          the index itself, see ``search``
-gallery.json        where its items came from, and which of them were held out
-posterior/          a copy of the posterior
+    index.json          the index itself, see ``search``
+    gallery.json        where its items came from, and which of them were held out
+    posterior/          a copy of the posterior
 
 ``Index.save`` writes the first alone; its posterior is --posterior then, or lies in the folder.
 """
@@ -10,40 +10,18 @@ posterior/          a copy of the posterior
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
-
 from laplace_metric import io as files
 from laplace_metric.calibration._learn import LEAST
-from laplace_metric.cli._loading import (
-    REMEDY,
-    LoadedPosterior,
-    ModelRecipe,
-    SavedRecord,
-    load_posterior,
-)
-from laplace_metric.cli._output import Reporter
-from laplace_metric.cli._sources import (
-    TEXTS,
-    ReadOptions,
-    Source,
-    open_source,
-    path_below,
-    root_of,
-)
-from laplace_metric.datasets._image_set import Pixels
-from laplace_metric.errors import (
-    FileFormatError,
-    FittedQueriesWarning,
-    InputError,
-    LabelError,
-    LaplaceMetricError,
-)
+from laplace_metric.cli._loading import LoadedPosterior, ModelRecipe, SavedRecord, load_posterior
+from laplace_metric.cli._pictures import Pictures
+from laplace_metric.cli._reporter import Reporter
+from laplace_metric.cli._sources import TEXTS, ReadOptions, Source, open_source, root_of
+from laplace_metric.errors import FileFormatError, InputError, LabelError, LaplaceMetricError
 from laplace_metric.search import Index
 from laplace_metric.search._storage import INDEX
 
@@ -75,37 +53,6 @@ class Origin(SavedRecord):
     fingerprint: str = ""
     calibrated_with: str | None = None
     embedder: str | None = None
-
-
-@dataclass(frozen=True)
-class Pictures(Sequence[Image.Image]):
-    """Images below a folder, upright RGB, each decoded when it is asked for.
-
-    With ``inside``, what a name or a link leads to must lie below the folder.
-    """
-
-    folder: Path
-    names: Any = ()
-    inside: bool = False
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-    def __getitem__(self, row: Any) -> Any:
-        return self.picture(str(self.names[row]))
-
-    def picture(self, name: str) -> Image.Image:
-        """Decode an image.
-
-        Raises
-        ------
-        InputError
-            If it lies elsewhere, or cannot be read.
-        """
-        if self.inside:
-            path_below(self.folder, name)
-        picture: Image.Image = Pixels(self.folder, None, 3).decoded(name)
-        return picture
 
 
 @dataclass(frozen=True)
@@ -247,22 +194,6 @@ class LoadedIndex:
                 f"{source.path} has classes such as {source.classes[0]!r}, but the labels of the "
                 "index are whole numbers. Give the same numbers as classes, or index with names."
             ) from error
-
-
-@contextmanager
-def without_fitted(path: Path, options: Namespace, reporter: Reporter) -> Iterator[None]:
-    """Warnings become notes; queries of the fit, whatever file they are in, need --allow-fitted.
-
-    Raises
-    ------
-    InputError
-        For queries that were in the fit.
-    """
-    try:
-        with reporter.warnings(None if options.allow_fitted else FittedQueriesWarning):
-            yield
-    except FittedQueriesWarning as warning:
-        raise InputError(f"{path}: {warning} {REMEDY}") from warning
 
 
 def load_gallery(folder: Path, options: Namespace, reporter: Reporter) -> LoadedIndex:

@@ -18,11 +18,12 @@ from torch import Tensor
 
 from laplace_metric import io as files
 from laplace_metric._utils.tables import read_table
-from laplace_metric.cli._gallery import Pictures
+from laplace_metric.cli._config import RUN, run_text
 from laplace_metric.cli._loading import SavedRecord, distrust
 from laplace_metric.cli._models import LoadedModel, check_inputs, load_model
-from laplace_metric.cli._output import Reporter, discard, reporter_of
-from laplace_metric.cli._parser import RUN, run_text
+from laplace_metric.cli._output_paths import discard
+from laplace_metric.cli._pictures import Pictures
+from laplace_metric.cli._reporter import Reporter, reporter_of
 from laplace_metric.cli._search import (
     columns_of,
     guaranteed_of,
@@ -40,7 +41,7 @@ from laplace_metric.cli._sources import (
 )
 from laplace_metric.errors import InputError
 from laplace_metric.image_text import ImageTextEmbedder, ImageTextPairs
-from laplace_metric.image_text._pairs import encode
+from laplace_metric.image_text._encoding import encode
 from laplace_metric.io import write_atomically
 from laplace_metric.models import Precomputed
 from laplace_metric.models._calling import device_of, input_batches

@@ -10,14 +10,9 @@ from typing import Any
 import numpy as np
 
 from laplace_metric import io as files
-from laplace_metric.cli._gallery import (
-    CALIBRATE,
-    POSTERIOR,
-    LoadedIndex,
-    Origin,
-    load_gallery,
-    without_fitted,
-)
+from laplace_metric.cli._config import RUN, run_text
+from laplace_metric.cli._fitted_queries import without_fitted
+from laplace_metric.cli._gallery import CALIBRATE, POSTERIOR, LoadedIndex, Origin, load_gallery
 from laplace_metric.cli._loading import (
     LoadedPosterior,
     ModelRecipe,
@@ -25,8 +20,7 @@ from laplace_metric.cli._loading import (
     read_options_of,
     split_rows,
 )
-from laplace_metric.cli._output import Reporter, reporter_of
-from laplace_metric.cli._parser import RUN, run_text
+from laplace_metric.cli._reporter import Reporter, reporter_of
 from laplace_metric.cli._sources import Source, require_data
 from laplace_metric.errors import InputError
 from laplace_metric.io import write_atomically

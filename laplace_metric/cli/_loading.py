@@ -14,7 +14,7 @@ from laplace_metric import io as files
 from laplace_metric.cli._feature_cache import CACHE, FeatureFiles, KeptFeatures
 from laplace_metric.cli._models import FORMS, LoadedModel, check_inputs, code_of, load_model
 from laplace_metric.cli._options import MOST_SIDE
-from laplace_metric.cli._output import Reporter
+from laplace_metric.cli._reporter import Reporter
 from laplace_metric.cli._sources import ARRAYS, IMAGES, TEXTS, ReadOptions, Source, open_source
 from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import FileFormatError, InputError

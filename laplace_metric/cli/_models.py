@@ -31,8 +31,8 @@ from torch import Tensor, nn
 
 from laplace_metric._utils import __version__
 from laplace_metric._utils.hub import without_retries
-from laplace_metric.cli._parser import did_you_mean
 from laplace_metric.cli._sources import ReadOptions
+from laplace_metric.cli._words import did_you_mean
 from laplace_metric.errors import InputError, MissingPackageError
 from laplace_metric.heads._locate import APPEND, LocatedHead, capture
 from laplace_metric.io import digest

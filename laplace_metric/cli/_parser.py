@@ -1,40 +1,20 @@
-"""Commands as parsers of argparse, made of tables of their options; values of a ``--config``.
+"""Commands as parsers of argparse, made of tables of their options.
 
-Values that are typed win over those of a ``--config``, and these over defaults.
+Values on the command line win over those of a ``--config``, and these over defaults.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import math
-import re
 from argparse import Action, Namespace
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from difflib import get_close_matches
-from functools import partial
-from importlib import import_module
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from laplace_metric._utils import __version__
-from laplace_metric._utils.names import SURROGATE
-from laplace_metric.errors import FileFormatError, InputError, MissingPackageError
-
-PROGRAM = "laplace-metric"
-HELP = {"-h", "--help"}
-RUN = "run.toml"
-"""The config of a run, which every output folder has."""
-TRUST = "trust_recipe"
-MODELS = ("model", "text_model")
-"""Options that name code."""
-NOT_SAVED = ("command", "config", TRUST, "json", "quiet", "overwrite")
-"""Values of a namespace that concern one run alone, or are not options."""
-LINE = re.compile(
-    r"(?P<name>[\w-]+)( (?P<value>[\w|]+)(?P<mark>[!*]?)(>=(?P<least>\d+))?(<=(?P<most>\d+))?)?"
-    r"( as (?P<key>\w+))?( = (?P<default>\S+?))?(: (?P<help>.*))?"
-)
+from laplace_metric.cli._config import MODELS, TRUST, read_toml
+from laplace_metric.cli._option_lines import add_option
+from laplace_metric.cli._words import PROGRAM, did_you_mean
+from laplace_metric.errors import InputError
 
 
 class _WithExample(argparse.HelpFormatter):
@@ -123,7 +103,7 @@ class CommandParser(argparse.ArgumentParser):
     def _configure(self, path: Path, named: set[str]) -> None:
         """Make values of a --config defaults; a model needs --trust-recipe among what is typed."""
         file = f"--config {path}"
-        content = _read_toml(path, file)
+        content = read_toml(path, file)
         of = content.pop("command", self.name)
         if of != self.name:
             raise InputError(f"{file} is of {PROGRAM} {of}, not of {self.name}.")
@@ -156,143 +136,3 @@ class CommandParser(argparse.ArgumentParser):
                 action.default = [self._get_value(action, str(item)) for item in items]
             elif not repeated:
                 action.default = value if is_flag else str(value)
-
-
-def add_option(place: Any, line: str) -> Action:
-    """Add an option to a parser: ``--name VALUE>=least<=most as key = default: help``.
-
-    ``VALUE`` decides what is read, see ``reader_of``; ``a|b`` are choices. ``VALUE!`` is needed,
-    ``VALUE*`` may be repeated. A name without dashes is an argument by its place; a name is enough.
-
-    Examples
-    --------
-    >>> parser = argparse.ArgumentParser()
-    >>> option = add_option(parser, "--seed N>=0 = 3: of the holdout")
-    >>> option.dest, option.help, parser.parse_args([]), parser.parse_args(["--seed", "7"])
-    ('seed', 'of the holdout; default: 3', Namespace(seed=3), Namespace(seed=7))
-    """
-    found = LINE.fullmatch(line)
-    assert found is not None, line
-    name, value, default = found["name"], found["value"] or "", found["default"]
-    text, needed = found["help"] or "", found["mark"] == "!"
-    if default is not None and "default" not in text:
-        text = f"{text}; default: {default}".removeprefix("; ")
-    how: dict[str, Any] = {"help": text.replace("%", "%%"), "default": default}
-    if value:
-        how["type"] = reader_of(value, int(found["least"] or 1), float(found["most"] or math.inf))
-        how["metavar"] = value
-    if "|" in value:
-        how["metavar"], how["choices"] = None, [how["type"](word) for word in value.split("|")]
-    if name.startswith("-"):
-        how |= {"dest": found["key"] or name.lstrip("-").replace("-", "_"), "required": needed}
-    elif not needed:
-        how["nargs"] = "?"
-    if found["mark"] == "*":
-        how |= {"action": "append", "default": []}
-    elif not value:
-        how |= {"action": "store_true", "default": False}
-    action: Action = place.add_argument(name, **how)
-    return action
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return a question with the nearest known names; empty if none is near.
-
-    Examples
-    --------
-    >>> did_you_mean("serch", ["fit", "search"]), did_you_mean("x", ["fit"])
-    (" Did you mean 'search'?", '')
-    """
-    near = get_close_matches(name, list(known), n=3)
-    return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
-
-
-# Values of options.
-
-
-_PATHS = ("DATA", "DIR", "FILE", "FOLDER", "INDEX", "PATH", "QUERIES", "RULE", "TABLE")
-_SHARES = ("A", "C", "F", "P", "R", "S", "SHARE")
-
-
-def reader_of(value: str, least: int = 1, most: float = math.inf) -> Callable[[str], Any]:
-    """Return what reads the value of an option, which its name in the help decides."""
-    if value in _PATHS:
-        return Path
-    if value in _SHARES:
-        return _number(float, lambda x: 0 < x < 1, "share between 0 and 1")
-    if value in ("X", "MIB"):
-        return _number(float, lambda x: 0 < x < math.inf, "number above 0")
-    if value in ("N", "K"):
-        bounds = f"of at least {least}" if most == math.inf else f"from {least} to {most:,.0f}"
-        return _number(int, lambda x: least <= x <= most, f"whole number {bounds}")
-    if "|" in value:
-        return partial(_choice, value.split("|"))
-    return str
-
-
-def _choice(choices: list[str], text: str) -> str | int:
-    if text not in choices:
-        near = did_you_mean(text, choices)
-        raise argparse.ArgumentTypeError(f"{text!r:.40} is not one of {', '.join(choices)}.{near}")
-    return int(text) if text.isdigit() else text
-
-
-def _number(
-    make: Callable[[str], float], fits: Callable[[float], bool], what: str
-) -> Callable[[str], float]:
-    def read(text: str) -> float:
-        try:
-            value = make(text)
-        except ValueError:
-            value = math.nan
-        if not fits(value):
-            raise argparse.ArgumentTypeError(f"{text!r:.40} is not a {what}")
-        return value
-
-    return read
-
-
-# ``--config``: the options of a run in a TOML file.
-
-
-def _read_toml(path: Path, file: str) -> dict[str, Any]:
-    for module in ("tomllib", "tomli"):
-        with suppress(ModuleNotFoundError):
-            toml: Any = import_module(module)
-            break
-    else:
-        raise MissingPackageError("tomli", "--config before Python 3.11", "pip install tomli")
-    try:
-        return dict(toml.loads(path.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise InputError(f"{file} cannot be read: {error.strerror}.") from error
-    except ValueError as error:
-        raise FileFormatError(f"{file} is not a TOML file: {error}.") from error
-
-
-def run_text(options: Namespace) -> str:
-    """Return the options of a run as TOML: all that it had, defaults too.
-
-    Examples
-    --------
-    >>> print(run_text(Namespace(command="fit", data=Path("x"), seed=0)))
-    # laplace-metric ... on the command line, where options given there win, and ...model.
-    command = "fit"
-    data = "x"
-    seed = 0
-    <BLANKLINE>
-    """
-    lines = [
-        f"# {PROGRAM} {__version__}. To run it again from the same folder, give --config with this "
-        "file",
-        "# on the command line, where options given there win, and --trust-recipe for its model.",
-        f"command = {json.dumps(options.command)}",
-    ]
-    for option, value in vars(options).items():
-        if option not in NOT_SAVED and value is not False and value not in (None, []):
-            written = json.dumps(value, ensure_ascii=False, default=str)  # TOML, but for one sign
-            line = f"{option} = {written}".replace("\x7f", "\\u007f")
-            if SURROGATE.search(line):  # TOML has no escape for bytes that are not UTF-8
-                line = f"# Not UTF-8, give it on the command line: {line}"
-            lines.append(line)
-    return "\n".join(lines) + "\n"

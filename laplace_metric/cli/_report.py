@@ -26,12 +26,15 @@ from torch import Tensor
 
 from laplace_metric import plots
 from laplace_metric._utils import __version__
-from laplace_metric.cli._gallery import LoadedIndex, Pictures, excerpt, load_gallery
+from laplace_metric.cli._config import run_text
+from laplace_metric.cli._gallery import LoadedIndex, excerpt, load_gallery
 from laplace_metric.cli._index import measured
-from laplace_metric.cli._output import Reporter, reporter_of, rows_of, templates
-from laplace_metric.cli._parser import run_text
+from laplace_metric.cli._pictures import Pictures
+from laplace_metric.cli._reporter import Reporter, reporter_of
 from laplace_metric.cli._search import columns_of
 from laplace_metric.cli._sources import IMAGES, TEXTS, Source, require_data, root_of
+from laplace_metric.cli._table_files import rows_of
+from laplace_metric.cli._templates import templates
 from laplace_metric.errors import InputError, LaplaceMetricError, UndefinedMetricWarning
 from laplace_metric.evaluation import (
     auroc,
@@ -45,7 +48,7 @@ from laplace_metric.evaluation._share_interval import share_interval
 from laplace_metric.familiarity._near_far import NOTHING_ENTERS
 from laplace_metric.io import write_atomically
 from laplace_metric.plots import Figure
-from laplace_metric.plots._style import inline_svg
+from laplace_metric.plots._svg import inline_svg
 from laplace_metric.search import Index, IndexReport
 from laplace_metric.search._evaluate import DISTANCE, EPISTEMIC, GuaranteedPrecision
 

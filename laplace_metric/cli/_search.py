@@ -15,15 +15,9 @@ from rich.table import Table
 from laplace_metric._utils.display import as_percent
 from laplace_metric._utils.names import one_line
 from laplace_metric.calibration._thresholds import Threshold
-from laplace_metric.cli._gallery import CALIBRATE, LoadedIndex, Pictures, load_gallery
-from laplace_metric.cli._output import (
-    TABLE_WRITERS,
-    Columns,
-    Reporter,
-    reporter_of,
-    rows_of,
-    write_table,
-)
+from laplace_metric.cli._gallery import CALIBRATE, LoadedIndex, load_gallery
+from laplace_metric.cli._pictures import Pictures
+from laplace_metric.cli._reporter import Reporter, reporter_of
 from laplace_metric.cli._sources import (
     ARRAYS,
     IMAGES,
@@ -32,6 +26,7 @@ from laplace_metric.cli._sources import (
     require_data,
     root_of,
 )
+from laplace_metric.cli._table_files import TABLE_WRITERS, Columns, rows_of, write_table
 from laplace_metric.errors import InputError, NotFittedError
 from laplace_metric.io import write_atomically
 from laplace_metric.search import Index, SearchResult

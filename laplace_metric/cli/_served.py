@@ -27,8 +27,9 @@ from laplace_metric._utils.batching import Job, Worker
 from laplace_metric.calibration import Threshold
 from laplace_metric.cli._gallery import load_gallery
 from laplace_metric.cli._loading import read_options_of
-from laplace_metric.cli._output import Reporter, rows_of
+from laplace_metric.cli._reporter import Reporter
 from laplace_metric.cli._sources import ARRAYS, IMAGES, TEXTS, ReadOptions
+from laplace_metric.cli._table_files import rows_of
 from laplace_metric.datasets._image_set import TRANSPARENT, Pixels
 from laplace_metric.errors import InputError, LaplaceMetricError, NotFittedError
 from laplace_metric.guard import Guard

@@ -1,35 +1,41 @@
 """Images and texts as Gaussians on one sphere, after ProLIP (Chun et al. 2025).
 
-Data flow, a file a step::
+Data flow, from files of this folder::
 
     ImageTextPairs            _pairs        images, texts, who belongs to whom (many to many)
-      -> features [N, F]      _pairs        of each encoder, once where it is frozen;
+      -> features [N, F]      _encoding     of each encoder (inputs: _inputs), once where frozen;
          or [N, 2, F]         _published    [CLS] for mu, [UNC] for log v: checkpoints of ProLIP
-      -> h, z, log v          _heads        mu = z / |z|, S = diag(v), one head a tower
-      -> loss                 _objectives   over all pairs of a batch (closed forms: _gaussians)
-      -> trained heads        _training     one step, means and variances monitored
-      -> posterior            _curvature    N(W, (n_eff H + tau I)^-1), H over all N M pairs
+                                            (their networks: _prolip_towers)
+      -> h, z, log v          _head         mu = z / |z|, S = diag(v), one head a tower
+      -> loss                 _objectives   sums of _losses over all pairs of a batch, of the closed
+                                            forms of _csd, _inclusion and _membership
+      -> trained heads        _training     one step; means and variances monitored (_spread)
+      -> posterior            _tower_posterior  N(W, (n_eff H + tau I)^-1), H over all N M pairs
+                                            (_sigmoid_curvature, _softmax_curvature)
       -> Embedding, Index     _towers       ambiguity = tr S (learnt), epistemic = tr Cov[mu];
-                                            texts find images, images find texts
+                                            distances in a search: _independent_pairs
       -> files                _files        heads, posterior, history
-      -> is it inside?        _includes     inc with a probability and its random-pair control
-      -> which class?         _zero_shot    prompts as classes, their weights
+      -> is it inside?        _inclusion_calibration   inc as a probability, and random pairs
+      -> which class?         _zero_shot    classes from _prompts and their _prompt_weights
       -> which pair is wrong? _noisy_pairs  scores by models that have not seen the image
 
 ``_embedder`` is the public class around all of it.
 tr S reports how general or ambiguous an input is, tr Cov[mu] how little the pairs determine it.
 """
 
+from laplace_metric.image_text._csd import csd, csd_gallery, csd_query, csd_similarity
 from laplace_metric.image_text._embedder import ImageTextEmbedder
-from laplace_metric.image_text._gaussians import (
-    Inclusion,
-    csd,
-    csd_gallery,
-    csd_query,
-    csd_similarity,
+from laplace_metric.image_text._inclusion import (
     inclusion_difference,
     inclusion_score,
     log_inclusion,
+)
+from laplace_metric.image_text._inclusion_calibration import Inclusion
+from laplace_metric.image_text._losses import (
+    inclusion_loss,
+    multi_positive_infonce,
+    pairwise_sigmoid_loss,
+    vib_divergence,
 )
 from laplace_metric.image_text._noisy_pairs import noisy_pairs
 from laplace_metric.image_text._objectives import (
@@ -39,14 +45,11 @@ from laplace_metric.image_text._objectives import (
     ProLIP,
     ProLIPRegions,
     SigLIP,
-    inclusion_loss,
-    multi_positive_infonce,
-    pairwise_sigmoid_loss,
-    vib_divergence,
 )
 from laplace_metric.image_text._pairs import ImageTextPairs
+from laplace_metric.image_text._prompt_weights import prompt_filter, prompt_weights
 from laplace_metric.image_text._published import load_prolip
-from laplace_metric.image_text._zero_shot import prompt_filter, prompt_weights, zero_shot
+from laplace_metric.image_text._zero_shot import zero_shot
 
 __all__ = [
     "CLIP",

@@ -1,19 +1,13 @@
-"""``ImageTextEmbedder``: two encoders, a Gaussian head on each, fitted to pairs of any kind.
-
-A fitted ``ImageTextEmbedder`` as JSON and tensors: heads, posteriors, history, inclusion.
-
-Encoders are the user's own: they are not saved.
-"""
+"""``ImageTextEmbedder``: two encoders, a Gaussian head on each, fitted to pairs of any kind."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import KW_ONLY, asdict, dataclass, field, fields
+from dataclasses import KW_ONLY, dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -28,29 +22,22 @@ from laplace_metric._utils.validation import (
     check_positive,
     check_real,
 )
-from laplace_metric.curvature._eigenbases import KroneckerEigenbasis, KroneckerEigenblock
-from laplace_metric.curvature._spectral_curvature import SpectralCurvature
 from laplace_metric.embedding import Embedding
-from laplace_metric.errors import (
-    FileFormatError,
-    InputError,
-    LaplaceMetricError,
-    NotFittedError,
-)
-from laplace_metric.heads._jacobian import LinearJacobian
-from laplace_metric.image_text._gaussians import (
-    FIRST_TRACE,
-    GaussianHead,
+from laplace_metric.errors import FileFormatError, InputError, LaplaceMetricError, NotFittedError
+from laplace_metric.image_text._csd import similarities
+from laplace_metric.image_text._encoding import Encoder, check_towers, encode_all
+from laplace_metric.image_text._files import IMAGE_TEXT, fitted_of, save_heads
+from laplace_metric.image_text._head import FIRST_TRACE, GaussianHead
+from laplace_metric.image_text._inclusion import inclusion_score
+from laplace_metric.image_text._inclusion_calibration import (
     Inclusion,
     InclusionCalibration,
-    inclusion_score,
     random_partners,
-    similarities,
 )
 from laplace_metric.image_text._objectives import OBJECTIVES, Objective, TwoHeads
-from laplace_metric.image_text._pairs import Encoder, ImageTextPairs, check_towers, encode_all
-from laplace_metric.image_text._towers import FittedHeads, Tower, TowerPosterior
-from laplace_metric.image_text._training import MaskedInputs, PairRun, Spread
+from laplace_metric.image_text._pairs import ImageTextPairs
+from laplace_metric.image_text._towers import FittedHeads, Tower
+from laplace_metric.image_text._training import MaskedInputs, PairRun
 from laplace_metric.models._calling import Inputs
 from laplace_metric.search import Index
 from laplace_metric.search._engines import EngineKind
@@ -519,93 +506,3 @@ class ImageTextEmbedder:
         except files.MALFORMED as error:
             raise FileFormatError(f"{folder} is damaged: {error!r}.") from error
         return embedder
-
-
-# A fitted ``ImageTextEmbedder`` as JSON and tensors: heads, posteriors, history, inclusion.
-
-IMAGE_TEXT = files.FileKind("imagetext", "saved heads of images and texts", 2)
-HEADS, SIDES = "heads.", ("image.", "text.")
-"""Beginnings of names of tensors."""
-NUMBERS = ("slope", "offset", "auroc")
-
-
-def save_heads(folder: Path, settings: dict[str, Any], fitted: FittedHeads) -> None:
-    """Write everything but the encoders."""
-    heads, objective = fitted.heads, fitted.heads.objective
-    names = {kind: name for name, kind in OBJECTIVES.items()}
-    content: dict[str, Any] = {
-        "settings": settings,
-        "objective": names.get(type(objective)),
-        "objective_settings": objective.settings,
-        "sizes": [heads.image.size, heads.text.size],
-        "losses": fitted.losses,
-        "spreads": {k: [asdict(s) for s in rows] for k, rows in fitted.spreads.items()},
-    }
-    tensors = {HEADS + name: tensor for name, tensor in heads.state_dict().items()}
-    if fitted.posteriors is not None:
-        content["n_effective"] = fitted.posteriors[0].posterior.n_effective
-        for side, tower in zip(SIDES, fitted.posteriors, strict=True):
-            tensors |= {side + name: t for name, t in _curvature_tensors(tower).items()}
-    if fitted.inclusion is not None:
-        content["inclusion"] = {name: getattr(fitted.inclusion, name) for name in NUMBERS}
-        tensors["controls"] = fitted.inclusion.controls
-    if fitted.fingerprints is not None:
-        tensors["fingerprints"] = torch.from_numpy(fitted.fingerprints.view(np.int64))
-    files.write(folder, content, tensors, IMAGE_TEXT)
-
-
-def fitted_of(
-    content: dict[str, Any], tensors: dict[str, Tensor], heads: TwoHeads, prior_precision: float
-) -> FittedHeads:
-    """Put what ``save_heads`` wrote onto heads of the same sizes.
-
-    Raises
-    ------
-    Of ``files.MALFORMED``
-        For values that are missing, or not of these heads.
-    """
-    state = _named(tensors, HEADS)
-    heads.to(state["image.mean.weight"]).load_state_dict(state)
-    spreads = {k: [Spread(**row) for row in rows] for k, rows in content["spreads"].items()}
-    fitted = FittedHeads(heads.eval(), None, content["losses"], spreads)
-    if "n_effective" in content:
-        image, text = (
-            TowerPosterior.around(
-                head,
-                _curvature_of(_named(tensors, side), head),
-                content["n_effective"],
-                prior_precision,
-            )
-            for side, head in zip(SIDES, heads.both, strict=True)
-        )
-        fitted.posteriors = image, text
-    if "inclusion" in content:
-        numbers = {name: content["inclusion"][name] for name in NUMBERS}
-        fitted.inclusion = InclusionCalibration(controls=tensors["controls"], **numbers)
-    if "fingerprints" in tensors:
-        fitted.fingerprints = tensors["fingerprints"].numpy().view(np.uint64)
-    return fitted
-
-
-def _named(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Return the entries of a prefix, without it."""
-    return {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}
-
-
-def _curvature_tensors(tower: TowerPosterior) -> dict[str, Tensor]:
-    curvature = tower.posterior.curvature
-    assert isinstance(curvature.basis, KroneckerEigenbasis)
-    (block,) = curvature.basis.blocks
-    return {"eigenvalues": curvature.eigenvalues, "left": block.left, "right": block.right}
-
-
-def _curvature_of(tensors: dict[str, Tensor], head: GaussianHead) -> SpectralCurvature:
-    """Rebuild the curvature, or raise ``ValueError`` for shapes that are not of the head."""
-    layout = LinearJacobian.of(head.mean).layout
-    d, columns = layout.n_outputs, layout.n_columns
-    wanted = {"eigenvalues": (d * columns,), "left": (d, d), "right": (columns, columns)}
-    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    if shapes != wanted:
-        raise ValueError(f"a posterior has tensors {shapes}, not {wanted}")
-    block = KroneckerEigenblock(tensors["left"], tensors["right"], layout)
-    return SpectralCurvature(KroneckerEigenbasis((block,)), tensors["eigenvalues"], 0.0)

@@ -29,9 +29,11 @@ from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import ArrayLike, as_labels, check_count, check_function
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError
+from laplace_metric.image_text._csd import similarities
 from laplace_metric.image_text._embedder import ImageTextEmbedder
-from laplace_metric.image_text._gaussians import inclusion_score, similarities
-from laplace_metric.image_text._pairs import ImageTextPairs, take_inputs
+from laplace_metric.image_text._inclusion import inclusion_score
+from laplace_metric.image_text._inputs import take_inputs
+from laplace_metric.image_text._pairs import ImageTextPairs
 
 SHARPNESS = 10.0
 """a, for an objective that has none of its own."""

@@ -2,65 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from jaxtyping import Bool, Int
+from torch import Tensor
 
-from laplace_metric._utils.display import ItemBar
-from laplace_metric._utils.randomness import at_least_float32
-from laplace_metric._utils.validation import as_tensor, check_dense, check_floating
-from laplace_metric.errors import DtypeError, InputError, LabelError, NonFiniteError
-from laplace_metric.models._calling import Inputs, call_model, device_of, evaluation_mode, to_device
-
-
-def count_inputs(name: str, inputs: Inputs) -> int:
-    """N of inputs: the rows of an array, the length of a list, those of every part of a mapping.
-
-    Raises
-    ------
-    InputError
-        If they have none.
-
-    Examples
-    --------
-    >>> count_inputs("texts", ["a", "b"])
-    2
-    """
-    if isinstance(inputs, Mapping):
-        lengths = {key: count_inputs(f"{name}[{key!r}]", value) for key, value in inputs.items()}
-        if len(set(lengths.values())) != 1:
-            raise InputError(f"{name} has parts of several lengths: {lengths}.")
-        return next(iter(lengths.values()))
-    if isinstance(inputs, Tensor):
-        check_dense(name, inputs)
-    sized = isinstance(inputs, (Tensor, np.ndarray)) and inputs.ndim > 0
-    if not sized and not isinstance(inputs, (list, tuple)):
-        raise InputError(f"{name} is a {type(inputs).__name__}: pass an array or a list of inputs.")
-    if not len(inputs):
-        raise InputError(f"{name} is empty: pass at least one.")
-    return len(inputs)
-
-
-def take_inputs(inputs: Inputs, rows: Int[Tensor, " B"]) -> Inputs:
-    """Some rows of inputs, of the same kind.
-
-    Examples
-    --------
-    >>> take_inputs(["a", "b", "c"], torch.tensor([2, 0]))
-    ['c', 'a']
-    """
-    if isinstance(inputs, Mapping):
-        return {key: take_inputs(value, rows) for key, value in inputs.items()}
-    if isinstance(inputs, (list, tuple)):
-        return [inputs[row] for row in rows.tolist()]
-    return inputs[rows.numpy() if isinstance(inputs, np.ndarray) else rows]
+from laplace_metric._utils.validation import as_tensor
+from laplace_metric.errors import InputError, LabelError
+from laplace_metric.image_text._inputs import count_inputs
+from laplace_metric.models._calling import Inputs
 
 
 class PairBatch(NamedTuple):
@@ -239,89 +193,3 @@ class PairBatches:
         order = torch.randperm(len(self.pairs), generator=self.generator)
         for numbers in order.tensor_split(len(self)):
             yield self.pairs.pairs[numbers], numbers
-
-
-# Features of images or texts: what an encoder returns, checked, in blocks.
-
-
-Encoder = Callable[[Any], Tensor]
-"""Inputs of B images or texts -> features [B, F], or [B, 2, F] of [CLS] and [UNC] tokens.
-
-An ``nn.Module`` or any function.
-"""
-SIDES = ("images", "texts")
-BLOCK = 256
-"""Inputs that a frozen encoder gets at once."""
-
-
-def encode(encoder: Encoder, inputs: Inputs, name: str, *, grad: bool = False) -> Tensor:
-    """Features [B, F] or [B, 2, F] of one batch, float32 or float64 and finite.
-
-    Raises
-    ------
-    InputError
-        For anything else; ``name`` says of what.
-    NonFiniteError
-        For NaN and infinity.
-    """
-    if isinstance(encoder, nn.Module):
-        moved = to_device(inputs, device_of(encoder))
-        with nullcontext() if grad else evaluation_mode(encoder):
-            features = call_model(encoder, moved)
-    else:
-        with torch.no_grad():
-            features = encoder(inputs)
-    n = count_inputs(name, inputs)
-    two = isinstance(features, Tensor) and features.ndim == 3 and features.shape[1] == 2
-    check_floating(f"features of {name}", features, "[B, 2, F]" if two else "[B, F]")
-    if len(features) != n:
-        raise InputError(f"the encoder gave {len(features)} features for {n} {name}.")
-    values = at_least_float32(features)
-    if not bool(values.isfinite().all()):
-        row = int((~values.isfinite()).flatten(1).any(1).nonzero()[0])
-        raise NonFiniteError(f"features of {name} hold NaN or infinity, first in row {row}.")
-    return values if grad else values.detach()
-
-
-def encoded_blocks(
-    encoder: Encoder, inputs: Inputs, name: str, *, progress: bool
-) -> Iterator[Float[Tensor, "B ..."]]:
-    """Features of everything, ``BLOCK`` inputs at once, with a progress bar."""
-    n = count_inputs(name, inputs)
-    with ItemBar(f"Encoding {name}", n, shown=progress and n > BLOCK) as bar:
-        for rows in torch.arange(n).split(BLOCK):
-            features = encode(encoder, take_inputs(inputs, rows), name)
-            yield features
-            bar.advance(len(features))
-
-
-def encode_all(
-    encoder: Encoder, inputs: Inputs, name: str, *, progress: bool
-) -> Float[Tensor, "N ..."]:
-    """Features [N, F] or [N, 2, F] of everything."""
-    return torch.cat(list(encoded_blocks(encoder, inputs, name, progress=progress)))
-
-
-def check_towers(images: Tensor, texts: Tensor, tokens: str) -> None:
-    """Check that both towers compute in one type, with the tokens that are asked for.
-
-    Raises
-    ------
-    DtypeError
-        For two types.
-    InputError
-        For tokens that are missing or not asked for.
-    """
-    for name, features in (("images", images), ("texts", texts)):
-        if (features.ndim == 3) is not (tokens == "uncertainty"):
-            has = "[CLS] and [UNC]" if features.ndim == 3 else "one vector"
-            wanted = "head" if tokens == "uncertainty" else "uncertainty"
-            raise InputError(
-                f"tokens={tokens!r}, and the encoder of {name} gives {has} an input, features "
-                f"{list(features.shape)}: pass tokens={wanted!r}, or another encoder."
-            )
-    if images.dtype != texts.dtype:
-        raise DtypeError(
-            f"features of images are {images.dtype}, those of texts {texts.dtype}: convert one "
-            "encoder, with .float() or .double()."
-        )

@@ -16,7 +16,8 @@ from torch import Tensor
 from laplace_metric._utils.display import as_percent
 from laplace_metric._utils.names import one_line
 from laplace_metric.errors import InputError
-from laplace_metric.plots._style import INK, STYLES, ShownFigure
+from laplace_metric.plots._shown_figure import ShownFigure
+from laplace_metric.plots._style import INK, STYLES
 
 ImagesOrTexts = Tensor | Sequence[Any]
 """Images or texts, one an entry."""

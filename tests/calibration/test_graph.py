@@ -28,8 +28,8 @@ from laplace_metric.calibration._export import (
 )
 from laplace_metric.calibration._probability import CALIBRATORS, Calibrator
 from laplace_metric.errors import ExportError, InputError, MissingPackageError, UnknownNameError
-from laplace_metric.export import _write as _files
-from laplace_metric.export._write import METADATA, OPSET
+from laplace_metric.export import _file_formats
+from laplace_metric.export._file_formats import METADATA, OPSET
 from laplace_metric.search import Index
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -258,7 +258,7 @@ def test_refusals(embedder, index, tmp_path, monkeypatch):
         index.calibration.export(path, "torch", dtype=torch.float16)
     with pytest.raises(InputError, match="path=3"):
         index.calibration.export(3, "torch")
-    monkeypatch.setattr(_files, "find_spec", lambda name: None)
+    monkeypatch.setattr(_file_formats, "find_spec", lambda name: None)
     with pytest.raises(MissingPackageError, match=r"laplace-metric\[export\]"):
         index.calibration.export(path)
     assert path.read_text() == "what was there"

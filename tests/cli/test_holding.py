@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from laplace_metric.cli import main
-from laplace_metric.cli._output import write_table
+from laplace_metric.cli._table_files import write_table
 from laplace_metric.errors import WriteError
 from laplace_metric.io import sealed
 from tests.cli.workshop import write_vectors

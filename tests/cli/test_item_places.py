@@ -11,7 +11,7 @@ from PIL import Image
 
 from laplace_metric.cli._gallery import Origin, load_gallery
 from laplace_metric.cli._options import parser_of
-from laplace_metric.cli._output import Reporter
+from laplace_metric.cli._reporter import Reporter
 from laplace_metric.errors import InputError
 from tests.cli.workshop import trusting as main
 

@@ -18,7 +18,8 @@ import torch
 from PIL import Image
 
 from laplace_metric import LaplaceEmbedder, __version__
-from laplace_metric.cli._gallery import Origin, Pictures
+from laplace_metric.cli._gallery import Origin
+from laplace_metric.cli._pictures import Pictures
 from laplace_metric.cli._report import LONGEST, SIDE, look_by, picture_uri
 from laplace_metric.cli._sources import open_source
 from laplace_metric.search import Index

@@ -13,7 +13,7 @@ from laplace_metric import LaplaceEmbedder
 from laplace_metric.cli import main
 from laplace_metric.cli._models import load_model
 from laplace_metric.cli._options import COMMANDS, in_options, option_names, parser_of
-from laplace_metric.cli._output import Reporter
+from laplace_metric.cli._reporter import Reporter
 from tests.cli.workshop import write_vectors
 
 NAMES = [name for name, (_, function) in COMMANDS.items() if function]

@@ -18,7 +18,7 @@ from laplace_metric import LaplaceEmbedder
 from laplace_metric import io as files
 from laplace_metric.cli import main
 from laplace_metric.cli._feature_cache import FeatureFiles
-from laplace_metric.cli._output import discard
+from laplace_metric.cli._output_paths import discard
 from laplace_metric.datasets import load_folder
 from laplace_metric.distributed._checkpoint import Checkpoint
 from laplace_metric.errors import FileFormatError, InputError, WriteError

@@ -26,7 +26,7 @@ from laplace_metric.cli._gallery import load_gallery
 from laplace_metric.cli._image_text import IMAGES, TEXTS, PairsRecipe
 from laplace_metric.cli._loading import ModelRecipe
 from laplace_metric.cli._options import parser_of
-from laplace_metric.cli._output import Reporter
+from laplace_metric.cli._reporter import Reporter
 from laplace_metric.curvature._statistics import Statistics
 from laplace_metric.curvature.by_class import ClassSums
 from laplace_metric.distributed import _checkpoint

@@ -22,9 +22,9 @@ from laplace_metric.errors import (
     UnknownNameError,
     WriteError,
 )
-from laplace_metric.export import _write as _files
+from laplace_metric.export import _file_formats
+from laplace_metric.export._file_formats import OPSET
 from laplace_metric.export._module import OUTPUTS
-from laplace_metric.export._write import OPSET
 from tests.export.problems import CASES, D, fitted, inputs
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -192,6 +192,6 @@ def test_other_refusals(tmp_path, monkeypatch):
         embedder.export(tmp_path / "e", "tflite", example=QUERIES)
     with pytest.raises(WriteError):
         embedder.export(tmp_path / "missing" / "e.pt2", "torch", example=QUERIES)
-    monkeypatch.setattr(_files, "find_spec", lambda name: None)
+    monkeypatch.setattr(_file_formats, "find_spec", lambda name: None)
     with pytest.raises(MissingPackageError, match=r"laplace-metric\[export\]"):
         embedder.export(tmp_path / "e.onnx", example=QUERIES)

@@ -13,7 +13,7 @@ from torch import nn
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import HeadError
-from laplace_metric.export._module import value_and_slope
+from laplace_metric.export._head_variance import value_and_slope
 from laplace_metric.familiarity._near_far import NOTHING_ENTERS
 from tests.export.problems import BENT, CASES, MODELS, SMOOTH, D, fitted, inputs
 

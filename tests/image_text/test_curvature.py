@@ -10,18 +10,18 @@ from torch import Tensor
 from torch.func import hessian, jacrev
 
 from laplace_metric.heads._jacobian import Layout
-from laplace_metric.image_text import _curvature as curvature
 from laplace_metric.image_text import (
+    _sigmoid_curvature,
     csd_similarity,
     multi_positive_infonce,
     pairwise_sigmoid_loss,
 )
-from laplace_metric.image_text._curvature import (
-    SoftmaxPairs,
+from laplace_metric.image_text._sigmoid_curvature import (
     TowerPairs,
     nearest_factors,
     tower_curvature,
 )
+from laplace_metric.image_text._softmax_curvature import SoftmaxPairs
 
 F64 = torch.float64
 
@@ -112,7 +112,7 @@ def test_contractions_and_diagonals_are_those_of_autograd(kind, n, m, d, size, b
 def test_blocks_of_rows_give_the_same_sums(monkeypatch):
     problem = Problem(7, 5, 3, 4, bias=True, seed=3)
     whole = problem.pairs().left_contraction(torch.eye(5, dtype=F64)), problem.pairs().diagonal()
-    monkeypatch.setattr(curvature, "ROWS", 10)  # two rows at once
+    monkeypatch.setattr(_sigmoid_curvature, "ROWS", 10)  # two rows at once
     parts = problem.pairs().left_contraction(torch.eye(5, dtype=F64)), problem.pairs().diagonal()
     torch.testing.assert_close(parts, whole)
 

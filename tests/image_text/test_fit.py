@@ -22,8 +22,8 @@ from laplace_metric.image_text import (
     ProLIP,
     inclusion_loss,
 )
-from laplace_metric.image_text._gaussians import GaussianHead, HeadOutput
-from laplace_metric.image_text._training import SpreadMonitor
+from laplace_metric.image_text._head import GaussianHead, HeadOutput
+from laplace_metric.image_text._spread import SpreadMonitor
 from tests.image_text.conftest import CLASSES, features, make_embedder, make_pairs, state
 
 QUICK = {"batch_size": 30, "learning_rate": 0.02, "progress": False}

@@ -27,12 +27,9 @@ from laplace_metric.image_text import (
     pairwise_sigmoid_loss,
     vib_divergence,
 )
-from laplace_metric.image_text._gaussians import HeadOutput, log_membership
-from laplace_metric.image_text._objectives import (
-    conditional_loss,
-    size_loss,
-    soft_contrastive_loss,
-)
+from laplace_metric.image_text._head import HeadOutput
+from laplace_metric.image_text._losses import conditional_loss, size_loss, soft_contrastive_loss
+from laplace_metric.image_text._membership import log_membership
 from laplace_metric.image_text._pairs import PairBatch
 from tests.image_text.test_gaussians import gaussians
 

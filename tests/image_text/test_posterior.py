@@ -13,11 +13,11 @@ from laplace_metric.image_text import (
     ImageTextPairs,
     ProLIP,
     SigLIP,
-    _gaussians,
+    _inclusion_calibration,
     inclusion_score,
 )
-from laplace_metric.image_text._embedder import IMAGE_TEXT
-from laplace_metric.image_text._gaussians import InclusionCalibration
+from laplace_metric.image_text._files import IMAGE_TEXT
+from laplace_metric.image_text._inclusion_calibration import InclusionCalibration
 from laplace_metric.models import Precomputed
 from tests.image_text.conftest import features, make_embedder, make_pairs, state
 
@@ -117,14 +117,14 @@ def test_the_probability_is_calibrated_at_even_odds():
 
 def test_random_partners_are_of_the_same_images_and_never_their_own(monkeypatch):
     pairs = make_pairs()
-    monkeypatch.setattr(_gaussians, "BLOCK", 7)
-    images, texts = _gaussians.random_partners(pairs, torch.Generator().manual_seed(0))
+    monkeypatch.setattr(_inclusion_calibration, "BLOCK", 7)
+    images, texts = _inclusion_calibration.random_partners(pairs, torch.Generator().manual_seed(0))
     assert images.tolist() == pairs.pairs[:, 0].tolist()
     assert not bool(pairs.match(images, texts).diagonal().any())
     assert len(texts.unique()) == pairs.n_texts
     all_ = ImageTextPairs(torch.zeros(1, 1), torch.zeros(2, 1), torch.tensor([[0, 0], [0, 1]]))
     with pytest.raises(InputError, match="every image has every text"):
-        _gaussians.random_partners(all_, None)
+        _inclusion_calibration.random_partners(all_, None)
 
 
 @pytest.mark.parametrize("objective", [ProLIP(vib=1e-3), "clip"])

@@ -11,7 +11,7 @@ from torch.distributions import Dirichlet, MultivariateNormal
 from laplace_metric.distributions import Gaussian
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError, LabelError
-from laplace_metric.image_text import _zero_shot, csd, prompt_filter, prompt_weights, zero_shot
+from laplace_metric.image_text import _prompt_weights, csd, prompt_filter, prompt_weights, zero_shot
 from laplace_metric.image_text._zero_shot import class_embeddings
 from tests.image_text.conftest import certain, random_embedding
 
@@ -66,7 +66,7 @@ def shots(seed: int, n: int = 6) -> tuple[Embedding, torch.Tensor, Embedding]:
 
 @pytest.mark.parametrize("alpha", [1.0, 7.5])
 def test_em_ends_at_the_mode_of_the_posterior(alpha, monkeypatch):
-    monkeypatch.setattr(_zero_shot, "MAX_STEPS", 5_000)
+    monkeypatch.setattr(_prompt_weights, "MAX_STEPS", 5_000)
     image, labels, prompts = shots(3)
     weights = prompt_weights(
         image, labels, prompts, 4, alpha=alpha, samples=4, epsilon=0.05, generator=1

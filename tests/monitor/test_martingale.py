@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from laplace_metric.monitor import (
+from laplace_metric.monitor._martingale import (
     EDGES,
     KINDS,
     LOG_DENSITIES,
@@ -16,8 +16,8 @@ from laplace_metric.monitor import (
     STAKES,
     Martingale,
     log_share,
-    rank_p_values,
 )
+from laplace_metric.monitor._stream import rank_p_values
 
 
 def factors(p):

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 from sklearn.metrics import roc_auc_score
 
-from laplace_metric.monitor import compare, holm, p_value, tail_p_value
+from laplace_metric.monitor._window_tests import compare, holm, p_value, tail_p_value
 
 R = np.random.default_rng(0)
 NORMAL = R.normal(size=5000)

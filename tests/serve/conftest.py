@@ -16,7 +16,7 @@ from sklearn.datasets import load_digits
 
 from laplace_metric.cli._gallery import LoadedIndex, load_gallery
 from laplace_metric.cli._options import parser_of
-from laplace_metric.cli._output import Reporter
+from laplace_metric.cli._reporter import Reporter
 from tests.cli.workshop import trusting, write_images, write_model
 from tests.serve.server import require_extra
 

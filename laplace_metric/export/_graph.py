@@ -1,144 +1,25 @@
-"""A traced graph in a file, ONNX or ``torch.export``, that says what it is."""
+"""An embedder as one graph in a file: inputs -> mean, epistemic, uncertainty.
+
+The graph takes a batch of any size and needs no Python.
+"""
 
 from __future__ import annotations
 
-import inspect
-import json
-import logging
-import re
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from importlib.util import find_spec
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from laplace_metric._utils import __version__
-from laplace_metric._utils.validation import as_tensor, check_name
-from laplace_metric.errors import ExportError, InputError, MissingPackageError
+from laplace_metric._utils.validation import as_tensor
+from laplace_metric.errors import ExportError, InputError
+from laplace_metric.export._file_formats import OPSET, check_format, stated, write_program
 from laplace_metric.export._module import OUTPUTS, EmbedderModule
-from laplace_metric.io import writing
 from laplace_metric.models import Sentences
 from laplace_metric.models._calling import Inputs, device_of, to_device
-
-FORMATS = ("onnx", "torch")
-OPSET = 18
-"""Of ONNX."""
-METADATA = "laplace_metric.json"
-"""Beside the graph in a file of ``torch.export``; the properties of an ONNX file are the same."""
-INSTALL = "pip install 'laplace-metric[export]'"
-
-
-def check_format(format: str) -> None:
-    """One of ``FORMATS`` whose packages are there.
-
-    Raises
-    ------
-    UnknownNameError
-        For another format.
-    MissingPackageError
-        For "onnx" without the packages onnx and onnxscript, or with an older torch.
-    """
-    check_name("format", format, FORMATS)
-    if format != "onnx":
-        return
-    if "dynamo" not in inspect.signature(torch.onnx.export).parameters:
-        raise MissingPackageError("torch>=2.6", "format='onnx'", "pip install 'torch>=2.6'")
-    for package in ("onnx", "onnxscript"):
-        if find_spec(package) is None:
-            raise MissingPackageError(package, "format='onnx'", INSTALL)
-
-
-def stated(graph: Any) -> dict[str, str]:
-    """Return the metadata of a file: the fields of a dataclass as JSON, without its location."""
-    fields = {k: v for k, v in asdict(graph).items() if k not in ("path", "format", "opset")}
-    return {"laplace_metric": __version__, **{k: json.dumps(v) for k, v in fields.items()}}
-
-
-def write_program(
-    program: torch.export.ExportedProgram,
-    path: Path,
-    format: str,
-    metadata: dict[str, str],
-    sizes: Sequence[str],
-) -> None:
-    """Replace ``path`` by a graph.
-
-    Parameters
-    ----------
-    metadata : dict of text
-        ``stated``; "inputs" and "outputs" name those of the graph, in its order.
-    sizes : sequence of names
-        Of the first dimensions of an input, where they are free.
-
-    Raises
-    ------
-    ExportError
-        If ONNX has no form of it.
-    WriteError
-        If it cannot be written; an old file is kept.
-    """
-    if format != "onnx":
-        with writing(path) as temporary, temporary.open("wb") as file:
-            torch.export.save(program, file, extra_files={METADATA: json.dumps(metadata)})
-        return
-    inputs, outputs = (json.loads(metadata[name]) for name in ("inputs", "outputs"))
-    registration = logging.getLogger("torch.onnx._internal.exporter._registration")
-    registration.addFilter(_needs_no_torchvision)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            onnx = torch.onnx.export(
-                program,
-                (),
-                dynamo=True,
-                opset_version=OPSET,
-                verbose=False,
-                input_names=inputs,
-                output_names=outputs,
-            )
-    except Exception as error:
-        raise ExportError(f"ONNX has no form of this graph: {str(error)[:300]}") from error
-    finally:
-        registration.removeFilter(_needs_no_torchvision)
-    assert onnx is not None
-    _rename_inner(onnx.model.graph, {*inputs, *outputs})
-    _name_sizes(onnx.model.graph, sizes)
-    onnx.model.metadata_props.update(metadata)
-    with writing(path) as temporary:
-        onnx.save(temporary, external_data=False)
-
-
-def _needs_no_torchvision(record: logging.LogRecord) -> bool:
-    return "torchvision is not installed" not in record.getMessage()
-
-
-def _rename_inner(graph: Any, names: set[str]) -> None:
-    """Values inside that have the name of an input or output: the mean of a pooling layer."""
-    outer = {id(value) for value in (*graph.inputs, *graph.outputs)}
-    for node in graph:
-        for value in node.outputs:
-            if value.name in names and id(value) not in outer:
-                value.name = f"inner.{value.name}"
-
-
-def _name_sizes(graph: Any, sizes: Sequence[str]) -> None:
-    """The free sizes of the inputs have their names wherever they stand."""
-    names: dict[str, str] = {}
-    for value in graph.inputs:
-        for size, name in zip(value.shape, sizes, strict=False):
-            if not isinstance(size, int):
-                names.setdefault(str(size.value), name)
-    pattern = re.compile("|".join(rf"\b{re.escape(symbol)}\b" for symbol in names))
-    values = [*graph.inputs, *graph.outputs, *(v for node in graph for v in node.outputs)]
-    for value in values:
-        for i, size in enumerate(value.shape or ()):
-            if not isinstance(size, int) and size.value is not None:
-                value.shape[i] = pattern.sub(lambda found: names[found[0]], str(size.value))
-
 
 # One graph in a file: inputs -> mean, epistemic, uncertainty; any batch, no Python needed.
 

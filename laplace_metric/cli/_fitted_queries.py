@@ -1,0 +1,28 @@
+"""Refusal of queries that were in the fit, unless --allow-fitted is given."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from laplace_metric.cli._loading import REMEDY
+from laplace_metric.cli._reporter import Reporter
+from laplace_metric.errors import FittedQueriesWarning, InputError
+
+
+@contextmanager
+def without_fitted(path: Path, options: Namespace, reporter: Reporter) -> Iterator[None]:
+    """Warnings become notes; queries of the fit, whatever file they are in, need --allow-fitted.
+
+    Raises
+    ------
+    InputError
+        For queries that were in the fit.
+    """
+    try:
+        with reporter.warnings(None if options.allow_fitted else FittedQueriesWarning):
+            yield
+    except FittedQueriesWarning as warning:
+        raise InputError(f"{path}: {warning} {REMEDY}") from warning

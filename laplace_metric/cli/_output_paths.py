@@ -1,0 +1,69 @@
+"""Paths that a command writes to, checked before the work, and its working folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from laplace_metric.errors import InputError
+from laplace_metric.io import require_writable
+
+MOST_MISSING = 100
+"""Folders that are made at once, one inside the other: Python makes them by recursion."""
+
+
+def require_outputs(paths: Sequence[Path]) -> None:
+    """Check that different files are named, and that each can be written.
+
+    Raises
+    ------
+    InputError
+        If not.
+    """
+    repeated = [path for path in paths if paths.count(path) > 1]
+    if repeated:
+        raise InputError(f"two results would go to {repeated[0]}. Give different names.")
+    for path in paths:
+        require_writable(path)
+
+
+def require_folder(path: Path) -> None:
+    """Check that ``path`` is a folder that can be written to, or that one can be made.
+
+    Raises
+    ------
+    InputError
+        If not.
+    """
+    parent = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+    if not parent.is_dir():
+        raise InputError(f"--output {path}: {parent} is not a folder.")
+    if not os.access(parent, os.W_OK):
+        raise InputError(f"--output {path}: the folder {parent} may not be written to.")
+    if (missing := len(path.absolute().parts) - len(parent.absolute().parts)) > MOST_MISSING:
+        raise InputError(
+            f"--output {path!s:.40}...: {missing:,} folders of this path do not exist. Give a "
+            "shorter one, or make them first."
+        )
+
+
+def discard(folder: Path) -> None:
+    """Remove a working folder, if it exists; killed meanwhile, the next call removes the rest.
+
+    It loses its name first: no later run takes a part of it for the whole.
+    """
+    gone = folder.with_name(f"{folder.name}.gone")
+    _remove(gone)
+    with suppress(FileNotFoundError):
+        os.replace(folder, gone)
+    _remove(gone)
+
+
+def _remove(path: Path) -> None:
+    """Remove a folder and what is in it; of a link, itself only."""
+    if path.is_symlink():
+        path.unlink()
+    shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,107 @@
+"""Reporter of a command: results to stdout, notes to stderr, numbers as JSON."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from laplace_metric._utils.names import one_line
+from laplace_metric.cli import ours
+from laplace_metric.cli._options import in_options
+from laplace_metric.cli._output_paths import require_folder, require_outputs
+from laplace_metric.errors import InputError
+from laplace_metric.io import exists, json_text, write_atomically
+
+STDOUT = Path("-")
+
+
+@dataclass(frozen=True)
+class Reporter:
+    """Results to stdout, notes to stderr, numbers to where ``json`` says.
+
+    Parameters
+    ----------
+    quiet : bool
+        Nothing but errors, and JSON if it was asked for.
+    json : Path or None
+        A file, or ``-`` for stdout, which then holds nothing else.
+    at_end : list of callables
+        Each gives a note, or None, for when the numbers are told, which is last.
+    """
+
+    quiet: bool = False
+    json: Path | None = None
+    at_end: list[Callable[[], str | None]] = field(default_factory=list)
+
+    @property
+    def progress(self) -> bool:
+        """True if bars are shown."""
+        return not self.quiet
+
+    def note(self, text: str) -> None:
+        """A guess or a warning."""
+        if not self.quiet:
+            print(f"note: {one_line(text)}", file=sys.stderr)
+
+    def say(self, text: str) -> None:
+        """A result."""
+        if not self.quiet and self.json != STDOUT:
+            print(text, file=ours())
+
+    def show(self, table: Table) -> None:
+        """A result as a table."""
+        if not self.quiet and self.json != STDOUT:
+            Console(file=ours()).print(table)
+
+    def numbers(self, content: dict[str, Any]) -> None:
+        """The result for machines."""
+        for text in filter(None, (of() for of in self.at_end)):
+            self.note(text)
+        if self.json == STDOUT:
+            unicode = (ours().encoding or "utf-8").lower().startswith("utf")
+            ours().write(json_text(content, ascii_only=not unicode))
+        elif self.json is not None:
+            write_atomically(self.json, json_text(content))
+
+    @contextmanager
+    def warnings(self, refused: type[Warning] | None = None) -> Iterator[None]:
+        """Warnings become notes, each distinct one at the end; those ``refused`` are raised."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            if refused is not None:
+                warnings.simplefilter("error", refused)
+            try:
+                yield
+            finally:  # they may say why an error came
+                for text in dict.fromkeys(in_options(str(each.message)) for each in caught):
+                    self.note(text)
+
+
+def reporter_of(options: Any, *files: Path | None, holds: str = "") -> Reporter:
+    """The reporter of a command, whose ``files`` and JSON are checked before the work.
+
+    ``holds`` names the file that makes --output a folder of this command.
+
+    Raises
+    ------
+    InputError
+        If a file exists and --overwrite was not given, or it cannot be written.
+    """
+    paths = [path for path in (*files, options.json) if path not in (None, STDOUT)]
+    require_outputs(paths)
+    named = {path: path for path in paths}
+    if holds:
+        require_folder(options.output)
+        named[options.output / holds] = options.output
+    for path, name in named.items():
+        if exists(path) and not options.overwrite:
+            raise InputError(f"{name} exists: give --overwrite, or another --output.")
+    return Reporter(options.quiet, options.json)

@@ -1,0 +1,103 @@
+"""Features of images or texts: the output of an encoder, checked, in blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from laplace_metric._utils.display import ItemBar
+from laplace_metric._utils.randomness import at_least_float32
+from laplace_metric._utils.validation import check_floating
+from laplace_metric.errors import DtypeError, InputError, NonFiniteError
+from laplace_metric.image_text._inputs import count_inputs, take_inputs
+from laplace_metric.models._calling import Inputs, call_model, device_of, evaluation_mode, to_device
+
+# Features of images or texts: what an encoder returns, checked, in blocks.
+
+
+Encoder = Callable[[Any], Tensor]
+"""Inputs of B images or texts -> features [B, F], or [B, 2, F] of [CLS] and [UNC] tokens.
+
+An ``nn.Module`` or any function.
+"""
+SIDES = ("images", "texts")
+BLOCK = 256
+"""Inputs that a frozen encoder gets at once."""
+
+
+def encode(encoder: Encoder, inputs: Inputs, name: str, *, grad: bool = False) -> Tensor:
+    """Features [B, F] or [B, 2, F] of one batch, float32 or float64 and finite.
+
+    Raises
+    ------
+    InputError
+        For anything else; ``name`` says of what.
+    NonFiniteError
+        For NaN and infinity.
+    """
+    if isinstance(encoder, nn.Module):
+        moved = to_device(inputs, device_of(encoder))
+        with nullcontext() if grad else evaluation_mode(encoder):
+            features = call_model(encoder, moved)
+    else:
+        with torch.no_grad():
+            features = encoder(inputs)
+    n = count_inputs(name, inputs)
+    two = isinstance(features, Tensor) and features.ndim == 3 and features.shape[1] == 2
+    check_floating(f"features of {name}", features, "[B, 2, F]" if two else "[B, F]")
+    if len(features) != n:
+        raise InputError(f"the encoder gave {len(features)} features for {n} {name}.")
+    values = at_least_float32(features)
+    if not bool(values.isfinite().all()):
+        row = int((~values.isfinite()).flatten(1).any(1).nonzero()[0])
+        raise NonFiniteError(f"features of {name} hold NaN or infinity, first in row {row}.")
+    return values if grad else values.detach()
+
+
+def encoded_blocks(
+    encoder: Encoder, inputs: Inputs, name: str, *, progress: bool
+) -> Iterator[Float[Tensor, "B ..."]]:
+    """Features of everything, ``BLOCK`` inputs at once, with a progress bar."""
+    n = count_inputs(name, inputs)
+    with ItemBar(f"Encoding {name}", n, shown=progress and n > BLOCK) as bar:
+        for rows in torch.arange(n).split(BLOCK):
+            features = encode(encoder, take_inputs(inputs, rows), name)
+            yield features
+            bar.advance(len(features))
+
+
+def encode_all(
+    encoder: Encoder, inputs: Inputs, name: str, *, progress: bool
+) -> Float[Tensor, "N ..."]:
+    """Features [N, F] or [N, 2, F] of everything."""
+    return torch.cat(list(encoded_blocks(encoder, inputs, name, progress=progress)))
+
+
+def check_towers(images: Tensor, texts: Tensor, tokens: str) -> None:
+    """Check that both towers compute in one type, with the tokens that are asked for.
+
+    Raises
+    ------
+    DtypeError
+        For two types.
+    InputError
+        For tokens that are missing or not asked for.
+    """
+    for name, features in (("images", images), ("texts", texts)):
+        if (features.ndim == 3) is not (tokens == "uncertainty"):
+            has = "[CLS] and [UNC]" if features.ndim == 3 else "one vector"
+            wanted = "head" if tokens == "uncertainty" else "uncertainty"
+            raise InputError(
+                f"tokens={tokens!r}, and the encoder of {name} gives {has} an input, features "
+                f"{list(features.shape)}: pass tokens={wanted!r}, or another encoder."
+            )
+    if images.dtype != texts.dtype:
+        raise DtypeError(
+            f"features of images are {images.dtype}, those of texts {texts.dtype}: convert one "
+            "encoder, with .float() or .double()."
+        )

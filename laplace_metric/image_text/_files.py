@@ -1,0 +1,114 @@
+"""Files of a fitted ``ImageTextEmbedder``: heads, posteriors, history, inclusion.
+
+They are JSON and tensors. Encoders are the user's own: they are not saved.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from laplace_metric import io as files
+from laplace_metric.curvature._eigenbases import KroneckerEigenbasis, KroneckerEigenblock
+from laplace_metric.curvature._spectral_curvature import SpectralCurvature
+from laplace_metric.heads._jacobian import LinearJacobian
+from laplace_metric.image_text._head import GaussianHead
+from laplace_metric.image_text._inclusion_calibration import InclusionCalibration
+from laplace_metric.image_text._objectives import OBJECTIVES, TwoHeads
+from laplace_metric.image_text._spread import Spread
+from laplace_metric.image_text._tower_posterior import TowerPosterior
+from laplace_metric.image_text._towers import FittedHeads
+
+# A fitted ``ImageTextEmbedder`` as JSON and tensors: heads, posteriors, history, inclusion.
+
+IMAGE_TEXT = files.FileKind("imagetext", "saved heads of images and texts", 2)
+HEADS, SIDES = "heads.", ("image.", "text.")
+"""Beginnings of names of tensors."""
+NUMBERS = ("slope", "offset", "auroc")
+
+
+def save_heads(folder: Path, settings: dict[str, Any], fitted: FittedHeads) -> None:
+    """Write everything but the encoders."""
+    heads, objective = fitted.heads, fitted.heads.objective
+    names = {kind: name for name, kind in OBJECTIVES.items()}
+    content: dict[str, Any] = {
+        "settings": settings,
+        "objective": names.get(type(objective)),
+        "objective_settings": objective.settings,
+        "sizes": [heads.image.size, heads.text.size],
+        "losses": fitted.losses,
+        "spreads": {k: [asdict(s) for s in rows] for k, rows in fitted.spreads.items()},
+    }
+    tensors = {HEADS + name: tensor for name, tensor in heads.state_dict().items()}
+    if fitted.posteriors is not None:
+        content["n_effective"] = fitted.posteriors[0].posterior.n_effective
+        for side, tower in zip(SIDES, fitted.posteriors, strict=True):
+            tensors |= {side + name: t for name, t in _curvature_tensors(tower).items()}
+    if fitted.inclusion is not None:
+        content["inclusion"] = {name: getattr(fitted.inclusion, name) for name in NUMBERS}
+        tensors["controls"] = fitted.inclusion.controls
+    if fitted.fingerprints is not None:
+        tensors["fingerprints"] = torch.from_numpy(fitted.fingerprints.view(np.int64))
+    files.write(folder, content, tensors, IMAGE_TEXT)
+
+
+def fitted_of(
+    content: dict[str, Any], tensors: dict[str, Tensor], heads: TwoHeads, prior_precision: float
+) -> FittedHeads:
+    """Put what ``save_heads`` wrote onto heads of the same sizes.
+
+    Raises
+    ------
+    Of ``files.MALFORMED``
+        For values that are missing, or not of these heads.
+    """
+    state = _named(tensors, HEADS)
+    heads.to(state["image.mean.weight"]).load_state_dict(state)
+    spreads = {k: [Spread(**row) for row in rows] for k, rows in content["spreads"].items()}
+    fitted = FittedHeads(heads.eval(), None, content["losses"], spreads)
+    if "n_effective" in content:
+        image, text = (
+            TowerPosterior.around(
+                head,
+                _curvature_of(_named(tensors, side), head),
+                content["n_effective"],
+                prior_precision,
+            )
+            for side, head in zip(SIDES, heads.both, strict=True)
+        )
+        fitted.posteriors = image, text
+    if "inclusion" in content:
+        numbers = {name: content["inclusion"][name] for name in NUMBERS}
+        fitted.inclusion = InclusionCalibration(controls=tensors["controls"], **numbers)
+    if "fingerprints" in tensors:
+        fitted.fingerprints = tensors["fingerprints"].numpy().view(np.uint64)
+    return fitted
+
+
+def _named(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Return the entries of a prefix, without it."""
+    return {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}
+
+
+def _curvature_tensors(tower: TowerPosterior) -> dict[str, Tensor]:
+    curvature = tower.posterior.curvature
+    assert isinstance(curvature.basis, KroneckerEigenbasis)
+    (block,) = curvature.basis.blocks
+    return {"eigenvalues": curvature.eigenvalues, "left": block.left, "right": block.right}
+
+
+def _curvature_of(tensors: dict[str, Tensor], head: GaussianHead) -> SpectralCurvature:
+    """Rebuild the curvature, or raise ``ValueError`` for shapes that are not of the head."""
+    layout = LinearJacobian.of(head.mean).layout
+    d, columns = layout.n_outputs, layout.n_columns
+    wanted = {"eigenvalues": (d * columns,), "left": (d, d), "right": (columns, columns)}
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    if shapes != wanted:
+        raise ValueError(f"a posterior has tensors {shapes}, not {wanted}")
+    block = KroneckerEigenblock(tensors["left"], tensors["right"], layout)
+    return SpectralCurvature(KroneckerEigenbasis((block,)), tensors["eigenvalues"], 0.0)

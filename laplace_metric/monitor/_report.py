@@ -1,0 +1,86 @@
+"""The report of a window: which quantities drifted in it, and the evidence so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from laplace_metric.monitor._martingale import Alarm
+from laplace_metric.monitor._window_tests import Quantiles, ShiftTest
+
+
+@dataclass(frozen=True)
+class WindowReport:
+    """One window of the stream against the reference.
+
+    Parameters
+    ----------
+    first, last : int
+        Its queries, counted from 1.
+    level : float
+        Of the window's test.
+    shift_tests : dict of name to ShiftTest
+    evidence : dict of name to float
+        log10 of the martingale after the window: 2 are odds of 100 to 1 against "no drift since
+        the beginning".
+    alarms : tuple of Alarm
+        All so far, the earliest first; printed are those of this window, ``new_alarms``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from laplace_metric.monitor import Monitor
+    >>> monitor = Monitor({"uncertainty": torch.arange(1000.0)}, window=100)
+    >>> print(*monitor.update({"uncertainty": torch.arange(900.0, 1000.0)}))
+    queries 1 to 100: DRIFT
+      uncertainty: larger, median 949.5 (reference 499.5), 50.0% above the reference's 95% \
+quantile, p = 6e-91
+      ALARM at query 10: too many large values of uncertainty since about query 1
+    """
+
+    first: int
+    last: int
+    level: float
+    shift_tests: dict[str, ShiftTest]
+    evidence: dict[str, float]
+    alarms: tuple[Alarm, ...]
+
+    @property
+    def drifted(self) -> tuple[str, ...]:
+        """The quantities in which this window differs from the reference."""
+        tests = self.shift_tests.items()
+        return tuple(name for name, test in tests if test.p_value <= self.level)
+
+    @property
+    def new_alarms(self) -> tuple[Alarm, ...]:
+        """Alarms that one of this window's queries raised."""
+        return tuple(alarm for alarm in self.alarms if alarm.at >= self.first)
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> WindowReport:
+        """Build from the result of ``dataclasses.asdict``."""
+        alarms = tuple(Alarm(**alarm) for alarm in content["alarms"])
+        tests = {name: _shift_test(test) for name, test in content["shift_tests"].items()}
+        return cls(**{**content, "shift_tests": tests, "alarms": alarms})
+
+    def __str__(self) -> str:
+        title = "DRIFT" if self.drifted else "no difference seen"
+        lines = [f"queries {self.first:,} to {self.last:,}: {title}"]
+        lines += [f"  {name}: {self._line(name)}" for name in self.shift_tests]
+        return "\n".join([*lines, *(f"  {alarm}" for alarm in self.new_alarms)])
+
+    def _line(self, name: str) -> str:
+        test = self.shift_tests[name]
+        upper = test.above - test.below >= 0
+        share, side = (test.above, "above") if upper else (test.below, "below")
+        quantile = "95%" if upper else "5%"
+        return (
+            f"{test.direction if name in self.drifted else 'as before'}, median "
+            f"{test.window.median:.4g} (reference {test.reference.median:.4g}), {share:.1%} {side} "
+            f"the reference's {quantile} quantile, p = {test.p_value:.1g}"
+        )
+
+
+def _shift_test(content: dict[str, Any]) -> ShiftTest:
+    quantiles = {name: Quantiles(**content[name]) for name in ("window", "reference")}
+    return ShiftTest(**{**content, **quantiles})
