@@ -17,7 +17,8 @@ from baselines.base.parts import with_appended
 from baselines.base.procrustes import align
 from baselines.distributions.empirical import Empirical
 from baselines.metric_learning import MetricLearning
-from laplace_metric._utils.randomness import Seed, as_generator, at_least_float32, own_randomness
+from laplace_metric._utils.precision import at_least_float32
+from laplace_metric._utils.randomness import Seed, as_generator, own_randomness
 from laplace_metric._utils.validation import check_count
 from laplace_metric.embedding import Draw, Embedding
 from laplace_metric.errors import LaplaceMetricWarning

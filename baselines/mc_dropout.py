@@ -13,7 +13,8 @@ from baselines.base import UNSAVED, Baseline
 from baselines.base.baseline import checked
 from baselines.base.dropout_masks import MaskMaker, bernoulli_mask, dropout_layers, masked
 from baselines.distributions.empirical import Empirical
-from laplace_metric._utils.randomness import Seed, as_generator, at_least_float32
+from laplace_metric._utils.precision import at_least_float32
+from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import check_count
 from laplace_metric.embedding import Draw, Embedding
 from laplace_metric.heads._locate import embeddings_from

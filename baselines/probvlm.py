@@ -18,7 +18,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from laplace_metric._utils.randomness import Seed, full_precision, own_randomness
+from laplace_metric._utils.precision import full_precision
+from laplace_metric._utils.randomness import Seed, own_randomness
 from laplace_metric._utils.validation import as_tensor, check_count, check_positive
 from laplace_metric.distributions import Gaussian
 from laplace_metric.embedding import Embedding

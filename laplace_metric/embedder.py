@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
-from laplace_metric._utils.randomness import Seed, full_precision
+from laplace_metric._utils.precision import full_precision
+from laplace_metric._utils.randomness import Seed
 from laplace_metric._utils.validation import as_path, check_count, check_name
 from laplace_metric.curvature._spectral_curvature import SpectralCurvature
 from laplace_metric.embedding import Draw, Embedding, ProbabilisticEmbedder

@@ -18,7 +18,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
-from laplace_metric._utils.randomness import Seed, as_generator, full_precision
+from laplace_metric._utils.precision import full_precision
+from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.tables import as_pandas
 from laplace_metric._utils.validation import as_array, as_tensor, check_count
 from laplace_metric.distributions import EmbeddingDistribution, Gaussian, ProjectedNormal

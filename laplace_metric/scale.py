@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from laplace_metric._utils.randomness import at_least_float32
+from laplace_metric._utils.precision import at_least_float32
 from laplace_metric._utils.validation import as_array, as_tensor, check_dense
 from laplace_metric.curvature._passes import Pass
 from laplace_metric.curvature._schedule import next_pass

@@ -29,7 +29,8 @@ from baselines.base.files import (
 from baselines.base.parts import Appended, FittedParts, Sizes, identity_layer
 from baselines.base.settings import UNSAVED, check_kinds
 from baselines.distributions.empirical import Empirical
-from laplace_metric._utils.randomness import Seed, as_generator, at_least_float32
+from laplace_metric._utils.precision import at_least_float32
+from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import as_path, check_count
 from laplace_metric.embedding import Draw, Embedding, ProbabilisticEmbedder
 from laplace_metric.errors import FileFormatError, NonFiniteError, NotFittedError

@@ -2,19 +2,15 @@
 
 At most ten lines, and no tensor's numbers: a result of a million rows is shown as fast as one of
 three.
-
-The progress bar: of widgets in a notebook that has them, of text anywhere else.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from tqdm import TqdmWarning
 
 from laplace_metric._utils.validation import is_tensor
 
@@ -24,15 +20,15 @@ if TYPE_CHECKING:
 
 Rows = list[tuple[str, str]]
 LINES = 10
-"""Of a representation, at most."""
+"""Most lines of a representation."""
 SOME = 5
-"""Entries that are shown of many."""
+"""Number of entries that are shown of a long list."""
 WIDTH = 88
-"""Characters of a value, at most."""
+"""Most characters of a value."""
 
 
 class Shown:
-    """A base of classes whose values say what they are.
+    """Base of classes whose values describe themselves.
 
     A subclass may have its own ``_sentence`` and ``_shown_rows``; a dataclass needs
     ``repr=False``.
@@ -59,12 +55,12 @@ class Shown:
         return summary[:1].lower() + summary[1:]
 
     def _shown_rows(self) -> Rows:
-        """Names and values; of a dataclass, its fields."""
+        """Return names and values; for a dataclass, its fields."""
         names = getattr(self, "__dataclass_fields__", {})
         return in_rows((name, getattr(self, name)) for name in names)
 
     def _lines(self) -> tuple[str, Rows]:
-        """The sentence, and as many rows as there is room for."""
+        """Return the sentence, and as many rows as there is room for."""
         rows = [(name, shortened(value)) for name, value in self._shown_rows()]
         most = LINES - 1
         if len(rows) > most:
@@ -84,12 +80,12 @@ class Shown:
 
 
 def in_rows(values: Iterable[tuple[str, Any]]) -> Rows:
-    """Each in words; what is None is left out."""
+    """Describe each value in words, without those that are None."""
     return [(name, in_words(value)) for name, value in values if value is not None]
 
 
 def in_words(value: Any) -> str:
-    """A value in a few words, without the numbers of arrays.
+    """Describe a value in a few words, without the numbers of arrays.
 
     Examples
     --------
@@ -110,7 +106,7 @@ def in_words(value: Any) -> str:
 
 
 def shape_of(array: Tensor | np.ndarray[Any, Any]) -> str:
-    """Shape, type and, unless it is the CPU, device.
+    """Describe shape, dtype and, unless it is the CPU, device.
 
     Examples
     --------
@@ -126,13 +122,13 @@ def shape_of(array: Tensor | np.ndarray[Any, Any]) -> str:
 
 
 def shortened(text: str) -> str:
-    """On one line, at most ``WIDTH`` characters."""
+    """Shorten a text to one line of at most ``WIDTH`` characters."""
     line = " ".join(text.split())
     return line if len(line) <= WIDTH else f"{line[: WIDTH - 3]}..."
 
 
 def html_table(title: str, sentence: str, rows: Rows) -> str:
-    """The one place that knows HTML; colours are those of the page, light or dark.
+    """Return rows as an HTML table, in the colours of the page, light or dark.
 
     Examples
     --------
@@ -152,7 +148,7 @@ def html_table(title: str, sentence: str, rows: Rows) -> str:
 
 
 def as_percent(share: float, digits: int = 1) -> str:
-    """Share in per cent; all or nothing only where it is.
+    """Return a share in per cent; 100 % and 0 % only if it is exactly that.
 
     Examples
     --------
@@ -163,43 +159,3 @@ def as_percent(share: float, digits: int = 1) -> str:
     if share < 1 and text == f"{1:.{digits}%}":
         return f"> {1 - least:.{digits}%}"
     return f"< {least:.{digits}%}" if share > 0 and text == f"{0:.{digits}%}" else text
-
-
-# The progress bar: of widgets in a notebook that has them, of text anywhere else.
-
-with warnings.catch_warnings():  # a notebook without widgets is told so, with or without a bar
-    warnings.simplefilter("ignore", TqdmWarning)
-    from tqdm.auto import tqdm
-
-__all__ = ["ItemBar", "tqdm"]
-
-
-class ItemBar:
-    """Counts the items that are done; batches, where the number of items is not known.
-
-    Parameters
-    ----------
-    title : str
-    items, batches : int or None
-        How many there will be in all.
-    shown : bool
-    """
-
-    def __init__(
-        self, title: str, items: int | None, batches: int | None = None, *, shown: bool = True
-    ) -> None:
-        self._by_item = items is not None
-        total, unit = (items, " items") if self._by_item else (batches, " batches")
-        self._bar = tqdm(total=total, unit=unit, desc=title, disable=not shown)
-
-    def advance(self, items: int, note: str = "") -> None:
-        """One batch of so many items is done; ``note`` stands behind the bar."""
-        if note:
-            self._bar.set_postfix_str(note, refresh=False)
-        self._bar.update(items if self._by_item else 1)
-
-    def __enter__(self) -> ItemBar:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.close()

@@ -2,21 +2,16 @@
 
 Dropout and samplers draw from torch's global generator, the samplers and some miners of
 pytorch-metric-learning from numpy's, some data sets from Python's.
-
-Floating-point precision: no autocast around a posterior, at least float32 in it.
-
-What an embedder computes in half precision, its posterior does not.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from laplace_metric._utils.validation import LARGEST
 from laplace_metric.errors import InputError
@@ -92,30 +87,3 @@ def own_randomness(generator: Seed, device: torch.device) -> Iterator[torch.Gene
 
 def _seed(generator: torch.Generator) -> int:
     return int(torch.randint(2**62, (), generator=generator))
-
-
-# Floating-point precision: no autocast around a posterior, at least float32 in it.
-
-
-@contextmanager
-def full_precision() -> Iterator[None]:
-    """Products of float32 tensors are float32 in here, whatever autocast the caller is in.
-
-    A context, and a decorator of functions.
-
-    Examples
-    --------
-    >>> x = torch.ones(2, 2)
-    >>> with torch.autocast("cpu", torch.bfloat16), full_precision():
-    ...     (x @ x).dtype
-    torch.float32
-    """
-    with ExitStack() as stack:
-        for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
-            stack.enter_context(torch.autocast(device, enabled=False))
-        yield
-
-
-def at_least_float32(tensor: Tensor) -> Tensor:
-    """The tensor itself in float32 or float64; a float32 copy of anything shorter."""
-    return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()

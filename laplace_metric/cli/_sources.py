@@ -18,8 +18,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from laplace_metric._utils.archives import DAMAGE, check_npy, check_size, check_zip
-from laplace_metric._utils.display import tqdm
 from laplace_metric._utils.names import utf8_path
+from laplace_metric._utils.progress import tqdm
 from laplace_metric._utils.tables import TABLES, pyarrow, read_columns, shown_columns
 from laplace_metric.datasets._folders import (
     ENDINGS,

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
-from laplace_metric._utils.display import tqdm
+from laplace_metric._utils.progress import tqdm
 from laplace_metric.curvature._passes import Pass
 from laplace_metric.curvature._statistics import Statistics
 from laplace_metric.curvature._terms import CurvatureTerm

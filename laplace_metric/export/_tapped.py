@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from laplace_metric._utils.randomness import at_least_float32
+from laplace_metric._utils.precision import at_least_float32
 from laplace_metric.errors import HeadError
 from laplace_metric.heads._locate import LocatedHead, PointwiseHead, averaged
 from laplace_metric.models import Precomputed, Sentences

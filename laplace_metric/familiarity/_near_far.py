@@ -69,7 +69,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from laplace_metric._utils.randomness import full_precision
+from laplace_metric._utils.precision import full_precision
 from laplace_metric.embedding import FitSetParts
 from laplace_metric.errors import InputError, NonFiniteError
 from laplace_metric.familiarity._class_gaussians import (

@@ -37,7 +37,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import functional_call, jacrev, vjp, vmap
 
-from laplace_metric._utils.randomness import at_least_float32
+from laplace_metric._utils.precision import at_least_float32
 from laplace_metric.errors import HeadError, MissingPackageError, UnknownNameError
 from laplace_metric.heads._jacobian import (
     JACOBIAN_BYTES,

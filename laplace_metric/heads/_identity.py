@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from laplace_metric._utils.randomness import at_least_float32
+from laplace_metric._utils.precision import at_least_float32
 from laplace_metric.errors import (
     FileFormatError,
     InputError,

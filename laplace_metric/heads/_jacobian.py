@@ -24,7 +24,7 @@ import torch
 from jaxtyping import Float, Num
 from torch import Tensor, nn
 
-from laplace_metric._utils.randomness import at_least_float32
+from laplace_metric._utils.precision import at_least_float32
 from laplace_metric.heads._locate import PointwiseHead
 
 ALIGNED = 16

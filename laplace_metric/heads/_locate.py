@@ -34,7 +34,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from laplace_metric._utils.display import Shown
-from laplace_metric._utils.randomness import full_precision
+from laplace_metric._utils.precision import full_precision
 from laplace_metric.errors import HeadError, InputError, NonFiniteError
 from laplace_metric.heads._call_errors import check_returned, explain
 from laplace_metric.models._calling import (

@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from laplace_metric._utils.display import ItemBar
-from laplace_metric._utils.randomness import at_least_float32
+from laplace_metric._utils.precision import at_least_float32
+from laplace_metric._utils.progress import ItemBar
 from laplace_metric._utils.validation import check_floating
 from laplace_metric.errors import DtypeError, InputError, NonFiniteError
 from laplace_metric.image_text._inputs import count_inputs, take_inputs

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from laplace_metric._utils.randomness import full_precision
+from laplace_metric._utils.precision import full_precision
 from laplace_metric.curvature._spectral_curvature import SpectralCurvature
 from laplace_metric.distributions import ProjectedNormal
 from laplace_metric.embedding import FitSetParts

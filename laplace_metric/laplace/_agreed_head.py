@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from laplace_metric._utils.randomness import at_least_float32
+from laplace_metric._utils.precision import at_least_float32
 from laplace_metric.errors import EmptyLoaderError
 from laplace_metric.heads._identity import head_from_spec, head_spec
 from laplace_metric.heads._locate import LocatedHead, locate_head

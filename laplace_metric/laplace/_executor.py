@@ -12,7 +12,7 @@ from itertools import count
 import torch
 from torch import Tensor
 
-from laplace_metric._utils.display import tqdm
+from laplace_metric._utils.progress import tqdm
 from laplace_metric.curvature import ContrastiveLoss
 from laplace_metric.curvature._margin_pairs import column_groups
 from laplace_metric.curvature._passes import Pass

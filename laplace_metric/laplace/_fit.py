@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from laplace_metric._utils.randomness import at_least_float32, full_precision
+from laplace_metric._utils.precision import at_least_float32, full_precision
 from laplace_metric.curvature import ContrastiveLoss
 from laplace_metric.curvature._all_pairs import curvature_passes
 from laplace_metric.curvature._batch import batch_curvature

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from laplace_metric import io as files
 from laplace_metric._utils.display import Shown
-from laplace_metric._utils.randomness import at_least_float32, full_precision
+from laplace_metric._utils.precision import at_least_float32, full_precision
 from laplace_metric._utils.validation import check_function, check_name
 from laplace_metric.curvature import ContrastiveLoss
 from laplace_metric.curvature._eigenbases import (

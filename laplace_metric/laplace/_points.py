@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from laplace_metric._utils.randomness import at_least_float32
+from laplace_metric._utils.precision import at_least_float32
 from laplace_metric.errors import InputError
 from laplace_metric.heads._locate import LocatedHead, capture
 from laplace_metric.laplace._fit_storage import FitStorage

@@ -15,7 +15,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
-from laplace_metric._utils.randomness import Seed, as_generator, full_precision
+from laplace_metric._utils.precision import full_precision
+from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import check_count, check_positive
 from laplace_metric.curvature._eigenbases import Eigenbasis, KroneckerEigenbasis
 from laplace_metric.curvature._spectral_curvature import SpectralCurvature

@@ -16,7 +16,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
-from laplace_metric._utils.display import ItemBar
+from laplace_metric._utils.progress import ItemBar
 from laplace_metric._utils.validation import as_array, as_tensor
 from laplace_metric.errors import EmptyLoaderError, InputError, LabelError
 from laplace_metric.models._reading import (

@@ -14,7 +14,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
-from laplace_metric._utils.randomness import Seed, at_least_float32, full_precision, own_randomness
+from laplace_metric._utils.precision import at_least_float32, full_precision
+from laplace_metric._utils.randomness import Seed, own_randomness
 from laplace_metric._utils.validation import as_path, check_count, check_name, check_real
 from laplace_metric.curvature import ContrastiveLoss
 from laplace_metric.curvature._batch import batch_curvature

@@ -24,8 +24,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from laplace_metric._utils.display import tqdm
-from laplace_metric._utils.randomness import Seed, as_generator, at_least_float32
+from laplace_metric._utils.precision import at_least_float32
+from laplace_metric._utils.progress import tqdm
+from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import check_count
 from laplace_metric.calibration._hits import VOTES, LabelledHits
 from laplace_metric.calibration._learn import PARTS

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from laplace_metric._utils.display import ItemBar
-from laplace_metric._utils.randomness import at_least_float32, full_precision
+from laplace_metric._utils.precision import at_least_float32, full_precision
+from laplace_metric._utils.progress import ItemBar
 from laplace_metric._utils.validation import DTYPES, as_array, as_tensor, check_dense
 from laplace_metric.errors import EmptyLoaderError, InputError
 from laplace_metric.familiarity._near_far import NOTHING_ENTERS

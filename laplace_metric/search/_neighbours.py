@@ -45,7 +45,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from laplace_metric._utils.randomness import full_precision
+from laplace_metric._utils.precision import full_precision
 from laplace_metric.calibration._hits import SearchHits
 from laplace_metric.curvature._eigenbases import IdentityEigenbasis, KroneckerEigenbasis
 from laplace_metric.errors import FileFormatError, NonFiniteError
