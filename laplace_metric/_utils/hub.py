@@ -29,7 +29,7 @@ def without_retries(name: str) -> Iterator[None]:
     Parameters
     ----------
     name : str
-        Of the model; if it is a folder, nothing is asked.
+        Name of the model; if it is a folder, the hub is not contacted.
 
     Raises
     ------

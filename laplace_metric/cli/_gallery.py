@@ -41,7 +41,7 @@ class Origin(SavedRecord):
     Parameters
     ----------
     fingerprint : str
-        Of all of the data.
+        Fingerprint of all of the data.
     calibrated_with : str or None
         Fingerprint of the data of --calibrate.
     embedder : str or None

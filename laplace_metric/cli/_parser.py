@@ -32,6 +32,7 @@ class CommandParser(argparse.ArgumentParser):
     Parameters
     ----------
     name : str
+        Name of the command.
     text : str
         A line about it, whose first sentence is for the list of commands; words after its name in
         the example that the help ends with; and its options, one a line, see ``add_option``.
@@ -42,8 +43,9 @@ class CommandParser(argparse.ArgumentParser):
     Attributes
     ----------
     name, example : str
+        Name of the command, and the words after it in its example.
     options : list of Action
-        Those of the text, in its order.
+        Options in the order of the text.
     """
 
     def __init__(self, name: str, text: str, below: Mapping[str, str] | None = None) -> None:

@@ -30,11 +30,11 @@ class Reporter:
     Parameters
     ----------
     quiet : bool
-        Nothing but errors, and JSON if it was asked for.
+        Print nothing but errors, and JSON if it was asked for.
     json : Path or None
-        A file, or ``-`` for stdout, which then holds nothing else.
+        File for the numbers, or ``-`` for stdout, which then holds nothing else.
     at_end : list of callables
-        Each gives a note, or None, for when the numbers are told, which is last.
+        Functions that return a note, or None, before the numbers are printed, which comes last.
     """
 
     quiet: bool = False

@@ -66,9 +66,9 @@ def write_program(
     Parameters
     ----------
     metadata : dict of text
-        ``stated``; "inputs" and "outputs" name those of the graph, in its order.
+        Result of ``stated``; "inputs" and "outputs" name those of the graph, in its order.
     sizes : sequence of names
-        Of the first dimensions of an input, where they are free.
+        Names of the free dimensions of an input, from the first on.
 
     Raises
     ------

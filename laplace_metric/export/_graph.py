@@ -35,17 +35,20 @@ class ExportedGraph:
     Parameters
     ----------
     path : Path
+        File of the graph.
     format : "onnx" | "torch"
+        Format of the file.
     inputs : tuple of names
-        In the order in which the graph takes them; [batch, ...], whole numbers [batch, length].
+        Names of the inputs, in the order in which the graph takes them: [batch, ...], or whole
+        numbers [batch, length].
     outputs : tuple of names
-        "mean" [batch, Z], "epistemic" [batch], "uncertainty" [batch].
+        Names of the outputs: "mean" [batch, Z], "epistemic" [batch], "uncertainty" [batch].
     epistemic : "classes and points" | "points" | "uncertainty"
-        What the second output is.
+        Meaning of the second output: what it compares an input with.
     spherical : bool
-        Whether the mean has unit length.
+        True if the mean has unit length.
     opset : int or None
-        Of ONNX.
+        Opset of an ONNX file.
     """
 
     path: Path

@@ -40,9 +40,11 @@ class HeadVariance(nn.Module):
     Parameters
     ----------
     head : LinearJacobian or ChainJacobian
+        Jacobian of the head.
     posterior : Posterior
+        Gaussian over the parameters of this head.
     spherical : bool
-        Whether embeddings are directions.
+        Embeddings are directions.
     """
 
     root: Tensor | None

@@ -54,8 +54,9 @@ class EmbedderModule(nn.Module):
     Parameters
     ----------
     model : nn.Module
-        Copied, as the tensors of ``fitted`` are.
+        Model of the embedder; it is copied, as the tensors of ``fitted`` are.
     fitted : Fitted
+        Posterior of this model.
 
     Raises
     ------

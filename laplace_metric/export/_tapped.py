@@ -26,7 +26,9 @@ class Tapped(nn.Module):
     Parameters
     ----------
     model : nn.Module
+        Model, which is copied.
     head : LocatedHead
+        Head of this model.
     """
 
     def __init__(self, model: nn.Module, head: LocatedHead) -> None:

@@ -69,7 +69,7 @@ def csd_query(mu: Float[Tensor, "B D"], engine: str = "inner") -> Float[Tensor, 
     mu : Tensor [B, D]
         Unit means.
     engine : "inner" | "l2"
-        What the engine ranks by.
+        Quantity that the engine ranks by: inner product, or Euclidean distance.
 
     Raises
     ------

@@ -71,16 +71,16 @@ class ImageTextEmbedder:
     objective : "prolip" | "pcme++" | "siglip" | "clip", or an ``Objective``
         The last two learn no variance; "clip" knows no probability of a pair.
     dropout : float in [0, 1)
-        Of the features, while the heads train.
+        Dropout of the features while the heads train.
     train_encoders : bool
         Both must be modules.
     encoder_rate : float > 0
-        Times the learning rate, for encoders that train.
+        Learning rate of encoders that train, as a multiple of ``learning_rate``.
     tokens : "head" | "uncertainty"
-        Where variances come from: the features of the mean, or a second token, where both encoders
+        Features that variances come from: those of the mean, or a second token, if both encoders
         return [B, 2, F], features of [CLS] and of [UNC].
     layer_norm : bool
-        Of the features, before the projections.
+        Normalise the features (layer norm) before the projections.
     first_trace : float > 0
         About ``tr S`` before training; too small a one has no gradient.
     prior_precision : float > 0
@@ -185,13 +185,14 @@ class ImageTextEmbedder:
         batch_size : int
             Pairs, at least 2.
         learning_rate, weight_decay : float
-            Of AdamW: a rise over 5 % of the steps, then half a cosine.
+            Settings of AdamW. The learning rate rises over 5 % of the steps, then falls as half a
+            cosine.
         masked : (images, texts) or None
-            For an objective with a weight for masked inputs: what is left of every image and text
-            of ``pairs`` after masking, in their order, as the encoders take them; None for a side
-            that has no such term.
+            Inputs for an objective with a weight for masked inputs: what is left of every image and
+            text of ``pairs`` after masking, in their order, as the encoders take them; None for a
+            side that has no such term.
         generator : torch.Generator, seed or None
-            Of the CPU: initial weights, order, dropout.
+            CPU generator or seed of the initial weights, the order and dropout.
         checkpoint : path or None
             A folder: the run is written there before the first step and after each epoch, and one
             that lies there goes on from its last epoch to the same result.
@@ -401,9 +402,11 @@ class ImageTextEmbedder:
         Parameters
         ----------
         images : inputs of N images
+            Images of the gallery, as the encoder takes them.
         ids : [N] whole numbers or strings, or None
             None: numbered from 0.
         engine : "flat" | "ivf" | "hnsw", or ``search.Flat``, ``IVF``, ``HNSW`` with settings
+            Search engine: exact, or approximate for large galleries.
         rank_by : "expected" | "mean" | None
             Expected squared distance of both Gaussians (CSD, exactly), or the cosine of the means;
             None: the first where there are variances.

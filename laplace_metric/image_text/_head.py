@@ -27,9 +27,11 @@ class HeadOutput(NamedTuple):
     Parameters
     ----------
     inputs : Tensor [B, H]
+        Features after the trunk, of [CLS] if there are two tokens.
     raw : Tensor [B, D]
+        Means before they are normalised.
     log_v : Tensor [B, D]
-        Minus infinity for a head without variances.
+        Log variances; minus infinity for a head without variances.
     """
 
     inputs: Float[Tensor, "B H"]
@@ -60,13 +62,13 @@ class GaussianHead(nn.Module):
     dim : int
         D.
     dropout : float in [0, 1)
-        Of the features, while training.
+        Dropout of the features while training.
     tokens : "head" | "uncertainty"
         One vector an input, or two tokens.
     probabilistic : bool
-        Whether there are variances.
+        Learn variances.
     layer_norm : bool
-        Of the features, first of all.
+        Normalise the features (layer norm) first.
     first_trace : float > 0
         About ``tr S`` before training.
 

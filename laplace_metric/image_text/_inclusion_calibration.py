@@ -29,14 +29,14 @@ BLOCK = 1024
 
 @dataclass(frozen=True)
 class Inclusion:
-    """Inclusion of B pairs.
+    """Inclusion of B pairs, as a score and as a probability.
 
     Parameters
     ----------
     score : Tensor [B]
         ``inc / D`` in nats a dimension.
     probability : Tensor [B]
-        That the pair belongs together, if it does as often as not.
+        Probability that the pair belongs together, if half of all pairs do.
     control : Tensor [B]
         Share of random pairs that score at least as high, in (0, 1].
     """
@@ -53,11 +53,11 @@ class InclusionCalibration:
     Parameters
     ----------
     slope, offset : float
-        Of the logit.
+        Slope and offset of the logit.
     controls : Tensor [R], float64
         Scores of random pairs, ascending.
     auroc : float
-        Own against random pairs, of those that it was fitted on.
+        AUROC of own against random pairs, on the pairs of the fit.
 
     Examples
     --------
@@ -74,7 +74,7 @@ class InclusionCalibration:
 
     @classmethod
     def of(cls, own: Float[Tensor, " P"], random: Float[Tensor, " R"]) -> InclusionCalibration:
-        """From the scores of pairs that belong together and of pairs that do not."""
+        """Fit to the scores of pairs that belong together and of pairs that do not."""
         from sklearn.linear_model import LogisticRegression
         from sklearn.metrics import roc_auc_score
 
@@ -95,7 +95,7 @@ class InclusionCalibration:
         )
 
     def __call__(self, score: Float[Tensor, " B"]) -> Inclusion:
-        """The probability and the control of scores."""
+        """Return the probability and the control of scores."""
         exact = score.double()
         below = torch.searchsorted(self.controls.to(exact.device), exact.contiguous())
         n = len(self.controls)
@@ -106,7 +106,7 @@ class InclusionCalibration:
 def random_partners(
     pairs: ImageTextPairs, generator: torch.Generator | None
 ) -> tuple[Int[Tensor, " R"], Int[Tensor, " R"]]:
-    """For each pair its image and a random text that is not its own, where there is one.
+    """Draw for each pair its image and a random text that is not its own, if there is one.
 
     Raises
     ------

@@ -117,7 +117,7 @@ def soft_contrastive_loss(
     Parameters
     ----------
     pseudo_weight : float
-        Of the second term.
+        Weight of the second term.
 
     Raises
     ------
@@ -193,9 +193,9 @@ def size_loss(
     trace : Tensor [C]
         Above 0.
     n_images : Tensor [C]
-        Of the whole data set, at least 1.
+        Number of images of the whole data set that each text names, at least 1.
     exponent, log_rate : Tensor []
-        k and c.
+        Exponent k and log rate c of the power law.
 
     Examples
     --------

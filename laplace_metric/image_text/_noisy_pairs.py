@@ -1,4 +1,4 @@
-"""Which pairs of a data set are wrong? Each is scored by a model that has not seen its image.
+"""Scores that find wrong pairs of a data set, by models that have not seen the image.
 
 A model that was trained on a wrong pair has learnt it. So the images are dealt into K folds; heads
 trained on the others score the pairs of a fold (cross-fitting; Northcutt et al. 2021 do so for
@@ -89,12 +89,13 @@ def noisy_pairs(
     fit : function of ImageTextPairs
         Returns a fitted ``ImageTextEmbedder``; called once a fold.
     pairs : ImageTextPairs
+        Pairs to be scored.
     folds : int
         K, at least 2.
     groups : whole numbers [N] or None
         Images of one group are in one fold: near-duplicates.
     generator : torch.Generator, seed or None
-        Of the folds.
+        Generator or seed of the folds.
 
     Raises
     ------

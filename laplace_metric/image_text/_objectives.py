@@ -94,7 +94,7 @@ class ProLIP(Objective):
     vib : float
         Weight of ``vib_divergence`` (beta), of images and of texts.
     c, epsilon : float
-        Of the inclusion loss.
+        Constants of the inclusion loss, see ``inclusion_loss``.
     masked : float
         Weight of ``masked_loss`` (alpha_2; 1e-3 in the paper): every image and text inside what is
         left of it after masking. See ``ImageTextEmbedder.fit``.
@@ -164,7 +164,7 @@ class ProLIPRegions(ProLIP):
     size : float
         Weight of ``size_loss``.
     **prolip : float
-        As for ``ProLIP``.
+        Settings of ``ProLIP``.
 
     Raises
     ------
@@ -236,8 +236,9 @@ class PCMEPlusPlus(Objective):
     Parameters
     ----------
     pseudo_weight : float
-        Of pseudo-positives.
+        Weight of pseudo-positives.
     vib : float
+        Weight of ``vib_divergence``, of images and of texts.
     """
 
     def __init__(self, pseudo_weight: float = 0.1, vib: float = 1e-4) -> None:

@@ -18,16 +18,16 @@ from laplace_metric.models._calling import Inputs
 
 
 class PairBatch(NamedTuple):
-    """Which of B images and C texts of a batch belong together.
+    """The B images and C texts of a batch, and which belong together.
 
     Parameters
     ----------
     match : Tensor [B, C]
-        All of it, not only pairs that were drawn.
+        True for every pair that belongs together, not only for those that were drawn.
     pairs : Tensor [P, 2]
         Rows of the batch, of image and of text, that were drawn.
     n_images : Tensor [C]
-        How many images of the whole data set each text names.
+        Number of images of the whole data set that each text names.
     """
 
     match: Bool[Tensor, "B C"]
@@ -42,7 +42,8 @@ class ImageTextPairs:
     Parameters
     ----------
     images, texts : inputs
-        As the encoders take them: an array [N, ...], a list, or a mapping of these. Each text once.
+        Inputs as the encoders take them: an array [N, ...], a list, or a mapping of these. Each
+        text occurs once.
     pairs : whole numbers [P, 2]
         Rows (image, text); every image and every text at least once.
 
@@ -75,7 +76,7 @@ class ImageTextPairs:
 
     @classmethod
     def of(cls, images: Inputs, captions: Sequence[str | Sequence[str]]) -> ImageTextPairs:
-        """From the texts of each image: a string or several; equal strings are one text.
+        """Build from the texts of each image, a string or several; equal strings are one text.
 
         Raises
         ------
@@ -118,7 +119,7 @@ class ImageTextPairs:
         return (self.pairs[:, 0] * self.n_texts + self.pairs[:, 1]).sort().values
 
     def match(self, images: Int[Tensor, " B"], texts: Int[Tensor, " C"]) -> Bool[Tensor, "B C"]:
-        """Which of some images and texts belong together."""
+        """Return True for each of some images and texts that belong together."""
         keys = images[:, None] * self.n_texts + texts
         place = torch.searchsorted(self._keys, keys).clamp_max(len(self._keys) - 1)
         return self._keys[place] == keys
@@ -167,10 +168,11 @@ class PairBatches:
     Parameters
     ----------
     pairs : ImageTextPairs
+        Pairs of the data set.
     batch_size : int
         Most pairs of a batch, at least 2.
     generator : torch.Generator
-        Of the order.
+        Generator of the order.
 
     Raises
     ------

@@ -67,8 +67,9 @@ class _Tower(nn.Module):
     content : mapping
         ``vision_cfg`` or ``text_cfg``, with the defaults of the published code.
     heads : int
+        Number of attention heads.
     quick : bool
-        ``x sigmoid(1.702 x)`` in place of GELU.
+        Use ``x sigmoid(1.702 x)`` in place of GELU.
 
     Raises
     ------

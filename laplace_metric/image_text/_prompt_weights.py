@@ -58,11 +58,11 @@ def prompt_weights(
     image : Embedding [B]
         A few of each class; a class may have none.
     labels : whole numbers [B]
-        From 0 to C - 1.
+        Class of each image, from 0 to C - 1.
     prompts : Embedding [C N]
-        Class by class.
+        Embeddings of the prompts, class by class.
     templates : int
-        N.
+        Number N of prompts of a class.
     alpha : float >= 1
         Mean of the prior's parameters; 1: flat, maximum likelihood.
     epsilon : float > 0
@@ -70,6 +70,7 @@ def prompt_weights(
     samples : int
         Draws of each image, which are the observations.
     generator : torch.Generator, seed or None
+        Generator or seed of the samples of the images.
 
     Returns
     -------
@@ -148,10 +149,11 @@ def prompt_filter(prompts: Embedding, templates: int, keep: int) -> Float[Tensor
     Parameters
     ----------
     prompts : Embedding [C T]
+        Embeddings of the prompts, class by class.
     templates : int
-        T.
+        Number T of prompts of a class.
     keep : int
-        From 1 to T.
+        Number of prompts that are kept of each class, from 1 to T.
 
     Raises
     ------

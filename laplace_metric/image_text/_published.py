@@ -66,7 +66,7 @@ def load_prolip(
         checkpoints that of "timm/ViT-B-16-SigLIP", of texts in lower case without punctuation.
         None: ``embed_text`` takes the numbers.
     prior_precision, n_effective
-        Of the posterior, as of ``ImageTextEmbedder``.
+        Settings of the posterior, as of ``ImageTextEmbedder``.
 
     Raises
     ------

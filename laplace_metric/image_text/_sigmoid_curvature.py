@@ -56,8 +56,9 @@ class TowerPairs:
     other : Tensor [M, D]
         Unit means of the other side.
     other_trace : Tensor [M]
+        Traces of the variances of the other side.
     a, b : float
-        Of the logit.
+        Scale and offset of the logit.
     """
 
     inputs: Tensor

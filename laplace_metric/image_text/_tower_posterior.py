@@ -29,10 +29,11 @@ class TowerPosterior:
     Parameters
     ----------
     head : LinearJacobian
-        The projection that the posterior was fitted to, a copy.
+        Copy of the projection that the posterior was fitted to.
     posterior : Posterior
+        Gaussian over the weights of this projection.
     log_variance : LinearJacobian or None
-        The projection ``u -> log v``, a copy; None for heads without variances.
+        Copy of the projection ``u -> log v``; None for heads without variances.
     """
 
     head: LinearJacobian

@@ -62,14 +62,18 @@ class FittedHeads:
     Parameters
     ----------
     heads : TwoHeads
+        Trained heads.
     posteriors : of the image and of the text tower, or None
+        Posteriors of the image tower and of the text tower; None before the fit, and for
+        an objective without a Laplace posterior.
     losses : list of float
-        Mean of each epoch.
+        Mean loss of each epoch.
     spreads : dict
-        Of "images" and "texts", one a epoch.
+        Spreads of "images" and of "texts", one each epoch.
     inclusion : InclusionCalibration or None
+        Calibration of the inclusion score, if there is one.
     fingerprints : uint64 [N] or None
-        Of the images, sorted; None in files that have none.
+        Sorted fingerprints of the images of the fit; None in files that have none.
     """
 
     heads: TwoHeads
@@ -97,9 +101,11 @@ class Tower:
     Parameters
     ----------
     side : int
-        0 of images, 1 of texts.
+        0 for images, 1 for texts.
     encoder : nn.Module or function
+        Encoder of this side.
     fitted : FittedHeads
+        Heads and posteriors of both sides.
     """
 
     spherical = False

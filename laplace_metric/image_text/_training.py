@@ -57,18 +57,21 @@ class PairRun(ResumableRun):
     Parameters
     ----------
     encoders : of images and of texts
+        Encoder of images and encoder of texts.
     heads : TwoHeads
+        Heads to train, in place.
     pairs : ImageTextPairs
+        Training data.
     full : tensors
         Features of all images and texts.
     masked : (images, texts) or None
-        Inputs of the same rows, with a part hidden.
+        Inputs of the same rows, with a part masked.
     settings : dict
-        Of the heads and of the training: what must be the same in a resumed run.
+        Settings of the heads and of the training, which must be the same in a resumed run.
     generator : torch.Generator
-        Of the order.
+        Generator of the order.
     folder : Path or None
-        Of the checkpoint.
+        Folder of the checkpoint; None: no checkpoint.
 
     Raises
     ------

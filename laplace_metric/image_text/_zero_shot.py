@@ -33,7 +33,8 @@ def class_embeddings(
     templates : int
         T.
     weights : Tensor [C, T] or None
-        Of ``prompt_weights`` or ``prompt_filter``; at least 0, each class sums to 1. None: equal.
+        Weights from ``prompt_weights`` or ``prompt_filter``; at least 0, each class sums to 1.
+        None: equal.
 
     Returns
     -------
@@ -75,8 +76,9 @@ def zero_shot(
     Parameters
     ----------
     image : Embedding [N]
+        Embeddings of the images.
     prompts, templates, weights
-        As in ``class_embeddings``.
+        Arguments of ``class_embeddings``.
 
     Raises
     ------

@@ -62,12 +62,12 @@ class Alarm:
     Parameters
     ----------
     name : str
-        The quantity that drifted.
+        Quantity that drifted.
     at, since : int
         Queries are counted from 1: that of the alarm, and the one at which the bet that has
         gained most began (an estimate of when the change began).
     kind : "large" | "small" | "middling"
-        Which values there are too many of.
+        Values that occur too often.
     """
 
     name: str
@@ -88,9 +88,9 @@ class Martingale:
     Parameters
     ----------
     name : str
-        The quantity, for its alarm.
+        Name of the quantity, for its alarm.
     threshold : float
-        The logarithm of the value that raises the alarm.
+        Logarithm of the value that raises the alarm.
 
     Attributes
     ----------

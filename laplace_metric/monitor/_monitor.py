@@ -56,16 +56,17 @@ class Monitor(Shown):
     reference : mapping of name to [n]
         Held-out values, at least 30 of each quantity; take several times the window.
     window : int
-        Queries a window, at least 30.
+        Number of queries of a window, at least 30.
     false_alarms : float in (0, 1)
+        Rate a of false alarms, of both answers: a smaller one takes longer to notice a drift.
     generator : torch.Generator or seed, optional
-        Of the CPU, for the draws that break ties; None: a fresh one with a fixed seed. It moves on
-        with every query.
+        CPU generator or seed of the draws that break ties. None: a new one with a fixed seed. Its
+        state advances with every query.
 
     Attributes
     ----------
     reports : list of WindowReport
-        Of every full window so far.
+        Reports of all full windows so far.
 
     Raises
     ------

@@ -16,15 +16,16 @@ class WindowReport:
     Parameters
     ----------
     first, last : int
-        Its queries, counted from 1.
+        First and last query of the window, counted from 1.
     level : float
-        Of the window's test.
+        Level of the test of a window.
     shift_tests : dict of name to ShiftTest
+        Test of each quantity of the window against the reference.
     evidence : dict of name to float
         log10 of the martingale after the window: 2 are odds of 100 to 1 against "no drift since
         the beginning".
     alarms : tuple of Alarm
-        All so far, the earliest first; printed are those of this window, ``new_alarms``.
+        All alarms so far, the earliest first; printed are those of this window, ``new_alarms``.
 
     Examples
     --------

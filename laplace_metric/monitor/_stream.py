@@ -24,9 +24,11 @@ class Stream:
     Parameters
     ----------
     name : str
+        Name of the quantity.
     reference : array [n]
+        Values of the reference.
     threshold : float
-        Of the martingale.
+        Log evidence that raises the alarm, see ``Martingale``.
     """
 
     def __init__(self, name: str, reference: Floats, threshold: float) -> None:

@@ -45,12 +45,13 @@ class ShiftTest:
     Parameters
     ----------
     window, reference : Quantiles
+        Quantiles of the window and of the reference.
     above, below : float
-        Share of the window beyond the reference's 95 % and 5 % quantile.
+        Shares of the window above the 95 % and below the 5 % quantile of the reference.
     larger : float
         Probability that a value of the window is larger than one of the reference, ties half.
     p_value : float
-        After Holm's correction for the number of quantities.
+        p-value, after Holm's correction for the number of quantities.
     """
 
     window: Quantiles

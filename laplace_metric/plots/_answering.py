@@ -40,12 +40,12 @@ def answering_plot(
     uncertainty : mapping of name to array [Q]
         Higher is less certain; of the same queries.
     correct : array [Q]
-        Whether each answer is right.
+        True, or 1, if the answer to the query is right.
     marks : mapping of text to float, optional
         Largest uncertainties that are answered, on the first curve; a mark without an answer is
         left out.
     axes : Axes, optional
-        Where to draw; default: a new figure.
+        Axes to draw into. None: a new figure.
 
     Raises
     ------

@@ -34,11 +34,13 @@ def monitor_plot(
     Parameters
     ----------
     windows : sequence of ``monitor.WindowReport``
+        Reports of the finished windows, in their order.
     alarms : sequence of ``monitor.Alarm``
+        Alarms so far, to be marked.
     alarm_level : float
-        log10 of the evidence that raises one.
+        Evidence (log10) that raises an alarm.
     change : int, optional
-        The query after which the stream is known to be another one.
+        Number of the query after which the stream is known to have changed, to be marked.
 
     Raises
     ------

@@ -44,7 +44,7 @@ def neighbours_plot(
     Parameters
     ----------
     result : ``SearchResult``
-        Of Q queries, k neighbours each.
+        Result of a search of Q queries, with k neighbours each.
     queries, items : images [H, W], [C, H, W] or [H, W, C] with values in [0, 1] or bytes, or
         texts, of all Q queries and all items
     truth : labels of the queries [Q] or None

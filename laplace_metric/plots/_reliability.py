@@ -26,8 +26,9 @@ def reliability_plot(results: Mapping[str, Reliability], axes: Axes | None = Non
     Parameters
     ----------
     results : mapping of method to Reliability
+        Reliability of each method, by its name in the legend.
     axes : Axes, optional
-        Where to draw; default: a new figure.
+        Axes to draw into. None: a new figure.
 
     Raises
     ------

@@ -27,10 +27,11 @@ def inline_svg(figure: Figure, prefix: str, description: str) -> Markup:
     Parameters
     ----------
     figure : Figure
+        Figure to convert.
     prefix : str
-        Unique on the page.
+        Beginning of all ids, unique on the page.
     description : str
-        Read out instead of the figure.
+        Text that screen readers read instead of the figure.
     """
     svg = svg_of(figure)
     svg = svg[svg.index("<svg") :]

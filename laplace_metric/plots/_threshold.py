@@ -28,16 +28,17 @@ def threshold_plot(
     Parameters
     ----------
     probability : array [Q]
+        Probability that the answer to each query is right.
     correct : array [Q]
-        Whether each answer is right.
+        True, or 1, if it is right.
     target : float, optional
-        A precision, drawn as a level.
+        Precision that is wanted, drawn as a level.
     threshold : float, optional
-        That promises it, drawn as a mark.
+        Threshold that guarantees it, drawn as a mark.
     abstained : array [Q], optional
-        Which queries no threshold accepts, such as unknown ones.
+        True for queries that no threshold accepts, such as unknown ones.
     axes : Axes, optional
-        Where to draw; default: a new figure.
+        Axes to draw into. None: a new figure.
 
     Raises
     ------

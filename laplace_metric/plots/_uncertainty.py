@@ -28,12 +28,15 @@ def uncertainty_plot(
     Parameters
     ----------
     queries : array [N]
+        Uncertainty of each query.
     ood : mapping of name to array [M]
+        Uncertainties of each set of out-of-distribution inputs, by its name in the legend.
     axes : Axes, optional
-        Where to draw; default: a new figure.
+        Axes to draw into. None: a new figure.
     bins : int
+        Number of bins.
     name : str
-        What the number is, such as "epistemic", for the axis.
+        Name of the number, such as "epistemic", for the axis.
 
     Raises
     ------
