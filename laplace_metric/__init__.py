@@ -1,19 +1,22 @@
-"""Honest uncertainty for any trained metric-learning embedder.
+"""Calibrated uncertainty for any trained metric-learning embedder.
 
-A value flows one way, and rooms import only what stands before them (``.importlinter``)::
+Data flow in one direction, and a package imports only those before it (``.importlinter``)::
 
-    loader -> head inputs h   models              which layer, what follows it, h [N, D]
-           -> Jacobians       models.jacobians    J = dz/dtheta of the head, one file a backend
-           -> H               curvature           pairs of points; begin with curvature.by_class
-           -> posterior       laplace             N(theta, (n_eff H + tau I)^-1), J S J^T
-           -> Embedding       distributions       mean, variance, samples, concentration
-           -> numbers         evaluation          retrieval, OOD, sparsification, calibration
-           -> answers         search, monitor     neighbours, is it a match, drift
+    loader -> inputs h of the head   models, heads   reads batches; finds the last layer, h [N, D]
+           -> Jacobians              heads           J = dz/dtheta of the head
+           -> H                      curvature       pairs of points; begin with curvature.by_class
+           -> posterior              laplace         N(theta, (n_eff H + tau I)^-1), J S J^T
+           -> Embedding              distributions   mean, variance, samples, concentration
+           -> is it known?           familiarity     near and far from the fitted classes
+           -> numbers                evaluation      retrieval, OOD, sparsification, calibration
+           -> answers                search          neighbours and their distances
+           -> guarantees             calibration     match probabilities, thresholds
+           -> drift                  monitor         a stream of queries against a reference
 
-``LaplaceEmbedder`` goes that way once, after training; ``OnlineLaplace`` in every training step;
-``scale`` lets the sums be those of several processes, or outlive one.
-Public names are imported when they are first used, so that the command line starts at once.
-Nothing is printed; ``logging.getLogger("laplace_metric").setLevel("INFO")`` makes it talk.
+``LaplaceEmbedder`` does this once, after training, ``OnlineLaplace`` in every training step;
+``distributed`` and ``scale`` do it on several machines. Public names are imported when they are
+first used, so that the command line starts at once. Nothing is printed unless
+``logging.getLogger("laplace_metric").setLevel("INFO")`` asks for it.
 """
 
 from __future__ import annotations

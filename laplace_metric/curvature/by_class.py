@@ -38,7 +38,7 @@ with ``s_c = sum_{i in c} u_i`` and ``s = sum_c s_c``.
 A layer further down has ``J_i = M_i (x) a_i^T`` and ``M_i^T T_i M_i`` in the place of T_i; the code
 below is written for that, and a linear head has M = I. "full" and "positives" add the cross blocks
 ``-2 sum_ij y_ij J^_i^T J^_j = -2 ((1/P + b) sum_c G_c^T G_c - b G^T G)``, b = 1/M or 0, with class
-sums ``G_c = sum_{i in c} J^_i`` (``passes``).
+sums ``G_c = sum_{i in c} J^_i`` (``_passes``).
 
 Source: Warburg et al. 2023, LAM, eqs 6-12, 85, 94-102. The cross block is that of the normalised
 network; the published code has its sign wrong. Power iteration: Van Loan and Pitsianis 1993.

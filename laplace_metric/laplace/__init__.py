@@ -1,4 +1,14 @@
-"""The Laplace posterior of a head: settings, fit, posterior, predictive, distances, files."""
+"""The Laplace posterior of a head, and what follows from it for an input or a pair of inputs.
+
+fit          ``_settings``, then the phases of ``_fit``
+posterior    ``_posterior``; its prior precision is tuned by ``_prior_precision``
+input        ``_predictive_covariance``; its trace alone for many inputs: ``_traces``
+             (``_linear_traces`` for a linear head)
+pair         ``_squared_distance`` of ``_embedding_pairs``, by ``_dense_moments``,
+             ``_spectral_moments`` or ``_chord_quadrature``
+in words     ``_diagnosis``
+together     ``_fitted``: model, head and posterior, as an embedder uses them
+"""
 
 from laplace_metric.laplace._diagnosis import Diagnosis
 from laplace_metric.laplace._fitted import Fitted
