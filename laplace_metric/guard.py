@@ -36,6 +36,7 @@ from laplace_metric.errors import (
 )
 from laplace_metric.io import SEAL, sealed, write_atomically
 from laplace_metric.models import Precomputed
+from laplace_metric.models._texts import gathered_texts
 from laplace_metric.search import Classification, Flat, Index
 from laplace_metric.search._columns import Column
 from laplace_metric.search._cross_fit import share_trained_on, training_inputs
@@ -155,6 +156,7 @@ class Guard(Shown):
         self.trained_on_items = trained_on_items
         if isinstance(items, Iterator):  # which can be read once only
             items = list(items)
+        items = gathered_texts("items", items)
         if ids is None and hasattr(search, "id_map"):
             ids = _faiss().vector_to_array(search.id_map)
         if model is None:

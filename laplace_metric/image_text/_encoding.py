@@ -16,6 +16,7 @@ from laplace_metric._utils.validation import check_floating
 from laplace_metric.errors import DtypeError, InputError, NonFiniteError
 from laplace_metric.image_text._inputs import count_inputs, take_inputs
 from laplace_metric.models._calling import Inputs, call_model, device_of, evaluation_mode, to_device
+from laplace_metric.models._texts import gathered_texts
 
 # Features of images or texts: what an encoder returns, checked, in blocks.
 
@@ -63,6 +64,7 @@ def encoded_blocks(
     encoder: Encoder, inputs: Inputs, name: str, *, progress: bool
 ) -> Iterator[Float[Tensor, "B ..."]]:
     """Features of everything, ``BLOCK`` inputs at once, with a progress bar."""
+    inputs = gathered_texts(name, inputs)
     n = count_inputs(name, inputs)
     with ItemBar(f"Encoding {name}", n, shown=progress and n > BLOCK) as bar:
         for rows in torch.arange(n).split(BLOCK):

@@ -32,6 +32,7 @@ from laplace_metric.models._reading import (
     row_list,
     split_batch,
 )
+from laplace_metric.models._texts import gathered_texts, grouped_texts
 
 _LOG = logging.getLogger(__name__)
 Read = TypeVar("Read")
@@ -116,7 +117,7 @@ def call_model(model: nn.Module, inputs: Inputs) -> Any:
     """
     if isinstance(inputs, Tensor):
         return model(inputs)
-    inputs = _tensor_like(model, plain(inputs))
+    inputs = _tensor_like(model, plain(gathered_texts("inputs", inputs)))
     if isinstance(inputs, Mapping):
         return model(**inputs)
     several = isinstance(inputs, (tuple, list)) and not is_rows(inputs)
@@ -238,7 +239,7 @@ def _read(
 ) -> Iterator[Read]:
     """Read each batch of a loader: ``read(index, batch)`` gives a value and its number of items."""
     try:
-        batches = iter(loader)
+        batches = grouped_texts("loader", iter(loader))
     except TypeError as error:
         raise InputError(
             f"loader is a {type(loader).__name__}: pass an iterable of batches ({error})."
@@ -303,7 +304,8 @@ def input_batches(
         inputs = labels_of(batch)[0]
         return to_device(inputs, device), rows_of_batch(inputs)
 
-    yield from _read(as_batches(loader), read, progress=progress, description=description)
+    batches = as_batches(gathered_texts("loader", loader))
+    yield from _read(batches, read, progress=progress, description=description)
 
 
 def labels_of(batch: Any) -> tuple[Inputs, Any]:

@@ -24,6 +24,7 @@ from laplace_metric.laplace._traces import traced, traces_of
 from laplace_metric.models._calling import device_of, labels_of, to_device
 from laplace_metric.models._reading import as_batches, is_rows, items_of, plain
 from laplace_metric.models._store import Fingerprints, row_fingerprints
+from laplace_metric.models._texts import gathered_texts, grouped_texts
 from laplace_metric.search._columns import Encoded, joined
 from laplace_metric.search._neighbours import RANKINGS, PairDistances, PairMoments, RoundErrors
 
@@ -224,7 +225,7 @@ class Encoder:
         EmptyLoaderError
             If it holds nothing.
         """
-        inputs, labels = _readable(name, inputs), list[Any]()
+        inputs, labels = readable(name, inputs), list[Any]()
         bar = None
         if progress:  # a bar that is not shown costs a search time, too
             n_items = len(inputs) if _has_rows(inputs) else items_of(inputs)
@@ -253,7 +254,7 @@ def batches(name: str, inputs: Any) -> Iterator[tuple[Any, Any]]:
     InputError
         For anything else.
     """
-    inputs = _readable(name, inputs)
+    inputs = readable(name, inputs)
     if isinstance(inputs, (Tensor, np.ndarray)) and inputs.ndim == 1:
         yield _rows(name, inputs), None  # one item, or a number for each: the model says which
     elif _has_rows(inputs):
@@ -266,22 +267,23 @@ def batches(name: str, inputs: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _iterated(name: str, inputs: Any) -> Iterator[Any]:
-    loader: Any = None if isinstance(inputs, (str, bytes)) else inputs
     try:
-        return iter(loader)
+        entries = iter(inputs)
     except TypeError as error:
         raise InputError(
             f"{name} is a {type(inputs).__name__}: pass an array, a list of texts, a mapping of "
             "tensors, or a loader of batches."
         ) from error
+    return grouped_texts(name, entries)
 
 
-def _readable(name: str, inputs: Any) -> Any:
-    """Inputs whose rows can be counted and taken; arrays of texts as lists, frames as arrays."""
+def readable(name: str, inputs: Any) -> Any:
+    """Return inputs whose rows can be counted and taken: texts as a list, frames as arrays."""
     if isinstance(inputs, Tensor) and inputs.ndim:
         return check_dense(name, inputs)
+    inputs = gathered_texts(name, inputs)
     inputs = as_array(name, inputs) if is_rows(inputs) else plain(inputs)
-    if isinstance(inputs, np.ndarray) and inputs.dtype.kind in "UO":
+    if isinstance(inputs, np.ndarray) and inputs.dtype.kind == "O":
         inputs = inputs.tolist()
     if isinstance(inputs, (Tensor, np.ndarray)) and inputs.ndim == 0:
         raise InputError(f"{name} is a single number: pass an array of items.")
@@ -309,7 +311,7 @@ def _nothing(h: Tensor) -> Tensor:
 
 def count_of_batches(inputs: Any) -> int | None:
     """Return how many batches there will be, where that is known."""
-    inputs = _readable("inputs", inputs)
+    inputs = readable("inputs", inputs)
     if _has_rows(inputs):
         return -(-len(inputs) // BATCH)
     return len(inputs) if isinstance(inputs, Sized) and not isinstance(inputs, Mapping) else None

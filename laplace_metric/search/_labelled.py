@@ -46,8 +46,9 @@ from laplace_metric.errors import (
 from laplace_metric.models._calling import check_labels
 from laplace_metric.models._reading import as_batches, is_rows, plain
 from laplace_metric.models._store import Fingerprints
+from laplace_metric.models._texts import gathered_texts
 from laplace_metric.search._columns import Column, Encoded, Items, Values, joined_labels
-from laplace_metric.search._encoding import batches, count_of_batches
+from laplace_metric.search._encoding import batches, count_of_batches, readable
 from laplace_metric.search._engines import Engine
 from laplace_metric.search._faiss import without_some
 from laplace_metric.search._neighbours import RowSearch
@@ -75,7 +76,7 @@ class LabelledInputs:
     """
 
     def __init__(self, inputs: Any, labels: Any) -> None:
-        self.inputs, self.labels = inputs, check_labels(labels)
+        self.inputs, self.labels = readable("inputs", inputs), check_labels(labels)
 
     def __len__(self) -> int:
         return count_of_batches(self.inputs) or 0
@@ -119,10 +120,10 @@ def labelled_loader(inputs: Any, labels: Any = None) -> Any:
     """
     if labels is not None:
         return LabelledInputs(inputs, labels)
-    if isinstance(plain(inputs), (Tensor, np.ndarray)) or is_rows(inputs):
-        raise LabelError(
-            f"inputs are a {type(inputs).__name__} without labels: pass fit(inputs, labels)."
-        )
+    kind, inputs = type(inputs).__name__, gathered_texts("inputs", inputs)
+    texts = isinstance(inputs, list) and any(isinstance(x, str) for x in inputs)
+    if isinstance(plain(inputs), (Tensor, np.ndarray)) or is_rows(inputs) or texts:
+        raise LabelError(f"inputs are a {kind} without labels: pass fit(inputs, labels).")
     if isinstance(inputs, Mapping):
         return [inputs]
     return as_batches(inputs)

@@ -144,7 +144,7 @@ def test_a_number_for_each_item_is_still_a_batch():
         (torch.ones(4, 6), ["a", None, "a", "b"], LabelError, "none missing"),
         (torch.ones(4, 6), pd.array(["a", pd.NA, "a", None]), LabelError, r"rows 1, 3 \(2 of 4\)"),
         (torch.ones(4, 5), [0, 1, 0, 1], InputError, r"cannot take inputs \[4, 5\]"),
-        (pd.DataFrame({"name": ["a"] * 4}), [0, 1, 0, 1], HeadError, r"a list \(a str\)"),
+        (pd.DataFrame({"name": ["a"] * 4}), [0, 1, 0, 1], HeadError, r"a list \(a str, a str"),
         (Items([torch.ones(2), torch.ones(3)], [0, 1]), None, InputError, "collate_fn"),
     ],
 )
