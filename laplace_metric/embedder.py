@@ -20,7 +20,9 @@ from laplace_metric._utils.validation import as_path, check_count, check_name
 from laplace_metric.curvature._spectral_curvature import SpectralCurvature
 from laplace_metric.embedding import Draw, Embedding, ProbabilisticEmbedder
 from laplace_metric.errors import InputError, LabelError, NotFittedError
-from laplace_metric.heads._identity import FittedWeights, check_rows
+from laplace_metric.heads._body import BodyRecord
+from laplace_metric.heads._fitted_weights import FittedWeights, stamped_buffers
+from laplace_metric.heads._identity import check_rows
 from laplace_metric.heads._locate import APPEND, HeadActivations, LocatedHead
 from laplace_metric.io import INDEX, settled
 from laplace_metric.laplace import (
@@ -141,10 +143,18 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
 
     @classmethod
     def from_fitted(cls, model: nn.Module, settings: Settings, fitted: Fitted) -> LaplaceEmbedder:
-        """Around what was fitted elsewhere."""
-        embedder = cls(model, head=APPEND if fitted.head.parts is None else fitted.head.module)
-        embedder.settings, embedder._fitted = settings, fitted
+        """Around what was fitted elsewhere, to this model as it is now."""
+        embedder = cls(model, head=fitted.head.place)
+        body = BodyRecord.of(embedder.model, fitted.head.module)
+        embedder._adopt(settings, replace(fitted, body=body))
         return embedder
+
+    def _adopt(self, settings: Settings, fitted: Fitted) -> None:
+        """Take a fit to the model as it is now."""
+        weights = FittedWeights(
+            self.model, fitted.head, fitted.posterior.mean, fitted.body, verified=True
+        )
+        self.settings, self._fitted, self._weights = settings, fitted, weights
 
     @property
     def fitted_(self) -> Fitted:
@@ -174,10 +184,9 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         return self.fitted_.spherical
 
     def _fitted_to_these_weights(self, *, values: bool = False) -> Fitted:
-        """The fit, if the head still has the weights that it belongs to."""
+        """The fit, if the model still has the weights that it belongs to."""
         fitted, weights = self.fitted_, self._weights
-        if weights is None or weights.mean is not fitted.posterior.mean:
-            weights = self._weights = FittedWeights(fitted.head, fitted.posterior.mean)
+        assert weights is not None
         weights.check(values=values)
         return fitted
 
@@ -293,11 +302,13 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
             from laplace_metric.distributed._runtime import runtime_of
 
             runtime = runtime_of(self.model, options)
-        start = time.perf_counter()
+        start, buffers = time.perf_counter(), stamped_buffers(self.model)
         fitted = fit_posterior(self.model, self.head, loader, self.settings, options, *runtime)
-        self._fitted = replace(fitted, trained_on=trained_on(self.model))
-        if self.settings.structure != self._fitted.structure:  # it was "auto"
-            self.settings = replace(self.settings, structure=self._fitted.structure)
+        after = stamped_buffers(self.model)
+        moving = [name for name, stamp in after.items() if buffers.get(name, stamp) != stamp]
+        body = BodyRecord.of(self.model, fitted.head.module, moving)
+        settings = replace(self.settings, structure=fitted.structure)  # it may have been "auto"
+        self._adopt(settings, replace(fitted, trained_on=trained_on(self.model), body=body))
         if _LOG.isEnabledFor(logging.INFO):
             _LOG.info("fitted in %.1f s: %s", time.perf_counter() - start, self._sentence())
         return self
@@ -765,7 +776,10 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         if isinstance(network, Precomputed):
             network.size = fitted.head.n_outputs
         warn_if_negative(fitted.posterior.curvature, settings.positivity)
-        embedder = cls.from_fitted(network, settings, fitted)
+        embedder = cls(network, head=fitted.head.place)
+        if fitted.body is None:  # of older versions
+            fitted = replace(fitted, body=BodyRecord.of(network, fitted.head.module))
+        embedder._adopt(settings, fitted)
         _LOG.info("loaded from %s: %s", path, embedder._sentence())
         return embedder
 

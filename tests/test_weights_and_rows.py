@@ -10,8 +10,9 @@ from pytorch_metric_learning.losses import ContrastiveLoss
 from torch import nn
 
 from laplace_metric import LaplaceEmbedder, OnlineLaplace
-from laplace_metric.errors import InputError, NonFiniteError
+from laplace_metric.errors import FileFormatError, InputError, NonFiniteError
 from laplace_metric.errors import WeightsChangedError as Changed
+from laplace_metric.heads._fitted_weights import AT_ONCE
 
 X = torch.randn(60, 8, generator=torch.Generator().manual_seed(0))
 Y = torch.arange(60) % 4
@@ -149,6 +150,170 @@ def test_tuning_refitting_and_training_go_on(model, tmp_path):
     embedder(X)
     with pytest.raises(Changed):
         copied(X)
+
+
+class Sums(nn.Module):
+    """A function without weights."""
+
+    def forward(self, x):
+        return x @ x.new_ones(8, 4)
+
+
+class Counting(nn.Module):
+    """Counts its calls in a buffer, whatever its mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls += 1
+        return x
+
+
+def ema(model, decay=0.9):
+    """Weights of a running average take the place of the trained ones, but in the head."""
+    average = [p.data * decay for p in model[0].parameters()]
+    for parameter, value in zip(model[0].parameters(), average, strict=True):
+        parameter.data = value
+
+
+def another_layer(model):
+    model[0] = nn.Linear(8, 16)
+
+
+def another_value(model):
+    with torch.no_grad():
+        model[0].bias[3] = 7.0
+
+
+BODY_CHANGES = {
+    "in place": another_value,
+    "by data": lambda m: m[0].weight.data.mul_(2),
+    "copied by data": lambda m: m[0].weight.data.copy_(m[0].weight.data + 1e-3),
+    "running average": ema,
+    "load_state_dict": lambda m: m[0].load_state_dict(
+        {n: t + 1 for n, t in m[0].state_dict().items()}
+    ),
+    "fused Adam": lambda m: step(m[:1], torch.optim.Adam, fused=True),
+    "another layer": another_layer,
+    "another parameter": lambda m: setattr(m[0], "bias", nn.Parameter(torch.zeros(16))),
+    "initialised anew": lambda m: m[0].reset_parameters(),
+    "statistics": lambda m: m.train()(X + 3),
+    "normalisation": lambda m: nn.init.constant_(m[1].weight, 2.0),
+}
+
+
+@pytest.fixture
+def deep() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 4)).eval()
+
+
+@pytest.mark.parametrize("head", [None, "append"])
+@pytest.mark.parametrize("change", BODY_CHANGES)
+def test_weights_below_the_head_belong_to_the_fit(change, head, deep, tmp_path):
+    embedder = fit(deep, head=head)
+    index = embedder.index(X, progress=False)
+    expected, state = embedder(X).mean, copy.deepcopy(deep.state_dict())
+    embedder.save(tmp_path / "before")
+    BODY_CHANGES[change](deep)
+    calls = {
+        "call": lambda: embedder(X),
+        "search": lambda: index.search(X, k=1),
+        "index": lambda: embedder.index(X, progress=False),
+        "module": embedder.as_module,
+        "save": lambda: embedder.save(tmp_path / "after"),
+    }
+    for call in calls.values():
+        with pytest.raises(Changed, match=r"(parameter|buffer) '[01]\..*fit again"):
+            call()
+    with pytest.raises(FileFormatError, match=r"(parameter|buffer) '[01]\..*fit again"):
+        LaplaceEmbedder.load(tmp_path / "before", deep)
+    deep.load_state_dict(state)
+    assert torch.equal(embedder(X).mean, expected)
+    assert torch.equal(LaplaceEmbedder.load(tmp_path / "before", deep)(X).mean, expected)
+
+
+def test_an_untrained_model_with_the_right_head_is_refused(model, tmp_path):
+    fit(model).save(tmp_path / "posterior")
+    untrained = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+    untrained[2].load_state_dict(model[2].state_dict())
+    with pytest.raises(FileFormatError, match=r"although head '2' is the same: .*'0\.weight'"):
+        LaplaceEmbedder.load(tmp_path / "posterior", untrained)
+    wider = nn.Sequential(nn.Linear(8, 16, bias=False), nn.ReLU(), model[2])
+    wider[0].weight = model[0].weight
+    with pytest.raises(FileFormatError, match=r"the model has no '0\.bias'"):
+        LaplaceEmbedder.load(tmp_path / "posterior", wider)
+
+
+def test_moves_that_change_no_value_raise_no_alarm(deep, tmp_path):
+    embedder = fit(deep, head="append")
+    embedder.save(tmp_path / "posterior")
+    expected = embedder(X).mean
+    for dtype in (torch.float64, torch.bfloat16, torch.float16, torch.float32):
+        torch.manual_seed(0)
+        moved = copy.deepcopy(deep).to(dtype)
+        loaded = LaplaceEmbedder.load(tmp_path / "posterior", moved)
+        torch.testing.assert_close(loaded(X.to(dtype)).mean, expected, rtol=0.05, atol=0.05)
+    deep.double()
+    torch.testing.assert_close(embedder(X.double()).mean, expected)
+    deep.float()
+    deep.load_state_dict(copy.deepcopy(deep.state_dict()))
+    deep[1].num_batches_tracked += 1
+    deep.train().requires_grad_(False)
+    assert torch.equal(embedder(X).mean, expected)
+    deep[0].weight.data = deep[0].weight.data.clone()
+    assert torch.equal(embedder(X).mean, expected)
+    other = deep.half()
+    with torch.no_grad():
+        other[0].weight *= 1.05
+    with pytest.raises(FileFormatError, match="'0.weight' has other values"):
+        LaplaceEmbedder.load(tmp_path / "posterior", other)
+
+
+def test_wrapped_in_another_module_it_is_the_same_model(model, tmp_path):
+    embedder = fit(model, head="append")
+    embedder.save(tmp_path / "posterior")
+    loaded = LaplaceEmbedder.load(tmp_path / "posterior", nn.Sequential(model))
+    assert torch.equal(loaded(X).variance, embedder(X).variance)
+
+
+def test_what_a_model_moves_itself_is_not_compared(tmp_path):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), Counting(), nn.Linear(16, 4))
+    embedder = fit(model)
+    embedder(X)
+    embedder(X)
+    embedder.save(tmp_path / "posterior")
+    LaplaceEmbedder.load(tmp_path / "posterior", model)(X)
+    in_place(model)
+    with pytest.raises(Changed):
+        embedder(X)
+
+
+def test_without_weights_below_the_head_nothing_is_compared(tmp_path):
+    embedder = fit(Sums(), head="append")
+    embedder.save(tmp_path / "posterior")
+    LaplaceEmbedder.load(tmp_path / "posterior", Sums())(X)
+    vectors = LaplaceEmbedder.from_embeddings(X, Y)
+    vectors.save(tmp_path / "vectors")
+    LaplaceEmbedder.load(tmp_path / "vectors")(X)
+
+
+def test_a_write_that_no_counter_shows_is_noticed_within_a_few_calls():
+    torch.manual_seed(0)
+    model = nn.Sequential(*(nn.Linear(8, 8) for _ in range(40)), nn.Linear(8, 4))
+    embedder = fit(model)
+    embedder(X)
+    model[30].weight.data.mul_(1.5)
+
+    def ask_often():
+        for _ in range(80 // AT_ONCE + 1):
+            embedder(X)
+
+    with pytest.raises(Changed, match="'30.weight' has other values"):
+        ask_often()
 
 
 def calls_of(embedder: LaplaceEmbedder):

@@ -34,7 +34,7 @@ from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import as_path, check_count
 from laplace_metric.embedding import Draw, Embedding, ProbabilisticEmbedder
 from laplace_metric.errors import FileFormatError, NonFiniteError, NotFittedError
-from laplace_metric.heads._locate import APPEND, HeadActivations, LocatedHead, capture, find_head
+from laplace_metric.heads._locate import HeadActivations, LocatedHead, capture, find_head
 from laplace_metric.models._calling import (
     Inputs,
     device_of,
@@ -146,7 +146,7 @@ class Baseline(ProbabilisticEmbedder):
             self.prepare(head)
             self._fitted = self._build(head, sizes, classes, next(head.module.parameters()))
         load_states(self.learnt(), tensors)
-        self.head = APPEND if head.parts is None else head.module
+        self.head = head.place
         self.parts.eval()
 
     def learnt(self) -> Iterable[tuple[str, nn.Module]]:

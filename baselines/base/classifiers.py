@@ -54,7 +54,7 @@ class ClassifierDetector(Detector):
         head, model = method.fitted_.head, method.model
         return cls(
             model if head.parts else nn.Sequential(model, head.module),
-            head=head.module,
+            head=head.place if head.parts else head.module,
             spherical=method.spherical,
             classifier=method.classifier,
             **settings,

@@ -1,6 +1,6 @@
 """Identity of a head: enough to find it again in a model and to recognise it.
 
-And what has to hold at each call: the head has the weights of the fit, and every row is a number.
+And what has to hold at each call: every row is a number.
 """
 
 from __future__ import annotations
@@ -11,13 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from laplace_metric._utils.precision import at_least_float32
-from laplace_metric.errors import (
-    FileFormatError,
-    InputError,
-    NonFiniteError,
-    WeightsChangedError,
-)
+from laplace_metric.errors import FileFormatError, InputError, NonFiniteError
+from laplace_metric.heads._computed import written_out
 from laplace_metric.heads._locate import APPEND, Ends, LocatedHead, identity_head, sub_module
 from laplace_metric.io import digest
 
@@ -28,13 +23,16 @@ HeadSpec = dict[str, Any]
 def head_spec(head: LocatedHead) -> HeadSpec:
     """Name, shapes and a fingerprint of the weights."""
     parameters = list(head.module.parameters())
+    # what is computed may differ by rounding on another machine: its sources are compared
+    source = head.source
+    own = parameters if source is None else [*source.parameters(), *source.buffers()]
     return {
         "name": head.name,
         "normalized": head.normalized,
         "n_outputs": head.n_outputs,
         "shapes": [list(p.shape) for p in parameters],
         "dtype": str(parameters[0].dtype),
-        "sha256": digest("", parameters),
+        "sha256": digest("", own),
     }
 
 
@@ -55,7 +53,9 @@ def head_from_spec(spec: HeadSpec, model: nn.Module) -> LocatedHead:
         module = identity_head(spec["n_outputs"], like)
     if module is None or next(module.parameters(), None) is None:
         raise FileFormatError(f"the posterior is for a head {name!r}, which model lacks.")
-    head = LocatedHead(name, module, spec["normalized"], parts, spec["n_outputs"])
+    copied = None if parts is None else written_out(name, module)
+    own, source = (module, None) if copied is None else (copied, module)
+    head = LocatedHead(name, own, spec["normalized"], parts, spec["n_outputs"], source)
     actual = head_spec(head)
     for key, value in spec.items():
         if actual[key] != value:
@@ -85,84 +85,10 @@ def named_head(model: nn.Module, name: str) -> Ends | None:
     return chain, (modules[row[0]], modules[row[-1]])
 
 
-# What has to hold at each call: the head has the weights of the fit, and every row is a number.
+# What has to hold at each call: every row is a number.
 
-
-SAMPLE = 2**14
-"""Weights of a head, evenly spaced, whose values are compared at each call."""
 SHORTEST = 1e-12
 """Length below which ``nn.functional.normalize`` gives no unit vector."""
-
-
-class FittedWeights:
-    """Notices that a head no longer has the weights that a posterior was fitted to.
-
-    Of each tensor its identity, address, version counter, type and device are compared, and the
-    values of a sample: fused optimisers and what is written through ``tensor.data`` move no
-    counter. All values are compared where one of these differs; values that are the same pass.
-
-    Parameters
-    ----------
-    head : LocatedHead
-    mean : Tensor [P]
-        Of the posterior.
-    """
-
-    def __init__(self, head: LocatedHead, mean: Float[Tensor, " P"]) -> None:
-        self.head, self.mean = head, mean
-        self._buffers = [buffer.detach().clone() for buffer in head.module.buffers()]
-        self._stamp: list[Any] | None = None
-        self._sample = mean
-
-    def check(self, *, values: bool = False) -> None:
-        """Compare what is cheap to compare, or all values.
-
-        Raises
-        ------
-        WeightsChangedError
-            For other weights, another type or another device.
-        """
-        stamp = [_stamp(tensor) for tensor in self._tensors()]
-        if values or stamp != self._stamp or not torch.equal(self._sampled(), self._sample):
-            self._check_values()
-            self._stamp, self._sample = stamp, self._sampled()
-
-    def _sampled(self) -> Tensor:
-        step = 1 + (len(self.mean) - 1) // SAMPLE
-        return torch.cat([p.detach().flatten()[::step] for p in self.head.module.parameters()])
-
-    def _tensors(self) -> list[Tensor]:
-        return [*self.head.module.parameters(), *self.head.module.buffers()]
-
-    def _check_values(self) -> None:
-        parts = [at_least_float32(p.detach()).flatten() for p in self.head.module.parameters()]
-        devices = {str(part.device) for part in parts}
-        if devices != {str(self.mean.device)}:
-            raise self._error(f"they were moved from {self.mean.device} to {', '.join(devices)}")
-        theta = torch.cat(parts)
-        if theta.dtype != self.mean.dtype:
-            raise self._error(f"they were {self.mean.dtype} and are {theta.dtype}")
-        if theta.shape != self.mean.shape:
-            raise self._error(f"they were {len(self.mean)} numbers and are {len(theta)}")
-        if not torch.equal(theta, self.mean):
-            gaps = (theta - self.mean).abs()
-            n_changed = int((gaps != 0).sum())
-            largest = float(gaps.max())
-            raise self._error(f"{n_changed} of {len(theta)} differ, by up to {largest:.2g}")
-        buffers = list(self.head.module.buffers())
-        if len(buffers) != len(self._buffers) or not all(map(torch.equal, buffers, self._buffers)):
-            raise self._error("its buffers (running statistics) differ")
-
-    def _error(self, what: str) -> WeightsChangedError:
-        return WeightsChangedError(
-            f"the weights of head {self.head.name!r} changed after the fit: {what}. The posterior "
-            "belongs to the old ones: fit again, or put those back (type and device, too)."
-        )
-
-
-def _stamp(tensor: Tensor) -> tuple[Any, ...]:
-    version = 0 if tensor.is_inference() else tensor._version
-    return id(tensor), tensor.data_ptr(), version, tensor.dtype, tensor.device
 
 
 def check_rows(raw: Float[Tensor, "B Z"], *results: Tensor, spherical: bool) -> None:

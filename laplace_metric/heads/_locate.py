@@ -32,11 +32,13 @@ from typing import Any, TypeGuard
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import type_before_parametrizations
 
 from laplace_metric._utils.display import Shown
 from laplace_metric._utils.precision import full_precision
 from laplace_metric.errors import HeadError, InputError, NonFiniteError
 from laplace_metric.heads._call_errors import check_returned, explain
+from laplace_metric.heads._computed import written_out
 from laplace_metric.models._calling import (
     Inputs,
     call_model,
@@ -86,6 +88,9 @@ class LocatedHead(Shown):
         Where h enters and z leaves inside the model; None for an appended head.
     n_outputs : int
         Z.
+    source : module or None
+        The model's own layers, if ``module`` is a copy of them with computed weights written out
+        (``weight_norm`` and the like, see ``_computed``); None: ``module`` is that of the model.
     """
 
     name: str
@@ -93,6 +98,14 @@ class LocatedHead(Shown):
     normalized: bool
     parts: tuple[nn.Module, nn.Module] | None
     n_outputs: int
+    source: nn.Module | None = None
+
+    @property
+    def place(self) -> nn.Module | str:
+        """What ``head=`` takes to find this head in its model again."""
+        if self.parts is None:
+            return APPEND
+        return self.module if self.source is None else self.source
 
 
 @dataclass(frozen=True)
@@ -365,7 +378,7 @@ def is_pointwise(module: nn.Module) -> TypeGuard[Convolution]:
     >>> is_pointwise(nn.Conv2d(4, 4, 1, groups=2)), is_pointwise(nn.Conv2d(4, 3, 1, stride=2))
     (False, False)
     """
-    if type(module) not in CONVOLUTIONS:
+    if type_before_parametrizations(module) not in CONVOLUTIONS:
         return False
     assert isinstance(module, CONVOLUTIONS)
     single = {*module.kernel_size, *module.stride} == {1} and module.groups == 1
@@ -422,8 +435,24 @@ def is_normalized(raw: Tensor, output: Tensor, name: str) -> bool:
     raise HeadError(
         f"the model's output is neither the output z of head {name!r} nor z / |z|: relative "
         f"differences {gaps[0]:.2g} and {gaps[1]:.2g} on the first batch{_likely_cause(z, f)}. "
-        "Name the layer that produces the embedding with head=..., drop what follows it, or pass "
-        "head='append' for a new linear layer after the model."
+        f"{_layer_around(name)} with head=..., drop what follows it, or pass head='append' for a "
+        "new linear layer after the model."
+    )
+
+
+ADAPTERS = ("lora_A", "lora_B", "lora_embedding_A", "lora_embedding_B", "base_layer")
+"""Modules of low-rank adapters inside the layer that they change."""
+
+
+def _layer_around(name: str) -> str:
+    """What to name: of an adapter, the layer that it changes."""
+    parts = name.split(".")
+    inside = [i for i, part in enumerate(parts) if part in ADAPTERS]
+    if not inside or not inside[0]:
+        return "Name the layer that produces the embedding"
+    return (
+        "It belongs to an adapter (LoRA): merge the adapter (merge_and_unload()), or name the "
+        f"whole layer, head={'.'.join(parts[: inside[0]])!r}. Otherwise name another layer"
     )
 
 
@@ -517,10 +546,13 @@ def _located(
     """The layer of the last of these calls, checked."""
     name = calls[-1].name
     activations = captured([call for call in calls if call.name == name], output, name)
-    module, parts = candidates[name]
+    own, parts = candidates[name]
+    copied = written_out(name, own)
+    module, source = (own, None) if copied is None else (copied, own)
     _check_is_whole(module, activations, name)
     normalized = is_normalized(activations.raw, activations.output, name)
-    return LocatedHead(name, module, normalized, parts, activations.raw.shape[1]), activations
+    n_outputs = activations.raw.shape[1]
+    return LocatedHead(name, module, normalized, parts, n_outputs, source), activations
 
 
 def find_head(model: nn.Module, inputs: Inputs, head: nn.Module | str | None = None) -> LocatedHead:
@@ -554,7 +586,7 @@ def _candidates(model: nn.Module, head: nn.Module | str | None) -> dict[str, End
 
 def sub_module(module: nn.Module) -> Ends:
     """One sub-module as a head."""
-    if type(module) in CONVOLUTIONS and is_pointwise(module):
+    if is_pointwise(module):
         return PointwiseHead(module), (module, module)
     return module, (module, module)
 

@@ -34,6 +34,7 @@ from laplace_metric.embedding import Embedding
 from laplace_metric.errors import FileFormatError, InputError
 from laplace_metric.familiarity._near_far import NearFar
 from laplace_metric.heads._backends import jacobian_of
+from laplace_metric.heads._body import BodyRecord, listed
 from laplace_metric.heads._identity import check_rows, head_from_spec, head_spec
 from laplace_metric.heads._jacobian import HeadJacobian
 from laplace_metric.heads._locate import APPEND, HeadActivations, LocatedHead, capture
@@ -78,6 +79,8 @@ class Fitted(Shown):
     trained_on : uint64 [M], sorted, or None
         Fingerprints of the inputs that the model was trained on (``models._trained``); None if
         this package did not train it.
+    body : BodyRecord or None
+        The model apart from the weights of its head; None: it is not compared.
     """
 
     head: LocatedHead
@@ -89,6 +92,7 @@ class Fitted(Shown):
     fingerprints: Fingerprints | None = None
     near_far: NearFar | None = None
     trained_on: Fingerprints | None = None
+    body: BodyRecord | None = None
 
     @property
     def spherical(self) -> bool:
@@ -242,6 +246,7 @@ def save_fitted(folder: Path, settings: Settings, fitted: Fitted) -> None:
         "n_effective": posterior.n_effective,
         "clipped_fraction": posterior.curvature.negative_fraction,
         "head": head_spec(fitted.head),
+        "body": None if fitted.body is None else fitted.body.to_json(),
     }
     tensors = {"eigenvalues": posterior.curvature.eigenvalues, **_basis_tensors(posterior)}
     if posterior.curvature.standard_error is not None:
@@ -269,6 +274,7 @@ def load_fitted(folder: Path, model: nn.Module) -> tuple[Settings, Fitted]:
         if isinstance(model, Precomputed) and content["head"]["name"] != APPEND:
             raise FileFormatError("this posterior was not saved from embeddings: pass the model.")
         head = head_from_spec(content["head"], model)
+        body = _checked_body(content.get("body"), model, head)
         jacobian = jacobian_of(head.module, head.n_outputs, settings.backend)
         _check_shapes(tensors, settings.structure, jacobian)
         curvature = SpectralCurvature(
@@ -291,9 +297,30 @@ def load_fitted(folder: Path, model: nn.Module) -> tuple[Settings, Fitted]:
             None if known is None else known.numpy().view(np.uint64),
             NearFar.from_tensors(kept).to(mean.device) if kept else None,
             None if trained is None else trained.numpy().view(np.uint64),
+            body,
         )
     except files.MALFORMED as error:
         raise FileFormatError(f"{folder} is damaged: {error!r}.") from error
+
+
+def _checked_body(content: Any, model: nn.Module, head: LocatedHead) -> BodyRecord | None:
+    """Read what the fit recorded of the model; None of files that hold no record.
+
+    Raises
+    ------
+    FileFormatError
+        If ``model`` is another one.
+    """
+    if content is None:
+        return None
+    body = BodyRecord.from_json(content)
+    if changes := body.changes(model):
+        raise FileFormatError(
+            "the model is not the one that the posterior was fitted with, although head "
+            f"{head.name!r} is the same: {listed(changes)}. Load the trained weights into the "
+            "model first, or fit again."
+        )
+    return body
 
 
 def _basis_tensors(posterior: Posterior) -> dict[str, Tensor]:

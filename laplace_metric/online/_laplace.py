@@ -325,6 +325,13 @@ class OnlineRun(ResumableRun):
                 f"head={APPEND!r} is not part of the model, so training cannot learn it: add a "
                 "linear layer to the model and train that."
             )
+        if located.source is not None:
+            raise HeadError(
+                f"the weights of head {located.name!r} are computed (by weight_norm, pruning or "
+                "the like), and online training moves the weights themselves: write them out first "
+                "(torch.nn.utils.parametrize.remove_parametrizations, remove_weight_norm, "
+                "prune.remove), or train as usual and fit LaplaceEmbedder afterwards."
+            )
         return located
 
     def posterior(self, n_batch: int = 0) -> Posterior:

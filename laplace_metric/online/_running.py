@@ -205,8 +205,7 @@ def _shifted(module: nn.Module, offset: Tensor) -> Parameters:
     if sum(sizes) != len(offset):
         raise HeadError(
             f"the head has {sum(sizes)} parameters for {len(offset)} weights: {list(named)}. "
-            "Online training moves the weights themselves: remove what computes them, such as "
-            "weight_norm (torch.nn.utils.parametrize.remove_parametrizations)."
+            "Online training moves the weights themselves, each of which is a parameter."
         )
     parts = offset.split(sizes)
     pairs = zip(named.items(), parts, strict=True)

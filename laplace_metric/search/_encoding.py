@@ -16,7 +16,8 @@ from laplace_metric._utils.progress import ItemBar
 from laplace_metric._utils.validation import DTYPES, as_array, as_tensor, check_dense
 from laplace_metric.errors import EmptyLoaderError, InputError
 from laplace_metric.familiarity._near_far import NOTHING_ENTERS
-from laplace_metric.heads._identity import FittedWeights, check_rows
+from laplace_metric.heads._fitted_weights import FittedWeights
+from laplace_metric.heads._identity import check_rows
 from laplace_metric.heads._locate import capture
 from laplace_metric.io import digest
 from laplace_metric.laplace import Fitted
@@ -139,7 +140,7 @@ class Encoder:
         weights = fitted.posterior.mean, fitted.posterior.spectrum
         self.identity = digest(f"{fitted.spherical} {fitted.structure}", weights)
         self.fitted_rows = fitted.fingerprints
-        self._weights = FittedWeights(fitted.head, fitted.posterior.mean)
+        self._weights = FittedWeights(model, fitted.head, fitted.posterior.mean, fitted.body)
         self._weights.check(values=True)
         self._traces = traces_of(fitted.jacobian, fitted.posterior)
         self._near_far = fitted.near_far

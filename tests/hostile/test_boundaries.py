@@ -28,6 +28,7 @@ from laplace_metric.calibration._thresholds import threshold_for
 from laplace_metric.datasets import ImageSet
 from laplace_metric.errors import (
     DtypeError,
+    FileFormatError,
     HeadError,
     InputError,
     LabelError,
@@ -454,6 +455,10 @@ def test_no_rows_have_no_uncertainty(structure, distance):
 def test_a_head_meets_another_model(tmp_path):
     fitted = LaplaceEmbedder(network(), head="append").fit(LOADER, progress=False)
     fitted.save(tmp_path)
+    with pytest.raises(FileFormatError, match=r"not the one .*has no '0\.weight'.*fit again"):
+        LaplaceEmbedder.load(tmp_path, nn.Linear(X.shape[1], 7))
+    of_vectors = LaplaceEmbedder(nn.Identity(), head="append").fit(LOADER, progress=False)
+    of_vectors.save(tmp_path)
     other = LaplaceEmbedder.load(tmp_path, nn.Linear(X.shape[1], 7))
     with pytest.raises(HeadError, match="7.*appended head takes"):
         other(X)
