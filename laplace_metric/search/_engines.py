@@ -252,10 +252,14 @@ CHECKED, NEAREST = 200, 10
 """Stored vectors that a search is asked for, and how many of each, to see that it finds them."""
 
 
+def spread_rows(n_rows: int, n: int) -> Int[Tensor, " n"]:
+    """Return n of the row numbers, or all, evenly spread."""
+    return torch.linspace(0, n_rows - 1, min(n, n_rows), dtype=torch.float64).long()
+
+
 def gaps_of(engine: Engine, vectors: Tensor, n: int, k: int) -> Tensor:
     """Distances [n, k] of what a search finds for n of the vectors [N, D], evenly spread."""
-    rows = torch.linspace(0, len(vectors) - 1, min(n, len(vectors))).long()
-    asked = vectors[rows]
+    asked = vectors[spread_rows(len(vectors), n)]
     found = engine.search(asked, min(k, len(vectors))).to(vectors.device)
     gaps = (vectors[found.clamp_min(0)] - asked[:, None]).norm(dim=2)
     return gaps.masked_fill(found < 0, torch.inf)

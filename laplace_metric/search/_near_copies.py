@@ -1,0 +1,162 @@
+"""Near-copies among vectors with labels: frames of a video, photographs of one object, edited texts.
+
+A query that has its near-copy among the items finds it, as no new query does, so that what such
+queries say about an index is too good. Two signs, each compared with points that lie evenly dense
+around a vector, in m dimensions, whose neighbours are at the distances ``d_1 < d_2 < ...``:
+
+    one copy     ``d_1 / d_10`` is below t with probability ``1 - (1 - t^m)^9``, about ``9 t^m``;
+                 neighbours of any class; m from the median of ``d_10 / d_20``, which is 2^(-1/m)
+    a burst      ``m k log(d_(k+1) / d_k)`` are independent and exponential (Renyi 1953);
+                 neighbours of the vector's own class; m from their median
+
+A burst of b vectors shows as one large step, behind the b - 1 others of the burst, before the rest
+of the class begins.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from laplace_metric.errors import FittedQueriesWarning, callers_line
+from laplace_metric.search._engines import NEAREST, Flat, FlatEngine, gaps_of, spread_rows
+
+COMPARED, RARE = 500, 1e-3
+"""Vectors that are compared with their neighbours, and the probability of what counts as one."""
+COPY_APART, BURST_APART = 0.3, 0.7
+"""Largest distance of a copy in distances of the 10th neighbour, and of a burst in distances of the
+next vector of the class: smaller steps are rare in many dimensions, but harmless."""
+LARGEST_BURST = 60
+"""Vectors of a burst; it is at most half of its class, or the class itself would be one."""
+MOST = 0.02
+"""Share of near-copies that is not told: most collections hold a few."""
+
+
+@dataclass(frozen=True)
+class NearCopies:
+    """Near-copies among vectors.
+
+    Parameters
+    ----------
+    share : float
+        Share of the vectors that have a near-copy.
+    size : int
+        Median number of vectors that belong together; 0 where there are none.
+    apart : float
+        Median distance to the farthest of these, in distances to the next vector.
+    """
+
+    share: float
+    size: int = 0
+    apart: float = 1.0
+
+
+def near_copies(vectors: Float[Tensor, "N D"], codes: Int[Tensor, " N"] | None) -> NearCopies:
+    """Find the vectors that lie nearer to others than the density around them explains.
+
+    Parameters
+    ----------
+    vectors : [N, D]
+        As distances are measured between them.
+    codes : [N] or None
+        The class of each, -1 for none; None: only single copies are found.
+
+    Examples
+    --------
+    >>> g = torch.Generator().manual_seed(0)
+    >>> scenes = torch.randn(80, 16, generator=g).repeat_interleave(5, 0)
+    >>> frames = scenes + 0.1 * torch.randn(400, 16, generator=g)
+    >>> found = near_copies(frames, torch.arange(400) // 20)
+    >>> found.share, found.size
+    (1.0, 5)
+    """
+    if len(vectors) < 4:
+        return NearCopies(0.0)
+    vectors = vectors.detach().double() if len(vectors) < COMPARED else vectors.detach()
+    copied, apart = _copies(vectors)
+    size = copied.long() * 2
+    if codes is not None:
+        members, gap = _bursts(vectors, codes)
+        size, apart = torch.where(members > 0, members, size), torch.where(members > 0, gap, apart)
+    found = size > 0
+    if not bool(found.any()):
+        return NearCopies(0.0)
+    share = float(found.double().mean())
+    return NearCopies(share, int(size[found].median()), float(apart[found].median()))
+
+
+def warn_of_near_copies(
+    vectors: Float[Tensor, "N D"], codes: Int[Tensor, " N"] | None, what: str, advice: str
+) -> None:
+    """Warn if more than ``MOST`` of the vectors have a near-copy among them.
+
+    Warns
+    -----
+    FittedQueriesWarning
+        With their share, how many belong together, how near they are, and what to do.
+    """
+    found = near_copies(vectors, codes)
+    if found.share <= MOST:
+        return
+    warnings.warn(
+        f"{found.share:.0%} of the {what} are near-copies of others, about {found.size} that "
+        "belong together, such as frames of one video or photographs of one object: they lie at "
+        f"{found.apart:.2g} of the distance of what comes next, far nearer than their surroundings "
+        "explain. Unless new queries have such near-copies among the items, too, guarantees and "
+        f"probabilities will not hold: {advice}.",
+        FittedQueriesWarning,
+        stacklevel=callers_line(),
+    )
+
+
+def _copies(vectors: Tensor) -> tuple[Bool[Tensor, " n"], Float[Tensor, " n"]]:
+    """Whether each compared vector has one copy, and its distance relative to the 10th."""
+    rows = spread_rows(len(vectors), COMPARED)
+    none = torch.zeros(len(rows), dtype=torch.bool, device=vectors.device), torch.ones(len(rows))
+    if len(vectors) <= 2 * NEAREST:
+        return none
+    engine = FlatEngine(vectors, Flat())
+    gaps = gaps_of(engine, vectors, COMPARED, 2 * NEAREST + 1).double()  # the first is its own
+    first, inner, outer = gaps[:, 1], gaps[:, NEAREST], gaps[:, 2 * NEAREST]
+    ratio = float((inner / outer)[outer > 0].median()) if bool((outer > 0).any()) else 1.0
+    if not 0 < ratio < 1:
+        return none
+    most = min(COPY_APART, (RARE / (NEAREST - 1)) ** math.log(ratio, 0.5))
+    apart = first / inner.clamp_min(torch.finfo(inner.dtype).tiny)
+    return (first > 0) & (apart < most), apart
+
+
+def _bursts(vectors: Tensor, codes: Tensor) -> tuple[Int[Tensor, " n"], Float[Tensor, " n"]]:
+    """Size of the burst of each compared vector, 0 for none; its farthest distance to the next."""
+    rows, codes = spread_rows(len(vectors), COMPARED), codes.to(vectors.device)
+    steps = torch.full((len(rows), LARGEST_BURST), torch.nan, dtype=torch.float64)
+    for code in codes[rows].unique().tolist():
+        members = (codes == code).nonzero().flatten()
+        # d_1 to d_(b + 1) of the largest burst b - 1 that leaves as many of its class
+        depth = min(LARGEST_BURST, len(members) // 2)
+        if code < 0 or depth < 2:
+            continue
+        own = (codes[rows] == code).nonzero().flatten()
+        gaps = _class_gaps(vectors[rows[own]], vectors[members], depth + 1)
+        ratio = (gaps[:, 1:] / gaps[:, :-1]).log()
+        steps[own.cpu(), : depth - 1] = ratio.where(gaps[:, :-1] > 0, torch.nan).cpu()[:, : depth - 1]
+    scaled = steps * torch.arange(1, LARGEST_BURST + 1)
+    usual = float(scaled[scaled.isfinite()].median()) if bool(scaled.isfinite().any()) else 0.0
+    if usual <= 0:
+        return torch.zeros(len(rows), dtype=torch.long), torch.ones(len(rows))
+    largest, at = (scaled.nan_to_num(-1.0) * (math.log(2) / usual)).max(1)
+    count = scaled.isfinite().sum(1)
+    chance = -torch.expm1(count * torch.log1p(-torch.exp(-largest.clamp_min(0))))
+    apart = torch.exp(-steps.nan_to_num(0.0).gather(1, at[:, None])[:, 0])
+    size = torch.where((chance < RARE) & (apart < BURST_APART), at + 2, 0)
+    return size, apart
+
+
+def _class_gaps(asked: Tensor, members: Tensor, k: int) -> Float[Tensor, "q k"]:
+    """Distances to the k - 1 nearest others of the same class; the first, its own, is left out."""
+    return torch.cdist(asked.double(), members.double()).topk(k, largest=False).values[:, 1:]
