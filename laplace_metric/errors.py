@@ -145,7 +145,7 @@ class FewQueriesWarning(LaplaceMetricWarning):
 
 
 class FittedQueriesWarning(LaplaceMetricWarning):
-    """Queries that calibrate or evaluate an index were in the fit of its posterior."""
+    """Queries that calibrate or evaluate an index are not new to it, or not independent."""
 
 
 class DistanceScaleWarning(LaplaceMetricWarning):

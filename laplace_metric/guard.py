@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import json
-import math
 import warnings
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
@@ -41,22 +40,13 @@ from laplace_metric.search import Classification, Flat, Index
 from laplace_metric.search._columns import Column
 from laplace_metric.search._cross_fit import share_trained_on, training_inputs
 from laplace_metric.search._encoding import batches
-from laplace_metric.search._engines import (
-    NEAREST,
-    Engine,
-    FlatEngine,
-    ForeignEngine,
-    gaps_of,
-    shares_found,
-)
+from laplace_metric.search._engines import NEAREST, FlatEngine, ForeignEngine, shares_found
 from laplace_metric.search._labelled import TOLERATED, LabelReview
 
 LEVELS = (0.8, 0.9, 0.95, 0.99)
 """Precisions that a guard shows."""
 LARGE, ASKED = 20_000, 2_000
 """Of more items than the first, as many as the second calibrate."""
-COMPARED, RARE, MOST_APART = 500, 1e-3, 0.3
-"""Items that are compared with their neighbours, and what counts as a near-copy among them."""
 UNIT = 1e-3
 """Deviation from length 1 of vectors that count as normalised."""
 LEAST_TO_WARN = 20
@@ -116,8 +106,8 @@ class Guard(Shown):
     FewQueriesWarning
         If the precision cannot be guaranteed, with what can; ``ask`` is then an error.
     FittedQueriesWarning
-        If items that calibrate are copies, or near-copies, of others; or if the model was trained
-        on more than a hundredth of the queries of ``held_out``.
+        If what calibrates, items or ``held_out``, are copies or near-copies of others, such as
+        frames of one video; or if the model was trained on more than a hundredth of ``held_out``.
 
     Examples
     --------
@@ -188,16 +178,6 @@ class Guard(Shown):
                 engine="flat" if search is None else _search_of(search, ids, n),
                 progress=progress,
             )
-            vectors = self.index.items.encoded.mean
-            share = near_copies(FlatEngine(vectors, Flat()), vectors)
-            if share > 2 * TOLERATED:
-                warnings.warn(
-                    f"{share:.0%} of the items are near-copies of others: far nearer than their "
-                    "surroundings explain. Unless new queries have such copies, too, guarantees "
-                    "will not hold: keep one of each, or pass held_out=.",
-                    FittedQueriesWarning,
-                    stacklevel=callers_line(),
-                )
         else:
             if model._fitted is None:
                 model.fit(items, labels, progress=progress)
@@ -495,25 +475,6 @@ def _distance_between(items: Tensor, ids: Any, search: Any) -> str:
     for name, x in (("euclidean", items), ("arccos", nn.functional.normalize(items, dim=1))):
         agreed[name] = shares_found(ForeignEngine(x, column, find), FlatEngine(x, Flat()), x)[1]
     return max(agreed, key=lambda name: agreed[name])
-
-
-def near_copies(engine: Engine, vectors: Tensor) -> float:
-    """Return the share of vectors [N, D] that lie nearer to another than their density explains.
-
-    Evenly dense around a vector, in m dimensions, the distances of its 10th and 20th neighbour have
-    the median ratio ``2^(-1/m)``, which gives m and which a few copies do not move. Its nearest is
-    within a share t of the distance of its 10th with probability ``1 - (1 - t^m)^9``, about
-    ``9 t^m``. Near-copies are those within the t of probability 0.001, at most 0.3.
-    """
-    if len(vectors) <= 2 * NEAREST:
-        return 0.0
-    gaps = gaps_of(engine, vectors, COMPARED, 2 * NEAREST + 1).double()  # the first is its own
-    first, inner, outer = gaps[:, 1], gaps[:, NEAREST], gaps[:, 2 * NEAREST]
-    ratio = float((inner / outer)[outer > 0].median()) if bool((outer > 0).any()) else 1.0
-    if not 0 < ratio < 1:
-        return 0.0
-    apart = min(MOST_APART, (RARE / (NEAREST - 1)) ** math.log(ratio, 0.5))
-    return float(((first > 0) & (first < apart * inner)).double().mean())
 
 
 def _all_unit(vectors: Tensor) -> bool:

@@ -42,9 +42,7 @@ from benchmarks.examples.engines import StoredItems
 from benchmarks.records import folder_of, markdown, read_record, write_record
 from laplace_metric import Guard
 from laplace_metric.errors import LaplaceMetricWarning, MissingPackageError
-from laplace_metric.guard import near_copies
-from laplace_metric.search import Flat
-from laplace_metric.search._engines import FlatEngine
+from laplace_metric.search._near_copies import near_copies
 
 Pair = tuple[Any, Any]
 """Vectors [n, D] and labels [n], NumPy."""
@@ -147,12 +145,14 @@ def copies(options: Namespace) -> None:
     """Count near-copies, and measure what they break; write ``guard-copies.json``."""
     torch.set_num_threads(1)
     told = []
-    for name, (vectors, _) in [*_vectors(options), *_more_features(options)]:
+    for name, (vectors, labels) in [*_vectors(options), *_more_features(options)]:
         x = torch.as_tensor(np.asarray(vectors, np.float32))
+        codes = torch.from_numpy(np.unique(np.asarray(labels), return_inverse=True)[1])
         row: dict[str, Any] = {"vectors": name}
         for share in (0.0, 0.05, 0.25):
-            more = torch.cat([x, _noisy(x[: int(share * len(x))], x)])
-            row[f"{share:g}"] = near_copies(FlatEngine(more, Flat()), more)
+            n = int(share * len(x))
+            more = torch.cat([x, _noisy(x[:n], x)])
+            row[f"{share:g}"] = near_copies(more, torch.cat([codes, codes[:n]])).share
         told.append(row)
         print(row, flush=True)
     images = load("fashion-mnist", "test", options.data)

@@ -55,6 +55,7 @@ from laplace_metric.search._encoding import BATCH, Encoder, FittedEmbedder, batc
 from laplace_metric.search._engines import Engine, EngineKind, ForeignEngine
 from laplace_metric.search._index import Index
 from laplace_metric.search._labelled import TOLERATED, in_fit, n_rows
+from laplace_metric.search._near_copies import warn_of_near_copies
 
 HEAD = "head"
 ALL = 1 - 1e-9
@@ -315,6 +316,14 @@ def cross_index(
         engine="flat" if callable(engine) else engine,
         rank_by=rank_by,
         progress=False,
+    )
+    warn_of_near_copies(
+        index.items.encoded.mean,
+        index.items.label_codes,
+        "items",
+        "Unless new queries have such near-copies among the items, too, guarantees and "
+        "probabilities will not hold: keep one of each, or calibrate with queries that have none "
+        "(Guard(..., held_out=), or index.calibrate).",
     )
     if callable(engine):
         index = index.searched_by(engine)

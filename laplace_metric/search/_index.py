@@ -64,6 +64,7 @@ from laplace_metric.search._labelled import (
     warn_if_everything,
     warn_if_fitted,
 )
+from laplace_metric.search._near_copies import warn_of_near_copies
 from laplace_metric.search._neighbours import RowSearch, nearest, vectors_of
 from laplace_metric.search._result import (
     LIKELIER_THAN_NOT,
@@ -475,7 +476,8 @@ class Index(Shown):
         Warns
         -----
         FittedQueriesWarning
-            If more than a hundredth of the queries were in the fit of the posterior.
+            If more than a hundredth of the queries were in the fit of the posterior, or more than
+            a fiftieth are near-copies of others, such as frames of one video.
         """
         k, depth = check_count("k", k), check_count("depth", depth)
         now = self._now()
@@ -585,7 +587,8 @@ class Index(Shown):
         Warns
         -----
         FittedQueriesWarning
-            If more than a hundredth of the queries were in the fit of the posterior.
+            If more than a hundredth of the queries were in the fit of the posterior, or more than
+            a fiftieth are near-copies of others, such as frames of one video.
         StaleCalibrationWarning
             If the index has changed by more than a tenth since it was calibrated.
         """
@@ -634,7 +637,8 @@ class Index(Shown):
         Warns
         -----
         FittedQueriesWarning
-            If more than a hundredth of the queries were in the fit of the posterior.
+            If more than a hundredth of the queries were in the fit of the posterior, or more than
+            a fiftieth are near-copies of others, such as frames of one video.
         """
         self, k = self._now(), check_count("k", k)
         read = relevance_of(self.items, labels, matches)
@@ -644,6 +648,13 @@ class Index(Shown):
         if rows:
             warn_if_fitted(known_rows, np.concatenate(rows))
         relevance, depth = read(encoded, batch_labels), min(k, len(self))
+        warn_of_near_copies(
+            encoded.mean,
+            relevance.codes,
+            "queries",
+            "They count as independent and are not, so that guarantees and intervals are too "
+            "optimistic: keep one of each.",
+        )
         found = relevance(self._nearest(encoded, depth))
         rows_without = _drawn_open_set(relevance.known, open_set_fraction, generator)
         if not len(rows_without):

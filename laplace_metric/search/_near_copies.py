@@ -1,11 +1,12 @@
-"""Near-copies among vectors with labels: frames of a video, photographs of one object, edited texts.
+"""Near-copies among vectors with labels: frames of a video, photographs of one object.
 
 A query that has its near-copy among the items finds it, as no new query does, so that what such
 queries say about an index is too good. Two signs, each compared with points that lie evenly dense
 around a vector, in m dimensions, whose neighbours are at the distances ``d_1 < d_2 < ...``:
 
     one copy     ``d_1 / d_10`` is below t with probability ``1 - (1 - t^m)^9``, about ``9 t^m``;
-                 neighbours of any class; m from the median of ``d_10 / d_20``, which is 2^(-1/m)
+                 neighbours of any class, where the own one has 10; m from the median of
+                 ``d_10 / d_20``, which is 2^(-1/m)
     a burst      ``m k log(d_(k+1) / d_k)`` are independent and exponential (Renyi 1953);
                  neighbours of the vector's own class; m from their median
 
@@ -81,6 +82,8 @@ def near_copies(vectors: Float[Tensor, "N D"], codes: Int[Tensor, " N"] | None) 
     copied, apart = _copies(vectors)
     size = copied.long() * 2
     if codes is not None:
+        # in a smaller class the 10th neighbour is of another one, however even the class is
+        size[~_of_large_classes(codes)] = 0
         members, gap = _bursts(vectors, codes)
         size, apart = torch.where(members > 0, members, size), torch.where(members > 0, gap, apart)
     found = size > 0
@@ -90,10 +93,17 @@ def near_copies(vectors: Float[Tensor, "N D"], codes: Int[Tensor, " N"] | None) 
     return NearCopies(share, int(size[found].median()), float(apart[found].median()))
 
 
-def warn_of_near_copies(
-    vectors: Float[Tensor, "N D"], codes: Int[Tensor, " N"] | None, what: str, advice: str
-) -> None:
-    """Warn if more than ``MOST`` of the vectors have a near-copy among them.
+def warn_of_near_copies(vectors: Tensor, codes: Tensor | None, what: str, therefore: str) -> None:
+    """Warn if more than ``MOST`` of the vectors [N, D] have a near-copy among them.
+
+    Parameters
+    ----------
+    codes : [N] or None
+        As for ``near_copies``.
+    what : str
+        Name of the vectors in the message.
+    therefore : str
+        What it breaks and what to do: the last sentence.
 
     Warns
     -----
@@ -107,8 +117,7 @@ def warn_of_near_copies(
         f"{found.share:.0%} of the {what} are near-copies of others, about {found.size} that "
         "belong together, such as frames of one video or photographs of one object: they lie at "
         f"{found.apart:.2g} of the distance of what comes next, far nearer than their surroundings "
-        "explain. Unless new queries have such near-copies among the items, too, guarantees and "
-        f"probabilities will not hold: {advice}.",
+        f"explain. {therefore}",
         FittedQueriesWarning,
         stacklevel=callers_line(),
     )
@@ -131,6 +140,12 @@ def _copies(vectors: Tensor) -> tuple[Bool[Tensor, " n"], Float[Tensor, " n"]]:
     return (first > 0) & (apart < most), apart
 
 
+def _of_large_classes(codes: Tensor) -> Bool[Tensor, " n"]:
+    """Whether the class of each compared vector has 10 others."""
+    _, at, count = codes.unique(return_inverse=True, return_counts=True)
+    return (count[at] > NEAREST)[spread_rows(len(codes), COMPARED)]
+
+
 def _bursts(vectors: Tensor, codes: Tensor) -> tuple[Int[Tensor, " n"], Float[Tensor, " n"]]:
     """Size of the burst of each compared vector, 0 for none; its farthest distance to the next."""
     rows, codes = spread_rows(len(vectors), COMPARED), codes.to(vectors.device)
@@ -144,7 +159,9 @@ def _bursts(vectors: Tensor, codes: Tensor) -> tuple[Int[Tensor, " n"], Float[Te
         own = (codes[rows] == code).nonzero().flatten()
         gaps = _class_gaps(vectors[rows[own]], vectors[members], depth + 1)
         ratio = (gaps[:, 1:] / gaps[:, :-1]).log()
-        steps[own.cpu(), : depth - 1] = ratio.where(gaps[:, :-1] > 0, torch.nan).cpu()[:, : depth - 1]
+        steps[own.cpu(), : depth - 1] = ratio.where(gaps[:, :-1] > 0, torch.nan).cpu()[
+            :, : depth - 1
+        ]
     scaled = steps * torch.arange(1, LARGEST_BURST + 1)
     usual = float(scaled[scaled.isfinite()].median()) if bool(scaled.isfinite().any()) else 0.0
     if usual <= 0:
