@@ -34,6 +34,7 @@ from laplace_metric.laplace import (
     _prior_precision,
 )
 from laplace_metric.laplace import _fitted as serialization
+from laplace_metric.laplace._available import available
 from laplace_metric.laplace._diagnosis import Uncertainties, diagnose
 from laplace_metric.laplace._fit import fit_posterior, warn_if_negative
 from laplace_metric.laplace._fitted import (
@@ -281,6 +282,12 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         ShardError
             On every rank, if one of them fails; it names the rank and its error.
 
+        Warns
+        -----
+        LimitWarning
+            If more than 2,048 numbers enter the head (no ``epistemic``), or there are more than
+            2,048 classes (no ``ambiguity``).
+
         Examples
         --------
         >>> x, y = torch.randn(20, 4), ["cat", "dog"] * 10
@@ -334,7 +341,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         if fitted is None:
             return in_rows(settings.items())
         sizes = f"{fitted.head.name!r} to {fitted.head.n_outputs} dimensions"
-        return in_rows({"head": sizes, **settings}.items())
+        return in_rows({"head": sizes, **settings, **available(fitted)}.items())
 
     def __getattr__(self, name: str) -> Any:
         """Raise for a missing attribute; for one that modules have, say where to find it."""

@@ -124,6 +124,10 @@ class PriorAtEdgeWarning(LaplaceMetricWarning):
     """A tuned prior precision lies at the edge of the range that was searched."""
 
 
+class LimitWarning(LaplaceMetricWarning):
+    """A fit is too large for some of its numbers; the message says which, and what to do."""
+
+
 class UndefinedMetricWarning(LaplaceMetricWarning):
     """A metric is undefined on these data and returns NaN."""
 

@@ -16,6 +16,7 @@ from laplace_metric.errors import (
     EmptyLoaderError,
     InputError,
     LabelError,
+    LimitWarning,
     NonFiniteError,
     NotFittedError,
     PriorAtEdgeWarning,
@@ -446,3 +447,67 @@ def test_inputs_that_ask_for_gradients(width):
         (gradient,) = torch.autograd.grad(number.sum(), asked, retain_graph=True)
         assert gradient.isfinite().all()
         assert bool((gradient != 0).any())
+
+
+WIDE = torch.randn(60, 2049, generator=torch.Generator().manual_seed(0))
+LIMITED = r"2,049 numbers enter the head, and epistemic.* up to 2,048.*PCA.*or use uncertainty"
+
+
+def wide_head(**settings) -> LaplaceEmbedder:
+    model = nn.Sequential(nn.Identity(), nn.Linear(2049, 3))
+    return LaplaceEmbedder(model, **settings).fit(WIDE, LABELS, progress=False)
+
+
+LABELS = torch.arange(60) % 6
+WIDE_FITS = {
+    "a linear layer": wide_head,
+    "a chain": lambda: LaplaceEmbedder(
+        (model := nn.Sequential(nn.Linear(2049, 3), nn.Tanh(), nn.Linear(3, 3))),
+        model[:],
+        structure="diag",
+    ).fit(WIDE, LABELS, progress=False),
+    "vectors": lambda: LaplaceEmbedder.from_embeddings(WIDE, LABELS),
+    "several passes": lambda: wide_head(distance="euclidean", hessian="full", margin=1.0),
+    "of names": lambda: LaplaceEmbedder(nn.Linear(2049, 3)).fit(
+        WIDE.numpy(), [f"class {y}" for y in LABELS], progress=False
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", WIDE_FITS)
+def test_inputs_that_are_too_wide_for_epistemic_are_told_at_the_fit(kind, tmp_path):
+    with pytest.warns(LimitWarning, match=LIMITED) as told:
+        embedder = WIDE_FITS[kind]()
+    assert sum(warning.category is LimitWarning for warning in told) == 1
+    assert [w.filename for w in told if w.category is LimitWarning] == [__file__]
+    shown = " ".join(repr(embedder).split())
+    lacks = "has uncertainty lacks epistemic, near, far, local, ambiguity: 2,049 numbers enter"
+    assert f"{lacks} the head, limit 2,048" in shown
+    embedder.save(tmp_path / "posterior")
+    loaded = LaplaceEmbedder.load(
+        tmp_path / "posterior", None if kind == "vectors" else embedder.model
+    )
+    assert "limit 2,048" in repr(loaded)
+
+
+def test_too_many_classes_for_ambiguity_are_told_at_the_fit():
+    y = torch.arange(2049).repeat_interleave(2)
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(2049, 4, generator=g)[y] + 0.3 * torch.randn(len(y), 4, generator=g)
+    with pytest.warns(LimitWarning, match=r"2,049 classes, and ambiguity .* 2,048.*result.ambig"):
+        embedder = LaplaceEmbedder.from_embeddings(x, y)
+    shown = " ".join(repr(embedder).split())
+    assert "lacks ambiguity: 2,049 classes, limit 2,048" in shown
+    assert bool(embedder(x[:3]).epistemic.isfinite().all())
+
+
+def test_within_the_limits_nothing_is_told_and_print_shows_what_there_is():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", LimitWarning)
+        embedder = LaplaceEmbedder.from_embeddings(WIDE[:, :2048], LABELS)
+        batches = LaplaceEmbedder(nn.Linear(2049, 3), pairs="batch")
+        batches.fit([(WIDE, LABELS)], progress=False)
+    assert "has        uncertainty, epistemic, near, far, local, ambiguity" in repr(embedder)
+    assert "nothing of its points was kept" in repr(
+        LaplaceEmbedder(nn.Linear(8, 3), pairs="batch").fit([(WIDE[:, :8], LABELS)], progress=False)
+    )

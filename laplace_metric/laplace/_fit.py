@@ -48,6 +48,7 @@ from laplace_metric.heads._backends import jacobian_of
 from laplace_metric.heads._jacobian import HeadJacobian
 from laplace_metric.heads._locate import LocatedHead, capture, is_identity
 from laplace_metric.laplace._agreed_head import agreed_head, first_batch
+from laplace_metric.laplace._available import warn_if_limited
 from laplace_metric.laplace._executor import PassExecutor
 from laplace_metric.laplace._fit_identity import fit_identity
 from laplace_metric.laplace._fit_storage import FitStorage, InMemory
@@ -227,6 +228,11 @@ def with_near_far(fitted: Fitted, store: FeatureStore) -> Fitted:
     """Add what ``Embedding.epistemic`` needs of the fit set.
 
     A direction that is the embedding itself is compared at any length, as the metric does.
+
+    Warns
+    -----
+    LimitWarning
+        If the head's inputs are too wide for it, or the classes too many for ``ambiguity``.
     """
     near_far = NearFar.of(
         store.blocks(),
@@ -235,6 +241,7 @@ def with_near_far(fitted: Fitted, store: FeatureStore) -> Fitted:
         fitted.posterior.mean.dtype,
         use_lengths=not (fitted.spherical and is_identity(fitted.head.module)),
     )
+    warn_if_limited(store.width, len(store.classes))
     return replace(fitted, near_far=near_far)
 
 

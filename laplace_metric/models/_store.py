@@ -243,10 +243,16 @@ class FeatureStore:
         return len(self._rows)
 
     @property
+    def width(self) -> int:
+        """Numbers of a row, D; 0 without rows."""
+        spec = self._rows.spec
+        return 0 if spec is None else spec[0].shape[1]
+
+    @property
     def nbytes(self) -> int:
         """Size of the features, in memory or on disk."""
         spec = self._rows.spec
-        return 0 if spec is None else len(self) * spec[0].shape[1] * spec[0].element_size()
+        return 0 if spec is None else len(self) * self.width * spec[0].element_size()
 
     @property
     def labels(self) -> Int[Tensor, " N"]:
