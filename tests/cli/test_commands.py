@@ -108,8 +108,8 @@ def test_embed_goes_on_from_the_features_that_are_stored(fitted, monkeypatch):
 
 
 def test_an_interrupted_fit_leaves_no_output_and_goes_on(workplace, monkeypatch, capsys):
-    from laplace_metric.laplace import _points as fitting
     from laplace_metric.distributed._checkpoint import Checkpoint
+    from laplace_metric.laplace import _points as fitting
 
     monkeypatch.setattr(Checkpoint, "due", lambda self: True)
     capture, seen = fitting.capture, []
