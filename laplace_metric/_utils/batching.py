@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 import torch
@@ -98,8 +98,11 @@ def run_together(jobs: Sequence[Job]) -> None:
     inputs = [job.inputs for job in jobs]
     try:
         together = torch.cat(inputs) if isinstance(inputs[0], Tensor) else list(chain(*inputs))
-        rows = iter(jobs[0].call(together))
-        results = [[next(rows) for _ in job.inputs] for job in jobs]
+        found = jobs[0].call(together)
+        if len(found) != sum(map(len, inputs)):
+            raise RuntimeError(f"{len(found)} results for {sum(map(len, inputs))} rows")
+        rows = iter(found)
+        results = [list(islice(rows, len(some))) for some in inputs]
     except Exception as error:
         if len(jobs) == 1:
             jobs[0].result.set_exception(error)

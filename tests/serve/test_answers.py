@@ -11,6 +11,7 @@ from sklearn.datasets import load_digits
 
 from laplace_metric import Guard, LaplaceEmbedder
 from laplace_metric.errors import InputError, NotFittedError
+from laplace_metric.search import IVF
 from tests.serve.conftest import gallery_of, pixels_of
 from tests.serve.server import require_extra
 
@@ -212,3 +213,17 @@ def test_metrics_count_requests_decisions_and_calls(shop, start, query_files):
     assert "laplace_metric_model_queries_total 20.0" in lines
     assert f"laplace_metric_index_items {len(gallery_of(shop).index)}.0" in lines
     assert 'laplace_metric_request_seconds_count{path="/search"} 21.0' in lines
+
+
+def test_an_approximate_engine_that_finds_fewer_gives_fewer_neighbours(digits):
+    pytest.importorskip("faiss")
+    x, y = digits
+    embedder = LaplaceEmbedder.from_embeddings(x[:300], y[:300])
+    index = embedder.index(x[:300], y[:300], engine=IVF(lists=30, probes=1))
+    result = index.search(x[900:910], 40)
+    found = (result.positions >= 0).sum(1).tolist()
+    assert min(found) < 40
+    answers = TestClient(create_app(index)).post(
+        "/search", json={"vectors": x[900:910].tolist(), "k": 40}
+    )
+    assert [len(answer["neighbours"]) for answer in answers.json()] == found
