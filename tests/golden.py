@@ -510,7 +510,7 @@ def _command_line() -> Numbers:
         folder = Path(name)
         np.savez(folder / "items.npz", embeddings=x.numpy(), labels=y.numpy())
         np.save(folder / "queries.npy", QUERIES.numpy())
-        common = ["--quiet", "--no-cache"]
+        common = ["--quiet"]
         names = ("items.npz", "queries.npy", "posterior", "index")
         items, queries, posterior, index = (str(folder / part) for part in names)
         commands = [

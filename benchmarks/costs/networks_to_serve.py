@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from benchmarks.encoders.pretrained import EfficientNetLite0
+from benchmarks.encoders.pretrained import EfficientNetLite0, minilm_folder
+from laplace_metric.models import Sentences
 
 
 def small_network() -> nn.Module:
@@ -18,3 +19,10 @@ def small_network() -> nn.Module:
 def efficientnet() -> nn.Module:
     """[B, 3, H, W] -> [B, 1280], scaled to 224 pixels."""
     return EfficientNetLite0(224)
+
+
+def minilm() -> nn.Module:
+    """Texts -> [B, 384], by the MiniLM of the extra ``pretrained``."""
+    from sentence_transformers import SentenceTransformer
+
+    return Sentences(SentenceTransformer(minilm_folder(), device="cpu"))

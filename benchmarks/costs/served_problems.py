@@ -14,7 +14,6 @@ from PIL import Image
 
 from benchmarks.costs import networks_to_serve
 from benchmarks.datasets import load
-from benchmarks.encoders.pretrained import minilm_folder
 from benchmarks.encoders.texts import CLASSES, load_texts
 from laplace_metric.cli import main
 from laplace_metric.datasets._image_set import Pixels
@@ -31,7 +30,7 @@ class ServedProblem:
     ----------
     dataset, model : str
         Names of a data set ("texts": summaries of SciPy's functions), and of a function of
-        ``networks_to_serve`` ("MiniLM": the folder of that model).
+        ``networks_to_serve`` ("MiniLM": ``minilm``).
     items, size : int
         Items of fit, index and calibration; side of images in pixels, 0 for texts.
     requests : int
@@ -51,7 +50,14 @@ class ServedProblem:
     def fitted_to(self) -> list[str]:
         """Options of ``fit``."""
         if not self.size:
-            return ["--model", f"sentence-transformers:{minilm_folder()}", "--holdout", "0.5"]
+            return [
+                "--model",
+                f"{networks_to_serve.__name__}:minilm",
+                "--head",
+                "append",
+                "--holdout",
+                "0.5",
+            ]
         model = f"{networks_to_serve.__name__}:{self.model}"
         how = ["--head", "append", "--size", str(self.size), "--holdout", "0.5"]
         return ["--model", model, *how]

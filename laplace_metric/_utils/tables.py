@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Collection, Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -88,17 +87,3 @@ def read_table(path: Path, needed: Mapping[str, str]) -> dict[str, list[str]]:
 def shown_columns(header: Collection[str]) -> str:
     """The names of columns, for an error."""
     return ", ".join(map(repr, header)) or "none"
-
-
-def pyarrow(module: str) -> Any:
-    """A module of pyarrow.
-
-    Raises
-    ------
-    MissingPackageError
-        If it is not installed.
-    """
-    try:
-        return import_module(f"pyarrow.{module}")
-    except ImportError as error:
-        raise MissingPackageError("pyarrow", "Parquet", "pip install pyarrow") from error

@@ -19,9 +19,9 @@ from laplace_metric.cli._words import HELP, PROGRAM, did_you_mean
 from laplace_metric.errors import InputError, LaplaceMetricError, WriteError
 
 NOT_WRITTEN, MISUSE, INTERRUPTED = 1, 2, 130
-SPEAKING = ("demo", "completion")
+SPEAKING = ("demo",)
 """Commands that print by themselves."""
-RESUMED = ("fit", "embed")
+RESUMED = ("fit", "image-text fit")
 """Commands that go on where they were interrupted."""
 NO_MEMORY = "out of memory: give a smaller --batch-size, or a smaller --size of images"
 

@@ -43,7 +43,7 @@ def demo(options: argparse.Namespace) -> None:
                 raise LaplaceMetricError(f"the demo's step {words[0]!r} failed: see above.")
 
         # Pixels stand in for a trained embedder, so that nothing needs to be downloaded.
-        model = "--model torch.nn:Flatten --no-cache"
+        model = "--model torch.nn:Flatten"
         run(f"fit @/digits {model} --head append --size 8 --output @/posterior")
         index = "--calibrate @/calibration --output @/index"
         run(f"index @/digits --posterior @/posterior {index} {model}")

@@ -15,8 +15,6 @@ from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
 from laplace_metric import io as files
-from laplace_metric._utils.tables import pyarrow
-from laplace_metric.cli._config import RUN, run_text
 from laplace_metric.cli._loading import (
     ModelRecipe,
     load_model_and_data,
@@ -24,8 +22,8 @@ from laplace_metric.cli._loading import (
 )
 from laplace_metric.cli._output_paths import discard
 from laplace_metric.cli._reporter import reporter_of
-from laplace_metric.cli._sources import EMBEDDING, Source, require_data
-from laplace_metric.cli._table_files import csv_text, parquet_bytes
+from laplace_metric.cli._sources import Source, require_data
+from laplace_metric.cli._table_files import csv_text
 from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import InputError
 from laplace_metric.io import write_atomically
@@ -76,7 +74,6 @@ def fit(options: Namespace) -> None:
     with files.together(folder):
         recipe.write(folder)
         embedder.save(folder)
-    write_atomically(folder / RUN, run_text(options))
     discard(folder / CHECKPOINT)
     fitted, settings = embedder.fitted_, embedder.settings
     numbers = {
@@ -104,13 +101,11 @@ def fit(options: Namespace) -> None:
 
 
 def embed(options: Namespace) -> None:
-    """Embed and write; interrupted, the same command goes on from the features that are stored."""
+    """Embed and write."""
     output = options.output
     if output.suffix not in _WRITERS:
         raise InputError(f"--output {output}: end it in {', '.join(_WRITERS)}.")
     reporter = reporter_of(options, output)
-    if output.suffix == ".parquet":
-        pyarrow("parquet")  # a missing package is an error before the work, not after
     require_data(options)
     posterior = load_posterior(options.posterior, options, reporter)
     source = posterior.source(options.data, options, reporter)
@@ -155,12 +150,6 @@ def _items(source: Source) -> dict[str, Any]:
     return {"id": list(source.ids), **labels}
 
 
-def _parquet(source: Source, mean: Tensor, uncertainty: Tensor) -> bytes:
-    flat = pyarrow("lib").array(mean.numpy().reshape(-1))
-    lists = pyarrow("lib").FixedSizeListArray.from_arrays(flat, mean.shape[1])
-    return parquet_bytes({**_items(source), "uncertainty": uncertainty.numpy(), EMBEDDING: lists})
-
-
 def _csv(source: Source, mean: Tensor, uncertainty: Tensor) -> str:
     numbers = {f"embedding_{place}": column.tolist() for place, column in enumerate(mean.T)}
     return csv_text({**_items(source), "uncertainty": uncertainty.tolist(), **numbers})
@@ -169,6 +158,5 @@ def _csv(source: Source, mean: Tensor, uncertainty: Tensor) -> str:
 _WRITERS: dict[str, Callable[[Source, Tensor, Tensor], bytes | str]] = {
     ".safetensors": _safetensors,
     ".npz": _npz,
-    ".parquet": _parquet,
     ".csv": _csv,
 }

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from laplace_metric import io as files
 from laplace_metric._utils.tables import read_table
-from laplace_metric.cli._config import RUN, run_text
 from laplace_metric.cli._loading import SavedRecord, distrust
 from laplace_metric.cli._models import LoadedModel, check_inputs, load_model
 from laplace_metric.cli._output_paths import discard
@@ -42,7 +41,6 @@ from laplace_metric.cli._sources import (
 from laplace_metric.errors import InputError
 from laplace_metric.image_text import ImageTextEmbedder, ImageTextPairs
 from laplace_metric.image_text._encoding import encode
-from laplace_metric.io import write_atomically
 from laplace_metric.models import Precomputed
 from laplace_metric.models._calling import device_of, input_batches
 from laplace_metric.search import Index
@@ -185,7 +183,6 @@ def fit_pairs(options: Namespace) -> None:
         embedder.save(folder)
         for side, index in indices.items():
             index.save(folder / side)
-    write_atomically(folder / RUN, run_text(options))
     discard(checkpoint)
     numbers: dict[str, Any] = {"images": named.n_images, "texts": named.n_texts}
     numbers |= {"pairs": len(named), "pairs of the fit": len(pairs), "output": str(folder)}

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from laplace_metric import io as files
-from laplace_metric.cli._config import RUN, run_text
 from laplace_metric.cli._fitted_queries import without_fitted
 from laplace_metric.cli._gallery import CALIBRATE, POSTERIOR, LoadedIndex, Origin, load_gallery
 from laplace_metric.cli._loading import (
@@ -23,7 +22,6 @@ from laplace_metric.cli._loading import (
 from laplace_metric.cli._reporter import Reporter, reporter_of
 from laplace_metric.cli._sources import Source, require_data
 from laplace_metric.errors import InputError
-from laplace_metric.io import write_atomically
 from laplace_metric.search import Index, IndexReport
 from laplace_metric.search._columns import Column
 from laplace_metric.search._cross_fit import check_sizes
@@ -73,7 +71,6 @@ def index(options: Namespace) -> None:
         posterior.recipe.read_as(plan.source).write(folder / POSTERIOR)
         origin.write(folder)
         built.save(folder)
-    write_atomically(folder / RUN, run_text(options))
     _tell(built, len(plan.items if plan.folds else plan.held), folder, reporter)
 
 

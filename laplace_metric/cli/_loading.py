@@ -11,16 +11,14 @@ from typing import Any, ClassVar, TypeVar, get_type_hints
 import torch
 
 from laplace_metric import io as files
-from laplace_metric.cli._feature_cache import CACHE, FeatureFiles, KeptFeatures
-from laplace_metric.cli._models import FORMS, LoadedModel, check_inputs, code_of, load_model
+from laplace_metric.cli._models import FORM, LoadedModel, check_inputs, code_of, load_model
 from laplace_metric.cli._options import MOST_SIDE
 from laplace_metric.cli._reporter import Reporter
 from laplace_metric.cli._sources import ARRAYS, IMAGES, TEXTS, ReadOptions, Source, open_source
 from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import FileFormatError, InputError
-from laplace_metric.heads._locate import APPEND, LocatedHead, find_head
+from laplace_metric.heads._locate import APPEND
 from laplace_metric.models import Precomputed
-from laplace_metric.models._calling import device_of, to_device
 
 Record = TypeVar("Record", bound="SavedRecord")
 
@@ -182,8 +180,6 @@ class LoadedPosterior:
     embedder: LaplaceEmbedder
     recipe: ModelRecipe
     loaded: LoadedModel | None
-    kept: KeptFeatures | None = None
-    """What the model gives for items; None without a model."""
 
     def source(self, path: Path, options: Namespace, reporter: Reporter) -> Source:
         """Data, read as those of the fit were unless options say otherwise.
@@ -211,7 +207,7 @@ class LoadedPosterior:
             )
         if self.loaded is not None and self.recipe.model is not None:
             check_inputs(self.recipe.model, self.loaded.model, source.read([0]))
-        return source if self.kept is None else self.kept.of(source)
+        return source
 
 
 def load_posterior(folder: Path, options: Namespace, reporter: Reporter) -> LoadedPosterior:
@@ -235,25 +231,7 @@ def load_posterior(folder: Path, options: Namespace, reporter: Reporter) -> Load
     reporter.note(f"model {name}, as {'told' if options.model else f'{folder} says'}")
     loaded = load_model(name, options.device)
     embedder = LaplaceEmbedder.load(folder, loaded.model)
-    beside = getattr(options, "index", None) or folder
-    kept = kept_features(loaded, embedder.head_, beside, options, reporter)
-    return LoadedPosterior(embedder, replace(recipe, model=name), loaded, kept)
-
-
-def kept_features(
-    loaded: LoadedModel, head: LocatedHead, beside: Path, options: Namespace, reporter: Reporter
-) -> KeptFeatures:
-    """Return the activations of a model for items, cached in --cache, or next to a folder.
-
-    Where it came from is told with the result.
-    """
-    files = None
-    if not getattr(options, "no_cache", True):
-        folder = options.cache or beside.absolute().parent / CACHE
-        files = FeatureFiles(folder, reporter.note)
-    kept = KeptFeatures(loaded.model, head, files, loaded.reads)
-    reporter.at_end.append(kept.summary)
-    return kept
+    return LoadedPosterior(embedder, replace(recipe, model=name), loaded)
 
 
 def _recipe(folder: Path, options: Namespace) -> ModelRecipe:
@@ -267,7 +245,7 @@ def _recipe(folder: Path, options: Namespace) -> ModelRecipe:
     if not isinstance(head, dict) or head.get("name") != APPEND:
         raise InputError(
             f"{folder} was saved in Python, which does not keep the model: name it with --model: "
-            f"{FORMS}."
+            f"{FORM}."
         )
     return ModelRecipe(kind=ARRAYS)
 
@@ -283,7 +261,7 @@ def distrust(path: Path, model: str, option: str) -> str:
 def load_model_and_data(
     options: Namespace, reporter: Reporter
 ) -> tuple[LoadedModel, str | None, Source]:
-    """The model to fit, its head, and the data, of which what enters the head is cached.
+    """The model to fit, its head, and the data.
 
     Raises
     ------
@@ -297,18 +275,12 @@ def load_model_and_data(
     source = _read_source(options.data, read_options, loaded, reporter)
     if loaded is None:
         if source.kind != ARRAYS:
-            raise InputError(f"{options.data} holds {source.kind}, which need a --model: {FORMS}.")
+            raise InputError(f"{options.data} holds {source.kind}, which need a --model: {FORM}.")
         if options.head or options.device:
             raise InputError("--head and --device need a --model.")
         return LoadedModel(Precomputed(source.read([0]).shape[1])), APPEND, source
     check_inputs(options.model, loaded.model, source.read([0]))
-    if options.head is None and loaded.head is not None:
-        reporter.note(f"head {loaded.head!r}: a new linear layer behind {options.model}")
-    head = options.head or loaded.head
-    first = source.read(range(min(2, options.batch_size, len(source))))
-    found = find_head(loaded.model, to_device(first, device_of(loaded.model)), head)
-    kept = kept_features(loaded, found, options.output, options, reporter)
-    return loaded, head, kept.of(source)
+    return loaded, options.head, source
 
 
 def read_options_of(options: Namespace) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Commands with their options, and messages of the library in the words of these options.
 
-The texts below are the only place that knows an option: the parser, the help, ``--config``,
-completion and the words of errors follow from them, see ``_parser.add_option`` for their grammar.
+The texts below are the only place that knows an option: the parser, the help and the
+words of errors follow from them, see ``_parser.add_option`` for their grammar.
 The first line of a command is about it, the second is an example.
 
 head='append'  ->  --head append          folds=300  ->  --cross-fit 300
@@ -10,6 +10,7 @@ head='append'  ->  --head append          folds=300  ->  --cross-fit 300
 from __future__ import annotations
 
 import re
+import shlex
 from argparse import Namespace
 from functools import cache
 
@@ -19,13 +20,10 @@ MOST_SIDE = 8_192
 """Pixels a side that images are scaled to."""
 
 _KINDS = (
-    "folder of images (DIR/<class>/*.png), .csv or .parquet of texts or of paths of images, .npy, "
+    "folder of images (DIR/<class>/*.png), .csv of texts or of paths of images, .npy, "
     ".npz, .safetensors"
 )
-_MODELS = (
-    "package.module:factory, timm:NAME, torchvision:NAME, open_clip:NAME/WEIGHTS, hf:NAME or "
-    "sentence-transformers:NAME"
-)
+_MODELS = "package.module:factory"
 _HALVES = "half calibrates, half is for evaluate and report"
 
 # Options that commands share.
@@ -33,7 +31,6 @@ _HALVES = "half calibrates, half is for evaluate and report"
 _DEVICE = "--device D: such as cuda or cpu; default: cpu\n"
 _MODEL = f"--model NAME: {_MODELS}; none for embeddings\n{_DEVICE}"
 _TRUST = "--trust-recipe: run the code of the model that {} names; else give --model\n"
-_CONFIGURED = _TRUST.format("the file of --config")
 _SAVED_MODEL = _MODEL + _TRUST.format("the posterior's recipe.json")
 _SEED = "--seed N>=0 = 0: of the holdout\n"
 _INDEX = """\
@@ -53,7 +50,7 @@ _ALLOW_FITTED = """\
 """
 _FOUND = """\
 --precision P: answer or abstain: this share of answers is right, with 95 % confidence
---output FILE: all results, as .csv, .json or .parquet
+--output FILE: all results, as .csv or .json
 --picture FILE: a figure of the first queries, .png
 """
 _IMAGES = f"""\
@@ -77,16 +74,10 @@ _RESULT = """\
 --overwrite: replace outputs that exist
 """
 _RUN = f"""\
---config FILE: a TOML file of options, such as the run.toml of an output folder
 --batch-size N = 64
 {_RESULT}"""
 _COMMON = f"""\
 {_READING}\
-[features that commands share]
---cache DIR: of what the model gave, up to 2 GiB; default: .laplace-metric-cache, next to the \
-folder of the posterior or index
---no-cache: store nothing, and compute everything
-[]
 {_RUN}"""
 _MEASURED = f"""\
 {_INDEX}\
@@ -101,7 +92,7 @@ fit a posterior to the last layer of a trained embedder. Needs items with labels
 the same command goes on from where it was
 photos --model my_model:embedder --holdout 0.4
 data DATA!: {_KINDS}
-{_MODEL}{_CONFIGURED}\
+{_MODEL}\
 --head NAME: the layer that gets the posterior, by its name in the model, such as fc or \
 backbone.fc; append (--head append): a new linear layer behind a model that ends without one; \
 default: the last linear layer, or append for published models
@@ -117,11 +108,10 @@ default: the last linear layer, or append for published models
 --holdout SHARE: keep this share of DATA out of the fit, and index follows: {_HALVES}
 {_SEED}{_COMMON}"""
 EMBED = f"""\
-write embeddings with their uncertainty to a file. Interrupted, the same command goes on from the \
-features that it has stored
+write embeddings with their uncertainty to a file
 photos --posterior posterior --trust-recipe --output photos.npz
 {_FITTED}\
---output PATH!: .safetensors, .npz, .parquet or .csv
+--output PATH!: .safetensors, .npz or .csv
 {_COMMON}"""
 INDEX = f"""\
 build an index to search in, and calibrate what a match in it looks like. The folder holds all \
@@ -191,7 +181,7 @@ learn a rule relevant (1, 0, or -1: not judged)
 --cross-fit N>=0: parts, each tested by a fit to the others; 0: one half tests, proven; default: 5 \
 of fewer than 1,000 queries
 --apply RULE: use a rule that was learnt, on a table without relevant
---output FILE: rule.json; of --apply decisions.csv, .json or .parquet
+--output FILE: rule.json; of --apply decisions.csv or .json
 {_RESULT}"""
 PAIRS = """\
 search images by texts and texts by images. Of pairs that you have: fit, then search
@@ -199,12 +189,12 @@ search image-text --text 'a cat' --trust-recipe
 """
 FIT_PAIRS = f"""\
 train heads on pairs of images and texts, and index both, calibrated
-pairs.csv --model my_model:embedder
+pairs.csv --model my_model:images --text-model my_model:texts
 data TABLE!: a table with the columns image (a path, seen from the table) and text; .csv or .tsv; \
 any number of rows an image and a text
 --model NAME!: of images: {_MODELS}
---text-model NAME = sentence-transformers:all-MiniLM-L6-v2: of texts, named likewise
-{_DEVICE}{_CONFIGURED}\
+--text-model NAME!: of texts, named likewise
+{_DEVICE}\
 --output PATH = image-text: folder of heads and indices
 --objective NAME = prolip: prolip, prolip-regions, pcme++, siglip or clip; the last two learn no \
 variances
@@ -233,11 +223,6 @@ as a user would; needs no download and takes well under a minute
 --output demo.html
 --output PATH = report.html: the report
 """
-COMPLETION = """\
-write a script that completes commands and options with the tab key. For ~/.bashrc or ~/.zshrc
-bash
-shell bash|zsh!: bash or zsh
-"""
 TOP = """\
 honest uncertainty for any embedder
 
@@ -257,7 +242,6 @@ COMMANDS = {
     "image-text fit": (FIT_PAIRS, "cli._image_text:fit_pairs"),
     "image-text search": (SEARCH_PAIRS, "cli._image_text:search_pairs"),
     "demo": (DEMO, "cli._demo:demo"),
-    "completion": (COMPLETION, "cli._options:completion"),
 }
 """By their words: the text, and ``module:name`` of what carries it out, "" for a group."""
 
@@ -308,64 +292,23 @@ def _as_option(found: re.Match[str]) -> str:
     return f"{name} {'NAME' if value == '...' else value}"
 
 
-# ``laplace-metric completion``: a script for the shell, made from the table of commands.
-
-SCRIPT = """\
-# completion of laplace-metric for {shell}: put into your start file
-#   eval "$(laplace-metric completion {shell})"
-{before}_laplace_metric() {{
-    local current="${{COMP_WORDS[COMP_CWORD]}}" previous="${{COMP_WORDS[COMP_CWORD-1]}}"
-    local command="${{COMP_WORDS[1]}}" words=""
-    if (( COMP_CWORD > 2 )); then
-        case "${{COMP_WORDS[1]}}" in {groups}) command="$command ${{COMP_WORDS[2]}}" ;; esac
-    fi
-    (( COMP_CWORD == 1 )) && command=""
-    case "$command $previous" in
-{choices}
-    esac
-    if [[ -z "$words" ]]; then
-        case "$command" in
-{options}
-        esac
-        [[ "$current" != -* && "$words" == -* ]] && words=""
-    fi
-    COMPREPLY=( $(compgen -W "$words" -- "$current") )
-}}
-complete -o bashdefault -o default -F _laplace_metric laplace-metric
-"""
-BEFORE = {"bash": "", "zsh": "autoload -Uz compinit bashcompinit && compinit && bashcompinit\n"}
-
-
-def completion(options: Namespace) -> None:
-    """Print the script."""
-    print(script(options.shell), end="")
-
-
-def script(shell: str) -> str:
-    """Commands, options and their choices; elsewhere, the shell completes names of files.
+def command_text(options: Namespace) -> str:
+    """Return the command that gives these options, without those that have their defaults.
 
     Examples
     --------
-    >>> "fit embed index" in script("bash")
-    True
+    >>> command_text(parser_of("search").parse(["index", "--text", "a cat", "-k", "3"]))
+    "laplace-metric search index --text 'a cat' -k 3"
     """
-    choices, options = [], []
-    for name in COMMANDS:
-        parser = parser_of(name)
-        words = [*commands_in(name), *(n for o in parser.options for n in o.option_strings)]
-        words += ["--help"]
-        for option in parser.options:
-            offered = [str(choice) for choice in option.choices or ()]
-            if offered and not option.option_strings:
-                words = offered
-            elif offered:
-                line = f'"{name} {option.option_strings[0]}") words="{" ".join(offered)}" ;;'
-                choices.append(line)
-        options.append(f'"{name}") words="{" ".join(words)}" ;;')
-    return SCRIPT.format(
-        shell=shell,
-        before=BEFORE[shell],
-        groups="|".join(name for name in COMMANDS if name and commands_in(name)),
-        choices="\n".join(f"        {line}" for line in choices),
-        options="\n".join(f"            {line}" for line in options),
-    )
+    parser = parser_of(options.command)
+    places, named = list[str](), list[str]()
+    for action in parser.options:
+        value = getattr(options, action.dest)
+        if not action.option_strings:
+            places += [] if value is None else [str(value)]
+        elif action.nargs == 0:
+            named += [action.option_strings[0]] if value else []
+        elif value != parser.get_default(action.dest) and str(value) != str(action.default):
+            for one in value if isinstance(value, list) else [value]:
+                named += [action.option_strings[0], str(one)]
+    return shlex.join([*parser.prog.split(), *places, *named])

@@ -1,17 +1,12 @@
-"""Commands as parsers of argparse, made of tables of their options.
-
-Values on the command line win over those of a ``--config``, and these over defaults.
-"""
+"""Commands as parsers of argparse, made of tables of their options."""
 
 from __future__ import annotations
 
 import argparse
 from argparse import Action, Namespace
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NoReturn
 
-from laplace_metric.cli._config import MODELS, TRUST, read_toml
 from laplace_metric.cli._option_lines import add_option
 from laplace_metric.cli._words import PROGRAM, did_you_mean
 from laplace_metric.errors import InputError
@@ -82,17 +77,11 @@ class CommandParser(argparse.ArgumentParser):
         Raises
         ------
         InputError
-            For unknown options, values that an option does not take, and what is missing; for a
-            --config that cannot be used.
+            For unknown options, values that an option does not take, and what is missing.
         """
         end = words.index("--") if "--" in words else len(words)
         behind = [f"./{word}" if word.startswith("-") else word for word in words[end + 1 :]]
         words = [*words[:end], *behind]
-        named = {word.split("=")[0] for word in words}
-        if "config" in {action.dest for action in self.options}:
-            first = CommandParser(self.name, "a\n\n--config FILE")
-            if (path := first.parse_known_args(words)[0].config) is not None:
-                self._configure(path, named)
         options, rest = self.parse_known_intermixed_args(words)
         if unknown := [word.split("=")[0] for word in rest if word.startswith("-") and word != "-"]:
             known = (name for action in self.options for name in action.option_strings)
@@ -101,40 +90,3 @@ class CommandParser(argparse.ArgumentParser):
             self.error(f"unrecognized arguments: {' '.join(rest)}")
         values = {action.dest: getattr(options, action.dest) for action in self.options}
         return Namespace(command=self.name, **values)
-
-    def _configure(self, path: Path, named: set[str]) -> None:
-        """Make values of a --config defaults; a model needs --trust-recipe among what is typed."""
-        file = f"--config {path}"
-        content = read_toml(path, file)
-        of = content.pop("command", self.name)
-        if of != self.name:
-            raise InputError(f"{file} is of {PROGRAM} {of}, not of {self.name}.")
-        actions = {action.dest: action for action in self.options if action.dest != "config"}
-        for written, value in content.items():
-            key = written.replace("-", "_")
-            if key == TRUST:
-                raise InputError(
-                    f"{file}: {written} is not taken from a file. Remove that line, and give "
-                    "--trust-recipe on the command line if you trust the model that is named."
-                )
-            if key not in actions:
-                raise InputError(f"{file}: {written!r} is no option.{did_you_mean(key, actions)}")
-            action = actions[key]
-            is_flag, repeated = action.nargs == 0, isinstance(action.default, list)
-            items = value if repeated and isinstance(value, list) else [value]
-            if any(isinstance(x, bool) != is_flag or isinstance(x, (dict, list)) for x in items):
-                wanted = "true or false" if is_flag else "a text or a number"
-                raise InputError(f"{file}: {written} = {value!r:.60}. Give {wanted}.")
-            if key in MODELS and not named & {"--trust-recipe", *action.option_strings}:
-                raise InputError(
-                    f"{file} names {action.option_strings[0]} {value!r:.60}, which is code that "
-                    "whoever wrote the file chose. Give --trust-recipe on the command line to run "
-                    f"it, or name a model yourself with {action.option_strings[0]}."
-                )
-            action.required = False
-            if not action.option_strings:
-                action.nargs = "?"
-            if repeated and not named & set(action.option_strings):
-                action.default = [self._get_value(action, str(item)) for item in items]
-            elif not repeated:
-                action.default = value if is_flag else str(value)

@@ -26,9 +26,9 @@ from torch import Tensor
 
 from laplace_metric import plots
 from laplace_metric._utils import __version__
-from laplace_metric.cli._config import run_text
 from laplace_metric.cli._gallery import LoadedIndex, excerpt, load_gallery
 from laplace_metric.cli._index import measured
+from laplace_metric.cli._options import command_text
 from laplace_metric.cli._pictures import Pictures
 from laplace_metric.cli._reporter import Reporter, reporter_of
 from laplace_metric.cli._search import columns_of
@@ -83,7 +83,7 @@ def report(options: Namespace) -> None:
             versions=f"laplace_metric {__version__}, torch {torch.__version__}, numpy "
             f"{np.__version__}, Python {platform.python_version()}",
             written=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
-            run=run_text(options),
+            run=command_text(options),
             most=SHOWN,
         )
     )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +33,10 @@ class Reporter:
         Print nothing but errors, and JSON if it was asked for.
     json : Path or None
         File for the numbers, or ``-`` for stdout, which then holds nothing else.
-    at_end : list of callables
-        Functions that return a note, or None, before the numbers are printed, which comes last.
     """
 
     quiet: bool = False
     json: Path | None = None
-    at_end: list[Callable[[], str | None]] = field(default_factory=list)
 
     @property
     def progress(self) -> bool:
@@ -63,8 +60,6 @@ class Reporter:
 
     def numbers(self, content: dict[str, Any]) -> None:
         """The result for machines."""
-        for text in filter(None, (of() for of in self.at_end)):
-            self.note(text)
         if self.json == STDOUT:
             unicode = (ours().encoding or "utf-8").lower().startswith("utf")
             ours().write(json_text(content, ascii_only=not unicode))

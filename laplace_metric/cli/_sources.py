@@ -17,10 +17,10 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from laplace_metric._utils.archives import DAMAGE, check_npy, check_size, check_zip
+from laplace_metric._utils.archives import DAMAGE, check_npy, check_zip
 from laplace_metric._utils.names import utf8_path
 from laplace_metric._utils.progress import tqdm
-from laplace_metric._utils.tables import TABLES, pyarrow, read_columns, shown_columns
+from laplace_metric._utils.tables import TABLES, read_columns, shown_columns
 from laplace_metric.datasets._folders import (
     ENDINGS,
     PATHS,
@@ -97,10 +97,6 @@ class Source:
         Differs between data sets, whatever their items are called.
     options : dict
         How to read other data in the same way, as fields of ``ReadOptions``.
-    hashes : callable or None
-        Ids -> sha256 of the file of each; None where an item has no file of its own.
-    encode : callable or None
-        Items and rows -> what batches hold in place of the inputs themselves.
 
     Examples
     --------
@@ -117,8 +113,6 @@ class Source:
     read: Callable[[Sequence[int]], Inputs]
     fingerprint: str
     options: dict[str, Any]
-    hashes: Callable[[Sequence[str]], list[str]] | None = None
-    encode: Callable[[Source, Sequence[int]], Inputs] | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -151,8 +145,7 @@ class Source:
         labels = self.labels if labelled else None
 
         def read(rows: list[int]) -> tuple[Inputs, Tensor | None]:
-            inputs = self.read(rows) if self.encode is None else self.encode(self, rows)
-            return inputs, None if labels is None else labels[rows]
+            return self.read(rows), None if labels is None else labels[rows]
 
         return row_loader(len(self), read, size)
 
@@ -199,7 +192,7 @@ def open_source(
     Parameters
     ----------
     path : Path
-        ``DIR/<class>/*.png``, ``DIR/*.png``, an image, or a .csv, .tsv, .parquet, .npy,
+        ``DIR/<class>/*.png``, ``DIR/*.png``, an image, or a .csv, .tsv, .npy,
         .npz, .safetensors.
     options : ReadOptions or None
     notify : callable
@@ -223,8 +216,6 @@ def open_source(
     if suffix in TABLES:
         columns = read_columns(path)
         return _table(path, columns, columns.__getitem__, options, notify)
-    if suffix == PARQUET:
-        return _parquet(path, options, notify)
     return _arrays(path, ARRAY_FILES[suffix](path), options)
 
 
@@ -242,7 +233,7 @@ def require_source(path: Path) -> None:
         return
     if not path.exists():
         raise InputError(f"{path} does not exist.")
-    tables = (*TABLES, PARQUET, *ARRAY_FILES)
+    tables = (*TABLES, *ARRAY_FILES)
     if not path.is_file() or path.suffix.lower() not in (*tables, *ENDINGS):
         raise InputError(
             f"{path} is of no kind that can be read: give a folder of images, an image, or a file "
@@ -320,7 +311,6 @@ def image_source(
         lambda rows: pixels.batch([ids[row] for row in rows]),
         digest(json.dumps(sizes)),
         {"size": pixels.size, "channels": pixels.channels},
-        pixels.hashes,
     )
 
 
@@ -346,10 +336,8 @@ def path_below(folder: Path, name: str) -> Path:
     return path
 
 
-# Tables, one item a row: texts, or paths of images; Parquet with a list column ``embedding``.
+# Tables, one item a row: texts, or paths of images.
 
-PARQUET = ".parquet"
-EMBEDDING = "embedding"
 COLUMNS = {
     "image": ("paths of images", PATHS),
     "text": ("texts", ("text",)),
@@ -367,7 +355,7 @@ def _table(
     notify: Notify,
 ) -> Source:
     """Texts, or images named by their paths; ``cells`` gives those of a column."""
-    in_words = options.text_column is not None or {"text", EMBEDDING} & set(header)
+    in_words = options.text_column is not None or "text" in header
     if options.image_column is None and in_words:
         names = _columns(path, header, ("text", "label", "id"), options, notify)
     else:
@@ -407,41 +395,6 @@ def _columns(
     if guessed:
         notify(f"{path}: {', '.join(guessed)}")
     return found
-
-
-def _parquet(path: Path, options: ReadOptions, notify: Notify) -> Source:
-    """Embeddings if there is a column ``embedding`` and no other is named, else texts or images."""
-    parquet, damage = pyarrow("parquet"), pyarrow("lib").ArrowException
-    with _named_damage(path, "a Parquet file", damage):
-        file = parquet.ParquetFile(path)
-        groups = (file.metadata.row_group(i) for i in range(file.metadata.num_row_groups))
-        check_size(sum(group.total_byte_size for group in groups), path.stat().st_size)
-    header = file.schema_arrow.names
-
-    def column(name: str) -> Any:
-        with _named_damage(path, "a Parquet file", damage):
-            return file.read(columns=[name])[name]
-
-    def cells(name: str) -> list[str]:
-        return ["" if value is None else str(value) for value in column(name).to_pylist()]
-
-    if EMBEDDING not in header or options.text_column or options.image_column:
-        return _table(path, header, cells, options, notify)
-    names = _columns(path, header, ("label", "id"), options, notify)
-    notify(f"{path}: embeddings from column {EMBEDDING!r}")
-    arrays = {f"{what}s": column(name).to_pylist() for what, name in names.items()}
-    return _arrays(path, arrays | {"embeddings": _matrix(path, column(EMBEDDING))}, options)
-
-
-def _matrix(path: Path, column: Any) -> Any:
-    """[N, D] of a list column, without a Python object a number."""
-    flat = column.combine_chunks()
-    if not hasattr(flat, "value_lengths"):
-        raise InputError(f"{path}: column {EMBEDDING!r} holds {column.type}, not lists of numbers.")
-    lengths = set(np.unique(flat.value_lengths().to_numpy(zero_copy_only=False)).tolist())
-    if len(lengths) != 1 or column.null_count:
-        raise InputError(f"{path}: column {EMBEDDING!r} needs one list of the same length a row.")
-    return flat.flatten().to_numpy(zero_copy_only=False).reshape(len(column), -1)
 
 
 # Files of arrays: ``embeddings`` [N, D], and where they have them ``labels`` and ``ids``.

@@ -1,4 +1,4 @@
-"""Tables as files: columns as .csv, .json or .parquet."""
+"""Tables as files: columns as .csv or .json."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from laplace_metric._utils.names import utf8
-from laplace_metric._utils.tables import pyarrow
 from laplace_metric.io import json_text, write_atomically
 
 Columns = Mapping[str, list[Any]]
@@ -27,7 +25,7 @@ def rows_of(columns: Columns) -> list[dict[str, Any]]:
 
 
 def write_table(path: Path, columns: Columns) -> None:
-    """Write columns as .csv, .json or .parquet."""
+    """Write columns as .csv or .json."""
     write_atomically(path, TABLE_WRITERS[path.suffix](columns))
 
 
@@ -62,21 +60,7 @@ def _defused(value: Any) -> Any:
     return value if value == value.strip() else f"'{value}"
 
 
-def parquet_bytes(columns: Mapping[str, Any]) -> bytes:
-    """A Parquet file of columns, lists or arrays of pyarrow; texts in it are UTF-8."""
-    file = io.BytesIO()
-    texts = {
-        name: [utf8(value).decode() if isinstance(value, str) else value for value in column]
-        for name, column in columns.items()
-        if isinstance(column, list)
-    }
-    table = pyarrow("lib").Table.from_pydict({**columns, **texts})
-    pyarrow("parquet").write_table(table, file)
-    return file.getvalue()
-
-
-TABLE_WRITERS: dict[str, Callable[[Columns], str | bytes]] = {
+TABLE_WRITERS: dict[str, Callable[[Columns], str]] = {
     ".csv": csv_text,
     ".json": lambda columns: json_text(rows_of(columns)),
-    ".parquet": parquet_bytes,
 }

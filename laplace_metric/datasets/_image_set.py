@@ -25,7 +25,7 @@ from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import as_array, check_count, check_dense, check_name
 from laplace_metric.errors import InputError, LabelError, RowError
-from laplace_metric.io import only_regular, sha256_of
+from laplace_metric.io import only_regular
 
 
 def named_rows(name: str, rows: Any, n: int) -> Int64[Tensor, " rows"]:
@@ -488,11 +488,6 @@ class Pixels:
                     "transform that makes them equal."
                 )
         return torch.stack(images)
-
-    def hashes(self, names: Sequence[str]) -> list[str]:
-        """sha256 of the bytes of each file."""
-        with ThreadPoolExecutor(THREADS) as pool:
-            return list(pool.map(lambda name: sha256_of(self.folder / name), names))
 
     def tensor(self, picture: Any) -> Tensor:
         """Return the model's input [C, H, W] for a picture that is grey or RGB already."""

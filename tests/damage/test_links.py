@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import stat
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,12 +15,10 @@ from PIL import Image
 from laplace_metric import LaplaceEmbedder
 from laplace_metric import io as files
 from laplace_metric.cli import main
-from laplace_metric.cli._feature_cache import FeatureFiles
 from laplace_metric.cli._output_paths import discard
 from laplace_metric.datasets import load_folder
 from laplace_metric.distributed._checkpoint import Checkpoint
 from laplace_metric.errors import FileFormatError, InputError, WriteError
-from laplace_metric.heads._locate import HeadActivations
 from laplace_metric.models._store import DiskRows
 from tests.damage.links import _seen as seen
 
@@ -233,62 +229,6 @@ def test_commands_refuse_a_link_in_place_of_their_working_folder(
     assert planted.name in capsys.readouterr().err
     planted.unlink()
     assert main(fit) == 0
-
-
-def kept(folder, said):
-    return FeatureFiles(folder, said.append)
-
-
-def test_the_feature_cache_is_for_its_owner(tmp_path):
-    said, seen_at_head = [], HeadActivations(*(torch.ones(2, 3),) * 3)
-    folder = tmp_path / "cache"
-    kept(folder, said).put("ab" * 32, seen_at_head)
-    modes = {stat.S_IMODE(path.lstat().st_mode) for path in folder.rglob("*.safetensors")}
-    assert modes == {0o600}
-    assert {stat.S_IMODE(path.stat().st_mode) for path in (folder, folder / "ab")} == {0o700}
-    assert kept(folder, said).get("ab" * 32) is not None
-    assert said == []
-
-
-@pytest.mark.parametrize("why", ["other users may write", "belongs to another user", "is a link"])
-def test_a_feature_cache_of_others_is_not_used(tmp_path, monkeypatch, why):
-    said, seen_at_head = [], HeadActivations(*(torch.ones(2, 3),) * 3)
-    folder = tmp_path / "cache"
-    kept(folder, said).put("ab" * 32, seen_at_head)
-    if why == "is a link":
-        folder.rename(tmp_path / "goal")
-        folder.symlink_to(tmp_path / "goal")
-    elif why == "belongs to another user":
-        monkeypatch.setattr(os, "getuid", lambda: folder.stat().st_uid + 1)
-    else:
-        folder.chmod(0o770)
-    before = seen(tmp_path)
-    cache = kept(folder, said)
-    assert cache.get("ab" * 32) is None
-    cache.put("cd" * 32, seen_at_head)
-    assert seen(tmp_path) == before
-    (line,) = said
-    assert why in line
-    assert "--cache" in line
-
-
-def test_links_in_the_feature_cache(tmp_path, victim):
-    said, seen_at_head = [], HeadActivations(*(torch.ones(2, 3),) * 3)
-    folder = tmp_path / "cache"
-    kept(folder, said).put("ab" * 32, seen_at_head)
-    (entry,) = folder.rglob("*.safetensors")
-    shutil.copy(entry, tmp_path / "copy")
-    entry.unlink()
-    entry.symlink_to(tmp_path / "copy")
-    (folder / "cd").symlink_to(victim)
-    before = (tmp_path / "copy").stat().st_mtime_ns
-    assert kept(folder, said).get("ab" * 32) is None
-    FeatureFiles(folder, said.append, most=1).put("ef" * 32, seen_at_head)  # clears
-    assert not list((folder / "ef").iterdir())
-    assert len(said) == 1
-    kept(folder, said).put("cd" * 32, seen_at_head)
-    assert "cd is a link" in said[-1]
-    assert (tmp_path / "copy").stat().st_mtime_ns == before
 
 
 @pytest.mark.parametrize("kind", ["pipe", "zero"])

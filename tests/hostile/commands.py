@@ -66,7 +66,7 @@ def command_line(rng: random.Random) -> list[str]:
         "image-text": [*rng.choice([["search"], ["fit", "--model", "no:such"]]), file("texts.csv")],
     }[name]
     if name == "embed":
-        made.append(str(places.scratch()) + rng.choice([".npz", ".safetensors", ".parquet", ".x"]))
+        made.append(str(places.scratch()) + rng.choice([".npz", ".safetensors", ".x"]))
     if name == "index":
         made.append(str(places.scratch()))
     if name not in ("search", "image-text"):
@@ -88,7 +88,7 @@ def command_line(rng: random.Random) -> list[str]:
     if name == "search" and rng.random() < 0.5:
         made += [
             "--output",
-            str(places.scratch()) + rng.choice([".csv", ".json", ".parquet", ".x"]),
+            str(places.scratch()) + rng.choice([".csv", ".json", ".x"]),
         ]
     return [name, *made, "--quiet"]
 

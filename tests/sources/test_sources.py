@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from laplace_metric.cli._sources import ReadOptions, open_source
-from laplace_metric.errors import FileFormatError, InputError, LabelError, MissingPackageError
+from laplace_metric.errors import FileFormatError, InputError, LabelError
 
 
 @pytest.fixture
@@ -144,22 +143,16 @@ def test_npy_with_labels(tmp_path):
     assert open_source(tmp_path / "x.npy").classes is None
 
 
-def test_npz_safetensors_and_parquet_hold_the_same(tmp_path):
-    pyarrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
+def test_npz_and_safetensors_hold_the_same(tmp_path):
     ids = ("p", "q", "r", "s")
     np.savez(tmp_path / "x.npz", embeddings=X, labels=np.array(NAMES), ids=np.array(ids, "S"))
     header = {"ids": json.dumps(ids), "classes": json.dumps(["a", "b", "c"])}
     tensors = {"embeddings": torch.from_numpy(X), "labels": torch.tensor([0, 1, 0, 2])}
     save_file(tensors, tmp_path / "x.safetensors", header)
-    table = pyarrow.table({"embedding": X.tolist(), "label": NAMES, "id": ids, "text": ids})
-    parquet.write_table(table, tmp_path / "x.parquet")
-    for name in ("x.npz", "x.safetensors", "x.parquet"):
+    for name in ("x.npz", "x.safetensors"):
         source = open_source(tmp_path / name)
         assert (source.ids, source.classes) == (ids, NAMES), name
         assert source.read([3, 1]).tolist() == X[[3, 1]].tolist()
-    texts = open_source(tmp_path / "x.parquet", ReadOptions(text_column="text"))
-    assert (texts.kind, texts.read([1])) == ("texts", ["q"])
 
 
 @pytest.mark.parametrize(
@@ -182,15 +175,8 @@ def test_arrays_that_do_not_fit(arrays, says, tmp_path):
 
 def test_pickles_and_foreign_files_are_refused(tmp_path):
     np.save(tmp_path / "x.npy", np.array([{}, {}]), allow_pickle=True)
-    for name in ("x.npz", "x.safetensors", "x.parquet"):
+    for name in ("x.npz", "x.safetensors"):
         (tmp_path / name).write_bytes(b"no such format")
-    for name in ("x.npy", "x.npz", "x.safetensors", "x.parquet"):
+    for name in ("x.npy", "x.npz", "x.safetensors"):
         with pytest.raises(FileFormatError, match=name):
             open_source(tmp_path / name)
-
-
-def test_without_pyarrow(tmp_path, monkeypatch):
-    (tmp_path / "x.parquet").touch()
-    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(MissingPackageError, match="pip install pyarrow"):
-        open_source(tmp_path / "x.parquet")

@@ -8,7 +8,6 @@ import struct
 import tracemalloc
 import zipfile
 import zlib
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +20,7 @@ from benchmarks.datasets.formats import read_npy, read_npz
 from benchmarks.datasets.idx import read_idx
 from laplace_metric._utils import archives
 from laplace_metric.cli._sources import open_source
-from laplace_metric.errors import FileFormatError, InputError
+from laplace_metric.errors import FileFormatError
 
 MUCH = 20_480_000
 
@@ -157,23 +156,6 @@ def test_drawings(name, content, says, tmp_path):
     packed(path, {f"images_background/Greek/character01/{name}": content})
     with pytest.raises(FileFormatError, match=says):
         load("omniglot", "train", tmp_path)
-
-
-def test_parquet(tmp_path):
-    pyarrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    path = tmp_path / "x.parquet"
-    parquet.write_table(pyarrow.table({"text": ["a" * 50] * 100, "embedding": [1.5] * 100}), path)
-    with pytest.raises(InputError, match="holds double, not lists"):
-        open_source(path)
-    tracemalloc.clear_traces()  # what importing pyarrow took
-    whole = path.read_bytes()
-    for position in range(4, len(whole) - 4, max(1, len(whole) // 40)):
-        damaged = bytearray(whole)
-        damaged[position : position + 4] = b"\xff\x00\xff\x7f"
-        path.write_bytes(damaged)
-        with suppress(FileFormatError, InputError):  # a byte of padding may change nothing
-            open_source(path)
 
 
 @pytest.mark.parametrize("classes", ["[", '["a"]', "3", "[" * 9000, "null"])

@@ -1,6 +1,9 @@
-"""``--model`` of torchvision, open_clip and timm; run by ``test_vision``."""
+"""Files of the page "Models" for ``--model``, with weights drawn here; run by ``test_vision``."""
 
 from __future__ import annotations
+
+import sys
+from pathlib import Path
 
 import open_clip
 import pytest
@@ -9,51 +12,66 @@ import torch
 import torchvision
 from PIL import Image
 
-from laplace_metric.cli._models import load_model
-from laplace_metric.errors import InputError
+from laplace_metric.cli._models import LoadedModel, load_model
+from tests.models.page import file_of_the_page
 
 X = torch.rand(2, 3, 224, 224, generator=torch.Generator().manual_seed(0))
 GREY = Image.new("RGB", (300, 260), (90, 120, 30))
 
 
-@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small", "vit_b_16"])
+@pytest.fixture
+def loaded(tmp_path, monkeypatch):
+    """What ``--model my_model:embedder`` gives of a file of the page."""
+    monkeypatch.chdir(tmp_path)
+
+    def load(library: str) -> LoadedModel:
+        monkeypatch.delitem(sys.modules, "my_model", raising=False)
+        Path("my_model.py").write_text(file_of_the_page(library))
+        return load_model("my_model:embedder")
+
+    return load
+
+
 @torch.no_grad()
-def test_a_classifier_of_torchvision_without_its_last_layer(name, monkeypatch):
+def test_timm(loaded, monkeypatch):
+    create, made = timm.create_model, []
+
+    def drawn(name, pretrained, **more):
+        assert pretrained
+        made.append(create(name, **more).eval())
+        return made[-1]
+
+    monkeypatch.setattr(timm, "create_model", drawn)
+    found = loaded("timm")
+    torch.testing.assert_close(found.model(X), made[0](X))
+    assert found.model(X).shape == (2, 512)
+    assert found.transform(GREY).shape == (3, 224, 224)
+
+
+@torch.no_grad()
+def test_torchvision(loaded, monkeypatch):
     torch.manual_seed(0)
-    whole = torchvision.models.get_model(name).eval()
+    whole = torchvision.models.resnet18().eval()
 
     def states(self, *_, **__):
         return whole.state_dict()
 
     monkeypatch.setattr(torchvision.models.WeightsEnum, "get_state_dict", states)
-    found = load_model(f"torchvision:{name}")
-    last = [part for part in whole.modules() if isinstance(part, torch.nn.Linear)][-1]
-    torch.testing.assert_close(last(found.model.eval()(X)), whole(X))
+    found = loaded("torchvision")
+    torch.testing.assert_close(whole.fc(found.model.eval()(X)), whole(X))
     assert found.transform(GREY).shape == (3, 224, 224)
-    assert found.head == "append"
-
-
-def test_names_that_are_near():
-    with pytest.raises(InputError, match="Did you mean .*'resnet18'"):
-        load_model("torchvision:resnet81")
-    with pytest.raises(InputError, match=r"Did you mean .*'resnet18\.tv"):
-        load_model("timm:resnt18")
-    with pytest.raises(InputError, match="NAME/WEIGHTS. Weights of ViT-B-32: openai"):
-        load_model("open_clip:ViT-B-32")
 
 
 @torch.no_grad()
-def test_the_image_tower_of_open_clip(tmp_path):
-    torch.manual_seed(0)
-    whole = open_clip.create_model("ViT-S-32-alt").eval()
-    torch.save(whole.state_dict(), tmp_path / "weights.pt")
-    found = load_model(f"open_clip:ViT-S-32-alt/{tmp_path / 'weights.pt'}")
-    torch.testing.assert_close(found.model.eval()(X), whole.encode_image(X))
+def test_open_clip(loaded, monkeypatch):
+    create, made = open_clip.create_model_and_transforms, []
+
+    def drawn(name, pretrained):
+        assert pretrained == "openai"
+        made.append(create("ViT-S-32-alt"))
+        return made[-1]
+
+    monkeypatch.setattr(open_clip, "create_model_and_transforms", drawn)
+    found = loaded("open_clip")
+    torch.testing.assert_close(found.model.eval()(X), made[0][0].eval().encode_image(X))
     assert found.transform(GREY).shape == (3, 224, 224)
-
-
-def test_timm_needs_its_weights(monkeypatch):
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(InputError, match="HF_HUB_OFFLINE is set, so that only models in the cache"):
-        load_model("timm:vit_tiny_patch16_224")
-    assert "vit_tiny_patch16_224" in timm.list_models()
