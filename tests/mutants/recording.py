@@ -16,8 +16,9 @@ from typing import Any
 from tests.mutants.drawing import Mutant
 from tests.mutants.tree import Tree
 
-LONGEST = 300
-"""Seconds of computing after which a file of tests is given up: it is then no help."""
+LONGEST = 160
+"""Seconds of computing after which a record is given up; it begins no test in their last three
+quarters, so of a file that takes long the first tests are recorded."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """A process that has imported the libraries: it forks for each run of tests, which begins at once.
 
 ``python worker.py`` in a copy of the tree reads one request a line from its input, as JSON, and
-answers with one line: ``{"files": [...], "tests": [...] | null, "seconds": 20, "record": path}``.
+answers with one line; ``Tree.run`` writes both.
 Nothing of the tree is imported before the fork, so that each run sees the files as they are.
 """
 
@@ -28,6 +28,8 @@ LIBRARIES = (
     *("sklearn.linear_model", "sklearn.isotonic", "pytorch_metric_learning.losses", "PIL.Image"),
     *("safetensors.torch", "beartype.door", "jaxtyping", "tqdm", "faiss"),
 )
+LONGEST_TEST = 4
+"""A record ends with the test that computes when this part of its seconds is over."""
 WAITING = 60
 """Seconds that a run may wait, for other processes or for a lock, beyond what it may compute."""
 
@@ -68,10 +70,10 @@ class Chosen:
 class Lines:
     """Which test runs which lines; what a shared fixture runs counts for all tests that use it."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, seconds: float) -> None:
         import coverage
 
-        self._root = root
+        self._root, self._seconds = root, seconds
         skipped = [str(root / "tests" / "*")]
         self._measured = coverage.Coverage(
             None, config_file=False, include=[str(root / "*")], omit=skipped
@@ -83,6 +85,8 @@ class Lines:
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         self._fixtures[item.nodeid] = list(getattr(item, "fixturenames", ()))
         yield from self._during(item.nodeid)
+        if time.process_time() > self._seconds:
+            item.session.shouldstop = "the other tests of this file are not recorded"
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_fixture_setup(self, fixturedef: Any) -> Iterator[None]:
@@ -127,7 +131,7 @@ def run(request: dict[str, Any], answer: Path) -> None:
     root, outcomes = Path.cwd(), Outcomes()
     options = [*request["files"], "--tb=no", "-p", "no:cacheprovider", *request["options"]]
     if request["record"]:
-        lines = Lines(root)
+        lines = Lines(root, request["seconds"] / LONGEST_TEST)
         with lines:
             pytest.main(options, plugins=[outcomes, lines])
         found = lines.found()
