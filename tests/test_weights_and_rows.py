@@ -380,3 +380,10 @@ def test_embeddings_without_a_direction_are_counted_before_a_fit():
         embedder(x)
     euclidean = LaplaceEmbedder.from_embeddings(x, Y, distance="euclidean", hessian="positives")
     assert bool(euclidean(x).variance.isfinite().all())
+
+
+@pytest.mark.parametrize("length", [1.0, 1e-6, 1e-11])
+def test_embeddings_are_refused_below_the_shortest_length_and_not_before(length):
+    x = length * torch.nn.functional.normalize(X.double())
+    embedder = LaplaceEmbedder.from_embeddings(x, Y)
+    assert bool(embedder(x).variance.isfinite().all())

@@ -26,7 +26,6 @@ from tests.mutants.recording import Recordings
 from tests.mutants.tree import copied
 
 Numbered = tuple[int, Mutant]
-NOT_SLOW = ["-m", "not slow"]
 
 
 def parser() -> argparse.ArgumentParser:
@@ -39,6 +38,14 @@ def parser() -> argparse.ArgumentParser:
     add("--only", type=int, nargs="+", metavar="K", help="only these of the draw, from 1")
     add("--list", action="store_true", help="print the draw and run nothing")
     add("--jobs", type=int, default=1, help="processes (default: 1)")
+    add(
+        "-m",
+        "--marker",
+        default="not slow",
+        metavar="TIER",
+        help='tests that count, as for pytest (default: "not slow"); with quick most mutants are '
+        "killed and little is recorded: try those that live again without",
+    )
     add(
         "--timeout",
         type=float,
@@ -67,7 +74,7 @@ def judged(
         imports = Imports(root, (package,))
         for _ in range(options.jobs):
             tree = stack.enter_context(copied(root))
-            recordings = Recordings(tree, cache_of(root), NOT_SLOW)
+            recordings = Recordings(tree, cache_of(root), ["-m", options.marker])
             limits = {"seconds": options.timeout, "reach": options.reach}
             judges.put(Judge(tree, imports, recordings, **limits))
 
