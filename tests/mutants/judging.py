@@ -64,20 +64,22 @@ class Judge:
         """Yield names of tests and how long they take together, the nearest first."""
         tests, seconds, part, total = list[str](), 0.0, FIRST_SECONDS, 0.0
         for record in self._records(mutant):
-            for test in record.reaching(mutant):
-                own = record.seconds.get(test, 0.0)
+            for test, own in record.reaching(mutant) if record else ():
                 if total + own > self._seconds:
                     break
                 tests.append(test)
                 seconds, total = seconds + own, total + own
-                if seconds >= part:
-                    yield tests, seconds
-                    tests, seconds, part = [], 0.0, 3 * part
+            if tests and (record is None or seconds >= part):
+                yield tests, seconds
+                tests, seconds, part = [], 0.0, 3 * part if record else part
         if tests:
             yield tests, seconds
 
-    def _records(self, mutant: Mutant) -> Iterator[Record]:
-        """Yield records of the nearest files: those that are there, then those to be made."""
+    def _records(self, mutant: Mutant) -> Iterator[Record | None]:
+        """Yield records of the nearest files: those that are there, then those to be made.
+
+        None comes before one is made, which takes longer than to run the tests that are known.
+        """
         near, taken = self._imports.nearest(mutant.file), 0.0
         known = {tests for tests in near if self._recordings.has(tests, mutant.file)}
         for tests in near:
@@ -86,6 +88,8 @@ class Judge:
         for tests in near:
             if taken > self._reach:
                 return
+            if tests not in known:
+                yield None
             record = self._recordings.of(tests, mutant.file)
             taken += record.took
             if tests not in known:

@@ -36,12 +36,13 @@ class Record:
         """Seconds of all tests."""
         return sum(self.seconds.values())
 
-    def reaching(self, mutant: Mutant) -> list[str]:
-        """Return tests that pass and run a line of the mutant, the shortest first."""
+    def reaching(self, mutant: Mutant) -> list[tuple[str, float]]:
+        """Return tests that pass and run a line of the mutant, and seconds; the shortest first."""
         first, last = mutant.place.run
         lines = self.lines.get(mutant.file, {})
         found = {t for line, tests in lines.items() if first <= int(line) <= last for t in tests}
-        return sorted(found - {*self.failed}, key=lambda test: (self.seconds.get(test, 0), test))
+        passed = ((test, self.seconds.get(test, 0.0)) for test in found - {*self.failed})
+        return sorted(passed, key=lambda pair: (pair[1], pair[0]))
 
     def holds(self, file: str, root: Path) -> bool:
         """Return whether the record still says which tests run `file`."""
