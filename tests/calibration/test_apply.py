@@ -290,15 +290,23 @@ def test_neighbours_that_agree_leave_no_rank_to_rounding():
     assert (votes.ambiguity == 0).all()
 
 
+def squares_of(found, n):
+    return {
+        "distances": found.distance[:n] ** 2,
+        "labels": found.labels[:n],
+        "epistemic": found.epistemic[:n],
+    }
+
+
 def test_squares_and_other_units_are_told(embedder, points):
     index = built(embedder, points, portable=True)
     found = index.search(points[0][600:], k=K)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         applied(index, found)  # as they are
-        few = {"distances": found.distance[:9] ** 2, "labels": found.labels[:9]}
-        few |= {"epistemic": found.epistemic[:9]}
-        index.calibration.apply(**few)  # too few to tell
+        index.calibration.apply(**squares_of(found, 9))  # too few to tell
+    with pytest.warns(DistanceScaleWarning, match="their roots fit"):
+        index.calibration.apply(**squares_of(found, 10))
     with pytest.warns(DistanceScaleWarning, match="their roots fit. FAISS and others return sq"):
         applied(index, found, distances=found.distance**2)
     with pytest.warns(DistanceScaleWarning, match="their roots fit"):

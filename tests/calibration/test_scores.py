@@ -184,6 +184,15 @@ def test_rates_are_those_of_a_count():
     }
 
 
+def test_a_rate_of_which_nothing_was_judged_is_left_out():
+    all_mated = np.ones(2, np.int8)
+    found = error_rates(0.5, np.array([[0.9], [0.2]]), np.ones((2, 1), np.int8), all_mated)
+    assert set(found) == {
+        *("coverage", "precision", "false_non_match_rate"),
+        "false_negative_identification_rate",
+    }
+
+
 def test_precision_of_a_mixture_is_that_of_the_queries_at_their_own_share():
     score, relevant = drawn(2_000, open_set=0.4)
     rule = calibrate_scores(score, relevant).guarantee(recall=0.8)
