@@ -42,6 +42,7 @@ from laplace_metric.search._cross_fit import share_trained_on, training_inputs
 from laplace_metric.search._encoding import batches
 from laplace_metric.search._engines import NEAREST, FlatEngine, ForeignEngine, shares_found
 from laplace_metric.search._labelled import TOLERATED, LabelReview
+from laplace_metric.search._running_faiss import RunningFaiss, stored_vectors
 
 LEVELS = (0.8, 0.9, 0.95, 0.99)
 """Precisions that a guard shows."""
@@ -195,7 +196,9 @@ class Guard(Shown):
         """Guard a FAISS index: it goes on searching, with the vectors that it has.
 
         The vectors say how it compares them: by direction where all have length 1, by Euclidean
-        distance otherwise. Its scores are not used, so their scale does not matter.
+        distance otherwise. Its scores are not used, so their scale does not matter. The number of
+        its vectors and its parameters (``nprobe``, ``efSearch``, ``k_factor``, also those of
+        indexes inside it) must stay as they are: ``ask`` refuses an index that has changed.
 
         Parameters
         ----------
@@ -217,7 +220,7 @@ class Guard(Shown):
         """
         inner = _faiss().downcast_index(index.index) if hasattr(index, "id_map") else index
         if vectors is None:
-            vectors = _stored_vectors(inner)
+            vectors = stored_vectors(inner)
         x = Precomputed()(vectors)
         unit = _all_unit(x)
         if not unit and inner.metric_type == 0:  # METRIC_INNER_PRODUCT
@@ -493,46 +496,4 @@ def _search_of(search: Any, ids: Any, n: int) -> Callable[..., Any]:
         )
 
     own = np.arange(n or search.ntotal) if ids is None else Column.of("ids", ids).values
-
-    def find(queries: np.ndarray[Any, Any], k: int) -> np.ndarray[Any, Any]:
-        if search.ntotal != len(own):
-            raise InputError(
-                f"the FAISS index holds {search.ntotal:,} vectors, the guard knows {len(own):,}: "
-                "guard it again after it has changed."
-            )
-        found: np.ndarray[Any, Any] = search.search(queries.astype(np.float32), k)[1]
-        if hasattr(search, "id_map"):
-            return found
-        return np.where(found < 0, "" if own.dtype == object else -1, own[found])
-
-    return find
-
-
-def _stored_vectors(index: Any) -> np.ndarray[Any, Any]:
-    if not hasattr(index, "ntotal") or not hasattr(index, "reconstruct_n"):
-        raise InputError(f"index is a {type(index).__name__}: pass a FAISS index, or use search=.")
-    codes = _faiss().downcast_index(index.storage) if hasattr(index, "storage") else index
-    if codes.sa_code_size() < 4 * index.d:
-        raise InputError(
-            f"index stores {index.d} numbers in {codes.sa_code_size()} bytes: pass the vectors "
-            "themselves, vectors=."
-        )
-    if hasattr(index, "invlists"):  # an inverted file, which may have been given ids of its own
-        lists = index.invlists
-        ids = [_list_of_ids(lists, number) for number in range(index.nlist)]
-        if (largest := int(np.concatenate(ids).max(initial=-1))) >= index.ntotal:
-            raise InputError(
-                f"index has ids of its own, up to {largest} for {index.ntotal} vectors: pass "
-                "Guard(vectors, labels, ids=ids, search=lambda q, k: index.search(q, k)[1])."
-            )
-    found: np.ndarray[Any, Any] = index.reconstruct_n(0, index.ntotal)
-    return found
-
-
-def _list_of_ids(lists: Any, number: int) -> np.ndarray[Any, Any]:
-    """Copy the ids of one list of an inverted file."""
-    size = lists.list_size(number)
-    if not size:
-        return np.zeros(0, np.int64)
-    found: np.ndarray[Any, Any] = _faiss().rev_swig_ptr(lists.get_ids(number), size).copy()
-    return found
+    return RunningFaiss(search, own)

@@ -1,0 +1,177 @@
+"""A FAISS index of the user as a search: it goes on running, and is checked for changes.
+
+A guarantee is about what the index found when it calibrated. Whatever of it decides what it finds
+(``nprobe``, ``efSearch``, ``k_factor``, those of its quantizer, the number of its vectors) is
+noted, also of the indexes inside it, and compared at each search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from laplace_metric.errors import InputError
+
+INDEXES = ("index", "quantizer", "storage", "base_index", "refine_index")
+"""Attributes that hold an index inside an index."""
+PARTS = ("hnsw", "nsg", "nndescent")
+"""Attributes that hold parameters of their own."""
+HARMLESS = {
+    "thisown",
+    "verbose",
+    "is_trained",
+    "efConstruction",
+    "parallel_mode",
+    "use_visited_hashset",  # a std::optional, at which Python's wrapper warns of a leak
+}
+"""Attributes that do not change which vectors are found, nor do those that say who owns memory."""
+
+Parameters = dict[str, int | float | bool | str]
+"""By their place in the index, such as ``quantizer.hnsw.efSearch``."""
+
+
+class RunningFaiss:
+    """Search of a FAISS index.
+
+    Parameters
+    ----------
+    index : faiss.Index
+        It stays the user's own.
+    ids : [N]
+        Of its vectors, in their order; not used for an ``IndexIDMap``, which returns its own.
+
+    Raises
+    ------
+    InputError
+        When asked, if the index is no longer as it was.
+    """
+
+    def __init__(self, index: Any, ids: np.ndarray[Any, Any]) -> None:
+        self.index, self.ids = index, ids
+        self.noted = parameters_of(index)
+
+    def __call__(self, queries: np.ndarray[Any, Any], k: int) -> np.ndarray[Any, Any]:
+        """Ids [Q, k] of the nearest; -1 or "" where it finds fewer."""
+        self.check()
+        found: np.ndarray[Any, Any] = self.index.search(queries.astype(np.float32), k)[1]
+        if hasattr(self.index, "id_map"):
+            return found
+        return np.where(found < 0, "" if self.ids.dtype == object else -1, self.ids[found])
+
+    def check(self) -> None:
+        """Refuse an index that has changed since it was noted.
+
+        Raises
+        ------
+        InputError
+            With the parameter, what it was and what it is.
+        """
+        if self.index.ntotal != len(self.ids):
+            raise InputError(
+                f"the FAISS index holds {self.index.ntotal:,} vectors, the guard knows "
+                f"{len(self.ids):,}: guard it again after it has changed."
+            )
+        now = parameters_of(self.index)
+        for name in [*self.noted, *(name for name in now if name not in self.noted)]:
+            then, is_now = self.noted.get(name), now.get(name)
+            if then != is_now:
+                raise InputError(
+                    f"the FAISS index has {name}={is_now}, and had {name}={then} when it "
+                    "calibrated: it finds other vectors, for which nothing is guaranteed. Put "
+                    f"{name}={then} back, or guard the index again."
+                )
+
+
+def parameters_of(index: Any) -> Parameters:
+    """Return all that decides what a FAISS index finds, but its vectors.
+
+    Examples
+    --------
+    >>> import faiss
+    >>> parameters_of(faiss.IndexHNSWFlat(4, 8))["hnsw.efSearch"]
+    16
+    """
+    return dict(_walk(index, ""))
+
+
+def _walk(index: Any, place: str) -> Iterator[tuple[str, int | float | bool | str]]:
+    yield f"{place}type", type(index).__name__
+    yield from _numbers(index, place)
+    for name in PARTS:
+        if hasattr(index, name):
+            yield from _numbers(getattr(index, name), f"{place}{name}.")
+    for name, inner in _inside(index):
+        yield from _walk(inner, f"{place}{name}.")
+
+
+def _inside(index: Any) -> Iterator[tuple[str, Any]]:
+    """Indexes inside an index, as what they are; it must live as long as these are used."""
+    import faiss
+
+    found = {name: getattr(index, name, None) for name in INDEXES}
+    if hasattr(index, "count") and hasattr(index, "at"):  # shards, replicas
+        found |= {f"at({i})": index.at(i) for i in range(index.count())}
+    for name, inner in found.items():
+        if isinstance(inner, faiss.Index):
+            yield name, faiss.downcast_index(inner)
+
+
+def _numbers(part: Any, place: str) -> Iterator[tuple[str, int | float | bool]]:
+    for name in _names(part):
+        yield place + name, getattr(part, name)
+
+
+_NAMES: dict[type, list[str]] = {}
+"""Names of the numbers of a kind of index, found once: they are asked for at each search."""
+
+
+def _names(part: Any) -> list[str]:
+    kind = type(part)
+    if kind not in _NAMES:
+        properties = [n for n in dir(kind) if isinstance(getattr(kind, n, None), property)]
+        asked = [n for n in properties if n not in HARMLESS and not n.startswith(("_", "own_"))]
+        _NAMES[kind] = [n for n in asked if isinstance(getattr(part, n), (bool, int, float))]
+    return _NAMES[kind]
+
+
+def stored_vectors(index: Any) -> np.ndarray[Any, Any]:
+    """Return the vectors [N, D] that a FAISS index holds, in the order of its rows.
+
+    Raises
+    ------
+    InputError
+        For what is no such index, compressed vectors, and an inverted file with ids of its own.
+    """
+    import faiss
+
+    if not hasattr(index, "ntotal") or not hasattr(index, "reconstruct_n"):
+        raise InputError(f"index is a {type(index).__name__}: pass a FAISS index, or use search=.")
+    codes = faiss.downcast_index(index.storage) if hasattr(index, "storage") else index
+    if codes.sa_code_size() < 4 * index.d:
+        raise InputError(
+            f"index stores {index.d} numbers in {codes.sa_code_size()} bytes: pass the vectors "
+            "themselves, vectors=."
+        )
+    if hasattr(index, "invlists"):  # an inverted file, which may have been given ids of its own
+        lists = index.invlists
+        ids = [_list_of_ids(lists, number) for number in range(index.nlist)]
+        if (largest := int(np.concatenate(ids).max(initial=-1))) >= index.ntotal:
+            raise InputError(
+                f"index has ids of its own, up to {largest} for {index.ntotal} vectors: pass "
+                "Guard(vectors, labels, ids=ids, search=lambda q, k: index.search(q, k)[1])."
+            )
+    found: np.ndarray[Any, Any] = index.reconstruct_n(0, index.ntotal)
+    return found
+
+
+def _list_of_ids(lists: Any, number: int) -> np.ndarray[Any, Any]:
+    """Copy the ids of one list of an inverted file."""
+    import faiss
+
+    size = lists.list_size(number)
+    if not size:
+        return np.zeros(0, np.int64)
+    found: np.ndarray[Any, Any] = faiss.rev_swig_ptr(lists.get_ids(number), size).copy()
+    return found
