@@ -246,7 +246,7 @@ class Embedding(Shown):
                 "merged statistics or online, image-text objectives without a probability of a "
                 "pair, files of older versions, head inputs wider than 2,048, sets of a few points "
                 "and parts of several fits do not keep. Fit LaplaceEmbedder with pairs='all' in "
-                "one process."
+                "one process, or train with OnlineLaplace(..., refit=True)."
             )
         return self.near_far, self.head_inputs
 

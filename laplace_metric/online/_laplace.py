@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields, replace
 from operator import length_hint
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from laplace_metric._utils.randomness import Seed, own_randomness
 from laplace_metric._utils.validation import as_path, check_count, check_name, check_real
 from laplace_metric.curvature import ContrastiveLoss
 from laplace_metric.curvature._batch import batch_curvature
-from laplace_metric.curvature._structures import STRUCTURES, Curvature, zero_curvature
+from laplace_metric.curvature._structures import Curvature, zero_curvature
 from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import FileFormatError, HeadError, InputError, UnknownNameError
 from laplace_metric.heads._backends import jacobian_of
@@ -27,9 +27,9 @@ from laplace_metric.heads._identity import named_head
 from laplace_metric.heads._jacobian import HeadJacobian
 from laplace_metric.heads._locate import APPEND, LocatedHead, find_head
 from laplace_metric.laplace import Fitted, Posterior, Settings
-from laplace_metric.laplace._fit import warn_if_degenerate
+from laplace_metric.laplace._fit import warn_if_degenerate, warn_if_negative
 from laplace_metric.laplace._prior_precision import by_marginal_likelihood
-from laplace_metric.laplace._settings import AUTO, Miner
+from laplace_metric.laplace._settings import Miner
 from laplace_metric.models._calling import Inputs, check_module, device_of
 from laplace_metric.models._trained import note_training, trained_on
 from laplace_metric.online._checkpoint import ResumableRun, StateTree, shapes
@@ -54,6 +54,8 @@ from laplace_metric.training import (
 
 RECURSIONS = ("average", "paper")
 EVIDENCE = "evidence"
+TRAINING_PRIOR = 100.0
+"""The prior precision while a model trains, unless another is given."""
 START = 1.0
 """The prior precision until the first epoch is over, where the evidence chooses it."""
 
@@ -69,18 +71,29 @@ class OnlineLaplace(Shown):
 
     Parameters
     ----------
-    model, head, distance, hessian, structure, margin, backend
-        As in ``LaplaceEmbedder``, but that the structure is "diag" unless another is named (there
-        is no "auto"), and that negative curvature is clipped, as in the method's paper.
-        ``head="append"`` is not possible: it would not be trained.
-    prior_precision : float > 0 or "evidence"
+    model, head, distance, hessian, margin, backend
+        As in ``LaplaceEmbedder``. ``head="append"`` is not possible: it would not be trained.
+    structure : "auto" | "diag" | "kron" | "full" or None
+        As in ``LaplaceEmbedder``. None: "diag" while it trains, and "auto" in a last fit.
+    positivity : "absolute" | "clip" or None
+        As in ``LaplaceEmbedder``. None: "clip" while it trains, as in the method's paper, and
+        "absolute" in a last fit.
+    prior_precision : float > 0, "evidence" or None
         Too low, it drowns the head in noise: on FashionMNIST a third epoch with 1 cost 14 points of
         recall@1 at Z = 3, with 100 or 1,000 none (one seed; ``benchmarks/variants/README.md``).
-        "evidence": 1 in the first epoch, and after each the one of the largest marginal likelihood.
+        "evidence": 1 in the first epoch, and after each the one of the largest marginal likelihood,
+        also after a last fit. None: 100 while it trains, and 1 in a last fit.
+    refit : bool
+        Fit a posterior when the training is over, as ``LaplaceEmbedder.fit`` does, to all pairs of
+        the loader, which is read once more (or of ``fit(..., refit_loader=)``). It replaces the
+        running one, which saw weights of long ago and the pairs of batches: it tells
+        out-of-distribution inputs better, and has ``epistemic``, ``near``, ``far``, ``local`` and
+        ``ambiguity``. Default: False, the posterior that the training ended with.
     n_effective : float > 0, "points", "pairs" or None
         What one average over pairs counts for: as many points; the N points of an epoch (also
         None; in the first epoch as the loader's length says, points so far for a loader without a
-        length); or their N^2 pairs, which makes the draws far narrower.
+        length); or their N^2 pairs, which makes the draws far narrower. A last fit takes a number
+        as it is, and its points for a word.
     recursion : "average" | "paper"
         "average": H is a mean and the prior stays. "paper": ``P <- decay P + n_effective h`` from
         ``P = prior_precision I`` (eq 70), so that steps add up and the prior fades like
@@ -127,9 +140,9 @@ class OnlineLaplace(Shown):
         head: nn.Module | str | None = None,
         distance: str = "arccos",
         hessian: str = "fixed",
-        structure: str = "diag",
+        structure: str | None = None,
         margin: float | None = None,
-        prior_precision: float | str = 100.0,
+        prior_precision: float | str | None = None,
         n_effective: float | str | None = None,
         decay: float = 0.999,
         samples: int = 4,
@@ -138,11 +151,16 @@ class OnlineLaplace(Shown):
         refresh: int = 10,
         recursion: str = "average",
         warmup: int = 0,
+        positivity: str | None = None,
+        refit: bool = False,
     ) -> None:
         if isinstance(pairs, str) and pairs == "all":
             raise UnknownNameError("pairs", pairs, ("batch", "a miner (callable)"))
-        if isinstance(structure, str) and structure == AUTO:
-            raise UnknownNameError("structure", structure, STRUCTURES)
+        if not isinstance(refit, bool):
+            raise InputError(
+                f"refit={refit!r:.60}: pass True or False; what a last fit reads in place of the "
+                "loader is fit(..., refit_loader=...)."
+            )
         decay = check_real("decay", decay, "number in [0, 1]")
         if not 0 <= decay <= 1:
             raise InputError(f"decay={decay!r}: pass a number in [0, 1].")
@@ -162,18 +180,36 @@ class OnlineLaplace(Shown):
                     "prior_precision='evidence' chooses a prior that recursion='paper' lets fade: "
                     "pass recursion='average', or a number."
                 )
+        if recursion == "paper" and positivity == "absolute":
+            raise InputError(
+                "recursion='paper' adds up curvatures without their negative part: pass "
+                "positivity='clip', or recursion='average'."
+            )
         self.model, self.head, self.decay = check_module(model), head, decay
         self.settings = Settings(
             distance,
             hessian,
-            structure,
+            "diag" if structure is None else structure,
             margin,
-            prior_precision,
+            TRAINING_PRIOR if prior_precision is None else prior_precision,
             n_effective,
             pairs,
             backend,
-            positivity="clip",
+            positivity="clip" if positivity is None else positivity,
         )
+        self.refit_settings: Settings | None = None
+        if refit:  # what is not given has the defaults of a fit, not those of a training
+            usual = Settings()
+            self.refit_settings = Settings(
+                distance,
+                hessian,
+                usual.structure if structure is None else structure,
+                margin,
+                usual.prior_precision if prior_precision is None else prior_precision,
+                n_effective,
+                backend=backend,
+                positivity=usual.positivity if positivity is None else positivity,
+            )
         self.losses_: list[float] = []
         self.variances_: list[float] = []
         self.priors_: list[float] = []
@@ -186,8 +222,16 @@ class OnlineLaplace(Shown):
         of_steps = (
             f"{self.samples} draws each, decay {self.decay:.4g}, {self.warmup} warm-up epochs"
         )
-        prior = f"prior_precision={self.settings.prior_precision:.4g}"
-        return in_rows({"steps": of_steps, "prior": prior}.items())
+        s, last = self.settings, self.refit_settings
+        kind = f"structure={s.structure!r}, positivity={s.positivity!r}"
+        prior = f"prior_precision={s.prior_precision:.4g}"
+        shown = {"steps": of_steps, "curvature": kind, "prior": prior, "last fit": "none"}
+        if last is not None:
+            shown["last fit"] = (
+                f"structure={last.structure!r}, positivity={last.positivity!r}, "
+                f"prior_precision={last.prior_precision:.4g}"
+            )
+        return in_rows(shown.items())
 
     def fit(
         self,
@@ -200,6 +244,7 @@ class OnlineLaplace(Shown):
         generator: Seed = None,
         progress: bool = True,
         checkpoint: str | Path | None = None,
+        refit_loader: Any = None,
     ) -> LaplaceEmbedder:
         """Train the model in place and return it with its posterior.
 
@@ -217,7 +262,10 @@ class OnlineLaplace(Shown):
             holds a run, that one goes on from its last epoch, to the same bits on a CPU with as
             many threads, with the weights and the learning rate of the checkpoint; if that run is
             finished, its result is returned. The loader must give the same batches from the same
-            random state.
+            random state. A last fit is made again.
+        refit_loader : what ``LaplaceEmbedder.fit`` takes, or None
+            With ``refit=True``: what the last fit reads in place of ``loader``, such as each input
+            once and without augmentation. Default: None, the loader of the training.
 
         Raises
         ------
@@ -226,7 +274,8 @@ class OnlineLaplace(Shown):
         NonFiniteError
             If the loss becomes NaN or infinite; the step is not taken.
         InputError
-            For a scheduler without its optimizer, and as in ``train_embedder``.
+            For a scheduler without its optimizer, a ``refit_loader`` without ``refit=True``, a
+            loader that can be read only once with it, and as in ``train_embedder``.
         EmptyLoaderError, LabelError, HeadError
             As in ``train_embedder`` and ``LaplaceEmbedder.fit``.
         """
@@ -237,13 +286,42 @@ class OnlineLaplace(Shown):
         modules = [module for module in (self.model, loss) if isinstance(module, nn.Module)]
         if scheduler is not None and optimizer is None:
             raise InputError("scheduler= is given without its optimizer: pass optimizer= too.")
+        last = self._last_loader(loader, refit_loader)
         optimizer = optimizer or default_optimizer(modules)
-        with own_randomness(generator, device_of(self.model)) as weights, train_mode(modules):
-            run = OnlineRun(self, loader, loss, optimizer, scheduler, weights, folder)
-            run.train(epochs, show=progress)
-        self.losses_ = run.progress.losses
-        self.variances_, self.priors_ = run.variances, run.priors
-        return run.result()
+        with own_randomness(generator, device_of(self.model)) as weights:
+            with train_mode(modules):
+                run = OnlineRun(self, loader, loss, optimizer, scheduler, weights, folder)
+                run.train(epochs, show=progress)
+            self.losses_ = run.progress.losses
+            self.variances_, self.priors_ = run.variances, run.priors
+            assert run.located is not None
+            if self.refit_settings is None:
+                return run.result()
+            return self._refitted(run.located, last, self.refit_settings, progress=progress)
+
+    def _last_loader(self, loader: Any, refit_loader: Any) -> Any:
+        """Return what the last fit reads; named errors before anything is trained."""
+        if self.refit_settings is None:
+            if refit_loader is not None:
+                raise InputError("refit_loader= is given without a last fit: pass refit=True.")
+            return None
+        if refit_loader is None and isinstance(loader, Iterator):
+            raise InputError(
+                f"refit=True reads the loader once more, and a {type(loader).__name__} can be read "
+                "only once: pass a list or a DataLoader, or refit_loader=."
+            )
+        return loader if refit_loader is None else refit_loader
+
+    def _refitted(
+        self, head: LocatedHead, loader: Any, settings: Settings, *, progress: bool
+    ) -> LaplaceEmbedder:
+        """Return the trained model with a posterior that is fitted to it as it is now."""
+        values = {field.name: getattr(settings, field.name) for field in fields(settings)}
+        embedder = LaplaceEmbedder(self.model, head.place, **values)
+        embedder.fit(loader, progress=progress)
+        if self.by_evidence:
+            embedder.optimize_prior_precision()
+        return embedder
 
 
 def _word(name: str, word: str, words: tuple[str, ...]) -> str:
@@ -291,7 +369,9 @@ class OnlineRun(ResumableRun):
         self.loss, self.optimizer = loss, optimizer
         self.n_batches = length_hint(loader) or None
         refresh = 1 if self.settings.structure == "diag" else online.refresh
-        self.curvature = RunningCurvature(online.decay, refresh)
+        self.curvature = RunningCurvature(
+            online.decay, refresh, positivity=self.settings.positivity
+        )
         self.seen = note_training(online.model, trained_parameters(optimizer))
         self.located: LocatedHead | None = None
         self.prior_precision, self.variance = self.settings.prior_precision, float("nan")
@@ -300,11 +380,10 @@ class OnlineRun(ResumableRun):
 
     def step(self, inputs: Inputs, labels: Int[Tensor, " B"]) -> float:
         """Descend E_q[L] and update H with E_q[h], both at the same sampled heads."""
-        if self.located is None:
-            self.located = self._find_head(inputs)
+        located = self.located or self._adopt(self._find_head(inputs))
         if not self.progress.n_points and self.n_batches is not None:
             self.progress.n_points = self.n_batches * len(labels)  # until the first epoch is over
-        sampled = sampled_pass(self.model, self.located, inputs, self._offsets(len(labels)))
+        sampled = sampled_pass(self.model, located, inputs, self._offsets(len(labels)))
         mined = [self._mine(f, labels) for f in sampled.embeddings]
         values = [
             self.loss(f, labels, *pairs) for f, pairs in zip(sampled.embeddings, mined, strict=True)
@@ -317,6 +396,14 @@ class OnlineRun(ResumableRun):
         if curvature is not None:
             self.curvature.update(curvature)
         return number
+
+    def _adopt(self, located: LocatedHead) -> LocatedHead:
+        """Take a head, and the structure that "auto" stands for at it."""
+        self.located = located
+        self.settings = self.settings.for_head(self._jacobian())
+        if self.settings.structure == "diag":
+            self.curvature.refresh = 1
+        return located
 
     def _find_head(self, inputs: Inputs) -> LocatedHead:
         located = find_head(self.model, inputs, self.online.head)
@@ -415,10 +502,10 @@ class OnlineRun(ResumableRun):
         online = self.online
         names = {k: type(part).__name__ for k, part in self.parts.items() if k != "model"}
         return {
-            **self.settings.to_json(),
+            **online.settings.to_json(),
             "head": _described(self.model, online.head),
             "decay": online.decay,
-            "refresh": self.curvature.refresh,
+            "refresh": 1 if online.settings.structure == "diag" else online.refresh,
             "samples": online.samples,
             "warmup": online.warmup,
             "recursion": online.recursion,
@@ -458,7 +545,7 @@ class OnlineRun(ResumableRun):
         named = named_head(self.model, name)
         if named is None:
             raise FileFormatError(f"the checkpoint is for a head {name!r}, which model lacks.")
-        self.located = LocatedHead(name, named[0], normalized, named[1], n_outputs)
+        self._adopt(LocatedHead(name, named[0], normalized, named[1], n_outputs))
         running, value = self.curvature, self._curvature(state["curvature"])
         running.n_updates, running.value = state["n_updates"], value
         running.decomposed = self._curvature(state["decomposed"]) or value
@@ -490,8 +577,10 @@ class OnlineRun(ResumableRun):
         if curvature is None:  # no batch had two classes
             curvature = zero_curvature(structure, jacobian.layouts, self.device)
         mean = jacobian.parameters.clone()
-        posterior = Posterior(mean, curvature.decompose(), *self.scales())
-        warn_if_degenerate(contrast, posterior)
+        spectral = curvature.decompose(self.settings.positivity)
+        posterior = Posterior(mean, spectral, *self.scales())
+        if not warn_if_degenerate(contrast, posterior):
+            warn_if_negative(spectral, self.settings.positivity)
         n_points = self.progress.n_points
         fitted = Fitted(
             self.located,

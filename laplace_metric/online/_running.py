@@ -65,6 +65,8 @@ class RunningCurvature:
         H is decomposed anew each so many updates (1 for a diagonal, where that costs nothing).
     value : Curvature or None
         H before the positivity step, of any sign; None before the first update.
+    positivity : "clip" | "absolute"
+        What becomes of negative curvature when H is decomposed.
 
     Examples
     --------
@@ -81,6 +83,7 @@ class RunningCurvature:
     value: Curvature | None = None
     decomposed: Curvature | None = None
     _spectral: SpectralCurvature | None = None
+    positivity: str = "clip"
 
     @property
     def weight(self) -> float:
@@ -132,7 +135,7 @@ class RunningCurvature:
             zeros = torch.zeros(len(like), dtype=torch.float64, device=like.device)
             return SpectralCurvature(IdentityEigenbasis(), zeros, 0.0)
         if self._spectral is None:
-            spectral = self.decomposed.decompose()
+            spectral = self.decomposed.decompose(self.positivity)
             self._spectral = replace(spectral, basis=spectral.basis.to(like))
         return self._spectral
 

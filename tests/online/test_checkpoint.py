@@ -113,7 +113,9 @@ def assert_same(a: Path, b: Path) -> None:
     assert all(torch.equal(tensors[k], others[k]) for k in tensors)
 
 
-@pytest.mark.parametrize(("structure", "at"), [("diag", 1), ("kron", 9), ("full", 23)])
+@pytest.mark.parametrize(
+    ("structure", "at"), [("diag", 1), ("kron", 9), ("full", 23), ("auto", 13)]
+)
 def test_resumes_to_the_same_bits(tmp_path, at, structure):
     """Interrupted in the first, the second and the third epoch (of four steps, two draws each)."""
     options = {"structure": structure, "refresh": 3}
@@ -135,6 +137,7 @@ def test_resumes_to_the_same_bits(tmp_path, at, structure):
     [
         {"prior_precision": "evidence", "warmup": 1},
         {"recursion": "paper", "n_effective": "pairs"},
+        {"structure": "auto", "positivity": "absolute"},
     ],
 )
 @pytest.mark.parametrize("at", [3, 13])

@@ -404,6 +404,11 @@ def test_warming_up_is_plain_training_that_gathers_curvature(make_model, batches
         ({"prior_precision": "evidence", "recursion": "paper"}, "lets fade"),
         ({"warmup": -1}, "warmup"),
         ({"warmup": 1.5}, "warmup"),
+        ({"structure": "dense"}, "structure.*auto"),
+        ({"positivity": "squared"}, "positivity.*absolute"),
+        ({"positivity": "absolute", "recursion": "paper"}, "positivity='clip'"),
+        ({"refit": "yes"}, "refit_loader"),
+        ({"refit": [1, 2]}, "refit_loader"),
     ],
 )
 def test_what_cannot_be_is_refused(make_model, given, message):
