@@ -29,6 +29,7 @@ import numpy.typing as npt
 from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.validation import check_name
 from laplace_metric.calibration import DecisionRule, ScoreCalibration
+from laplace_metric.calibration._padding import is_no_id, is_padding
 from laplace_metric.errors import InputError, MissingPackageError
 
 __all__ = [
@@ -78,8 +79,10 @@ class StoreHits(Shown):
     Parameters
     ----------
     scores : [Q, k]
-        Infinite behind the last hit of a query.
+        Scores, infinite behind the last hit of a query.
     items : dict of 0, ..., Q - 1 to ids
+        Ids of the hits. What a store fills short lists with (the score 3.4028235e38, or the id -1
+        or None) is no hit, and is left out.
     kind : "similarity" | "distance"
     """
 
@@ -129,11 +132,17 @@ def read_hits(
         rows = READERS[store](answers, key)
     except (TypeError, KeyError, AttributeError, IndexError) as error:
         raise InputError(f"answers are not those of {store}: {error!r}.") from error
+    rows = [[(item, score) for item, score in row if not _no_hit(item, score)] for row in rows]
     most = max(map(len, rows), default=0)
     if k is not None and most > k:
         raise InputError(f"answers hold {most} hits of a query: search for {k}.")
     scores = [_padded([score for _, score in row], kind, k or most) for row in rows]
     return StoreHits(np.array(scores), {q: [i for i, _ in row] for q, row in enumerate(rows)}, kind)
+
+
+def _no_hit(item: Any, score: Any) -> bool:
+    """Return whether a store filled this place without a hit, as FAISS does."""
+    return is_no_id(item) or (score is not None and bool(is_padding(float(score))))
 
 
 def _padded(scores: Sequence[float], kind: str, k: int) -> list[float]:
@@ -170,7 +179,9 @@ def passed_on(
     row = [_padded(scores, calibration.kinds[0], calibration.k)]
     if not rule.accept(row)[0]:
         return []
-    kept = len(scores) if miss is None else int(calibration.keep_relevant(row, miss)[0])
+    kept = int((~is_padding(np.array(row[0], float))).sum())
+    if miss is not None:
+        kept = int(calibration.keep_relevant(row, miss)[0])
     return calibration.probability(row)[0, :kept].tolist()
 
 

@@ -18,6 +18,7 @@ from jaxtyping import Float
 from laplace_metric._utils.display import Shown
 from laplace_metric._utils.validation import as_array, as_floats, is_tensor
 from laplace_metric.calibration._hits import LabelVotes, SearchHits, namespace
+from laplace_metric.calibration._padding import is_padding
 from laplace_metric.calibration._thresholds import Threshold, accepts
 from laplace_metric.errors import DistanceScaleWarning, InputError, NonFiniteError, callers_line
 
@@ -155,7 +156,7 @@ def _gap(one: Float[np.ndarray, " n"], other: Float[np.ndarray, " m"]) -> float:
 
 
 def _pairs(name: str, values: Any) -> Float[np.ndarray, "Q k"]:
-    """Not below 0; infinite where there is no neighbour."""
+    """Not below 0; infinite where there is no neighbour, whichever way that is written."""
     pairs = as_floats(name, values)
     if pairs.ndim != 2 or not pairs.shape[1]:
         raise InputError(f"{name} has shape {pairs.shape}: pass [Q, k].")
@@ -165,7 +166,7 @@ def _pairs(name: str, values: Any) -> Float[np.ndarray, "Q k"]:
         raise InputError(
             f"{name} is below 0: pass Euclidean distances; of a cosine s, sqrt(2 - 2 s)."
         )
-    return pairs
+    return np.where(is_padding(pairs), np.inf, pairs)
 
 
 def _check_ascending(distance: Float[np.ndarray, "Q k"]) -> None:

@@ -36,6 +36,7 @@ from laplace_metric.calibration._labels import (
     count_as_strange,
     ranks_among_others,
 )
+from laplace_metric.calibration._padding import is_padding
 from laplace_metric.calibration._probability import (
     ROUNDING,
     Calibrator,
@@ -179,8 +180,9 @@ class VerdictModule(_OfConstants):
         """With 21 neighbours or more, so that 20 are never all; the others do not exist."""
         last = distance.index_select(1, self.last)  # in a graph, it refuses fewer columns
         nobody = torch.full_like(last, torch.inf).expand(-1, VOTES + 1 - self.least)
+        distance = distance.masked_fill(is_padding(distance), torch.inf)
         distance = torch.cat([distance.masked_fill(last < 0, torch.inf), nobody], 1)
-        exists, votes = distance.isfinite(), None
+        exists, votes = ~distance.isinf(), None
         if labels is not None:
             codes = torch.cat([labels, torch.zeros_like(nobody, dtype=torch.long)], 1)
             codes = codes.masked_fill(~exists, NOBODY)
@@ -335,7 +337,7 @@ class RuleModule(_OfConstants):
         """Of tensors in the order of ``RuleGraph.inputs``; ``score_features`` in NumPy."""
         scores, *evidence = tensors
         v: Tensor = scores.double().reshape(*scores.shape[:2], -1) * self._sign
-        exists = v.isfinite().all(2, keepdim=True)
+        exists = ~is_padding(v).any(2, keepdim=True)  # NaN exists, and gives NaN
         listed = torch.where(exists, v, -torch.inf)
         v, n = torch.where(exists, v, 0.0), exists.sum(1, keepdim=True)
         mean = v.sum(1, keepdim=True) / n
@@ -351,7 +353,7 @@ class RuleModule(_OfConstants):
         features = torch.cat([lists, torch.stack(columns, -1)], -1)
         logit = torch.where(exists, features, 0.0) @ self._weights + self._offset
         p = torch.where(exists[..., 0], self.calibrator(logit), 0.0)
-        return p.to(scores), p[:, 0] >= self._value
+        return p.to(scores), exists[:, 0, 0] & (p[:, 0] >= self._value)
 
 
 @dataclass(frozen=True)

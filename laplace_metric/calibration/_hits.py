@@ -33,6 +33,8 @@ import numpy as np
 import numpy.typing as npt
 from jaxtyping import Bool, Float, Int
 
+from laplace_metric.errors import NonFiniteError
+
 FEATURES = (
     *("distance", "spread", "rank"),
     *("share", "weighted", "ratio", "ambiguity", "epistemic", "class_model"),
@@ -83,7 +85,20 @@ class LabelVotes:
 
     @classmethod
     def of(cls, distance: Float[np.ndarray, "Q K"], labels: Int[np.ndarray, "Q K"]) -> LabelVotes:
-        """From distances, infinite where there is no neighbour, and label codes, in ranked order.
+        """Compute the evidence from distances and label codes.
+
+        Parameters
+        ----------
+        distance : [Q, K]
+            Distances in the order of the search, infinite where there is no neighbour. The first
+            20 vote, whether or not they are sorted by this distance.
+        labels : [Q, K]
+            Codes of the neighbours' labels.
+
+        Raises
+        ------
+        NonFiniteError
+            For NaN among the distances.
 
         Examples
         --------
@@ -92,6 +107,11 @@ class LabelVotes:
         (array([[0.3333, 0.6667, 0.6667]]), array([0.6815]))
         """
         distance = distance.astype(np.float64, copy=False)
+        if (rows := np.isnan(distance).any(1)).any():
+            raise NonFiniteError(
+                f"distance holds NaN in row {rows.argmax()} ({rows.sum():,} rows): pass finite "
+                "distances, and inf where there is no neighbour."
+            )
         cells = max(1, distance.shape[1] * min(VOTES, distance.shape[1]))
         step = max(1, BLOCK_CELLS // cells)
         parts = [
@@ -103,9 +123,12 @@ class LabelVotes:
 
 
 def label_evidence(distance: Any, labels: Any) -> tuple[Any, Any, Any, Any]:
-    """Share, weighted, ratio [Q, K] and ambiguity [Q]; float64 distances, any codes."""
+    """Share, weighted, ratio [Q, K] and ambiguity [Q]; float64 distances, any codes.
+
+    The first ``VOTES`` neighbours vote, in any order. NaN gives NaN.
+    """
     xp = namespace(distance)
-    exists = xp.isfinite(distance)
+    exists = ~xp.isinf(distance)
     near = xp.where(exists, distance, 0.0)
     voters, votes = near[:, :VOTES], exists[:, :VOTES]
     weight = _weights(voters, votes)
@@ -116,10 +139,10 @@ def label_evidence(distance: Any, labels: Any) -> tuple[Any, Any, Any, Any]:
     other, last = xp.amin(others, 2), xp.amax(voters, 1)[:, None]
     other = xp.where(xp.isfinite(other), other, last)  # infinite if all agree
     both = near + other
-    ratio = xp.where(both > 0, near / _or_one(both), 0.5)
+    ratio = xp.where(both == 0, 0.5, near / xp.where(both == 0, 1.0, both))
     ambiguity = -(weight * xp.log(_or_one(weighted[:, :VOTES]))).sum(1)
     # where all agree it is 0, and its rounding would have a rank
-    ambiguity = xp.where(ambiguity > ROUNDING, ambiguity, 0.0)
+    ambiguity = xp.where(ambiguity <= ROUNDING, 0.0, ambiguity)
     return share, weighted, xp.where(exists, ratio, 1.0), ambiguity
 
 
@@ -129,7 +152,7 @@ def _weights(voters: Any, exists: Any) -> Any:
     least = xp.amin(xp.where(exists, squared, xp.inf), 1)[:, None]  # a ranking may put it anywhere
     excess = xp.where(exists, squared - least, 0.0)
     reach = xp.amax(excess, 1)[:, None]
-    falling = xp.where(reach > 0, xp.exp(-excess / _or_one(reach)), 1.0)
+    falling = xp.where(reach <= 0, 1.0, xp.exp(-excess / _or_one(reach)))
     weight = xp.where(exists, falling, 0.0)
     return weight / _or_one(weight.sum(1)[:, None])
 
@@ -267,9 +290,23 @@ class PairFeatures:
 
     @classmethod
     def of(cls, hits: SearchHits) -> PairFeatures:
-        """Compute the features of every hit."""
+        """Compute the features of every hit.
+
+        Raises
+        ------
+        NonFiniteError
+            For NaN among them, which would be no probability.
+        """
         with np.errstate(divide="ignore"):  # log 0 of what is certain, which a score bounds
-            return cls(*pair_features(hits))
+            values, exists = pair_features(hits)
+        if (missing := np.isnan(values)).any():
+            query, _, feature = np.argwhere(missing)[0]
+            rows = int(missing.any((1, 2)).sum())
+            raise NonFiniteError(
+                f"evidence {FEATURES[feature]!r} of query {query} is NaN ({rows:,} queries): check "
+                "the distances, their deviations and the epistemic numbers of these queries."
+            )
+        return cls(values, exists)
 
     def take(self, k: int) -> PairFeatures:
         """Return the features of the k nearest neighbours."""

@@ -102,7 +102,7 @@ class Candidates:
         xp = namespace(logit)
         logit, weighted, labels = (x[:, :VOTES] for x in (logit, votes.weighted, votes.labels))
         same = (labels[:, :, None] == labels[:, None]) * 1
-        first = (same.argmax(2) == xp.arange(same.shape[1])) & (logit > -xp.inf)
+        first = (same.argmax(2) == xp.arange(same.shape[1])) & (logit != -xp.inf)
         log_weight = xp.log(xp.where(weighted > 0, weighted, 1.0))
         odds = xp.zeros_like(logit) if votes.class_odds is None else votes.class_odds[:, :VOTES]
         logit, log_weight, odds = (xp.where(first, x, 0.0) for x in (logit, log_weight, odds))

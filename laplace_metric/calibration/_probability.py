@@ -290,9 +290,9 @@ class MatchProbability:
         return np.where(features.exists, self.score(features.values), -np.inf)
 
     def __call__(self, logit: Any) -> Any:
-        """[...] in [0, 1] of such scores; 0 where there is no neighbour."""
+        """[...] in [0, 1] of such scores; 0 where there is no neighbour, NaN of NaN."""
         xp = namespace(logit)
-        exists = logit > -xp.inf
+        exists = logit != -xp.inf
         return xp.where(exists, self.calibrator(xp.where(exists, logit, 0.0)), 0.0)
 
     @property

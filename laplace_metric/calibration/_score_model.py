@@ -20,7 +20,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from laplace_metric._utils.validation import ArrayLike, as_array, as_floats, is_tensor
+from laplace_metric._utils.validation import ArrayLike
+from laplace_metric.calibration._numbers import are_booleans, numbers
+from laplace_metric.calibration._padding import NO_HIT, is_padding
 from laplace_metric.calibration._probability import (
     CALIBRATORS,
     ENOUGH,
@@ -51,6 +53,8 @@ UNSORTED = 1e-6
 """Relative rise of a similarity, or fall of a distance, that is a rounding of float32."""
 WRONG_WAY = 1e-3
 """p-value below which relevant hits score lower than others."""
+ORDERED = 0.9
+"""Share of tied hits of which the relevant one stands first, that no search has by chance."""
 RISING = 1.5
 """Prior mean of the standardised weight of the first scorer's value."""
 WIDE = 100.0
@@ -151,6 +155,29 @@ def warn_of_scores(value: Array, judged: Judged) -> None:
         )
 
 
+def warn_of_ties(values: Array, judged: Judged) -> None:
+    """Warn if of hits with equal scores [Q, k, S] the relevant ones stand first.
+
+    No search knows which are relevant. Of each query the first such pair of hits counts.
+    """
+    from scipy.special import bdtrc
+
+    front, behind = judged[:, :-1], judged[:, 1:]
+    equal = (values[:, :-1] == values[:, 1:]).all(2)
+    mixed = equal & (np.minimum(front, behind) == 0) & (np.maximum(front, behind) == 1)
+    rows = mixed.any(1)
+    n, at = int(rows.sum()), mixed.argmax(1) if mixed.shape[1] else np.zeros(len(mixed), int)
+    first = int((np.take_along_axis(judged, at[:, None], 1)[rows, 0] == 1).sum())
+    if first > ORDERED * n and bdtrc(first - 1, n, 0.5) < WRONG_WAY:
+        warnings.warn(
+            f"scores: of relevant and irrelevant hits with equal scores, in {first:,} of {n:,} "
+            "queries the relevant one stands first. If the lists were ordered by relevance, no "
+            "guarantee holds: keep the order of the search.",
+            ScoresWarning,
+            stacklevel=callers_line(),
+        )
+
+
 def _feature_sets(scorers: int, n_features: int, k: int) -> dict[str, list[int]]:
     """Columns: the value of the first scorer; the values; all of a list; and further evidence."""
     lists = len(LIST) * scorers + 1
@@ -181,28 +208,37 @@ def _logistic(
 
 
 def checked_scores(scores: ArrayLike, kinds: tuple[str, ...]) -> tuple[Array, Flags]:
-    """Values [Q, k, S], larger for a match, 0 where there is no hit; and which hits exist."""
-    dtype = getattr(scores, "dtype", None) or as_array("scores", scores).dtype
-    if str(dtype).endswith("bool"):
+    """Return values [Q, k, S], larger for a match, 0 where there is no hit; and which hits exist.
+
+    Raises
+    ------
+    InputError
+        For other shapes and types, a place without a hit in front of one with a hit, and scores
+        that are not sorted as ``kinds`` says.
+    NonFiniteError
+        For NaN.
+    """
+    if are_booleans(scores):
         raise InputError("scores are booleans: pass the scores first, then which are relevant.")
-    given = as_floats("scores", scores)
+    given = numbers("scores", scores)
     values = given[:, None] if given.ndim == 1 else given  # one hit a query
     values = values[..., None] if values.ndim == 2 else values
     if values.ndim != 3 or not values.size or values.shape[2] != len(kinds):
         shape = "[Q, k]" if len(kinds) == 1 else f"[Q, k, {len(kinds)}]"
         raise InputError(f"scores has shape {given.shape}: pass {shape} for kind={kinds}.")
-    if np.isnan(values).any():
-        raise NonFiniteError("scores holds NaN: pass -inf where a list ends, inf of distances.")
-    values = values * np.where(np.array(kinds) == "distance", -1.0, 1.0)
-    exists: Flags = np.asarray(np.isfinite(values).all(2))
-    if (values == np.inf).any() or (np.diff(exists.astype(int), axis=1) > 0).any():
-        raise InputError(
-            "scores is infinite in front of other hits: -inf (inf of distances) stands behind the "
-            "last hit of a query, for all scorers."
+    if (rows := np.isnan(values).any((1, 2))).any():
+        raise NonFiniteError(
+            f"scores holds NaN in row {rows.argmax()} ({rows.sum():,} rows): pass -inf where a "
+            "list ends, inf of distances."
         )
-    if not exists[:, 0].all():
+    values = values * np.where(np.array(kinds) == "distance", -1.0, 1.0)
+    absent = is_padding(values)  # a hit has a score of each scorer
+    exists: Flags = ~absent.any(2)
+    front = (np.diff(exists.astype(int), axis=1) > 0).any(1) | (values == np.inf).any((1, 2))
+    if front.any():
         raise InputError(
-            f"scores: {int((~exists[:, 0]).sum())} queries have no hit: leave them out."
+            f"scores is infinite in front of other hits in row {front.argmax()} ({front.sum():,} "
+            "rows): -inf (inf of distances) stands behind the last hit of a query, for all scorers."
         )
     first = np.where(exists, values[..., 0], -np.inf)
     rounding = UNSORTED * np.where(exists, np.abs(values[..., 0]), 0.0)[:, :-1]
@@ -221,7 +257,7 @@ def checked_scores(scores: ArrayLike, kinds: tuple[str, ...]) -> tuple[Array, Fl
 
 def score_features(values: Array, exists: Flags, columns: Sequence[Array]) -> Array:
     """[Q, k, F]: ``LIST`` of each scorer, the rank, further columns; 0 where there is no hit."""
-    n = exists.sum(1)[:, None]
+    n = exists.sum(1)[:, None].clip(1)  # of a query without a hit nothing is used
     found: list[Array] = []
     for v in np.moveaxis(values, 2, 0):
         listed = np.where(exists, v, -np.inf)
@@ -242,27 +278,39 @@ def score_features(values: Array, exists: Flags, columns: Sequence[Array]) -> Ar
 
 def evidence_column(name: str, column: ArrayLike, exists: Flags) -> Array:
     """Further evidence [Q, k], of one number a query or a hit."""
-    values = as_floats(name, column)
+    values = numbers(name, column)
     if values.shape == exists.shape[:1]:
         values = np.broadcast_to(values[:, None], exists.shape)
     if values.shape != exists.shape:
         raise InputError(f"{name} has shape {values.shape}: pass {exists.shape}, or one a query.")
-    if not np.isfinite(values[exists]).all():
-        raise NonFiniteError(f"{name} holds NaN or infinity: pass finite numbers.")
+    if (rows := (exists & ~np.isfinite(values)).any(1)).any():
+        raise NonFiniteError(
+            f"{name} holds NaN or infinity in row {rows.argmax()} ({rows.sum():,} rows): pass "
+            "finite numbers for every hit."
+        )
     return np.where(exists, values, 0.0)
 
 
-def judgements(name: str, values: ArrayLike, shape: tuple[int, ...]) -> Judged:
-    """Numbers of this shape, or [Q] of [Q, 1]: 1, 0, and -1 where it is not known."""
+def judgements(name: str, values: ArrayLike, exists: Flags) -> Judged:
+    """Return numbers of the shape of ``exists``: 1, 0, and -1 where it is not known.
+
+    [Q] numbers are taken for [Q, 1]. What stands where nothing exists is not looked at: it is
+    ``NO_HIT``.
+
+    Raises
+    ------
+    InputError
+        For another shape, and other values.
+    """
+    shape = exists.shape
     wanted = "pass booleans, or 1, 0, and -1 where it is not known."
-    if not is_tensor(values) and (given := as_array(name, values)).dtype.kind in "USO":
-        raise InputError(f"{name} holds {', '.join(map(repr, given.flat[:1].tolist()))}: {wanted}")
-    judged = as_floats(name, values)
+    judged = numbers(name, values, wanted)
     if judged.ndim == 1 and shape[1:] == (1,):
         judged = judged[:, None]
     if judged.shape != shape:
         raise InputError(f"{name} has shape {judged.shape}: pass {shape}.")
-    other = ~np.isin(judged, (-1, 0, 1))
+    other = exists & ~np.isin(judged, (-1, 0, 1))
     if other.any():
-        raise InputError(f"{name} holds {judged[other][0]:g}: {wanted}")
-    return judged.astype(np.int8)
+        row = int(other.nonzero()[0][0])
+        raise InputError(f"{name} holds {judged[other][0]:g}: {wanted} The row is {row}.")
+    return np.where(exists, judged, NO_HIT).astype(np.int8)

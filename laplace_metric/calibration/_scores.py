@@ -1,12 +1,15 @@
 """Decisions for the scores of any search: probability of a match, guarantees, what to pass on.
 
-A search returns k hits for each query, with a score or several. Half of the queries fit the
+A search returns up to k hits for each query, with a score or several. Half of the queries fit the
 probability of a match (``_score_model``), the other half carries every guarantee, with p the
 probability of the first hit:
 
     precision, recall  of accepted first hits: ``threshold_for`` (Learn then Test)
-    FPIR, FMR          of first hits of queries without a match, and of comparisons: ``_rates``
-    relevant items     that are left out of what is passed on: ``_rates``
+    FPIR, FMR          of first hits of queries without a match, and of comparisons
+    relevant items     that are left out of what is passed on
+
+A place without a hit (``_padding``) is no comparison, in any test and any rate. A query without a
+hit is never accepted; it counts in coverage, FNIR and ``keep_relevant``.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from laplace_metric._utils.validation import (
     check_name,
     check_share,
 )
+from laplace_metric.calibration._padding import NO_HIT
 from laplace_metric.calibration._prevalence import (
     Fraction,
     OpenSetFraction,
@@ -47,7 +51,7 @@ from laplace_metric.calibration._score_model import (
     evidence_column,
     score_features,
 )
-from laplace_metric.calibration._sequences import QueriesNeeded, queries_needed
+from laplace_metric.calibration._sequences import NEVER, QueriesNeeded, queries_needed
 from laplace_metric.calibration._thresholds import (
     error_rates,
     fewest_false,
@@ -68,7 +72,7 @@ if TYPE_CHECKING:
 
     from laplace_metric.calibration._export import RuleGraph
 
-FORMAT, VERSION = "laplace_metric.scores", 1
+FORMAT, VERSION = "laplace_metric.scores", 2
 LARGEST = 1e300
 """A score that decides is looked for up to here."""
 FEATURES = {
@@ -99,7 +103,7 @@ class ScoreCalibration(Shown):
     held_out : [n, k]
         Probabilities of the tested queries, by a model that did not see them.
     relevant : [n, k]
-        Whether these hits are relevant: 1, 0, or -1 where nobody judged.
+        Relevance of these hits: 1, 0, -1 where a hit was not judged, -2 where there is no hit.
     mated : [n]
         Whether the collection holds a relevant item: 1, 0, or -1 where it is not known.
     total : [n]
@@ -170,12 +174,13 @@ least 90% with 95% confidence (simulated, not proven); ...
         open_set_fraction: Fraction | None = None,
         **evidence: ArrayLike,
     ) -> Array:
-        """Return the match probability of each hit, [Q, k] or [Q] as the scores; 0 for none.
+        """Return the match probability of each hit, [Q, k] or [Q] as the scores; 0 for no hit.
 
         Parameters
         ----------
         scores : [Q], [Q, k] or [Q, k, S]
-            As for ``calibrate_scores``: the same scorers, in the same order, and as many hits.
+            Scores as for ``calibrate_scores``: the same scorers, in the same order, and as many
+            hits, or more places of which those beyond k are empty.
         open_set_fraction : float in (0, 1) or OpenSetFraction, optional
             Share of the queries without a match, if it is another than the calibration's.
         **evidence : [Q] or [Q, k]
@@ -187,24 +192,33 @@ least 90% with 95% confidence (simulated, not proven); ...
             For other shapes or columns than those that calibrated it, NaN, and scores that are not
             sorted.
         """
-        p = self.plain_probability(scores, evidence)
+        p = self._assessed(scores, evidence).clip(0)
         if open_set_fraction is not None:
-            p = at_fraction(p, point_of(open_set_fraction), self.held_out[:, 0], self.mated)
+            has_hit = self.relevant[:, 0] != NO_HIT
+            first, mated = self.held_out[has_hit, 0], self.mated[has_hit]
+            p = at_fraction(p, point_of(open_set_fraction), first, mated)
         return p[:, 0] if np.ndim(scores) == 1 else p
 
-    def plain_probability(self, scores: ArrayLike, evidence: Mapping[str, ArrayLike]) -> Array:
-        """``probability`` at the share of open-set queries that calibrated it."""
+    def _assessed(self, scores: ArrayLike, evidence: Mapping[str, ArrayLike]) -> Array:
+        """Match probabilities [Q, k], and ``NEVER`` where there is no hit."""
         values, exists = checked_scores(scores, self.kinds)
-        if values.shape[1] != self.k:
-            raise InputError(f"scores has {values.shape[1]} hits a query: pass {self.k}.")
         if set(evidence) != set(self.evidence):
             wanted = ", ".join(self.evidence) or "none"
             raise InputError(f"evidence is {sorted(evidence)}: pass {wanted}, which calibrated it.")
         columns = [evidence_column(name, evidence[name], exists) for name in self.evidence]
-        return np.where(exists, self.model(score_features(values, exists, columns)), 0.0)
+        k = values.shape[1]
+        if k < self.k or exists[:, self.k :].any():
+            raise InputError(
+                f"scores has {k} hits a query: pass {self.k}, as many as calibrated it. Shorter "
+                "lists end with -inf (inf of distances)."
+            )
+        # places beyond k are empty, as of lists that were padded to another length
+        values, exists = values[:, : self.k], exists[:, : self.k]
+        columns = [column[:, : self.k] for column in columns]
+        return np.where(exists, self.model(score_features(values, exists, columns)), NEVER)
 
     def open_set_fraction(self, scores: ArrayLike, **evidence: ArrayLike) -> OpenSetFraction:
-        """Estimate the share of queries without a match from the scores of new ones.
+        """Estimate the share of queries without a match among those that have a hit.
 
         It assumes that only that share moved, and tests it: see ``OpenSetFraction.p_value``.
 
@@ -214,8 +228,9 @@ least 90% with 95% confidence (simulated, not proven); ...
             As ``probability``; for fewer than 30 new queries, or held-out ones of a kind.
         """
         by = self.halves or self
-        first, new = by.held_out[:, 0], by.plain_probability(scores, evidence)[:, 0]
-        return estimated_fraction(new, first[by.mated == 1], first[by.mated == 0])
+        new, has_hit = by._assessed(scores, evidence)[:, 0], by.relevant[:, 0] != NO_HIT
+        mated, open_set = (by.held_out[has_hit & (by.mated == kind), 0] for kind in (1, 0))
+        return estimated_fraction(new[new > NEVER], mated, open_set)
 
     def _by_halves(self, what: str) -> ScoreCalibration:
         """Cross-fitted, a recall was broken in up to 9 % of simulations, not 5 %, an FPIR 8 %."""
@@ -229,6 +244,12 @@ least 90% with 95% confidence (simulated, not proven); ...
         """Probability of the first hit, and whether it is relevant, where that was judged."""
         judged = self.relevant[:, 0] >= 0
         return self.held_out[judged, 0], self.relevant[judged, 0] == 1
+
+    def _answers(self) -> tuple[Array, Flags, Flags]:
+        """``_first``, with the queries that have no hit; and which these are."""
+        first = self.relevant[:, 0]
+        known = first != -1
+        return self.held_out[known, 0], first[known] == 1, first[known] == NO_HIT
 
     def guarantee(
         self,
@@ -285,7 +306,7 @@ least 90% with 95% confidence (simulated, not proven); ...
             )
         if quantity in ("precision", "recall"):
             return by._of_answers(quantity, target, confidence, open_set_fraction)
-        false, delta = by._false(quantity), 1 - check_share("confidence", confidence)
+        (false, of), delta = by._false(quantity), 1 - check_share("confidence", confidence)
         kept = threshold_of_false(false, target, delta)
         if kept is None:
             least, what = fewest_false(target, delta), "comparisons that are no match, one a query"
@@ -294,23 +315,25 @@ least 90% with 95% confidence (simulated, not proven); ...
                 what, where, advice = "new classes", "and there are", "Ask for less."
             elif quantity == "false_positive_identification_rate":
                 what = "queries without a match in the collection (mated=0)"
+            drawn = f", worth {len(false):,} as the lists differ in length" if of >= least else ""
             raise InputError(
                 f"{quantity}={target:g} cannot be guaranteed: it takes {least:,} {what}, {where} "
-                f"{len(false):,}. {advice}"
+                f"{of:,}{drawn}. {advice}"
             )
         value, bound = kept
-        estimate = float((false >= value).mean())
-        return DecisionRule(by, value, quantity, target, confidence, estimate, bound, len(false))
+        rule = DecisionRule(by, value, quantity, target, confidence, 0.0, bound, of)
+        return replace(rule, estimate=rule.rates()[quantity])
 
     def _of_answers(
         self, quantity: str, target: float, confidence: float, fraction: Fraction | None
     ) -> DecisionRule:
         """A precision or recall; of a share on a sample of the held-out queries that has it."""
-        (p, right), level = self._first(), confidence
+        (p, right, abstained), level = self._answers(), confidence
         if fraction is not None:
             share, left = level_at_fraction(fraction, 1 - check_share("confidence", confidence))
             rows = rows_at_fraction(np.where(self.relevant[:, 0] >= 0, self.mated, -1), share)
             p, right, level = self.held_out[rows, 0], self.relevant[rows, 0] == 1, 1 - left
+            abstained = np.zeros(len(rows), bool)
         grid = self.grid if quantity == "precision" and len(self.grid) else None
         found = threshold_for(
             p,
@@ -318,6 +341,7 @@ least 90% with 95% confidence (simulated, not proven); ...
             precision=target if quantity == "precision" else None,
             recall=target if quantity == "recall" else None,
             confidence=level,
+            abstained=abstained,
             thresholds=grid,
         )
         return DecisionRule(
@@ -332,18 +356,24 @@ least 90% with 95% confidence (simulated, not proven); ...
             fraction,
         )
 
-    def _false(self, quantity: str) -> Array:
-        """Probabilities that should be rejected, one a query or a class: they are independent."""
+    def _false(self, quantity: str) -> tuple[Array, int]:
+        """Probabilities that should be rejected, independent ones; and of how many units.
+
+        A unit is a query or a new class. A query has as many chances to be drawn as it has
+        comparisons that are no match, so that each of these is as likely as any other.
+        """
         if quantity == "false_positive_identification_rate":
             if not len(self.unseen):
-                return self.held_out[self.mated == 0, 0]
+                false = self.held_out[(self.mated == 0) & (self.relevant[:, 0] != NO_HIT), 0]
+                return false, len(false)
             order = np.random.default_rng(0).permutation(len(self.unseen))
-            return self.unseen[order][np.unique(self.unseen_class[order], return_index=True)[1]]
+            false = self.unseen[order][np.unique(self.unseen_class[order], return_index=True)[1]]
+            return false, len(false)
         wrong = self.relevant == 0
-        draws = np.random.default_rng(0).random(wrong.shape)
-        drawn = np.where(wrong, draws, -1.0).argmax(1)
-        rows = wrong.any(1)
-        return np.take_along_axis(self.held_out, drawn[:, None], 1)[rows, 0]
+        count = wrong.sum(1)
+        place = np.floor(np.random.default_rng(0).random(len(wrong)) * count.max(initial=0))
+        drawn = wrong & (wrong.cumsum(1) == place[:, None] + 1)  # none where place >= count
+        return self.held_out[drawn], int((count > 0).sum())
 
     def with_new_classes(
         self, scores: ArrayLike, classes: ArrayLike, **evidence: ArrayLike
@@ -368,11 +398,12 @@ least 90% with 95% confidence (simulated, not proven); ...
         InputError
             As ``probability``; for another number of classes than queries.
         """
-        p, named = self.plain_probability(scores, evidence)[:, 0], as_array("classes", classes)
+        p, named = self._assessed(scores, evidence)[:, 0], as_array("classes", classes)
         if named.shape != p.shape:
             raise InputError(
                 f"classes has shape {named.shape}: pass one for each of {len(p)} rows."
             )
+        p, named = p[p > NEVER], named[p > NEVER]  # without a hit nothing could be accepted
         numbers = np.unique(named, return_inverse=True)[1].astype(np.float64)
         return replace(self, unseen=p, unseen_class=numbers)
 
@@ -384,9 +415,15 @@ least 90% with 95% confidence (simulated, not proven); ...
         InputError
             For shares outside (0, 1).
         """
-        p, right = self._first()
-        grid = self.grid if len(self.grid) else None
-        return queries_needed(p, right, precision=precision, confidence=confidence, thresholds=grid)
+        p, right, abstained = self._answers()
+        return queries_needed(
+            p,
+            right,
+            precision=precision,
+            confidence=confidence,
+            abstained=abstained,
+            thresholds=self.grid if len(self.grid) else None,
+        )
 
     def keep_relevant(self, scores: ArrayLike, miss: float, **evidence: ArrayLike) -> Any:
         """Return how many of the first hits to pass on [Q], so that few relevant items are lost.
@@ -401,7 +438,7 @@ least 90% with 95% confidence (simulated, not proven); ...
         """
         by = self._by_halves("keep_relevant")
         t = threshold_of_miss(by.held_out, by.relevant, by.total, check_share("miss", miss))
-        return (highest_behind(by.plain_probability(scores, evidence)) >= t).sum(1)
+        return (highest_behind(by._assessed(scores, evidence)) >= t).sum(1)
 
     def save(self, path: str | Path) -> None:
         """Write one JSON file; ``ScoreCalibration.load`` reads it.
@@ -441,7 +478,8 @@ class DecisionRule(Shown):
     estimate, bound : float
         The rate on held-out queries, and the bound of its test.
     n : int
-        Held-out queries, or comparisons, that the test rests on.
+        Held-out queries, or new classes, that the test rests on; of a false match rate those with
+        a comparison that is no match.
     open_set_fraction : float or OpenSetFraction or None
         Share of the queries without a match for which it holds; None: that of the calibration.
     """
@@ -515,19 +553,23 @@ class DecisionRule(Shown):
     def accept(self, scores: ArrayLike, **evidence: ArrayLike) -> Flags:
         """Return whether to accept the first hit of each query [Q]; abstain elsewhere.
 
+        A query without a hit is never accepted.
+
         Raises
         ------
         InputError
             As ``ScoreCalibration.probability``.
         """
-        return np.asarray(self.calibration.plain_probability(scores, evidence)[:, 0] >= self.value)
+        p = self.calibration._assessed(scores, evidence)[:, 0]
+        return np.asarray((p > NEVER) & (p >= self.value))
 
     def rates(self) -> dict[str, float]:
         """Return the rates of this rule on held-out queries; those of no query are left out.
 
-        Coverage and precision of the first hits; FMR and FNMR of all comparisons (1:1), FPIR and
-        FNIR of queries without and with a match in the collection (1:N). With new classes the FPIR
-        is theirs, and each class counts once.
+        Coverage of all queries, precision of the first hits; FMR and FNMR of all comparisons (1:1),
+        which places without a hit are not; FPIR of queries without a match in the collection that
+        have a hit, and FNIR of queries with a match (1:N). With new classes the FPIR is theirs, and
+        each class counts once.
         """
         c = self.calibration
         rates = error_rates(self.value, c.held_out, c.relevant, c.mated)
@@ -669,7 +711,8 @@ def _read(path: Path) -> tuple[ScoreCalibration, dict[str, Any] | None]:
         ours = (whole["format"], repr(whole["version"])) == (FORMAT, str(VERSION))
         if not ours or sealed(whole)[SEAL] != whole[SEAL]:
             raise FileFormatError(
-                f"{path} is no score calibration of version {VERSION}, or was changed."
+                f"{path} is no score calibration of version {VERSION}, or was changed. Calibrate "
+                "again where an earlier version of this package wrote it."
             )
         return _from_json(whole["calibration"]), whole["rule"]
     except FileNotFoundError as error:

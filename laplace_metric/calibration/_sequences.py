@@ -178,6 +178,18 @@ class QueriesNeeded:
     ever: float
 
 
+def about(n: int) -> str:
+    """Return an estimated number of queries with the two digits that it deserves, rounded up.
+
+    Examples
+    --------
+    >>> about(1_264), about(103), about(28), about(3)
+    ('1,300', '110', '28', '3')
+    """
+    unit = 10 ** max(0, len(str(n)) - 2)
+    return f"{-(-n // unit) * unit:,}"
+
+
 def queries_needed(
     probability: ArrayLike,
     correct: ArrayLike,

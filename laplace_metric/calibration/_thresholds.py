@@ -50,9 +50,12 @@ rate is then Beta(r, n - r + 1) distributed, or smaller with ties (Wilks 1941), 
     P(rate > target) = P(Bin(n, target) <= r - 1)
 
 of which r is the largest that is at most delta: exact, though the threshold is a tested hit. It
-takes independent draws: one comparison a query; and of new classes one query each, for queries of
-a class resemble each other. (Bounds of the mean over classes that use all queries were compared by
-simulation: Hoeffding & Bentkus accept a quarter to four fifths as much, betting about the same.)
+takes independent draws: at most one comparison a query, with the probability c / m of a query with
+c comparisons that are no match, where no query has more than m, so that each comparison is as
+likely as any other; and of new classes one query each, for queries of a class resemble each other.
+A place without a hit is no comparison, and a query without a hit is in no FPIR. (Bounds of the mean
+over classes that use all queries were compared by simulation: Hoeffding & Bentkus accept a quarter
+to four fifths as much, betting about the same.)
 
 What to pass on. Let s_i = max{p_j : j >= i}, which falls along a list, and pass on the hits with
 s_i >= t. With R(t) the mean share of the relevant items left out, over n queries that have one, the
@@ -77,12 +80,14 @@ import numpy.typing as npt
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.validation import ArrayLike, check_name, check_real, check_share
+from laplace_metric.calibration._padding import NO_HIT
 from laplace_metric.calibration._sequences import (
     NEVER,
     STARTS,
     Array,
     Flags,
     Tests,
+    about,
     held_out_answers,
     lower_bound,
     queries_needed,
@@ -408,10 +413,10 @@ def _more_queries(
         thresholds=thresholds,
     )
     if missing.more and thresholds is None:
-        return f" Ask for less, or calibrate on about {missing.more:,} more queries."
+        return f" Ask for less, or calibrate on about {about(missing.more)} more queries."
     if missing.more:
         return (
-            f" Ask for less, or calibrate on about {2 * missing.more:,} more queries: half of "
+            f" Ask for less, or calibrate on about {about(2 * missing.more)} more queries: half of "
             "them test it, with cross_fit=5 all do."
         )
     if missing.right < target * missing.surest:
@@ -506,15 +511,27 @@ def threshold_of_miss(p: Array, relevant: Judged, total: Array, miss: float) -> 
 
 
 def error_rates(value: float, p: Array, relevant: Judged, mated: Judged) -> dict[str, float]:
-    """Rates of accepting p >= value [n, k]; -1 is not judged, a rate of no hit is left out."""
-    accepted = p >= value
+    """Return the rates of accepting p >= value; a rate of no query or hit is left out.
+
+    Parameters
+    ----------
+    value : float
+    p : [n, k]
+        Probabilities.
+    relevant : [n, k]
+        1, 0, -1 where a hit was not judged, and ``NO_HIT``: these are not accepted, and no
+        comparisons.
+    mated : [n]
+        1, 0, or -1 where it is not known.
+    """
+    accepted = (p >= value) & (relevant != NO_HIT)
     first, right, judged = accepted[:, 0], relevant[:, 0] == 1, relevant[:, 0] >= 0
     parts = {
         "coverage": first,
         "precision": right[first & judged],
         "false_match_rate": accepted[relevant == 0],
         "false_non_match_rate": ~accepted[relevant == 1],
-        "false_positive_identification_rate": first[mated == 0],
+        "false_positive_identification_rate": first[(mated == 0) & (relevant[:, 0] != NO_HIT)],
         "false_negative_identification_rate": ~(first & right)[mated == 1],
     }
     return {name: float(flags.mean()) for name, flags in parts.items() if len(flags)}
@@ -526,7 +543,7 @@ def precision_of_mixture(
     """Precision, and its lower bound, where ``share`` of the queries has no match.
 
     With a the share of the mated queries whose first hit p [n] is accepted and right, w accepted
-    and wrong, and f the FPIR,
+    and wrong, and f the FPIR, of queries that have a hit,
 
         ((1 - s) a) / ((1 - s) (a + w) + s f)
 
@@ -538,7 +555,7 @@ def precision_of_mixture(
         Without queries of both kinds.
     """
     first, right = p >= value, relevant == 1
-    known, other = (mated == 1) & (relevant >= 0), mated == 0
+    known, other = (mated == 1) & (relevant >= 0), (mated == 0) & (relevant != NO_HIT)
     n, m = int(known.sum()), int(other.sum())
     if not n or not m:
         raise InputError(f"{n} held-out queries have a match and {m} have none: calibrate on both.")

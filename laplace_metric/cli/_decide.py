@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections import Counter
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy.typing as npt
 
 from laplace_metric._utils.tables import read_table
 from laplace_metric.calibration import DecisionRule, ScoreCalibration, calibrate_scores
+from laplace_metric.calibration._padding import is_padding
 from laplace_metric.cli._reporter import reporter_of
 from laplace_metric.cli._table_files import TABLE_WRITERS, write_table
 from laplace_metric.errors import InputError
@@ -22,8 +24,9 @@ RATES = {
     "fmr": "false_match_rate",
     "fpir": "false_positive_identification_rate",
 }
-JUDGED = {"1": 1, "0": 0, "-1": -1, "": -1, "true": 1, "false": 0, "yes": 1, "no": 0}
-"""Cells of the column relevant."""
+WORDS = {"true": 1, "t": 1, "yes": 1, "y": 1, "false": 0, "f": 0, "no": 0, "n": 0}
+MISSING = ("", "nan", "none", "null", "na", "n/a", "<na>")
+"""Cells of the relevance column besides numbers; what is missing was not judged."""
 MEANINGS = {
     "coverage": "queries that are answered",
     "precision": "answers that are right",
@@ -46,7 +49,13 @@ def decide(options: Namespace) -> None:
     if output.suffix not in endings:
         raise InputError(f"--output {output}: end it in {', '.join(endings)}.")
     reporter = reporter_of(options, output)
-    hits = Hits(options.data, *(["relevant"] if asked else []))
+    hits = Hits(
+        options.data,
+        query=options.query_column,
+        score=options.score_column,
+        item=options.item_column,
+        relevant=options.relevant_column if asked else None,
+    )
     if asked:
         with reporter.warnings():
             calibration = hits.learnt(options.kind, options.cross_fit)
@@ -72,7 +81,20 @@ def decide(options: Namespace) -> None:
 class Hits:
     """Rows of a table by query: scores [Q, k], best first, and where each stands in the table.
 
-    The table is a .csv or .tsv with the columns query and score, and perhaps item and relevant.
+    The table is a .csv or .tsv, one hit a row, in any order. A row is no hit if its score is
+    infinite or the largest float32, which FAISS writes, or if its item is -1. The order of rows
+    decides nothing: queries are sorted by name, and hits with equal scores by a hash of query and
+    item.
+
+    Parameters
+    ----------
+    path : Path
+    query, score : str
+        Names of the columns.
+    item : str or None
+        Name of the column of items; None: "item", if there is one.
+    relevant : str or None
+        Name of the column of judgements; None: the table has none, or it is not asked for.
 
     Raises
     ------
@@ -80,39 +102,75 @@ class Hits:
         If there is no such file, column or row, a score is no number, or a query has an item twice.
     """
 
-    def __init__(self, path: Path, *needed: str) -> None:
-        self.path = path
-        self.columns = read_table(path, dict.fromkeys(("query", "score", *needed), ""))
-        names, scores = self.columns["query"], self.columns["score"]
-        self.queries = list(dict.fromkeys(names))
+    def __init__(
+        self, path: Path, *, query: str, score: str, item: str | None, relevant: str | None
+    ) -> None:
+        needed = {query: "--query-column", score: "--score-column"}
+        needed |= {relevant: "--relevant-column"} if relevant else {}
+        needed |= {item: "--item-column"} if item else {}
+        self.path, self.relevant = path, relevant
+        self.columns = read_table(path, needed)
+        names, scores = self.columns[query], self.columns[score]
+        self.queries = sorted(set(names))
         number = {name: row for row, name in enumerate(self.queries)}
         self.query = np.array([number[name] for name in names])
         try:
             self.score: Array = np.array(scores, float)
         except ValueError as error:
-            raise InputError(f"{path}: column 'score' holds no number: {error}.") from error
-        if not np.isfinite(self.score).all():
-            row = int((~np.isfinite(self.score)).argmax()) + 1
-            raise InputError(f"{path}: score of row {row} is {scores[row - 1]}.")
-        pairs = Counter(zip(names, self.columns.get("item", range(len(names))), strict=True))
-        (query, item), times = pairs.most_common(1)[0]
-        if times > 1:
-            raise InputError(f"{path}: query {query!r} has the item {item!r} twice.")
+            raise InputError(f"{path}: column {score!r} holds no number: {error}.") from error
+        if np.isnan(self.score).any():
+            row = int(np.isnan(self.score).argmax()) + 1
+            raise InputError(f"{path}: score of row {row} is {scores[row - 1] or 'empty'}.")
+        items = self.columns.get(item or "item")
+        self.exists = ~is_padding(self.score)
+        if items is not None:
+            self.exists &= np.array([cell.strip() not in NO_ITEM for cell in items])
+            pairs = Counter(
+                pair
+                for pair, hit in zip(zip(names, items, strict=True), self.exists, strict=True)
+                if hit
+            )
+            (name, twice), times = pairs.most_common(1)[0] if pairs else (("", ""), 0)
+            if times > 1:
+                raise InputError(f"{path}: query {name!r} has the item {twice!r} twice.")
+        self._ties = self._hashes([query, item or "item"] if items is not None else None)
+
+    def _hashes(self, identity: list[str] | None) -> npt.NDArray[np.uint64]:
+        """A number of each row, by which hits with equal scores are sorted.
+
+        Without items a row is known by all of its cells but the judgement, and equal rows are
+        numbered by their judgements: the numbers are hashed, so that no judgement stands first.
+        """
+        names = identity or [name for name in self.columns if name != self.relevant]
+        cells = [*zip(*(self.columns[name] for name in names), strict=True)]
+        judged = self.columns[self.relevant] if self.relevant else [""] * len(cells)
+        times: Counter[tuple[str, ...]] = Counter()
+        found = np.empty(len(cells), np.uint64)
+        for row in sorted(range(len(cells)), key=lambda i: (cells[i], judged[i])):
+            text = "\x1f".join((*cells[row], str(times[cells[row]])))
+            times[cells[row]] += 1
+            found[row] = int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")
+        return found
 
     def learnt(self, kind: str, cross_fit: int | None = None) -> ScoreCalibration:
-        """Calibrate the scores by the column relevant: 1, 0 or -1; an empty cell is not judged.
+        """Calibrate the scores by the column of judgements; a missing cell is not judged.
 
         Raises
         ------
         InputError
-            For other values.
+            For other values than 1, 0 and -1, and their words.
         """
-        cells = [cell.strip().lower() for cell in self.columns["relevant"]]
-        if wrong := next((cell for cell in cells if cell not in JUDGED), None):
-            raise InputError(f"{self.path}: relevant is {wrong!r:.40}: write 1, 0, or -1.")
+        assert self.relevant is not None
+        judged = [_judgement(cell) for cell in self.columns[self.relevant]]
+        if None in judged:
+            row = judged.index(None)
+            raise InputError(
+                f"{self.path}: {self.relevant} is {self.columns[self.relevant][row]!r:.40} in row "
+                f"{row + 1}: write 1, 0, or -1."
+            )
         rank, scores = self.ranked(kind)
-        relevant = np.zeros(scores.shape)
-        relevant[self.query, rank] = [JUDGED[cell] for cell in cells]
+        relevant, there = np.full(scores.shape, -1.0), self.exists
+        relevant[self.query[there], rank[there]] = np.array(judged, float)[there]
         return calibrate_scores(scores, relevant, kind=kind, cross_fit=cross_fit)
 
     def decided(self, rule: DecisionRule) -> tuple[dict[str, list[Any]], npt.NDArray[np.bool_]]:
@@ -127,17 +185,19 @@ class Hits:
         if len(calibration.kinds) > 1 or calibration.evidence:
             raise InputError("--apply: the rule wants several scores, which a table does not hold.")
         rank, scores = self.ranked(calibration.kinds[0], calibration.k)
-        p = calibration.probability(scores)
-        answered = p[:, 0] >= rule.value
+        answered, p = rule.accept(scores), np.zeros(len(rank))
+        there = self.exists
+        p[there] = calibration.probability(scores)[self.query[there], rank[there]]
         columns: dict[str, list[Any]] = {**self.columns, "rank": (rank + 1).tolist()}
-        columns["match_probability"] = p[self.query, rank].tolist()
+        columns["match_probability"] = p.tolist()
         columns["decision"] = np.where(answered, "answer", "abstain")[self.query].tolist()
         return columns, answered
 
     def ranked(self, kind: str, k: int | None = None) -> tuple[npt.NDArray[np.int_], Array]:
         """Place of each row among those of its query, 0 is the best; and scores [Q, k].
 
-        These are infinite where a query has fewer hits; k None: as many as the longest list has.
+        Rows that are no hit stand last. Scores are infinite where a query has fewer hits; k None:
+        as many as the longest list has.
 
         Raises
         ------
@@ -145,16 +205,35 @@ class Hits:
             If a query has more hits than k.
         """
         sign = 1 if kind == "distance" else -1
-        order = np.lexsort((sign * self.score, self.query))
+        order = np.lexsort((self._ties, sign * self.score, ~self.exists, self.query))
         rank, of_query = np.empty(len(order), int), self.query[order]
         rank[order] = np.arange(len(order)) - np.searchsorted(of_query, of_query)
-        longest = int(rank.max()) + 1
+        places = np.where(self.exists, rank, -1)
+        longest = max(1, int(places.max()) + 1)
         if k is not None and longest > k:
-            name = self.queries[self.query[rank.argmax()]]
+            name = self.queries[self.query[places.argmax()]]
             raise InputError(
                 f"{self.path}: query {name!r} has {longest} hits, the rule was learnt from {k}: "
                 "give as many."
             )
         scores = np.full((len(self.queries), k or longest), sign * np.inf)
-        scores[self.query, rank] = self.score
+        scores[self.query[self.exists], rank[self.exists]] = self.score[self.exists]
         return rank, scores
+
+
+NO_ITEM = ("-1", "-1.0")
+"""Cells of the column of items where there is no hit."""
+
+
+def _judgement(cell: str) -> int | None:
+    """1, 0, or -1 where it was not judged; None of another cell."""
+    text = cell.strip().lower()
+    if text in MISSING:
+        return -1
+    if text in WORDS:
+        return WORDS[text]
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return int(number) if number in (1, 0, -1) else None

@@ -170,8 +170,8 @@ DECIDE = f"""\
 answer or abstain by the scores of any search. Learns a rule with a guarantee from judged hits, \
 and applies it; needs no model and no items
 scores.csv --precision 0.95
-data TABLE!: a .csv or .tsv, one hit a row: columns query, score, item (if there is one), and to \
-learn a rule relevant (1, 0, or -1: not judged)
+data TABLE!: a .csv or .tsv, one hit a row in any order: columns query, score, item (if there is \
+one), and to learn a rule relevant (1, 0, true, false; -1 or an empty cell: not judged)
 --precision P: learn: this share of the answers is right, at least
 --recall R: learn: this share of the right first hits is answered, at least
 --fmr F: learn: false match rate of the comparisons, at most
@@ -180,6 +180,10 @@ learn a rule relevant (1, 0, or -1: not judged)
 --kind similarity|distance|score = similarity: of the scores
 --cross-fit N>=0: parts, each tested by a fit to the others; 0: one half tests, proven; default: 5 \
 of fewer than 1,000 queries
+--query-column NAME = query
+--score-column NAME = score
+--item-column NAME: of what was found; default: item, if there is one
+--relevant-column NAME = relevant
 --apply RULE: use a rule that was learnt, on a table without relevant
 --output FILE: rule.json; of --apply decisions.csv or .json
 {_RESULT}"""
