@@ -7,8 +7,9 @@ _probability    score of a hit -> match probability
 _labels         the label of a query, and sets of labels
 _conformal      p-values and quantiles
 _scores         decisions for scores of any search, without items, labels or a posterior; made by
-                _calibrate_scores, from the features of _score_model, with the rates of _rates;
-                relevance by ids in _relevance, a moved share of open-set queries in _prevalence
+                _calibrate_scores, from the features of _score_model; _numbers reads arguments,
+                _padding knows places without a hit, _qrels relevance by ids, _copies repeated
+                queries, _prevalence a share of open-set queries that moved
 _thresholds     smallest probability that is accepted, with a guarantee; _sequences tests them
 _calibration    all of it, fitted once (_learn) and saved; _apply reads the hits of any engine
 _export         as one graph, for which torch is needed

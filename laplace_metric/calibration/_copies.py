@@ -72,11 +72,12 @@ def copies_among(values: Array, exists: Flags, judged: Judged, columns: list[Arr
     (40, True)
     """
     n = len(values)
-    rows = np.column_stack([values.reshape(n, -1), *columns, exists])
+    nothing = np.where(exists[:, 0], 0.0, np.arange(n))  # lists without a hit are no copies
+    rows = np.column_stack([values.reshape(n, -1), *columns, exists.sum(1), nothing])
     group = _equal(rows)
     first = np.zeros(n, bool)
     first[np.unique(group, return_index=True)[1]] = True
-    by_chance = n**2 * SAME / (2 * np.pi**0.5) if rows.shape[1] == 2 else 0.0  # of normal scores
+    by_chance = n**2 * SAME / (2 * np.pi**0.5) if rows.shape[1] == 3 else 0.0  # of normal scores
     none = Copies(np.ones(n, bool), False)
     if n - first.sum() <= FEW * n + 3 * by_chance:
         return none
@@ -84,7 +85,9 @@ def copies_among(values: Array, exists: Flags, judged: Judged, columns: list[Arr
     if unlike > UNLIKE * expected:
         return none
     certain = expected >= EXPECTED
-    return Copies(first, certain) if certain or not _rounded(values[exists]) else none
+    value = values[..., 0]
+    rounded = _rounded(value[~first][exists[~first]], float(value[exists].std()))
+    return Copies(first, certain) if certain or not rounded else none
 
 
 def _equal(rows: Array) -> npt.NDArray[np.int_]:
@@ -116,11 +119,9 @@ def _judged_differently(
     return float(expected), int(((share > 0) & (share < 1) & many).sum())
 
 
-def _rounded(values: Array) -> bool:
-    """Return whether most scores have few digits."""
-    spread = values[:, 0].std()
+def _rounded(values: Array, spread: float) -> bool:
+    """Return whether most of these scores have few digits."""
     if not spread:
         return True
-    step = 10.0 ** np.floor(np.log10(COARSE * spread) + 0.5)
-    part = values[:, 0] / step
+    part = values / 10.0 ** np.floor(np.log10(COARSE * spread) + 0.5)
     return bool((np.abs(part - np.round(part)) < WHOLE).mean() > 0.5)

@@ -16,13 +16,15 @@ share s_0, and with g = P(open-set | first hit) a probability p becomes
 
     p w_1 / ((1 - g) w_1 + g w_0)
 
-A precision at s is tested on held-out queries that are a sample of that mixture: N kinds are drawn
-with P(open-set) = s, then as many queries of each kind, without replacement. N is so small that
-the queries of one kind run out with probability 1e-3 at most; then the kinds are drawn again.
+A precision at s is tested on a stratified sample of that mixture: of N held-out queries s N,
+rounded up, are open-set ones, drawn without replacement. (Drawing the kinds, too, would give the
+test the luck of one draw, which is the same for all calibrations with as many queries.) N is so
+small that kinds drawn with P(open-set) = s would run out with probability 1e-3 at most.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -188,10 +190,8 @@ def rows_at_fraction(mated: Judged, fraction: float) -> npt.NDArray[np.intp]:
             f"open_set_fraction={fraction:g}: the tested half has {len(with_match)} queries with a "
             f"match and {len(without)} without one, too few for that share."
         )
-    while True:
-        m = int(g.binomial(n, fraction))
-        if m <= len(without) and n - m <= len(with_match):
-            return np.concatenate([without[:m], with_match[: n - m]])
+    m = min(math.ceil(n * fraction), len(without))
+    return np.concatenate([without[:m], with_match[: n - m]])
 
 
 def _draws(available: int, share: float) -> int:

@@ -370,8 +370,10 @@ least 90% with 95% confidence (simulated, not proven); ...
             false = self.unseen[order][np.unique(self.unseen_class[order], return_index=True)[1]]
             return false, len(false)
         wrong = self.relevant == 0
-        count = wrong.sum(1)
-        place = np.floor(np.random.default_rng(0).random(len(wrong)) * count.max(initial=0))
+        n, count = len(wrong), wrong.sum(1)
+        # every place is drawn equally often: the draw is the same one each time, and independent
+        # draws would have a place too rarely in all calibrations with as many queries
+        place = (np.random.default_rng(0).permutation(n) * count.max(initial=0)) // n
         drawn = wrong & (wrong.cumsum(1) == place[:, None] + 1)  # none where place >= count
         return self.held_out[drawn], int((count > 0).sum())
 

@@ -50,9 +50,12 @@ rate is then Beta(r, n - r + 1) distributed, or smaller with ties (Wilks 1941), 
     P(rate > target) = P(Bin(n, target) <= r - 1)
 
 of which r is the largest that is at most delta: exact, though the threshold is a tested hit. It
-takes independent draws: at most one comparison a query, with the probability c / m of a query with
-c comparisons that are no match, where no query has more than m, so that each comparison is as
-likely as any other; and of new classes one query each, for queries of a class resemble each other.
+takes independent draws: of new classes one query each, for queries of a class resemble each other,
+and at most one comparison a query. Where no query has more than m comparisons that are no match, a
+number from 1 to m is drawn for each query, all equally often, and the comparison with that number
+is tested, if there is one: each comparison is as likely as any other, and a query with many counts
+for more. (All equally often: of independent Bernoulli trials with different chances as many
+succeed as of a binomial with their mean, or the number varies less, Hoeffding 1956.)
 A place without a hit is no comparison, and a query without a hit is in no FPIR. (Bounds of the mean
 over classes that use all queries were compared by simulation: Hoeffding & Bentkus accept a quarter
 to four fifths as much, betting about the same.)

@@ -196,3 +196,15 @@ def test_what_a_share_takes_is_named(calibration):
     crossed = calibrate_scores(score, right, mated=mated, cross_fit=5)
     with pytest.raises(InputError, match="calibrate with cross_fit=0"):
         crossed.guarantee(precision=0.5, open_set_fraction=0.3)
+
+
+def test_a_match_is_a_match_in_the_collection():
+    """A hit is not likelier to be a match than its query is to have one, and p stays in [0, 1]."""
+    first = np.concatenate([np.full(50, 0.95), np.full(50, 0.05)])
+    mated = np.repeat(np.array([1, 0], np.int8), 50)
+    p = np.array([[0.01, 0.9]])
+    low, high = at_fraction(p, 0.05, first, mated), at_fraction(p, 0.95, first, mated)
+    assert (low <= 1).all()
+    # P(mated) is at least p: with odds p : 1 - p of a match, and shares that move by w_1 and w_0
+    wanted = [0.9 * w / (0.9 * w + 0.1 * (2 - w)) for w in (1.9, 0.1)]
+    np.testing.assert_allclose([low[0, 1], high[0, 1]], wanted, rtol=1e-12)

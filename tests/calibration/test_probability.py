@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,12 @@ from sklearn.model_selection import GroupKFold
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.calibration import _probability as probability
 from laplace_metric.calibration._hits import FEATURES, PairFeatures
-from laplace_metric.calibration._probability import FLATTEST, FOLDS, fit_match_probability
+from laplace_metric.calibration._probability import (
+    FLATTEST,
+    FOLDS,
+    fit_calibrator,
+    fit_match_probability,
+)
 from laplace_metric.datasets import load
 from laplace_metric.errors import FewQueriesWarning, InputError
 from laplace_metric.evaluation import auroc, expected_calibration_error
@@ -215,3 +222,15 @@ def test_a_constant_feature_has_no_weight(rounding):
     assert score.weights[column] == 0
     assert abs(score.weights).max() < 100
     assert abs(score.offset) < 100
+
+
+@pytest.mark.parametrize("name", ["logistic", "beta", "isotonic"])
+def test_a_score_of_nan_is_no_probability_of_zero(name):
+    features, _, match = simulated()
+    matcher = fit_match_probability(features, match)
+    knots = fit_calibrator(name, matcher.logit(features).ravel(), match.ravel() * 1.0,
+                           np.ones(match.size))  # fmt: skip
+    p = replace(matcher, calibrator=knots)(np.array([[np.nan, -np.inf, 0.0, np.inf]]))[0]
+    assert np.isnan(p[0])
+    assert p[1] == 0
+    assert 0 < p[2] <= p[3]

@@ -108,3 +108,35 @@ def test_what_is_not_graded_is_left_out():
 def test_ids_that_do_not_fit_are_named(relevant, items, message):
     with pytest.raises(InputError, match=message):
         calibrate_scores(SCORE, relevant, items=items)
+
+
+def as_type(kind):
+    return {q: [kind(i) for i in ids] for q, ids in NUMBERS.items()}
+
+
+NUMBERS = {q: ITEMS[q][RELEVANT[q]].tolist() for q in range(80)}
+
+
+@pytest.mark.parametrize(
+    ("relevant", "items", "message"),
+    [
+        (NUMBERS, ITEMS.astype(str), r"relevant items are of type int, such as \d.*type str"),
+        (as_type(str), ITEMS, r"type str, such as '\d+', and ids of items of type int, such as \d"),
+        (as_type(lambda i: str(i).encode()), ITEMS.astype(str), "type bytes, .* type str"),
+        ({str(q): ids for q, ids in NUMBERS.items()}, ITEMS,
+         "queries of relevant are of type str, such as '0', and queries of items of type int"),
+        ("pairs", ITEMS.astype(str), "relevant items are of type int, such as 0, .* type str"),
+        ({q: {str(i): 1 for i in ids} for q, ids in NUMBERS.items()}, ITEMS, "type str.*type int"),
+    ],
+)  # fmt: skip
+def test_ids_of_another_type_are_named(relevant, items, message):
+    with pytest.raises(InputError, match=message):
+        calibrate_scores(SCORE, relevant, items=items)
+
+
+def test_numbers_of_any_type_are_one_type():
+    wanted = calibrate_scores(SCORE, NUMBERS, items=ITEMS)
+    same(calibrate_scores(SCORE, as_type(float), items=ITEMS), wanted)
+    same(calibrate_scores(SCORE, as_type(np.int16), items=ITEMS.astype(np.uint8)), wanted)
+    mixed = {q: [*ids, "elsewhere"] for q, ids in NUMBERS.items()}
+    assert (calibrate_scores(SCORE, mixed, items=ITEMS).relevant == wanted.relevant).all()

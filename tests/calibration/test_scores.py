@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.sparse import csr_matrix
 from scipy.stats import binom
 from sklearn.datasets import load_digits
 from sklearn.neighbors import NearestNeighbors
@@ -472,6 +476,17 @@ SCORE, RELEVANT = drawn(60)
         ({"seed": "x"}, "seed"),
         ({"seed": -1}, "seed"),
         ({"cross_fit": 40}, "cross_fit=40: pass 0, or from 2 to 10"),
+        ({"scores": csr_matrix(SCORE)}, r"scores is sparse \(csr_matrix\).*pass an array"),
+        ({"relevant": csr_matrix(RELEVANT)}, "relevant is sparse"),
+        ({"evidence": {"age": csr_matrix(SCORE)}}, "age is sparse"),
+        (
+            {"scores": pd.Series(list(SCORE))},
+            r"scores is a column of lists .* of 5 numbers each.*np.stack",
+        ),
+        ({"relevant": pd.Series(list(RELEVANT))}, r"relevant is a column of lists .*np.stack"),
+        ({"scores": pd.Series(["a"] * 60)}, "scores has dtype"),
+        ({"evidence": {"age": [None, *range(59)]}}, "age holds None in row 0"),
+        ({"evidence": {"age": [*range(59), np.nan]}}, r"NaN or infinity in row 59 \(1 rows\)"),
     ],
 )
 def test_bad_input_is_named(change, message):
@@ -562,3 +577,36 @@ def test_an_order_that_rounding_broke_is_an_order():
     swapped[0, 1] = swapped[0, 0] + 5e-6 * abs(swapped[0, 0])
     with pytest.raises(InputError, match="1 of 60 queries do not fall"):
         calibrate_scores(swapped, RELEVANT)
+
+
+@pytest.mark.parametrize("kind", [list, pd.DataFrame, torch.tensor, "object"])
+def test_scores_of_any_container_are_the_same(kind):
+    make = (lambda x: x.astype(object)) if kind == "object" else kind
+    given = SCORE.tolist() if kind is list else make(SCORE)
+    one, other = calibrate_scores(SCORE, RELEVANT), calibrate_scores(given, RELEVANT)
+    np.testing.assert_array_equal(one.held_out, other.held_out)
+
+
+def test_an_estimated_number_of_queries_has_two_digits():
+    calibration = calibrate_scores(*drawn(200), cross_fit=0)
+    exact = 2 * calibration.queries_needed(0.7).more
+    assert exact > 100
+    assert exact % 10
+    with pytest.raises(InputError, match=r"on about [1-9](,?[0-9])(,?0)+ more queries") as error:
+        calibration.guarantee(precision=0.7)
+    said = int(re.search(r"about ([\d,]+) more", str(error.value))[1].replace(",", ""))
+    assert exact <= said <= 1.1 * exact
+
+
+def test_few_queries_are_held_by_a_narrow_prior_and_many_by_a_wide_one():
+    """Separable scores: the narrow prior lets a standardised weight be a few units, no more."""
+    g = np.random.default_rng(0)
+    for n, few in ((60, True), (600, False)):
+        right = np.arange(n) % 2 == 0
+        x = np.where(right, 1.0, -1.0) + 0.01 * g.normal(size=n)
+        features = np.zeros((n, 1, 5))
+        features[:, 0, 0] = x
+        _, _, model = fit_score_model(features, right[:, None].astype(np.int8),
+                                      np.ones((n, 1), bool), 1)  # fmt: skip
+        weight = model.weights[0] * x.std()
+        assert (weight < 5) == few, n

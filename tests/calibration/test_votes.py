@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laplace_metric.calibration import _hits as votes
-from laplace_metric.calibration._hits import VOTES, LabelVotes
+from laplace_metric.calibration._hits import VOTES, LabelVotes, PairFeatures, SearchHits
+from laplace_metric.errors import NonFiniteError
 
 
 def by_hand(distances: list[float], labels: list[int]):
@@ -77,3 +79,47 @@ def test_half_of_the_labels_is_the_most_ambiguous_of_two():
     ):
         labels = (np.arange(20) < n)[None].astype(np.int64)
         assert LabelVotes.of(distance, labels).ambiguity.item() == pytest.approx(wanted, abs=1e-12)
+
+
+@given(neighbours(), st.randoms(use_true_random=False))
+@settings(deadline=None, max_examples=100)
+def test_the_order_of_the_neighbours_decides_nothing(query, chance):
+    """A ranking by the expected distance, say, need not be one by the distance of the means."""
+    distances, labels = (x[:VOTES] for x in query)
+    order = chance.sample(range(len(distances)), len(distances))
+    one = LabelVotes.of(np.array([distances]), np.array([labels]))
+    other = LabelVotes.of(np.array([distances])[:, order], np.array([labels])[:, order])
+    for name in ("share", "weighted", "ratio"):
+        moved = getattr(one, name)[:, order]
+        np.testing.assert_allclose(getattr(other, name), moved, rtol=0, atol=1e-12, err_msg=name)
+    assert other.ambiguity[0] == pytest.approx(one.ambiguity[0], abs=1e-9)
+
+
+def test_a_far_neighbour_in_front_takes_no_weight_from_the_nearest():
+    votes = LabelVotes.of(np.array([[9.0, 0.2, 0.3, 9.0001]]), np.array([[0, 1, 1, 0]]))
+    near = 1 / (1 + np.exp(-1))  # of two near ones and two at the end of the reach
+    np.testing.assert_allclose(votes.weighted, [[1 - near, near, near, 1 - near]], atol=1e-3)
+
+
+def test_nan_among_the_evidence_is_an_error_and_no_probability():
+    distance = np.array([[0.1, 0.2], [0.3, np.nan]])
+    with pytest.raises(NonFiniteError, match=r"distance holds NaN in row 1 \(1 rows\)"):
+        LabelVotes.of(distance, np.array([[0, 1], [1, 1]]))
+    fine = SearchHits(np.zeros((2, 2), int), np.abs(np.nan_to_num(distance)), np.ones((2, 2)),
+                      None, np.zeros(2))  # fmt: skip
+    PairFeatures.of(fine)
+    for field, value in (
+        ("distance", distance),
+        ("distance_sd", np.array([[1.0, np.nan], [1.0, 1.0]])),
+        ("epistemic", np.array([0.0, np.nan])),
+    ):
+        name = {"distance_sd": "spread"}.get(field, field)
+        row = 0 if field == "distance_sd" else 1
+        with pytest.raises(NonFiniteError, match=f"evidence '{name}' of query {row} is NaN"):
+            PairFeatures.of(replace(fine, **{field: value}))
+
+
+def test_nan_where_there_is_no_neighbour_is_not_looked_at():
+    hits = SearchHits(np.array([[0, -1]]), np.array([[0.1, np.nan]]), np.array([[1.0, np.nan]]),
+                      None, np.zeros(1))  # fmt: skip
+    assert PairFeatures.of(hits).values[0, 1].tolist() == [0.0] * 9

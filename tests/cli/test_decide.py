@@ -13,6 +13,7 @@ import pytest
 
 from laplace_metric.calibration import DecisionRule
 from laplace_metric.cli import main
+from laplace_metric.cli._decide import Hits
 
 
 def write(path, n, seed=0, judged=True, sign=1.0):
@@ -124,3 +125,145 @@ def test_a_bad_table_is_named(tmp_path, monkeypatch, capsys, text, message):
     path.write_text(text)
     assert main(["decide", str(path), "--precision", "0.9"]) == 2
     assert message in capsys.readouterr().err
+
+
+# The order of a table, and what pandas writes.
+
+
+def tied(n, seed=0, k=4):
+    """Rows with scores of one decimal, the relevant ones first."""
+    g = np.random.default_rng(seed)
+    rows = []
+    for query in range(n):
+        right = g.random() < 0.85
+        for place in range(k):
+            hit = right and place == 0
+            score = round(g.normal(0.8 if hit else 0.6, 0.1), 1)
+            rows.append([f"q{query}", f"d{g.integers(10**9)}", str(score), str(int(hit))])
+    return sorted(rows, key=lambda row: row[3], reverse=True)
+
+
+HEADER = ["query", "item", "score", "relevant"]
+
+
+def table(path, rows, items=True, judged=True):
+    keep = [place for place in range(4) if (items or place != 1) and (judged or place != 3)]
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([[row[place] for place in keep] for row in [HEADER, *rows]])
+    return path
+
+
+def hits(path, judged=True):
+    relevant = "relevant" if judged else None
+    return Hits(path, query="query", score="score", item=None, relevant=relevant)
+
+
+@pytest.mark.parametrize("items", [True, False])
+def test_the_order_of_the_rows_decides_nothing(tmp_path, items):
+    rows, found = tied(600), []
+    for name in "abc":
+        path = table(tmp_path / f"{name}.csv", rows, items)
+        found.append(hits(path).learnt("similarity"))
+        rows = [rows[i] for i in np.random.default_rng(ord(name)).permutation(len(rows))]
+    rule = found[0].guarantee(precision=0.8)
+    for other in found[1:]:
+        np.testing.assert_array_equal(other.held_out, found[0].held_out)
+        np.testing.assert_array_equal(other.relevant, found[0].relevant)
+        assert str(other.guarantee(precision=0.8)) == str(rule)
+    decided = []
+    for name in "de":
+        columns, answered = hits(
+            table(tmp_path / f"{name}.csv", rows, items, judged=False), False
+        ).decided(rule)
+        assert 0 < answered.mean() < 1
+        names = ["query", *(["item"] if items else []), "score", "rank", "decision"]
+        decided.append(sorted(zip(*(columns[column] for column in names), strict=True)))
+        rows = rows[::-1]
+    assert decided[0] == decided[1]
+
+
+@pytest.mark.parametrize("items", [True, False])
+def test_no_judgement_stands_first_among_equal_scores(tmp_path, items):
+    """Of rows with equal scores each is first equally often, whatever is relevant."""
+    first, shares = [], []
+    for seed in range(6):
+        path = table(tmp_path / f"{seed}.csv", tied(400, seed), items)
+        read = hits(path)
+        rank, scores = read.ranked("similarity")
+        top = read.score == scores[read.query, 0]
+        relevant = np.array([cell == "1" for cell in read.columns["relevant"]])
+        ties = np.bincount(read.query[top], minlength=400)
+        mixed = np.bincount(read.query[top], relevant[top], minlength=400) * (ties > 1)
+        here = top & relevant & (mixed[read.query] > 0)
+        first += (rank[here] == 0).tolist()
+        shares += (1 / ties[read.query[here]]).tolist()
+    assert len(first) > 400
+    assert np.mean(first) == pytest.approx(np.mean(shares), abs=0.1)  # four standard errors
+
+
+def test_a_precision_of_a_table_sorted_by_relevance_is_kept(tmp_path):
+    """.8 is asked for; the rows were sorted so that 200 of 200 rules were broken before."""
+    new = hits(table(tmp_path / "new.csv", tied(2_000, 10**6)))
+    relevant = np.array([cell == "1" for cell in new.columns["relevant"]])
+    broken = 0
+    for seed in range(15):
+        rule = hits(table(tmp_path / f"{seed}.csv", tied(600, seed))).learnt("similarity", 0)
+        columns, answered = new.decided(rule.guarantee(precision=0.8))
+        first = np.array(columns["rank"]) == 1
+        right = relevant[first][np.argsort(new.query[first])]
+        broken += right[answered].mean() < 0.8
+    assert broken <= 3
+
+
+@pytest.mark.parametrize(
+    ("one", "none", "missing"),
+    [
+        ("1.0", "0.0", ""),
+        ("True", "False", "nan"),
+        ("TRUE", "FALSE", "<NA>"),
+        ("1", "0", "-1.0"),
+        ("yes", "No", "None"),
+        ("t", "f", " "),
+    ],
+)
+def test_judgements_are_read_as_tables_write_them(tmp_path, one, none, missing):
+    rows = tied(100)
+    wanted = hits(table(tmp_path / "a.csv", [
+        [*row[:3], "-1" if i % 50 == 0 else row[3]] for i, row in enumerate(rows)
+    ])).learnt("similarity")  # fmt: skip
+    cells = {"1": one, "0": none}
+    found = hits(table(tmp_path / "b.csv", [
+        [*row[:3], missing if i % 50 == 0 else cells[row[3]]] for i, row in enumerate(rows)
+    ])).learnt("similarity")  # fmt: skip
+    np.testing.assert_array_equal(found.relevant, wanted.relevant)
+    np.testing.assert_array_equal(found.held_out, wanted.held_out)
+    assert (wanted.relevant == -1).any()
+
+
+def test_columns_may_have_other_names(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    rows = tied(400)
+    table(tmp_path / "a.csv", rows)
+    names = ["qid", "doc", "cosine", "label"]
+    with (tmp_path / "b.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([names, *rows])
+    asked = ["--precision", "0.6"]
+    assert main(["decide", "a.csv", *asked, "--output", "a.json"]) == 0
+    options = ["query", "item", "score", "relevant"]
+    named = [word for option, name in zip(options, names, strict=True)
+             for word in (f"--{option}-column", name)]  # fmt: skip
+    assert main(["decide", "b.csv", *asked, *named, "--output", "b.json"]) == 0
+    one, other = (DecisionRule.load(f"{name}.json") for name in "ab")
+    assert str(one) == str(other)
+    assert main(["decide", "b.csv", "--apply", "b.json", *named[:6], "--output", "d.csv"]) == 0
+    with (tmp_path / "d.csv").open(newline="") as file:
+        assert next(csv.reader(file)) == [*names, "rank", "match_probability", "decision"]
+    capsys.readouterr()
+    for words, message in (
+        (asked, "no column 'query'. Name it with --query-column; its columns: 'qid'"),
+        ([*asked, *named[:2]], "no column 'score'. Name it with --score-column"),
+        ([*asked, *named[:2], *named[4:6]], "no column 'relevant'. Name it with --relevant-column"),
+        ([*asked, *named, "--item-column", "id"], "no column 'id'. Name it with --item-column"),
+    ):
+        assert main(["decide", "b.csv", *words, "--output", "c.json"]) == 2
+        assert message in capsys.readouterr().err

@@ -1,0 +1,138 @@
+"""Copies among the calibration queries count once; equal scores of different queries do not."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+from laplace_metric.calibration import calibrate_scores
+from laplace_metric.errors import InputError, ScoresWarning
+
+
+def queries(n, seed=0, k=1, gap=1.0):
+    g = np.random.default_rng(seed)
+    right = (np.arange(k) == 0) & (g.random(n) < 0.7)[:, None]
+    score = 0.6 + 0.07 * (g.normal(size=(n, k)) + gap * right)
+    order = np.argsort(-score, 1)
+    return np.take_along_axis(score, order, 1), np.take_along_axis(right, order, 1)
+
+
+def warned(score, relevant, **given):
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        calibration = calibrate_scores(score, relevant, **given)
+    return calibration, " ".join(str(w.message) for w in found)
+
+
+@pytest.mark.parametrize("digits", [16, 3])
+@pytest.mark.parametrize("k", [1, 4])
+def test_a_question_that_is_asked_often_counts_once(k, digits):
+    score, relevant = queries(60, k=k)
+    score = score.round(digits)
+    order = np.random.default_rng(1).permutation(60 * 25)
+    many = [np.repeat(x, 25, 0)[order] for x in (score, relevant)]
+    found, said = warned(*many)
+    distinct = len(np.unique(score, axis=0))
+    assert f"{1500 - distinct:,} of 1,500 queries are copies" in said
+    assert f"each of the {distinct} distinct queries counts once" in said
+    assert len(found.mated) == distinct
+    assert found.cross_fitted  # of few queries, so that nothing is proven
+    with pytest.raises(InputError, match="cannot be guaranteed"):
+        found.guarantee(precision=0.95)
+
+
+def test_copies_from_batches_of_different_sizes_differ_by_a_rounding():
+    score, relevant = (np.repeat(x, 20, 0) for x in queries(50, k=3))
+    noise = np.random.default_rng(1).normal(size=score.shape)
+    found, said = warned((score + 2e-9 * noise), relevant)
+    assert "950 of 1,000 queries are copies" in said
+    assert len(found.mated) == 50
+
+
+def test_columns_of_the_query_follow_it():
+    score, relevant = queries(60, k=2)
+    age, total = np.arange(60.0), relevant.sum(1) + np.arange(60) % 2
+    order = np.random.default_rng(1).permutation(60 * 20)
+    repeated = [np.repeat(x, 20, 0)[order] for x in (score, relevant, age, total)]
+    found, said = warned(repeated[0], repeated[1], evidence={"age": repeated[2]},
+                         total=repeated[3], mated=repeated[1].any(1))  # fmt: skip
+    assert "1,140 of 1,200 queries are copies" in said
+    one = calibrate_scores(score, relevant, evidence={"age": age}, total=total)
+    assert sorted(found.total) == sorted(one.total)
+    assert len(found.held_out) == 60
+
+
+def test_other_evidence_or_other_items_are_other_queries():
+    score, relevant = (np.repeat(x, 20, 0) for x in queries(60))
+    age = np.random.default_rng(0).normal(size=1_200)
+    assert "copies" not in warned(score, relevant, evidence={"age": age})[1]
+    items = np.arange(1_200)[:, None]
+    qrels = {q: [q] if relevant[q, 0] else [] for q in range(1_200)}
+    assert "copies" not in warned(score, qrels, items=items)[1]
+    same = {q: [q // 20] if relevant[q, 0] else [] for q in range(1_200)}
+    assert "1,140 of 1,200 queries are copies" in warned(score, same, items=items // 20)[1]
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("digits", [1, 2, 3])
+def test_rounded_scores_are_no_copies(digits, seed):
+    score, relevant = queries(1_500, seed)
+    found, said = warned(score.round(digits), relevant)
+    assert "copies" not in said
+    assert len(found.mated) == 750
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_reciprocal_ranks_are_no_copies(seed):
+    """Few values with many digits, as of two searches whose ranks are added up."""
+    g = np.random.default_rng(seed)
+    right = g.random(1_500) < 0.7
+    ranks = g.geometric(np.where(right, 0.6, 0.2), (2, 1_500))
+    score = (1 / (60 + ranks.clip(max=10))).sum(0)
+    found, said = warned(score, right)
+    assert len(np.unique(score)) < 60
+    assert "copies" not in said
+    assert len(found.mated) == 750
+
+
+def test_many_exact_matches_are_no_copies():
+    """In a cache many texts are found again, with a cosine of 1."""
+    g = np.random.default_rng(0)
+    score, relevant = queries(1_200)
+    exact = g.random(1_200) < 0.4
+    score[exact], relevant[exact] = np.float32(0.99999994), True
+    found, said = warned(score, relevant)
+    assert "copies" not in said
+    assert len(found.mated) == 600
+
+
+def test_a_few_copies_pass_without_a_word():
+    score, relevant = queries(1_000)
+    score[:5], relevant[:5] = score[5:10], relevant[5:10]
+    found, said = warned(score, relevant)
+    assert not said
+    assert len(found.mated) == 500
+
+
+def test_what_may_be_copies_is_told_and_kept():
+    """Where right and wrong hits do not overlap, equal judgements prove nothing."""
+    score, relevant = (np.repeat(x, 25, 0) for x in queries(40, gap=8.0))
+    found, said = warned(score, relevant)
+    assert "960 of 1,000 queries have the scores and the judgements of another query" in said
+    assert "pass the 40 distinct queries alone" in said
+    assert len(found.mated) == 500
+
+
+def test_relevant_hits_in_front_of_equal_scores_are_told():
+    g = np.random.default_rng(0)
+    right = (g.random((400, 3)) < 0.4) & (np.arange(3) < 3)
+    score = (g.normal(size=(400, 3)) + right).round(0)
+    by_relevance = np.lexsort((~right, -score), 1)
+    by_chance = np.lexsort((g.random((400, 3)), -score), 1)
+    ordered = [np.take_along_axis(x, by_relevance, 1) for x in (score, right)]
+    with pytest.warns(ScoresWarning, match=r"in (\d+) of \1 queries the relevant one stands first"):
+        calibrate_scores(*ordered)
+    shuffled = [np.take_along_axis(x, by_chance, 1) for x in (score, right)]
+    assert "stands first" not in warned(*shuffled)[1]
