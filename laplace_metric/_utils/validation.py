@@ -74,14 +74,65 @@ def _real_array(name: str, values: Any) -> npt.NDArray[Any]:
 
 
 def as_array(name: str, values: Any) -> npt.NDArray[Any]:
-    """Whatever NumPy makes of a sequence, or ``InputError`` if it makes nothing of it."""
+    """Whatever NumPy makes of a sequence, or ``InputError`` if it makes nothing of it.
+
+    A column with one vector a cell, as of a data frame, is stacked.
+
+    Raises
+    ------
+    InputError
+        For a sparse matrix, masked entries, and vectors of unequal shape, too.
+    """
+    check_not_sparse(name, values)
     try:
-        array: npt.NDArray[Any] = np.asarray(values)
+        array: npt.NDArray[Any] = stacked_cells(name, np.asarray(values))
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise InputError(f"{name} cannot be read as an array: {error}.") from error
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         raise InputError(f"{name} is masked: remove the masked entries, or fill them.")
     return array
+
+
+def check_not_sparse(name: str, values: Any) -> None:
+    """Raise ``InputError`` for a sparse matrix of SciPy, which NumPy reads as one object."""
+    if hasattr(values, "toarray") and hasattr(values, "nnz"):
+        raise InputError(
+            f"{name} is a sparse matrix ({type(values).__name__}): pass a dense array, "
+            "matrix.toarray(), or fewer dimensions (sklearn.decomposition.TruncatedSVD)."
+        )
+
+
+def stacked_cells(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return an array of objects that holds one vector a cell, [N] or [N, 1], as [N, D].
+
+    Raises
+    ------
+    InputError
+        For vectors of unequal shape, cells without one, and vectors next to other columns.
+    """
+    if array.dtype != object or not array.size:
+        return array
+    if not any(_is_vector(cell) for cell in array.flat):
+        return array
+    if array.ndim == 2 and array.shape[1] > 1:
+        raise InputError(
+            f"{name} has vectors in cells of {array.shape[1]} columns: pass the column of vectors "
+            "alone."
+        )
+    cells = [np.asarray(cell) for cell in array.ravel()]
+    other = [row for row, cell in enumerate(cells) if cell.shape != cells[0].shape]
+    if other or not cells[0].ndim:
+        row = other[0] if other else 0
+        raise InputError(
+            f"{name} is a column of vectors of unequal shape: {cells[0].shape} in row 0, "
+            f"{cells[row].shape} in row {row} ({len(other)} rows differ). Pass vectors of one "
+            "length, numpy.stack(column)."
+        )
+    return np.stack(cells)
+
+
+def _is_vector(cell: Any) -> bool:
+    return is_tensor(cell) or isinstance(cell, (list, tuple, np.ndarray))
 
 
 def check_dense(name: str, tensor: Tensor) -> Tensor:

@@ -58,6 +58,7 @@ from laplace_metric.laplace._posterior import Posterior
 from laplace_metric.laplace._processes import ONE_PROCESS, Processes
 from laplace_metric.laplace._settings import FitOptions, Settings
 from laplace_metric.models._calling import device_of, labelled_batches
+from laplace_metric.models._classes import check_noise, warn_if_all_differ
 from laplace_metric.models._reading import check_finite, check_shapes
 from laplace_metric.models._store import FeatureStore, Fingerprints
 
@@ -185,6 +186,10 @@ def fit_posterior(
         closing.callback(storage.close)
         store = on_all(lambda: closing.enter_context(storage.store(device, options.precision)))
         on_all(lambda: collect_points(model, located, batches, features, store, storage))
+        labels = store.labels.cpu().numpy()
+        on_all(lambda: check_noise("labels", labels))
+        if processes.n == 1:
+            warn_if_all_differ(labels)
         closing.enter_context(full_precision())  # the model may run under autocast, the sums not
         structure = fit.settings.structure
         on_all(lambda: check_memory(structure, fit.exact.layouts, store.device))

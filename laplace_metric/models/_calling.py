@@ -19,17 +19,17 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 from laplace_metric._utils.progress import ItemBar
 from laplace_metric._utils.validation import as_array, as_tensor
 from laplace_metric.errors import EmptyLoaderError, InputError, LabelError
+from laplace_metric.models._classes import check_missing, have_gaps
 from laplace_metric.models._reading import (
     as_batches,
     check_names,
     class_codes,
+    dense,
     is_rows,
     items_of,
-    missing_rows,
     names_of,
     note_names,
     plain,
-    row_list,
     split_batch,
 )
 from laplace_metric.models._texts import gathered_texts, grouped_texts
@@ -117,7 +117,7 @@ def call_model(model: nn.Module, inputs: Inputs) -> Any:
     """
     if isinstance(inputs, Tensor):
         return model(inputs)
-    inputs = _tensor_like(model, plain(gathered_texts("inputs", inputs)))
+    inputs = _tensor_like(model, dense("inputs", gathered_texts("inputs", inputs)))
     if isinstance(inputs, Mapping):
         return model(**inputs)
     several = isinstance(inputs, (tuple, list)) and not is_rows(inputs)
@@ -186,12 +186,7 @@ def check_labels(labels: Any, *, name: str = "labels") -> Int[Tensor, " B"]:
         if (names := names_of(labels)) is not None:
             check_names(name, names)
             return class_codes(names)
-        if missing := missing_rows(labels):
-            raise LabelError(
-                f"{name} is missing in {row_list(missing)} ({len(missing)} of {len(labels)}): "
-                "leave these items out, or name their class. Pass one whole number or one string "
-                "per item, none missing."
-            )
+    check_missing(name, labels)
     try:
         values = labels if isinstance(labels, Tensor) else as_array(name, labels)
         tensor = values if _is_plain(values) else as_tensor(name, values)
@@ -314,6 +309,11 @@ def labels_of(batch: Any) -> tuple[Inputs, Any]:
     A pair counts as ``(inputs, labels)`` if its second entry is one whole number per item, a list
     of names, or None; of a mapping the labels are its entry "labels" or "label".
 
+    Raises
+    ------
+    LabelError
+        For labels of which some are missing.
+
     Examples
     --------
     >>> labels_of(("a text", "another")), labels_of((["a text"], ["its class"]))
@@ -326,6 +326,8 @@ def labels_of(batch: Any) -> tuple[Inputs, Any]:
         return inputs, None if labels is None else names
     if isinstance(labels, (tuple, list)) and not labels:
         return inputs, labels
+    if have_gaps(labels):
+        check_missing("labels", labels)
     try:
         return inputs, check_labels(labels)
     except LabelError:

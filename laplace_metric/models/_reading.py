@@ -24,7 +24,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.utils.data import DataLoader, default_collate
 
-from laplace_metric._utils.validation import check_dense
+from laplace_metric._utils.validation import check_dense, check_not_sparse, stacked_cells
 from laplace_metric.errors import InputError, LabelError, NonFiniteError
 
 LABELS = ("labels", "label")
@@ -50,6 +50,19 @@ def plain(values: Any) -> Any:
     return array.astype(object) if array.dtype.kind == "T" else array
 
 
+def dense(name: str, values: Any) -> Any:
+    """As ``plain``, with a column of vectors stacked to [N, D].
+
+    Raises
+    ------
+    InputError
+        For a sparse matrix, and vectors of unequal shape.
+    """
+    check_not_sparse(name, values)
+    values = plain(values)
+    return stacked_cells(name, values) if isinstance(values, np.ndarray) else values
+
+
 def names_of(labels: Any) -> list[str] | None:
     """Class names as a list; None where labels are anything else.
 
@@ -67,7 +80,7 @@ def names_of(labels: Any) -> list[str] | None:
 
 
 def missing_rows(labels: Any) -> list[int]:
-    """Return the rows whose label is None or not a number.
+    """Return the rows whose label is None, not a number or not a time.
 
     Examples
     --------
@@ -83,7 +96,9 @@ def missing_rows(labels: Any) -> list[int]:
     return [
         row
         for row, label in enumerate(labels)
-        if type(label).__name__ in kinds or (isinstance(label, float) and math.isnan(label))
+        if type(label).__name__ in kinds
+        or (isinstance(label, float) and math.isnan(label))
+        or (isinstance(label, np.datetime64) and np.isnat(label))
     ]
 
 

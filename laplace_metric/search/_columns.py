@@ -18,7 +18,8 @@ from torch import Tensor
 
 from laplace_metric._utils.validation import as_array, check_dense
 from laplace_metric.errors import InputError, LabelError
-from laplace_metric.models._reading import check_names, plain
+from laplace_metric.models._classes import NOISE, check_missing, check_noise
+from laplace_metric.models._reading import check_names, missing_rows, plain, row_list
 
 Values = npt.NDArray[Any]
 """[N] int64, or objects that are strings: NumPy's own drop NUL at the end, and pad all of them to
@@ -58,17 +59,30 @@ class Column:
         return cls(array)
 
     @classmethod
-    def of_labels(cls, values: Any, length: int | None = None) -> Column:
-        """Checked classes, none of them without a name.
+    def of_labels(
+        cls, values: Any, length: int | None = None, known: Column | None = None
+    ) -> Column:
+        """Checked classes, none of them missing or without a name.
+
+        Parameters
+        ----------
+        values : [N] whole numbers or strings
+        length : int or None
+            Number of items; None: any.
+        known : Column or None
+            Labels of the index; where -1 is one of them, it is a class here, too.
 
         Raises
         ------
         InputError
             As ``of``.
         LabelError
-            For an empty text.
+            For labels that are missing, an empty text, and scikit-learn's mark of noise.
         """
+        check_missing("labels", values)
         column = cls.of("labels", values, length)
+        if not column.is_text and (known is None or not (known.values == NOISE).any()):
+            check_noise("labels", column.values)
         if column.is_text:
             check_names("labels", column.values.tolist())
         return column
@@ -165,7 +179,10 @@ def _array(name: str, values: Any) -> Values:
         return array.astype(np.int64)
     if array.dtype.kind == "U" or all(isinstance(value, str) for value in array):
         return _objects([str(value) for value in array])
-    raise InputError(f"{name} are {array.dtype}: pass whole numbers or strings, one for each item.")
+    wrong = f"{name} are {array.dtype}"
+    if missing := missing_rows(array):
+        wrong = f"{name} are missing in {row_list(missing)} ({len(missing)} of {len(array)})"
+    raise InputError(f"{wrong}: pass whole numbers or strings, one for each item.")
 
 
 def _objects(values: Sequence[Any]) -> Values:
@@ -271,11 +288,18 @@ class Items:
 
     @classmethod
     def of(
-        cls, encoded: Encoded, batch_labels: Sequence[Any], labels: Any, ids: Any, first: int = 0
+        cls,
+        encoded: Encoded,
+        batch_labels: Sequence[Any],
+        labels: Any,
+        ids: Any,
+        first: int = 0,
+        known: Column | None = None,
     ) -> Items:
         """Checked; labels that came with the batches count unless ``labels`` are given.
 
-        Without ids, items are numbered from ``first``.
+        Without ids, items are numbered from ``first``. ``known``: labels of the index that they
+        are added to.
 
         Raises
         ------
@@ -287,7 +311,7 @@ class Items:
         column = Column.of("ids", _numbered(first, n) if ids is None else ids, n)
         if duplicates := column.duplicates():
             raise InputError(f"ids stand more than once, {duplicates[:3]} among them.")
-        return cls(encoded, column, None if labels is None else Column.of_labels(labels, n))
+        return cls(encoded, column, None if labels is None else Column.of_labels(labels, n, known))
 
     def __len__(self) -> int:
         return len(self.encoded)
@@ -344,7 +368,11 @@ class Items:
         codes = self.ids.take(order).codes_of(column.values)
         if (codes < 0).any():
             missing = column.values[codes < 0][:3].tolist()
-            raise InputError(f"{name} {missing} are not in the index.")
+            told = f"{name} {missing} are not in the index"
+            if column.is_text != self.ids.is_text:
+                kind, other = ("strings", "numbers")[:: 1 if self.ids.is_text else -1]
+                told += f", whose ids are {kind}: pass {kind}, not {other}"
+            raise InputError(f"{told}.")
         return torch.from_numpy(order[codes])
 
 

@@ -23,7 +23,7 @@ from laplace_metric.io import digest
 from laplace_metric.laplace import Fitted
 from laplace_metric.laplace._traces import traced, traces_of
 from laplace_metric.models._calling import device_of, labels_of, to_device
-from laplace_metric.models._reading import as_batches, is_rows, items_of, plain
+from laplace_metric.models._reading import as_batches, dense, is_rows, items_of
 from laplace_metric.models._store import Fingerprints, row_fingerprints
 from laplace_metric.models._texts import gathered_texts, grouped_texts
 from laplace_metric.search._columns import Encoded, joined
@@ -282,8 +282,8 @@ def readable(name: str, inputs: Any) -> Any:
     """Return inputs whose rows can be counted and taken: texts as a list, frames as arrays."""
     if isinstance(inputs, Tensor) and inputs.ndim:
         return check_dense(name, inputs)
-    inputs = gathered_texts(name, inputs)
-    inputs = as_array(name, inputs) if is_rows(inputs) else plain(inputs)
+    inputs = dense(name, gathered_texts(name, inputs))
+    inputs = as_array(name, inputs) if is_rows(inputs) else inputs
     if isinstance(inputs, np.ndarray) and inputs.dtype.kind == "O":
         inputs = inputs.tolist()
     if isinstance(inputs, (Tensor, np.ndarray)) and inputs.ndim == 0:

@@ -28,6 +28,7 @@ from laplace_metric.calibration._learn import calibrated
 from laplace_metric.calibration._thresholds import Threshold, comparison_of
 from laplace_metric.errors import (
     InputError,
+    LabelError,
     NotFittedError,
     StaleCalibrationWarning,
     UnreachableAlphaWarning,
@@ -38,7 +39,7 @@ from laplace_metric.models._store import Fingerprints
 from laplace_metric.search import _faiss as engines
 from laplace_metric.search import _storage as storage
 from laplace_metric.search._class_model import ClassModel, cross_fitted, inputs_of
-from laplace_metric.search._columns import Encoded, Items
+from laplace_metric.search._columns import Column, Encoded, Items
 from laplace_metric.search._encoding import (
     FittedEmbedder,
     SearchableEmbedder,
@@ -181,6 +182,9 @@ class Index(Shown):
     def _sentence(self) -> str:
         classes = self.items.classes
         of = "without labels" if classes is None else f"of {len(classes):,} classes"
+        if classes is not None and len(classes) == len(self) > 1:
+            of = "each of another class: are the labels ids?"
+            return f"{len(self):,} items, {of}"
         return f"{len(self):,} items {of}."
 
     def _shown_rows(self) -> Rows:
@@ -358,7 +362,7 @@ class Index(Shown):
         encoded, batch_labels = self.encoder.all("gallery", gallery, progress=progress)
         with self._changing:
             next_id = self._state.next_id
-            new = Items.of(encoded, batch_labels, labels, ids, next_id)
+            new = Items.of(encoded, batch_labels, labels, ids, next_id, self.items.classes)
             if not new.ids.is_text:
                 next_id = max(next_id, int(new.ids.values.max()) + 1)
             self._replace(self.items.joined(new), None, len(new), next_id)
@@ -497,6 +501,8 @@ class Index(Shown):
             generator=generator if open_set_fraction else None,
             progress=progress,
         )
+        if matches is None and not labelled.known.any():
+            _refuse_foreign(labels, now.items.classes, len(labelled))
         return self.learn(labelled, k, generator, portable=portable, cross_fit=cross_fit, since=now)
 
     def learn(
@@ -1034,6 +1040,23 @@ def _warn_if_unreachable(calibration: Calibration, alpha: float) -> None:
             UnreachableAlphaWarning,
             stacklevel=callers_line(),
         )
+
+
+def _refuse_foreign(labels: Any, classes: Column | None, n_queries: int) -> None:
+    """Raise ``LabelError``: no query has a label of the index."""
+    assert classes is not None
+    of = f"the index has {_some(classes)}"
+    if labels is not None:
+        of = f"they have {_some(Column(np.unique(Column.of('labels', labels).values)))}, {of}"
+    raise LabelError(
+        f"labels: none of the {n_queries:,} queries has a label of the index ({of}). Pass queries "
+        "of its classes, named as there; without labels, pass matches=."
+    )
+
+
+def _some(labels: Column, most: int = 3) -> str:
+    rest = ", ..." if len(labels) > most else ""
+    return ", ".join(repr(label) for label in labels.values[:most].tolist()) + rest
 
 
 def _drawn_open_set(known: Bool[Tensor, " Q"], share: float, generator: Seed) -> Int[Tensor, " n"]:

@@ -44,6 +44,7 @@ from laplace_metric.errors import (
     callers_line,
 )
 from laplace_metric.models._calling import check_labels
+from laplace_metric.models._classes import check_noise
 from laplace_metric.models._reading import as_batches, is_rows, plain
 from laplace_metric.models._store import Fingerprints
 from laplace_metric.models._texts import gathered_texts
@@ -77,6 +78,7 @@ class LabelledInputs:
 
     def __init__(self, inputs: Any, labels: Any) -> None:
         self.inputs, self.labels = readable("inputs", inputs), check_labels(labels)
+        check_noise("labels", self.labels.cpu().numpy())
 
     def __len__(self) -> int:
         return count_of_batches(self.inputs) or 0
@@ -233,8 +235,8 @@ def _labels(items: Items, encoded: Encoded, batch_labels: list[Any], labels: Any
     labels = joined_labels(batch_labels) if labels is None else labels
     if labels is None:
         raise LabelError("queries have no labels: pass labels=, or a loader that yields them.")
-    column = Column.of_labels(labels, len(encoded))
     assert items.labels is not None
+    column = Column.of_labels(labels, len(encoded), items.classes)
     items.labels.check_like("labels", column)
     return column
 

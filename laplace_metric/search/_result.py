@@ -144,14 +144,18 @@ class SearchResult(Shown):
         q, k = self.ids.shape
         found = f"the {k} nearest items of each of {q:,} queries"
         if self.unknown is None:
-            return f"{found}; the index was not calibrated."
+            return f"{found}."
         return f"{found}; {int(self.unknown.sum()):,} of them unknown at alpha={self.alpha:g}."
 
     def _shown_rows(self) -> Rows:
         names = ("ids", "labels", "distance", "match_probability", "label", "label_probability")
         shown = [(name, getattr(self, name)) for name in names]
-        per_query = {"p_value, unknown": self.p_value, "ambiguity": self.ambiguity}
-        return in_rows([*shown, ("epistemic", self.epistemic), *per_query.items()])
+        shown += [("epistemic", self.epistemic), ("p_value, unknown", self.p_value)]
+        shown.append(("ambiguity", self.ambiguity))
+        if self.p_value is None:
+            told = "no match_probability, label, unknown: index.calibrate(queries, labels) first"
+            shown.append(("not calibrated", told))
+        return in_rows(shown)
 
     @property
     def positions(self) -> Int[Tensor, "Q k"]:

@@ -29,6 +29,7 @@ from laplace_metric.laplace import Settings
 from laplace_metric.laplace._fit import fit_posterior
 from laplace_metric.laplace._settings import FitOptions
 from laplace_metric.models import Precomputed
+from laplace_metric.models._classes import check_noise
 from laplace_metric.search._columns import Column, Encoded
 from laplace_metric.search._cross_fit import HeadEmbedder, cross_index
 from laplace_metric.search._encoding import Encoder
@@ -68,6 +69,7 @@ class PosteriorEstimator(BaseEstimator):  # type: ignore[misc]
         x, y = validate_data(self, x, y, dtype=[np.float64, np.float32], ensure_min_samples=2)
         check_classification_targets(y)
         self.classes_, codes = np.unique(column_or_1d(y, warn=True), return_inverse=True)
+        check_noise("y", self.classes_[codes])
         if len(self.classes_) < 2:
             raise LabelError(f"y has one class, {self.classes_[0]!r}: pass two classes or more.")
         return x, torch.from_numpy(codes.astype(np.int64))

@@ -155,3 +155,15 @@ def test_figures_in_one_line(of, index):
     assert points[:, 0].min() >= float(probability.min()) - 1e-9
     assert right.dtype == bool
     assert right.shape == probability.shape
+
+
+def test_a_search_before_a_calibration_says_what_is_not_there(embedder, points):
+    x, y = points
+    index = embedder.index(x[100:200], y[100:200], progress=False)
+    found = index.search(x[200:203], k=2)
+    told = "not calibrated  no match_probability, label, unknown: index.calibrate(queries, labels)"
+    assert told in str(found)
+    with pytest.raises(NotFittedError, match="not calibrated: call index.calibrate"):
+        found.accepted(0.5)
+    index.calibrate(x[200:300], y[200:300])
+    assert "not calibrated" not in str(index.search(x[:3], k=2))

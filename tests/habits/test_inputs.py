@@ -8,10 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy import sparse
 from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
-from laplace_metric import LaplaceEmbedder
+from laplace_metric import Guard, LaplaceEmbedder
 from laplace_metric.errors import HeadError, InputError, LabelError, NonFiniteError
 from laplace_metric.training import train_embedder
 
@@ -192,3 +193,69 @@ def test_a_class_without_a_name_is_refused(way, points, names):
     blank = ["  " if row in (3, 7) else label for row, label in enumerate(blank)]
     with pytest.raises(LabelError, match=r"empty text in rows 3, 7 \(2 of 100\): leave"):
         BLANK[way](x, blank, fitted, index)
+
+
+def vector_doors(x, y, network):
+    """Every door where vectors come in, as functions of the vectors."""
+    embedder = LaplaceEmbedder.from_embeddings(x, y)
+    index = embedder.index(x, y, progress=False)
+    return {
+        "Guard": lambda v: Guard(v, y, precision=0.3),
+        "Guard, held out": lambda v: Guard(x, y, held_out=(v, y), precision=0.3),
+        "from_embeddings": lambda v: LaplaceEmbedder.from_embeddings(v, y),
+        "fit": lambda v: LaplaceEmbedder(network).fit(v, y, progress=False),
+        "fit of a loader": lambda v: LaplaceEmbedder(network).fit([(v, y)], progress=False),
+        "call": embedder,
+        "call of a network": LaplaceEmbedder(network).fit(x, y, progress=False),
+        "index": lambda v: embedder.index(v, y, progress=False),
+        "cross_index": lambda v: embedder.cross_index(v, y, progress=False),
+        "add": lambda v: index.add(v, y),
+        "search": lambda v: index.search(v, k=1),
+        "classify": lambda v: Guard(x, y, precision=0.3).ask(v),
+        "calibrate": lambda v: index.calibrate(v, y),
+    }
+
+
+VECTOR_DOORS = list(vector_doors(torch.randn(40, 6), torch.arange(40) % 2, nn.Linear(6, 3)))
+
+
+@pytest.mark.filterwarnings("ignore::laplace_metric.errors.LaplaceMetricWarning")
+@pytest.mark.parametrize("door", VECTOR_DOORS)
+def test_sparse_vectors_are_called_sparse(door, points, network):
+    x, y = points[0][:80].numpy(), points[1][:80].numpy()
+    given = vector_doors(x, y, network)[door]
+    for kind in (sparse.csr_matrix, sparse.coo_matrix, sparse.csr_array, sparse.lil_matrix):
+        with pytest.raises(InputError, match=rf"is a sparse matrix \({kind.__name__}\).*toarray"):
+            given(kind(x))
+    if door not in ("fit of a loader", "call of a network"):  # a linear layer takes those
+        with pytest.raises(InputError, match="is a sparse_coo tensor"):
+            given(torch.from_numpy(x).to_sparse())
+
+
+@pytest.mark.filterwarnings("ignore::laplace_metric.errors.LaplaceMetricWarning")
+@pytest.mark.parametrize("door", VECTOR_DOORS)
+def test_a_column_may_have_one_vector_a_cell(door, points, network):
+    x, y = points[0][:80].numpy(), points[1][:80].numpy()
+    given = vector_doors(x, y, network)[door]
+    cells = {
+        "arrays": pd.Series(list(x)),
+        "lists": pd.Series(x.tolist()),
+        "tensors": pd.Series(list(torch.from_numpy(x))),
+        "a frame": pd.DataFrame({"vector": list(x)}),
+        "tuples": pd.Series([tuple(row) for row in x.tolist()]),
+    }
+    plain = given(x)
+    for column in cells.values():
+        found = given(column)
+        if hasattr(found, "mean") and isinstance(found.mean, torch.Tensor):
+            torch.testing.assert_close(found.mean, plain.mean, check_dtype=False)
+        if hasattr(found, "ids"):
+            assert np.array_equal(found.ids, plain.ids)
+    ragged = pd.Series([*list(x[:7]), x[7, :5], *list(x[8:])])
+    with pytest.raises(InputError, match=r"unequal shape: .6,. in row 0, .5,. in row 7 .1 row"):
+        given(ragged)
+    with pytest.raises(InputError, match="cells of 2 columns: pass the column of vectors alone"):
+        given(pd.DataFrame({"id": range(80), "vector": list(x)}))
+    gap = pd.Series([*list(x[:7]), None, *list(x[8:])])
+    with pytest.raises(InputError, match=r"\(\) in row 7"):
+        given(gap)
