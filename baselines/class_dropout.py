@@ -22,7 +22,7 @@ from baselines.cross_entropy import LinearCrossEntropyLoss
 from laplace_metric._utils.validation import check_count
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError
-from laplace_metric.heads._locate import HeadActivations
+from laplace_metric.heads._located import HeadActivations
 from laplace_metric.models._calling import Inputs, device_of, evaluation_mode, to_device
 
 

@@ -15,7 +15,7 @@ from baselines.base import Sizes, Trained
 from baselines.base.pairs import check_rows
 from baselines.base.probabilities import entropy
 from laplace_metric.embedding import Embedding
-from laplace_metric.heads._locate import HeadActivations
+from laplace_metric.heads._located import HeadActivations
 
 
 class LinearCrossEntropyLoss(nn.Module):

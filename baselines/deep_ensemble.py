@@ -22,7 +22,8 @@ from laplace_metric._utils.randomness import Seed, as_generator, own_randomness
 from laplace_metric._utils.validation import check_count
 from laplace_metric.embedding import Draw, Embedding
 from laplace_metric.errors import LaplaceMetricWarning
-from laplace_metric.heads._locate import APPEND, embeddings_from
+from laplace_metric.heads._capture import embeddings_from
+from laplace_metric.heads._located import APPEND
 from laplace_metric.models._calling import Inputs, device_of, labelled_batches, to_device
 
 

@@ -24,7 +24,7 @@ from baselines.base.pairs import check_rows, positive_pairs
 from baselines.base.view_losses import BYOLLoss, SimSiamLoss, SwAVLoss
 from baselines.infonce import InfoNCELoss
 from laplace_metric._utils.validation import check_name
-from laplace_metric.heads._locate import HeadActivations
+from laplace_metric.heads._located import HeadActivations
 from laplace_metric.models._calling import Inputs, call_model
 from laplace_metric.training import Callback, Progress
 

@@ -25,7 +25,7 @@ from laplace_metric._utils.validation import check_count, check_name
 from laplace_metric.distributions import Covariance, Gaussian, ProjectedNormal
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError
-from laplace_metric.heads._locate import HeadActivations
+from laplace_metric.heads._located import HeadActivations
 
 Noise = tuple[Tensor, Tensor]
 SCORES = ("determinant", "entropy")

@@ -18,7 +18,7 @@ from baselines.base.settings import check_counts, check_layer
 from baselines.cross_entropy import LinearCrossEntropyLoss
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError
-from laplace_metric.heads._locate import HeadActivations
+from laplace_metric.heads._located import HeadActivations
 
 
 class LossPredictionLoss(LinearCrossEntropyLoss):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from baselines.base import UNSAVED, Sizes, Trained
 from laplace_metric.embedding import Embedding
-from laplace_metric.heads._locate import HeadActivations
+from laplace_metric.heads._located import HeadActivations
 
 
 class NormUncertainty(Trained):

@@ -20,7 +20,7 @@ from baselines.base.settings import check_counts
 from laplace_metric.distributions import Gaussian
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError
-from laplace_metric.heads._locate import HeadActivations
+from laplace_metric.heads._located import HeadActivations
 
 
 class MutualLikelihoodLoss(nn.Module):

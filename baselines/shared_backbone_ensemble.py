@@ -19,7 +19,7 @@ from baselines.base.probabilities import check_disagreement, disagreement
 from laplace_metric._utils.validation import check_count, check_name
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import UnknownNameError
-from laplace_metric.heads._locate import HeadActivations
+from laplace_metric.heads._located import HeadActivations
 
 LOSSES = ("mixture", "mean")
 

@@ -26,7 +26,7 @@ from baselines.base.settings import check_layer, check_not_negative, check_posit
 from laplace_metric._utils.validation import check_count, check_name
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError
-from laplace_metric.heads._locate import HeadActivations, LocatedHead
+from laplace_metric.heads._located import HeadActivations, LocatedHead
 from laplace_metric.models._calling import labelled_batches
 
 SCORES = ("entropy", "variance")

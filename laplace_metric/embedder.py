@@ -22,8 +22,8 @@ from laplace_metric.embedding import Draw, Embedding, ProbabilisticEmbedder
 from laplace_metric.errors import InputError, LabelError, NotFittedError
 from laplace_metric.heads._body import BodyRecord
 from laplace_metric.heads._fitted_weights import FittedWeights, stamped_buffers
-from laplace_metric.heads._identity import check_rows
-from laplace_metric.heads._locate import APPEND, HeadActivations, LocatedHead
+from laplace_metric.heads._located import APPEND, HeadActivations, LocatedHead
+from laplace_metric.heads._row_checks import check_rows
 from laplace_metric.io import INDEX, settled
 from laplace_metric.laplace import (
     Diagnosis,

@@ -28,8 +28,10 @@ from laplace_metric.curvature._statistics import Statistics
 from laplace_metric.curvature._structures import Curvature
 from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import InputError
+from laplace_metric.heads._capture import capture
 from laplace_metric.heads._jacobian import HeadJacobian
-from laplace_metric.heads._locate import LocatedHead, capture, locate_head
+from laplace_metric.heads._locate import locate_head
+from laplace_metric.heads._located import LocatedHead
 from laplace_metric.laplace._fit import HeadFit
 from laplace_metric.models._calling import Inputs, check_labels, device_of, to_device
 from laplace_metric.models._store import FeatureStore

@@ -22,7 +22,7 @@ from laplace_metric.errors import (
     PriorAtEdgeWarning,
     UnknownNameError,
 )
-from laplace_metric.heads._jacobian import LinearJacobian
+from laplace_metric.heads._linear import LinearJacobian
 from laplace_metric.laplace import Settings, _fitted
 from laplace_metric.models import Precomputed
 from tests.contrastive.oracle import all_pair_weights, dense_ggn

@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from laplace_metric.errors import DtypeError, HeadError, InputError, NonFiniteError
-from laplace_metric.heads._locate import capture, find_head
+from laplace_metric.heads._capture import capture
+from laplace_metric.heads._locate import find_head
 
 
 class FunctionalNormalize(nn.Module):

@@ -11,7 +11,10 @@ from torch.func import functional_call, jacrev
 
 from laplace_metric.errors import HeadError, MissingPackageError, UnknownNameError
 from laplace_metric.heads._backends import jacobian_of
-from laplace_metric.heads._jacobian import ChainJacobian, HeadJacobian, Layout, LinearJacobian
+from laplace_metric.heads._chain import ChainJacobian
+from laplace_metric.heads._jacobian import HeadJacobian
+from laplace_metric.heads._layout import Layout
+from laplace_metric.heads._linear import LinearJacobian
 
 B, D, Z = 4, 5, 3
 CHAINS = {

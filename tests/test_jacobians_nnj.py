@@ -100,7 +100,7 @@ def test_perturbed_runs_the_module_under_each_parameter_vector(name):
 
 
 def test_a_long_batch_is_taken_in_blocks(monkeypatch):
-    monkeypatch.setattr("laplace_metric.heads._backends.JACOBIAN_BYTES", 8 * 100)
+    monkeypatch.setattr("laplace_metric.heads._nnj.JACOBIAN_BYTES", 8 * 100)
     h, b = inputs(11), symmetric(11)
     ours = jacobian_of(make("relu"), Z).diagonal(h, b)
     torch.testing.assert_close(ours, jacobian_of(make("relu", nn), Z).diagonal(h, b))

@@ -12,7 +12,8 @@ from torch import nn
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import HeadError, WeightsChangedError
-from laplace_metric.heads._locate import PointwiseHead, find_head
+from laplace_metric.heads._locate import find_head
+from laplace_metric.heads._pointwise import PointwiseHead
 
 pytestmark = pytest.mark.filterwarnings("ignore::laplace_metric.errors.LaplaceMetricWarning")
 G = torch.Generator().manual_seed(0)

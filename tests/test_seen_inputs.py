@@ -8,7 +8,8 @@ from torch import nn
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import HeadError
-from laplace_metric.heads._locate import SeenInputs, capture, find_head
+from laplace_metric.heads._capture import SeenInputs, capture
+from laplace_metric.heads._locate import find_head
 
 pytestmark = pytest.mark.filterwarnings("ignore::laplace_metric.errors.NegativeCurvatureWarning")
 BATCH = 16

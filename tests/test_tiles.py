@@ -30,7 +30,7 @@ from laplace_metric.familiarity import _class_gaussians
 from laplace_metric.familiarity._class_gaussians import nearest_distance, times_upper
 from laplace_metric.familiarity._near_far import LabelModel, NearFar
 from laplace_metric.heads._backends import jacobian_of
-from laplace_metric.heads._jacobian import OrthogonalFactor, columnwise
+from laplace_metric.heads._factors import OrthogonalFactor, columnwise
 from laplace_metric.image_text._encoding import encode_all
 from laplace_metric.models._store import FeatureStore, row_fingerprints
 from laplace_metric.search._columns import Encoded

@@ -34,7 +34,9 @@ from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import as_path, check_count
 from laplace_metric.embedding import Draw, Embedding, ProbabilisticEmbedder
 from laplace_metric.errors import FileFormatError, NonFiniteError, NotFittedError
-from laplace_metric.heads._locate import HeadActivations, LocatedHead, capture, find_head
+from laplace_metric.heads._capture import capture
+from laplace_metric.heads._locate import find_head
+from laplace_metric.heads._located import HeadActivations, LocatedHead
 from laplace_metric.models._calling import (
     Inputs,
     device_of,

@@ -16,7 +16,7 @@ from baselines.base.parts import vectors
 from baselines.base.settings import check_layer
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import NonFiniteError
-from laplace_metric.heads._locate import HeadActivations
+from laplace_metric.heads._located import HeadActivations
 from laplace_metric.models._calling import device_of, labelled_batches
 
 

@@ -18,7 +18,7 @@ from baselines.distributions import Directions, VonMisesFisher
 from laplace_metric._utils.validation import check_count, check_name
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError
-from laplace_metric.heads._locate import HeadActivations
+from laplace_metric.heads._located import HeadActivations
 
 CONCENTRATIONS = ("head", "norm")
 

@@ -14,7 +14,7 @@ from baselines.base.settings import Training
 from laplace_metric import io as files
 from laplace_metric.errors import FileFormatError
 from laplace_metric.heads._identity import named_head
-from laplace_metric.heads._locate import APPEND, LocatedHead
+from laplace_metric.heads._located import APPEND, LocatedHead
 
 KIND = files.FileKind("method", "a saved method", 1)
 

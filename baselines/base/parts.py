@@ -8,13 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from laplace_metric.heads._locate import (
-    APPEND,
-    HeadActivations,
-    LocatedHead,
-    find_head,
-    identity_head,
-)
+from laplace_metric.heads._locate import find_head, identity_head
+from laplace_metric.heads._located import APPEND, HeadActivations, LocatedHead
 from laplace_metric.models._calling import Inputs
 
 

@@ -18,7 +18,8 @@ from baselines.base.parts import FittedParts, with_appended
 from baselines.base.settings import UNSAVED, Training
 from laplace_metric._utils.randomness import own_randomness
 from laplace_metric.errors import InputError, LabelError
-from laplace_metric.heads._locate import APPEND, HeadActivations, capture, run_captured
+from laplace_metric.heads._capture import capture, run_captured
+from laplace_metric.heads._located import APPEND, HeadActivations
 from laplace_metric.models._calling import Inputs, device_of, labelled_batches
 from laplace_metric.training import Callback, Step, descend, train_epochs, train_mode
 

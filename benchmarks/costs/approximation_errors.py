@@ -39,7 +39,7 @@ from laplace_metric.curvature._structures import (
 from laplace_metric.curvature._totals import Terms
 from laplace_metric.curvature.by_class import PointBlocks, Points
 from laplace_metric.errors import PriorAtEdgeWarning
-from laplace_metric.heads._jacobian import LinearJacobian
+from laplace_metric.heads._linear import LinearJacobian
 from laplace_metric.laplace import Posterior
 from laplace_metric.laplace._predictive_covariance import covariance
 from laplace_metric.laplace._prior_precision import by_marginal_likelihood

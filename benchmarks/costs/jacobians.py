@@ -31,7 +31,7 @@ from benchmarks.timing import in_own_process
 from laplace_metric.curvature import ContrastiveLoss
 from laplace_metric.curvature._batch import batch_curvature
 from laplace_metric.heads._backends import jacobian_of
-from laplace_metric.heads._jacobian import ChainJacobian
+from laplace_metric.heads._chain import ChainJacobian
 
 N, D, Z = 256, 512, 128
 FEW = 16

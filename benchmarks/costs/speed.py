@@ -35,7 +35,7 @@ from laplace_metric import LaplaceEmbedder
 from laplace_metric.curvature import ContrastiveLoss
 from laplace_metric.curvature._all_pairs import all_pairs_curvature
 from laplace_metric.curvature._batch import batch_curvature
-from laplace_metric.heads._jacobian import LinearJacobian
+from laplace_metric.heads._linear import LinearJacobian
 from laplace_metric.models._store import FeatureStore
 
 D, Z, N_CLASSES = 512, 128, 10

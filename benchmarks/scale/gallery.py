@@ -20,7 +20,7 @@ from benchmarks.sizes import SCALE, ScaleSize
 from benchmarks.timing import matmul_rates, seconds
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.distributions import Gaussian, ProjectedNormal
-from laplace_metric.heads._jacobian import LinearJacobian
+from laplace_metric.heads._linear import LinearJacobian
 from laplace_metric.laplace import Fitted
 from laplace_metric.laplace._predictive_covariance import covariance
 from laplace_metric.laplace._traces import traced, traces_of

@@ -17,7 +17,7 @@ from laplace_metric.cli._reporter import Reporter
 from laplace_metric.cli._sources import ARRAYS, IMAGES, TEXTS, ReadOptions, Source, open_source
 from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import FileFormatError, InputError
-from laplace_metric.heads._locate import APPEND
+from laplace_metric.heads._located import APPEND
 from laplace_metric.models import Precomputed
 
 Record = TypeVar("Record", bound="SavedRecord")

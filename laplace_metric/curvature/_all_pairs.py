@@ -70,7 +70,7 @@ def all_pairs_curvature(
 
     Examples
     --------
-    >>> from laplace_metric.heads._jacobian import LinearJacobian
+    >>> from laplace_metric.heads._linear import LinearJacobian
     >>> store = FeatureStore.of(torch.randn(6, 4), torch.tensor([0, 0, 1, 1, 2, 2]))
     >>> head = LinearJacobian(torch.randn(3, 4), torch.zeros(3))
     >>> loss = ContrastiveLoss.of("arccos", "full", normalized=False)

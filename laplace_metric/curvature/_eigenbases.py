@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from laplace_metric.heads._jacobian import Layout
+from laplace_metric.heads._layout import Layout
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from torch import Tensor
 from laplace_metric.curvature._tile import Tile
 from laplace_metric.curvature._totals import Terms
 from laplace_metric.curvature.by_class import PointBlocks, Points
-from laplace_metric.heads._jacobian import HeadJacobian, LinearJacobian
+from laplace_metric.heads._jacobian import HeadJacobian
+from laplace_metric.heads._linear import LinearJacobian
 
 
 class JacobianTerm(ABC):

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from laplace_metric.curvature._tile import Tile
 from laplace_metric.curvature.by_class import PointBlocks, diagonal_sum, left_sum, right_sum, times
-from laplace_metric.heads._jacobian import Layer
+from laplace_metric.heads._layer import Layer
 
 Side = tuple[Tensor, Tensor]
 """L [n, Z, O] and a [n, A] of n points at one layer."""

@@ -17,7 +17,8 @@ from laplace_metric.curvature._tile import Tile
 from laplace_metric.curvature._totals import Terms, add_terms
 from laplace_metric.curvature.by_class import PointBlocks, Points
 from laplace_metric.errors import HeadError
-from laplace_metric.heads._jacobian import HeadJacobian, Layer
+from laplace_metric.heads._jacobian import HeadJacobian
+from laplace_metric.heads._layer import Layer
 
 TILE_BYTES = 4 * 2**20
 """Memory of one tile of one G_c."""

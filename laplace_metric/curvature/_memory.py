@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from laplace_metric.errors import MemoryLimitError
-from laplace_metric.heads._jacobian import Layout
+from laplace_metric.heads._layout import Layout
 
 SHARE = 0.5
 """Share of the free memory that a curvature may take."""

@@ -23,7 +23,8 @@ from laplace_metric.curvature._layered_term import LayeredTerm
 from laplace_metric.curvature._loss import ContrastiveLoss
 from laplace_metric.curvature._schedule import PassSchedule, Totals
 from laplace_metric.curvature._structures import KronCurvature, KroneckerFactors, balanced
-from laplace_metric.heads._jacobian import HeadJacobian, Layout
+from laplace_metric.heads._jacobian import HeadJacobian
+from laplace_metric.heads._layout import Layout
 
 MAX_STEPS = 30
 TOLERANCE = 5e-4

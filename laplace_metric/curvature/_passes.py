@@ -125,7 +125,7 @@ class Pass(ABC):
         >>> from laplace_metric.curvature import ContrastiveLoss
         >>> from laplace_metric.curvature._all_pairs import curvature_passes
         >>> from laplace_metric.models._store import FeatureStore
-        >>> from laplace_metric.heads._jacobian import LinearJacobian
+        >>> from laplace_metric.heads._linear import LinearJacobian
         >>> loss = ContrastiveLoss.of("arccos", "fixed", normalized=False)
         >>> first = next(curvature_passes(LinearJacobian(torch.eye(2)), loss, "diag"))
         >>> first.collect(FeatureStore.of(torch.eye(2), torch.tensor([0, 1]))).by_class.counts

@@ -15,7 +15,8 @@ from laplace_metric.curvature._nearest_kronecker import nearest_kronecker
 from laplace_metric.curvature._schedule import PassSchedule, Totals
 from laplace_metric.curvature._structures import Curvature, DiagCurvature, FullCurvature
 from laplace_metric.curvature._terms import CurvatureTerm
-from laplace_metric.heads._jacobian import HeadJacobian, LinearJacobian
+from laplace_metric.heads._jacobian import HeadJacobian
+from laplace_metric.heads._linear import LinearJacobian
 
 
 def in_structure(

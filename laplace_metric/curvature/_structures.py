@@ -27,7 +27,7 @@ from laplace_metric.curvature._eigenbases import (
     KroneckerEigenblock,
 )
 from laplace_metric.curvature._spectral_curvature import SpectralCurvature, check_finite_curvature
-from laplace_metric.heads._jacobian import Layout
+from laplace_metric.heads._layout import Layout
 
 
 @dataclass(frozen=True)

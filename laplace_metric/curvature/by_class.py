@@ -55,7 +55,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from laplace_metric.errors import InputError
-from laplace_metric.heads._jacobian import Factor, Layer, pad
+from laplace_metric.heads._affine import pad
+from laplace_metric.heads._factors import Factor
+from laplace_metric.heads._layer import Layer
 
 MANY_OUTPUTS = 512
 """O from which padding the inputs costs less than the product then saves (``pad``)."""

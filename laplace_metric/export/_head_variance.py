@@ -25,7 +25,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from laplace_metric.curvature._eigenbases import DenseEigenbasis, KroneckerEigenbasis
-from laplace_metric.heads._jacobian import ChainJacobian, LinearJacobian
+from laplace_metric.heads._chain import ChainJacobian
+from laplace_metric.heads._linear import LinearJacobian
 from laplace_metric.laplace._posterior import Posterior
 
 # The trace of an embedding's covariance as a plain graph, from buffers.

@@ -14,8 +14,10 @@ from laplace_metric.export._familiarity import Familiarity
 from laplace_metric.export._head_variance import HeadVariance
 from laplace_metric.export._tapped import Tapped
 from laplace_metric.heads._backends import jacobian_of
-from laplace_metric.heads._jacobian import ChainJacobian, HeadJacobian, LinearJacobian
-from laplace_metric.heads._locate import LocatedHead
+from laplace_metric.heads._chain import ChainJacobian
+from laplace_metric.heads._jacobian import HeadJacobian
+from laplace_metric.heads._linear import LinearJacobian
+from laplace_metric.heads._located import LocatedHead
 from laplace_metric.laplace._fitted import Fitted
 
 # ``EmbedderModule``: a fitted embedder as one ``nn.Module`` whose posterior is buffers.

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from laplace_metric._utils.precision import at_least_float32
 from laplace_metric.errors import HeadError
-from laplace_metric.heads._locate import LocatedHead, PointwiseHead, averaged
+from laplace_metric.heads._located import LocatedHead
+from laplace_metric.heads._pointwise import PointwiseHead, averaged
 from laplace_metric.models import Precomputed, Sentences
 from laplace_metric.models._calling import call_model
 

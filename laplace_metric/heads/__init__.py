@@ -1,7 +1,25 @@
 """The head of an embedder: which layer it is, what enters and leaves it, and its Jacobian.
 
-_locate      a head inside a model: found by one forward pass, and seen at in every other one
-_identity    a head found again in another process; its weights are those of the fit
-_jacobian    J = dz/dtheta: the interface, and the closed form of linear layers
-_backends    J of any other head: torch.func, BackPACK, nnj; which of them is chosen
+Finding it, in one forward pass:
+_locate          finds the head: named, appended, or the last linear layer that runs
+_located         a head that was found, and the tensors of one forward pass there
+_recording       runs a model and records what enters and leaves its heads
+_capture         returns the activations at one head, of inputs or of what was seen before
+_pointwise       a 1x1 convolution as a head
+_normalized      finds out whether the model normalises the head's output
+_computed        a head whose weights are computed (weight_norm), written out
+_call_errors     explains why a model does not run, or returns no embeddings
+
+Recognising it:
+_identity        a head found again in another process
+_fitted_weights  notices that a model no longer has the weights of the fit
+_body            the tensors outside the head, as they were at the fit
+_row_checks      every embedding is finite and has a direction
+
+J = dz/dtheta:
+_jacobian        the interface that all backends share
+_backends        chooses the backend
+_linear, _chain  closed forms: one linear layer; several with activations between them
+_layer, _layout, _factors, _affine    the Kronecker products of which these are made
+_functional, _backpack, _nnj          any other head: torch.func, BackPACK, nnj
 """

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from laplace_metric._utils.precision import at_least_float32
 from laplace_metric.errors import WeightsChangedError
 from laplace_metric.heads._body import BodyRecord, body_tensors, listed
-from laplace_metric.heads._locate import LocatedHead
+from laplace_metric.heads._located import LocatedHead
 
 SAMPLE = 2**14
 """Weights of a head, evenly spaced, whose values are compared at each call."""

@@ -1,27 +1,24 @@
-"""Identity of a head: enough to find it again in a model and to recognise it.
-
-And what has to hold at each call: every row is a number.
-"""
+"""Identity of a head: enough to find it again in a model and to recognise it."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
-from laplace_metric.errors import FileFormatError, InputError, NonFiniteError
+from laplace_metric.errors import FileFormatError
 from laplace_metric.heads._computed import written_out
-from laplace_metric.heads._locate import APPEND, Ends, LocatedHead, identity_head, sub_module
+from laplace_metric.heads._locate import Ends, identity_head, sub_module
+from laplace_metric.heads._located import APPEND, LocatedHead
 from laplace_metric.io import digest
 
 HeadSpec = dict[str, Any]
-"""JSON values."""
+"""Name, shapes and fingerprint of a head, as JSON values."""
 
 
 def head_spec(head: LocatedHead) -> HeadSpec:
-    """Name, shapes and a fingerprint of the weights."""
+    """Return the name, the shapes and a fingerprint of the weights of a head."""
     parameters = list(head.module.parameters())
     # what is computed may differ by rounding on another machine: its sources are compared
     source = head.source
@@ -37,7 +34,7 @@ def head_spec(head: LocatedHead) -> HeadSpec:
 
 
 def head_from_spec(spec: HeadSpec, model: nn.Module) -> LocatedHead:
-    """The head of ``model`` that ``head_spec`` described.
+    """Return the head of ``model`` that ``head_spec`` described.
 
     Raises
     ------
@@ -72,7 +69,7 @@ def head_from_spec(spec: HeadSpec, model: nn.Module) -> LocatedHead:
 
 
 def named_head(model: nn.Module, name: str) -> Ends | None:
-    """(module, its ends) of a name that ``locate_head`` gave; None without such a head."""
+    """Return the module and its ends of a name that ``locate_head`` gave; None if it is missing."""
     modules = dict(model.named_modules())
     names = name.split("..")
     if len(names) == 1:
@@ -83,53 +80,3 @@ def named_head(model: nn.Module, name: str) -> Ends | None:
     row = order[order.index(names[0]) : order.index(names[1]) + 1]
     chain = nn.Sequential(*(modules[n] for n in row))
     return chain, (modules[row[0]], modules[row[-1]])
-
-
-# What has to hold at each call: every row is a number.
-
-SHORTEST = 1e-12
-"""Length below which ``nn.functional.normalize`` gives no unit vector."""
-
-
-def check_rows(raw: Float[Tensor, "B Z"], *results: Tensor, spherical: bool) -> None:
-    """Check that the raw embeddings z [B, Z] and what was computed from them, [B] each, are finite.
-
-    Raises
-    ------
-    NonFiniteError
-        For NaN or infinity; it counts the rows.
-    InputError
-        On the sphere, for embeddings without a direction.
-    """
-    sizes = raw.square().sum(1) if spherical else raw.abs().amax(1)
-    fine = sizes < torch.inf  # not of NaN
-    if spherical:
-        fine &= sizes >= SHORTEST**2
-    for result in results:
-        fine &= result.isfinite()
-    if not bool(fine.all()):
-        _refuse(raw, spherical)
-
-
-def _refuse(raw: Tensor, spherical: bool) -> None:
-    n, broken = len(raw), int((~raw.isfinite()).any(1).sum())
-    if broken:
-        raise NonFiniteError(
-            f"{broken} of {n} embeddings of a batch hold NaN or infinity: check those inputs."
-        )
-    lengths = raw.double().norm(dim=1)
-    zero, short = int((lengths == 0).sum()), int((lengths < SHORTEST).sum())
-    if spherical and zero:
-        raise InputError(
-            f"{zero} of {n} embeddings of a batch are all zeros, and what is exactly zero has "
-            "no direction: leave those inputs out."
-        )
-    if spherical and short:
-        raise InputError(
-            f"{short} of {n} embeddings of a batch are shorter than {SHORTEST:g}, the shortest "
-            f"{float(lengths.min()):.2g}: their direction is rounding. Scale the inputs up."
-        )
-    raise NonFiniteError(
-        f"uncertainties of a batch of {n} overflow {raw.dtype}: embeddings are up to "
-        f"{float(lengths.max()):.2g} long. Scale the inputs down, or use float64."
-    )

@@ -16,7 +16,7 @@ from torch import Tensor
 from laplace_metric import io as files
 from laplace_metric.curvature._eigenbases import KroneckerEigenbasis, KroneckerEigenblock
 from laplace_metric.curvature._spectral_curvature import SpectralCurvature
-from laplace_metric.heads._jacobian import LinearJacobian
+from laplace_metric.heads._linear import LinearJacobian
 from laplace_metric.image_text._head import GaussianHead
 from laplace_metric.image_text._inclusion_calibration import InclusionCalibration
 from laplace_metric.image_text._objectives import OBJECTIVES, TwoHeads

@@ -32,7 +32,7 @@ from torch import Tensor
 
 from laplace_metric.curvature._spectral_curvature import SpectralCurvature
 from laplace_metric.curvature._structures import KronCurvature, KroneckerFactors, balanced
-from laplace_metric.heads._jacobian import Layout
+from laplace_metric.heads._layout import Layout
 
 MAX_STEPS = 30
 TOLERANCE = 1e-3

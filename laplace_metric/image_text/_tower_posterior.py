@@ -13,7 +13,7 @@ from laplace_metric.curvature._spectral_curvature import SpectralCurvature
 from laplace_metric.distributions import ProjectedNormal
 from laplace_metric.embedding import FitSetParts
 from laplace_metric.errors import NotFittedError
-from laplace_metric.heads._jacobian import LinearJacobian
+from laplace_metric.heads._linear import LinearJacobian
 from laplace_metric.image_text._head import GaussianHead, HeadOutput
 from laplace_metric.image_text._objectives import TwoHeads
 from laplace_metric.image_text._sigmoid_curvature import TowerPairs, tower_curvature

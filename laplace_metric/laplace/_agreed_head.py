@@ -7,7 +7,8 @@ from torch import Tensor, nn
 from laplace_metric._utils.precision import at_least_float32
 from laplace_metric.errors import EmptyLoaderError
 from laplace_metric.heads._identity import head_from_spec, head_spec
-from laplace_metric.heads._locate import LocatedHead, locate_head
+from laplace_metric.heads._locate import locate_head
+from laplace_metric.heads._located import LocatedHead
 from laplace_metric.laplace._points import Batches
 from laplace_metric.laplace._processes import Processes
 from laplace_metric.models._calling import Inputs

@@ -45,8 +45,10 @@ from laplace_metric.errors import (
 )
 from laplace_metric.familiarity._near_far import NearFar
 from laplace_metric.heads._backends import jacobian_of
+from laplace_metric.heads._capture import capture
 from laplace_metric.heads._jacobian import HeadJacobian
-from laplace_metric.heads._locate import LocatedHead, capture, is_identity
+from laplace_metric.heads._locate import is_identity
+from laplace_metric.heads._located import LocatedHead
 from laplace_metric.laplace._agreed_head import agreed_head, first_batch
 from laplace_metric.laplace._available import warn_if_limited
 from laplace_metric.laplace._executor import PassExecutor

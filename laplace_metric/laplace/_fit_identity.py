@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from laplace_metric._utils import __version__
 from laplace_metric._utils.randomness import as_generator
 from laplace_metric.heads._identity import head_spec
-from laplace_metric.heads._locate import LocatedHead
+from laplace_metric.heads._located import LocatedHead
 from laplace_metric.io import digest
 from laplace_metric.laplace._settings import FitOptions, Settings
 

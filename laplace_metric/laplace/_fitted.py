@@ -35,9 +35,11 @@ from laplace_metric.errors import FileFormatError, InputError
 from laplace_metric.familiarity._near_far import NearFar
 from laplace_metric.heads._backends import jacobian_of
 from laplace_metric.heads._body import BodyRecord, listed
-from laplace_metric.heads._identity import check_rows, head_from_spec, head_spec
+from laplace_metric.heads._capture import capture
+from laplace_metric.heads._identity import head_from_spec, head_spec
 from laplace_metric.heads._jacobian import HeadJacobian
-from laplace_metric.heads._locate import APPEND, HeadActivations, LocatedHead, capture
+from laplace_metric.heads._located import APPEND, HeadActivations, LocatedHead
+from laplace_metric.heads._row_checks import check_rows
 from laplace_metric.laplace._embedding_pairs import EmbeddingPairs
 from laplace_metric.laplace._posterior import Posterior
 from laplace_metric.laplace._predictive_covariance import covariance

@@ -21,7 +21,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from laplace_metric.curvature._eigenbases import KroneckerEigenblock
-from laplace_metric.heads._jacobian import Affine, LinearJacobian, pad
+from laplace_metric.heads._affine import Affine, pad
+from laplace_metric.heads._linear import LinearJacobian
 from laplace_metric.models._store import block_rows
 
 Forms = tuple[Tensor, Tensor, Tensor]

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from laplace_metric._utils.precision import at_least_float32
 from laplace_metric.errors import InputError
-from laplace_metric.heads._locate import LocatedHead, capture
+from laplace_metric.heads._capture import capture
+from laplace_metric.heads._located import LocatedHead
 from laplace_metric.laplace._fit_storage import FitStorage
 from laplace_metric.models._calling import Inputs
 from laplace_metric.models._store import FeatureStore

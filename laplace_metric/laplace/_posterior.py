@@ -20,7 +20,7 @@ from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import check_count, check_positive
 from laplace_metric.curvature._eigenbases import Eigenbasis, KroneckerEigenbasis
 from laplace_metric.curvature._spectral_curvature import SpectralCurvature
-from laplace_metric.heads._jacobian import Affine, pad
+from laplace_metric.heads._affine import Affine, pad
 
 
 @dataclass(frozen=True, repr=False)

@@ -25,7 +25,10 @@ from laplace_metric.curvature._eigenbases import (
 )
 from laplace_metric.distributions import Covariance, DenseCovariance, DiagonalCovariance
 from laplace_metric.distributions._covariance import RotatedCovariance
-from laplace_metric.heads._jacobian import HeadJacobian, Layer, LinearJacobian, OrthogonalFactor
+from laplace_metric.heads._factors import OrthogonalFactor
+from laplace_metric.heads._jacobian import HeadJacobian
+from laplace_metric.heads._layer import Layer
+from laplace_metric.heads._linear import LinearJacobian
 from laplace_metric.laplace._posterior import Posterior
 
 JACOBIAN_BYTES = 64 * 2**20

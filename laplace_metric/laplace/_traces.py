@@ -17,7 +17,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from laplace_metric.curvature._eigenbases import KroneckerEigenbasis
-from laplace_metric.heads._jacobian import Factor, HeadJacobian, LinearJacobian
+from laplace_metric.heads._factors import Factor
+from laplace_metric.heads._jacobian import HeadJacobian
+from laplace_metric.heads._linear import LinearJacobian
 from laplace_metric.laplace._linear_traces import DiagonalTraces, Forms, KroneckerTraces
 from laplace_metric.laplace._posterior import Posterior
 from laplace_metric.laplace._predictive_covariance import (

@@ -25,7 +25,8 @@ from laplace_metric.errors import FileFormatError, HeadError, InputError, Unknow
 from laplace_metric.heads._backends import jacobian_of
 from laplace_metric.heads._identity import named_head
 from laplace_metric.heads._jacobian import HeadJacobian
-from laplace_metric.heads._locate import APPEND, LocatedHead, find_head
+from laplace_metric.heads._locate import find_head
+from laplace_metric.heads._located import APPEND, LocatedHead
 from laplace_metric.laplace import Fitted, Posterior, Settings
 from laplace_metric.laplace._fit import warn_if_degenerate, warn_if_negative
 from laplace_metric.laplace._prior_precision import by_marginal_likelihood

@@ -45,8 +45,9 @@ from laplace_metric.curvature._structures import (
     KroneckerFactors,
 )
 from laplace_metric.errors import HeadError, InputError
-from laplace_metric.heads._jacobian import Layout
-from laplace_metric.heads._locate import LocatedHead, run_captured
+from laplace_metric.heads._capture import run_captured
+from laplace_metric.heads._layout import Layout
+from laplace_metric.heads._located import LocatedHead
 from laplace_metric.models._calling import Inputs
 
 LEAST = torch.finfo(torch.float32).tiny

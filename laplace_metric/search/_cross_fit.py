@@ -37,13 +37,9 @@ from laplace_metric.errors import (
     LaplaceMetricWarning,
     callers_line,
 )
-from laplace_metric.heads._locate import (
-    HeadActivations,
-    LocatedHead,
-    SeenInputs,
-    capture,
-    locate_head,
-)
+from laplace_metric.heads._capture import SeenInputs, capture
+from laplace_metric.heads._locate import locate_head
+from laplace_metric.heads._located import HeadActivations, LocatedHead
 from laplace_metric.laplace import Fitted, Settings
 from laplace_metric.laplace._fit import fit_posterior
 from laplace_metric.laplace._settings import FitOptions

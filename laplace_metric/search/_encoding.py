@@ -16,9 +16,9 @@ from laplace_metric._utils.progress import ItemBar
 from laplace_metric._utils.validation import DTYPES, as_array, as_tensor, check_dense
 from laplace_metric.errors import EmptyLoaderError, InputError
 from laplace_metric.familiarity._near_far import NOTHING_ENTERS
+from laplace_metric.heads._capture import capture
 from laplace_metric.heads._fitted_weights import FittedWeights
-from laplace_metric.heads._identity import check_rows
-from laplace_metric.heads._locate import capture
+from laplace_metric.heads._row_checks import check_rows
 from laplace_metric.io import digest
 from laplace_metric.laplace import Fitted
 from laplace_metric.laplace._traces import traced, traces_of

@@ -49,7 +49,7 @@ from laplace_metric._utils.precision import full_precision
 from laplace_metric.calibration._hits import SearchHits
 from laplace_metric.curvature._eigenbases import IdentityEigenbasis, KroneckerEigenbasis
 from laplace_metric.errors import FileFormatError, NonFiniteError
-from laplace_metric.heads._jacobian import LinearJacobian
+from laplace_metric.heads._linear import LinearJacobian
 from laplace_metric.laplace import Distance, Fitted, _predictive_covariance
 from laplace_metric.laplace._embedding_pairs import EmbeddingPairs, SpectralPairs
 from laplace_metric.laplace._squared_distance import squared_distance

@@ -9,7 +9,7 @@ from torch import nn
 
 from baselines import ClassDropout
 from baselines.base import Training
-from laplace_metric.heads._locate import HeadActivations
+from laplace_metric.heads._located import HeadActivations
 
 
 def linear_model(inside=0.0):

@@ -16,7 +16,7 @@ from laplace_metric.curvature.by_class import (
     right_sum,
     view_points,
 )
-from laplace_metric.heads._jacobian import LinearJacobian
+from laplace_metric.heads._linear import LinearJacobian
 from laplace_metric.models._store import FeatureStore
 
 

@@ -12,7 +12,7 @@ from laplace_metric.curvature._all_pairs import all_pairs_curvature
 from laplace_metric.curvature._batch import batch_curvature
 from laplace_metric.curvature.by_class import ClassSums
 from laplace_metric.errors import InputError
-from laplace_metric.heads._jacobian import LinearJacobian
+from laplace_metric.heads._linear import LinearJacobian
 from laplace_metric.models._store import FeatureStore
 
 KINDS = list(itertools.product(["euclidean", "arccos"], [False, True]))

@@ -19,7 +19,8 @@ from laplace_metric.curvature._passes import ClassSumsPass
 from laplace_metric.curvature._schedule import execute, next_pass
 from laplace_metric.errors import HeadError
 from laplace_metric.heads._backends import jacobian_of
-from laplace_metric.heads._jacobian import Layout, LinearJacobian
+from laplace_metric.heads._layout import Layout
+from laplace_metric.heads._linear import LinearJacobian
 from laplace_metric.models._store import FeatureStore
 from tests.contrastive.oracle import all_pair_weights, dense_ggn
 

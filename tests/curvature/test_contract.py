@@ -17,7 +17,7 @@ from laplace_metric.curvature._structures import (
     zero_curvature,
 )
 from laplace_metric.errors import InputError, MemoryLimitError, NonFiniteError
-from laplace_metric.heads._jacobian import Layout
+from laplace_metric.heads._layout import Layout
 from laplace_metric.laplace import Posterior
 
 LAYOUTS = (Layout(3, 2, bias=True), Layout(2, 3, bias=False))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.func import hessian, jacrev
 
-from laplace_metric.heads._jacobian import Layout
+from laplace_metric.heads._layout import Layout
 from laplace_metric.image_text import (
     _sigmoid_curvature,
     csd_similarity,

@@ -16,8 +16,8 @@ from laplace_metric.curvature._structures import DiagCurvature
 from laplace_metric.errors import (
     InputError,
 )
-from laplace_metric.heads._backends import FunctionalJacobian
-from laplace_metric.heads._jacobian import LinearJacobian
+from laplace_metric.heads._functional import FunctionalJacobian
+from laplace_metric.heads._linear import LinearJacobian
 from laplace_metric.heads._locate import find_head
 from laplace_metric.online import _laplace
 from laplace_metric.online._running import RunningCurvature, sampled_pass

@@ -1,0 +1,77 @@
+"""A head that was found in a model, and the tensors of one forward pass there.
+
+A model is read as ``x -> h -> z = g(h; theta) -> f``: ``h`` [B, D] enters the head, ``z`` [B, Z] is
+the raw embedding, and the model's output ``f`` is either ``z`` itself or ``z / |z|``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from laplace_metric._utils.display import Shown
+
+
+@dataclass(frozen=True)
+class HeadActivations:
+    """Tensors of one forward pass: ``features`` h [B, D], ``raw`` z [B, Z], ``output`` f [B, Z]."""
+
+    features: Tensor
+    raw: Tensor
+    output: Tensor
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[HeadActivations]) -> HeadActivations:
+        """Join several passes into one."""
+        names = ("features", "raw", "output")
+        return cls(*(torch.cat([getattr(part, name) for part in parts]) for name in names))
+
+    def contiguous(self) -> HeadActivations:
+        """Return the same numbers in contiguous rows."""
+        return HeadActivations(*(x.contiguous() for x in (self.features, self.raw, self.output)))
+
+    def to(self, device: torch.device) -> HeadActivations:
+        """Return the same on a device."""
+        return HeadActivations(*(x.to(device) for x in (self.features, self.raw, self.output)))
+
+
+@dataclass(frozen=True)
+class LocatedHead(Shown):
+    """A head inside a model, and whether the model l2-normalises after it.
+
+    Parameters
+    ----------
+    name : str
+        Dotted name; "first..last" of modules in a row; "append" for a new one.
+    module : nn.Module
+        g, whose parameters get the posterior.
+    normalized : bool
+        True if the model's output is ``z / |z|``.
+    parts : (module, module) or None
+        Where h enters and z leaves inside the model; None for an appended head.
+    n_outputs : int
+        Z, the width of the raw embedding.
+    source : module or None
+        The model's own layers, if ``module`` is a copy of them with computed weights written out
+        (``weight_norm`` and the like, see ``_computed``); None: ``module`` is that of the model.
+    """
+
+    name: str
+    module: nn.Module
+    normalized: bool
+    parts: tuple[nn.Module, nn.Module] | None
+    n_outputs: int
+    source: nn.Module | None = None
+
+    @property
+    def place(self) -> nn.Module | str:
+        """Value of ``head=`` that finds this head in its model again."""
+        if self.parts is None:
+            return APPEND
+        return self.module if self.source is None else self.source
+
+
+APPEND = "append"

@@ -1,0 +1,90 @@
+"""Find out by comparing numbers whether a model normalises the output of its head.
+
+A normalisation layer and a functional ``F.normalize`` inside ``forward`` are recognised alike.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from laplace_metric.errors import HeadError, NonFiniteError
+
+
+def is_normalized(raw: Tensor, output: Tensor, name: str) -> bool:
+    """Return whether the output f [B, Z] is ``z / |z|``, not the raw embedding z.
+
+    Parameters
+    ----------
+    raw : Tensor [B, Z]
+        z, which leaves the head.
+    output : Tensor [B, Z]
+        f, the output of the model.
+    name : str
+        Name of the head, for the error.
+
+    Raises
+    ------
+    HeadError
+        If it is neither; the message says what was seen.
+    NonFiniteError
+        If the output holds NaN or infinity.
+
+    Examples
+    --------
+    >>> z = torch.tensor([[3.0, 4.0]])
+    >>> is_normalized(z, z / 5, "fc"), is_normalized(z, z, "fc")
+    (True, False)
+    """
+    z, f = raw, output
+    if not bool(f.isfinite().all()):
+        raise NonFiniteError(
+            "the model gives NaN or infinite embeddings on the first batch: check its inputs and "
+            "its weights."
+        )
+    unit = nn.functional.normalize(z.double(), dim=-1)
+    eps = max(torch.finfo(z.dtype).eps, torch.finfo(f.dtype).eps)
+    tolerance = min(50 * eps, max(4 * eps, 1e-5))  # half precision has no room for 50
+    gaps = [_relative_gap(f, z), _relative_gap(f, unit)]
+    if gaps[0] <= tolerance:
+        return False
+    if gaps[1] <= tolerance:
+        return True
+    raise HeadError(
+        f"the model's output is neither the output z of head {name!r} nor z / |z|: relative "
+        f"differences {gaps[0]:.2g} and {gaps[1]:.2g} on the first batch{_likely_cause(z, f)}. "
+        f"{_layer_around(name)} with head=..., drop what follows it, or pass head='append' for a "
+        "new linear layer after the model."
+    )
+
+
+ADAPTERS = ("lora_A", "lora_B", "lora_embedding_A", "lora_embedding_B", "base_layer")
+"""Modules of low-rank adapters inside the layer that they change."""
+
+
+def _layer_around(name: str) -> str:
+    """What to name: of an adapter, the layer that it changes."""
+    parts = name.split(".")
+    inside = [i for i, part in enumerate(parts) if part in ADAPTERS]
+    if not inside or not inside[0]:
+        return "Name the layer that produces the embedding"
+    return (
+        "It belongs to an adapter (LoRA): merge the adapter (merge_and_unload()), or name the "
+        f"whole layer, head={'.'.join(parts[: inside[0]])!r}. Otherwise name another layer"
+    )
+
+
+def _relative_gap(seen: Tensor, expected: Tensor) -> float:
+    scale = expected.double().abs().max().clamp_min(torch.finfo(torch.float64).tiny)
+    return float((seen.double() - expected.double()).abs().max() / scale)
+
+
+def _likely_cause(z: Tensor, f: Tensor) -> str:
+    z, f = z.double(), f.double()
+    if torch.equal(f, z.clamp_min(0)):
+        return " (it looks like relu(z))"
+    for expected, words in ((z, "z"), (nn.functional.normalize(z, dim=-1), "z / |z|")):
+        factor = (f * expected).sum() / (expected * expected).sum()
+        if torch.allclose(f, factor * expected, rtol=1e-3, atol=1e-6):
+            return f" (it looks like {float(factor):.4g} times {words})"
+    return ""

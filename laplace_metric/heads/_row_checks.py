@@ -1,0 +1,56 @@
+"""Check at each call that every embedding is finite and, on the sphere, has a direction."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from laplace_metric.errors import InputError, NonFiniteError
+
+SHORTEST = 1e-12
+"""Length below which ``nn.functional.normalize`` gives no unit vector."""
+
+
+def check_rows(raw: Float[Tensor, "B Z"], *results: Tensor, spherical: bool) -> None:
+    """Check that the raw embeddings z [B, Z] and what was computed from them, [B] each, are finite.
+
+    Raises
+    ------
+    NonFiniteError
+        If a row holds NaN or infinity; the message counts such rows.
+    InputError
+        If ``spherical`` and an embedding has no direction.
+    """
+    sizes = raw.square().sum(1) if spherical else raw.abs().amax(1)
+    fine = sizes < torch.inf  # not of NaN
+    if spherical:
+        fine &= sizes >= SHORTEST**2
+    for result in results:
+        fine &= result.isfinite()
+    if not bool(fine.all()):
+        _refuse(raw, spherical)
+
+
+def _refuse(raw: Tensor, spherical: bool) -> None:
+    n, broken = len(raw), int((~raw.isfinite()).any(1).sum())
+    if broken:
+        raise NonFiniteError(
+            f"{broken} of {n} embeddings of a batch hold NaN or infinity: check those inputs."
+        )
+    lengths = raw.double().norm(dim=1)
+    zero, short = int((lengths == 0).sum()), int((lengths < SHORTEST).sum())
+    if spherical and zero:
+        raise InputError(
+            f"{zero} of {n} embeddings of a batch are all zeros, and what is exactly zero has "
+            "no direction: leave those inputs out."
+        )
+    if spherical and short:
+        raise InputError(
+            f"{short} of {n} embeddings of a batch are shorter than {SHORTEST:g}, the shortest "
+            f"{float(lengths.min()):.2g}: their direction is rounding. Scale the inputs up."
+        )
+    raise NonFiniteError(
+        f"uncertainties of a batch of {n} overflow {raw.dtype}: embeddings are up to "
+        f"{float(lengths.max()):.2g} long. Scale the inputs down, or use float64."
+    )
