@@ -23,6 +23,7 @@ from laplace_metric._utils.display import Rows, Shown
 from laplace_metric._utils.randomness import Seed
 from laplace_metric._utils.validation import as_path, check_share
 from laplace_metric.calibration import Calibration, Threshold
+from laplace_metric.calibration._sequences import about
 from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import (
     FewQueriesWarning,
@@ -365,7 +366,7 @@ class Guard(Shown):
         if more is None:
             return "from these queries it cannot be told how many more would do"
         kind = "items or held-out queries" if self.calibration.own_items else "queries"
-        return f"{more:,} more {kind} needed"
+        return f"about {about(more)} more {kind} needed"
 
     def _sentence(self) -> str:
         if self.threshold is None:

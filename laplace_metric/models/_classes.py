@@ -63,10 +63,15 @@ def check_missing(name: str, labels: Any) -> None:
         )
 
 
-def check_noise(name: str, labels: npt.NDArray[Any]) -> None:
+IS_A_CLASS = "if -1 is a class, give it a name of its own, such as that of labels.astype(str)."
+IS_NO_CLASS = "if these are queries without a match, give them another label that no item has."
+
+
+def check_noise(name: str, labels: npt.NDArray[Any], otherwise: str = IS_A_CLASS) -> None:
     """Refuse -1 next to two classes or more of which none is negative, in labels [N].
 
-    Names pass. -1 and one other number are two classes; -1 among other negative numbers is a class.
+    Names pass. -1 and one other number are two classes; -1 among other negative numbers is a
+    class. ``otherwise`` ends the message.
 
     Raises
     ------
@@ -85,8 +90,8 @@ def check_noise(name: str, labels: npt.NDArray[Any]) -> None:
     rows = np.flatnonzero(labels == NOISE).tolist()
     raise LabelError(
         f"{name} is -1 in {row_list(rows)} ({len(rows)} of {len(labels)}): scikit-learn marks "
-        "noise and rows without a label by -1, which is no class. Leave these rows out; if -1 is a "
-        "class, give it a name of its own, such as that of labels.astype(str)."
+        "noise and rows without a label by -1, which is no class. Leave these rows out; "
+        f"{otherwise}"
     )
 
 

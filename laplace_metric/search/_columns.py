@@ -18,7 +18,13 @@ from torch import Tensor
 
 from laplace_metric._utils.validation import as_array, check_dense
 from laplace_metric.errors import InputError, LabelError
-from laplace_metric.models._classes import NOISE, check_missing, check_noise
+from laplace_metric.models._classes import (
+    IS_A_CLASS,
+    IS_NO_CLASS,
+    NOISE,
+    check_missing,
+    check_noise,
+)
 from laplace_metric.models._reading import check_names, missing_rows, plain, row_list
 
 Values = npt.NDArray[Any]
@@ -82,7 +88,7 @@ class Column:
         check_missing("labels", values)
         column = cls.of("labels", values, length)
         if not column.is_text and (known is None or not (known.values == NOISE).any()):
-            check_noise("labels", column.values)
+            check_noise("labels", column.values, IS_A_CLASS if known is None else IS_NO_CLASS)
         if column.is_text:
             check_names("labels", column.values.tolist())
         return column

@@ -396,7 +396,7 @@ def check_sizes(labels: Column) -> None:
 
 def _check_folds(folds: int, labels: Column) -> None:
     largest = int(np.unique(labels.values, return_counts=True)[1].max(initial=0))
-    if len(labels) > 1 and largest < 2:
+    if len(labels) > 2 and largest < 2:
         raise InputError(
             f"all {len(labels)} labels differ, so that no item has another of its class to find: "
             "are these ids or row numbers? Pass the class of each item."

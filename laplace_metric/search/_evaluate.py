@@ -152,6 +152,7 @@ def _calibrated(
         unknown={"of_known": _mean(unknown[known]), "of_others": _mean(unknown[~known])},
         smallest_p_value=calibration.smallest_p_value,
         cross_fitted=calibration.cross_fitted,
+        calibrated_without_match=float(1 - calibration.known.mean()),
         reliability=reliability,
         probability=_there(p, template),
         called_unknown=_there(unknown, template),
@@ -356,6 +357,9 @@ class IndexReport(Shown):
         That "unknown" can reach with the held-out queries of the calibration.
     cross_fitted : bool or None
         ``Calibration.cross_fitted``: its guarantees are simulated; None without a calibration.
+    calibrated_without_match : float or None
+        Share of the calibration queries without a match in the index: guarantees cover as many of
+        them, and with 0 only queries that have a match. None without a calibration.
     ood : OODReport or None
     sparsification : dict of score to Sparsification
     reliability : Reliability or None
@@ -394,6 +398,7 @@ class IndexReport(Shown):
     unknown: dict[str, float | None] | None = None
     smallest_p_value: float | None = None
     cross_fitted: bool | None = None
+    calibrated_without_match: float | None = None
     reliability: Reliability | None = None
     ood: OODReport | None = None
     probability: Float[Tensor, " Q"] | None = None

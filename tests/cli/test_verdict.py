@@ -195,6 +195,49 @@ def test_strangers_that_are_let_in_are_counted():
     assert "lets in" not in " ".join(headline(nobody)["lines"])
 
 
+def with_open_set(answered_rightly: int, let_in: float, covered: float = 0.0) -> IndexReport:
+    """100 queries that are all answered, so many rightly, and 50 open-set queries."""
+    p, right = torch.ones(100, dtype=torch.float64), torch.arange(100) < answered_rightly
+    rest = torch.zeros(100, dtype=torch.bool), torch.ones(100, dtype=torch.bool)
+    made = replace(promise_at(0.9, 0.5, p, right), ood=let_in)
+    report = evaluation(p, right, *rest, made)
+    return replace(report, ood=OODReport(50, {}, 0.5), calibrated_without_match=covered)
+
+
+def test_the_title_tells_what_was_measured_with_open_set_queries_and_without():
+    found = headline(with_open_set(95, 0.12))  # 95 of 106 answers are right
+    assert found["tone"] == "kept"
+    assert numbers(found["title"]) == [100, 90, 90]
+    assert "measured without the open-set queries; with them 90\u00a0% of" in found["title"]
+    assert "It lets in 6 of 50 open-set queries (12\u00a0%)." in found["lines"]
+    none = headline(with_open_set(95, 0.0))
+    assert "with them 95\u00a0% of the answers are right" in none["title"]
+
+
+@pytest.mark.parametrize("answered_rightly", [98, 60])
+def test_open_set_queries_that_are_let_in_break_a_guarantee(answered_rightly):
+    measures = with_open_set(answered_rightly, 0.8)  # 40 more answers, all of them wrong
+    found = headline(measures)
+    assert found["tone"] == "broken"
+    share = round(100 * answered_rightly / 140)
+    assert numbers(found["title"]) == [90, share, answered_rightly]
+    assert "obtained with the open-set queries" in found["title"]
+    assert "It lets in 40 of 50 open-set queries (80\u00a0%)." in found["lines"]
+
+
+@pytest.mark.parametrize(
+    ("covered", "told"), [(0.0, "that have a match"), (0.2, "of which 20\u00a0%")]
+)
+def test_the_page_says_which_queries_the_guarantee_covers(covered, told):
+    lines = " ".join(headline(with_open_set(95, 0.1, covered))["lines"])
+    assert f"The guarantee covers queries {told}" in lines
+    assert "33\u00a0% of these have none" in lines or "of these 33\u00a0% have none" in lines
+    p, right, unknown, _ = draw(100, 0, 0.99)
+    known = evaluation(p, right, unknown, unknown | True, promise_at(0.9, 0.5, p, right))
+    without = replace(known, known_share=1.0, calibrated_without_match=covered)
+    assert "covers" not in " ".join(headline(without)["lines"])
+
+
 @pytest.mark.parametrize("cross_fitted", [True, False, None])
 def test_a_simulated_guarantee_is_told_and_not_by_whom_it_was_calibrated(cross_fitted):
     p, right, unknown, has_match = draw(400, 0, accuracy=0.99)

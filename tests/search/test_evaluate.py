@@ -161,7 +161,13 @@ def test_without_a_calibration_or_ood_inputs_less_is_said(plain, calibrated, rep
     assert less.answers_right == pytest.approx(nearest.mean())
     content, full = less.to_json(), report.to_json()
     extra = {"ece", "brier", "mean_probability", "guarantees", "retrieval_sets", "unknown"}
-    extra |= {"ood", "largest_guarantee", "smallest_p_value", "cross_fitted"}
+    extra |= {
+        "ood",
+        "largest_guarantee",
+        "smallest_p_value",
+        "calibrated_without_match",
+        "cross_fitted",
+    }
     assert set(full) - set(content) == extra
     assert json.loads(json.dumps(full)) == full
     assert (less.ood, less.reliability, less.ood_scores) == (None, None, {})

@@ -73,7 +73,9 @@ def test_another_quantizer_and_vectors_in_one_part_are_noticed():
     other = faiss.IndexHNSWFlat(64, 8)
     other.add(faiss.downcast_index(lists.quantizer).reconstruct_n(0, 16))
     kept, lists.own_fields, lists.quantizer = lists.quantizer, False, other
-    with pytest.raises(InputError, match=r"quantizer\.type=IndexHNSWFlat, and had .*type=IndexFlat"):
+    with pytest.raises(
+        InputError, match=r"quantizer\.type=IndexHNSWFlat, and had .*type=IndexFlat"
+    ):
         search(X[:5], 3)
     assert kept.ntotal == 16
 
