@@ -14,6 +14,11 @@ from tests.mutants.tree import Tree
 FIRST_SECONDS = 4.0
 """Tests of the first run, which notices most mutants; each next one has three times as many."""
 
+TOGETHER = 6
+"""Files that one process records: to import the package takes longer than most of them."""
+STARTED = 1.0
+"""Seconds that a file counts for, beyond those of its tests."""
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -81,19 +86,19 @@ class Judge:
         None comes before one is made, which takes longer than to run the tests that are known.
         """
         near, taken = self._imports.nearest(mutant.file), 0.0
-        known = {tests for tests in near if self._recordings.has(tests, mutant.file)}
-        for tests in near:
-            if tests in known:
-                yield self._recordings.of(tests, mutant.file)
-        for tests in near:
-            if taken > self._reach:
-                return
-            if tests not in known:
+        known = [tests for tests in near if self._recordings.has(tests, mutant.file)]
+        for tests in known:
+            yield self._recordings.known(tests)
+        for first in range(0, len(near), TOGETHER):
+            group = near[first : first + TOGETHER]
+            missing = [tests for tests in group if tests not in known]
+            while missing and taken <= self._reach:
                 yield None
-            record = self._recordings.of(tests, mutant.file)
-            taken += record.took
-            if tests not in known:
-                yield record
+                made = self._recordings.made(missing)
+                yield from made.values()
+                missing = [tests for tests in missing if tests not in made]
+            done = [self._recordings.known(tests) for tests in group if tests not in missing]
+            taken += sum(STARTED + record.took for record in done)
 
 
 def cache_of(root: Path) -> Path:

@@ -60,32 +60,45 @@ class Recordings:
         self._read: dict[str, Record] = {}
 
     def has(self, tests: str, file: str) -> bool:
-        """Return whether nothing needs to be run for `of(tests, file)`."""
+        """Return whether it is known which tests of the file `tests` run `file`."""
         if tests not in self._read and self._path(tests).is_file():
             self._read[tests] = _read(self._path(tests))
         return tests in self._read and self._read[tests].holds(file, self._tree.root)
 
-    def of(self, tests: str, file: str) -> Record:
-        """Return the record of a file with tests, to be asked about `file`."""
-        if not self.has(tests, file):
-            self._read[tests] = self._made(tests)
-        return self._read[tests]
+    def made(self, files: list[str]) -> dict[str, Record]:
+        """Record files with tests in one process; if it takes long, some are left out."""
+        run = self._tree.run(files, seconds=LONGEST, options=self._options)
+        if run.found is None and len(files) > 1:  # its process died: in which file?
+            return {name: record for file in files for name, record in self.made([file]).items()}
+        found = run.found or {"seconds": {}, "failed": [], "lines": {}, "stopped": False}
+        began = {_file(test) for test in found["seconds"]}
+        for file in (file for file in files if file in began or not found["stopped"]):
+            self._read[file] = self._record(file, found)
+            self._cache.mkdir(parents=True, exist_ok=True)
+            text = json.dumps(vars(self._read[file])).encode()
+            self._path(file).write_bytes(gzip.compress(text, compresslevel=5))
+        return {file: self._read[file] for file in files if file in self._read}
 
-    def _made(self, tests: str) -> Record:
-        run = self._tree.run([tests], seconds=LONGEST, options=self._options)
-        found = run.found or {"seconds": {"all": run.took}, "failed": [], "lines": {}}
-        shared = [(folder / "conftest.py").as_posix() for folder in Path(tests).parents]
-        names = {tests, *found["lines"], *(n for n in shared if (self._tree.root / n).is_file())}
-        record = Record(
-            seconds=found["seconds"],
-            failed=tuple(found["failed"]),
-            lines=found["lines"],
-            hashes={name: hash_of(self._tree.root / name) for name in sorted(names)},
+    def _record(self, file: str, found: dict[str, Any]) -> Record:
+        """Return the part of one file of what was found in several."""
+        lines: dict[str, dict[str, list[str]]] = {}
+        for name, of in found["lines"].items():
+            own = {line: [t for t in tests if _file(t) == file] for line, tests in of.items()}
+            if kept := {line: tests for line, tests in own.items() if tests}:
+                lines[name] = kept
+        root = self._tree.root
+        shared = [(folder / "conftest.py").as_posix() for folder in Path(file).parents]
+        names = {file, *lines, *(name for name in shared if (root / name).is_file())}
+        return Record(
+            seconds={test: s for test, s in found["seconds"].items() if _file(test) == file},
+            failed=tuple(test for test in found["failed"] if _file(test) == file),
+            lines=lines,
+            hashes={name: hash_of(root / name) for name in sorted(names)},
         )
-        self._cache.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(vars(record)).encode()
-        self._path(tests).write_bytes(gzip.compress(text, compresslevel=5))
-        return record
+
+    def known(self, tests: str) -> Record:
+        """Return the record of a file that ``has`` found."""
+        return self._read[tests]
 
     def _path(self, tests: str) -> Path:
         key = hashlib.sha256("\n".join([tests, *self._options]).encode()).hexdigest()[:16]
@@ -95,6 +108,10 @@ class Recordings:
 def _read(path: Path) -> Record:
     stored: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()))
     return Record(**{**stored, "failed": tuple(stored["failed"])})
+
+
+def _file(test: str) -> str:
+    return test.partition("::")[0]
 
 
 def hash_of(path: Path) -> str:

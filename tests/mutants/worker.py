@@ -78,7 +78,7 @@ class Lines:
         self._measured = coverage.Coverage(
             None, config_file=False, include=[str(root / "*")], omit=skipped
         )
-        self._running = [""]
+        self.stopped, self._running = False, [""]
         self._fixtures: dict[str, list[str]] = {}
 
     @pytest.hookimpl(hookwrapper=True)
@@ -86,6 +86,7 @@ class Lines:
         self._fixtures[item.nodeid] = list(getattr(item, "fixturenames", ()))
         yield from self._during(item.nodeid)
         if time.process_time() > self._seconds:
+            self.stopped = True
             item.session.shouldstop = "the other tests of this file are not recorded"
 
     @pytest.hookimpl(hookwrapper=True)
@@ -134,11 +135,16 @@ def run(request: dict[str, Any], answer: Path) -> None:
         lines = Lines(root, request["seconds"] / LONGEST_TEST)
         with lines:
             pytest.main(options, plugins=[outcomes, lines])
-        found = lines.found()
+        found, stopped = lines.found(), lines.stopped
     else:
         pytest.main([*options, "-x"], plugins=[outcomes, Chosen(request["tests"])])
-        found = {}
-    written = {"failed": outcomes.failed, "seconds": outcomes.seconds, "lines": found}
+        found, stopped = {}, False
+    written = {
+        "failed": outcomes.failed,
+        "seconds": outcomes.seconds,
+        "lines": found,
+        "stopped": stopped,
+    }
     answer.write_text(json.dumps(written), encoding="utf-8")
 
 
