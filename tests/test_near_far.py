@@ -747,3 +747,20 @@ def test_a_class_of_zeros_alone_is_no_class():
     assert fitted.channel.shape == (4, 4)
     assert len(fitted.class_means) == 4
     close(fitted.ambiguity(h), near_far(h, y).ambiguity(h))
+
+
+@pytest.mark.parametrize("sizes", [(2, 1, 1), (2, 2, 1), (3, 3, 3)])
+def test_the_covariance_within_classes_is_divided_by_points_less_classes(sizes):
+    labels = torch.arange(3).repeat_interleave(torch.tensor(sizes))
+    n, g = len(labels), torch.Generator().manual_seed(0)
+    u = torch.randn(n, 2, generator=g, dtype=torch.float64)
+    sums = CentredSums.zeros(3, u)
+    sums.add_(u, labels, torch.ones(n, dtype=torch.bool))
+    found = sums.scatter().factors()
+    means = torch.stack([u[labels == c].mean(0) for c in range(3)])
+    gaps = u - means[labels]
+    within = gaps.mT @ gaps / (n - 3)
+    ridge = within.trace() / 2  # e of the mean variance
+    torch.testing.assert_close(
+        found.within @ found.within.mT, within + ridge * torch.eye(2, dtype=torch.float64)
+    )
