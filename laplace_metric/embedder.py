@@ -24,7 +24,7 @@ from laplace_metric.heads._body import BodyRecord
 from laplace_metric.heads._fitted_weights import FittedWeights, stamped_buffers
 from laplace_metric.heads._located import APPEND, HeadActivations, LocatedHead
 from laplace_metric.heads._row_checks import check_rows
-from laplace_metric.io import INDEX, settled
+from laplace_metric.io import Part, SavedFile, write
 from laplace_metric.laplace import (
     Diagnosis,
     Distance,
@@ -33,7 +33,6 @@ from laplace_metric.laplace import (
     Settings,
     _prior_precision,
 )
-from laplace_metric.laplace import _fitted as serialization
 from laplace_metric.laplace._available import available
 from laplace_metric.laplace._diagnosis import Uncertainties, diagnose
 from laplace_metric.laplace._fit import fit_posterior, warn_if_negative
@@ -45,6 +44,7 @@ from laplace_metric.laplace._fitted import (
     uncertainties_of,
     validation_score,
 )
+from laplace_metric.laplace._saved_posterior import POSTERIOR, fitted_of_part, posterior_part
 from laplace_metric.laplace._settings import FitOptions, Miner
 from laplace_metric.models import Precomputed
 from laplace_metric.models._calling import Inputs, check_labels, unwrapped
@@ -751,43 +751,65 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         return write_graph(self.as_module(), self.model, example, as_path("path", path), format)
 
     def save(self, path: str | Path) -> None:
-        """Write the posterior (not the model) to folder ``path``: safetensors + JSON, atomic.
+        """Write the posterior, without the model, to one file.
+
+        Parameters
+        ----------
+        path : path
+            Name of a safetensors file, such as "p.safetensors", which is replaced in one step.
 
         Raises
         ------
         WeightsChangedError
             If the head no longer has the weights of the fit.
+        InputError
+            If ``path`` is a folder.
+        WriteError
+            If it cannot be written; an old file is kept.
         """
-        fitted = self._fitted_to_these_weights(values=True)
-        serialization.save_fitted(as_path("path", path), self.settings, fitted)
+        write(as_path("path", path), self._part())
         _LOG.info("saved to %s: %s", path, self._sentence())
+
+    def _part(self) -> Part:
+        """Return the posterior as a part of a file."""
+        return posterior_part(self.settings, self._fitted_to_these_weights(values=True))
 
     @classmethod
     def load(cls, path: str | Path, model: nn.Module | None = None) -> LaplaceEmbedder:
         """Read a posterior and put it on ``model``, whose head must be the fitted one.
 
-        Without a model: a posterior of ``from_embeddings``.
+        Parameters
+        ----------
+        path : path
+            File of ``save``, or another that holds a posterior: of ``Guard.save``, or of the
+            command line.
+        model : nn.Module or None
+            The model that was fitted. None: a posterior of ``from_embeddings``.
 
         Raises
         ------
         FileFormatError
-            If the folder is not ours, damaged, newer, or its head is not that of ``model``.
+            If the file is not ours, damaged or newer, or its head is not that of ``model``.
 
         Warns
         -----
         NegativeCurvatureWarning
             If much of its curvature was negative and counts by its size.
         """
+        return cls._of(SavedFile(as_path("path", path)), model)
+
+    @classmethod
+    def _of(cls, saved: SavedFile, model: nn.Module | None) -> LaplaceEmbedder:
+        """Return the posterior of an opened file on its model."""
         network = Precomputed() if model is None else unwrapped(model)
-        settings, fitted = serialization.load_fitted(as_path("path", path), network)
+        with saved.checked():
+            settings, fitted = fitted_of_part(saved.part(POSTERIOR), network)
         if isinstance(network, Precomputed):
             network.size = fitted.head.n_outputs
         warn_if_negative(fitted.posterior.curvature, settings.positivity)
         embedder = cls(network, head=fitted.head.place)
-        if fitted.body is None:  # of older versions
-            fitted = replace(fitted, body=BodyRecord.of(network, fitted.head.module))
         embedder._adopt(settings, fitted)
-        _LOG.info("loaded from %s: %s", path, embedder._sentence())
+        _LOG.info("loaded from %s: %s", saved.path, embedder._sentence())
         return embedder
 
     def save_pretrained(
@@ -799,11 +821,11 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         license: str | None = None,
         numbers: Numbers | None = None,
     ) -> None:
-        """Write a folder that a hub can hold: posterior, weights, ``config.json``, a model card.
+        """Write a folder that a hub can hold: one file and a model card.
 
-        All of it is safetensors, JSON and Markdown, written as ``save`` writes: whole or not at
-        all. What ``save`` writes is part of it, so that ``load`` and the command line
-        (``--posterior``) read it too. ``huggingface_hub.upload_folder`` pushes it.
+        The file, ``laplace.safetensors``, holds the posterior and the weights and is written as
+        ``save`` writes: whole or not at all. ``load`` and the command line (``--posterior``) read
+        its posterior, too. ``huggingface_hub.upload_folder`` pushes the folder.
 
         Parameters
         ----------
@@ -846,10 +868,9 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         """
         from laplace_metric.hub._pretrained import save_folder
 
-        fitted = self._fitted_to_these_weights(values=True)
-        about = {"base_model": base_model, "license": license}
+        posterior, about = self._part(), {"base_model": base_model, "license": license}
         path = as_path("folder", folder)
-        save_folder(path, self.model, self.settings, fitted, about, numbers, weights=weights)
+        save_folder(path, self.model, self.fitted_, posterior, about, numbers, weights=weights)
 
     @classmethod
     def from_pretrained(
@@ -881,14 +902,10 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         MissingPackageError
             For a repository without the package huggingface_hub.
         """
-        from laplace_metric.hub._pretrained import CONFIG, local_folder, network_of
+        from laplace_metric.hub._pretrained import FILE, local_folder, network_of
 
-        folder = local_folder(source, revision)
-
-        def load() -> Any:
-            return cls.load(folder, network_of(folder, source, model))
-
-        return settled([folder / INDEX, folder / CONFIG.index], load)
+        saved = SavedFile(local_folder(source, revision) / FILE)
+        return cls._of(saved, network_of(saved, source, model))
 
 
 def _is_usual(loader: Any) -> bool:

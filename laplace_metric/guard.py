@@ -8,7 +8,6 @@ the work; use them for everything else.
 from __future__ import annotations
 
 import copy
-import json
 import warnings
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
@@ -34,7 +33,7 @@ from laplace_metric.errors import (
     LaplaceMetricWarning,
     callers_line,
 )
-from laplace_metric.io import SEAL, sealed, write_atomically
+from laplace_metric.io import Fields, Kind, Part, SavedFile, write
 from laplace_metric.models import Precomputed
 from laplace_metric.models._texts import gathered_texts
 from laplace_metric.search import Classification, Flat, Index
@@ -45,6 +44,7 @@ from laplace_metric.search._engines import NEAREST, FlatEngine, ForeignEngine, s
 from laplace_metric.search._labelled import TOLERATED, LabelReview
 from laplace_metric.search._running_faiss import RunningFaiss, stored_vectors
 
+GUARD = Kind("guard", "a saved guard", 1)
 LEVELS = (0.8, 0.9, 0.95, 0.99)
 """Precisions that a guard shows."""
 LARGE, ASKED = 20_000, 2_000
@@ -296,11 +296,23 @@ class Guard(Shown):
         return other
 
     def save(self, path: str | Path) -> None:
-        """Write posterior, index and precision to a folder; a model's weights are not in it."""
-        folder = as_path("path", path)
-        self.embedder.save(folder / "posterior")
-        self.index.save(folder / "index")
-        write_atomically(folder / "guard.json", json.dumps(sealed({"precision": self.precision})))
+        """Write posterior, index and precision to one file; a model's weights are not in it.
+
+        Parameters
+        ----------
+        path : path
+            Name of a safetensors file, such as "guard.safetensors", which is replaced in one step.
+
+        Raises
+        ------
+        InputError
+            If ``path`` is a folder.
+        WriteError
+            If it cannot be written; an old file is kept.
+        """
+        parts = {"posterior": self.embedder._part(), "index": self.index._part()}
+        parts["guard"] = Part(GUARD, {"precision": self.precision})
+        write(as_path("path", path), parts)
 
     @classmethod
     def load(
@@ -313,8 +325,10 @@ class Guard(Shown):
 
         Parameters
         ----------
+        path : path
+            File of ``save``.
         model : nn.Module, optional
-            That it was saved with; none for vectors.
+            The model that it was saved with; none for vectors.
         search : function or faiss.Index, optional
             As for ``Guard``; it is not saved, and guarantees are of the search that calibrated:
             pass the same. None: exact search.
@@ -322,19 +336,15 @@ class Guard(Shown):
         Raises
         ------
         FileFormatError
-            For another folder, or a damaged one.
+            For a file that is not ours, damaged or newer, or that holds no guard.
         """
-        folder, guard = as_path("path", path), cls.__new__(cls)
-        try:
-            content = json.loads((folder / "guard.json").read_text(encoding="utf-8"))
-            precision = float(content["precision"])
-            whole = sealed(content)[SEAL] == content[SEAL] and 0 < precision < 1
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise FileFormatError(f"{folder} holds no guard: {error!r}.") from error
-        if not whole:
-            raise FileFormatError(f"{folder / 'guard.json'} is damaged: save the guard again.")
-        guard.embedder = LaplaceEmbedder.load(folder / "posterior", model)
-        guard.index = Index.load(folder / "index", guard.embedder)
+        saved, guard = SavedFile(as_path("path", path)), cls.__new__(cls)
+        with saved.checked():
+            precision = Fields(saved.part(GUARD).content, "guard").share("precision")
+        guard.embedder = LaplaceEmbedder._of(saved, model)
+        guard.index = Index._of(saved, guard.embedder)
+        if guard.index.calibration is None or guard.index.calibration.labels is None:
+            raise FileFormatError(f"{path} is damaged: its index is not calibrated by labels.")
         if search is not None:
             ids = guard.index.ids
             guard.index = guard.index.searched_by(_search_of(search, ids, len(ids)))

@@ -367,8 +367,8 @@ def _portable() -> Numbers:
     given = asked.distance.double().numpy(), asked.labels.astype(np.int64)
     signs = {"epistemic": asked.epistemic.numpy()}
     with tempfile.TemporaryDirectory() as folder:
-        write_calibration(portable.calibration, f"{folder}/calibration.json")
-        calibration = read_calibration(f"{folder}/calibration.json")
+        write_calibration(portable.calibration, f"{folder}/calibration.safetensors")
+        calibration = read_calibration(f"{folder}/calibration.safetensors")
         graph = calibration.export(f"{folder}/verdict.onnx", alpha=0.05, dtype=torch.float64)
         run = run_onnx("graph", graph, *given, signs["epistemic"].astype(np.float64))
     verdict = calibration.apply(*given, **signs)

@@ -119,9 +119,9 @@ def test_a_negative_curvature_that_counts_by_its_size_warns(tmp_path):
     assert any("counts by its size" in finding for finding in embedder.diagnose().findings)
     with pytest.warns(NegativeCurvatureWarning, match="evidence"):
         embedder.optimize_prior_precision()
-    embedder.save(tmp_path)
+    embedder.save(tmp_path / "saved")
     with pytest.warns(NegativeCurvatureWarning, match="ranking heuristic"):
-        LaplaceEmbedder.load(tmp_path, head)
+        LaplaceEmbedder.load(tmp_path / "saved", head)
     with warnings.catch_warnings():
         warnings.simplefilter("error", NegativeCurvatureWarning)
         LaplaceEmbedder(head, **settings, positivity="clip").fit(loader, progress=False)

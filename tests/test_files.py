@@ -1,9 +1,8 @@
-"""Saving, loading, and every way a folder can be wrong."""
+"""A saved posterior: what comes back, and every way its file can be wrong."""
 
 from __future__ import annotations
 
-import json
-import os
+import math
 
 import pytest
 import torch
@@ -12,6 +11,7 @@ from torch import nn
 from laplace_metric import LaplaceEmbedder
 from laplace_metric import io as files
 from laplace_metric.errors import FileFormatError, InputError, NotFittedError
+from tests.saved_files import edit, of_version, rewrite
 
 
 @pytest.fixture
@@ -19,11 +19,6 @@ def fitted(model, loader):
     return LaplaceEmbedder(model, hessian="positives", margin=0.9, prior_precision=2.5).fit(
         loader, progress=False
     )
-
-
-def edit(folder, **changes):
-    path = folder / files.INDEX
-    path.write_text(json.dumps(files.sealed({**json.loads(path.read_text()), **changes})))
 
 
 def test_round_trip(fitted, model, data, tmp_path):
@@ -53,37 +48,37 @@ def test_normalised_network_and_standard_error_survive(model, loader, tmp_path):
     net = Net()
     embedder = LaplaceEmbedder(net, distance="euclidean", structure="diag", margin=0.5)
     embedder.fit(loader, progress=False, reference=24, generator=torch.Generator().manual_seed(0))
-    embedder.save(tmp_path)
-    loaded = LaplaceEmbedder.load(tmp_path, net)
+    embedder.save(tmp_path / "p")
+    loaded = LaplaceEmbedder.load(tmp_path / "p", net)
     assert loaded.spherical
     assert torch.equal(loaded.hessian_.standard_error, embedder.hessian_.standard_error)
 
 
 def test_saving_again_replaces_and_leaves_nothing_behind(fitted, model, loader, tmp_path):
-    fitted.save(tmp_path)
-    LaplaceEmbedder(model).fit(loader, progress=False).save(tmp_path)
-    assert len(list(tmp_path.iterdir())) == 2
-    assert LaplaceEmbedder.load(tmp_path, model).settings.hessian == "fixed"
+    fitted.save(tmp_path / "p")
+    LaplaceEmbedder(model).fit(loader, progress=False).save(tmp_path / "p")
+    assert [path.name for path in tmp_path.iterdir()] == ["p"]
+    assert LaplaceEmbedder.load(tmp_path / "p", model).settings.hessian == "fixed"
 
 
 def test_not_fitted(model, tmp_path):
     with pytest.raises(NotFittedError, match="call fit"):
-        LaplaceEmbedder(model).save(tmp_path)
+        LaplaceEmbedder(model).save(tmp_path / "p")
 
 
 def test_a_miner_is_kept_by_name_only(model, loader, data, tmp_path):
     from pytorch_metric_learning.miners import MultiSimilarityMiner
 
     embedder = LaplaceEmbedder(model, pairs=MultiSimilarityMiner()).fit(loader, progress=False)
-    embedder.save(tmp_path)
-    loaded = LaplaceEmbedder.load(tmp_path, model)
+    embedder.save(tmp_path / "p")
+    loaded = LaplaceEmbedder.load(tmp_path / "p", model)
     assert torch.equal(loaded(data[0]).variance, embedder(data[0]).variance)
     with pytest.raises(InputError, match="MultiSimilarityMiner"):
         loaded.fit(loader, progress=False)
 
 
 def test_another_head(fitted, model, tmp_path):
-    fitted.save(tmp_path)
+    fitted.save(tmp_path / "p")
     cases = [
         (nn.Sequential(nn.Linear(5, 8)), "'2', which model lacks"),
         (nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 3)), "n_outputs|shapes"),
@@ -93,40 +88,72 @@ def test_another_head(fitted, model, tmp_path):
     ]
     for other, message in cases:
         with pytest.raises(FileFormatError, match=message):
-            LaplaceEmbedder.load(tmp_path, other)
+            LaplaceEmbedder.load(tmp_path / "p", other)
 
 
-def test_folders_that_are_not_ours(fitted, model, tmp_path):
-    with pytest.raises(FileFormatError, match=r"holds no posterior\.json"):
-        LaplaceEmbedder.load(tmp_path / "nowhere", model)
-    (tmp_path / files.INDEX).write_text("{")
-    with pytest.raises(FileFormatError, match="damaged"):
+def test_files_that_are_not_ours(fitted, model, tmp_path):
+    path = tmp_path / "p"
+    with pytest.raises(FileFormatError, match="p does not exist"):
+        LaplaceEmbedder.load(path, model)
+    path.write_text("{")
+    with pytest.raises(FileFormatError, match="p is not a safetensors file. Version 0.3 saved"):
+        LaplaceEmbedder.load(path, model)
+    files.write(path, files.Part(files.Kind("thing", "a thing", 1), {}))
+    with pytest.raises(FileFormatError, match="p is not a saved posterior: it holds thing"):
+        LaplaceEmbedder.load(path, model)
+    fitted.save(path)
+    of_version(path, "posterior", 99)
+    with pytest.raises(FileFormatError, match="version 99, this package reads 4: upgrade"):
+        LaplaceEmbedder.load(path, model)
+
+
+def test_a_folder_of_a_former_version_is_named(fitted, model, tmp_path):
+    (tmp_path / "posterior.json").write_text("{}")
+    with pytest.raises(FileFormatError, match="is a folder: .* Version 0.3 .* fit and save again"):
         LaplaceEmbedder.load(tmp_path, model)
-    for foreign in ("[]", '{"format": "other"}'):
-        (tmp_path / files.INDEX).write_text(foreign)
-        with pytest.raises(FileFormatError, match="not written by laplace_metric"):
-            LaplaceEmbedder.load(tmp_path, model)
-    fitted.save(tmp_path)
-    edit(tmp_path, version=99)
-    with pytest.raises(FileFormatError, match="version 99.*upgrade"):
-        LaplaceEmbedder.load(tmp_path, model)
+    with pytest.raises(InputError, match=r"is a folder: give .*posterior\.safetensors"):
+        fitted.save(tmp_path)
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [{"settings": {}}, {"head": None}, {"n_effective": -1}, {"settings": {"distance": "x"}}],
+    ("changes", "message"),
+    [
+        ({"settings": {}}, "it has no 'pairs'"),
+        ({"settings": None}, "posterior.settings is None, not an object"),
+        ({"settings": {"distance": "x", "pairs": "all"}}, "distance='x'"),
+        ({"head": None}, "posterior.head is None, not an object"),
+        ({"head": {}}, "'name'"),
+        ({"n_effective": -1}, "posterior.n_effective is -1"),
+        ({"n_effective": math.nan}, "posterior.n_effective is nan"),
+        ({"n_points": 1.5}, "posterior.n_points is 1.5"),
+        ({"clipped_fraction": 1.5}, "posterior.clipped_fraction is 1.5"),
+        ({"clipped_fraction": None}, "posterior.clipped_fraction is None"),
+    ],
 )
-def test_damaged_content(fitted, model, tmp_path, changes):
-    fitted.save(tmp_path)
-    edit(tmp_path, **changes)
-    with pytest.raises(FileFormatError, match="damaged"):
-        LaplaceEmbedder.load(tmp_path, model)
+def test_damaged_content(fitted, model, tmp_path, changes, message):
+    fitted.save(tmp_path / "p")
+    edit(tmp_path / "p", "posterior", **changes)
+    with pytest.raises(FileFormatError, match=message) as caught:
+        LaplaceEmbedder.load(tmp_path / "p", model)
+    assert str(tmp_path / "p") in str(caught.value)
 
 
-def test_a_path_outside_the_folder_is_not_followed(fitted, model, tmp_path):
-    fitted.save(tmp_path / "posterior")
-    name = next((tmp_path / "posterior").glob("*.safetensors")).name
-    os.replace(tmp_path / "posterior" / name, tmp_path / name)
-    edit(tmp_path / "posterior", tensors=f"../{name}")
-    with pytest.raises(FileFormatError, match="not a file name"):
-        LaplaceEmbedder.load(tmp_path / "posterior", model)
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda a: a.pop("eigenvalues"), "posterior/eigenvalues is missing"),
+        (lambda a: a["eigenvalues"].fill_(-1), "posterior/eigenvalues holds -1"),
+        (lambda a: a["eigenvalues"].fill_(math.nan), "posterior/eigenvalues holds nan"),
+        (lambda a: a.update(eigenvalues=a["eigenvalues"][1:]), "posterior/eigenvalues has shape"),
+        (lambda a: a["left.0"].fill_(math.inf), "posterior/left.0 holds inf"),
+        (lambda a: a.pop("right.0"), "posterior/right.0 is missing"),
+        (lambda a: a["near_far.points"].fill_(math.nan), "posterior/near_far.points holds nan"),
+        (lambda a: a.pop("near_far.points"), "it has no 'points'"),
+    ],
+)
+def test_damaged_arrays(fitted, model, tmp_path, change, message):
+    fitted.save(tmp_path / "p")
+    rewrite(tmp_path / "p", "posterior", lambda _, arrays: change(arrays))
+    with pytest.raises(FileFormatError, match=message) as caught:
+        LaplaceEmbedder.load(tmp_path / "p", model)
+    assert str(tmp_path / "p") in str(caught.value)

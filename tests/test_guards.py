@@ -1,10 +1,13 @@
 """``Guard``: one object that fits, calibrates itself, answers or abstains."""
 
 import copy
+import errno
 import gc
-import json
+import os
+import pickle
 import warnings
 import weakref
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -23,13 +26,16 @@ from laplace_metric.errors import (
     FittedQueriesWarning,
     InputError,
     LaplaceMetricWarning,
+    WriteError,
 )
 from laplace_metric.models import Precomputed
 from laplace_metric.models._trained import input_fingerprints, trained_on
 from laplace_metric.online import OnlineLaplace
+from laplace_metric.search import Index
 from laplace_metric.search._columns import Column
 from laplace_metric.search._engines import ForeignEngine
 from laplace_metric.training import train_embedder
+from tests.saved_files import edit, flip, rewrite
 
 X, Y = load_digits(return_X_y=True)
 ORDER = np.random.default_rng(0).permutation(len(X))
@@ -126,13 +132,71 @@ def test_saved_and_read_again(guard, tmp_path):
     again = Guard.load(tmp_path / "guard")
     assert again.ask(X[NEW]).labels.tolist() == guard.ask(X[NEW]).labels.tolist()
     assert again.precision == guard.precision
-    file = tmp_path / "guard" / "guard.json"
-    content = json.loads(file.read_text())
-    file.write_text(json.dumps({**content, "precision": 0.5}))
-    with pytest.raises(FileFormatError, match="damaged"):
-        Guard.load(tmp_path / "guard")
-    with pytest.raises(FileFormatError, match="holds no guard"):
+    path = tmp_path / "guard"
+    assert [file.name for file in tmp_path.iterdir()] == ["guard"]
+    for precision in (1.5, None, "a", 0, True):
+        edit(path, "guard", precision=precision)
+        with pytest.raises(FileFormatError, match=r"guard.* guard\.precision is"):
+            Guard.load(path)
+    guard.save(path)
+    rewrite(path, "index", lambda content, _: content.pop("calibration"))
+    with pytest.raises(FileFormatError, match="its index is not calibrated by labels"):
+        Guard.load(path)
+    guard.save(path)
+    flip(path, "index/mean")
+    with pytest.raises(FileFormatError, match="guard is damaged: its arrays do not have"):
+        Guard.load(path)
+    with pytest.raises(FileFormatError, match="is a folder.* Version 0.3 saved folders"):
         Guard.load(tmp_path)
+    with pytest.raises(InputError, match="is a folder: give the name of a file"):
+        guard.save(tmp_path)
+
+
+def test_a_guard_that_fails_to_be_saved_is_the_old_one(guard, tmp_path, monkeypatch):
+    guard.save(tmp_path / "guard")
+    before = (tmp_path / "guard").read_bytes()
+    for name in ("fsync", "replace"):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, name, Mock(side_effect=OSError(errno.ENOSPC, "no space left")))
+            with pytest.raises(WriteError, match="guard cannot be written: .*no space left"):
+                guard.at(0.8).save(tmp_path / "guard")
+        assert (tmp_path / "guard").read_bytes() == before
+        assert [file.name for file in tmp_path.iterdir()] == ["guard"]
+
+
+def test_the_parts_of_a_guard_are_read_alone(guard, tmp_path):
+    guard.save(tmp_path / "guard")
+    embedder = LaplaceEmbedder.load(tmp_path / "guard")
+    index = Index.load(tmp_path / "guard", embedder, mmap=True)
+    assert (
+        index.classify(X[NEW], guard.threshold).labels.tolist() == guard.ask(X[NEW]).labels.tolist()
+    )
+
+
+def find_nearest(queries, k):
+    """A search of a module, which pickle writes by its name."""
+    gaps = np.linalg.norm(X[ITEMS][None] - queries[:, None], axis=2)
+    return gaps.argsort(1)[:, :k]
+
+
+def test_guards_are_copied_and_pickled_or_say_how_to_save_them(guard):
+    faiss = pytest.importorskip("faiss")
+    index = faiss.IndexFlatL2(X.shape[1])
+    index.add(X[ITEMS].astype(np.float32))
+    of_module = Guard(X[ITEMS], Y[ITEMS], search=find_nearest)
+    own = Guard(X[ITEMS], Y[ITEMS], search=lambda queries, k: index.search(queries, k)[1])
+    lists = faiss.index_factory(X.shape[1], "IVF16,Flat")
+    lists.train(X[ITEMS])
+    lists.add(X[ITEMS])
+    lists.nprobe = 7
+    wrapped = (Guard.wrap(one, Y[ITEMS]) for one in (index, lists))
+    for one in (guard, *wrapped, of_module):
+        again = pickle.loads(pickle.dumps(one))
+        assert again.ask(X[NEW]).labels.tolist() == one.ask(X[NEW]).labels.tolist()
+    for one in (copy.copy(own), copy.deepcopy(own)):
+        assert one.ask(X[NEW]).labels.tolist() == own.ask(X[NEW]).labels.tolist()
+    with pytest.raises(InputError, match=r"save\(path\), and pass search= to Guard\.load"):
+        pickle.dumps(own)
 
 
 # A model that was trained on its items.

@@ -183,8 +183,8 @@ def test_anything_else_is_named(model, message):
 def test_saved_loaded_exported_and_searched(tmp_path):
     model = convolutional(*POOLED)
     embedder = LaplaceEmbedder(model).fit([(IMAGES, LABELS)], progress=False)
-    embedder.save(tmp_path)
-    loaded = LaplaceEmbedder.load(tmp_path, copy.deepcopy(model))
+    embedder.save(tmp_path / "saved")
+    loaded = LaplaceEmbedder.load(tmp_path / "saved", copy.deepcopy(model))
     close(loaded(IMAGES).variance, embedder(IMAGES).variance)
     numbers = embedder.as_module()(IMAGES)
     close(numbers.uncertainty, embedder(IMAGES).uncertainty)

@@ -61,8 +61,8 @@ def test_append_to_a_model_that_ends_in_a_normalisation(arrays, data):
 def test_saved_and_loaded_without_a_model(arrays, tmp_path):
     embeddings, labels = arrays
     ours = LaplaceEmbedder.from_embeddings(embeddings, labels, structure="kron")
-    ours.save(tmp_path)
-    loaded = LaplaceEmbedder.load(tmp_path)
+    ours.save(tmp_path / "saved")
+    loaded = LaplaceEmbedder.load(tmp_path / "saved")
     assert torch.equal(loaded(embeddings).variance, ours(embeddings).variance)
 
 
@@ -81,11 +81,13 @@ def test_an_appended_head_is_saved_and_loaded(data, tmp_path):
     x, y = data
     encoder = Encoder()
     ours = LaplaceEmbedder(encoder, head="append").fit([(x, y)], progress=False)
-    ours.save(tmp_path)
-    assert torch.equal(LaplaceEmbedder.load(tmp_path, encoder)(x).variance, ours(x).variance)
-    LaplaceEmbedder(nn.Linear(5, 6)).fit([(x, y)], progress=False).save(tmp_path)
+    ours.save(tmp_path / "saved")
+    assert torch.equal(
+        LaplaceEmbedder.load(tmp_path / "saved", encoder)(x).variance, ours(x).variance
+    )
+    LaplaceEmbedder(nn.Linear(5, 6)).fit([(x, y)], progress=False).save(tmp_path / "saved")
     with pytest.raises(FileFormatError, match="not saved from embeddings: pass the model"):
-        LaplaceEmbedder.load(tmp_path)
+        LaplaceEmbedder.load(tmp_path / "saved")
 
 
 @pytest.mark.parametrize(

@@ -72,8 +72,8 @@ def test_marginal_draws_and_round_trip(head, structure, distance, tmp_path):
     draws = embedding.sample(40_000, torch.Generator().manual_seed(1))
     spread = (draws - embedding.mean).square().mean(0).sum(-1)
     torch.testing.assert_close(spread, embedding.uncertainty, rtol=0.06, atol=0)
-    embedder.save(tmp_path)
-    loaded = LaplaceEmbedder.load(tmp_path, embedder.model)
+    embedder.save(tmp_path / "saved")
+    loaded = LaplaceEmbedder.load(tmp_path / "saved", embedder.model)
     assert torch.equal(loaded(x).variance, embedding.variance)
     seeds = [torch.Generator().manual_seed(2) for _ in range(2)]
     assert torch.equal(*(e.sample(x, 3, g) for e, g in zip((embedder, loaded), seeds, strict=True)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import sys
 from unittest.mock import Mock
 
@@ -13,6 +12,8 @@ from torch import nn
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import FileFormatError, InputError, MissingPackageError
+from laplace_metric.hub._pretrained import FILE
+from tests.saved_files import flip, of_version, parts_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::laplace_metric.errors.LaplaceMetricWarning")
 G = torch.Generator().manual_seed(0)
@@ -80,9 +81,7 @@ def test_a_network_that_has_the_weights_is_taken_as_it_is(embedder, tmp_path):
 
 def test_weights_that_are_published_elsewhere_are_left_out(embedder, tmp_path):
     embedder.save_pretrained(tmp_path, weights=False, base_model="them/net")
-    sizes = [path.stat().st_size for path in tmp_path.glob("config-*.safetensors")]
-    assert sizes
-    assert max(sizes) < 100
+    assert not parts_of(tmp_path / FILE)["network"].arrays
     same(LaplaceEmbedder.from_pretrained(tmp_path, embedder.model), embedder)
     with pytest.raises(FileFormatError, match="the weights differ"):
         LaplaceEmbedder.from_pretrained(tmp_path, trained(plain, 1))
@@ -138,7 +137,9 @@ def test_a_writer_that_ends_before_its_card_leaves_the_next_one_its_own(
 ):
     embedder.save_pretrained(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr("laplace_metric.io.write_atomically", Mock(side_effect=KeyboardInterrupt))
+        patch.setattr(
+            "laplace_metric.hub._pretrained.write_atomically", Mock(side_effect=KeyboardInterrupt)
+        )
         with pytest.raises(KeyboardInterrupt):
             embedder.save_pretrained(tmp_path, numbers={"recall@1": 0.25})
     embedder.save_pretrained(tmp_path, numbers={"recall@1": 0.5})
@@ -169,18 +170,18 @@ def test_another_network_is_named(embedder, tmp_path):
         LaplaceEmbedder.from_pretrained(tmp_path, "resnet")
 
 
-@pytest.mark.parametrize("kind", ["config", "posterior"])
-def test_damage_is_noticed(kind, embedder, tmp_path):
+@pytest.mark.parametrize("array", ["network/0.weight", "posterior/eigenvalues"])
+def test_damage_is_noticed(array, embedder, tmp_path):
     embedder.save_pretrained(tmp_path)
-    (path,) = tmp_path.glob(f"{kind}-*.safetensors")
-    content = bytearray(path.read_bytes())
-    content[-3] ^= 1
-    path.write_bytes(content)
+    flip(tmp_path / FILE, array)
     with pytest.raises(FileFormatError, match="damaged"):
         LaplaceEmbedder.from_pretrained(tmp_path, plain)
-    index = tmp_path / f"{kind}.json"
-    index.write_text(json.dumps(json.loads(index.read_text()) | {"version": 1, "x": 0}))
-    with pytest.raises(FileFormatError):
+    embedder.save_pretrained(tmp_path)
+    of_version(tmp_path / FILE, array.split("/")[0], 1 + 98)
+    with pytest.raises(FileFormatError, match="version 99"):
+        LaplaceEmbedder.from_pretrained(tmp_path, plain)
+    (tmp_path / FILE).unlink()
+    with pytest.raises(FileFormatError, match="does not exist"):
         LaplaceEmbedder.from_pretrained(tmp_path, plain)
 
 

@@ -25,9 +25,9 @@ def test_wrapped_is_the_same_as_bare(model, loader, data, wrap, tmp_path):
     found = LaplaceEmbedder(wrapped).fit(loader, progress=False)
     assert found.model is model
     assert found.head_.name == "2"
-    found.save(tmp_path)
+    found.save(tmp_path / "saved")
     for other in (model, wrapped):
-        again = LaplaceEmbedder.load(tmp_path, other)
+        again = LaplaceEmbedder.load(tmp_path / "saved", other)
         assert torch.equal(again(data[0]).variance, found(data[0]).variance)
     torch.testing.assert_close(wrapped(data[0]), model(data[0]))  # it still runs
 

@@ -98,7 +98,7 @@ class Baseline(ProbabilisticEmbedder):
         return lambda inputs: self(inputs).sample(n, source)
 
     def save(self, path: str | Path) -> None:
-        """Write settings and everything learnt to folder ``path``: safetensors + JSON, atomic."""
+        """Write settings and everything learnt to one safetensors file."""
         fitted = self.fitted_
         content = {
             "method": type(self).__name__,
@@ -123,7 +123,7 @@ class Baseline(ProbabilisticEmbedder):
         Raises
         ------
         FileFormatError
-            If the folder is not ours, damaged, of another method, or does not fit ``model``. A
+            If the file is not ours, damaged, of another method, or does not fit ``model``. A
             method that did not train its network needs the very weights it was fitted with.
         """
         content, tensors = read_method(as_path("path", path), cls.__name__)

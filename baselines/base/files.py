@@ -1,4 +1,4 @@
-"""A fitted method as a folder: plain values as JSON, what it learnt as safetensors."""
+"""A fitted method as one file: plain values as JSON, what it learnt as arrays."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ from laplace_metric.errors import FileFormatError
 from laplace_metric.heads._identity import named_head
 from laplace_metric.heads._located import APPEND, LocatedHead
 
-KIND = files.FileKind("method", "a saved method", 1)
+KIND = files.Kind("method", "a saved method", 2)
 
 Modules = Iterable[tuple[str, nn.Module]]
 """Modules by name."""
 
 
-def write_method(folder: Path, content: dict[str, Any], classes: Tensor, learnt: Modules) -> None:
+def write_method(path: Path, content: dict[str, Any], classes: Tensor, learnt: Modules) -> None:
     """Write plain values, class labels [C] and the states of modules."""
     tensors = {
         f"{part}.{name}": tensor
         for part, module in learnt
         for name, tensor in module.state_dict().items()
     }
-    files.write(folder, content, {"classes": classes, **tensors}, KIND)
+    files.write(path, files.Part(KIND, content, {"classes": classes, **tensors}))
 
 
-def read_method(folder: Path, name: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def read_method(path: Path, name: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The plain values and the tensors of a method with this class name.
 
     Raises
     ------
     FileFormatError
-        If the folder is not ours, damaged, or of another method.
+        If the file is not ours, damaged, or of another method.
     """
-    content, tensors = files.read(folder, KIND)
+    content, tensors = files.read(path, KIND)
     if content.get("method") != name:
         raise FileFormatError(
-            f"{folder} holds a {content.get('method')}, not a {name}: load it as that."
+            f"{path} holds a {content.get('method')}, not a {name}: load it as that."
         )
     return content, tensors
 

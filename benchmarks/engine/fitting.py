@@ -116,13 +116,12 @@ class Fitting:
         """What an embedding method makes of the new weights, from the cache if it is there."""
         words = (self.task.name, self.space.size.name, self.seed, self.rounds, settings)
         name = plain(*words) if base == BASE else plain(base, *words)
-        folder = self.space.cache / "networks" / name
-        if folder.exists():
-            return EMBEDDINGS[base].load(folder, self.network()).model
+        path = self.space.cache / "networks" / f"{name}.safetensors"
+        if path.exists():
+            return EMBEDDINGS[base].load(path, self.network()).model
         method, _ = self.fit(METHODS[base], settings, self.network())
         assert isinstance(method, EMBEDDINGS[base])
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        method.save(folder)
+        method.save(path)
         return method.model
 
 

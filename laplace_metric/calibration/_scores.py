@@ -14,7 +14,6 @@ hit is never accepted; it counts in coverage, FNIR and ``keep_relevant``.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -28,7 +27,6 @@ from laplace_metric._utils.validation import (
     as_array,
     as_floats,
     as_path,
-    check_name,
     check_share,
 )
 from laplace_metric.calibration._padding import NO_HIT
@@ -41,7 +39,8 @@ from laplace_metric.calibration._prevalence import (
     point_of,
     rows_at_fraction,
 )
-from laplace_metric.calibration._probability import CALIBRATORS, Calibrator
+from laplace_metric.calibration._probability import CALIBRATORS
+from laplace_metric.calibration._saved import calibrator_of
 from laplace_metric.calibration._score_model import (
     Array,
     Flags,
@@ -65,14 +64,15 @@ from laplace_metric.errors import (
     FileFormatError,
     InputError,
 )
-from laplace_metric.io import MALFORMED, SEAL, sealed, write_atomically
+from laplace_metric.io import MALFORMED, Fields, Kind, Part, SavedFile, checked_array, write
 
 if TYPE_CHECKING:
     import torch
 
     from laplace_metric.calibration._export import RuleGraph
 
-FORMAT, VERSION = "laplace_metric.scores", 2
+SCORES = Kind("scores", "a saved calibration of scores", 2)
+RULE = Kind("rule", "a saved rule", 2)
 LARGEST = 1e300
 """A score that decides is looked for up to here."""
 FEATURES = {
@@ -443,14 +443,19 @@ least 90% with 95% confidence (simulated, not proven); ...
         return (highest_behind(by._assessed(scores, evidence)) >= t).sum(1)
 
     def save(self, path: str | Path) -> None:
-        """Write one JSON file; ``ScoreCalibration.load`` reads it.
+        """Write one file; ``ScoreCalibration.load`` reads it, without torch.
+
+        Parameters
+        ----------
+        path : path
+            Name of a safetensors file, such as "scores.safetensors".
 
         Raises
         ------
         WriteError
             If it cannot be written; an old file is kept.
         """
-        _write(as_path("path", path), _to_json(self), None)
+        write(as_path("path", path), _part(self))
 
     @classmethod
     def load(cls, path: str | Path) -> ScoreCalibration:
@@ -461,7 +466,9 @@ least 90% with 95% confidence (simulated, not proven); ...
         FileFormatError
             For a file that is not ours, damaged or newer.
         """
-        return _read(as_path("path", path))[0]
+        saved = SavedFile(as_path("path", path), torch=False)
+        with saved.checked():
+            return _calibration_of(saved.part(SCORES))
 
 
 @dataclass(frozen=True, repr=False)
@@ -611,7 +618,12 @@ class DecisionRule(Shown):
         )
 
     def save(self, path: str | Path) -> None:
-        """Write one JSON file; ``DecisionRule.load`` reads it.
+        """Write one file; ``DecisionRule.load`` reads it, without torch.
+
+        Parameters
+        ----------
+        path : path
+            Name of a safetensors file, such as "rule.safetensors".
 
         Raises
         ------
@@ -625,7 +637,8 @@ class DecisionRule(Shown):
         }
         share = self.open_set_fraction
         asked["open_set_fraction"] = asdict(share) if isinstance(share, OpenSetFraction) else share
-        _write(as_path("path", path), _to_json(self.calibration), asked)
+        parts = {"scores": _part(self.calibration), "rule": Part(RULE, asked)}
+        write(as_path("path", path), parts)
 
     def export(
         self, path: str | Path, format: str = "onnx", *, dtype: torch.dtype | None = None
@@ -672,79 +685,107 @@ class DecisionRule(Shown):
         FileFormatError
             For a file that is not ours, damaged or newer, or that holds no rule.
         """
-        calibration, asked = _read(as_path("path", path))
-        if asked is None:
+        saved = SavedFile(as_path("path", path), torch=False)
+        if "scores" in saved and "rule" not in saved:
             raise FileFormatError(f"{path} holds a calibration without a rule: load it as one.")
+        with saved.checked():
+            calibration = _calibration_of(saved.part(SCORES))
+            asked = Fields(saved.part(RULE).content, "rule")
+            quantity, target = asked.text("quantity", QUANTITIES), asked.share("target")
+            confidence, fraction = asked.share("confidence"), _fraction_of(asked)
         try:
-            rates = {str(asked["quantity"]): float(asked["target"])}
-            share = asked["open_set_fraction"]
             return calibration.guarantee(
-                **rates,
-                confidence=float(asked["confidence"]),
-                open_set_fraction=OpenSetFraction(**share) if isinstance(share, dict) else share,
+                **{quantity: target}, confidence=confidence, open_set_fraction=fraction
             )
         except (InputError, *MALFORMED) as error:
             raise FileFormatError(f"{path} holds a rule that does not follow from it.") from error
 
 
-# One JSON file of numbers.
+# A file of numbers.
 
 ARRAYS = ("held_out", "relevant", "mated", "total", "grid", "unseen", "unseen_class")
+JUDGED = ("relevant", "mated")
+QUANTITIES = ("precision", "recall", "false_match_rate", "false_positive_identification_rate")
+ESTIMATED = ("estimate", "upper", "p_value")
+KINDS = ("similarity", "distance", "score")
 
 
-def _to_json(c: ScoreCalibration) -> dict[str, Any]:
-    kind = c.model.calibrator.kind
-    model = {"weights": c.model.weights.tolist(), "offset": c.model.offset, "calibrator": kind}
-    model["numbers"] = c.model.calibrator.numbers.tolist()
-    content = {"kinds": c.kinds, "k": c.k, "evidence": c.evidence, "chosen": c.chosen}
-    arrays = {name: getattr(c, name).tolist() for name in ARRAYS}
-    halves = None if c.halves is None else _to_json(c.halves)
-    return {**content, "losses": dict(c.losses), "model": model, **arrays, "halves": halves}
+def _part(c: ScoreCalibration) -> Part:
+    content, arrays = _content(c), _arrays(c)
+    if c.halves is not None:
+        content["halves"] = _content(c.halves)
+        arrays |= {f"halves.{name}": array for name, array in _arrays(c.halves).items()}
+    return Part(SCORES, content, arrays)
 
 
-def _write(path: Path, content: dict[str, Any], rule: dict[str, Any] | None) -> None:
-    whole = {"format": FORMAT, "version": VERSION, "calibration": content, "rule": rule}
-    write_atomically(path, json.dumps(sealed(whole), allow_nan=False))
+def _content(c: ScoreCalibration) -> dict[str, Any]:
+    content = {"kinds": list(c.kinds), "k": c.k, "evidence": list(c.evidence), "chosen": c.chosen}
+    model = {"offset": c.model.offset, "calibrator": c.model.calibrator.kind}
+    return {**content, "losses": dict(c.losses), **model}
 
 
-def _read(path: Path) -> tuple[ScoreCalibration, dict[str, Any] | None]:
-    try:
-        whole = json.loads(path.read_text(encoding="utf-8"))
-        ours = (whole["format"], repr(whole["version"])) == (FORMAT, str(VERSION))
-        if not ours or sealed(whole)[SEAL] != whole[SEAL]:
-            raise FileFormatError(
-                f"{path} is no score calibration of version {VERSION}, or was changed. Calibrate "
-                "again where an earlier version of this package wrote it."
-            )
-        return _from_json(whole["calibration"]), whole["rule"]
-    except FileNotFoundError as error:
-        raise FileFormatError(f"{path} does not exist.") from error
-    except (OSError, InputError, *MALFORMED) as error:
-        raise FileFormatError(
-            f"{path} is no score calibration that can be read: {error}."
-        ) from error
+def _arrays(c: ScoreCalibration) -> dict[str, Any]:
+    model = {"weights": c.model.weights, "calibrator": c.model.calibrator.numbers}
+    types = {name: np.int8 if name in JUDGED else np.float64 for name in ARRAYS}
+    return {**model, **{name: np.asarray(getattr(c, name), types[name]) for name in ARRAYS}}
 
 
-def _from_json(c: dict[str, Any]) -> ScoreCalibration:
-    model = c["model"]
-    numbers = np.array(model["numbers"], dtype=np.float64)
-    calibrator = Calibrator(check_name("calibrator", model["calibrator"], CALIBRATORS), numbers)
-    weights = np.array(model["weights"], dtype=np.float64)
-    arrays: dict[str, Any] = {
-        name: np.array(c[name], np.int8 if name in ("relevant", "mated") else np.float64)
-        for name in ARRAYS
-    }
-    found = ScoreCalibration(
-        tuple(c["kinds"]),
-        int(c["k"]),
-        tuple(c["evidence"]),
-        str(c["chosen"]),
-        dict(c["losses"]),
-        ScoreModel(weights, float(model["offset"]), calibrator),
-        **arrays,
-        halves=_from_json(c["halves"]) if c.get("halves") else None,
+def _calibration_of(part: Part) -> ScoreCalibration:
+    content, halves = Fields(part.content, "scores"), None
+    if "halves" in content:
+        below = {n.removeprefix("halves."): a for n, a in part.arrays.items() if "." in n}
+        halves = _one_of(content.inner("halves"), below, None)
+    return _one_of(content, part.arrays, halves)
+
+
+def _one_of(
+    content: Fields, arrays: Mapping[str, Any], halves: ScoreCalibration | None
+) -> ScoreCalibration:
+    k, kinds = content.whole("k", least=1), tuple(content.items("kinds"))
+    losses = content.inner("losses")
+    chosen = content.text("chosen", tuple(losses.content))
+    features = chosen.split(", ")[0]
+    if not kinds or not set(kinds) <= set(KINDS) or features not in FEATURES:
+        raise FileFormatError(f"scores.kinds are {list(kinds)!r:.60}, scores.chosen {chosen!r:.60}")
+
+    def numbers(name: str, *shape: int | None, least: float = 0.0, most: float = np.inf) -> Any:
+        array, dtype = arrays.get(name), "int8" if name in JUDGED else "float64"
+        return checked_array(f"scores/{name}", array, shape, dtype=dtype, least=least, most=most)
+
+    mated = numbers("mated", None, least=-1, most=1)
+    n, unseen = len(mated), numbers("unseen", None, most=1)
+    if not n:
+        raise FileFormatError("scores/mated is empty")
+    held_out, evidence = numbers("held_out", n, k, least=NEVER, most=1), content.items("evidence")
+    relevant = numbers("relevant", n, k, least=NO_HIT, most=1)
+    if not np.array_equal(held_out, np.where(relevant == NO_HIT, NEVER, held_out.clip(0))):
+        raise FileFormatError("scores/held_out holds numbers below 0 where there is a hit")
+    hits = np.zeros((1, k, len(kinds))), np.ones((1, k), bool)
+    width = score_features(*hits, [np.zeros((1, k))] * len(evidence)).shape[-1]
+    calibrator = calibrator_of(content.text("calibrator", CALIBRATORS), arrays.get("calibrator"))
+    return ScoreCalibration(
+        kinds,
+        k,
+        tuple(evidence),
+        chosen,
+        {name: losses.number(name) for name in losses.content},
+        ScoreModel(numbers("weights", width, least=-np.inf), content.number("offset"), calibrator),
+        held_out=held_out,
+        relevant=relevant,
+        mated=mated,
+        total=numbers("total", n),
+        grid=numbers("grid", None, most=1),
+        unseen=unseen,
+        unseen_class=numbers("unseen_class", len(unseen)),
+        halves=halves,
     )
-    n = len(found.mated)
-    if found.held_out.shape != (n, found.k) or found.relevant.shape != (n, found.k):
-        raise ValueError(f"hits of {n} queries")
-    return found
+
+
+def _fraction_of(asked: Fields) -> Fraction | None:
+    if "open_set_fraction" not in asked:
+        return None
+    if not isinstance(asked.content["open_set_fraction"], dict):
+        return asked.share("open_set_fraction")
+    estimated = asked.inner("open_set_fraction")
+    shares = {name: estimated.number(name, least=0, most=1) for name in ESTIMATED}
+    return OpenSetFraction(**shares, n=estimated.whole("n"))

@@ -44,10 +44,9 @@ def decide(options: Namespace) -> None:
     if (len(asked) == 1) == (options.apply is not None) or len(asked) > 1:
         listed = ", ".join(f"--{name}" for name in RATES)
         raise InputError(f"give one of {listed} to learn a rule, or --apply RULE to use one.")
-    output = options.output or Path("rule.json" if asked else "decisions.csv")
-    endings = (".json",) if asked else tuple(TABLE_WRITERS)
-    if output.suffix not in endings:
-        raise InputError(f"--output {output}: end it in {', '.join(endings)}.")
+    output = options.output or Path("rule.safetensors" if asked else "decisions.csv")
+    if not asked and output.suffix not in TABLE_WRITERS:
+        raise InputError(f"--output {output}: end it in {', '.join(TABLE_WRITERS)}.")
     reporter = reporter_of(options, output)
     hits = Hits(
         options.data,

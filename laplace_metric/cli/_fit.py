@@ -20,7 +20,7 @@ from laplace_metric.cli._loading import (
     load_model_and_data,
     load_posterior,
 )
-from laplace_metric.cli._output_paths import discard
+from laplace_metric.cli._output_paths import discard, working_folder
 from laplace_metric.cli._reporter import reporter_of
 from laplace_metric.cli._sources import Source, require_data
 from laplace_metric.cli._table_files import csv_text
@@ -29,7 +29,6 @@ from laplace_metric.errors import InputError
 from laplace_metric.io import write_atomically
 from laplace_metric.models._calling import device_of, input_batches
 
-CHECKPOINT = ".checkpoint"
 SUMMARY = (
     "fitted {items:,} items of {classes:,} classes in {seconds:.1f} s\n"
     "head {head!r}: {parameters:,} uncertain parameters, structure {structure}, prior precision "
@@ -39,9 +38,9 @@ SUMMARY = (
 
 def fit(options: Namespace) -> None:
     """Fit and save; interrupted, the same command goes on from the checkpoint."""
-    folder, began = options.output, time.monotonic()
+    output, began = options.output, time.monotonic()
     require_data(options)  # a path that does not exist comes before an output that does
-    reporter = reporter_of(options, holds=files.POSTERIOR.index)
+    reporter = reporter_of(options, output)
     with reporter.warnings():
         loaded, head, source = load_model_and_data(options, reporter)
         recipe = ModelRecipe(
@@ -66,15 +65,13 @@ def fit(options: Namespace) -> None:
             margin=options.margin,
             prior_precision=options.prior_precision,
         )
-        checkpoint = options.checkpoint or files.refuse_link(folder / CHECKPOINT)
+        checkpoint = options.checkpoint or files.refuse_link(working_folder(output))
         loader = items.batches(options.batch_size, labelled=True)
         embedder.fit(loader, progress=reporter.progress, checkpoint_dir=checkpoint)
         if options.optimize_prior:
             embedder.optimize_prior_precision()
-    with files.together(folder):
-        recipe.write(folder)
-        embedder.save(folder)
-    discard(folder / CHECKPOINT)
+    files.write(output, {"posterior": embedder._part(), "recipe": recipe.part()})
+    discard(working_folder(output))
     fitted, settings = embedder.fitted_, embedder.settings
     numbers = {
         "items": fitted.n_points,
@@ -86,14 +83,14 @@ def fit(options: Namespace) -> None:
         "prior_precision": settings.prior_precision,
         "dimensions": fitted.head.n_outputs,
         "held_out": len(source) - len(items),
-        "output": str(folder),
+        "output": str(output),
     }
     reporter.say(SUMMARY.format(**numbers, seconds=time.monotonic() - began))
     if options.holdout is not None:
         reporter.say(
             f"kept {numbers['held_out']:,} items apart, which index, evaluate and report use"
         )
-    reporter.say(f"wrote {folder}")
+    reporter.say(f"wrote {output}")
     reporter.numbers(numbers)
 
 

@@ -1,10 +1,11 @@
-"""The folder of an index: all that a search needs except the model.
+"""The file of an index: all that a search needs except the model.
 
-    index.json          the index itself, see ``search``
-    gallery.json        where its items came from, and which of them were held out
-    posterior/          a copy of the posterior
+    index                the index itself, see ``search``
+    gallery              where its items came from, and which of them were held out
+    posterior, recipe    a copy of the posterior, and its model
 
-``Index.save`` writes the first alone; its posterior is --posterior then, or lies in the folder.
+``Index.save`` writes the first alone: its posterior is --posterior then. ``Guard.save`` writes the
+posterior, too.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ from typing import Any
 
 from laplace_metric import io as files
 from laplace_metric.calibration._learn import LEAST
-from laplace_metric.cli._loading import LoadedPosterior, ModelRecipe, SavedRecord, load_posterior
+from laplace_metric.cli._loading import LoadedPosterior, SavedRecord, load_posterior, posterior_of
 from laplace_metric.cli._pictures import Pictures
 from laplace_metric.cli._reporter import Reporter
 from laplace_metric.cli._sources import TEXTS, ReadOptions, Source, open_source, root_of
 from laplace_metric.errors import FileFormatError, InputError, LabelError, LaplaceMetricError
+from laplace_metric.laplace._saved_posterior import POSTERIOR
 from laplace_metric.search import Index
 from laplace_metric.search._storage import INDEX
 
-POSTERIOR = "posterior"
 LONGEST = 1_000
 """Characters of a text that an answer shows; the last says that there are more."""
 CALIBRATE = (
@@ -48,7 +49,7 @@ class Origin(SavedRecord):
         Hash of the posterior of the index: a file of another index is refused.
     """
 
-    KIND = files.FileKind("gallery", "an index of the command line", 1)
+    KIND = files.Kind("gallery", "an index of the command line", 2)
 
     fingerprint: str = ""
     calibrated_with: str | None = None
@@ -97,7 +98,7 @@ class LoadedIndex:
         if not any(path.is_relative_to(place) for place in named):
             listed = " or ".join(map(str, self.named))
             raise InputError(
-                f"{self.named[0] / Origin.KIND.index} says that the items lie in {path}, which is "
+                f"{self.named[0]} says that the items lie in {path}, which is "
                 f"not below {listed}. Whoever wrote that file chose the place: to read images "
                 f"there, give --data {path}."
             )
@@ -196,47 +197,41 @@ class LoadedIndex:
             ) from error
 
 
-def load_gallery(folder: Path, options: Namespace, reporter: Reporter) -> LoadedIndex:
-    """Load a folder of ``laplace-metric index``, or of ``Index.save`` with --posterior.
+def load_gallery(path: Path, options: Namespace, reporter: Reporter) -> LoadedIndex:
+    """Load a file of ``laplace-metric index``, or of ``Index.save`` with --posterior.
 
     Raises
     ------
     InputError
-        If there is no such folder.
+        If there is no such file.
     FileFormatError
         If it holds no index, or is damaged.
     """
-    if not folder.is_dir():
-        raise InputError(f"{folder} is not a folder: give one that laplace-metric index wrote.")
-    posterior = (files.POSTERIOR, ModelRecipe.KIND)
-    kinds = {POSTERIOR: posterior, ".": (*posterior, Origin.KIND, INDEX)}
-    paths = [folder / place / kind.index for place, several in kinds.items() for kind in several]
-    return files.settled(paths, lambda: _load(folder, options, reporter))
-
-
-def _load(folder: Path, options: Namespace, reporter: Reporter) -> LoadedIndex:
-    in_python = not files.exists(folder / Origin.KIND.index) and files.exists(folder / INDEX.index)
-    origin = Origin() if in_python else Origin.read(folder)
-    posterior = load_posterior(_posterior_of(folder, options), options, reporter)
-    index = Index.load(folder, posterior.embedder)
-    if not in_python and origin.embedder != index.encoder.identity:
-        raise FileFormatError(f"{folder / Origin.KIND.index} is damaged: it is of another index.")
+    if not path.exists():
+        raise InputError(f"{path} does not exist: give a file that laplace-metric index wrote.")
+    saved = files.SavedFile(path)
+    saved.part(INDEX)  # another file is named before its model is loaded
+    origin = Origin.read(saved) if Origin.KIND.name in saved else Origin()
+    posterior = _posterior_of(saved, options, reporter)
+    index = Index._of(saved, posterior.embedder)
+    if origin.embedder not in (None, index.encoder.identity):
+        raise FileFormatError(f"{path} is damaged: its gallery is of another index.")
     told: Path | None = getattr(options, "item_data", None)
     paths = (getattr(options, name, None) for name in ("data", "queries"))
-    return LoadedIndex(index, posterior, origin, (folder, *filter(None, paths)), told)
+    return LoadedIndex(index, posterior, origin, (path, *filter(None, paths)), told)
 
 
-def _posterior_of(folder: Path, options: Namespace) -> Path:
-    """Find the posterior of an index: as given, else below it, else next to it."""
+def _posterior_of(
+    saved: files.SavedFile, options: Namespace, reporter: Reporter
+) -> LoadedPosterior:
+    """Load the posterior of an index: as given, else that of its file."""
     told: Path | None = getattr(options, "posterior", None)
     if told is not None:
-        return told
-    if (folder / POSTERIOR).exists() or files.exists(folder / Origin.KIND.index):
-        return folder / POSTERIOR
-    if files.exists(folder / files.POSTERIOR.index):
-        return folder
+        return load_posterior(told, options, reporter)
+    if POSTERIOR.name in saved:
+        return posterior_of(saved, options, reporter)
     raise InputError(
-        f"{folder} was saved in Python, without its posterior: give --posterior DIR, which "
+        f"{saved.path} was saved in Python, without its posterior: give --posterior FILE, which "
         "embedder.save or laplace-metric fit wrote, and --model."
     )
 

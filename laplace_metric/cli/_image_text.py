@@ -20,7 +20,7 @@ from laplace_metric import io as files
 from laplace_metric._utils.tables import read_table
 from laplace_metric.cli._loading import SavedRecord, distrust
 from laplace_metric.cli._models import LoadedModel, check_inputs, load_model
-from laplace_metric.cli._output_paths import discard
+from laplace_metric.cli._output_paths import discard, working_folder
 from laplace_metric.cli._pictures import Pictures
 from laplace_metric.cli._reporter import Reporter, reporter_of
 from laplace_metric.cli._search import (
@@ -44,9 +44,7 @@ from laplace_metric.image_text._encoding import encode
 from laplace_metric.models import Precomputed
 from laplace_metric.models._calling import device_of, input_batches
 from laplace_metric.search import Index
-from laplace_metric.search._storage import INDEX
 
-CHECKPOINT = ".checkpoint"
 DROPOUT = 0.3
 
 
@@ -60,7 +58,7 @@ class PairsRecipe(SavedRecord):
         As the command line took them.
     """
 
-    KIND = files.FileKind("pairs", "a folder of laplace-metric image-text", 1)
+    KIND = files.Kind("pairs", "a file of laplace-metric image-text", 2)
 
     model: str
     text_model: str
@@ -136,8 +134,8 @@ def _text_model(name: str, device: str | None) -> LoadedModel:
 
 def fit_pairs(options: Namespace) -> None:
     """Read, encode, train, index, calibrate, save; interrupted, training goes on."""
-    reporter, folder = reporter_of(options, holds=PairsRecipe.KIND.index), options.output
-    checkpoint = files.refuse_link(folder / CHECKPOINT)
+    reporter, output = reporter_of(options, options.output), options.output
+    checkpoint = files.refuse_link(working_folder(output))
     with reporter.warnings():
         loaded, image_source, named = _read(options, reporter)
         text_model = _text_model(options.text_model, options.device)
@@ -178,14 +176,11 @@ def fit_pairs(options: Namespace) -> None:
         holdout=options.holdout,
         seed=options.seed,
     )
-    with files.together(folder):
-        recipe.write(folder)
-        embedder.save(folder)
-        for side, index in indices.items():
-            index.save(folder / side)
+    parts = {"heads": embedder._part(), "pairs": recipe.part()}
+    files.write(output, parts | {side: index._part() for side, index in indices.items()})
     discard(checkpoint)
     numbers: dict[str, Any] = {"images": named.n_images, "texts": named.n_texts}
-    numbers |= {"pairs": len(named), "pairs of the fit": len(pairs), "output": str(folder)}
+    numbers |= {"pairs": len(named), "pairs of the fit": len(pairs), "output": str(output)}
     reporter.say(
         f"fitted {len(pairs):,} of {len(named):,} pairs of {named.n_images:,} images and "
         f"{named.n_texts:,} texts"
@@ -195,7 +190,7 @@ def fit_pairs(options: Namespace) -> None:
             quality = index.calibration.quality()
             reporter.say(f"match probability of {side}, on what was left out: {quality}")
             numbers[f"ece of {side}"] = quality.ece.estimate
-    reporter.say(f"wrote {folder}")
+    reporter.say(f"wrote {output}")
     reporter.numbers(numbers)
 
 
@@ -249,22 +244,17 @@ def _calibrate(
 
 def search_pairs(options: Namespace) -> None:
     """Search, show, write."""
-    reporter, folder = reporter_of_answers(options), options.folder
+    reporter, path = reporter_of_answers(options), options.file
     if bool(options.text) == bool(options.image):
         raise InputError("give --text, which finds images, or --image, which finds texts.")
     if any(not text.strip() for text in options.text):
         raise InputError("--text is empty: give a text.")
-    if not folder.is_dir():
-        raise InputError(f"{folder} is not a folder: give one that image-text fit wrote.")
-    side = IMAGES if options.text else TEXTS
-
-    def load() -> tuple[PairsRecipe, Index]:
-        recipe = PairsRecipe.read(folder)
-        embedder = ImageTextEmbedder.load(folder, Precomputed(), Precomputed())
-        return recipe, Index.load(folder / side, embedder)
-
-    paths = [folder / PairsRecipe.KIND.index, folder / side / INDEX.index]
-    recipe, index = files.settled(paths, load)
+    if not path.exists():
+        raise InputError(f"{path} does not exist: give a file that image-text fit wrote.")
+    saved = files.SavedFile(path)
+    recipe = PairsRecipe.read(saved)
+    embedder = ImageTextEmbedder._of(saved, Precomputed(), Precomputed())
+    index = Index._of(saved, embedder, IMAGES if options.text else TEXTS)
     k, threshold = min(options.k, len(index)), guaranteed_of(index, options, reporter)
     with reporter.warnings():
         loaded, queries = _queries(recipe, options, reporter)
@@ -287,7 +277,7 @@ def _queries(
     if options.text:
         told, own, option = options.text_model, recipe.text_model, "--text-model"
     if told is None and not options.trust_recipe:
-        raise InputError(distrust(options.folder / recipe.KIND.index, own, option))
+        raise InputError(distrust(options.file, own, option))
     if options.text:
         return _text_model(told or own, options.device), given_texts(options.text)
     loaded = load_model(told or own, options.device)

@@ -11,7 +11,7 @@ import numpy as np
 
 from laplace_metric import io as files
 from laplace_metric.cli._fitted_queries import without_fitted
-from laplace_metric.cli._gallery import CALIBRATE, POSTERIOR, LoadedIndex, Origin, load_gallery
+from laplace_metric.cli._gallery import CALIBRATE, LoadedIndex, Origin, load_gallery
 from laplace_metric.cli._loading import (
     LoadedPosterior,
     ModelRecipe,
@@ -26,7 +26,6 @@ from laplace_metric.search import Index, IndexReport
 from laplace_metric.search._columns import Column
 from laplace_metric.search._cross_fit import check_sizes
 from laplace_metric.search._evaluate import PRECISIONS, guaranteed_threshold
-from laplace_metric.search._storage import INDEX
 
 WAYS = ("calibrate", "holdout", "cross_fit")
 """Options that say what calibrates."""
@@ -49,7 +48,7 @@ class IndexPlan:
 
 def index(options: Namespace) -> None:
     """Build, calibrate if there is something to calibrate with, save."""
-    reporter, folder = reporter_of(options, holds=INDEX.index), options.output
+    reporter, output = reporter_of(options, options.output), options.output
     _check_ways(options)
     require_data(options)
     posterior = load_posterior(options.posterior, options, reporter)
@@ -66,12 +65,10 @@ def index(options: Namespace) -> None:
         read_options=read_options,
         embedder=built.encoder.identity,
     )
-    with files.together(folder):
-        posterior.embedder.save(folder / POSTERIOR)
-        posterior.recipe.read_as(plan.source).write(folder / POSTERIOR)
-        origin.write(folder)
-        built.save(folder)
-    _tell(built, len(plan.items if plan.folds else plan.held), folder, reporter)
+    parts = {"posterior": posterior.embedder._part(), "index": built._part()}
+    parts |= {"recipe": posterior.recipe.read_as(plan.source).part(), "gallery": origin.part()}
+    files.write(output, parts)
+    _tell(built, len(plan.items if plan.folds else plan.held), output, reporter)
 
 
 def _check_ways(options: Namespace) -> None:
@@ -209,8 +206,8 @@ def _split(
     return recipe.holdout, recipe.seed
 
 
-def _tell(built: Index, n_queries: int, folder: Path, reporter: Reporter) -> None:
-    numbers: dict[str, Any] = {"items": len(built), "output": str(folder)}
+def _tell(built: Index, n_queries: int, output: Path, reporter: Reporter) -> None:
+    numbers: dict[str, Any] = {"items": len(built), "output": str(output)}
     reporter.say(f"indexed {len(built):,} items")
     if (calibration := built.calibration) is None:
         reporter.note(f"not calibrated: no match probabilities. {CALIBRATE}")
@@ -224,7 +221,7 @@ def _tell(built: Index, n_queries: int, folder: Path, reporter: Reporter) -> Non
             threshold, words = guaranteed_threshold(calibration, target, of)
             reporter.say(f"  {target:.0%} precise: {words}")
             numbers["thresholds"][f"{target:g}"] = None if threshold is None else threshold.value
-    reporter.say(f"wrote {folder}")
+    reporter.say(f"wrote {output}")
     reporter.numbers(numbers)
 
 

@@ -1,4 +1,4 @@
-"""Files next to a posterior: its model, how inputs are read, which data were fitted."""
+"""What is saved with a posterior: its model, how inputs are read, which data were fitted."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from laplace_metric.cli._sources import ARRAYS, IMAGES, TEXTS, ReadOptions, Sour
 from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import FileFormatError, InputError
 from laplace_metric.heads._located import APPEND
+from laplace_metric.laplace._saved_posterior import POSTERIOR
 from laplace_metric.models import Precomputed
 
 Record = TypeVar("Record", bound="SavedRecord")
@@ -48,7 +49,7 @@ def _fits(name: str, value: Any, hint: Any = None) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class SavedRecord:
-    """Values that are saved as a JSON next to what they describe; data of Python are not known.
+    """Values that are saved in the file of what they describe; data of Python are not known.
 
     Parameters
     ----------
@@ -62,7 +63,7 @@ class SavedRecord:
         Fields of ``ReadOptions``: how the inputs are read.
     """
 
-    KIND: ClassVar[files.FileKind]
+    KIND: ClassVar[files.Kind]
 
     data: str | None = None
     holdout: float | None = None
@@ -73,27 +74,29 @@ class SavedRecord:
         """Rows of the items that were taken, and of those to calibrate and to evaluate with."""
         return split_rows(n, self.holdout, self.seed)
 
-    def write(self, folder: Path) -> None:
-        """Make it the record of ``folder``."""
-        files.write(folder, asdict(self), {}, self.KIND)
+    def part(self) -> files.Part:
+        """Return it as a part of a file."""
+        return files.Part(self.KIND, asdict(self))
 
     @classmethod
-    def read(cls: type[Record], folder: Path) -> Record:
-        """Read the file of ``write``.
+    def read(cls: type[Record], saved: files.SavedFile) -> Record:
+        """Read what ``part`` returned.
 
         Raises
         ------
         FileFormatError
-            If there is none, or it is damaged.
+            If the file has none, or it is damaged.
         """
-        content, _ = files.read(folder, cls.KIND)
-        hints, path = get_type_hints(cls) | {"read_options": dict}, folder / cls.KIND.index
+        content, path = saved.part(cls.KIND).content, saved.path
+        hints = get_type_hints(cls) | {"read_options": dict}
         names = [each.name for each in fields(cls)]
         for name in names:
             if name not in content:
-                raise FileFormatError(f"{path} is damaged: no {name!r}.")
+                raise FileFormatError(f"{path} is damaged: {cls.KIND.name} has no {name!r}.")
             if not _fits(name, content[name], hints[name]):
-                raise FileFormatError(f"{path} is damaged: {name} is {content[name]!r:.60}.")
+                raise FileFormatError(
+                    f"{path} is damaged: {cls.KIND.name}.{name} is {content[name]!r:.60}."
+                )
         return cls(**{name: content[name] for name in names})
 
 
@@ -112,7 +115,7 @@ class ModelRecipe(SavedRecord):
         Of all of the data.
     """
 
-    KIND = files.FileKind("recipe", "a posterior of the command line", 1)
+    KIND = files.Kind("recipe", "a posterior of the command line", 2)
 
     model: str | None = None
     head: str | None = None
@@ -210,42 +213,54 @@ class LoadedPosterior:
         return source
 
 
-def load_posterior(folder: Path, options: Namespace, reporter: Reporter) -> LoadedPosterior:
-    """A posterior that ``fit`` or ``LaplaceEmbedder.save`` wrote, on its recipe's model or --model.
+def load_posterior(path: Path, options: Namespace, reporter: Reporter) -> LoadedPosterior:
+    """Load what ``fit`` or ``LaplaceEmbedder.save`` wrote; see ``posterior_of``.
 
     Raises
     ------
     InputError
-        If there is no such folder, the recipe is not trusted, or the model cannot be loaded.
+        If there is no such file; as ``posterior_of``.
     FileFormatError
-        If it holds no posterior, or its head is not that of the model.
+        As ``posterior_of``.
     """
-    if not folder.is_dir():
-        raise InputError(f"{folder} is not a folder: give one that laplace-metric fit wrote.")
-    recipe = _recipe(folder, options)
+    if not path.exists():
+        raise InputError(f"{path} does not exist: give a file that laplace-metric fit wrote.")
+    return posterior_of(files.SavedFile(path), options, reporter)
+
+
+def posterior_of(saved: files.SavedFile, options: Namespace, reporter: Reporter) -> LoadedPosterior:
+    """Return the posterior of a file, on the model of its recipe or of --model.
+
+    Raises
+    ------
+    InputError
+        If the recipe is not trusted, or the model cannot be loaded.
+    FileFormatError
+        If the file holds no posterior, or its head is not that of the model.
+    """
+    recipe, path = _recipe(saved, options), saved.path
     name = options.model or recipe.model
     if recipe.model is not None and options.model is None and not options.trust_recipe:
-        raise InputError(distrust(folder / ModelRecipe.KIND.index, recipe.model, "--model"))
+        raise InputError(distrust(path, recipe.model, "--model"))
     if name is None:
-        return LoadedPosterior(LaplaceEmbedder.load(folder), recipe, None)
-    reporter.note(f"model {name}, as {'told' if options.model else f'{folder} says'}")
+        return LoadedPosterior(LaplaceEmbedder._of(saved, None), recipe, None)
+    reporter.note(f"model {name}, as {'told' if options.model else f'{path} says'}")
     loaded = load_model(name, options.device)
-    embedder = LaplaceEmbedder.load(folder, loaded.model)
+    embedder = LaplaceEmbedder._of(saved, loaded.model)
     return LoadedPosterior(embedder, replace(recipe, model=name), loaded)
 
 
-def _recipe(folder: Path, options: Namespace) -> ModelRecipe:
-    """Read the recipe of ``fit`` next to the posterior, else use the options."""
-    recipe, posterior = (folder / kind.index for kind in (ModelRecipe.KIND, files.POSTERIOR))
-    if files.exists(recipe) or not files.exists(posterior):
-        return ModelRecipe.read(folder)
+def _recipe(saved: files.SavedFile, options: Namespace) -> ModelRecipe:
+    """Read the recipe of ``fit`` in the file of the posterior, else use the options."""
+    head = saved.part(POSTERIOR).content.get("head")
+    if ModelRecipe.KIND.name in saved:
+        return ModelRecipe.read(saved)
     if options.model is not None:
         return ModelRecipe(model=options.model)
-    head = files.read_index(folder, files.POSTERIOR).get("head")
     if not isinstance(head, dict) or head.get("name") != APPEND:
         raise InputError(
-            f"{folder} was saved in Python, which does not keep the model: name it with --model: "
-            f"{FORM}."
+            f"{saved.path} was saved in Python, which does not keep the model: name it with "
+            f"--model: {FORM}."
         )
     return ModelRecipe(kind=ARRAYS)
 
@@ -253,7 +268,7 @@ def _recipe(folder: Path, options: Namespace) -> ModelRecipe:
 def distrust(path: Path, model: str, option: str) -> str:
     """Why a model that a file names is not run, and what to do."""
     return (
-        f"{path} names the model {model!r}: {code_of(model)}. Whoever wrote the folder chose that "
+        f"{path} names the model {model!r}: {code_of(model)}. Whoever wrote the file chose that "
         f"code. Give --trust-recipe to run it, or name a model yourself with {option}."
     )
 

@@ -31,15 +31,15 @@ _HALVES = "half calibrates, half is for evaluate and report"
 _DEVICE = "--device D: such as cuda or cpu; default: cpu\n"
 _MODEL = f"--model NAME: {_MODELS}; none for embeddings\n{_DEVICE}"
 _TRUST = "--trust-recipe: run the code of the model that {} names; else give --model\n"
-_SAVED_MODEL = _MODEL + _TRUST.format("the posterior's recipe.json")
+_SAVED_MODEL = _MODEL + _TRUST.format("the file of the posterior")
 _SEED = "--seed N>=0 = 0: of the holdout\n"
 _INDEX = """\
 index INDEX!: what index, or Index.save in Python, wrote
---posterior DIR: of an index that was saved without it
+--posterior FILE: of an index that was saved without it
 """
 _FITTED = f"""\
 data DATA!: {_KINDS}
---posterior DIR!: what fit, or embedder.save in Python, wrote
+--posterior FILE!: what fit, or embedder.save in Python, wrote
 {_SAVED_MODEL}"""
 _ITEMS = """\
 --data DATA as item_data: where the indexed items are, to show them; default: below the paths \
@@ -96,7 +96,7 @@ data DATA!: {_KINDS}
 --head NAME: the layer that gets the posterior, by its name in the model, such as fc or \
 backbone.fc; append (--head append): a new linear layer behind a model that ends without one; \
 default: the last linear layer, or append for published models
---output PATH = posterior: folder of the posterior
+--output PATH = posterior: file of the posterior
 --structure auto|diag|kron|full = auto: of the curvature
 --distance arccos|euclidean = arccos
 --hessian fixed|positives|full = fixed
@@ -104,7 +104,7 @@ default: the last linear layer, or append for published models
 --margin X: negative pairs farther apart do not count; default: all count
 --prior-precision X = 1.0
 --optimize-prior: choose it by the marginal likelihood
---checkpoint DIR: of an interrupted fit, kept; default: in the output while fitting
+--checkpoint DIR: of an interrupted fit, kept; default: next to the output while fitting
 --holdout SHARE: keep this share of DATA out of the fit, and index follows: {_HALVES}
 {_SEED}{_COMMON}"""
 EMBED = f"""\
@@ -114,11 +114,11 @@ photos --posterior posterior --trust-recipe --output photos.npz
 --output PATH!: .safetensors, .npz or .csv
 {_COMMON}"""
 INDEX = f"""\
-build an index to search in, and calibrate what a match in it looks like. The folder holds all \
+build an index to search in, and calibrate what a match in it looks like. The file holds all \
 that a search needs but the model
 photos --posterior posterior --trust-recipe
 {_FITTED}\
---output PATH = index: folder of the index
+--output PATH = index: file of the index
 --engine flat|ivf|hnsw = flat: flat is exact
 --rank-by mean|expected|shared = mean
 --compact: for millions of items: store no head inputs
@@ -185,7 +185,7 @@ of fewer than 1,000 queries
 --item-column NAME: of what was found; default: item, if there is one
 --relevant-column NAME = relevant
 --apply RULE: use a rule that was learnt, on a table without relevant
---output FILE: rule.json; of --apply decisions.csv or .json
+--output FILE: rule.safetensors; of --apply decisions.csv or .json
 {_RESULT}"""
 PAIRS = """\
 search images by texts and texts by images. Of pairs that you have: fit, then search
@@ -199,7 +199,7 @@ any number of rows an image and a text
 --model NAME!: of images: {_MODELS}
 --text-model NAME!: of texts, named likewise
 {_DEVICE}\
---output PATH = image-text: folder of heads and indices
+--output PATH = image-text: file of heads and indices
 --objective NAME = prolip: prolip, prolip-regions, pcme++, siglip or clip; the last two learn no \
 variances
 --dim N>=2 = 64: of the embeddings
@@ -213,14 +213,14 @@ variances
 SEARCH_PAIRS = f"""\
 find images by texts, and texts by images, and how sure each is
 image-text --text cat --trust-recipe
-folder FOLDER!: what image-text fit wrote
+file FILE!: what image-text fit wrote
 --text TEXT*: find images; may be repeated
 --image FILE*: find texts; may be repeated
 -k K = 10: answers of each
 {_FOUND}\
 --model NAME: of images: {_MODELS}
 --text-model NAME: of texts, named likewise; default: as for fit
-{_DEVICE}{_TRUST.format("the folder's pairs.json")}{_RUN}"""
+{_DEVICE}{_TRUST.format("the file")}{_RUN}"""
 DEMO = """\
 answer or abstain on handwritten digits, and write the report. Runs fit, index, search and report \
 as a user would; needs no download and takes well under a minute

@@ -11,9 +11,6 @@ from pathlib import Path
 from laplace_metric.errors import InputError
 from laplace_metric.io import require_writable
 
-MOST_MISSING = 100
-"""Folders that are made at once, one inside the other: Python makes them by recursion."""
-
 
 def require_outputs(paths: Sequence[Path]) -> None:
     """Check that different files are named, and that each can be written.
@@ -30,24 +27,15 @@ def require_outputs(paths: Sequence[Path]) -> None:
         require_writable(path)
 
 
-def require_folder(path: Path) -> None:
-    """Check that ``path`` is a folder that can be written to, or that one can be made.
+def working_folder(output: Path) -> Path:
+    """Return the folder next to an output that holds what was finished of it so far.
 
-    Raises
-    ------
-    InputError
-        If not.
+    Examples
+    --------
+    >>> working_folder(Path("runs/p.safetensors")).name
+    '.p.safetensors.checkpoint'
     """
-    parent = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
-    if not parent.is_dir():
-        raise InputError(f"--output {path}: {parent} is not a folder.")
-    if not os.access(parent, os.W_OK):
-        raise InputError(f"--output {path}: the folder {parent} may not be written to.")
-    if (missing := len(path.absolute().parts) - len(parent.absolute().parts)) > MOST_MISSING:
-        raise InputError(
-            f"--output {path!s:.40}...: {missing:,} folders of this path do not exist. Give a "
-            "shorter one, or make them first."
-        )
+    return output.with_name(f".{output.name}.checkpoint")
 
 
 def discard(folder: Path) -> None:

@@ -16,9 +16,9 @@ from rich.table import Table
 from laplace_metric._utils.names import one_line
 from laplace_metric.cli import ours
 from laplace_metric.cli._options import in_options
-from laplace_metric.cli._output_paths import require_folder, require_outputs
+from laplace_metric.cli._output_paths import require_outputs
 from laplace_metric.errors import InputError
-from laplace_metric.io import exists, json_text, write_atomically
+from laplace_metric.io import json_text, write_atomically
 
 STDOUT = Path("-")
 
@@ -80,10 +80,8 @@ class Reporter:
                     self.note(text)
 
 
-def reporter_of(options: Any, *files: Path | None, holds: str = "") -> Reporter:
-    """The reporter of a command, whose ``files`` and JSON are checked before the work.
-
-    ``holds`` names the file that makes --output a folder of this command.
+def reporter_of(options: Any, *files: Path | None) -> Reporter:
+    """Return the reporter of a command, whose ``files`` and JSON are checked before the work.
 
     Raises
     ------
@@ -92,11 +90,7 @@ def reporter_of(options: Any, *files: Path | None, holds: str = "") -> Reporter:
     """
     paths = [path for path in (*files, options.json) if path not in (None, STDOUT)]
     require_outputs(paths)
-    named = {path: path for path in paths}
-    if holds:
-        require_folder(options.output)
-        named[options.output / holds] = options.output
-    for path, name in named.items():
-        if exists(path) and not options.overwrite:
-            raise InputError(f"{name} exists: give --overwrite, or another --output.")
+    for path in paths:
+        if path.exists() and not options.overwrite:
+            raise InputError(f"{path} exists: give --overwrite, or another --output.")
     return Reporter(options.quiet, options.json)

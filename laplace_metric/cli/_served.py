@@ -32,7 +32,8 @@ from laplace_metric.cli._sources import ARRAYS, IMAGES, TEXTS, ReadOptions
 from laplace_metric.cli._table_files import rows_of
 from laplace_metric.datasets._image_set import TRANSPARENT, Pixels
 from laplace_metric.errors import InputError, LaplaceMetricError, NotFittedError
-from laplace_metric.guard import Guard
+from laplace_metric.guard import GUARD, Guard
+from laplace_metric.io import SavedFile
 from laplace_metric.search import Index
 
 LOG = logging.getLogger("uvicorn.error")
@@ -249,7 +250,7 @@ def served_by(options: Namespace) -> tuple[Index | Guard, Any, str | Read]:
     """
     reporter = Reporter(options.quiet)
     with reporter.warnings():
-        if (options.index / "guard.json").exists():
+        if options.index.is_file() and GUARD.name in SavedFile(options.index, mapped=True):
             return Guard.load(options.index), None, "vectors"
         gallery = load_gallery(options.index, options, reporter)
     recipe, loaded = gallery.posterior.recipe, gallery.posterior.loaded

@@ -21,16 +21,8 @@ from laplace_metric._utils.archives import DAMAGE, check_npy, check_zip
 from laplace_metric._utils.names import utf8_path
 from laplace_metric._utils.progress import tqdm
 from laplace_metric._utils.tables import TABLES, read_columns, shown_columns
-from laplace_metric.datasets._folders import (
-    ENDINGS,
-    PATHS,
-    check_listed,
-    column_of,
-    files_below,
-    images_below,
-    is_image,
-    top_folders,
-)
+from laplace_metric.datasets._folders import PATHS, check_listed, column_of, top_folders
+from laplace_metric.datasets._image_files import files_below, images_below, is_image
 from laplace_metric.datasets._image_set import Pixels, is_grey, row_loader
 from laplace_metric.errors import FileFormatError, InputError, LabelError
 from laplace_metric.io import digest
@@ -211,7 +203,7 @@ def open_source(
         if others:
             notify(f"{path}: {len(others):,} files that are no images are left out")
         return image_source(path, names, top_folders(path, names), options, notify)
-    if suffix in ENDINGS:
+    if suffix not in (*TABLES, *ARRAY_FILES):
         return image_source(path, check_listed(path, [path.name]), None, options, notify)
     if suffix in TABLES:
         columns = read_columns(path)
@@ -228,13 +220,13 @@ def require_source(path: Path) -> None:
         If there is no such path, it is of another kind, or a folder without images.
     """
     if path.is_dir():
-        if not any(is_image(file.name) for file in files_below(path)):
-            raise InputError(f"{path} holds no image ({', '.join(ENDINGS)}).")
+        if not any(map(is_image, files_below(path))):
+            images_below(path)  # says what there is instead
         return
     if not path.exists():
         raise InputError(f"{path} does not exist.")
     tables = (*TABLES, *ARRAY_FILES)
-    if not path.is_file() or path.suffix.lower() not in (*tables, *ENDINGS):
+    if not path.is_file() or not (path.suffix.lower() in tables or is_image(path)):
         raise InputError(
             f"{path} is of no kind that can be read: give a folder of images, an image, or a file "
             f"that ends in {', '.join(tables)}."

@@ -43,7 +43,7 @@ class Statistics:
     (2, (tensor([2., 2.], dtype=torch.float64),))
     """
 
-    KIND: ClassVar[files.FileKind] = files.FileKind("statistics", "saved statistics", 1)
+    KIND: ClassVar[files.Kind] = files.Kind("statistics", "saved statistics", 2)
 
     task: str
     by_class: ClassSums
@@ -73,30 +73,30 @@ class Statistics:
         totals = tuple(t.to(device) for t in self.totals)
         return Statistics(self.task, self.by_class.to(device), totals)
 
-    def save(self, folder: str | Path) -> None:
-        """Write to a folder: safetensors + JSON, atomic."""
+    def save(self, path: str | Path) -> None:
+        """Write one file, such as "statistics.safetensors", which is replaced in one step."""
         names = ("classes", "counts", "sums")
         tensors = dict(zip(names, self.by_class.tensors, strict=True))
         tensors |= {f"total.{i}": total for i, total in enumerate(self.totals)}
         content = {"task": self.task, "n_points": self.n_points, "content": self.sha256}
-        files.write(Path(folder), content, tensors, self.KIND)
+        files.write(Path(path), files.Part(self.KIND, content, tensors))
 
     @classmethod
-    def load(cls, folder: str | Path) -> Statistics:
+    def load(cls, path: str | Path) -> Statistics:
         """Read what ``save`` wrote.
 
         Raises
         ------
         FileFormatError
-            If the folder holds no statistics, or damaged or newer ones.
+            If the file holds no statistics, or damaged or newer ones.
         """
-        content, tensors = files.read(Path(folder), cls.KIND)
-        try:
+        saved = files.SavedFile(Path(path))
+        with saved.checked():
+            part = saved.part(cls.KIND)
+            content, tensors = files.Fields(part.content, "statistics"), dict(part.arrays)
             by_class = ClassSums(*(tensors.pop(name) for name in ("classes", "counts", "sums")))
             totals = tuple(tensors[f"total.{i}"] for i in range(len(tensors)))
-            statistics = cls(content["task"], by_class, totals)
-        except KeyError as error:
-            raise FileFormatError(f"{folder} is damaged: it lacks {error}.") from error
-        if statistics.sha256 != content.get("content"):
-            raise FileFormatError(f"{folder} is damaged: its content is not what was saved.")
+            statistics = cls(content.text("task"), by_class, totals)
+            if statistics.sha256 != content.text("content"):
+                raise FileFormatError(f"{path} is damaged: its content is not what was saved.")
         return statistics

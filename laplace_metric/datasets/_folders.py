@@ -8,10 +8,10 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,73 +24,11 @@ from torch.utils.data import DataLoader, Dataset
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.tables import TABLES, read_columns, shown_columns
 from laplace_metric._utils.validation import as_path, check_count, check_function
+from laplace_metric.datasets._image_files import images_below
 from laplace_metric.datasets._image_set import Pixels, named_rows, row_loader
 from laplace_metric.errors import InputError, LabelError
 
 _LOG = logging.getLogger(__name__)
-ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
-"""Of the names of images, in small letters; capitals count the same."""
-
-
-def images_below(folder: Path) -> tuple[list[str], list[str]]:
-    """Paths of the images below a folder, and of its other files, as seen from it, sorted.
-
-    What begins with a dot is left out, links are followed.
-
-    Raises
-    ------
-    InputError
-        If there is no image; the message says what there is. If a folder cannot be listed.
-    """
-    images, others = list[str](), list[str]()
-    for path in files_below(folder):
-        (images if is_image(path.name) else others).append(path.relative_to(folder).as_posix())
-    if not images:
-        raise InputError(f"{folder} holds no image ({', '.join(ENDINGS)}){_instead(others)}.")
-    return sorted(images), sorted(others)
-
-
-def is_image(name: str) -> bool:
-    """Return whether a file is an image by its name.
-
-    Examples
-    --------
-    >>> is_image("IMG_0001.JPG"), is_image("IMG_0001.heic")
-    (True, False)
-    """
-    return name.lower().endswith(ENDINGS)
-
-
-def files_below(folder: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:
-    """The files below a folder that are not hidden; a link that leads back up is not followed.
-
-    Raises
-    ------
-    InputError
-        If a folder cannot be listed.
-    """
-    here = folder.resolve()
-    if here in above:
-        return
-    try:
-        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-    except OSError as error:
-        raise InputError(f"{folder} cannot be listed ({error.strerror}).") from error
-    for entry in entries:
-        if entry.name.startswith("."):
-            continue
-        if entry.is_dir():
-            yield from files_below(Path(entry.path), (*above, here))
-        else:
-            yield Path(entry.path)
-
-
-def _instead(others: Sequence[str]) -> str:
-    if not others:
-        return "; it is empty"
-    counts = Counter(PurePosixPath(name).suffix.lower() or "no ending" for name in others)
-    listed = ", ".join(f"{n:,} {ending}" for ending, n in counts.most_common(3))
-    return f"; its files: {listed}. Convert images to .jpg or .png first"
 
 
 def top_folders(folder: Path, ids: Sequence[str]) -> list[str] | None:
@@ -432,7 +370,7 @@ def load_folder(
     path : path
         ``photos`` with ``photos/<class>/*.jpg``, however deep, or without classes
         ``photos/*.jpg``; or a .csv or .tsv of paths as seen from its own folder. Files are images
-        by their ending, in small letters or capitals; hidden ones are left out, links are followed.
+        by their content, whatever their ending; hidden ones are left out, links are followed.
     size : int or None
         Side of the square images in pixels. None: as they are, and then all of one size.
     crop : bool

@@ -1,9 +1,9 @@
 """A fit that survives its process: a folder with its features and its finished passes.
 
-    checkpoint.json      what is fitted: settings, head, model, ranks; another fit is refused
-    features/            head inputs and labels, committed every few seconds
-    pass-0003/           statistics of a finished pass
-    columns/             the reference points that were drawn
+    checkpoint.safetensors   what is fitted: settings, head, model, ranks; another fit is refused
+    features/                head inputs and labels, committed every few seconds
+    pass-0003.safetensors    statistics of a finished pass
+    columns.safetensors      the reference points that were drawn
 
 Sums are float64 and read in the same order, so what is resumed ends in the same bits. Nothing is
 deleted: remove the folder when the posterior is saved.
@@ -27,10 +27,11 @@ from laplace_metric.errors import FileFormatError, InputError, WriteError
 from laplace_metric.io import locked
 from laplace_metric.laplace._fit_storage import FitStorage
 from laplace_metric.laplace._processes import Processes
-from laplace_metric.models._store import FEATURE_FOLDER, NAMES, FeatureStore
+from laplace_metric.models._store import NAMES, NOTE, FeatureStore
 
-KIND = files.FileKind("checkpoint", "a checkpoint of a fit", 1)
-COLUMNS = files.FileKind("columns", "reference points of a checkpoint", 1)
+KIND = files.Kind("checkpoint", "a checkpoint of a fit", 2)
+COLUMNS = files.Kind("columns", "reference points of a checkpoint", 2)
+FILE = "checkpoint.safetensors"
 SECONDS = 10.0
 """Between two commits: what a killed process loses."""
 
@@ -55,25 +56,24 @@ class Checkpoint(FitStorage):
 
     def __init__(self, folder: Path, identity: dict[str, Any]) -> None:
         self.folder = folder
-        if _holds_files(folder) and not (folder / KIND.index).exists():
+        if _holds_files(folder) and not (folder / FILE).exists():
             raise FileFormatError(
-                f"checkpoint_dir={str(folder)!r} holds files but no {KIND.index}: choose an empty "
-                "folder."
+                f"checkpoint_dir={str(folder)!r} holds files but no {FILE}: choose an empty folder."
             )
         with ExitStack() as lock:
             with files.named_errors(folder):
                 folder.mkdir(parents=True, exist_ok=True)
                 _hold(folder, lock)
-            if (folder / KIND.index).exists():
-                files.tidy(folder, KIND)
-                saved = files.read(folder, KIND)[0].get("identity")
+            if (folder / FILE).exists():
+                files.remove_abandoned(folder / FILE)
+                saved = files.read(folder / FILE, KIND)[0].get("identity")
                 if difference := files.difference(saved, identity):
                     raise FileFormatError(
                         f"checkpoint_dir={str(folder)!r} belongs to another fit: {difference}. "
                         "Choose another folder, or delete this one."
                     )
             else:
-                files.write(folder, {"identity": identity}, {}, KIND)
+                files.write(folder / FILE, files.Part(KIND, {"identity": identity}))
             self._lock = lock.pop_all()
         self._last = time.monotonic()
 
@@ -84,8 +84,8 @@ class Checkpoint(FitStorage):
     def store(self, device: torch.device, dtype: torch.dtype | None) -> FeatureStore:
         """The features that are there, or an empty durable store."""
         folder = files.refuse_link(self.folder / "features")
-        is_there = any((folder / name).exists() for name in (FEATURE_FOLDER.index, *NAMES))
-        if not is_there and any(self.folder.glob("pass-*/statistics.json")):
+        is_there = any((folder / name).exists() for name in (NOTE, *NAMES))
+        if not is_there and any(self.folder.glob("pass-*.safetensors")):
             raise FileFormatError(f"{folder} is missing: restore it, or delete {self.folder}.")
         return FeatureStore(durable=folder, dtype=dtype, device=device)
 
@@ -104,14 +104,14 @@ class Checkpoint(FitStorage):
         FileFormatError
             If the folder holds a pass of another fit.
         """
-        folder = self._pass(number)
-        if not (folder / "statistics.json").exists():
+        path = self._pass(number)
+        if not path.exists():
             return None
-        files.tidy(folder, Statistics.KIND)
-        statistics = Statistics.load(folder)
+        files.remove_abandoned(path)
+        statistics = Statistics.load(path)
         if statistics.task != task.task:
             raise FileFormatError(
-                f"{folder} belongs to another fit (other weights, data or versions): delete "
+                f"{path} belongs to another fit (other weights, data or versions): delete "
                 f"{str(self.folder)!r} or choose another checkpoint_dir."
             )
         return statistics
@@ -121,17 +121,18 @@ class Checkpoint(FitStorage):
         statistics.save(self._pass(number))
 
     def _pass(self, number: int) -> Path:
-        return files.refuse_link(self.folder / f"pass-{number:04d}")
+        return files.refuse_link(self.folder / f"pass-{number:04d}.safetensors")
 
     def columns(self, draw: Callable[[], list[Tensor]]) -> list[Tensor]:
         """Index groups, drawn once and then remembered."""
-        folder = files.refuse_link(self.folder / "columns")
-        if (folder / COLUMNS.index).exists():
-            files.tidy(folder, COLUMNS)
-            _, tensors = files.read(folder, COLUMNS)
+        path = files.refuse_link(self.folder / "columns.safetensors")
+        if path.exists():
+            files.remove_abandoned(path)
+            _, tensors = files.read(path, COLUMNS)
             return [tensors[f"group.{i}"] for i in range(len(tensors))]
         groups = draw()
-        files.write(folder, {}, {f"group.{i}": g for i, g in enumerate(groups)}, COLUMNS)
+        named = {f"group.{i}": group for i, group in enumerate(groups)}
+        files.write(path, files.Part(COLUMNS, {}, named))
         return groups
 
 
@@ -164,7 +165,7 @@ def open_checkpoint(
 
 
 def _check_ranks(folder: Path, n: int) -> None:
-    n_before = len(list(folder.glob("rank-*"))) or int((folder / KIND.index).exists())
+    n_before = len(list(folder.glob("rank-*"))) or int((folder / FILE).exists())
     if n_before not in (0, n):
         raise FileFormatError(
             f"checkpoint_dir={str(folder)!r} belongs to a fit of {n_before} processes, this one "
@@ -175,7 +176,7 @@ def _check_ranks(folder: Path, n: int) -> None:
 def _hold(folder: Path, lock: ExitStack) -> None:
     """Take a lock that this process alone holds, until it is closed or the process ends."""
     try:
-        lock.enter_context(locked(folder / ".lock", seconds=0.0))
+        lock.enter_context(locked(folder / ".lock"))
     except WriteError as error:
         raise InputError(
             f"checkpoint_dir={str(folder)!r} is in use by another process: wait for it, or choose "
@@ -185,5 +186,4 @@ def _hold(folder: Path, lock: ExitStack) -> None:
 
 def _holds_files(folder: Path) -> bool:
     """Return whether there is more than what a process killed at its first write leaves behind."""
-    started = (f".{KIND.name}", f"{KIND.name}-", ".")
-    return folder.exists() and any(not p.name.startswith(started) for p in folder.iterdir())
+    return folder.exists() and any(not p.name.startswith(".") for p in folder.iterdir())

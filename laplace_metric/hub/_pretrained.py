@@ -14,14 +14,13 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from laplace_metric import io as files
 from laplace_metric._utils import __version__
 from laplace_metric._utils.display import in_words
 from laplace_metric._utils.hub import without_retries
 from laplace_metric._utils.validation import as_path
 from laplace_metric.errors import FileFormatError, InputError, MissingPackageError
-from laplace_metric.laplace._fitted import Fitted, save_fitted
-from laplace_metric.laplace._settings import Settings
+from laplace_metric.io import MALFORMED, Fields, Kind, Part, SavedFile, write, write_atomically
+from laplace_metric.laplace._fitted import Fitted
 from laplace_metric.models import Precomputed
 from laplace_metric.models._calling import unwrapped
 
@@ -117,7 +116,7 @@ def model_card(name: str, content: Mapping[str, Any]) -> str:
     name : str
         Its title.
     content : mapping
-        Of ``config.json``.
+        What is written next to the posterior, see ``save_folder``.
     """
     header = {"license": content["license"] or "unknown", "library_name": "laplace-metric"}
     if content["base_model"]:
@@ -157,25 +156,25 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
-# A folder for hubs: what ``save`` writes, with the weights of the model and a card.
+# A folder for hubs: one file with the posterior and the weights of the model, and a card.
 
 
-CONFIG = files.FileKind("config", "a folder of save_pretrained", 1)
-CARD = "README.md"
+NETWORK = Kind("network", "a folder of save_pretrained", 1)
+FILE, CARD = "laplace.safetensors", "README.md"
 Weights = dict[str, Tensor]
 
 
 def save_folder(
     folder: Path,
     model: nn.Module,
-    settings: Settings,
     fitted: Fitted,
+    posterior: Part,
     about: dict[str, str | None],
     numbers: Numbers | None,
     *,
     weights: bool,
 ) -> None:
-    """Posterior, weights and ``config.json``, all or none; then the card.
+    """Write posterior and weights as one file, then the card.
 
     Raises
     ------
@@ -193,18 +192,17 @@ def save_folder(
         "dimensions": fitted.head.n_outputs,
         "directions": fitted.spherical,
         "points": fitted.n_points,
-        "settings": settings.to_json(),
+        "settings": posterior.content["settings"],
         "numbers": named_numbers(numbers),
     }
     card, old = model_card(folder.resolve().name, content), _card_hash(folder)
     ours = old is None or old in _our_cards(folder)
     # the old card stays ours where this process is killed before it is replaced
     content["card_sha256"] = [_sha256(card), *([old] if old is not None and ours else [])]
-    with files.together(folder):
-        save_fitted(folder, settings, fitted)
-        files.write(folder, content, tensors, CONFIG)
+    parts = {"posterior": posterior, "network": Part(NETWORK, content, tensors)}
+    write(folder / FILE, parts)
     if ours:
-        files.write_atomically(folder / CARD, card)
+        write_atomically(folder / CARD, card)
 
 
 def untied(state: dict[str, Any]) -> tuple[Weights, dict[str, str]]:
@@ -244,21 +242,26 @@ def untied(state: dict[str, Any]) -> tuple[Weights, dict[str, str]]:
 
 
 def network_of(
-    folder: Path, source: str | Path, model: nn.Module | Callable[[], nn.Module] | None
+    saved: SavedFile, source: str | Path, model: nn.Module | Callable[[], nn.Module] | None
 ) -> nn.Module | None:
-    """The network with the weights of the folder; None where the posterior needs no network.
+    """Return the network with the weights of the file; None where the posterior needs no network.
 
     Raises
     ------
     FileFormatError
-        If the folder is damaged, or its weights are not those of such a network.
+        If the file is damaged, or its weights are not those of such a network.
     InputError
         If the network is missing, or is none.
     """
-    content, tensors = files.read(folder, CONFIG)
+    part = saved.part(NETWORK)
+    with saved.checked():
+        content = Fields(part.content, "network")
+        kind, base = (
+            content.text(name) if name in content else None for name in ("model", "base_model")
+        )
+        has_weights, tied = content.flag("weights"), content.inner("tied").content
     if model is None:
-        if (kind := content.get("model")) is not None:
-            base = content.get("base_model")
+        if kind is not None:
             named = f" (base model: {base})" if base else ""
             raise InputError(
                 f"{source} holds a posterior of a {kind}{named}: pass model=, that network or a "
@@ -267,18 +270,19 @@ def network_of(
         return None
     given = isinstance(model, nn.Module)
     network = unwrapped(model if given or not callable(model) else model())
-    if not content.get("weights"):
+    if not has_weights:
         return network if given else network.eval()
     try:
-        state = {**tensors, **{name: tensors[twin] for name, twin in content["tied"].items()}}
+        tensors = dict(part.arrays)
+        state = {**tensors, **{name: tensors[twin] for name, twin in tied.items()}}
         if given and _has(network, state):
             return network
         filled = deepcopy(network) if given else network
         filled.load_state_dict(state, assign=any(p.is_meta for p in network.parameters()))
-    except files.MALFORMED as error:
+    except MALFORMED as error:
         words = " ".join(str(error).split())
         raise FileFormatError(
-            f"{source} holds the weights of a {content.get('model')}, which do not go into this "
+            f"{source} holds the weights of a {kind}, which do not go into this "
             f"{type(network).__name__}: {words:.300}"
         ) from error
     return filled.eval()
@@ -301,9 +305,10 @@ def _card_hash(folder: Path) -> str | None:
 
 
 def _our_cards(folder: Path) -> Sequence[str]:
-    """Return the hashes of the cards that were written with the config of a folder."""
+    """Return the hashes of the cards that were written with the file of a folder."""
     try:
-        hashes: Sequence[str] = files.read_index(folder, CONFIG).get("card_sha256", ())
+        part = SavedFile(folder / FILE, mapped=True).part(NETWORK)
+        hashes: Sequence[str] = Fields(part.content).items("card_sha256")
     except FileFormatError:
         return ()
     return hashes

@@ -23,10 +23,10 @@ from laplace_metric._utils.validation import (
     check_real,
 )
 from laplace_metric.embedding import Embedding
-from laplace_metric.errors import FileFormatError, InputError, LaplaceMetricError, NotFittedError
+from laplace_metric.errors import InputError, NotFittedError
 from laplace_metric.image_text._csd import similarities
 from laplace_metric.image_text._encoding import Encoder, check_towers, encode_all
-from laplace_metric.image_text._files import IMAGE_TEXT, fitted_of, save_heads
+from laplace_metric.image_text._files import IMAGE_TEXT, fitted_of, heads_part
 from laplace_metric.image_text._head import FIRST_TRACE, GaussianHead
 from laplace_metric.image_text._inclusion import inclusion_score
 from laplace_metric.image_text._inclusion_calibration import (
@@ -458,18 +458,27 @@ class ImageTextEmbedder:
         return (images, texts), (texts, images)
 
     def save(self, path: str | Path) -> None:
-        """Write heads, posterior and history to folder ``path``: safetensors + JSON, atomic.
+        """Write heads, posterior and history to one file, such as "heads.safetensors".
 
-        Not the encoders: save them yourself if they were trained.
+        The encoders are not in it: save them yourself if they were trained.
+
+        Parameters
+        ----------
+        path : path
+            Name of the file, which is replaced in one step.
 
         Raises
         ------
         NotFittedError
             Before ``fit``.
         WriteError
-            If the folder cannot be written.
+            If it cannot be written; an old file is kept.
         """
-        save_heads(as_path("path", path), self.settings, self.fitted_)
+        files.write(as_path("path", path), self._part())
+
+    def _part(self) -> files.Part:
+        """Return heads, posterior and history as a part of a file."""
+        return heads_part(self.settings, self.fitted_)
 
     @classmethod
     def load(
@@ -485,27 +494,32 @@ class ImageTextEmbedder:
         Raises
         ------
         FileFormatError
-            If the folder is not ours, damaged or of another version.
+            If the file is not ours, damaged or of another version.
         InputError
             If the objective is missing.
-        LaplaceMetricError
-            As it is, from within.
         """
-        folder = as_path("path", path)
-        content, tensors = files.read(folder, IMAGE_TEXT)
-        try:
+        saved = files.SavedFile(as_path("path", path))
+        return cls._of(saved, image_encoder, text_encoder, objective)
+
+    @classmethod
+    def _of(
+        cls,
+        saved: files.SavedFile,
+        image_encoder: Encoder,
+        text_encoder: Encoder,
+        objective: Objective | None = None,
+    ) -> ImageTextEmbedder:
+        """Return the heads of an opened file on their encoders."""
+        cls(image_encoder, text_encoder)  # what is wrong with these is not the fault of the file
+        part = saved.part(IMAGE_TEXT)
+        content, tensors = part.content, dict(part.arrays)
+        if objective is None and content.get("objective") is None:
+            raise InputError("these heads were trained with an objective of your own: pass it.")
+        with saved.checked():
             if objective is None:
-                if content["objective"] is None:
-                    raise InputError(
-                        "these heads were trained with an objective of your own: pass it."
-                    )
                 objective = OBJECTIVES[content["objective"]](**content["objective_settings"])
             embedder = cls(image_encoder, text_encoder, objective=objective, **content["settings"])
             with torch.random.fork_rng(devices=[]):  # the first weights are replaced
                 heads = embedder._new_heads(*content["sizes"])
             embedder._fitted = fitted_of(content, tensors, heads, embedder.prior_precision)
-        except LaplaceMetricError:
-            raise
-        except files.MALFORMED as error:
-            raise FileFormatError(f"{folder} is damaged: {error!r}.") from error
         return embedder

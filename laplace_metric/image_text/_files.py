@@ -1,4 +1,4 @@
-"""Files of a fitted ``ImageTextEmbedder``: heads, posteriors, history, inclusion.
+"""Saved values of a fitted ``ImageTextEmbedder``: heads, posteriors, history, inclusion.
 
 They are JSON and tensors. Encoders are the user's own: they are not saved.
 """
@@ -6,7 +6,6 @@ They are JSON and tensors. Encoders are the user's own: they are not saved.
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,14 +25,14 @@ from laplace_metric.image_text._towers import FittedHeads
 
 # A fitted ``ImageTextEmbedder`` as JSON and tensors: heads, posteriors, history, inclusion.
 
-IMAGE_TEXT = files.FileKind("imagetext", "saved heads of images and texts", 2)
+IMAGE_TEXT = files.Kind("heads", "saved heads of images and texts", 3)
 HEADS, SIDES = "heads.", ("image.", "text.")
 """Beginnings of names of tensors."""
 NUMBERS = ("slope", "offset", "auroc")
 
 
-def save_heads(folder: Path, settings: dict[str, Any], fitted: FittedHeads) -> None:
-    """Write everything but the encoders."""
+def heads_part(settings: dict[str, Any], fitted: FittedHeads) -> files.Part:
+    """Return everything except the encoders as a part of a file."""
     heads, objective = fitted.heads, fitted.heads.objective
     names = {kind: name for name, kind in OBJECTIVES.items()}
     content: dict[str, Any] = {
@@ -54,13 +53,13 @@ def save_heads(folder: Path, settings: dict[str, Any], fitted: FittedHeads) -> N
         tensors["controls"] = fitted.inclusion.controls
     if fitted.fingerprints is not None:
         tensors["fingerprints"] = torch.from_numpy(fitted.fingerprints.view(np.int64))
-    files.write(folder, content, tensors, IMAGE_TEXT)
+    return files.Part(IMAGE_TEXT, content, tensors)
 
 
 def fitted_of(
     content: dict[str, Any], tensors: dict[str, Tensor], heads: TwoHeads, prior_precision: float
 ) -> FittedHeads:
-    """Put what ``save_heads`` wrote onto heads of the same sizes.
+    """Put what ``heads_part`` wrote onto heads of the same sizes.
 
     Raises
     ------

@@ -358,7 +358,9 @@ class FeatureStore:
 
 # Rows on disk: one file of features and one of labels in a folder, appended to.
 
-FEATURE_FOLDER = files.FileKind("features", "a folder of features", 2)
+FEATURES = files.Kind("features", "the note of a folder of features", 3)
+NOTE = "features.safetensors"
+"""File that says what was committed."""
 NAMES = ("features.bin", "labels.bin")
 REMEDY = "Nothing was changed: restore the folder from a copy, or delete it and fit again."
 
@@ -401,7 +403,7 @@ class DiskRows:
         """Whether ``complete`` was called, now or before the folder was reopened."""
         self._n_rows = 0
         self._hashes = [hashlib.sha256() for _ in NAMES]
-        names = (FEATURE_FOLDER.index, *NAMES)
+        names = (NOTE, *NAMES)
         if any(os.path.lexists(self.folder / name) for name in names):
             self._reopen()
         else:
@@ -418,14 +420,12 @@ class DiskRows:
 
     def _reopen(self) -> None:
         try:
-            content, _ = files.read(self.folder, FEATURE_FOLDER)
-            self._restore(content)
+            saved = files.SavedFile(self.folder / NOTE)
+            with saved.checked():
+                self._restore(files.Fields(saved.part(FEATURES).content, "features"))
         except FileFormatError as error:
             raise FileFormatError(f"{error} {REMEDY}") from error
-        except files.MALFORMED as error:
-            index = self.folder / FEATURE_FOLDER.index
-            raise FileFormatError(f"{index} is damaged: {error!r}. {REMEDY}") from error
-        files.tidy(self.folder, FEATURE_FOLDER)
+        files.remove_abandoned(self.folder / NOTE)
         for number, name in enumerate(NAMES if self.spec else ()):
             size = self._n_rows * self._row_bytes(number)
             if (path := self.folder / name).stat().st_size > size:
@@ -476,7 +476,7 @@ class DiskRows:
             "dtypes": [str(column.dtype).removeprefix("torch.") for column in self.spec or ()],
             "columns": [sha256.hexdigest() for sha256 in self._hashes],
         }
-        files.write(self.folder, content, {}, FEATURE_FOLDER)
+        files.write(self.folder / NOTE, files.Part(FEATURES, content))
 
     def complete(self) -> None:
         """Commit, and note that the loader was exhausted: ``exhausted`` is True from now on."""
@@ -529,24 +529,23 @@ class DiskRows:
             raise FileFormatError(f"{path} cannot be read: {error.strerror}.") from error
         return rows
 
-    def _restore(self, content: dict[str, Any]) -> None:
+    def _restore(self, content: files.Fields) -> None:
         """Take what is committed, once both files are those that were written."""
-        self._n_rows, self.exhausted = content["rows"], content["exhausted"]
-        if not content["dtypes"]:
+        self._n_rows, self.exhausted = content.whole("rows"), content.flag("exhausted")
+        if not content.items("dtypes"):
             return
-        features, labels = (getattr(torch, name) for name in content["dtypes"])
-        width = content["width"]
+        features, labels = (getattr(torch, name) for name in content.items("dtypes"))
+        width = content.whole("width")
         self.spec = torch.empty(0, width, dtype=features), torch.empty(0, dtype=labels)
-        for number, (name, expected) in enumerate(zip(NAMES, content["columns"], strict=True)):
+        hashes = content.items("columns")
+        for number, (name, expected) in enumerate(zip(NAMES, hashes, strict=True)):
             path = files.refuse_link(self.folder / name)
             try:
                 self._hashes[number] = _hash_of(path, self._n_rows * self._row_bytes(number))
             except OSError as error:
                 raise FileFormatError(f"{path} cannot be read: {error.strerror}.") from error
             if self._hashes[number].hexdigest() != expected:
-                raise FileFormatError(
-                    f"{path} is damaged: its sha256 is not the one in {FEATURE_FOLDER.index}."
-                )
+                raise FileFormatError(f"{path} is damaged: its sha256 is not the one in {NOTE}.")
 
 
 def _bytes_of(rows: Tensor) -> memoryview:

@@ -15,7 +15,7 @@ from laplace_metric import io as files
 from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import ArrayLike, as_path, as_scores, check_count, check_share
-from laplace_metric.errors import FileFormatError, InputError
+from laplace_metric.errors import InputError
 from laplace_metric.monitor._martingale import Alarm
 from laplace_metric.monitor._report import WindowReport
 from laplace_metric.monitor._stream import Stream
@@ -24,7 +24,7 @@ from laplace_metric.monitor._window_tests import LEAST, compare, holm
 if TYPE_CHECKING:
     from laplace_metric.plots import Figure
 
-MONITOR = files.FileKind("monitor", "a saved monitor", 1)
+MONITOR = files.Kind("monitor", "a saved monitor", 2)
 BETS = ("bets", "best", "since")
 """Arrays of a martingale."""
 
@@ -202,7 +202,7 @@ class Monitor(Shown):
         return float(np.log10(len(self.streams) / self.false_alarms))
 
     def save(self, path: str | Path) -> None:
-        """Write the folder ``path``, safetensors and JSON; a loaded monitor goes on as this one."""
+        """Write one file, such as "monitor.safetensors"; a loaded monitor goes on as this one."""
         streams = self.streams.values()
         tensors = {"generator": self.generator.get_state()}
         for i, stream in enumerate(streams):
@@ -220,19 +220,21 @@ class Monitor(Shown):
             "alarms": [alarm and asdict(alarm) for alarm in alarms],
             "reports": [asdict(report) for report in self.reports],
         }
-        files.write(as_path("path", path), content, tensors, MONITOR)
+        files.write(as_path("path", path), files.Part(MONITOR, content, tensors))
 
     @classmethod
     def load(cls, path: str | Path) -> Monitor:
-        """Read the folder of ``save``.
+        """Read the file of ``save``.
 
         Raises
         ------
         FileFormatError
-            If the folder holds no monitor, or a damaged one.
+            If the file holds no monitor, or a damaged one.
         """
-        content, tensors = files.read(as_path("path", path), MONITOR)
-        try:
+        saved = files.SavedFile(as_path("path", path))
+        with saved.checked():
+            part = saved.part(MONITOR)
+            content, tensors = part.content, part.arrays
             reference = {name: tensors[f"{i}.reference"] for i, name in enumerate(content["names"])}
             rate = content["false_alarms"]
             monitor = cls(reference, window=content["window"], false_alarms=rate)
@@ -245,8 +247,6 @@ class Monitor(Shown):
                     setattr(bets, name, tensors[f"{i}.{name}"].numpy())
                 stream.seen = array("d", tensors[f"{i}.values"].numpy().tobytes())
                 stream.window = tensors[f"{i}.window"].numpy()
-        except files.MALFORMED as error:
-            raise FileFormatError(f"{path} is damaged: {error!r}.") from error
         return monitor
 
     def _report(self) -> WindowReport:

@@ -1,8 +1,8 @@
 """A training on disk: written as a whole or not at all, read by the next ``fit``. No pickle.
 
-The folder holds ``checkpoint.json`` and the safetensors file that it names (see ``io``): the
-states of model, loss, optimizer and scheduler, the running curvature, the history and every random
-state, as they were when the last epoch ended. The next epoch sees what it would have seen.
+The folder holds ``checkpoint.safetensors`` (see ``io``): the states of model, loss, optimizer and
+scheduler, the running curvature, the history and every random state, as they were when the last
+epoch ended. The next epoch sees what it would have seen.
 
 A nested state, such as an optimiser's, becomes JSON and named tensors. Most orders of a DataLoader
 follow from a random state alone. ``MPerClassSampler`` of pytorch-metric-learning also shuffles a
@@ -28,7 +28,8 @@ from laplace_metric.errors import FileFormatError, InputError
 from laplace_metric.models._calling import Inputs
 from laplace_metric.training import Callback, Progress, train_epochs
 
-CHECKPOINT = files.FileKind("checkpoint", "a training checkpoint", 1)
+CHECKPOINT = files.Kind("training", "a training checkpoint", 2)
+FILE = "checkpoint.safetensors"
 StateTree = dict[str, Any]
 """Nested dictionaries, lists, tuples, tensors and plain values."""
 
@@ -232,7 +233,7 @@ class ResumableRun(Callback, ABC):
         FileFormatError
             If the checkpoint is damaged, or of another run.
         """
-        if self.folder is not None and (self.folder / CHECKPOINT.index).exists():
+        if self.folder is not None and (self.folder / FILE).exists():
             self._resume(self.folder, epochs)
         else:
             self._save()
@@ -257,21 +258,24 @@ class ResumableRun(Callback, ABC):
         state |= {"progress": asdict(self.progress), **self.own_state()}
         state["random"] = random_states(self.generator, self.loader, self.device)
         content, tensors = flatten(state)
-        files.write(self.folder, {"run": self.identity(), "state": content}, tensors, CHECKPOINT)
+        whole = {"run": self.identity(), "state": content}
+        files.write(self.folder / FILE, files.Part(CHECKPOINT, whole, tensors))
 
     def _resume(self, folder: Path, epochs: int) -> None:
-        files.tidy(folder, CHECKPOINT)  # a run that is finished already writes nothing
-        content, tensors = files.read(folder, CHECKPOINT)
+        files.remove_abandoned(folder / FILE)  # a run that is finished already writes nothing
+        saved = files.SavedFile(folder / FILE)
+        part = saved.part(CHECKPOINT)
+        content, tensors = part.content, dict(part.arrays)
         if difference := files.difference(content.get("run"), self.identity()):
             raise FileFormatError(
                 f"the checkpoint in {folder} is of another run: {difference}. Pass what it was "
                 "written with, or another folder."
             )
-        try:
+        with saved.checked():
             state = unflatten(content["state"], tensors)
             if (finished := state["progress"]["epoch"]) > epochs:
                 raise FileFormatError(
-                    f"the checkpoint in {folder} has {finished} epochs, more than "
+                    f"{saved.path} has {finished} epochs, more than "
                     f"epochs={epochs}: pass at least as many, or another folder."
                 )
             for name, part in self.parts.items():
@@ -279,5 +283,3 @@ class ResumableRun(Callback, ABC):
             vars(self.progress).update(state["progress"])
             self.restore(state)
             restore_states(state["random"], self.generator, self.loader, self.device)
-        except files.MALFORMED as error:
-            raise FileFormatError(f"{folder} is damaged: {error!r}.") from error

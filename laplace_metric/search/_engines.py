@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -167,6 +168,48 @@ class FlatEngine(Engine):
 # A search that runs elsewhere, over the same items.
 
 
+class OutsideSearch:
+    """A function that searches elsewhere: copies share it, and it is pickled if it can be.
+
+    Parameters
+    ----------
+    find : function
+        As for ``ForeignEngine``.
+    """
+
+    def __init__(self, find: Callable[..., Any]) -> None:
+        self.find = find
+
+    def __call__(self, queries: Any, k: int) -> Any:
+        return self.find(queries, k)
+
+    def __copy__(self) -> OutsideSearch:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> OutsideSearch:
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled.
+
+        Raises
+        ------
+        InputError
+            If the function cannot be pickled, with what to do instead.
+        """
+        try:
+            return {"pickled": pickle.dumps(self.find)}
+        except Exception as error:
+            raise InputError(
+                f"search= is a function that pickle cannot write ({error}): save the guard or "
+                "index with save(path), and pass search= to Guard.load(path, search=...) or "
+                "index.searched_by(...). A function of a module can be pickled."
+            ) from error
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.find = pickle.loads(state["pickled"])
+
+
 class ForeignEngine(Engine):
     """Items that a function finds; their order is by our own distances, whatever its scores are.
 
@@ -189,7 +232,7 @@ class ForeignEngine(Engine):
     def __init__(
         self, vectors: Float[Tensor, "N d"], ids: Column, find: Callable[..., Any]
     ) -> None:
-        self.vectors, self.find = vectors, find
+        self.vectors, self.find = vectors, OutsideSearch(find)
         self.rows = np.argsort(ids.values)
         self.ids = ids.take(self.rows)
 

@@ -35,6 +35,7 @@ from laplace_metric.errors import (
     callers_line,
 )
 from laplace_metric.evaluation import expected_calibration_error
+from laplace_metric.io import Part, SavedFile, write
 from laplace_metric.models._store import Fingerprints
 from laplace_metric.search import _faiss as engines
 from laplace_metric.search import _storage as storage
@@ -859,8 +860,25 @@ class Index(Shown):
         return reliability_plot({f"{of} probability": measured})
 
     def save(self, path: str | Path) -> None:
-        """Write everything but the embedder to folder ``path``: safetensors, JSON, atomic."""
-        storage.save_index(as_path("path", path), self._state, self.encoder.identity)
+        """Write everything but the embedder to one file.
+
+        Parameters
+        ----------
+        path : path
+            Name of a safetensors file, such as "index.safetensors", which is replaced in one step.
+
+        Raises
+        ------
+        InputError
+            If ``path`` is a folder.
+        WriteError
+            If it cannot be written; an old file is kept.
+        """
+        write(as_path("path", path), self._part())
+
+    def _part(self) -> Part:
+        """Return the index as a part of a file."""
+        return storage.index_part(self._state, self.encoder.identity)
 
     @classmethod
     def load(
@@ -875,22 +893,40 @@ class Index(Shown):
 
         Parameters
         ----------
+        path : path
+            File of ``save``, or another that holds an index: of ``Guard.save``, or of the command
+            line.
         embedder : LaplaceEmbedder, or ImageTextEmbedder
+            What the index was built with.
         mmap : bool
-            Leave embeddings on disk and read what a search touches; items can be neither added
-            nor removed then.
+            Leave embeddings on disk and read what a search touches. Items can then be neither added
+            nor removed.
         verify : bool, optional
-            Hash every file. None: unless ``mmap``, where only headers and JSON are hashed.
+            Hash the whole file. None: unless ``mmap``, where only its header is hashed.
 
         Raises
         ------
         FileFormatError
-            If the folder is not ours, damaged, or of another posterior. What stands before the
+            If the file is not ours, damaged, or of another posterior. What stands before the
             head of the model is not checked.
         """
+        file = as_path("path", path)
+        while True:
+            saved = SavedFile(file, mapped=mmap, verify=verify)
+            index = cls._of(saved, embedder)
+            if not mmap or not saved.replaced():  # FAISS maps the file once more, by its name
+                return index
+
+    @classmethod
+    def _of(
+        cls,
+        saved: SavedFile,
+        embedder: FittedEmbedder | SearchableEmbedder,
+        name: str = storage.INDEX.name,
+    ) -> Index:
+        """Return an index of an opened file."""
         encoders = encoders_of(embedder)
-        identities, folder = [items.identity for items, _ in encoders], as_path("path", path)
-        state, which = storage.load_index(folder, identities, mmap=mmap, verify=verify)
+        state, which = storage.load_index(saved, [items.identity for items, _ in encoders], name)
         items, queries = encoders[which]
         return cls(items, state, queries)
 

@@ -52,6 +52,25 @@ class RunningFaiss:
         self.index, self.ids = index, ids
         self.noted = parameters_of(index)
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore a pickled search; FAISS may give an index inside another one a simpler type.
+
+        Raises
+        ------
+        InputError
+            If FAISS did not keep a parameter.
+        """
+        vars(self).update(state)
+        now = parameters_of(self.index)
+        for name in now.keys() & self.noted.keys():
+            if now[name] != self.noted[name] and not name.endswith("type"):
+                raise InputError(
+                    f"FAISS lost {name}={self.noted[name]} of a pickled index, which has "
+                    f"{now[name]}: use guard.save(path), and Guard.load(path, search=index) with "
+                    "the index itself."
+                )
+        self.noted = now
+
     def __call__(self, queries: np.ndarray[Any, Any], k: int) -> np.ndarray[Any, Any]:
         """Ids [Q, k] of the nearest; -1 or "" where it finds fewer."""
         self.check()

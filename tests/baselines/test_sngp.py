@@ -95,9 +95,9 @@ def test_spectral_norm_of_hidden_layers(model, loader, data):
 def test_load_onto_the_method_s_own_model(model, loader, data, tmp_path):
     """A model that has its spectral norms already."""
     method = SNGP(model, n_features=16, spectral=True, training=Training(epochs=2))
-    method.fit(loader, progress=False).save(tmp_path)
+    method.fit(loader, progress=False).save(tmp_path / "saved")
     state = torch.get_rng_state()
     for onto in (model, method.model):
-        loaded = SNGP.load(tmp_path, onto)
+        loaded = SNGP.load(tmp_path / "saved", onto)
         assert torch.equal(loaded(data[0]).uncertainty, method(data[0]).uncertainty)
     assert torch.equal(torch.get_rng_state(), state)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 
 import numpy as np
@@ -15,7 +14,7 @@ from laplace_metric import LaplaceEmbedder
 from laplace_metric.calibration import _apply as apply_module
 from laplace_metric.calibration import _hits as hits_module
 from laplace_metric.calibration._calibration import Calibration
-from laplace_metric.calibration._learn import read_calibration, write_calibration
+from laplace_metric.calibration._saved import read_calibration, write_calibration
 from laplace_metric.errors import (
     DistanceScaleWarning,
     FileFormatError,
@@ -24,6 +23,7 @@ from laplace_metric.errors import (
     WriteError,
 )
 from laplace_metric.search import Index, SearchResult
+from tests.saved_files import flip, of_version
 
 CLOSE = {"rtol": 1e-6, "atol": 1e-6}
 K = 20
@@ -241,7 +241,7 @@ def test_refusals(embedder, points, changed, error, message):
 
 
 def test_a_file_of_numbers(embedder, points, tmp_path):
-    index, path = built(embedder, points, portable=True), tmp_path / "calibration.json"
+    index, path = built(embedder, points, portable=True), tmp_path / "calibration.safetensors"
     write_calibration(index.calibration, path)
     again = read_calibration(path)
     found = index.search(points[0][600:], k=K)
@@ -249,26 +249,35 @@ def test_a_file_of_numbers(embedder, points, tmp_path):
     same(again.apply(found.distance, found.labels, **given), found)
     thresholds = [c.threshold_for(precision=0.5) for c in (again, index.calibration)]
     assert thresholds[0] == thresholds[1]
-    json.loads(path.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
 
 
 def test_files_that_are_not_ours(embedder, points, tmp_path):
-    path = tmp_path / "calibration.json"
+    path = tmp_path / "calibration.safetensors"
     write_calibration(built(embedder, points).calibration, path)
-    whole = path.read_text()
-    content = json.loads(whole)
-    content["arrays"]["calibration.weights"]["values"][0] += 0.5
-    newer = {**json.loads(whole), "version": 99}
-    for text in ("{}", "not JSON", whole[:-9], json.dumps(content), json.dumps(newer), "[1]"):
-        path.write_text(text)
-        with pytest.raises(FileFormatError, match="no calibration"):
+    whole = path.read_bytes()
+    for content, message in {
+        b"{}": "not a safetensors file. Version 0.3 saved JSON",
+        b"no file of ours": "not a safetensors file",
+        b"": "not a safetensors file",
+        whole[:-9]: "header names",
+    }.items():
+        path.write_bytes(content)
+        with pytest.raises(FileFormatError, match=message):
             read_calibration(path)
-    with pytest.raises(FileFormatError, match="no calibration"):
-        read_calibration(tmp_path / "missing.json")
+    path.write_bytes(whole)
+    flip(path, "calibration/weights")
+    with pytest.raises(FileFormatError, match="do not have the sha256"):
+        read_calibration(path)
+    path.write_bytes(whole)
+    of_version(path, "calibration", 99)
+    with pytest.raises(FileFormatError, match="version 99, this package reads 6"):
+        read_calibration(path)
+    with pytest.raises(FileFormatError, match=r"missing\.safetensors does not exist"):
+        read_calibration(tmp_path / "missing.safetensors")
     with pytest.raises(InputError, match="pass index.calibration"):
         write_calibration(None, path)
     with pytest.raises(WriteError):
-        write_calibration(built(embedder, points).calibration, tmp_path / "a" / "b.json")
+        write_calibration(built(embedder, points).calibration, path / "b.safetensors")
 
 
 def test_it_is_pure(embedder, points):

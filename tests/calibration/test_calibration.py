@@ -21,9 +21,10 @@ from laplace_metric.calibration._hits import (
     query_statistics,
 )
 from laplace_metric.calibration._probability import fit_match_probability
+from laplace_metric.calibration._saved import calibration_of, calibration_part
 from laplace_metric.calibration._sequences import queries_needed
 from laplace_metric.calibration._thresholds import threshold_for
-from laplace_metric.errors import FewQueriesWarning, InputError, UnknownNameError
+from laplace_metric.errors import FewQueriesWarning, FileFormatError, InputError, UnknownNameError
 from laplace_metric.evaluation import expected_calibration_error
 from tests.calibration.conftest import calibrated
 
@@ -246,11 +247,8 @@ def test_an_embedder_that_is_nearly_always_right_or_wrong(n_matching, labelled):
 
 def test_a_calibration_survives_json_and_tensors(labelled):
     fitted = calibrated(labelled, K, 150, torch.Generator().manual_seed(0))
-    content, tensors = storage.calibration_to_json(fitted)
-    assert all(name.startswith("calibration.") for name in tensors)
-    again = storage.calibration_from_json(
-        json.loads(json.dumps(content)), {**tensors, "mean": np.zeros(1)}
-    )
+    part = calibration_part(fitted)
+    again = calibration_of(json.loads(json.dumps(part.content)), part.arrays)
     assert np.array_equal(again.probability, fitted.probability)
     assert again.matcher.losses == fitted.matcher.losses
     assert again.matcher.chosen == fitted.matcher.chosen
@@ -264,23 +262,33 @@ def test_a_calibration_survives_json_and_tensors(labelled):
 
 
 @pytest.mark.parametrize(
-    ("change", "error"),
+    ("change", "message"),
     [
-        (lambda c, t: c.update(calibrator="luck"), ValueError),
-        (lambda c, t: c.update(features="luck"), ValueError),
-        (lambda c, t: c.pop("offset"), KeyError),
-        (lambda c, t: c.pop("depth"), KeyError),
-        (lambda c, t: t.pop("calibration.statistics"), KeyError),
-        (lambda c, t: t.pop("calibration.cap"), KeyError),
-        (lambda c, t: t.update({"calibration.cap": t["calibration.cap"][:4]}), ValueError),
+        (lambda c, t: c.update(calibrator="luck"), "calibrator is 'luck'"),
+        (lambda c, t: c.update(features="luck"), "features is 'luck'"),
+        (lambda c, t: c.pop("offset"), "offset is missing"),
+        (lambda c, t: c.update(offset=math.nan), "offset is nan"),
+        (lambda c, t: c.update(k=None), "k is None"),
+        (lambda c, t: c.update(k=True), "k is True"),
+        (lambda c, t: c.update(own_items=0), "own_items is 0"),
+        (lambda c, t: c.pop("depth"), "depth is missing"),
+        (lambda c, t: t.pop("statistics"), "statistics is missing"),
+        (lambda c, t: t.pop("cap"), "cap is missing"),
+        (lambda c, t: t.update(cap=t["cap"][:4]), "cap has shape"),
+        (lambda c, t: t.update(weights=t["weights"] * math.nan), "weights holds nan"),
+        (lambda c, t: t.update(weights=t["weights"].astype("float32")), "weights is float32"),
+        (lambda c, t: t.update(probability=t["probability"] + 1), "probability holds"),
+        (lambda c, t: t.update(p_value=t["p_value"] - 1), "p_value holds"),
+        (lambda c, t: t.update(calibrator=np.zeros((2, 9))), "calibrator has shape|knots"),
     ],
 )
-def test_a_damaged_calibration_is_an_error(change, error, labelled, quick):
+def test_a_damaged_calibration_is_an_error(change, message, labelled, quick):
     fitted = calibrated(labelled, K, 150, torch.Generator().manual_seed(0))
-    content, tensors = storage.calibration_to_json(fitted)
-    change(content, tensors)
-    with pytest.raises(error):
-        storage.calibration_from_json(content, tensors)
+    part = calibration_part(fitted)
+    content, arrays = dict(part.content), dict(part.arrays)
+    change(content, arrays)
+    with pytest.raises(FileFormatError, match=message):
+        calibration_of(content, arrays)
 
 
 def test_every_query_tests_a_fit_that_did_not_see_it(labelled):

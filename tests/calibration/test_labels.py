@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 
 import numpy as np
@@ -20,7 +19,13 @@ from laplace_metric.calibration._labels import (
     fewest_queries,
     label_scores,
 )
-from laplace_metric.errors import InputError, NotFittedError, UnreachableAlphaWarning
+from laplace_metric.calibration._saved import calibration_of, calibration_part
+from laplace_metric.errors import (
+    FileFormatError,
+    InputError,
+    NotFittedError,
+    UnreachableAlphaWarning,
+)
 from laplace_metric.search import Index
 
 ALPHA = st.floats(0.01, 0.99)
@@ -336,24 +341,22 @@ def test_an_index_without_a_calibration_says_so(world, embedder):
 
 def test_label_sets_survive_a_save(index, world, embedder, tmp_path):
     x, _ = world
-    index.save(tmp_path)
-    ours, theirs = (i.label_sets(x[1400:1420]) for i in (index, Index.load(tmp_path, embedder)))
+    index.save(tmp_path / "saved")
+    ours, theirs = (
+        i.label_sets(x[1400:1420]) for i in (index, Index.load(tmp_path / "saved", embedder))
+    )
     assert np.array_equal(ours.members, theirs.members)
     assert np.array_equal(ours.score, theirs.score)
 
 
 @pytest.mark.parametrize("name", ["label_codes", "label_clustering_codes", "label_scores"])
 def test_damaged_labels_are_refused(name, index):
-    from laplace_metric.calibration import _learn as storage
-
-    content, tensors = storage.calibration_to_json(index.calibration)
-    content = json.loads(json.dumps(content))
-    key = f"calibration.{name}"
-    bad = tensors[key].copy()
+    part = calibration_part(index.calibration)
+    bad = part.arrays[name].copy()
     bad[0] = -1 if "codes" in name else math.nan
-    for value in (bad, tensors[key][1:]):
-        with pytest.raises(ValueError, match="label scores of"):
-            storage.calibration_from_json(content, {**tensors, key: value})
+    for value in (bad, part.arrays[name][1:]):
+        with pytest.raises(FileFormatError, match="calibration/label_"):
+            calibration_of(part.content, {**part.arrays, name: value})
 
 
 @pytest.mark.parametrize("how", [{"alpha": 0}, {"alpha": 1.5}, {"confidence": 1}])

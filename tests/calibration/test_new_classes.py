@@ -88,7 +88,7 @@ def test_few_classes_are_refused(calibration):
 def test_a_rule_for_new_classes_is_saved(calibration, tmp_path):
     unseen = calibration.with_new_classes(*new(np.random.default_rng(0), 80))
     rule = unseen.guarantee(false_positive_identification_rate=0.1)
-    rule.save(tmp_path / "rule.json")
-    again = DecisionRule.load(tmp_path / "rule.json")
+    rule.save(tmp_path / "rule.safetensors")
+    again = DecisionRule.load(tmp_path / "rule.safetensors")
     assert (again.value, again.n, str(again)) == (rule.value, rule.n, str(rule))
     assert again.rates() == rule.rates()

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.calibration import _learn as storage
 from laplace_metric.calibration._hits import LabelledHits, PairFeatures, query_statistics
 from laplace_metric.calibration._labels import least_common_p_values, own_p_values
+from laplace_metric.calibration._saved import calibration_of, calibration_part
 from laplace_metric.calibration._sequences import queries_needed
 from laplace_metric.calibration._thresholds import largest_guarantee, threshold_for
-from laplace_metric.errors import InputError
+from laplace_metric.errors import FileFormatError, InputError
 from tests.calibration.conftest import calibrated
 
 CLASSES, KNOWN, RUNS, TAUGHT, QUERIES = 20, 15, 100, 300, 3_000
@@ -184,11 +184,11 @@ def test_a_calibration_passes_it_on(labelled, quick):
 
 def test_a_file_without_p_values_is_damaged(labelled, quick):
     fitted = calibrated(labelled.take(np.arange(400)), 3, 150, torch.Generator())
-    content, tensors = storage.calibration_to_json(fitted)
-    again = storage.calibration_from_json(content, tensors)
+    part = calibration_part(fitted)
+    again = calibration_of(part.content, part.arrays)
     assert np.array_equal(again.p_value, fitted.p_value)
     assert again.threshold_for(precision=0.7) == fitted.threshold_for(precision=0.7)
     for name in ("p_value", "grid"):
-        less = {key: x for key, x in tensors.items() if not key.endswith(f".{name}")}
-        with pytest.raises(KeyError, match=name):
-            storage.calibration_from_json(content, less)
+        less = {key: x for key, x in part.arrays.items() if key != name}
+        with pytest.raises(FileFormatError, match=f"{name} is missing"):
+            calibration_of(part.content, less)

@@ -148,8 +148,8 @@ def test_a_rule_for_a_share_says_so_and_is_saved(calibration, tmp_path):
     for share in (0.45, calibration.open_set_fraction(later)):
         rule = calibration.guarantee(precision=0.8, open_set_fraction=share)
         assert "% of the queries have no match; on" in str(rule)
-        rule.save(tmp_path / "rule.json")
-        again = DecisionRule.load(tmp_path / "rule.json")
+        rule.save(tmp_path / "rule.safetensors")
+        again = DecisionRule.load(tmp_path / "rule.safetensors")
         assert (str(again), again.open_set_fraction) == (str(rule), share)
         assert (again.value, again.n) == (rule.value, rule.n)
         bound = getattr(share, "upper", share)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
@@ -45,6 +44,7 @@ from laplace_metric.errors import (
     NonFiniteError,
     ScoresWarning,
 )
+from tests.saved_files import flip, of_version
 
 
 def drawn(n=400, k=5, seed=0, open_set=0.2):
@@ -300,14 +300,14 @@ def test_by_default_few_queries_are_cross_fitted_and_the_rest_is_proven(tmp_path
         assert str(rule) == str(proven)
         assert "simulated" not in str(rule)
     assert "simulated" in str(found.guarantee(precision=0.8))
-    rule.save(tmp_path / "rule.json")
-    found.save(tmp_path / "calibration.json")
+    rule.save(tmp_path / "rule.safetensors")
+    found.save(tmp_path / "calibration.safetensors")
     for again in (
-        DecisionRule.load(tmp_path / "rule.json"),
-        ScoreCalibration.load(tmp_path / "calibration.json").guarantee(recall=0.3),
+        DecisionRule.load(tmp_path / "rule.safetensors"),
+        ScoreCalibration.load(tmp_path / "calibration.safetensors").guarantee(recall=0.3),
     ):
         np.testing.assert_array_equal(again.accept(score), proven.accept(score))
-    for c in (found, ScoreCalibration.load(tmp_path / "calibration.json")):
+    for c in (found, ScoreCalibration.load(tmp_path / "calibration.safetensors")):
         np.testing.assert_array_equal(c.keep_relevant(score, 0.2), halves.keep_relevant(score, 0.2))
         assert c.open_set_fraction(score) == halves.open_set_fraction(score)
         share = {"precision": 0.6, "open_set_fraction": 0.4}
@@ -401,27 +401,27 @@ def test_no_query_is_judged_by_a_model_that_saw_it(monkeypatch):
 def test_a_rule_of_a_file_decides_as_before(tmp_path):
     score, relevant = drawn()
     rule = calibrate_scores(score, relevant).guarantee(precision=0.8)
-    rule.save(tmp_path / "rule.json")
-    again = DecisionRule.load(tmp_path / "rule.json")
+    rule.save(tmp_path / "rule.safetensors")
+    again = DecisionRule.load(tmp_path / "rule.safetensors")
     assert str(again) == str(rule)
     np.testing.assert_array_equal(again.accept(score), rule.accept(score))
-    assert ScoreCalibration.load(tmp_path / "rule.json").chosen == rule.calibration.chosen
-    rule.calibration.save(tmp_path / "calibration.json")
+    assert ScoreCalibration.load(tmp_path / "rule.safetensors").chosen == rule.calibration.chosen
+    rule.calibration.save(tmp_path / "calibration.safetensors")
     with pytest.raises(FileFormatError, match="without a rule"):
-        DecisionRule.load(tmp_path / "calibration.json")
+        DecisionRule.load(tmp_path / "calibration.safetensors")
 
 
-@pytest.mark.parametrize("damage", ["value", "format", "cut"])
+@pytest.mark.parametrize("damage", ["value", "version", "cut"])
 def test_a_damaged_file_is_refused(tmp_path, damage):
-    path = tmp_path / "rule.json"
+    path = tmp_path / "rule.safetensors"
     calibrate_scores(*drawn()).guarantee(recall=0.8).save(path)
-    content = json.loads(path.read_text())
     if damage == "value":
-        content["calibration"]["held_out"][0][0] = 0.123
-    elif damage == "format":
-        content["format"] = "other"
-    path.write_text(path.read_text()[:-9] if damage == "cut" else json.dumps(content))
-    with pytest.raises(FileFormatError):
+        flip(path, "scores/held_out")
+    elif damage == "version":
+        of_version(path, "scores", 99)
+    else:
+        path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(FileFormatError, match=r"rule\.safetensors"):
         DecisionRule.load(path)
 
 

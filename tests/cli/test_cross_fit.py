@@ -36,7 +36,7 @@ def test_cross_fitting_is_that_of_the_library(arrays, capsys):
     assert main([*BUILD, "--cross-fit", "4", "--seed", "3", "--json", "-"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert (shown["items"], shown["calibrated_with"]) == (200, 200)
-    embedder = LaplaceEmbedder.load("index/posterior")
+    embedder = LaplaceEmbedder.load("index")
     saved = Index.load("index", embedder)
     names = [str(label) for label in y[:200]]
     own = embedder.cross_index(x[:200], names, folds=4, seed=3, progress=False)
@@ -76,7 +76,7 @@ def test_a_small_collection_calibrates_itself_unless_it_is_told_not_to(arrays, c
     assert small["calibrated_with"] == same["calibrated_with"] == 200
     off = [*BUILD, "--cross-fit", "0", "--output", "off"]
     assert main([*off, "--quiet"]) == 0
-    embedder = LaplaceEmbedder.load("off/posterior")
+    embedder = LaplaceEmbedder.load("off")
     assert Index.load("off", embedder).calibration is None
     monkeypatch.setattr("laplace_metric.cli._index.SMALL", 199)
     assert main([*BUILD, "--output", "large", "--quiet"]) == 0
@@ -87,4 +87,4 @@ def test_what_cannot_calibrate_itself_is_indexed_all_the_same(arrays):
     np.save("y.npy", np.arange(200) // 2)  # classes of two
     assert main(["fit", *DATA, "--quiet"]) == 0
     assert main([*BUILD, "--quiet"]) == 0
-    assert Index.load("index", LaplaceEmbedder.load("index/posterior")).calibration is None
+    assert Index.load("index", LaplaceEmbedder.load("index")).calibration is None

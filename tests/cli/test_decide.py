@@ -37,7 +37,7 @@ def test_a_rule_is_learnt_and_applied(tmp_path, monkeypatch, capsys, kind, sign)
     new = write(tmp_path / "new.csv", 100, seed=1, judged=False, sign=sign)
     assert main(["decide", judged, "--precision", "0.9", "--kind", kind]) == 0
     assert "precision at least 90% with 95% confidence" in capsys.readouterr().out
-    assert main(["decide", new, "--apply", "rule.json", "--json", "-"]) == 0
+    assert main(["decide", new, "--apply", "rule.safetensors", "--json", "-"]) == 0
     numbers = json.loads(capsys.readouterr().out)
     rows = list(csv.DictReader((tmp_path / "decisions.csv").open()))
     assert len(rows) == 300
@@ -47,7 +47,7 @@ def test_a_rule_is_learnt_and_applied(tmp_path, monkeypatch, capsys, kind, sign)
     best = [max((r for r in rows if r["query"] == q), key=lambda r: sign * float(r["score"]))
             for q in of_first]  # fmt: skip
     assert best == list(of_first.values())
-    rule = DecisionRule.load(tmp_path / "rule.json")
+    rule = DecisionRule.load(tmp_path / "rule.safetensors")
     for row in of_first.values():
         assert (float(row["match_probability"]) >= rule.value) == (row["decision"] == "answer")
 
@@ -72,9 +72,8 @@ def test_ragged_lists_and_unjudged_hits(tmp_path, monkeypatch, capsys):
     [
         ([], "give one of --precision, --recall, --fmr, --fpir"),
         (["--precision", "0.9", "--recall", "0.9"], "give one of --precision"),
-        (["--precision", "0.9", "--output", "rule.csv"], "end it in .json"),
         (["--precision", "0.9999"], "--precision 0.9999 cannot be guaranteed"),
-        (["--apply", "judged.csv"], "no score calibration"),
+        (["--apply", "judged.csv"], "is not a safetensors file"),
         (["--apply", "missing.json"], "missing.json does not exist"),
         (["--fmr", "0.001", "--cross-fit", "5"], "calibrate with --cross-fit 0"),
         (["--fmr", "0.001"], "which has 100. Calibrate on more, or ask for less."),
@@ -96,12 +95,12 @@ def test_a_rule_by_one_score_is_shown_and_needs_no_torch(tmp_path):
         "import sys; sys.modules |= dict.fromkeys(['torch', 'safetensors'])\n"
         "from laplace_metric.cli import main\n"
         "assert main(['decide', 'pairs.csv', '--precision', '.9']) == 0\n"
-        "assert main(['decide', 'pairs.csv', '--apply', 'rule.json', '--quiet']) == 0"
+        "assert main(['decide', 'pairs.csv', '--apply', 'rule.safetensors', '--quiet']) == 0"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True, text=True
     )
-    score = DecisionRule.load(tmp_path / "rule.json").score
+    score = DecisionRule.load(tmp_path / "rule.safetensors").score
     assert f"accept a similarity of {score:.6g} or more" in done.stdout
     assert "FNMR): relevant hits, rejected: " in done.stdout
     decided = list(csv.DictReader((tmp_path / "decisions.csv").open()))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import shutil
 import sys
 from pathlib import Path
@@ -13,8 +12,8 @@ import pytest
 from laplace_metric.cli import main
 from laplace_metric.cli._table_files import write_table
 from laplace_metric.errors import WriteError
-from laplace_metric.io import sealed
 from tests.cli.workshop import write_vectors
+from tests.saved_files import edit
 
 
 @pytest.fixture
@@ -30,11 +29,11 @@ def arrays(tmp_path, monkeypatch):
 
 @pytest.fixture
 def interrupted_removal(monkeypatch):
-    """Folders lose their checkpoint.json, then the process is interrupted."""
+    """Folders lose their checkpoint.safetensors, then the process is interrupted."""
 
     def rmtree(folder, **_):
         if folder.is_dir():
-            for path in folder.glob("checkpoint.json"):
+            for path in folder.glob("checkpoint.safetensors"):
                 path.unlink()
             raise KeyboardInterrupt
 
@@ -47,7 +46,7 @@ def test_interrupted_while_it_removes_its_checkpoint(arrays, interrupted_removal
     assert main(["fit", "others.npz", "--overwrite", "--quiet"]) == 130
     interrupted_removal.undo()
     assert main(["fit", "items.npz", "--overwrite", "--quiet"]) == 0
-    assert not list(Path("posterior").glob(".*"))
+    assert not list(Path().glob(".posterior.*"))
 
 
 def test_a_result_that_cannot_be_written_exits_with_1(arrays, monkeypatch, capsys):
@@ -62,14 +61,13 @@ def test_a_result_that_cannot_be_written_exits_with_1(arrays, monkeypatch, capsy
 
 def test_a_recipe_runs_nothing_that_was_not_allowed(arrays, capsys, monkeypatch):
     Path("evil.py").write_text("open('ran', 'w')\n")
-    path = Path("posterior/recipe.json")
-    content = json.loads(path.read_text())
+    path = Path("posterior")
     for model, says in (
         ("os:abort", "import 'os' and call 'abort'"),
         ("evil:run", "import 'evil' and call 'run'"),
         ("antigravity", "antigravity"),
     ):
-        path.write_text(json.dumps(sealed({**content, "model": model})))
+        edit(path, "recipe", model=model)
         commands = [
             ["embed", "items.npz", "--posterior", "posterior", "--output", "o.npz"],
             ["index", "items.npz", "--posterior", "posterior", "--output", "i2"],
@@ -81,48 +79,46 @@ def test_a_recipe_runs_nothing_that_was_not_allowed(arrays, capsys, monkeypatch)
             assert "--trust-recipe" in shown
     assert not Path("ran").exists()
     monkeypatch.delitem(sys.modules, "evil", raising=False)
-    path.write_text(json.dumps(sealed({**content, "model": "evil:run"})))
+    edit(path, "recipe", model="evil:run")
     assert main([*commands[0], "--quiet", "--trust-recipe"]) == 2
     assert Path("ran").exists()
 
 
 def test_a_recipe_inside_an_index_is_asked_for_too(arrays, capsys):
-    path = Path("index/posterior/recipe.json")
-    path.write_text(json.dumps(sealed({**json.loads(path.read_text()), "model": "os:abort"})))
+    edit(Path("index"), "recipe", model="os:abort")
     for command in ("search", "evaluate", "report"):
         assert main([command, "index", "others.npz", "--quiet"]) == 2
         assert "call 'abort'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("file", "changes"),
+    ("part", "changes"),
     [
-        ("gallery.json", {"seed": "x"}),
-        ("gallery.json", {"seed": 10**30}),
-        ("gallery.json", {"seed": True}),
-        ("gallery.json", {"holdout": 5}),
-        ("gallery.json", {"holdout": [0.5]}),
-        ("gallery.json", {"data": 3}),
-        ("gallery.json", {"read_options": {"transform": "x"}}),
-        ("gallery.json", {"read_options": [1]}),
-        ("gallery.json", {"embedder": "of another index"}),
-        ("posterior/recipe.json", {"read_options": [1]}),
-        ("posterior/recipe.json", {"read_options": {"size": -1}}),
-        ("posterior/recipe.json", {"kind": []}),
-        ("posterior/recipe.json", {"holdout": 2.0, "seed": -1}),
-        ("posterior/recipe.json", {"fingerprint": 1}),
-        ("posterior/recipe.json", {"model": 5}),
-        ("posterior/posterior.json", {"head": {"name": "append", "dtype": 3}}),
-        ("posterior/posterior.json", {"n_points": "x", "settings": 3}),
-        ("index.json", {"changes": 1e999}),
-        ("index.json", {"engine": "[" * 100}),
+        ("gallery", {"seed": "x"}),
+        ("gallery", {"seed": 10**30}),
+        ("gallery", {"seed": True}),
+        ("gallery", {"holdout": 5}),
+        ("gallery", {"holdout": [0.5]}),
+        ("gallery", {"data": 3}),
+        ("gallery", {"read_options": {"transform": "x"}}),
+        ("gallery", {"read_options": [1]}),
+        ("gallery", {"embedder": "of another index"}),
+        ("recipe", {"read_options": [1]}),
+        ("recipe", {"read_options": {"size": -1}}),
+        ("recipe", {"kind": []}),
+        ("recipe", {"holdout": 2.0, "seed": -1}),
+        ("recipe", {"fingerprint": 1}),
+        ("recipe", {"model": 5}),
+        ("posterior", {"head": {"name": "append", "dtype": 3}}),
+        ("posterior", {"n_points": "x", "settings": 3}),
+        ("index", {"changes": 1e999}),
+        ("index", {"engine": "[" * 100}),
     ],
 )
-def test_hostile_fields_are_named(file, changes, arrays, capsys):
-    path = Path("index") / file
-    path.write_text(json.dumps(sealed({**json.loads(path.read_text()), **changes})))
+def test_hostile_fields_are_named(part, changes, arrays, capsys):
+    edit(Path("index"), part, **changes)
     assert main(["search", "index", "others.npz", "--quiet"]) == 2
-    assert "damaged" in capsys.readouterr().err
+    assert "error: index" in capsys.readouterr().err
 
 
 def test_cells_of_a_csv_are_no_formulas(arrays):

@@ -15,6 +15,7 @@ from sklearn.datasets import load_digits
 
 from laplace_metric.cli import main
 from tests.cli.workshop import refused
+from tests.saved_files import parts_of
 
 TOWERS = """
 import hashlib
@@ -117,7 +118,7 @@ def test_a_fit_says_what_it_did(place, capsys):
     assert numbers["pairs"] == 800
     assert 0.5 * 800 < numbers["pairs of the fit"] < 0.75 * 800
     assert 0 <= numbers["ece of texts"] < 0.5
-    assert not (place / "image-text" / ".checkpoint").exists()
+    assert not (place / ".image-text.checkpoint").exists()
     assert main([*FIT, "--epochs", "1", "--overwrite"]) == 0
     said = capsys.readouterr().out
     assert "of 800 pairs of 200 images and 140 texts" in said
@@ -238,8 +239,8 @@ def test_what_is_refused(place, capsys):
         ([*words[:3], *text], "names the model 'my_towers:texts'"),
         ([*words[:3], *text], "--trust-recipe to run it, or name a model yourself with --text-mod"),
         ([*words[:3], *image], "name a model yourself with --model"),
-        ([*words[:2], "none", *text], "is not a folder"),
-        ([*words[:2], "drawn", *text], "holds no"),
+        ([*words[:2], "none", *text], "none does not exist"),
+        ([*words[:2], "drawn", *text], "drawn is a folder"),
         ([*words, *text, "--picture", "x.jpg"], "end it in .png"),
         ([*again, "--model", "my_towers:broken"], "fails on inputs"),
         ([*again, "--text-model", "my_towers:broken"], "fails on ['a text']"),
@@ -249,8 +250,8 @@ def test_what_is_refused(place, capsys):
     ):
         assert says in refused(arguments, capsys)
     assert main([*words[:3], *text, "--text-model", "my_towers:texts", "--quiet"]) == 0
-    recipe = place / "image-text" / "pairs.json"
-    recipe.write_text(recipe.read_text().replace("my_towers:texts", "my_towers:other"))
+    data = (place / "image-text").read_bytes()
+    (place / "image-text").write_bytes(data.replace(b"my_towers:texts", b"my_towers:other"))
     assert "damaged" in refused([*words, "--text", "a"], capsys)
 
 
@@ -277,12 +278,12 @@ def test_an_interrupted_fit_goes_on(place, monkeypatch, capsys):
     again = [*FIT, "--overwrite", "--quiet", "--epochs", "8", "--output", "other"]
     monkeypatch.setattr(PairRun, "step", step)
     assert main(again) == 130
-    assert (place / "other" / ".checkpoint").exists()
-    assert not (place / "other" / "pairs.json").exists()
+    assert (place / ".other.checkpoint").exists()
+    assert not (place / "other").exists()
     assert main(again) == 0
     done = len(steps)
     steps[:] = [1] * 5
     assert main([*again, "--output", "whole"]) == 0
     assert done - 5 < len(steps) - 5, "it went on from where it was"
-    first, second = ((place / name / "imagetext.json").read_text() for name in ("other", "whole"))
-    assert json.loads(first)["losses"] == json.loads(second)["losses"]
+    first, second = (parts_of(place / name)["heads"].content for name in ("other", "whole"))
+    assert first["losses"] == second["losses"]

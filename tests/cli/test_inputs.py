@@ -16,7 +16,9 @@ from laplace_metric.cli import main
 from laplace_metric.cli._gallery import Origin
 from laplace_metric.cli._sources import ReadOptions, open_source
 from laplace_metric.errors import InputError, LabelError
+from laplace_metric.io import SavedFile
 from tests.cli.workshop import LETTERS, MODEL
+from tests.saved_files import put
 
 
 def write_csv(path: Path, rows: list[tuple[str, ...]]) -> None:
@@ -53,9 +55,13 @@ def test_from_a_table_to_an_answer_about_one_image(listed, capsys):
     asked = next((listed / "photos" / "class 3").iterdir())
     shutil.copy(asked, "one.png")
     search = ["search", "index", "one.png", "--trust-recipe", "-k", "3"]
-    shutil.copy("lists/all.csv", "index")  # a foreign index may hold a table of any paths
-    origin = Origin.read(Path("index"))
-    replace(origin, data=str(Path("index/all.csv").resolve())).write(Path("index"))
+    Path("given").mkdir()  # a foreign index may lie next to a table of any paths
+    shutil.move("index", "given/index")
+    shutil.copy("lists/all.csv", "given")
+    search[1] = "given/index"
+    origin = Origin.read(SavedFile(Path("given/index")))
+    there = str(Path("given/all.csv").resolve())
+    put(Path("given/index"), replace(origin, data=there).part())
     assert main([*search, "--picture", "p.png", "--quiet"]) == 2
     assert "leads out of" in capsys.readouterr().err
     pages = [Path(name) for name in ("without.html", "with.html")]

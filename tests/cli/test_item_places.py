@@ -13,20 +13,22 @@ from laplace_metric.cli._gallery import Origin, load_gallery
 from laplace_metric.cli._options import parser_of
 from laplace_metric.cli._reporter import Reporter
 from laplace_metric.errors import InputError
+from laplace_metric.io import SavedFile
 from tests.cli.workshop import trusting as main
+from tests.saved_files import put
 
 
 @pytest.fixture
 def foreign(workplace) -> Path:
-    """``index``, whose gallery.json names the folder ``private``, which nothing else names."""
+    """``index``, whose gallery names the folder ``private``, which nothing else names."""
     for folder in workplace.glob("photos/class [2-9]"):
         shutil.rmtree(folder)
     fit = ["fit", "photos", "--model", "my_model:embedder", "--holdout", "0.5", "--quiet"]
     assert main(fit) == 0
     assert main(["index", "photos", "--posterior", "posterior", "--quiet"]) == 0
     shutil.copytree("photos", "private")
-    origin = Origin.read(Path("index"))
-    replace(origin, data=str(Path("private").resolve())).write(Path("index"))
+    origin = Origin.read(SavedFile(Path("index")))
+    put(Path("index"), replace(origin, data=str(Path("private").resolve())).part())
     return workplace
 
 
@@ -42,7 +44,7 @@ def test_no_image_is_read_where_only_the_index_says(foreign, capsys):
     search = ["search", "index", "photos", "--picture", "found.png", "--quiet"]
     assert main(search) == 2
     said = capsys.readouterr().err
-    for part in ("index/gallery.json", f"the items lie in {foreign}/private", "--data", "photos"):
+    for part in ("index says that", f"the items lie in {foreign}/private", "--data", "photos"):
         assert part in said
     assert main(["report", "index", "photos", "--output", "without.html"]) == 0
     assert "named, not shown: " in capsys.readouterr().err

@@ -52,18 +52,22 @@ def missing():
         ("FIT --size 99999999", "from 1 to 8,192"),
         (f"FIT --json {'j' * 234}", "at most 233"),
         ("FIT --prior-precision -1", "'-1' is not a number above 0"),
-        ("FIT --output broken.py", "not a folder"),
-        (f"fit photos --output {'q/' * 1500}", "1,500 folders of this path do not exist"),
+        ("FIT --output broken.py", "broken.py exists: give --overwrite"),
+        ("FIT --output empty", "empty is a folder. Give the name of a file"),
+        ("FIT --output q/q", "the folder q does not exist"),
         ("fit nowhere MODEL --output q", "does not exist"),
         ("fit empty MODEL --output q", "holds no image"),
         ("fit one MODEL --output q", "at least 2"),
         ("fit 'photos/class 1' MODEL --output q", "no labels"),
-        ("embed photos --posterior no --output o.npz", "no is not a folder"),
-        ("embed photos --posterior empty --output o.npz", "no recipe.json"),
+        (
+            "embed photos --posterior no --output o.npz",
+            "no does not exist: give a file",
+        ),
+        ("embed photos --posterior empty --output o.npz", "empty is a folder: give the file"),
         ("embed photos --posterior no --output o.txt", "end it in .safetensors"),
         ("index photos --posterior no --holdout 2", "not a share between 0 and 1"),
         ("search no photos", "that laplace-metric index wrote"),
-        ("search empty photos", "no gallery.json"),
+        ("search empty photos", "empty is a folder: give the file"),
         ("search no photos --output o.xls", "end it in .csv, .json"),
         ("search no photos --picture o.pdf", "end it in .png"),
         ("evaluate no photos", "that laplace-metric index wrote"),
@@ -77,7 +81,11 @@ def test_one_line_and_nothing_left(words, says, workplace, capsys, monkeypatch):
     (workplace / "one").mkdir()
     (workplace / "one" / "a").symlink_to(workplace / "photos" / "class 1")
     before = {p.name for p in workplace.iterdir()} | {"__pycache__"}
-    words = words.replace("FIT", "fit photos MODEL --output q").replace("MODEL", " ".join(MODEL))
+    words = (
+        words.replace("FIT --output", "fit photos MODEL --output")
+        .replace("FIT", "fit photos MODEL --output q")
+        .replace("MODEL", " ".join(MODEL))
+    )
     assert says in refused(shlex.split(words), capsys)
     assert {p.name for p in workplace.iterdir()} | {"__pycache__"} == before
 

@@ -8,12 +8,14 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from sklearn.datasets import load_digits
 
-from laplace_metric import LaplaceEmbedder
+from laplace_metric import Guard, LaplaceEmbedder
 from laplace_metric.cli import main
 from laplace_metric.cli._sources import open_source
 from laplace_metric.search import Index
 from tests.cli.workshop import MODEL, own_model
+from tests.saved_files import parts_of
 
 
 @pytest.fixture
@@ -58,18 +60,20 @@ def test_an_index_of_python_is_searched_and_measured(saved, capsys):
     assert "does not keep where they are" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("place", ["posterior", "."])
-def test_a_posterior_in_the_folder_of_the_index_is_found(place, saved, capsys):
-    target = saved / "py_index" / place
-    shutil.copytree(saved / "py_posterior", target, dirs_exist_ok=True)
-    assert main(["search", "py_index", "new", "--quiet"]) == 2
-    assert "saved in Python, which does not keep the model" in capsys.readouterr().err
-    assert main(["search", "py_index", "new", *MODEL, "--quiet"]) == 0
+def test_a_guard_is_searched_as_an_index(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    x, y = load_digits(return_X_y=True)
+    guard = Guard(x[:900].astype(np.float32), y[:900], precision=0.9)
+    guard.save("guard")
+    np.savez("q.npz", embeddings=x[900:950].astype(np.float32))
+    assert main(["search", "guard", "q.npz", "--json", "-", "-k", "1", "--quiet"]) == 0
+    found = [row["id"] for row in json.loads(capsys.readouterr().out)["results"]]
+    assert found == guard.index.search(x[900:950].astype(np.float32), 1).ids[:, 0].tolist()
 
 
 def test_what_is_missing_is_said(saved, capsys):
     assert main(["search", "py_index", "new", *MODEL]) == 2
-    assert "without its posterior: give --posterior DIR" in capsys.readouterr().err
+    assert "without its posterior: give --posterior FILE" in capsys.readouterr().err
     assert main(["fit", "new", *MODEL, "--output", "other", "--quiet"]) == 0
     assert main(["search", "py_index", "new", "--posterior", "other", *MODEL]) == 2
     assert "was built with another embedder" in capsys.readouterr().err
@@ -78,7 +82,7 @@ def test_what_is_missing_is_said(saved, capsys):
 def test_a_posterior_of_python_is_indexed_with_and_embeds(saved, capsys):
     build = ["index", "new", "--posterior", "py_posterior", *MODEL, "--holdout", "0.4", "--quiet"]
     assert main(build) == 0
-    recipe = json.loads((saved / "index" / "posterior" / "recipe.json").read_text())
+    recipe = parts_of(saved / "index")["recipe"].content
     assert (recipe["kind"], recipe["read_options"]) == ("images", {"size": None, "channels": 1})
     assert main(["evaluate", "index", "new", "--trust-recipe", "--json", "-"]) == 0
     assert json.loads(capsys.readouterr().out)["queries"] == 30
@@ -118,10 +122,11 @@ def test_an_index_of_the_command_line_goes_on_in_python(saved):
     assert main(["fit", "photos", *MODEL, "--holdout", "0.4", "--quiet"]) == 0
     build = ["index", "photos", "--posterior", "posterior", "--trust-recipe", "--quiet"]
     assert main(build) == 0
-    embedder = LaplaceEmbedder.load("index/posterior", own_model())
+    embedder = LaplaceEmbedder.load("index", own_model())
     index = Index.load("index", embedder)
     index.add(torch.zeros(1, 1, 8, 8) + 0.5, ["class 1"], ["grey.png"], progress=False)
     index.save("more")
-    embedder.save("more")
-    assert main(["search", "more", "new", *MODEL, "--json", "j", "--quiet"]) == 0
+    embedder.save("its")
+    asked = ["search", "more", "new", "--posterior", "its", *MODEL, "--json", "j", "--quiet"]
+    assert main(asked) == 0
     assert json.loads((saved / "j").read_text())["queries"] == 150

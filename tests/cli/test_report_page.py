@@ -22,6 +22,7 @@ from laplace_metric.cli._gallery import Origin
 from laplace_metric.cli._pictures import Pictures
 from laplace_metric.cli._report import LONGEST, SIDE, look_by, picture_uri
 from laplace_metric.cli._sources import open_source
+from laplace_metric.io import SavedFile
 from laplace_metric.search import Index
 from tests.cli.workshop import LETTERS, own_model, refused, write_images, write_vectors
 from tests.cli.workshop import trusting as main
@@ -57,10 +58,8 @@ def page(place) -> str:
 def searched(place):
     """The held-out queries, and what a search says of them."""
     photos = open_source(place / "photos")
-    queries = photos.take(Origin.read(place / "index").split(len(photos))[2])
-    index = Index.load(
-        place / "index", LaplaceEmbedder.load(place / "index/posterior", own_model())
-    )
+    queries = photos.take(Origin.read(SavedFile(place / "index")).split(len(photos))[2])
+    index = Index.load(place / "index", LaplaceEmbedder.load(place / "index", own_model()))
     found = index.search(queries.read(range(len(queries))), 5)
     right = found.label == np.array(queries.classes)
     return queries, found, right, index
@@ -190,7 +189,7 @@ def test_numbers_come_with_intervals_and_where_they_are_from(place, page, search
     assert low < 100 * k / n < high
     assert cells[2] == str(n)
     facts = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page))
-    origin = Origin.read(place / "index")
+    origin = Origin.read(SavedFile(place / "index"))
     assert origin.fingerprint[:16] in facts["Items"]
     assert "seed 0" in facts["Items"]
     assert queries.fingerprint[:16] in facts["Queries"]

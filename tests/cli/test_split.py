@@ -11,6 +11,7 @@ import pytest
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.cli._loading import ModelRecipe, split_rows
 from laplace_metric.cli._sources import open_source
+from laplace_metric.io import SavedFile
 from laplace_metric.search import Index
 from tests.cli.workshop import trusting as main
 
@@ -58,10 +59,15 @@ def test_all_commands_follow_the_split_of_the_fit(arrays, capsys):
 
 def test_the_first_half_calibrates_and_the_second_judges(arrays):
     source = open_source(arrays / "items.npz")
-    parts = ModelRecipe.read(arrays / "posterior").left_out(source, Namespace(allow_fitted=False))
+    parts = ModelRecipe.read(SavedFile(arrays / "posterior")).left_out(
+        source, Namespace(allow_fitted=False)
+    )
     for part, rows in zip(parts, split_rows(400, 0.4, 3)[1:], strict=True):
         assert part.ids == tuple(f"items.npz {row}" for row in rows)
-    assert ModelRecipe.read(arrays / "posterior").left_out(source.take([1]), Namespace()) is None
+    assert (
+        ModelRecipe.read(SavedFile(arrays / "posterior")).left_out(source.take([1]), Namespace())
+        is None
+    )
 
 
 def test_fit_says_what_it_kept_apart(arrays, capsys):

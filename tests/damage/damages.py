@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from laplace_metric.errors import LaplaceMetricError
 from tests.damage.processes import child, ended
@@ -55,22 +53,10 @@ def _digit(content: bytes, chance: random.Random, other: bytes) -> bytes:
     return bytes(changed)
 
 
-def _drop(content: bytes, chance: random.Random, other: bytes) -> bytes:
-    """A JSON without a key, at any depth."""
-    try:
-        value = json.loads(content)
-    except ValueError:
-        return _truncate(content, chance, other)
-    maps = [m for m in _maps(value) if m]
-    if maps:
-        one = chance.choice(maps)
-        del one[chance.choice(list(one))]
-    return json.dumps(value).encode()
-
-
-def _maps(value: Any) -> list[dict[str, Any]]:
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return ([value] if isinstance(value, dict) else []) + [m for v in inner for m in _maps(v)]
+def _splice(content: bytes, chance: random.Random, other: bytes) -> bytes:
+    """The beginning of one value and the end of the other."""
+    place = chance.randrange(1, len(content))
+    return content[:place] + other[place:]
 
 
 DAMAGES: dict[str, Damage] = {
@@ -79,9 +65,8 @@ DAMAGES: dict[str, Damage] = {
     "zeros": _zero,
     "append": _append,
     "digit": _digit,
-    "key": _drop,
     "delete": lambda *_: None,
-    "swap": lambda content, chance, other: other,
+    "splice": _splice,
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import secrets
@@ -16,15 +15,14 @@ from tests.damage.processes import CHANGES, WRITES, child, ended
 from tests.damage.writers import Writer
 
 TOKEN = "0123456789abcdef"
-"""What names hidden folders here, so that a link can lie where the next one would be."""
-NOTE = ".together"
+"""What names hidden files here, so that a link can lie where the next one would be."""
 
 
 def plant(writer: Writer, place: Path, step: int) -> dict[str, object]:
     """A row of the table: links at every ``step``-th path that a writer changes.
 
-    Each is, in turn, a link to a file, to a folder and to nothing, with and without a note that a
-    batch was committed. The value is read, replaced, and read again.
+    Each is, in turn, a link to a file, to a folder and to nothing. The value is read, replaced, and
+    read again.
     """
     keys = ("trials", "refused", "touched", "changed by reading", "unnamed")
     ours, end = os.pipe()
@@ -55,20 +53,16 @@ def _trials(writer: Writer, place: Path, step: int, end: int) -> None:
     number = 0
     for path in paths:
         for kind in ("file", "folder", "nothing"):
-            for committed in (False, True):
-                number += 1
-                if number % step:
-                    continue
-                _restore(folder, saved)
-                _restore(victim, None, names)
-                _put_link(folder / path, victim, kind)
-                if committed:
-                    _put_notes(folder, path)
-                where = f"{path} -> {kind}{', committed' if committed else ''}"
-                os.write(end, b"trials\n")
-                for outcome in _outcomes(writer, folder, victim):
-                    more = "" if outcome == "refused" else f" {where}"
-                    os.write(end, f"{outcome}{more}\n".encode())
+            number += 1
+            if number % step:
+                continue
+            _restore(folder, saved)
+            _restore(victim, None, names)
+            _put_link(folder / path, victim, kind)
+            os.write(end, b"trials\n")
+            for outcome in _outcomes(writer, folder, victim):
+                more = "" if outcome == "refused" else f" {path} -> {kind}"
+                os.write(end, f"{outcome}{more}\n".encode())
 
 
 def _outcomes(writer: Writer, folder: Path, victim: Path) -> list[str]:
@@ -129,15 +123,6 @@ def _put_link(path: Path, victim: Path, kind: str) -> None:
     path.unlink(missing_ok=True)
     goal = {"file": victim / path.name, "folder": victim, "nothing": victim / "new"}[kind]
     path.symlink_to(goal)
-
-
-def _put_notes(folder: Path, path: Path) -> None:
-    """As if a batch of which ``path`` is a part was committed."""
-    for root in {folder, (folder / path).parent, (folder / path).parent.parent}:
-        if not root.is_relative_to(folder):
-            continue
-        with contextlib.suppress(FileExistsError), (root / NOTE).open("x") as file:
-            file.write(TOKEN)
 
 
 def _seen(folder: Path) -> list[tuple[object, ...]]:

@@ -12,13 +12,23 @@ import pytest
 ATTACKS = {
     "values": (
         *("--writers", "python", "--kills", "3", "--damages", "45", "--disks", "1", "--races", "1"),
-        *("--only", "LaplaceEmbedder", "Monitor", "Statistics", "baseline", "Index", "feature"),
+        *(
+            "--only",
+            "LaplaceEmbedder",
+            "Guard",
+            "DecisionRule",
+            "Monitor",
+            "Statistics",
+            "baseline",
+            "Index",
+            "feature",
+        ),
     ),
     "commands": (
         *("--writers", "commands", "--kills", "6", "--disks", "2"),
         *("--only", "fit", "index", "image-text"),
     ),
-    "links": ("--links", "25", "--only", "save_pretrained", "image-text"),
+    "links": ("--links", "5", "--only", "Guard", "save_pretrained", "fit", "image-text"),
 }
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
-import json
 import shutil
 import sys
 from collections.abc import Callable
@@ -19,8 +18,8 @@ from PIL import Image
 from torch import Tensor, nn
 
 from baselines import Mahalanobis
-from laplace_metric import LaplaceEmbedder, OnlineLaplace
-from laplace_metric import io as files
+from laplace_metric import Guard, LaplaceEmbedder, OnlineLaplace
+from laplace_metric.calibration import DecisionRule, calibrate_scores
 from laplace_metric.cli import main
 from laplace_metric.cli._gallery import load_gallery
 from laplace_metric.cli._image_text import IMAGES, TEXTS, PairsRecipe
@@ -31,13 +30,16 @@ from laplace_metric.curvature._statistics import Statistics
 from laplace_metric.curvature.by_class import ClassSums
 from laplace_metric.distributed import _checkpoint
 from laplace_metric.errors import LaplaceMetricError
-from laplace_metric.hub._pretrained import CONFIG
+from laplace_metric.hub._pretrained import FILE, NETWORK, network_of
 from laplace_metric.image_text import ImageTextEmbedder
-from laplace_metric.io import digest
+from laplace_metric.io import SavedFile, digest, sha256_of
 from laplace_metric.models import Precomputed
 from laplace_metric.models._store import DiskRows
 from laplace_metric.monitor import Monitor
 from laplace_metric.search import HNSW, IVF, Index
+
+VALUE = "value.safetensors"
+"""Name of what writers of one file write to a folder."""
 
 
 @dataclass(frozen=True)
@@ -95,20 +97,15 @@ def fitted(version: int, **how: Any) -> LaplaceEmbedder:
     return LaplaceEmbedder(network(), **how).fit([points(version)], **fit)
 
 
-def _seal(folder: Path) -> str:
-    (path,) = folder.glob("*.json")
-    return str(json.loads(path.read_bytes())[files.SEAL])
-
-
 def _resaved(load: Callable[[Path], Any]) -> Callable[[Path], str]:
     """The hash of everything that a loaded value would save."""
 
-    def read(folder: Path) -> str:
-        again = folder.with_name(f"{folder.name} again")
-        load(folder).save(again)
-        seal = _seal(again)
-        shutil.rmtree(again)
-        return seal
+    def read(path: Path) -> str:
+        again = path.parent.with_name(f"{path.parent.name} again")
+        load(path).save(again)
+        sha256 = sha256_of(again)
+        again.unlink()
+        return sha256
 
     return read
 
@@ -180,6 +177,17 @@ def _quick(work: Callable[[Path], str]) -> Callable[[Path], str]:
     return run
 
 
+def guarded(version: int) -> Guard:
+    x, y = points(version, 240)
+    return Guard(x, y, precision=(0.5, 0.6)[version])
+
+
+def ruled(version: int) -> DecisionRule:
+    right = np.arange(300) % 3 > 0
+    scores = np.random.default_rng(version).normal(0.6 + 0.2 * right, 0.1)
+    return calibrate_scores(scores, right).guarantee(precision=0.8)
+
+
 def _statistics(version: int) -> Statistics:
     x, y = points(version)
     return Statistics("a task", ClassSums.of(y, x.double()), (x.double().square().sum(0),))
@@ -193,13 +201,23 @@ def _monitor(version: int) -> Monitor:
 
 
 def _pretrained(folder: Path) -> str:
-    """Config and posterior of one moment."""
+    """Posterior, weights and what is said of them."""
+    saved = SavedFile(folder / FILE)
+    embedder = LaplaceEmbedder._of(saved, network_of(saved, folder, network()))
+    return f"{saved.part(NETWORK).content} {_posterior(embedder)}"
 
-    def load() -> str:
-        config = files.read_index(folder, CONFIG)[files.SEAL]
-        return f"{config} {_posterior(LaplaceEmbedder.from_pretrained(folder, network()))}"
 
-    return files.settled([folder / CONFIG.index, folder / files.INDEX], load)
+def _answers(guard: Guard) -> str:
+    """What a guard answers, and all that it knows of its threshold."""
+    answers = guard.ask(points(0)[0])
+    facts = [answers.labels.tolist(), answers.probability.tolist(), guard.precision]
+    return f"{facts} {_posterior(guard.embedder)} {_found(guard.index)}"
+
+
+def _rule(rule: DecisionRule) -> str:
+    """What a rule decides."""
+    scores = np.linspace(0.4, 1, 50)
+    return f"{rule} {rule.calibration.probability(scores).tolist()}"
 
 
 TOWERS = """
@@ -233,11 +251,12 @@ def _draw_pairs(place: Path) -> None:
         (place / f"photos{version}.csv").write_text("\n".join(["image,text", *rows]) + "\n")
 
 
-def _pairs(folder: Path) -> str:
+def _pairs(path: Path) -> str:
     """Recipe, heads and both indexes of ``image-text fit``."""
-    embedder = ImageTextEmbedder.load(folder, Precomputed(), Precomputed())
-    recipe = files.read(folder, PairsRecipe.KIND)[0][files.SEAL]
-    images, texts = (Index.load(folder / side, embedder) for side in (IMAGES, TEXTS))
+    saved = SavedFile(path)
+    embedder = ImageTextEmbedder._of(saved, Precomputed(), Precomputed())
+    recipe = PairsRecipe.read(saved)
+    images, texts = (Index._of(saved, embedder, side) for side in (IMAGES, TEXTS))
     facts = [texts.ids.tolist(), texts.search(torch.ones(1, 16), k=5).ids.tolist()]
     return f"{recipe} {_found(images)} {facts}"
 
@@ -252,11 +271,17 @@ def python_writers() -> list[Writer]:
         index.calibrate(*points(version + 2, 100), progress=False)
         return index
 
+    guards = [guarded(version) for version in (0, 1)]
     method = [Mahalanobis(network()).fit([points(v)], progress=False) for v in (0, 1)]
     values: dict[str, tuple[Any, Callable[[Path], str]]] = {
         "LaplaceEmbedder.save": (
             embedders,
-            lambda folder: _posterior(LaplaceEmbedder.load(folder, network())),
+            lambda path: _posterior(LaplaceEmbedder.load(path, network())),
+        ),
+        "Guard.save": (guards, lambda path: _answers(Guard.load(path))),
+        "DecisionRule.save": (
+            [ruled(version) for version in (0, 1)],
+            lambda path: _rule(DecisionRule.load(path)),
         ),
         "Monitor.save": ([_monitor(v) for v in (0, 1)], _resaved(Monitor.load)),
         "Statistics.save": ([_statistics(v) for v in (0, 1)], _resaved(Statistics.load)),
@@ -267,25 +292,29 @@ def python_writers() -> list[Writer]:
         indexes = [built(version, engine) for version in (0, 1)]
         values[f"Index.save, {name}"] = (
             indexes,
-            lambda folder: _found(Index.load(folder, embedders[0])),
+            lambda path: _found(Index.load(path, embedders[0])),
         )
 
     def mapped(folder: Path) -> str:
-        return _found(Index.load(folder, embedders[0], mmap=True, verify=True))
+        return _found(Index.load(folder / VALUE, embedders[0], mmap=True, verify=True))
 
     def save_mapped(folder: Path, version: int) -> None:
         """Over an index that this process has mapped, from another that is."""
-        before = Index.load(folder, embedders[0], mmap=True) if folder.exists() else None
+        path = folder / VALUE
+        before = Index.load(path, embedders[0], mmap=True) if path.exists() else None
         expected = before and _found(before)
         source = folder.with_name(f"{folder.name} source")
         values["Index.save, flat"][0][version].save(source)
-        Index.load(source, embedders[0], mmap=True).save(folder)
+        Index.load(source, embedders[0], mmap=True).save(path)
         assert before is None or _found(before) == expected
 
     def saver(saved: Any) -> Callable[[Path, int], None]:
-        return lambda folder, version: saved[version].save(folder)
+        return lambda folder, version: saved[version].save(folder / VALUE)
 
-    writers = [Writer(name, saver(saved), read) for name, (saved, read) in values.items()]
+    def reader(read: Callable[[Path], str]) -> Callable[[Path], str]:
+        return lambda folder: read(folder / VALUE)
+
+    writers = [Writer(name, saver(saved), reader(read)) for name, (saved, read) in values.items()]
     writers.append(Writer("Index.save, mapped", save_mapped, mapped))
 
     def save_pretrained(folder: Path, version: int) -> None:
@@ -324,10 +353,11 @@ def command_writers(place: Path) -> list[Writer]:
         def read(folder: Path) -> str:
             path = folder / output
             if path.suffix:
-                return hashlib.sha256(path.read_bytes()).hexdigest()
+                return sha256_of(path)
             if output == "posterior":
-                recipe = files.read(path, ModelRecipe.KIND)[0][files.SEAL]
-                return recipe + _posterior(LaplaceEmbedder.load(path))
+                return f"{ModelRecipe.read(SavedFile(path))}" + _posterior(
+                    LaplaceEmbedder.load(path)
+                )
             if output == "pairs":
                 return _pairs(path)
             asked = parser_of("search").parse([str(path), str(queries)])

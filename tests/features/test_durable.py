@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
@@ -11,9 +10,10 @@ import torch
 
 from laplace_metric import io as files
 from laplace_metric.errors import FileFormatError, InputError
-from laplace_metric.models._store import DiskRows, FeatureStore
+from laplace_metric.models._store import NOTE, DiskRows, FeatureStore
+from tests.saved_files import edit
 
-INDEX, FEATURES, CLASSES = "features.json", "features.bin", "labels.bin"
+INDEX, FEATURES, CLASSES = NOTE, "features.bin", "labels.bin"
 ROWS = torch.randn(3000, 32, generator=torch.Generator().manual_seed(0))
 LABELS = torch.arange(3000) % 11
 
@@ -55,9 +55,7 @@ def test_uncommitted_rows_are_cut_off_and_appending_goes_on(tmp_path):
 def test_what_was_not_finished_is_removed_and_other_files_stay(tmp_path):
     filled(tmp_path, 600)
     before = content(tmp_path)
-    (tmp_path / ".features.lock").touch()
-    (tmp_path / ".features.0123456789abcdef.tmp").mkdir()
-    (tmp_path / ".features.0123456789abcdef.tmp" / INDEX).write_bytes(b"{")
+    (tmp_path / f".{INDEX}.0123456789abcdef.tmp").write_bytes(b"{")
     foreign = {"features-notes.md": b"of somebody else"}
     (tmp_path / "features-notes.md").write_bytes(foreign["features-notes.md"])
     assert_holds(DiskRows(tmp_path), 600)
@@ -126,10 +124,6 @@ def flip(path: Path, position: int, bit: int = 0) -> None:
     path.write_bytes(data)
 
 
-def edited(path: Path, **changes: object) -> None:
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
-
-
 def linked(path: Path) -> None:
     path.rename(path.with_name("elsewhere"))
     path.symlink_to("elsewhere")
@@ -139,15 +133,14 @@ DAMAGE = {
     "a feature": (FEATURES, lambda p: flip(p, 5000), "sha256 is not the one"),
     "empty": (CLASSES, lambda p: os.truncate(p, 0), "is damaged"),
     "missing": (CLASSES, Path.unlink, "cannot be read: No such file"),
-    "no index": (INDEX, Path.unlink, "no features.json"),
+    "no index": (INDEX, Path.unlink, "features.safetensors does not exist"),
     "a link": (FEATURES, linked, "is a link"),
-    "fewer rows": (INDEX, lambda p: edited(p, rows=600), "does not have the sha256"),
-    "another content": (
+    "fewer rows": (INDEX, lambda p: edit(p, "features", rows=600), "sha256 is not the one in"),
+    "another content": (INDEX, lambda p: edit(p, "features", rows="x"), "features.rows is 'x'"),
+    "another type": (
         INDEX,
-        lambda p: p.write_text(
-            json.dumps(files.sealed({**json.loads(p.read_text()), "rows": "x"}))
-        ),
-        "is damaged: TypeError",
+        lambda p: edit(p, "features", dtypes=["luck", "int64"]),
+        "is damaged: AttributeError",
     ),
 }
 

@@ -57,8 +57,8 @@ def test_it_says_what_a_user_waits_for(caplog, tmp_path, points, network):
     x, y = points
     with caplog.at_level("INFO", "laplace_metric"):
         embedder = LaplaceEmbedder(network).fit([(x[:100], y[:100])], progress=False)
-        embedder.save(tmp_path)
-        LaplaceEmbedder.load(tmp_path, network)
+        embedder.save(tmp_path / "saved")
+        LaplaceEmbedder.load(tmp_path / "saved", network)
         index = embedder.index(x[100:200], y[100:200], progress=False)
         index.calibrate(x[200:300], y[200:300])
     said = [record.getMessage() for record in caplog.records]

@@ -22,6 +22,7 @@ from laplace_metric.image_text import ImageTextEmbedder, ImageTextPairs
 from laplace_metric.models import Precomputed
 from tests.hostile.arrays import Variant
 from tests.hostile.networks import CLASSES, D, N, batches, network
+from tests.saved_files import header_of, put_content
 
 
 @cache
@@ -162,7 +163,7 @@ def concentrations() -> Tensor:
 
 @cache
 def saved() -> dict[str, Path]:
-    """A folder of each kind that is written."""
+    """A file of each kind that is written."""
     folders = {name: root() / name for name in ("posterior", "model posterior", "index", "monitor")}
     embedder().save(folders["posterior"])
     model_embedder().save(folders["model posterior"])
@@ -215,36 +216,32 @@ def online(**settings: Any) -> OnlineLaplace:
     return OnlineLaplace(network(), **settings)
 
 
-def copy_of(folder: Path) -> Path:
+def copy_of(path: Path) -> Path:
     target = scratch()
-    shutil.copytree(folder, target)
+    if path.is_dir():
+        shutil.copytree(path, target)
+    else:
+        shutil.copy(path, target)
     return target
 
 
-def _files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file())
-
-
-def _flip(folder: Path, rng: random.Random) -> None:
-    path = rng.choice(_files(folder))
+def _flip(path: Path, rng: random.Random) -> None:
     content = bytearray(path.read_bytes())
-    if content:
-        content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
-        path.write_bytes(content)
+    content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+    path.write_bytes(content)
 
 
-def _cut(folder: Path, rng: random.Random) -> None:
-    path = rng.choice(_files(folder))
+def _cut(path: Path, rng: random.Random) -> None:
     content = path.read_bytes()
     path.write_bytes(content[: rng.randrange(len(content) + 1)])
 
 
-def _remove(folder: Path, rng: random.Random) -> None:
-    rng.choice(_files(folder)).unlink()
+def _remove(path: Path, rng: random.Random) -> None:
+    path.unlink()
 
 
-def _junk(folder: Path, rng: random.Random) -> None:
-    rng.choice(_files(folder)).write_bytes(rng.randbytes(200))
+def _junk(path: Path, rng: random.Random) -> None:
+    path.write_bytes(rng.randbytes(200))
 
 
 FIELD_VALUES: list[Any] = [
@@ -252,10 +249,9 @@ FIELD_VALUES: list[Any] = [
 ]
 
 
-def _field(folder: Path, rng: random.Random) -> None:
-    """One value of a JSON, at any depth, becomes another or goes."""
-    path = rng.choice([p for p in _files(folder) if p.suffix == ".json"])
-    content = json.loads(path.read_text())
+def _field(path: Path, rng: random.Random) -> None:
+    """One value of the content, at any depth, becomes another or goes; the hashes match."""
+    content = header_of(path)["content"]
     holders = [content]
     for holder in holders:
         parts = holder.values() if isinstance(holder, dict) else holder
@@ -266,12 +262,11 @@ def _field(folder: Path, rng: random.Random) -> None:
         del holder[key]
     else:
         holder[key] = rng.choice(FIELD_VALUES)
-    path.write_text(json.dumps(content))
+    put_content(path, json.dumps(content))
 
 
-def _deep(folder: Path, rng: random.Random) -> None:
-    path = rng.choice([p for p in _files(folder) if p.suffix == ".json"])
-    path.write_text("[" * 100_000)
+def _deep(path: Path, rng: random.Random) -> None:
+    put_content(path, "[" * 100_000)
 
 
 def _damaged(damage: Any) -> Variant:

@@ -385,8 +385,8 @@ def test_numbers_are_kept_as_floats(value, tmp_path):
     assert {type(x) for x in (kept.prior_precision, kept.n_effective, kept.margin)} <= {float}
     assert fitted.posterior_.prior_precision == float(value)
     assert fitted(X).uncertainty.isfinite().all()
-    fitted.save(tmp_path)
-    assert LaplaceEmbedder.load(tmp_path, network()).settings == kept
+    fitted.save(tmp_path / "saved")
+    assert LaplaceEmbedder.load(tmp_path / "saved", network()).settings == kept
 
 
 @pytest.mark.parametrize("change", [lambda z: {"z": z}, lambda z: None], ids=["dict", "none"])
@@ -454,12 +454,12 @@ def test_no_rows_have_no_uncertainty(structure, distance):
 
 def test_a_head_meets_another_model(tmp_path):
     fitted = LaplaceEmbedder(network(), head="append").fit(LOADER, progress=False)
-    fitted.save(tmp_path)
+    fitted.save(tmp_path / "saved")
     with pytest.raises(FileFormatError, match=r"not the one .*has no '0\.weight'.*fit again"):
-        LaplaceEmbedder.load(tmp_path, nn.Linear(X.shape[1], 7))
+        LaplaceEmbedder.load(tmp_path / "saved", nn.Linear(X.shape[1], 7))
     of_vectors = LaplaceEmbedder(nn.Identity(), head="append").fit(LOADER, progress=False)
-    of_vectors.save(tmp_path)
-    other = LaplaceEmbedder.load(tmp_path, nn.Linear(X.shape[1], 7))
+    of_vectors.save(tmp_path / "saved")
+    other = LaplaceEmbedder.load(tmp_path / "saved", nn.Linear(X.shape[1], 7))
     with pytest.raises(HeadError, match="7.*appended head takes"):
         other(X)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 import torch
 
@@ -16,10 +14,10 @@ from laplace_metric.image_text import (
     _inclusion_calibration,
     inclusion_score,
 )
-from laplace_metric.image_text._files import IMAGE_TEXT
 from laplace_metric.image_text._inclusion_calibration import InclusionCalibration
 from laplace_metric.models import Precomputed
 from tests.image_text.conftest import features, make_embedder, make_pairs, state
+from tests.saved_files import rewrite
 
 QUICK = {"epochs": 2, "batch_size": 30, "progress": False, "generator": 0}
 
@@ -132,8 +130,8 @@ def test_a_saved_embedder_answers_as_before(objective, pairs, tmp_path):
     embedder = make_embedder(objective).fit(pairs, **QUICK)
     if embedder.objective.probabilistic:
         embedder.calibrate_inclusion(make_pairs(seed=9), generator=0)
-    embedder.save(tmp_path)
-    loaded = ImageTextEmbedder.load(tmp_path, Precomputed(), Precomputed())
+    embedder.save(tmp_path / "saved")
+    loaded = ImageTextEmbedder.load(tmp_path / "saved", Precomputed(), Precomputed())
     assert loaded.settings == embedder.settings
     assert loaded.objective.settings == embedder.objective.settings
     assert loaded.fitted_.losses == embedder.fitted_.losses
@@ -157,17 +155,14 @@ class Own(ProLIP):
 
 def test_damage_and_missing_parts_are_named(pairs, tmp_path):
     with pytest.raises(NotFittedError):
-        make_embedder().save(tmp_path)
+        make_embedder().save(tmp_path / "saved")
     make_embedder(Own()).fit(pairs, **QUICK).save(tmp_path / "own")
     with pytest.raises(InputError, match="an objective of your own"):
         ImageTextEmbedder.load(tmp_path / "own", Precomputed(), Precomputed())
     how = {"objective": Own()}
     assert ImageTextEmbedder.load(tmp_path / "own", Precomputed(), Precomputed(), **how)
-    path = tmp_path / "own" / IMAGE_TEXT.index
-    content = json.loads(path.read_text())
-    content["settings"]["dim"] = 16
-    path.write_text(json.dumps(content))
+    rewrite(tmp_path / "own", "heads", lambda content, _: content["settings"].update(dim=16))
     with pytest.raises(FileFormatError, match="damaged"):
         ImageTextEmbedder.load(tmp_path / "own", Precomputed(), Precomputed(), **how)
-    with pytest.raises(FileFormatError, match="holds no"):
+    with pytest.raises(FileFormatError, match="none does not exist"):
         ImageTextEmbedder.load(tmp_path / "none", Precomputed(), Precomputed())

@@ -164,8 +164,8 @@ def test_without_variances_there_are_only_means(objective, pairs, tmp_path):
         _ = embedder.embed_image(held.images).ambiguity
     if objective == "siglip":
         torch.testing.assert_close(result.epistemic, embedder.embed_image(held.images).epistemic)
-    index.save(tmp_path)
-    again = Index.load(tmp_path, embedder, mmap=True).search(held.images, k=3)
+    index.save(tmp_path / "saved")
+    again = Index.load(tmp_path / "saved", embedder, mmap=True).search(held.images, k=3)
     torch.testing.assert_close(again.match_probability, result.match_probability)
     for name in ("expected", "shared", "luck"):
         with pytest.raises(UnknownNameError, match=f"rank_by='{name}'"):
@@ -173,8 +173,8 @@ def test_without_variances_there_are_only_means(objective, pairs, tmp_path):
 
 
 def test_images_of_the_fit_are_warned_of_also_after_loading(fitted, pairs, tmp_path):
-    fitted.save(tmp_path)
-    loaded = ImageTextEmbedder.load(tmp_path, Precomputed(), Precomputed())
+    fitted.save(tmp_path / "saved")
+    loaded = ImageTextEmbedder.load(tmp_path / "saved", Precomputed(), Precomputed())
     for embedder in (fitted, loaded):
         index = embedder.index_texts(pairs.texts, **QUIET)
         with pytest.warns(FittedQueriesWarning, match="100%"):

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 import torch
 
+from laplace_metric import io as files
 from laplace_metric.errors import FileFormatError, InputError, NonFiniteError
-from laplace_metric.io import sealed
 from laplace_metric.monitor import Monitor
+from tests.saved_files import rewrite
 
 NAMES = ("uncertainty", "match probability")
 
@@ -101,8 +100,8 @@ def test_goes_on_after_a_restart_as_without(uncut, tmp_path, at):
     )
     if at:
         one.update(first)
-    one.save(tmp_path)
-    one = Monitor.load(tmp_path)
+    one.save(tmp_path / "monitor")
+    one = Monitor.load(tmp_path / "monitor")
     if at < 700:
         one.update(rest)
     assert one.reports == two.reports
@@ -111,19 +110,20 @@ def test_goes_on_after_a_restart_as_without(uncut, tmp_path, at):
     assert torch.equal(one.generator.get_state(), two.generator.get_state())
     one.save(tmp_path / "a")
     two.save(tmp_path / "b")
-    assert (tmp_path / "a/monitor.json").read_bytes() == (tmp_path / "b/monitor.json").read_bytes()
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
 def test_a_damaged_file_says_so(uncut, tmp_path):
-    with pytest.raises(FileFormatError, match="is not a saved monitor"):
-        Monitor.load(tmp_path)
-    uncut.save(tmp_path)
-    index = tmp_path / "monitor.json"
-    content = json.loads(index.read_text())
-    del content["names"]
-    index.write_text(json.dumps(sealed(content)))
-    with pytest.raises(FileFormatError, match="damaged"):
-        Monitor.load(tmp_path)
+    path = tmp_path / "monitor"
+    with pytest.raises(FileFormatError, match="monitor does not exist"):
+        Monitor.load(path)
+    files.write(path, files.Part(files.Kind("thing", "a thing", 1), {}))
+    with pytest.raises(FileFormatError, match="is not a saved monitor: it holds thing"):
+        Monitor.load(path)
+    uncut.save(path)
+    rewrite(path, "monitor", lambda content, _: content.pop("names"))
+    with pytest.raises(FileFormatError, match="monitor is damaged: it has no 'names'"):
+        Monitor.load(path)
 
 
 @pytest.mark.parametrize(

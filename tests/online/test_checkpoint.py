@@ -13,14 +13,14 @@ import pytest
 import torch
 from pytorch_metric_learning.losses import ArcFaceLoss
 from pytorch_metric_learning.samplers import MPerClassSampler
-from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from laplace_metric import LaplaceEmbedder, OnlineLaplace
+from laplace_metric import io as files
 from laplace_metric.errors import FileFormatError, InputError
-from laplace_metric.io import sealed
-from laplace_metric.online._checkpoint import CHECKPOINT, flatten, unflatten
+from laplace_metric.online._checkpoint import CHECKPOINT, FILE, flatten, unflatten
+from tests.saved_files import edit, of_version
 
 EPOCHS, STEPS = 3, 4  # 50 points in batches of 16
 
@@ -102,13 +102,12 @@ def run(
 
 def content(folder: Path) -> tuple[dict, dict[str, Tensor]]:
     """All that a checkpoint holds: states of model, loss, optimizer, H, history, random states."""
-    index = json.loads((folder / CHECKPOINT.index).read_text())
-    return index, load_file(folder / index["tensors"])
+    return files.read(folder / FILE, CHECKPOINT)
 
 
 def assert_same(a: Path, b: Path) -> None:
     (one, tensors), (two, others) = content(a), content(b)
-    assert one == two  # with the sha256 of the tensors
+    assert one == two
     assert tensors.keys() == others.keys()
     assert all(torch.equal(tensors[k], others[k]) for k in tensors)
 
@@ -171,12 +170,12 @@ def test_killed_process_resumes_to_the_same_bits(tmp_path):
     interrupted = tmp_path / "interrupted"
     assert in_own_process(tmp_path / "uninterrupted", "Loss()") == 0
     assert in_own_process(interrupted, "Loss(13, kill=True)") == -signal.SIGKILL
-    state = json.loads((interrupted / CHECKPOINT.index).read_text())["state"]["dict"]
+    state = content(interrupted)[0]["state"]["dict"]
     progress = dict(dict(state)["progress"]["dict"])
     assert (progress["epoch"], progress["steps"]) == (1, 4)
     assert in_own_process(interrupted, "Loss()") == 0
     assert_same(tmp_path / "uninterrupted", interrupted)
-    assert len(list(interrupted.iterdir())) == 2
+    assert [path.name for path in interrupted.iterdir()] == [FILE]
 
 
 def in_own_process(folder: Path, loss: str) -> int:
@@ -212,7 +211,7 @@ SHORT = DataLoader(data(20), batch_size=16, shuffle=True)
 
 def test_checkpoint_of_another_run_is_refused(tmp_path):
     run(tmp_path, Loss(), epochs=1)
-    before = (tmp_path / CHECKPOINT.index).read_bytes()
+    before = (tmp_path / FILE).read_bytes()
     for now, message in (
         ({"model": network(width=9)}, r"model\.0\.weight is \[\[8, 6\].* and \[\[9, 6\]"),
         ({"prior_precision": 2.0}, r"prior_precision is 100\.0 there and 2\.0 here"),
@@ -227,30 +226,31 @@ def test_checkpoint_of_another_run_is_refused(tmp_path):
     ):
         with pytest.raises(FileFormatError, match=message):
             run(tmp_path, Loss(), **now)
-    assert (tmp_path / CHECKPOINT.index).read_bytes() == before
+    assert (tmp_path / FILE).read_bytes() == before
 
 
 def test_damaged_checkpoint_is_refused(tmp_path):
     run(tmp_path, Loss(), epochs=1)
-    index = tmp_path / CHECKPOINT.index
-    text = index.read_text()
-    for change in ({"state": {"dict": []}}, {"state": 3}, {"version": 2}, {"format": "other"}):
-        index.write_text(json.dumps(sealed({**json.loads(text), **change})))
+    path = tmp_path / FILE
+    whole = path.read_bytes()
+    for change in ({"state": {"dict": []}}, {"state": 3}, {"run": None}):
+        edit(path, "training", **change)
         with pytest.raises(FileFormatError):
             run(tmp_path, Loss(), epochs=1)
-    index.write_text(text)
-    (tensors,) = tmp_path.glob("*.safetensors")
-    tensors.write_bytes(tensors.read_bytes()[:-1])
-    with pytest.raises(FileFormatError, match="sha256"):
+        path.write_bytes(whole)
+    of_version(path, "training", 99)
+    with pytest.raises(FileFormatError, match="a training checkpoint of version 99"):
+        run(tmp_path, Loss(), epochs=1)
+    path.write_bytes(whole[:-1])
+    with pytest.raises(FileFormatError, match="bytes of arrays"):
         run(tmp_path, Loss(), epochs=1)
 
 
 def test_a_finished_run_removes_what_a_killed_one_left(tmp_path):
     run(tmp_path, Loss(), epochs=1)
-    (tmp_path / ".checkpoint.lock").touch()
-    (tmp_path / ".checkpoint.0123456789abcdef.tmp").mkdir()
+    (tmp_path / f".{FILE}.0123456789abcdef.tmp").touch()
     run(tmp_path, Loss(at=0), epochs=1)
-    assert len(list(tmp_path.iterdir())) == 2
+    assert [path.name for path in tmp_path.iterdir()] == [FILE]
 
 
 # Nested values as JSON and tensors.

@@ -34,7 +34,7 @@ def check(fitted: LaplaceEmbedder, scope: dict) -> None:
 
 def test_the_code_runs_in_order(scope):
     check(scope["embedder"], scope)
-    assert Path("fit/checkpoint.json").exists()
+    assert Path("fit/checkpoint.safetensors").exists()
 
 
 def test_every_block_is_run_somewhere():
@@ -54,7 +54,7 @@ def test_several_processes(scope):
         timeout=120,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
-    check(LaplaceEmbedder.load("posterior", scope["model"]), scope)
+    check(LaplaceEmbedder.load("p.safetensors", scope["model"]), scope)
 
 
 def test_spark(scope):

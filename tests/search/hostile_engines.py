@@ -12,7 +12,6 @@ import argparse
 import copy
 import json
 import random
-import shutil
 import sys
 import tempfile
 from collections import Counter
@@ -21,16 +20,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric import io as files
 from laplace_metric.errors import FileFormatError, NonFiniteError
-from laplace_metric.io import head_of
 from laplace_metric.search import Index
 from laplace_metric.search._engines import HNSW, IVF
 from laplace_metric.search._storage import INDEX
+from tests.saved_files import parts_of, with_hash
 
 N = 120
 SAVED = [
@@ -123,9 +121,8 @@ def hostile(saved: Saved, r: random.Random) -> tuple[str, Saved]:
     return ", ".join(done), (content, tensors)
 
 
-def damage_bytes(folder: Path, r: random.Random) -> str:
-    """Header or length of the tensors' file, with the hash made to match."""
-    (path,) = folder.glob("index-*.safetensors")
+def damage_bytes(path: Path, r: random.Random) -> str:
+    """Change header or length of the file, with the hash of the header made to match."""
     data = bytearray(path.read_bytes())
     length = int.from_bytes(data[:8], "little")
     how = r.choice(("length", "flip", "digits", "truncated"))
@@ -141,20 +138,19 @@ def damage_bytes(folder: Path, r: random.Random) -> str:
             data[place] = ord(r.choice("0123456789"))
     else:
         del data[r.randrange(len(data)) :]
+    header = bytes(data[8:][: min(int.from_bytes(data[:8], "little"), len(data))])
+    data[8 : 8 + len(header)] = with_hash(header)[: len(header)]
     path.write_bytes(data)
-    content = json.loads((folder / INDEX.index).read_text())
-    content |= {"sha256": files.sha256_of(path), "heads": {path.name: head_of(path)}}
-    (folder / INDEX.index).write_text(json.dumps(files.sealed(content)))
     return f"bytes: {how}"
 
 
-def use(folder: Path, embedder: LaplaceEmbedder, *, mmap: bool) -> str:
+def use(path: Path, embedder: LaplaceEmbedder, *, mmap: bool) -> str:
     """What becomes of one file: "refused", "answered", or the name of an error that is none."""
     x = points()
     try:
-        index = Index.load(folder, embedder, mmap=mmap)
+        index = Index.load(path, embedder, mmap=mmap)
     except FileFormatError as error:
-        named = str(folder) in str(error) and len(str(error)) < 500
+        named = str(path) in str(error) and len(str(error)) < 500
         return "refused" if named else f"no file named: {error}"
     except Exception as error:
         return f"{type(error).__name__}: {error}"
@@ -164,7 +160,7 @@ def use(folder: Path, embedder: LaplaceEmbedder, *, mmap: bool) -> str:
             return "not finite"
         if mmap:
             copy.deepcopy(index).search(x[:2], k=3)
-            index.save(folder / "again")
+            index.save(path.with_name("again"))
         else:
             index.add(x[:2] + 1, ids=[10**6, 10**6 + 1])
             index.remove(index.ids[:3])
@@ -179,12 +175,10 @@ def use(folder: Path, embedder: LaplaceEmbedder, *, mmap: bool) -> str:
 def saved_indexes(embedder: LaplaceEmbedder, folder: Path) -> Iterator[Saved]:
     x = points()
     for number, (kind, rank_by) in enumerate(SAVED):
-        place = folder / str(number)
-        embedder.index(x, engine=kind, rank_by=rank_by, progress=False).save(place)
-        content = json.loads((place / INDEX.index).read_text())
-        tensors = load_file(place / content["tensors"])
-        ours = ("tensors", "sha256", "heads", "json_sha256")
-        yield {key: value for key, value in content.items() if key not in ours}, tensors
+        path = folder / str(number)
+        embedder.index(x, engine=kind, rank_by=rank_by, progress=False).save(path)
+        part = parts_of(path)["index"]
+        yield part.content, part.arrays
 
 
 def run(n_files: int, seed: int, told: Callable[[str], None]) -> Counter[str]:
@@ -197,22 +191,22 @@ def run(n_files: int, seed: int, told: Callable[[str], None]) -> Counter[str]:
     with tempfile.TemporaryDirectory() as temporary:
         saved = list(saved_indexes(embedder, Path(temporary)))
         for number in range(n_files):
-            folder = Path(temporary) / "hostile"
+            path = Path(temporary) / "hostile"
             if r.random() < 0.15:
-                files.write(folder, *copy.deepcopy(r.choice(saved)), INDEX)
-                name = damage_bytes(folder, r)
+                files.write(path, files.Part(INDEX, *copy.deepcopy(r.choice(saved))))
+                name = damage_bytes(path, r)
             else:
                 name, (content, tensors) = hostile(r.choice(saved), r)
                 plain = {key: value.clone() for key, value in tensors.items()}
-                files.write(folder, content, plain, INDEX)
+                files.write(path, files.Part(INDEX, content, plain))
             for mmap in (False, True):
                 told(f"{number} {name} mmap={mmap}")
-                outcome = use(folder, embedder, mmap=mmap)
+                outcome = use(path, embedder, mmap=mmap)
                 if outcome not in ("refused", "refused later", "answered"):
                     print(f"{number} {name} mmap={mmap}: {outcome}")
                     outcome = "unnamed"
                 outcomes[outcome] += 1
-            shutil.rmtree(folder)
+            path.unlink()
     return outcomes
 
 

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from laplace_metric import LaplaceEmbedder, datasets
-from laplace_metric.calibration._hits import LabelledHits
-from laplace_metric.calibration._learn import (
+from laplace_metric.calibration import (
     read_calibration,
     write_calibration,
 )
+from laplace_metric.calibration._hits import LabelledHits
 from laplace_metric.errors import FittedQueriesWarning, InputError, LabelError
 from laplace_metric.models import Precomputed
 from laplace_metric.search import Index
@@ -244,8 +244,8 @@ def test_everything_that_a_cross_fitted_calibration_gives_says_so(items, model, 
     assert calibration.cross_fitted
     index.save(tmp_path / "index")
     assert Index.load(tmp_path / "index", embedder).calibration.cross_fitted
-    write_calibration(calibration, tmp_path / "calibration.json")
-    assert read_calibration(tmp_path / "calibration.json").cross_fitted
+    write_calibration(calibration, tmp_path / "calibration.safetensors")
+    assert read_calibration(tmp_path / "calibration.safetensors").cross_fitted
     assert "120 cross-fitted queries" in repr(calibration)
     for threshold in (calibration.threshold_for(recall=0.5), calibration.largest_guarantee()):
         assert threshold.cross_fitted

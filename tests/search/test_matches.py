@@ -104,8 +104,8 @@ def test_a_calibration_with_matches_says_all_but_labels(problem, tmp_path, embed
     ):
         with pytest.raises(NotFittedError, match="calibrated with matches="):
             refused()
-    index.save(tmp_path)
-    again = Index.load(tmp_path, embedder).search(queries[half:], k=K)
+    index.save(tmp_path / "saved")
+    again = Index.load(tmp_path / "saved", embedder).search(queries[half:], k=K)
     assert np.array_equal(again.match_probability, result.match_probability)
     assert np.array_equal(again.p_value, result.p_value)
     assert again.label is None

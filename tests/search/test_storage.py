@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
+import math
 import os
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -14,9 +15,9 @@ import torch
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import FileFormatError, InputError
-from laplace_metric.io import sealed
 from laplace_metric.search import Index
 from laplace_metric.search._engines import HNSW, IVF, Flat
+from tests.saved_files import edit, flip, of_version, rewrite
 
 KINDS = {"flat": Flat(), "ivf": IVF(lists=7, probes=3), "hnsw": HNSW(links=12, ef=40)}
 
@@ -42,20 +43,6 @@ def same(index: Index, other: Index, queries: torch.Tensor) -> None:
     assert np.array_equal(other.ids, index.ids)
 
 
-def edit(folder, **changes):
-    path = folder / "index.json"
-    path.write_text(json.dumps(sealed({**json.loads(path.read_text()), **changes})))
-
-
-def damage(folder):
-    """Flip one byte of a number of some embedding."""
-    (path,) = folder.glob("index-*.safetensors")
-    data = bytearray(path.read_bytes())
-    length = int.from_bytes(data[:8], "little")
-    data[8 + length + json.loads(data[8 : 8 + length])["mean"]["data_offsets"][0]] ^= 255
-    path.write_bytes(data)
-
-
 @pytest.mark.parametrize("mmap", [False, True])
 @pytest.mark.parametrize("calibrated", [False, True])
 def test_round_trip(index, calibrated, mmap, points, embedder, tmp_path):
@@ -77,8 +64,8 @@ def test_round_trip(index, calibrated, mmap, points, embedder, tmp_path):
 def test_the_ranking_is_kept(rank_by, mmap, points, embedder, tmp_path):
     x, _ = points
     made = embedder.index(x[:200], rank_by=rank_by, progress=False)
-    made.save(tmp_path)
-    loaded = Index.load(tmp_path, embedder, mmap=mmap)
+    made.save(tmp_path / "index")
+    loaded = Index.load(tmp_path / "index", embedder, mmap=mmap)
     assert loaded.rank_by == rank_by
     assert loaded.labels is None
     same(made, loaded, x[300:400])
@@ -86,26 +73,25 @@ def test_the_ranking_is_kept(rank_by, mmap, points, embedder, tmp_path):
 
 def test_a_mapped_index_is_read_only_and_stays_on_disk(index, points, embedder, tmp_path):
     x, _ = points
-    index.save(tmp_path)
-    loaded = Index.load(tmp_path, embedder, mmap=True)
+    index.save(tmp_path / "index")
+    loaded = Index.load(tmp_path / "index", embedder, mmap=True)
     for change in (lambda: loaded.add(x[:1], ["a"], ids=[7777]), lambda: loaded.remove([900])):
         with pytest.raises(InputError, match="loaded with mmap=True: load it without"):
             change()
     assert len(loaded) == 293
-    (path,) = tmp_path.glob("index-*.safetensors")
     for tensor in (loaded.items.encoded.mean, loaded.items.encoded.basis_inputs):
-        assert pages_of(path, tensor.data_ptr())
+        assert pages_of(tmp_path / "index", tensor.data_ptr())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="file names are UTF-8 or UTF-16")
 @pytest.mark.parametrize("mmap", [False, True])
-def test_a_folder_whose_name_is_not_utf_8(index, mmap, points, embedder, tmp_path):
-    folder = tmp_path / os.fsdecode(b"caf\xe9")
-    index.save(folder)
-    loaded = Index.load(folder, embedder, mmap=mmap)
+def test_a_file_whose_name_is_not_utf_8(index, mmap, points, embedder, tmp_path):
+    path = tmp_path / os.fsdecode(b"caf\xe9")
+    index.save(path)
+    loaded = Index.load(path, embedder, mmap=mmap)
     same(index, loaded, points[0][300:400])
     if mmap and isinstance(index.kind, IVF):
-        assert loaded._state.engine.place.path.parent == folder
+        assert loaded._state.engine.place.path == path
 
 
 def pages_of(path: Path, address: int) -> bool:
@@ -119,52 +105,80 @@ def pages_of(path: Path, address: int) -> bool:
 
 
 def test_mapping_does_not_hash_what_loading_does(index, points, embedder, tmp_path):
-    index.save(tmp_path)
-    damage(tmp_path)
-    with pytest.raises(FileFormatError, match="is damaged: its sha256"):
-        Index.load(tmp_path, embedder)
-    assert len(Index.load(tmp_path, embedder, mmap=True)) == 293
-    with pytest.raises(FileFormatError, match="is damaged: its sha256"):
-        Index.load(tmp_path, embedder, mmap=True, verify=True)
+    index.save(tmp_path / "index")
+    flip(tmp_path / "index", "index/mean")
+    with pytest.raises(FileFormatError, match="is damaged: its arrays do not have the sha256"):
+        Index.load(tmp_path / "index", embedder)
+    assert len(Index.load(tmp_path / "index", embedder, mmap=True)) == 293
+    with pytest.raises(FileFormatError, match="is damaged: its arrays do not have the sha256"):
+        Index.load(tmp_path / "index", embedder, mmap=True, verify=True)
 
 
 @pytest.mark.parametrize("mmap", [False, True])
 def test_a_digit_of_the_json_that_flipped_is_noticed(mmap, index, embedder, tmp_path):
-    index.save(tmp_path)
-    path = tmp_path / "index.json"
-    text = path.read_text()
-    at = text.index('"next_id": ') + len('"next_id": ')
-    path.write_text(text[:at] + str((int(text[at]) + 1) % 9 + 1) + text[at + 1 :])
-    with pytest.raises(FileFormatError, match="does not have the sha256"):
-        Index.load(tmp_path, embedder, mmap=mmap)
+    index.save(tmp_path / "index")
+    path = tmp_path / "index"
+    data = path.read_bytes()
+    name = rb"\"next_id\": "
+    at = data.index(name) + len(name)
+    path.write_bytes(data[:at] + bytes([(data[at] - 47) % 9 + 49]) + data[at + 1 :])
+    with pytest.raises(FileFormatError, match="header does not have the sha256"):
+        Index.load(path, embedder, mmap=mmap)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"format": "somebody.else"}, "was not written by laplace_metric"),
-        ({"version": 99}, "version 99"),
-        ({"n_items": 12}, "12 items, but columns of"),
-        ({"rank_by": "luck"}, "damaged.*luck"),
+        ({"n_items": 12}, "index/mean has shape .50, 6., not .12, 'any'."),
+        ({"rank_by": "luck"}, "rank_by is 'luck'"),
         ({"engine": {"name": "annoy"}}, "damaged.*engine='annoy'"),
         ({"engine": {"name": "ivf", "lists": 0}}, "damaged.*lists=0"),
         ({"engine": {"name": "flat", "speed": 3}}, "damaged.*speed"),
-        ({"tensors": "../elsewhere"}, "is not a file name"),
-        ({"calibration": {"features": "luck", "calibrator": "beta"}}, "damaged.*luck"),
-        ({"calibration": {}}, "damaged.*features"),
+        ({"next_id": None}, "index.next_id is None"),
+        ({"changes": -1}, "index.changes is -1"),
+        ({"class_model": "no"}, "index.class_model is 'no'"),
+        ({"embedder": 3}, "index.embedder is 3"),
+        ({"calibration": {"features": "luck", "calibrator": "beta"}}, "features|k is missing"),
+        ({"calibration": {}}, "calibration.k is missing"),
     ],
 )
 def test_a_foreign_or_damaged_json_is_refused(changes, message, points, embedder, tmp_path):
-    embedder.index(points[0][:50], progress=False).save(tmp_path)
-    edit(tmp_path, **changes)
+    embedder.index(points[0][:50], progress=False).save(tmp_path / "index")
+    edit(tmp_path / "index", "index", **changes)
+    with pytest.raises(FileFormatError, match=message) as caught:
+        Index.load(tmp_path / "index", embedder)
+    assert str(tmp_path / "index") in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("mean", math.nan, "index/mean holds nan"),
+        ("trace", -1.0, "index/trace holds -1"),
+        ("epistemic", math.inf, "index/epistemic holds inf"),
+        ("basis_inputs", math.nan, "index/basis_inputs holds nan"),
+    ],
+)
+def test_numbers_that_no_embedding_has_are_named(name, value, message, points, embedder, tmp_path):
+    embedder.index(points[0][:50], progress=False).save(tmp_path / "index")
+    rewrite(tmp_path / "index", "index", lambda _, arrays: arrays[name].view(-1)[3:4].fill_(value))
     with pytest.raises(FileFormatError, match=message):
+        Index.load(tmp_path / "index", embedder)
+
+
+def test_an_index_of_another_version_and_a_former_folder_are_named(points, embedder, tmp_path):
+    embedder.index(points[0][:50], progress=False).save(tmp_path / "index")
+    of_version(tmp_path / "index", "index", 99)
+    with pytest.raises(FileFormatError, match="a saved index of version 99, this package reads 4"):
+        Index.load(tmp_path / "index", embedder)
+    with pytest.raises(FileFormatError, match="Version 0.3 saved folders"):
         Index.load(tmp_path, embedder)
 
 
 def test_another_embedder_is_refused(points, embedder, tmp_path):
     x, y = points
-    embedder.index(x[:50], progress=False).save(tmp_path)
-    Index.load(tmp_path, embedder)
+    embedder.index(x[:50], progress=False).save(tmp_path / "index")
+    Index.load(tmp_path / "index", embedder)
     fit = LaplaceEmbedder.from_embeddings
     others = [
         fit(x[:200], y[:200], prior_precision=21.0),
@@ -174,9 +188,9 @@ def test_another_embedder_is_refused(points, embedder, tmp_path):
     ]
     for other in others:
         with pytest.raises(FileFormatError, match="another embedder"):
-            Index.load(tmp_path, other)
+            Index.load(tmp_path / "index", other)
     again = fit(x[:200], y[:200], prior_precision=20.0)
-    assert len(Index.load(tmp_path, again)) == 50
+    assert len(Index.load(tmp_path / "index", again)) == 50
 
 
 def test_an_index_belongs_to_the_posterior_that_it_was_built_with(points, tmp_path):
@@ -186,42 +200,29 @@ def test_an_index_belongs_to_the_posterior_that_it_was_built_with(points, tmp_pa
     before = index.search(x[:5], k=3)
     embedder.optimize_prior_precision()
     assert torch.equal(index.search(x[:5], k=3).distance_sd, before.distance_sd)
-    index.save(tmp_path)
+    index.save(tmp_path / "index")
     with pytest.raises(FileFormatError, match="another prior precision"):
-        Index.load(tmp_path, embedder)
+        Index.load(tmp_path / "index", embedder)
 
 
-@pytest.mark.parametrize("crash_at", [1, 2])
-def test_a_crash_while_saving_keeps_the_old_index(
-    crash_at, points, embedder, tmp_path, monkeypatch
-):
+def test_a_crash_while_saving_keeps_the_old_index(points, embedder, tmp_path, monkeypatch):
     x, _ = points
     old = embedder.index(x[:100], engine=IVF(lists=2), progress=False)
-    old.save(tmp_path)
+    old.save(tmp_path / "index")
     new = embedder.index(x[:120], engine=IVF(lists=2), progress=False)
-    replace, calls = os.replace, []
-
-    def fails(source, target):
-        calls.append(target)
-        if len(calls) == crash_at:
-            raise OSError("disk full")
-        replace(source, target)
-
     with monkeypatch.context() as patch:
-        patch.setattr(os, "replace", fails)
+        patch.setattr(os, "replace", Mock(side_effect=OSError("disk full")))
         with pytest.raises(OSError, match="disk full"):
-            new.save(tmp_path)
-    assert len(calls) == crash_at, "tensors, JSON: the JSON last"
-    same(old, Index.load(tmp_path, embedder), x[200:300])
-    assert not list(tmp_path.glob(".*")), "no temporary file is left"
-    new.save(tmp_path)
-    assert len(list(tmp_path.iterdir())) == 2, "nor a file of the save that failed"
-    same(new, Index.load(tmp_path, embedder), x[200:300])
+            new.save(tmp_path / "index")
+    same(old, Index.load(tmp_path / "index", embedder), x[200:300])
+    assert [path.name for path in tmp_path.iterdir()] == ["index"], "no temporary file is left"
+    new.save(tmp_path / "index")
+    same(new, Index.load(tmp_path / "index", embedder), x[200:300])
 
 
 @pytest.mark.parametrize("kind", ["ivf", "hnsw"])
 def test_a_mapped_index_is_saved_whole(kind, points, embedder, tmp_path):
-    """Over itself, and elsewhere, when the first folder is gone."""
+    """Over itself, and elsewhere, when the first file is gone."""
     x, y = points
     made = embedder.index(x[:290], y[:290], engine=KINDS[kind], progress=False)
     made.save(tmp_path / "one")
@@ -230,8 +231,7 @@ def test_a_mapped_index_is_saved_whole(kind, points, embedder, tmp_path):
     mapped.save(tmp_path / "one")
     mapped.save(tmp_path / "two")
     expected = mapped.search(x[:20], k=9).columns()
-    for old in (tmp_path / "one").iterdir():
-        old.unlink()
+    (tmp_path / "one").unlink()
     found = Index.load(tmp_path / "two", embedder).search(x[:20], k=9).columns()
     assert all(np.array_equal(values, found[name]) for name, values in expected.items())
 
@@ -243,8 +243,8 @@ def test_ids_and_changes_go_on_after_a_restart(points, embedder, tmp_path):
     index.add(x[100:101], y[100:101])
     assert index.ids[-1] == 100, "no id is given twice"
     index.remove([100])
-    index.save(tmp_path)
-    again = Index.load(tmp_path, embedder)
+    index.save(tmp_path / "index")
+    again = Index.load(tmp_path / "index", embedder)
     again.add(x[101:103], y[101:103])
     assert again.ids[-2:].tolist() == [101, 102]
     assert (index.changes, again.changes) == (4, 6)

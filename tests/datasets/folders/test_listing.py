@@ -107,7 +107,7 @@ def test_a_function_that_names_no_class(photos, label_of, says):
 
 def test_folders_that_hold_no_images_say_what_they_hold(tmp_path, photos, write):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match=r"empty holds no image \(.png, .*\); it is empty\."):
+    with pytest.raises(InputError, match=r"empty holds no image; it is empty\."):
         load_folder(tmp_path / "empty")
     for number in range(3):
         (tmp_path / "empty" / f"{number}.HEIC").touch()
