@@ -201,3 +201,12 @@ def test_below_the_strips_nothing_is_multiplied_and_gradients_pass(monkeypatch):
     x, upper = numbers(3, 5).requires_grad_(), numbers(5, 5, seed=1).triu()
     assert torch.autograd.gradcheck(lambda x: times_upper(x, upper), x)
     assert torch.autograd.gradcheck(lambda x: mirrored(upper_gram(x, x)), x)
+
+
+@pytest.mark.parametrize("width", [256, 257, 600])
+def test_triangles_of_several_strips_are_whole(width):
+    """With the strips as they are, whose columns beyond the first and the second count, too."""
+    x, y = numbers(5, width), numbers(5, width, seed=1)
+    torch.testing.assert_close(upper_gram(x, y).triu(), (x.mT @ y).triu())
+    upper = numbers(width, width, seed=2).triu()
+    torch.testing.assert_close(times_upper(x, upper), x @ upper)

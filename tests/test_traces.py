@@ -79,6 +79,23 @@ def test_they_are_those_of_the_embeddings(head, structure, distance):
         torch.testing.assert_close(ours, expected, **EXACT)
 
 
+@pytest.mark.parametrize("width", [256, 257, 300, 700])
+@pytest.mark.parametrize("bias", [True, False])
+def test_every_column_of_a_wide_head_counts(width, bias):
+    """Of the strips of the triangular L as they are, of which a wide head has three and more."""
+    assert width >= 2 * _linear_traces.STRIP
+    torch.manual_seed(0)
+    model = nn.Linear(width, Z, bias=bias).double()
+    x, y = torch.randn(60, width, dtype=torch.float64), torch.arange(60) % 4
+    x[:, -40:] *= 5  # what the last columns hold is no small part
+    options = {"hessian": "positives", "structure": "kron", "distance": "euclidean"}
+    embedder = LaplaceEmbedder(model, **options).fit([(x, y)], progress=False)
+    expected = embedder(x).uncertainty
+    torch.testing.assert_close(embedder.uncertainties([x], progress=False), expected, **EXACT)
+    index = embedder.index(x, y, progress=False)
+    torch.testing.assert_close(index.search(x[:9], k=1).uncertainty, expected[:9], **EXACT)
+
+
 @pytest.mark.parametrize("structure", ["diag", "kron", "full"])
 @pytest.mark.parametrize("distance", ["euclidean", "arccos"])
 def test_to_rounding_in_single_precision(structure, distance):

@@ -102,6 +102,21 @@ def test_the_precision_is_the_one_of_a_held_out_fifth():
     assert float(ClassModel.fit(4 * x, y, names(4)).precision) < module.PRECISIONS[1]
 
 
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_classes_of_one_item_do_not_choose_the_precision(seed):
+    """The one in the held-out fifth has a class that no fit has seen: it would ask for no fit."""
+    g = torch.Generator().manual_seed(seed)
+    y = torch.cat([torch.arange(120) % 3, 3 + torch.arange(20)])
+    x = 1.2 * torch.randn(23, 6, generator=g)[y] + torch.randn(140, 6, generator=g)
+    assert len(y) >= module.LEAST * 23
+    weak = float(ClassModel.fit(x[:120], y[:120], names(3)).precision)
+    assert float(ClassModel.fit(x, y, names(23)).precision) <= 10 * weak < module.PRECISIONS[0]
+    alone = torch.arange(20)  # each held-out item has a class of its own: nothing to choose by
+    best, precision = module._chosen(x[120:], alone, origin := torch.zeros(20, 7), None)
+    assert precision == module.PRECISIONS[1]
+    assert best is origin
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_odds_are_finite_and_of_the_classes_that_are_there(data):
