@@ -22,8 +22,9 @@ from torch import nn
 from laplace_metric import Embedding, LaplaceEmbedder
 from laplace_metric.curvature._structures import FullCurvature
 from laplace_metric.errors import InputError, NonFiniteError, NotFittedError
-from laplace_metric.familiarity._class_gaussians import CentredSums, FitSet
+from laplace_metric.familiarity._fit_set import FitSet
 from laplace_metric.familiarity._near_far import LabelModel, NearFar, novelty_weights
+from laplace_metric.familiarity._scatter import CentredSums
 from laplace_metric.heads._backends import jacobian_of
 from laplace_metric.laplace import Posterior
 from laplace_metric.laplace._predictive_covariance import covariance
@@ -196,7 +197,7 @@ def test_classes_that_are_left_out_leave_the_covariance_of_the_others():
 
 def test_a_class_that_is_left_out_is_unknown_to_its_sampled_members(monkeypatch):
     """Its members outside the sample stay in W; its mean, its number and its points are gone."""
-    monkeypatch.setattr("laplace_metric.familiarity._class_gaussians.SCORED", 80)
+    monkeypatch.setattr("laplace_metric.familiarity._fit_set.SCORED", 80)
     h, y = features(200)
     store = FeatureStore.of(h, y)
     fit_set = FitSet.read(store.blocks(), store.classes, len(y))
@@ -224,7 +225,7 @@ def test_a_class_that_is_left_out_is_unknown_to_its_sampled_members(monkeypatch)
 def test_many_points_are_scored_by_a_sample(monkeypatch):
     h, y = features(400)
     exact = near_far(h, y)
-    monkeypatch.setattr("laplace_metric.familiarity._class_gaussians.SCORED", 200)
+    monkeypatch.setattr("laplace_metric.familiarity._fit_set.SCORED", 200)
     sampled = near_far(h, y)
     assert torch.equal(exact.within_root, sampled.within_root)
     assert ((exact.centre - sampled.centre).abs() < 0.5 * exact.scale)[:2].all()
@@ -587,7 +588,7 @@ def test_parts_of_several_fits_have_none(model, loader, data):
 
 
 def test_wider_than_the_limit_is_none(monkeypatch):
-    monkeypatch.setattr("laplace_metric.familiarity._class_gaussians.WIDEST", D - 1)
+    monkeypatch.setattr("laplace_metric.familiarity._fit_set.WIDEST", D - 1)
     assert near_far(*features()) is None
 
 
@@ -720,7 +721,7 @@ def test_ambiguity_is_read_saved_and_refused(tmp_path: Path):
 
 def test_more_classes_than_are_kept_have_no_ambiguity(monkeypatch):
     h, _, y = planted(200)
-    monkeypatch.setattr("laplace_metric.familiarity._class_gaussians.WIDEST", 3)
+    monkeypatch.setattr("laplace_metric.familiarity._fit_set.WIDEST", 3)
     assert near_far(h[:, :3], y).ambiguity(h[:, :3]) is None
 
 

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laplace_metric.familiarity._class_gaussians import RowSample, fold_of, row_weights
 from laplace_metric.familiarity._near_far import NearFar
+from laplace_metric.familiarity._row_sample import RowSample, fold_of, row_weights
 from laplace_metric.models._store import FeatureStore
 
 ROUNDING = {torch.float64: 1e-9, torch.float32: 1e-3}
@@ -54,7 +54,7 @@ def test_no_order_and_no_batch_size_changes_an_answer(
     queries = 1 + torch.randn(9, width, generator=g, dtype=dtype)
     order = torch.randperm(len(h), generator=g)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("laplace_metric.familiarity._class_gaussians.SCORED", scored)
+        patch.setattr("laplace_metric.familiarity._fit_set.SCORED", scored)
         one = answers(h, y, queries, batches[0], dtype)
         place = "laplace_metric.models._store.block_rows"
         patch.setattr(place, lambda *_: rows_of_a_block)

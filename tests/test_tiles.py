@@ -26,9 +26,10 @@ from laplace_metric.curvature._margin_pairs import MarginPairWeights
 from laplace_metric.curvature._nearest_kronecker import mirrored
 from laplace_metric.curvature.by_class import upper_gram
 from laplace_metric.evaluation._shortlists import block_candidates
-from laplace_metric.familiarity import _class_gaussians
-from laplace_metric.familiarity._class_gaussians import nearest_distance, times_upper
+from laplace_metric.familiarity import _triangles
 from laplace_metric.familiarity._near_far import LabelModel, NearFar
+from laplace_metric.familiarity._nearest import nearest_distance
+from laplace_metric.familiarity._triangles import times_upper
 from laplace_metric.heads._backends import jacobian_of
 from laplace_metric.heads._factors import OrthogonalFactor, columnwise
 from laplace_metric.image_text._encoding import encode_all
@@ -193,7 +194,7 @@ def test_a_basis_seen_in_another_is_their_product():
 
 
 def test_below_the_strips_nothing_is_multiplied_and_gradients_pass(monkeypatch):
-    for room in (by_class, _class_gaussians):
+    for room in (by_class, _triangles):
         monkeypatch.setattr(room, "STRIP", 2)
     gram = upper_gram(torch.ones(3, 5), torch.ones(3, 5))
     assert gram[2:, :2].abs().sum() == gram[4:, 2:4].abs().sum() == 0

@@ -1,1 +1,10 @@
-"""Is an input like anything that was fitted? Class Gaussians, ``near``, ``far``, ``ambiguity``."""
+"""Is an input like anything that was fitted? Distances to the fit set, and ambiguity.
+
+_near_far         near, far, local, length and ambiguity of inputs, as they are saved
+_fit_set          a fit set read once, and its points seen by the statistics of the others
+_row_sample       a sample of its rows that their order cannot change
+_scatter          sums about the class means, and covariances from them
+_class_gaussians  one Gaussian of all directions, and one for each class
+_nearest          squared distances to the nearest class mean and to the nearest point
+_directions, _triangles    directions of head inputs; products with upper triangles
+"""

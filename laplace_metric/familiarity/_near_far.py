@@ -72,15 +72,10 @@ from torch.nn.functional import softplus
 from laplace_metric._utils.precision import full_precision
 from laplace_metric.embedding import FitSetParts
 from laplace_metric.errors import InputError, NonFiniteError
-from laplace_metric.familiarity._class_gaussians import (
-    CrossFitted,
-    FitSet,
-    directions,
-    nearest_distance,
-    nearest_points,
-    rows_at_once,
-    times_upper,
-)
+from laplace_metric.familiarity._directions import directions
+from laplace_metric.familiarity._fit_set import CrossFitted, FitSet
+from laplace_metric.familiarity._nearest import nearest_distance, nearest_points, rows_at_once
+from laplace_metric.familiarity._triangles import times_upper
 from laplace_metric.models._reading import Block
 
 ROUNDS = 30

@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 
 from laplace_metric.errors import LimitWarning, callers_line
-from laplace_metric.familiarity._class_gaussians import WIDEST
+from laplace_metric.familiarity._fit_set import WIDEST
 from laplace_metric.laplace._fitted import Fitted
 
 OF_THE_FIT_SET = ("epistemic", "near", "far", "local", "ambiguity")

@@ -1,7 +1,7 @@
 """A class model of the gallery: the odds of a label, evidence next to the neighbours' votes.
 
 With u the direction of a row, mu their mean, W the covariance within classes, e = tr W / D and
-R R' = (W + e I)^-1 (``familiarity._class_gaussians``),
+R R' = (W + e I)^-1 (``familiarity._scatter``),
 
     x          = R' (u - mu)                                classes have about unit covariance
     p(c | x)   = softmax_c(w_c . x + b_c)                   multinomial logistic regression
@@ -30,12 +30,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from laplace_metric._utils.precision import full_precision
-from laplace_metric.familiarity._class_gaussians import (
-    WIDEST,
-    CentredSums,
-    ClassGaussians,
-    directions,
-)
+from laplace_metric.familiarity._class_gaussians import ClassGaussians
+from laplace_metric.familiarity._directions import directions
+from laplace_metric.familiarity._fit_set import WIDEST
+from laplace_metric.familiarity._scatter import CentredSums
 from laplace_metric.search._columns import Column, Encoded
 
 PRECISIONS = (1000.0, 100.0, 10.0, 1.0)

@@ -1,0 +1,220 @@
+"""Sums of a fit set about the means of its classes: covariances, and what points leave behind.
+
+The sums are about centres p_c near the class means, so that little cancels and the product is one
+of the features' own type:
+
+    N W = sum_i x_i x_i' - sum_c s_c s_c' / n_c        x_i = u_i - p_c, s_c = sum_{i in c} x_i
+    N T = N W + sum_c n_c (m_c - mu) (m_c - mu)'       m_c = p_c + s_c / n_c
+
+(Chan, Golub and LeVeque 1983); p_c is the mean of the first members that are read. T and W are
+inverted with the ridge e = tr W / D, the mean eigenvalue of W.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from laplace_metric.curvature.by_class import upper_gram
+from laplace_metric.familiarity._class_gaussians import ClassGaussians
+
+ROUNDINGS = 8
+"""Factor of machine epsilon and trace that bounds the rounding of the products."""
+COLLAPSED = 1e-3
+"""Rounding of distances to points, in units of their spread, beyond which float64 is used."""
+LEAST_RIDGE = 1e-13
+"""Variance of a coordinate of directions; less is the rounding of float32 and of the sums."""
+
+
+@dataclass(frozen=True)
+class CentredSums:
+    """Sums of one pass, about a centre for each class.
+
+    Parameters
+    ----------
+    counts : Tensor [C] int64
+        n_c, the points of each class.
+    centres, first : Tensor [C, D] float64
+        p_c, and ``s_c = sum_{i in c} x_i`` with ``x_i = u_i - p_c``.
+    second : Tensor [D, D] float64
+        ``sum_i x_i x_i'``, its upper triangle.
+    dtype : torch.dtype
+        Type in which the products are computed: that of the features.
+    """
+
+    counts: Tensor
+    centres: Tensor
+    first: Tensor
+    second: Tensor
+    dtype: torch.dtype
+
+    @classmethod
+    def zeros(cls, n_classes: int, features: Tensor) -> CentredSums:
+        """Return the sums of no points."""
+        counts = torch.zeros(n_classes, dtype=torch.int64, device=features.device)
+        first, second = (
+            torch.zeros(n, features.shape[1], dtype=torch.float64, device=features.device)
+            for n in (n_classes, features.shape[1])
+        )
+        return cls(counts, first.clone(), first, second, features.dtype)
+
+    def add_(self, u: Tensor, labels: Tensor, counted: Tensor) -> None:
+        """Add u [n, D] in float64; the rows that are not ``counted`` [n] are zeros."""
+        members = torch.zeros_like(self.counts).index_add_(0, labels, counted.to(self.counts))
+        new = counted & (self.counts[labels] == 0)
+        self.centres.index_add_(
+            0, labels, u * (new / members[labels].clamp_min(1).double())[:, None]
+        )
+        self.counts.add_(members)
+        x = (u - self.centres[labels]) * counted[:, None]
+        self.first.index_add_(0, labels, x)
+        x = x.to(self.dtype)
+        self.second.add_(upper_gram(x, x))
+
+    def scatter(self) -> Scatter:
+        """Return the sums about the means of the classes, and about the mean of all."""
+        counts = self.counts.double()
+        offsets = self.first / counts.clamp_min(1)[:, None]
+        moved = (offsets * counts.sqrt()[:, None]).to(self.dtype)
+        second = self.second.triu() + self.second.triu(1).mT
+        within = second - moved.mT @ moved
+        means = self.centres + offsets
+        mean = counts @ means / counts.sum().clamp_min(1)
+        between = (means - mean) * counts.sqrt()[:, None]
+        rounding = ROUNDINGS * torch.finfo(self.dtype).eps * float(second.trace())
+        return Scatter(self.counts, means, mean, within, within + between.mT @ between, rounding)
+
+
+@dataclass(frozen=True)
+class Scatter:
+    """Sums of squares of directions, without the divisors of W and T; float64.
+
+    Parameters
+    ----------
+    counts : Tensor [C] int64
+        n_c, the points of each class.
+    means : Tensor [C, D]
+        m_c, the mean of each class; zeros for classes without points.
+    mean : Tensor [D]
+        mu, the mean of all points.
+    within, total : Tensor [D, D]
+        Sums of squares about the m_c, and about mu.
+    rounding : float
+        Bound of the eigenvalues of their rounding error. Leaving points out does not lower it.
+    """
+
+    counts: Tensor
+    means: Tensor
+    mean: Tensor
+    within: Tensor
+    total: Tensor
+    rounding: float
+
+    def without(self, u: Float[Tensor, "n D"], labels: Int[Tensor, " n"]) -> Scatter:
+        """Return the scatter of all points but these.
+
+        ``S - sum_i x_i x_i' - s s' / (n - k)`` with x about the mean of all n, and s the sum of
+        the k that are left out (of W: class by class).
+        """
+        gone = torch.zeros_like(self.counts).index_add_(0, labels, torch.ones_like(labels))
+        left, n_left = self.counts - gone, max(1, int(self.counts.sum()) - len(u))
+        x = u - self.means[labels]
+        sums = torch.zeros_like(self.means).index_add_(0, labels, x)
+        some = (gone > 0) & (left > 0)
+        moved = sums[some] / left[some, None].double().sqrt()
+        means = torch.where(left[:, None] > 0, self.means - sums / left.clamp_min(1)[:, None], 0)
+        y, away = u - self.mean, (u - self.mean).sum(0)
+        x, y = torch.cat([x, moved]), torch.cat([y, away[None] / n_left**0.5])
+        mean, within = self.mean - away / n_left, self.within - x.mT @ x
+        total = self.total - y.mT @ y
+        return replace(self, counts=left, means=means, mean=mean, within=within, total=total)
+
+    def collapsed(self, dtype: torch.dtype) -> bool:
+        """Return whether squares of ``dtype`` lose the differences within classes.
+
+        The nearest point is found by |a|^2 - 2 a b: of the size tr T / tr W times what it compares.
+        """
+        ratio = float(self.total.trace() / self.within.trace().clamp_min(1e-300))
+        return torch.finfo(dtype).eps * ratio * len(self.mean) ** 0.5 > COLLAPSED
+
+    def without_classes(self, gone: Bool[Tensor, " C"]) -> Scatter:
+        """Return the scatter of the other classes, with the W of all.
+
+        T is that W and the differences between the classes that are left.
+        """
+        degrees = max(1, int(self.counts.sum()) - int((self.counts > 0).sum()))
+        counts = self.counts.masked_fill(gone, 0)
+        n, left = int(counts.sum()), int((counts > 0).sum())
+        within = self.within * (max(0, n - left) / degrees)
+        means = self.means.masked_fill(gone[:, None], 0)
+        mean = counts.double() @ means / max(1, n)
+        between = (means - mean) * counts.double().sqrt()[:, None]
+        total = within + between.mT @ between
+        return replace(self, counts=counts, means=means, mean=mean, within=within, total=total)
+
+    def factors(self) -> Factors | None:
+        """Return the factors; None if all points are alike, or all members of each class."""
+        known = self.counts > 0
+        n, n_classes, width = int(self.counts.sum()), int(known.sum()), len(self.mean)
+        if n < 2:
+            return None
+        total, degrees = self.total / n, max(1, n - n_classes)
+        within = self.within / degrees
+        ridge, usable = float(within.trace()) / width, n > n_classes
+        least = max(LEAST_RIDGE * n, self.rounding)  # what rounds is of n points
+        if not usable or ridge * degrees < least:
+            ridge, usable = float(total.trace()) / width, False
+        if ridge * n < least:
+            return None
+        means = self.means[known] - self.mean
+        lower = _factor(within, ridge) if usable else None
+        return Factors(self.mean, means, _factor(total, ridge), lower)
+
+
+class Factors(NamedTuple):
+    """mu [D], m_c - mu [C, D], and the Cholesky factors L of T + e I and of W + e I [D, D].
+
+    The second is None where classes say nothing.
+    """
+
+    mean: Tensor
+    class_means: Tensor
+    total: Tensor
+    within: Tensor | None
+
+    def total_whitened(self, gaps: Float[Tensor, "n D"]) -> Float[Tensor, "n D"]:
+        """Return ``L^-1 x`` of each row, for the factor L of T."""
+        return whitened(self.total, gaps)
+
+    def within_whitened(self, gaps: Float[Tensor, "n D"]) -> Float[Tensor, "n D"]:
+        """Return ``L^-1 x`` of each row, for the factor L of W."""
+        assert self.within is not None
+        return whitened(self.within, gaps)
+
+    def gaussians(self) -> ClassGaussians:
+        """Return the Gaussians, with the inverses of the factors, to score many points."""
+        total = _inverse_root(self.total)
+        if self.within is None:
+            return ClassGaussians(self.mean, self.class_means, total, total).without_classes()
+        return ClassGaussians(self.mean, self.class_means, total, _inverse_root(self.within))
+
+
+def whitened(lower: Tensor, gaps: Tensor) -> Tensor:
+    """Return ``L^-1 x`` of each row x of ``gaps``, for a lower triangle L."""
+    return torch.linalg.solve_triangular(lower, gaps.mT, upper=False).mT
+
+
+def _factor(covariance: Tensor, ridge: float) -> Tensor:
+    """Return L with L L' = C + e I."""
+    eye = torch.eye(len(covariance), dtype=covariance.dtype, device=covariance.device)
+    return torch.linalg.cholesky(covariance + ridge * eye)
+
+
+def _inverse_root(factor: Tensor) -> Tensor:
+    """Return R with R R' = (L L')^-1."""
+    eye = torch.eye(len(factor), dtype=factor.dtype, device=factor.device)
+    return torch.linalg.solve_triangular(factor, eye, upper=False).mT.contiguous()
