@@ -32,6 +32,7 @@ class SeenInputs:
 
     Examples
     --------
+    >>> import torch
     >>> from laplace_metric.heads._capture import capture
     >>> from laplace_metric.heads._locate import locate_head
     >>> model, x = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), torch.ones(3, 4)
