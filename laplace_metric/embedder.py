@@ -53,7 +53,6 @@ from laplace_metric.models._trained import trained_on
 if TYPE_CHECKING:
     from laplace_metric.export._graph import ExportedGraph
     from laplace_metric.export._module import EmbedderModule
-    from laplace_metric.hub._pretrained import Numbers
     from laplace_metric.search import Index
     from laplace_metric.search._engines import EngineKind
 
@@ -812,45 +811,29 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         _LOG.info("loaded from %s: %s", saved.path, embedder._sentence())
         return embedder
 
-    def save_pretrained(
-        self,
-        folder: str | Path,
-        *,
-        weights: bool = True,
-        base_model: str | None = None,
-        license: str | None = None,
-        numbers: Numbers | None = None,
-    ) -> None:
-        """Write a folder that a hub can hold: one file and a model card.
+    def save_pretrained(self, folder: str | Path, *, weights: bool = True) -> None:
+        """Write a folder that a hub can hold, with the posterior and the weights of the model.
 
-        The file, ``laplace.safetensors``, holds the posterior and the weights and is written as
-        ``save`` writes: whole or not at all. ``load`` and the command line (``--posterior``) read
-        its posterior, too. ``huggingface_hub.upload_folder`` pushes the folder.
+        Its one file, ``laplace.safetensors``, is written as ``save`` writes: whole or not at all.
+        ``load`` and the command line (``--posterior``) read its posterior, too.
+        ``huggingface_hub.upload_folder`` pushes the folder, and ``huggingface_hub.ModelCard``
+        writes a card.
 
         Parameters
         ----------
         folder : path
+            Where the file is written; the folder is made if it is not there.
         weights : bool
             Write the weights of the model as well; False for one that others have published.
-        base_model : str or None
-            Name of that one, or of the one that this model began as; for the card and messages.
-        license : str or None
-            Of the folder, such as "apache-2.0"; None: the card says "unknown".
-        numbers : IndexReport, mapping of name to number, or None
-            What was measured, for the card (``index.evaluate(queries, labels)``).
 
         Raises
         ------
         WeightsChangedError
             If the head no longer has the weights of the fit.
         InputError
-            For a state of the model that is no tensor, and numbers of another kind.
+            For a state of the model that is no tensor.
         WriteError
             If the folder cannot be written; what was there before is kept.
-
-        Notes
-        -----
-        A ``README.md`` that somebody has changed is left as it is.
 
         Examples
         --------
@@ -861,16 +844,14 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         >>> embedder = LaplaceEmbedder(model).fit(x, y, progress=False)
         >>> fresh = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     embedder.save_pretrained(folder, license="apache-2.0", numbers={"recall@1": 0.9})
+        ...     embedder.save_pretrained(folder)
         ...     loaded = LaplaceEmbedder.from_pretrained(folder, fresh)
         >>> bool((loaded(x).variance == embedder(x).variance).all())
         True
         """
         from laplace_metric.hub._pretrained import save_folder
 
-        posterior, about = self._part(), {"base_model": base_model, "license": license}
-        path = as_path("folder", folder)
-        save_folder(path, self.model, self.fitted_, posterior, about, numbers, weights=weights)
+        save_folder(as_path("folder", folder), self.model, self._part(), weights=weights)
 
     @classmethod
     def from_pretrained(

@@ -1,1 +1,1 @@
-"""Folders that a hub can hold: posterior, weights and a model card."""
+"""Folders that a hub can hold: posterior and weights."""

@@ -1,26 +1,20 @@
-"""Folders of ``save_pretrained``: found or fetched, with weights and a model card."""
+"""Folders of ``save_pretrained``: found or fetched, with weights."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from copy import deepcopy
-from numbers import Real
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from laplace_metric._utils import __version__
-from laplace_metric._utils.display import in_words
 from laplace_metric._utils.hub import without_retries
 from laplace_metric._utils.validation import as_path
 from laplace_metric.errors import FileFormatError, InputError, MissingPackageError
-from laplace_metric.io import MALFORMED, Fields, Kind, Part, SavedFile, write, write_atomically
-from laplace_metric.laplace._fitted import Fitted
+from laplace_metric.io import MALFORMED, Fields, Kind, Part, SavedFile, write
 from laplace_metric.models import Precomputed
 from laplace_metric.models._calling import unwrapped
 
@@ -63,146 +57,26 @@ def local_folder(source: str | Path, revision: str | None = None) -> Path:
             ) from error
 
 
-# The model card: what is in the folder, how to load it, what was measured, what numbers mean.
-
-
-class NumberRows(Protocol):
-    """Object that names its numbers, such as ``search.IndexReport``."""
-
-    def rows(self) -> list[tuple[str, str]]:
-        """Return pairs of a description and a number, both in words."""
-
-
-Numbers = NumberRows | Mapping[str, Any]
-CARD_TEXT = Path(__file__).with_name("card.txt").read_text(encoding="utf-8")
-
-
-def named_numbers(numbers: Numbers | None) -> dict[str, str]:
-    """Names and values in words.
-
-    Raises
-    ------
-    InputError
-        For what is neither a report nor a mapping of numbers.
-
-    Examples
-    --------
-    >>> named_numbers({"recall@1": 0.91234, "queries": 200})
-    {'recall@1': '0.9123', 'queries': '200'}
-    """
-    if numbers is None:
-        return {}
-    if not isinstance(numbers, Mapping):
-        if not callable(getattr(numbers, "rows", None)):
-            raise InputError(
-                f"numbers is a {type(numbers).__name__}: pass a mapping of name to number, or what "
-                "index.evaluate gives."
-            )
-        return dict(numbers.rows())
-    words = {}
-    for name, value in numbers.items():
-        if not isinstance(value, (Real, str)):
-            raise InputError(f"numbers[{name!r}] is a {type(value).__name__}: pass a number.")
-        is_fraction = isinstance(value, Real) and value % 1
-        words[str(name)] = in_words(float(value)) if is_fraction else str(value)
-    return words
-
-
-def model_card(name: str, content: Mapping[str, Any]) -> str:
-    """Markdown with a header that hubs read; a license that was not given is "unknown".
-
-    Parameters
-    ----------
-    name : str
-        Its title.
-    content : mapping
-        What is written next to the posterior, see ``save_folder``.
-    """
-    header = {"license": content["license"] or "unknown", "library_name": "laplace-metric"}
-    if content["base_model"]:
-        header["base_model"] = content["base_model"]
-    lines = [f"{key}: {json.dumps(value)}" for key, value in header.items()]
-    what, last, model, comment = "Embeddings", "a layer after them", "", ""
-    if (kind := content["model"]) is not None:
-        weights = "its weights are in this folder" if content["weights"] else "with its weights"
-        what, last, model = f"A {kind}", "its last layer", ", model"
-        comment = f"  # model: the {kind}, {weights}"
-    facts = {
-        "fitted to": f"{content['points']:,} points",
-        "head": f"`{content['head']}`",
-        "embeddings": f"{content['dimensions']} numbers, "
-        f"{'directions' if content['directions'] else 'vectors'}",
-        **{key: in_words(value) for key, value in content["settings"].items() if value is not None},
-        "written by": content["library"],
-    }
-    measured = content["numbers"]
-    return CARD_TEXT.format(
-        front="\n".join(lines),
-        name=name,
-        what=what,
-        last=last,
-        load=f"LaplaceEmbedder.from_pretrained({name!r}{model}){comment}",
-        fit=_table(facts),
-        measured=_table(measured) if measured else "Nothing was measured when this was written.",
-    )
-
-
-def _table(rows: Mapping[str, str]) -> str:
-    lines = [f"| {_cell(name)} | {_cell(value)} |" for name, value in rows.items()]
-    return "\n".join(["| | |", "| --- | --- |", *lines])
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
-
-
-# A folder for hubs: one file with the posterior and the weights of the model, and a card.
+# A folder for hubs: one file with the posterior and the weights of the model.
 
 
 NETWORK = Kind("network", "a folder of save_pretrained", 1)
-FILE, CARD = "laplace.safetensors", "README.md"
+FILE = "laplace.safetensors"
 Weights = dict[str, Tensor]
 
 
-def save_folder(
-    folder: Path,
-    model: nn.Module,
-    fitted: Fitted,
-    posterior: Part,
-    about: dict[str, str | None],
-    numbers: Numbers | None,
-    *,
-    weights: bool,
-) -> None:
-    """Write posterior and weights as one file, then the card.
+def save_folder(folder: Path, model: nn.Module, posterior: Part, *, weights: bool) -> None:
+    """Write posterior and weights as one file.
 
     Raises
     ------
     InputError
-        For a state that is no tensor, and numbers of another kind.
+        For a state that is no tensor.
     """
     tensors, tied = untied(model.state_dict()) if weights else ({}, {})
-    content: dict[str, Any] = {
-        "library": f"laplace-metric {__version__}",
-        "model": None if isinstance(model, Precomputed) else type(model).__name__,
-        **about,
-        "weights": bool(tensors),
-        "tied": tied,
-        "head": fitted.head.name,
-        "dimensions": fitted.head.n_outputs,
-        "directions": fitted.spherical,
-        "points": fitted.n_points,
-        "settings": posterior.content["settings"],
-        "numbers": named_numbers(numbers),
-    }
-    card, old = model_card(folder.resolve().name, content), _card_hash(folder)
-    ours = old is None or old in _our_cards(folder)
-    # the old card stays ours where this process is killed before it is replaced
-    content["card_sha256"] = [_sha256(card), *([old] if old is not None and ours else [])]
-    parts = {"posterior": posterior, "network": Part(NETWORK, content, tensors)}
-    write(folder / FILE, parts)
-    if ours:
-        write_atomically(folder / CARD, card)
+    kind = None if isinstance(model, Precomputed) else type(model).__name__
+    content = {"model": kind, "weights": bool(tensors), "tied": tied}
+    write(folder / FILE, {"posterior": posterior, "network": Part(NETWORK, content, tensors)})
 
 
 def untied(state: dict[str, Any]) -> tuple[Weights, dict[str, str]]:
@@ -256,15 +130,12 @@ def network_of(
     part = saved.part(NETWORK)
     with saved.checked():
         content = Fields(part.content, "network")
-        kind, base = (
-            content.text(name) if name in content else None for name in ("model", "base_model")
-        )
+        kind = content.text("model") if "model" in content else None
         has_weights, tied = content.flag("weights"), content.inner("tied").content
     if model is None:
         if kind is not None:
-            named = f" (base model: {base})" if base else ""
             raise InputError(
-                f"{source} holds a posterior of a {kind}{named}: pass model=, that network or a "
+                f"{source} holds a posterior of a {kind}: pass model=, that network or a "
                 "function without arguments that makes it; its weights need not be loaded."
             )
         return None
@@ -294,25 +165,3 @@ def _has(network: nn.Module, state: Weights) -> bool:
     if now.keys() != state.keys() or any(t.is_meta for t in now.values()):
         return False
     return all(torch.equal(state[name].to(tensor), tensor) for name, tensor in now.items())
-
-
-def _card_hash(folder: Path) -> str | None:
-    """Return the hash of the card in a folder, if there is one."""
-    try:
-        return _sha256((folder / CARD).read_bytes())
-    except OSError:
-        return None
-
-
-def _our_cards(folder: Path) -> Sequence[str]:
-    """Return the hashes of the cards that were written with the file of a folder."""
-    try:
-        part = SavedFile(folder / FILE, mapped=True).part(NETWORK)
-        hashes: Sequence[str] = Fields(part.content).items("card_sha256")
-    except FileFormatError:
-        return ()
-    return hashes
-
-
-def _sha256(text: str | bytes) -> str:
-    return hashlib.sha256(text.encode() if isinstance(text, str) else text).hexdigest()

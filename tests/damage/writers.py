@@ -318,7 +318,7 @@ def python_writers() -> list[Writer]:
     writers.append(Writer("Index.save, mapped", save_mapped, mapped))
 
     def save_pretrained(folder: Path, version: int) -> None:
-        embedders[version].save_pretrained(folder, license=("mit", "bsd")[version])
+        embedders[version].save_pretrained(folder)
 
     writers.append(Writer("save_pretrained", save_pretrained, _pretrained))
     for name, work in {
