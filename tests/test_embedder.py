@@ -292,8 +292,8 @@ Y = torch.tensor([0, 1, 0, 1])
     ("batches", "error", "message"),
     [
         ([], EmptyLoaderError, "yielded no batch"),
-        ([X], LabelError, "batch 0 is a Tensor, so its labels are missing"),
-        ([(X, Y, Y)], LabelError, "tuple of length 3"),
+        ([X], LabelError, r"batch 0 is a tensor \[4, 5\], so its labels are missing"),
+        ([(X, Y, Y)], LabelError, r"a tuple \(\[4, 5\], \[4\], \[4\]\).*x, y, \*_ in loader"),
         ([(X, None)], LabelError, "None"),
         ([(X, Y[:3])], LabelError, "4 rows but 3 labels"),
         ([(X, Y.float())], LabelError, "float32.*whole numbers"),
@@ -301,7 +301,11 @@ Y = torch.tensor([0, 1, 0, 1])
         ([(X, ["cat", "dog"] * 2), (X, Y)], LabelError, "some batches have class names"),
         ([(X, Y[:, None])], LabelError, r"\(4, 1\)"),
         ([(X, torch.zeros(4, dtype=torch.int64))], LabelError, "at least two classes"),
-        ([(X, Y), (X * torch.nan, Y)], NonFiniteError, "batch 1 holds NaN or infinity in 4 of 4"),
+        (
+            [(X, Y), (X * torch.nan, Y)],
+            NonFiniteError,
+            "batch 1 holds NaN.* 4, 5, 6, 7 .4 of the 4",
+        ),
         (3, InputError, "loader is a int"),
     ],
 )
@@ -337,7 +341,7 @@ def test_dense_hessian_of_a_large_head_names_the_bytes(data):
 @pytest.mark.parametrize(
     ("second", "error", "message"),
     [
-        ((X * torch.nan, Y), NonFiniteError, "loader batch 1 holds NaN or infinity in 4 of 4"),
+        ((X * torch.nan, Y), NonFiniteError, "batch 1 holds NaN.* 4, 5, 6, 7 .4 of the 4"),
         ((X, Y[:3]), LabelError, "loader batch 1 has 4 rows but 3 labels"),
         ((X, 0 * Y), LabelError, "loader batch 1: all 4 items have one label"),
     ],

@@ -13,6 +13,7 @@ from laplace_metric import LaplaceEmbedder, OnlineLaplace
 from laplace_metric.errors import FileFormatError, InputError, NonFiniteError
 from laplace_metric.errors import WeightsChangedError as Changed
 from laplace_metric.heads._fitted_weights import AT_ONCE
+from laplace_metric.models import Precomputed
 
 X = torch.randn(60, 8, generator=torch.Generator().manual_seed(0))
 Y = torch.arange(60) % 4
@@ -338,6 +339,75 @@ def test_rows_that_are_no_numbers_are_counted(structure, distance, bad, model):
     for call in calls_of(embedder).values():
         with pytest.raises(NonFiniteError, match="3 of 60 embeddings .* NaN or infinity"):
             call(x)
+
+
+LONG = torch.randn(600, 8, generator=torch.Generator().manual_seed(1))
+LONG_Y = torch.arange(600) % 4
+
+
+def in_batches(x, size):
+    return [(x[i : i + size], LONG_Y[i : i + size]) for i in range(0, len(x), size)]
+
+
+ROWS_OF = {
+    "fit": lambda m, x: LaplaceEmbedder(m).fit(x, LONG_Y, progress=False),
+    "fit, array": lambda m, x: LaplaceEmbedder(m).fit(x.numpy(), LONG_Y.tolist(), progress=False),
+    "fit, loader": lambda m, x: LaplaceEmbedder(m).fit(in_batches(x, 50), progress=False),
+    "fit, pairs of batches": lambda m, x: LaplaceEmbedder(m, pairs="batch").fit(
+        in_batches(x, 50), progress=False
+    ),
+    "fit, vectors": lambda _, x: LaplaceEmbedder.from_embeddings(x, LONG_Y),
+    "fit, vectors in batches": lambda _, x: LaplaceEmbedder(Precomputed(8), head="append").fit(
+        x, LONG_Y, progress=False
+    ),
+    "call": lambda m, x: fit(m)(x),
+    "epistemic": lambda m, x: fit(m)(x).epistemic,
+    "uncertainties": lambda m, x: fit(m).uncertainties(in_batches(x, 70), progress=False),
+    "epistemic of a loader": lambda m, x: fit(m).uncertainties(
+        in_batches(x, 70), kind="epistemic", progress=False
+    ),
+    "distance": lambda m, x: fit(m).distance(LONG, x),
+    "draw": lambda m, x: fit(m).sample(x, 2),
+    "index": lambda m, x: fit(m).index(x, progress=False),
+    "search": lambda m, x: fit(m).index(X, progress=False).search(x, k=1),
+    "validation": lambda m, x: fit(m).optimize_prior_precision(
+        "validation",
+        loader=in_batches(x, 90),
+        metric=lambda e, _: float(e.variance.sum()),
+        progress=False,
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*of the curvature was negative")
+@pytest.mark.parametrize("row", [590, 3])
+@pytest.mark.parametrize("door", ROWS_OF)
+def test_a_row_that_is_no_number_is_that_of_the_call(door, row, model):
+    x = LONG.clone()
+    x[row, 2] = torch.nan
+    x[row - 1, 5] = torch.inf
+    with pytest.raises(NonFiniteError, match=f"rows {row - 1}, {row} "):
+        ROWS_OF[door](model, x)
+
+
+def test_rows_without_a_direction_are_named():
+    x = LONG.clone()
+    x[590] = 0
+    doors = {
+        "fit": lambda: LaplaceEmbedder.from_embeddings(x, LONG_Y),
+        "index": lambda: LaplaceEmbedder.from_embeddings(LONG, LONG_Y).index(x, progress=False),
+        "call": lambda: LaplaceEmbedder.from_embeddings(LONG, LONG_Y)(x),
+    }
+    for door in doors.values():
+        with pytest.raises(InputError, match=r"exactly zero.*row 590 "):
+            door()
+
+
+def test_of_weights_that_are_no_numbers_all_rows_are_told(model):
+    with torch.no_grad():
+        model[0].weight.fill_(torch.nan)
+    with pytest.raises(NonFiniteError, match="in all 60 rows: check its weights"):
+        fit(model)
 
 
 @pytest.mark.parametrize("kind", ["model", "append", "embeddings"])

@@ -77,6 +77,7 @@ from laplace_metric.familiarity._fit_set import CrossFitted, FitSet
 from laplace_metric.familiarity._nearest import nearest_distance, nearest_points, rows_at_once
 from laplace_metric.familiarity._triangles import times_upper
 from laplace_metric.models._reading import Block
+from laplace_metric.models._rows import bad_rows
 
 ROUNDS = 30
 START = 0.1
@@ -340,16 +341,17 @@ class NearFar:
 
 
 def _check(lengths: Tensor) -> None:
-    n, zero = len(lengths), int((lengths == -torch.inf).sum())
-    broken = n - zero - int(lengths.isfinite().sum())
-    if broken:
+    n, zero = len(lengths), lengths == -torch.inf
+    broken = ~(zero | lengths.isfinite())
+    if bool(broken.any()):
         raise NonFiniteError(
-            f"{broken} of {n} head inputs of a batch hold NaN or infinity: check those inputs."
+            f"{int(broken.sum())} of {n} head inputs of a batch hold NaN or infinity: check those "
+            f"inputs, {bad_rows(broken)}."
         )
-    if zero:
+    if bool(zero.any()):
         raise InputError(
-            f"{zero} of {n} head inputs of a batch are all zeros, and what is exactly zero has no "
-            "direction: leave those inputs out."
+            f"{int(zero.sum())} of {n} head inputs of a batch are all zeros, and what is exactly "
+            f"zero has no direction: leave those inputs out, {bad_rows(zero)}."
         )
 
 

@@ -1,129 +1,196 @@
-"""Why a model could not be called with its inputs, in words.
-
-What a model returned, in words, and how to make one tensor [B, Z] of it.
-"""
+"""Why a model could not be called with its inputs, in words."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
+from inspect import Parameter, signature
 from typing import Any
 
+import numpy as np
 from torch import Tensor, nn
 
-from laplace_metric._utils.validation import check_floating
-from laplace_metric.errors import DtypeError, HeadError, InputError
+from laplace_metric.errors import DtypeError, InputError
 from laplace_metric.models._calling import Inputs, shown
+from laplace_metric.models._reading import is_rows, plain
+
+OF_TYPES = re.compile(r"dtype|scalar type|[Ii]nput type|not implemented for|float tensor")
+"""What torch says of a layer and inputs of another type."""
+OF_SIZES = re.compile(r"shapes cannot be multiplied|size mismatch|need to be at least 1D")
 
 
 def explain(model: nn.Module, inputs: Inputs, error: Exception) -> None:
     """Raise an error that says what to do, where that is known.
 
+    Parameters
+    ----------
+    model : nn.Module
+        What was called.
+    inputs : tensor, array, list, tuple, mapping
+        What it was called with.
+    error : Exception
+        What it raised.
+
     Raises
     ------
     DtypeError
-        If a floating input has a dtype that no weight has.
+        If a floating input has a type that no weight has, or inputs are whole numbers (images as
+        they are read) where the model computes with floating ones.
     InputError
-        If the model takes no strings, or not these keywords, or torch says that sizes of layer and
-        inputs do not fit.
+        If the model takes no strings, not these keywords or not so many arguments, inputs are no
+        numbers, or torch says that sizes of layer and inputs do not fit.
     """
-    kind = type(model).__name__
     if isinstance(error, (TypeError, AttributeError)):
-        if isinstance(inputs, Mapping):
-            how = f"the keywords {sorted(map(str, inputs))} as model(**inputs)"
-        elif isinstance(inputs, (tuple, list)) and all(isinstance(x, str) for x in inputs):
-            how = f"a {type(inputs).__name__} of strings"
-        else:
-            return
-        raise InputError(
-            f"{kind} could not be called with {how} ({type(error).__name__}: {error}). "
-            "A SentenceTransformer takes strings through models.Sentences(model); a model of "
-            "transformers takes what its tokenizer gives with return_tensors='pt'."
-        ) from error
-    if not isinstance(error, RuntimeError):
+        _explain_call(model, inputs, error)
+    if not isinstance(error, (RuntimeError, TypeError)):
         return
+    if OF_TYPES.search(str(error)):
+        _explain_whole_numbers(model, inputs, error)
+    if isinstance(error, RuntimeError):
+        _explain_types(model, inputs, error)
+        _explain_sizes(model, inputs, error)
+
+
+def _explain_call(model: nn.Module, inputs: Inputs, error: Exception) -> None:
+    """Raise ``InputError`` for inputs that are not those of the model's ``forward``."""
+    kind, why = type(model).__name__, f"({type(error).__name__}: {error})"
+    if isinstance(inputs, Mapping):
+        names = [str(name) for name in inputs]
+        if unknown := [name for name in names if not _takes(model, (), {name: None})]:
+            raise InputError(
+                f"{kind} takes no {', '.join(map(repr, sorted(unknown)))} {why}: it is called as "
+                f"model(**inputs), with each entry of a batch but its labels, and takes "
+                f"{_arguments(model)}. Leave the others out of the batches, or yield pairs "
+                f"(batch[{names[0]!r}], labels); a SentenceTransformer takes strings through "
+                "models.Sentences(model)."
+            ) from error
+        how = f"the keywords {sorted(names)} as model(**inputs)"
+    elif isinstance(inputs, (tuple, list)) and all(isinstance(x, str) for x in inputs):
+        how = f"a {type(inputs).__name__} of strings"
+    elif isinstance(inputs, (tuple, list)) and not is_rows(inputs):
+        _explain_parts(model, inputs, error)
+        return
+    elif not isinstance(plain(inputs), (Tensor, np.ndarray, list, str)):
+        raise InputError(
+            f"{kind} could not be called with {_article(inputs)} {why}: pass a tensor or an array "
+            "[B, ...], a list of texts, or a mapping of tensors."
+        ) from error
+    else:
+        return
+    raise InputError(
+        f"{kind} could not be called with {how} {why}. "
+        "A SentenceTransformer takes strings through models.Sentences(model); a model of "
+        "transformers takes what its tokenizer gives with return_tensors='pt'."
+    ) from error
+
+
+def _explain_parts(model: nn.Module, parts: Any, error: Exception) -> None:
+    """Raise ``InputError`` for a tuple or list that is not the model's several arguments."""
+    kind, n = type(model).__name__, len(parts)
+    what = f"{kind} could not be called with {n} inputs, model(*inputs) with {shown(parts)}"
+    if not all(isinstance(part, (Tensor, np.ndarray)) for part in parts):
+        others = {type(part).__name__ for part in parts if not isinstance(part, Tensor)}
+        raise InputError(
+            f"{what}: make one tensor [B, ...] of these ({', '.join(sorted(others))}), as images "
+            "by torchvision.transforms and torch.stack, texts by a tokenizer."
+        ) from error
+    if not _takes(model, tuple(parts), {}):
+        raise InputError(
+            f"{what}: it takes {_arguments(model)}. A list of items is one tensor, "
+            "torch.stack(items). Of a loader that yields (inputs, labels, index) pass the first "
+            "two, ((x, y) for x, y, *_ in loader)."
+        ) from error
+
+
+def _explain_whole_numbers(model: nn.Module, inputs: Inputs, error: Exception) -> None:
+    """Raise ``DtypeError`` for whole numbers where the weights are floating."""
+    kinds = {str(x.dtype).removeprefix("torch.") for x in _tensors(inputs) if not _floating(x)}
+    weights = {str(p.dtype) for p in model.parameters() if p.is_floating_point()}
+    mixed = any(_floating(x) for x in _tensors(inputs)) and "uint8" not in kinds
+    if not kinds or not weights or mixed:
+        return
+    how = "cast them, e.g. x.float()"
+    if "uint8" in kinds:
+        how = (
+            "images as they are read? Cast and scale them as in training, e.g. x.float() / 255, "
+            "with its mean and standard deviation"
+        )
+    raise DtypeError(
+        f"the inputs are {', '.join(sorted(kinds))} and the model computes in "
+        f"{', '.join(sorted(weights))}: {how} ({error})."
+    ) from error
+
+
+def _explain_types(model: nn.Module, inputs: Inputs, error: Exception) -> None:
+    """Raise ``DtypeError`` for floating inputs of a type that no weight has."""
     weights = {p.dtype for p in model.parameters()}
-    input_dtypes = {x.dtype for x in _tensors(inputs) if x.is_floating_point()}
-    if weights and not input_dtypes <= weights:
-        named = [", ".join(sorted(map(str, kinds))) for kinds in (input_dtypes, weights)]
+    floating = {x.dtype for x in _tensors(inputs) if isinstance(x, Tensor) and _floating(x)}
+    if weights and not floating <= weights:
+        named = [", ".join(sorted(map(str, kinds))) for kinds in (floating, weights)]
         raise DtypeError(
             f"the forward pass failed: inputs are {named[0]}, the model's weights {named[1]}. Cast "
             "one of them, e.g. model.float() or inputs.to(torch.float32)."
         ) from error
-    if "shapes cannot be multiplied" in str(error) or "size mismatch" in str(error):
-        sizes = ", ".join(str(list(x.shape)) for x in _tensors(inputs))
-        raise InputError(
-            f"{kind} cannot take inputs {sizes or shown(inputs)} ({error}): pass "
-            "inputs of the size that its first layer has, in the shape [B, ...]."
-        ) from error
 
 
-def _tensors(inputs: Any) -> Iterator[Tensor]:
-    if isinstance(inputs, Tensor):
+def _explain_sizes(model: nn.Module, inputs: Inputs, error: Exception) -> None:
+    """Raise ``InputError`` if torch says that sizes of layer and inputs do not fit."""
+    if not OF_SIZES.search(str(error)):
+        return
+    sizes = ", ".join(str(list(x.shape)) for x in _tensors(inputs))
+    line = any(x.ndim == 1 for x in _tensors(inputs))
+    one = " One row [D] is one item; N items of one number each are x[:, None]." if line else ""
+    raise InputError(
+        f"{type(model).__name__} cannot take inputs {sizes or shown(inputs)} ({error}): pass "
+        f"inputs of the size that its first layer has, in the shape [B, ...].{one}"
+    ) from error
+
+
+def _takes(model: nn.Module, args: tuple[Any, ...], keywords: dict[str, Any]) -> bool:
+    """Return whether ``forward`` has these arguments."""
+    try:
+        signature(model.forward).bind_partial(*args, **keywords)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _arguments(model: nn.Module) -> str:
+    """List the arguments of ``forward``."""
+    try:
+        known = signature(model.forward).parameters.values()
+    except (TypeError, ValueError):
+        return "others"
+    kinds = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+    return f"({', '.join(p.name for p in known if p.kind not in kinds)})"
+
+
+def _article(value: Any) -> str:
+    return "None" if value is None else f"a {type(value).__name__}"
+
+
+def _floating(x: Tensor | np.ndarray[Any, Any]) -> bool:
+    return x.is_floating_point() if isinstance(x, Tensor) else x.dtype.kind == "f"
+
+
+def _tensors(inputs: Any) -> Iterator[Tensor | np.ndarray[Any, Any]]:
+    inputs = plain(inputs)
+    if isinstance(inputs, Tensor) or (
+        isinstance(inputs, np.ndarray) and inputs.dtype.kind in "biuf"
+    ):
         yield inputs
     elif isinstance(inputs, Mapping):
-        yield from _tensors(list(inputs.values()))
+        for value in inputs.values():
+            yield from _tensors(value)
+    elif is_rows(inputs):
+        yield from _tensors(_array(inputs))
     elif isinstance(inputs, (tuple, list)):
         for value in inputs:
             yield from _tensors(value)
 
 
-EMBEDDINGS = ("sentence_embedding", "image_embeds", "text_embeds", "audio_embeds", "video_embeds")
-"""Fields of an output object that hold its embedding by their name; a pooler's is a guess."""
-
-
-def check_returned(output: Any, *, one_item: bool = False) -> Tensor:
-    """The model's output [B, Z] itself, or the one field of an output object that is an embedding.
-
-    Parameters
-    ----------
-    one_item : bool
-        Whether the inputs were one row [D], so that one vector [Z] is right.
-
-    Raises
-    ------
-    HeadError
-        If it is something else; the message says what, and which adapter reads it.
-    InputError
-        If the tensor holds no floating numbers in plain memory.
-    """
-    embedding = output if isinstance(output, Tensor) else _embedding_of(output)
-    sizes = (1, 2) if one_item else (2,)
-    if embedding is not None and not embedding.is_nested and embedding.ndim in sizes:
-        return check_floating("what the model returned", embedding)
-    raise HeadError(f"the model returned {shown(output)}, not a tensor [B, Z]: {_advice(output)}")
-
-
-def _embedding_of(output: Any) -> Tensor | None:
-    """The embedding of an output object, where there is exactly one by its name.
-
-    Examples
-    --------
-    >>> import torch
-    >>> z = torch.ones(2, 3)
-    >>> _embedding_of({"image_embeds": z, "pooler_output": z[:, :1]}).shape
-    torch.Size([2, 3])
-    >>> _embedding_of({"image_embeds": z, "text_embeds": z}) is None
-    True
-    """
-    fields = output if isinstance(output, Mapping) else getattr(output, "__dict__", {})
-    found = [fields[name] for name in EMBEDDINGS if isinstance(fields.get(name), Tensor)]
-    return found[0] if len(found) == 1 else None
-
-
-def _advice(output: Any) -> str:
-    if isinstance(output, Mapping) and "sentence_embedding" in output:
-        return "pass models.Sentences(model), which takes strings."
-    if isinstance(output, Tensor) and output.ndim == 3:
-        return "models.Pooled(model, 'mean') takes the mean over the tokens [B, T, Z]."
-    if isinstance(output, Tensor) and output.ndim == 4:
-        return (
-            "average its maps with torch.nn.Sequential(model, torch.nn.AdaptiveAvgPool2d(1), "
-            "torch.nn.Flatten())."
-        )
-    if isinstance(output, (Mapping, tuple)):
-        return (
-            "models.Pooled(model, pooling, field) reads one field, such as pooling='mean' of "
-            "vectors [B, T, Z] or pooling=None of one that is [B, Z]; models.Call(model, method) "
-            "calls a method, such as 'encode_image'."
-        )
-    return "wrap it in a module that returns the embedding only."
+def _array(rows: Any) -> Any:
+    try:
+        return np.asarray(rows)
+    except ValueError:  # of unequal length
+        return None

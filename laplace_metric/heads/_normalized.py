@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from laplace_metric.errors import HeadError, NonFiniteError
+from laplace_metric.models._rows import bad_rows
 
 
 def is_normalized(raw: Tensor, output: Tensor, name: str) -> bool:
@@ -37,10 +38,14 @@ def is_normalized(raw: Tensor, output: Tensor, name: str) -> bool:
     (True, False)
     """
     z, f = raw, output
-    if not bool(f.isfinite().all()):
+    broken = (~f.isfinite()).any(1)
+    if bool(broken.any()):
+        of_all = bool(broken.all())
+        where = f"all {len(f)} rows" if of_all else bad_rows(broken)
+        what = "its weights, and its inputs" if of_all else "these inputs"
         raise NonFiniteError(
-            "the model gives NaN or infinite embeddings on the first batch: check its inputs and "
-            "its weights."
+            f"the model gives NaN or infinite embeddings on the first batch, in {where}: check "
+            f"{what}."
         )
     unit = nn.functional.normalize(z.double(), dim=-1)
     eps = max(torch.finfo(z.dtype).eps, torch.finfo(f.dtype).eps)

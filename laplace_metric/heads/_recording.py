@@ -16,8 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from laplace_metric.errors import HeadError
-from laplace_metric.heads._call_errors import check_returned, explain
+from laplace_metric.heads._call_errors import explain
 from laplace_metric.heads._pointwise import averaged, is_pointwise
+from laplace_metric.heads._returned import check_returned
 from laplace_metric.models._calling import Inputs, call_model, shown
 from laplace_metric.models._reading import as_batch, is_one_item
 

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from laplace_metric.errors import InputError, NonFiniteError
+from laplace_metric.models._rows import bad_rows
 
 SHORTEST = 1e-12
 """Length below which ``nn.functional.normalize`` gives no unit vector."""
@@ -18,7 +19,7 @@ def check_rows(raw: Float[Tensor, "B Z"], *results: Tensor, spherical: bool) -> 
     Raises
     ------
     NonFiniteError
-        If a row holds NaN or infinity; the message counts such rows.
+        If a row holds NaN or infinity; the message counts and names such rows.
     InputError
         If ``spherical`` and an embedding has no direction.
     """
@@ -29,28 +30,30 @@ def check_rows(raw: Float[Tensor, "B Z"], *results: Tensor, spherical: bool) -> 
     for result in results:
         fine &= result.isfinite()
     if not bool(fine.all()):
-        _refuse(raw, spherical)
+        _refuse(raw, ~fine, spherical)
 
 
-def _refuse(raw: Tensor, spherical: bool) -> None:
-    n, broken = len(raw), int((~raw.isfinite()).any(1).sum())
-    if broken:
+def _refuse(raw: Tensor, bad: Tensor, spherical: bool) -> None:
+    n, broken = len(raw), (~raw.isfinite()).any(1)
+    if bool(broken.any()):
         raise NonFiniteError(
-            f"{broken} of {n} embeddings of a batch hold NaN or infinity: check those inputs."
+            f"{int(broken.sum())} of {n} embeddings of a batch hold NaN or infinity: check those "
+            f"inputs, {bad_rows(broken)}."
         )
     lengths = raw.double().norm(dim=1)
-    zero, short = int((lengths == 0).sum()), int((lengths < SHORTEST).sum())
-    if spherical and zero:
+    zero, short = lengths == 0, lengths < SHORTEST
+    if spherical and bool(zero.any()):
         raise InputError(
-            f"{zero} of {n} embeddings of a batch are all zeros, and what is exactly zero has "
-            "no direction: leave those inputs out."
+            f"{int(zero.sum())} of {n} embeddings of a batch are all zeros, and what is exactly "
+            f"zero has no direction: leave those inputs out, {bad_rows(zero)}."
         )
-    if spherical and short:
+    if spherical and bool(short.any()):
         raise InputError(
-            f"{short} of {n} embeddings of a batch are shorter than {SHORTEST:g}, the shortest "
-            f"{float(lengths.min()):.2g}: their direction is rounding. Scale the inputs up."
+            f"{int(short.sum())} of {n} embeddings of a batch are shorter than {SHORTEST:g}, the "
+            f"shortest {float(lengths.min()):.2g}: their direction is rounding. Scale the inputs "
+            f"up, or leave them out: {bad_rows(short)}."
         )
     raise NonFiniteError(
         f"uncertainties of a batch of {n} overflow {raw.dtype}: embeddings are up to "
-        f"{float(lengths.max()):.2g} long. Scale the inputs down, or use float64."
+        f"{float(lengths.max()):.2g} long. Scale the inputs down, or use float64: {bad_rows(bad)}."
     )

@@ -62,6 +62,7 @@ from laplace_metric.laplace._settings import FitOptions, Settings
 from laplace_metric.models._calling import device_of, labelled_batches
 from laplace_metric.models._classes import check_noise, warn_if_all_differ
 from laplace_metric.models._reading import check_finite, check_shapes
+from laplace_metric.models._rows import rows_before
 from laplace_metric.models._store import FeatureStore, Fingerprints
 
 _LOG = logging.getLogger(__name__)
@@ -208,10 +209,12 @@ def _fit_by_batches(
     """Fit pairs that each batch has for itself; ``features`` enter the head on the first batch."""
 
     def head_batches() -> HeadBatches:
-        h = features
+        h, n_read = features, 0
         for inputs, labels in batches:
-            yield capture(model, fit.located, inputs).features if h is None else h, labels
-            h = None
+            with rows_before(n_read):
+                seen = capture(model, fit.located, inputs).features if h is None else h
+            yield seen, labels
+            h, n_read = None, n_read + len(labels)
 
     curvature, n_points = minibatch_curvature(head_batches(), fit.jacobian, fit.loss, fit.settings)
     return fit.posterior(curvature, n_points)
@@ -266,7 +269,8 @@ def minibatch_curvature(
     for number, (h, labels) in enumerate(batches):
         h = at_least_float32(h)
         check_shapes(h, labels, where=where(number))
-        check_finite(h, where=where(number))
+        with rows_before(n_points):
+            check_finite(h, where=where(number))
         try:
             value = _one_batch(h, labels, head, loss, settings).scaled(len(labels))
         except LabelError as error:

@@ -37,6 +37,7 @@ from laplace_metric.models._calling import (
     labels_of,
     to_device,
 )
+from laplace_metric.models._rows import rows_before
 from laplace_metric.models._store import Fingerprints
 
 
@@ -142,15 +143,21 @@ def uncertainties_of(
     check_name("kind", kind, ("uncertainty", "epistemic", "ambiguity"))
     traces, spherical = traces_of(fitted.jacobian, fitted.posterior), fitted.spherical
     device, title = device_of(model), "Uncertainties"
-    parts = []
-    for inputs in input_batches(loader, device, progress=progress, description=title):
+    parts: list[Tensor] = []
+
+    def numbers(inputs: Inputs) -> Tensor:
         seen = seen_at_head(model, fitted, inputs)
         if kind != "uncertainty":
-            parts.append(getattr(predicted_embedding(seen.features, seen.raw, fitted), kind))
-            continue
+            found: Tensor = getattr(predicted_embedding(seen.features, seen.raw, fitted), kind)
+            return found
         with full_precision():
-            parts.append(traced(traces, seen.features, seen.raw, spherical=spherical))
-            check_rows(seen.raw, parts[-1], spherical=spherical)
+            trace = traced(traces, seen.features, seen.raw, spherical=spherical)
+            check_rows(seen.raw, trace, spherical=spherical)
+            return trace
+
+    for inputs in input_batches(loader, device, progress=progress, description=title):
+        with rows_before(sum(map(len, parts))):
+            parts.append(numbers(inputs))
     return torch.cat(parts)
 
 
@@ -197,9 +204,13 @@ def validation_score(
     check_function("metric", metric, "embedding", "labels")
     device = device_of(model)
     batches = labelled_batches(loader, device, progress=progress, description="Validating")
-    pairs = [(seen_at_head(model, fitted, inputs), labels) for inputs, labels in batches]
-    activations = HeadActivations.concatenate([seen for seen, _ in pairs])
-    target = torch.cat([y for _, y in pairs])
+    seen: list[HeadActivations] = []
+    target = torch.empty(0, dtype=torch.int64, device=device)
+    for inputs, labels in batches:
+        with rows_before(len(target)):
+            seen.append(seen_at_head(model, fitted, inputs))
+        target = torch.cat([target, labels])
+    activations = HeadActivations.concatenate(seen)
 
     def score(tau: float, n_effective: float) -> float:
         tuned = fitted.with_precision(tau, n_effective)

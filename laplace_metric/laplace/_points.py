@@ -17,6 +17,7 @@ from laplace_metric.heads._capture import capture
 from laplace_metric.heads._located import LocatedHead
 from laplace_metric.laplace._fit_storage import FitStorage
 from laplace_metric.models._calling import Inputs
+from laplace_metric.models._rows import rows_before
 from laplace_metric.models._store import FeatureStore
 
 Batches = Iterator[tuple[Inputs, Tensor]]
@@ -64,7 +65,8 @@ def collect_points(
     complete = store.exhausted
     unread = _unread(model, head, batches, features, store)
     for number, (h, labels) in enumerate(unread):
-        store.append(h, labels, where=where(number))
+        with rows_before(len(store)):
+            store.append(h, labels, where=where(number))
         if storage.due():
             store.commit()
     if not complete:
@@ -95,7 +97,8 @@ def _unread(
         new = start >= len(known) and not complete
         h, features = features, None  # of the first batch it is there already
         if h is None and (new or n_read == len(known)):
-            h = at_least_float32(capture(model, head, inputs).features)
+            with rows_before(start):
+                h = at_least_float32(capture(model, head, inputs).features)
         if new:
             assert h is not None
             yield h, labels

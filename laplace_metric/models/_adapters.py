@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from laplace_metric._utils.validation import as_tensor, check_count, check_dense, check_floating
 from laplace_metric.errors import InputError, NonFiniteError, UnknownNameError
 from laplace_metric.models._calling import check_module, device_of, shown, to_device, unwrapped
-from laplace_metric.models._reading import row_list
+from laplace_metric.models._rows import bad_rows
 
 
 class Precomputed(nn.Module):
@@ -74,10 +74,9 @@ class Precomputed(nn.Module):
             )
         values = tensor if tensor.dtype == torch.float64 else tensor.float()
         if not bool(torch.isfinite(values).all()):
-            bad = (~torch.isfinite(values)).any(1).nonzero().flatten().tolist()
+            named = bad_rows((~torch.isfinite(values)).any(1))
             raise NonFiniteError(
-                f"embeddings hold NaN or infinity in {row_list(bad)} ({len(bad)} of "
-                f"{len(values)}): leave these rows out."
+                f"embeddings hold NaN or infinity in {named}: leave these rows out."
             )
         return values
 

@@ -6,7 +6,7 @@ import logging
 import operator
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any, TypeGuard, TypeVar
 
@@ -119,7 +119,7 @@ def call_model(model: nn.Module, inputs: Inputs) -> Any:
         return model(inputs)
     inputs = _tensor_like(model, dense("inputs", gathered_texts("inputs", inputs)))
     if isinstance(inputs, Mapping):
-        return model(**inputs)
+        return model(**{name: _tensor_like(model, plain(x)) for name, x in inputs.items()})
     several = isinstance(inputs, (tuple, list)) and not is_rows(inputs)
     if not several or all(isinstance(x, str) for x in inputs) or hasattr(model, "takes_rows"):
         return model(inputs)
@@ -214,14 +214,27 @@ def _split(batch: Any, index: int) -> tuple[Inputs, Any]:
     inputs, labels = batch if pair else split_batch(batch)
     if pair or labels is not None:
         return inputs, labels
-    kind = type(batch).__name__
-    if isinstance(batch, Sequence):
-        kind = f"{kind} of length {len(batch)}"
     raise LabelError(
-        f"loader batch {index} is a {kind}, so its labels are missing: "
+        f"loader batch {index} is {shown(batch)}, so its labels are missing: "
         "yield (inputs, labels), where inputs is a tensor, a tuple or a dict; or a dict with an "
-        'entry "labels" or "label".'
+        f'entry "labels" or "label".{_how_to_split(batch)}'
     )
+
+
+def _how_to_split(batch: Any) -> str:
+    """What to write for a batch of another form."""
+    if isinstance(batch, Mapping):
+        rest = [name for name in batch if str(name) not in ("input_ids", "attention_mask")]
+        last = rest[-1] if rest else "y"
+        return f" If its labels are {last!r}: ({{'labels': b.pop({last!r}), **b}} for b in loader)."
+    if isinstance(batch, (tuple, list)) and len(batch) > 2:
+        n = len(batch)
+        return (
+            f" Of these {n} the first two, if they are inputs and labels: "
+            "((x, y) for x, y, *_ in loader); the others as a tuple of inputs, if the last ones "
+            "are the labels: ((b[:-1], b[-1]) for b in loader)."
+        )
+    return ""
 
 
 def _read(
@@ -382,12 +395,18 @@ def shown(value: Any) -> str:
         parts = [f"{name} {_short(part)}" for name, part in value.items()]
     elif isinstance(value, (tuple, list)):
         parts = [_short(part) for part in value]
-    else:
-        parts = []
-    return f"a {type(value).__name__}" + (f" ({', '.join(parts)})" if parts else "")
+    else:  # an output object, such as a data class
+        fields = getattr(value, "__dict__", {}).items()
+        parts = [f"{name} {_short(part)}" for name, part in fields if isinstance(part, Tensor)]
+    some = parts[:MOST_PARTS] + (["..."] if len(parts) > MOST_PARTS else [])
+    return f"a {type(value).__name__}" + (f" ({', '.join(some)})" if some else "")
 
 
 def _short(value: Any) -> str:
-    if isinstance(value, Tensor):
+    if isinstance(value, (Tensor, np.ndarray)):
         return str(list(value.shape))
     return str(None) if value is None else f"a {type(value).__name__}"
+
+
+MOST_PARTS = 6
+"""Parts of an object that are shown."""

@@ -11,7 +11,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from laplace_metric.errors import LabelError, LaplaceMetricWarning, callers_line
-from laplace_metric.models._reading import missing_rows, plain, row_list
+from laplace_metric.models._reading import missing_rows, plain
+from laplace_metric.models._rows import row_list
 
 NOISE = -1
 """scikit-learn's label of noise (DBSCAN, HDBSCAN, OPTICS) and of rows without a label."""

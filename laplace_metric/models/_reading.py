@@ -26,6 +26,7 @@ from torch.utils.data import DataLoader, default_collate
 
 from laplace_metric._utils.validation import check_dense, check_not_sparse, stacked_cells
 from laplace_metric.errors import InputError, LabelError, NonFiniteError
+from laplace_metric.models._rows import bad_rows, row_list, rows_of_this_batch
 
 LABELS = ("labels", "label")
 """Entries of a batch that is a mapping by which its labels go, as in Hugging Face's data sets."""
@@ -100,18 +101,6 @@ def missing_rows(labels: Any) -> list[int]:
         or (isinstance(label, float) and math.isnan(label))
         or (isinstance(label, np.datetime64) and np.isnat(label))
     ]
-
-
-def row_list(rows: Sequence[int], most: int = 5) -> str:
-    """The first rows, for an error.
-
-    Examples
-    --------
-    >>> row_list([3]), row_list(range(9))
-    ('row 3', 'rows 0, 1, 2, 3, 4, ...')
-    """
-    named = ", ".join(str(row) for row in rows[:most]) + (", ..." if len(rows) > most else "")
-    return f"row{'s' if len(rows) > 1 else ''} {named}"
 
 
 def check_names(name: str, names: Sequence[str]) -> None:
@@ -410,12 +399,11 @@ def check_spec(features: Tensor, labels: Tensor, spec: RowSpec | None, *, where:
 
 
 def check_finite(features: Float[Tensor, "n D"], *, where: str) -> None:
-    """Raise ``NonFiniteError`` with the number of rows, if some hold NaN or infinity."""
+    """Raise ``NonFiniteError`` that names the rows, if some hold NaN or infinity."""
     if features.numel() and not _finite(features):
-        bad = int((~torch.isfinite(features)).any(1).sum())
+        rows = bad_rows((~torch.isfinite(features)).any(1))
         raise NonFiniteError(
-            f"{where} holds NaN or infinity in {bad} of {len(features)} rows: check the inputs "
-            "and the model's weights."
+            f"{where} holds NaN or infinity in {rows}: check these inputs and the model's weights."
         )
 
 
@@ -442,6 +430,7 @@ class FiniteChecks:
         if not _later(features.device):
             check_finite(features, where=where)
         elif features.numel():
+            where = f"{where} ({rows_of_this_batch(len(features))})"
             self.pending.append((where, _finite(features)))
             if len(self.pending) >= CHECKS_AT_ONCE:
                 self.settle()

@@ -10,7 +10,8 @@ import numpy as np
 from torch import Tensor
 
 from laplace_metric.errors import InputError
-from laplace_metric.models._reading import missing_rows, plain, row_list
+from laplace_metric.models._reading import missing_rows, plain
+from laplace_metric.models._rows import row_list
 
 BATCH_OF_TEXTS = 256
 """Texts of an iterable that enter a model at once."""

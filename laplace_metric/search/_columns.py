@@ -25,7 +25,8 @@ from laplace_metric.models._classes import (
     check_missing,
     check_noise,
 )
-from laplace_metric.models._reading import check_names, missing_rows, plain, row_list
+from laplace_metric.models._reading import check_names, missing_rows, plain
+from laplace_metric.models._rows import row_list
 
 Values = npt.NDArray[Any]
 """[N] int64, or objects that are strings: NumPy's own drop NUL at the end, and pad all of them to

@@ -24,6 +24,7 @@ from laplace_metric.laplace import Fitted
 from laplace_metric.laplace._traces import traced, traces_of
 from laplace_metric.models._calling import device_of, labels_of, to_device
 from laplace_metric.models._reading import as_batches, dense, is_rows, items_of
+from laplace_metric.models._rows import rows_before
 from laplace_metric.models._store import Fingerprints, row_fingerprints
 from laplace_metric.models._texts import gathered_texts, grouped_texts
 from laplace_metric.search._columns import Encoded, joined
@@ -233,8 +234,11 @@ class Encoder:
             bar = ItemBar("Embedding", n_items, count_of_batches(inputs))
 
         def parts() -> Iterator[Encoded]:
+            n_read = 0
             for batch, batch_labels in batches(name, inputs):
-                part = self(batch, rows)
+                with rows_before(n_read):
+                    part = self(batch, rows)
+                n_read += len(part)
                 labels.extend([] if batch_labels is None else [batch_labels])
                 if bar is not None:
                     bar.advance(len(part))

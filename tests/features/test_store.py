@@ -128,7 +128,7 @@ def test_an_exception_removes_the_temporary_files(tmp_path):
 
 
 def test_bad_rows():
-    with pytest.raises(NonFiniteError, match="batch 3 holds NaN or infinity in 1 of 2 rows"):
+    with pytest.raises(NonFiniteError, match=r"batch 3 holds NaN or infinity in row 1 \(1 of 2\)"):
         FeatureStore().append(torch.tensor([[1.0], [torch.nan]]), LABELS[:2], where="batch 3")
     with pytest.raises(NonFiniteError, match=r"features\[0:2\]"):
         FeatureStore.of(torch.tensor([[1.0], [-torch.inf]]), LABELS[:2])
@@ -159,7 +159,7 @@ def test_checks_of_an_accelerator_come_with_the_next_reading(tmp_path, kind, mon
         store.append(batch, LABELS[:4], where=f"batch {number}")
     reads = [store.commit, lambda: list(store.blocks()), lambda: store.labels]
     for read in [*reads, lambda: store.rows(LABELS[:1]), store.complete]:  # again and again
-        with pytest.raises(NonFiniteError, match="batch 1 holds NaN or infinity: check"):
+        with pytest.raises(NonFiniteError, match=r"batch 1 \(rows 0 to 3\) holds NaN or infinity: check"):
             read()
     store.close()
     if kind == "durable":
