@@ -12,9 +12,10 @@ from torch import Tensor
 from baselines.base import OnePass
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import check_count, check_name
-from laplace_metric.embedding import Draw, Embedding
+from laplace_metric.embedding import Embedding
 from laplace_metric.heads._located import HeadActivations
 from laplace_metric.models._calling import Inputs
+from laplace_metric.probabilistic_embedder import Draw
 
 SCORES = ("norm", "constant")
 

@@ -16,9 +16,10 @@ from baselines.distributions.empirical import Empirical
 from laplace_metric._utils.precision import at_least_float32
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import check_count
-from laplace_metric.embedding import Draw, Embedding
+from laplace_metric.embedding import Embedding
 from laplace_metric.heads._capture import embeddings_from
 from laplace_metric.models._calling import Inputs, device_of, to_device
+from laplace_metric.probabilistic_embedder import Draw
 
 
 @dataclass(eq=False, kw_only=True)

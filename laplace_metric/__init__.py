@@ -29,11 +29,12 @@ from laplace_metric._utils import __version__
 
 if TYPE_CHECKING:
     from laplace_metric.embedder import LaplaceEmbedder
-    from laplace_metric.embedding import Embedding, ProbabilisticEmbedder
+    from laplace_metric.embedding import Embedding
     from laplace_metric.errors import LaplaceMetricError, LaplaceMetricWarning
     from laplace_metric.guard import Guard
     from laplace_metric.monitor import Monitor
     from laplace_metric.online import OnlineLaplace
+    from laplace_metric.probabilistic_embedder import ProbabilisticEmbedder
     from laplace_metric.search import Index
 
 __all__ = [
@@ -58,7 +59,7 @@ _HOMES = {
     "LaplaceMetricWarning": "errors",
     "Monitor": "monitor",
     "OnlineLaplace": "online",
-    "ProbabilisticEmbedder": "embedding",
+    "ProbabilisticEmbedder": "probabilistic_embedder",
 }
 
 

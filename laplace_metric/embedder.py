@@ -18,7 +18,7 @@ from laplace_metric._utils.precision import full_precision
 from laplace_metric._utils.randomness import Seed
 from laplace_metric._utils.validation import as_path, check_count, check_name
 from laplace_metric.curvature._spectral_curvature import SpectralCurvature
-from laplace_metric.embedding import Draw, Embedding, ProbabilisticEmbedder
+from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError, LabelError, NotFittedError
 from laplace_metric.heads._body import BodyRecord
 from laplace_metric.heads._fitted_weights import FittedWeights, stamped_buffers
@@ -36,6 +36,7 @@ from laplace_metric.laplace import (
 from laplace_metric.laplace._available import available
 from laplace_metric.laplace._diagnosis import Uncertainties, diagnose
 from laplace_metric.laplace._fit import fit_posterior, warn_if_negative
+from laplace_metric.laplace._fit_options import FitOptions
 from laplace_metric.laplace._fitted import (
     Metric,
     distance_of,
@@ -45,10 +46,11 @@ from laplace_metric.laplace._fitted import (
     validation_score,
 )
 from laplace_metric.laplace._saved_posterior import POSTERIOR, fitted_of_part, posterior_part
-from laplace_metric.laplace._settings import FitOptions, Miner
+from laplace_metric.laplace._settings import Miner
 from laplace_metric.models import Precomputed
 from laplace_metric.models._calling import Inputs, check_labels, unwrapped
 from laplace_metric.models._trained import trained_on
+from laplace_metric.probabilistic_embedder import Draw, ProbabilisticEmbedder
 
 if TYPE_CHECKING:
     from laplace_metric.export._graph import ExportedGraph

@@ -1,13 +1,8 @@
-"""``Embedding``: what every uncertainty method returns for a batch of inputs.
-
-``ProbabilisticEmbedder`` is the contract of every method: ``fit``, call, ``draw``, ``sample``,
-``embed``.
-"""
+"""``Embedding``: what every uncertainty method returns for a batch of inputs."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -15,23 +10,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.precision import full_precision
-from laplace_metric._utils.randomness import Seed, as_generator
+from laplace_metric._utils.randomness import Seed
 from laplace_metric._utils.tables import as_pandas
-from laplace_metric._utils.validation import as_array, as_tensor, check_count
+from laplace_metric._utils.validation import as_array, as_tensor
 from laplace_metric.distributions import EmbeddingDistribution, Gaussian, ProjectedNormal
 from laplace_metric.errors import EmptyLoaderError, InputError, NotFittedError, RowError
-from laplace_metric.models._calling import Inputs, device_of, labelled_batches
 
 if TYPE_CHECKING:
     import pandas
 
 
 class FitSetParts(NamedTuple):
-    """Numbers [B] that compare inputs with a fit set; None where it has none of a kind."""
+    """Numbers [B] that compare inputs with a fit set; None for those that the fit does not give."""
 
     near: Tensor | None
     far: Tensor
@@ -43,10 +37,10 @@ class HeadInputScore(Protocol):
     """Distance of inputs from a fit set, by what enters the head (``familiarity.NearFar``)."""
 
     def parts(self, features: Tensor) -> FitSetParts:
-        """near, far, local and epistemic [B]."""
+        """Return near, far, local and epistemic [B]."""
 
     def ambiguity(self, features: Tensor) -> Tensor | None:
-        """Entropy of the label [B], None without known classes; or a variance that was learnt."""
+        """Return the entropy of the label [B], None without known classes; or a learnt variance."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -58,12 +52,12 @@ class Embedding(Shown):
     distribution : EmbeddingDistribution
         B distributions over R^Z or over the unit sphere.
     score : Tensor [B] or None
-        A method's own uncertainty, where it is not the variance.
+        Uncertainty by the method's own measure; None, the default: the variance.
     head_inputs : Tensor [B, D] or None
-        What entered the head, kept by reference for ``epistemic`` and ``ambiguity``, which are
+        Inputs of the head, stored by reference for ``epistemic`` and ``ambiguity``, which are
         computed when they are first read.
     near_far : HeadInputScore or None
-        What makes these of them.
+        Model of the fit set that computes these two from ``head_inputs``; None: there are none.
 
     Examples
     --------
@@ -130,7 +124,7 @@ class Embedding(Shown):
         NotFittedError
             If the method or its fit has nothing of the fit set to compare with.
         NonFiniteError, InputError
-            For inputs that enter the head as NaN, infinity or zeros.
+            If inputs enter the head as NaN, infinity or zeros.
 
         Examples
         --------
@@ -152,7 +146,7 @@ class Embedding(Shown):
         Raises
         ------
         NotFittedError
-            As ``epistemic``; and if every class of the fit set has one member.
+            If ``epistemic`` raises it; and if every class of the fit set has one member.
         """
         near = self._parts.near
         if near is None:
@@ -171,7 +165,7 @@ class Embedding(Shown):
         Raises
         ------
         NotFittedError
-            As ``epistemic``.
+            If ``epistemic`` raises it.
         """
         return self._parts.far
 
@@ -185,7 +179,7 @@ class Embedding(Shown):
         Raises
         ------
         NotFittedError
-            As ``epistemic``; and for images and texts.
+            If ``epistemic`` raises it; and for images and texts.
         """
         if (local := self._parts.local) is None:
             raise NotFittedError(
@@ -202,14 +196,14 @@ class Embedding(Shown):
         data, and says nothing of inputs that the fit set does not know: read ``epistemic`` first.
         An index says more of its own items (``SearchResult.ambiguity``).
 
-        Of images and texts (``ImageTextEmbedder``) it is the trace of the variance that their heads
-        have learnt, from 0 on: how general or ambiguous an input is.
+        For images and texts (``ImageTextEmbedder``) it is the trace of the variance that their
+        heads have learnt, from 0 on: how general or ambiguous an input is.
 
         Raises
         ------
         NotFittedError
-            As ``epistemic``; and if no class of the fit set is known, or more than 2,048 are; and
-            for images and texts whose objective learns no variance.
+            If ``epistemic`` raises it; if no class of the fit set is known, or more than 2,048 are;
+            and for images and texts whose objective learns no variance.
 
         Examples
         --------
@@ -257,19 +251,19 @@ class Embedding(Shown):
         return self.distribution.concentration
 
     def to_pandas(self, *, means: bool = False) -> pandas.DataFrame:
-        """One row an embedding: uncertainty, and what the fit set says of it where it was kept.
+        """Return a table of one row an embedding: uncertainty, and the numbers of the fit set.
 
         Parameters
         ----------
         means : bool
-            With the coordinates, as columns mean_0, mean_1 and so on.
+            True adds the coordinates, as columns mean_0, mean_1 and so on; default False.
 
         Raises
         ------
         MissingPackageError
-            Without pandas.
+            If pandas is not installed.
         NonFiniteError, InputError
-            As ``uncertainty`` and ``epistemic``.
+            If ``uncertainty`` or ``epistemic`` raises them.
 
         Examples
         --------
@@ -291,7 +285,7 @@ class Embedding(Shown):
 
     @full_precision()
     def sample(self, n: int, generator: Seed = None) -> Float[Tensor, "n B Z"]:
-        """Draws [n, B, Z], independent between inputs.
+        """Return draws [n, B, Z], independent between inputs.
 
         For draws that share their weights between inputs use the method's ``sample``.
         """
@@ -301,14 +295,14 @@ class Embedding(Shown):
         return len(self.mean)
 
     def __getitem__(self, index: Any) -> Embedding:
-        """A part of the batch: slice, boolean mask, index tensor, or a number for a batch of 1.
+        """Return a part: slice, boolean mask, index tensor, or a number for a batch of 1.
 
         Raises
         ------
         InputError
-            For anything else.
+            If ``index`` is anything else.
         RowError
-            For rows that the batch does not have.
+            If the batch does not have a row.
         """
         rows = _as_rows(index, len(self))
         score = None if self.score is None else self.score[rows]
@@ -317,14 +311,14 @@ class Embedding(Shown):
 
     @classmethod
     def concatenate(cls, parts: Sequence[Embedding]) -> Embedding:
-        """One batch out of several of the same method.
+        """Join batches of the same method into one.
 
         Raises
         ------
         EmptyLoaderError
-            For none.
+            If ``parts`` is empty.
         InputError
-            For anything but embeddings of one kind and size.
+            If ``parts`` are not embeddings of one kind and size.
         """
         if not isinstance(parts, (list, tuple)) or not all(isinstance(p, cls) for p in parts):
             raise InputError(f"parts={parts!r:.60}: pass a list of Embedding.")
@@ -370,54 +364,3 @@ def _as_rows(index: Any, n: int) -> slice | Tensor:
     if len(rows) and not -n <= int(rows.min()) <= int(rows.max()) < n:
         raise RowError(f"index={index!r:.60}: the batch has the rows 0 to {n - 1}.")
     return rows.long()
-
-
-Draw = Callable[[Inputs], Tensor]
-"""n sampled embedders at once: inputs -> [n, B, Z], the same n for every input and every call."""
-
-
-class ProbabilisticEmbedder(ABC):
-    """A model that returns a distribution over embeddings.
-
-    Subclasses set ``model`` and implement ``fit``, ``__call__`` and ``draw``.
-    """
-
-    model: nn.Module
-
-    @abstractmethod
-    def fit(self, loader: Iterable[Any], *, progress: bool = True) -> ProbabilisticEmbedder:
-        """Learn what the method needs from ``(inputs, labels)`` batches; returns itself."""
-
-    @abstractmethod
-    def __call__(self, inputs: Inputs) -> Embedding:
-        """Distributions over the embeddings of one batch of inputs."""
-
-    @abstractmethod
-    def draw(self, n: int, generator: Seed = None) -> Draw:
-        """Draw n embedders; the returned function maps any inputs to [n, B, Z] under them."""
-
-    def sample(
-        self, inputs: Inputs, n: int = 100, generator: Seed = None
-    ) -> Float[Tensor, "n B Z"]:
-        """Joint draws [n, B, Z]: draw s uses the same sampled model for all inputs."""
-        check_count("n", n)
-        return self.draw(n, as_generator(generator))(inputs)
-
-    def embed(self, loader: Iterable[Any], *, progress: bool = True) -> tuple[Embedding, Any]:
-        """Embeddings and labels [N] of everything a loader of ``(inputs, labels)`` yields.
-
-        Labels are a tensor of whole numbers, or an array of names where the loader has names.
-        """
-        device, names = device_of(self.model), dict[int, str]()
-        parts, labels = [], []
-        batches = labelled_batches(
-            loader, device, progress=progress, description="Embedding", names=names
-        )
-        for inputs, batch_labels in batches:
-            parts.append(self(inputs))
-            labels.append(batch_labels)
-        codes = torch.cat(labels)
-        if not names:
-            return Embedding.concatenate(parts), codes
-        named = np.array([names[code] for code in codes.tolist()], dtype=object)
-        return Embedding.concatenate(parts), named

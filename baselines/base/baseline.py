@@ -32,7 +32,7 @@ from baselines.distributions.empirical import Empirical
 from laplace_metric._utils.precision import at_least_float32
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import as_path, check_count
-from laplace_metric.embedding import Draw, Embedding, ProbabilisticEmbedder
+from laplace_metric.embedding import Embedding
 from laplace_metric.errors import FileFormatError, NonFiniteError, NotFittedError
 from laplace_metric.heads._capture import capture
 from laplace_metric.heads._locate import find_head
@@ -44,6 +44,7 @@ from laplace_metric.models._calling import (
     labelled_batches,
     to_device,
 )
+from laplace_metric.probabilistic_embedder import Draw, ProbabilisticEmbedder
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -16,7 +16,7 @@ from benchmarks.costs import networks_to_serve
 from benchmarks.datasets import load
 from benchmarks.encoders.texts import CLASSES, load_texts
 from laplace_metric.cli import main
-from laplace_metric.datasets._image_set import Pixels
+from laplace_metric.datasets._pixels import Pixels
 from laplace_metric.errors import InputError
 
 N_QUERIES = 64

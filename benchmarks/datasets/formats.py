@@ -15,7 +15,7 @@ from torch import Tensor
 from benchmarks.datasets.remotes import Request
 from laplace_metric._utils.archives import DAMAGE, check_npy, check_zip
 from laplace_metric.datasets import ImageSet
-from laplace_metric.datasets._image_set import centre_square
+from laplace_metric.datasets._crop import centre_square
 from laplace_metric.errors import FileFormatError, InputError
 
 Array = npt.NDArray[Any]

@@ -17,7 +17,7 @@ from benchmarks.datasets.svhn_cars_lfw import read_cars196, read_lfw, read_svhn
 from laplace_metric import datasets
 from laplace_metric._utils.validation import check_count, check_name
 from laplace_metric.datasets import ImageSet
-from laplace_metric.datasets._image_set import NAMES as PACKAGED
+from laplace_metric.datasets._sklearn_sets import NAMES as PACKAGED
 from laplace_metric.errors import InputError
 
 READERS: dict[str, Callable[[Request], ImageSet]] = {

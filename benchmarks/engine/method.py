@@ -18,7 +18,6 @@ from torch import Tensor
 
 from benchmarks.engine.statistics import mann_whitney
 from laplace_metric._utils.randomness import Seed, as_generator
-from laplace_metric.embedding import Draw, ProbabilisticEmbedder
 from laplace_metric.errors import InputError
 from laplace_metric.evaluation._bootstrap import BootstrapInterval, bootstrap_interval
 from laplace_metric.evaluation._nearest_neighbours import Neighbours, nearest_neighbours
@@ -30,6 +29,7 @@ from laplace_metric.evaluation._retrieval_calibration import (
 from laplace_metric.evaluation._roc import auprc, fpr_at_tpr, r_auroc
 from laplace_metric.evaluation._sparsification import Sparsification, sparsification
 from laplace_metric.models._calling import device_of, labelled_batches
+from laplace_metric.probabilistic_embedder import Draw, ProbabilisticEmbedder
 
 DEPTH = 5
 """Neighbours kept for each query, and the k of mAP@k."""

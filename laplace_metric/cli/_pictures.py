@@ -10,7 +10,7 @@ from typing import Any
 from PIL import Image
 
 from laplace_metric.cli._sources import path_below
-from laplace_metric.datasets._image_set import Pixels
+from laplace_metric.datasets._pixels import Pixels
 
 
 @dataclass(frozen=True)

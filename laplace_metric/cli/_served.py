@@ -30,7 +30,8 @@ from laplace_metric.cli._loading import read_options_of
 from laplace_metric.cli._reporter import Reporter
 from laplace_metric.cli._sources import ARRAYS, IMAGES, TEXTS, ReadOptions
 from laplace_metric.cli._table_files import rows_of
-from laplace_metric.datasets._image_set import TRANSPARENT, Pixels
+from laplace_metric.datasets._grey_or_rgb import TRANSPARENT
+from laplace_metric.datasets._pixels import Pixels
 from laplace_metric.errors import InputError, LaplaceMetricError, NotFittedError
 from laplace_metric.guard import GUARD, Guard
 from laplace_metric.io import SavedFile

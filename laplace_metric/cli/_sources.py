@@ -21,9 +21,12 @@ from laplace_metric._utils.archives import DAMAGE, check_npy, check_zip
 from laplace_metric._utils.names import utf8_path
 from laplace_metric._utils.progress import tqdm
 from laplace_metric._utils.tables import TABLES, read_columns, shown_columns
-from laplace_metric.datasets._folders import PATHS, check_listed, column_of, top_folders
+from laplace_metric.datasets._grey_or_rgb import is_grey
 from laplace_metric.datasets._image_files import files_below, images_below, is_image
-from laplace_metric.datasets._image_set import Pixels, is_grey, row_loader
+from laplace_metric.datasets._path_labels import top_folders
+from laplace_metric.datasets._pixels import Pixels
+from laplace_metric.datasets._rows import row_loader
+from laplace_metric.datasets._tables import PATHS, check_listed, column_of
 from laplace_metric.errors import FileFormatError, InputError, LabelError
 from laplace_metric.io import digest
 from laplace_metric.models._calling import Inputs

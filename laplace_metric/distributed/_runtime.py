@@ -10,8 +10,8 @@ from laplace_metric.distributed._checkpoint import Checkpoint, open_checkpoint
 from laplace_metric.distributed._ranks import Ranks
 from laplace_metric.laplace._fit import HeadFit, StorageOf
 from laplace_metric.laplace._fit_identity import checkpoint_identity
+from laplace_metric.laplace._fit_options import FitOptions
 from laplace_metric.laplace._processes import ONE_PROCESS, Processes
-from laplace_metric.laplace._settings import FitOptions
 
 
 def runtime_of(model: nn.Module, options: FitOptions) -> tuple[Processes, StorageOf | None]:

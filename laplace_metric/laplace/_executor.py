@@ -19,9 +19,9 @@ from laplace_metric.curvature._passes import Pass
 from laplace_metric.curvature._schedule import PassSchedule, next_pass
 from laplace_metric.curvature._statistics import Statistics
 from laplace_metric.curvature._structures import Curvature
+from laplace_metric.laplace._fit_options import FitOptions
 from laplace_metric.laplace._fit_storage import FitStorage
 from laplace_metric.laplace._processes import Processes
-from laplace_metric.laplace._settings import FitOptions
 from laplace_metric.models._store import (
     FINGERPRINTS,
     FeatureStore,

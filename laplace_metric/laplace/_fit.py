@@ -53,12 +53,13 @@ from laplace_metric.laplace._agreed_head import agreed_head, first_batch
 from laplace_metric.laplace._available import warn_if_limited
 from laplace_metric.laplace._executor import PassExecutor
 from laplace_metric.laplace._fit_identity import fit_identity
+from laplace_metric.laplace._fit_options import FitOptions
 from laplace_metric.laplace._fit_storage import FitStorage, InMemory
 from laplace_metric.laplace._fitted import Fitted
 from laplace_metric.laplace._points import Batches, HeadBatches, collect_points, where
 from laplace_metric.laplace._posterior import Posterior
 from laplace_metric.laplace._processes import ONE_PROCESS, Processes
-from laplace_metric.laplace._settings import FitOptions, Settings
+from laplace_metric.laplace._settings import Settings
 from laplace_metric.models._calling import device_of, labelled_batches
 from laplace_metric.models._classes import check_noise, warn_if_all_differ
 from laplace_metric.models._reading import check_finite, check_shapes

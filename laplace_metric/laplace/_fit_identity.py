@@ -11,7 +11,8 @@ from laplace_metric._utils.randomness import as_generator
 from laplace_metric.heads._identity import head_spec
 from laplace_metric.heads._located import LocatedHead
 from laplace_metric.io import digest
-from laplace_metric.laplace._settings import FitOptions, Settings
+from laplace_metric.laplace._fit_options import FitOptions
+from laplace_metric.laplace._settings import Settings
 
 
 def fit_identity(model: nn.Module, settings: Settings, options: FitOptions) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Settings of the posterior, and options of the fit. Both are checked values.
+"""Settings of the posterior, which are checked and saved with it.
 
 ``structure="auto"`` is decided head by head: in the benchmarks the Kronecker structure ranks
 out-of-distribution inputs better than the diagonal, and errors better on all tasks but one
@@ -10,84 +10,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from laplace_metric._utils.display import Shown
-from laplace_metric._utils.randomness import Seed, as_generator
-from laplace_metric._utils.validation import check_count, check_function, check_name, check_positive
+from laplace_metric._utils.validation import check_function, check_name, check_positive
 from laplace_metric.curvature import ContrastiveLoss
 from laplace_metric.curvature._spectral_curvature import POSITIVITY
 from laplace_metric.curvature._structures import STRUCTURES
 from laplace_metric.errors import InputError, UnknownNameError
 from laplace_metric.heads._backends import BACKENDS
 from laplace_metric.heads._jacobian import HeadJacobian
-
-PRECISIONS = (None, torch.float32, torch.float64)
-
-
-@dataclass(frozen=True)
-class FitOptions:
-    """See ``LaplaceEmbedder.fit``.
-
-    Raises
-    ------
-    InputError
-        For values of other types.
-
-    Examples
-    --------
-    >>> FitOptions(distributed=True).precision  # sums must not depend on how ranks split points
-    torch.float64
-    """
-
-    reference: int | None = None
-    generator: Seed = None
-    memory_bytes: int = 512 * 2**20
-    progress: bool = True
-    precision: torch.dtype | None = None
-    distributed: bool = False
-    checkpoint_dir: Path | None = None
-
-    def __post_init__(self) -> None:
-        if self.precision not in PRECISIONS:
-            raise InputError(
-                f"precision={self.precision!r}: pass torch.float32, torch.float64 or None."
-            )
-        if self.distributed and self.precision is None:
-            object.__setattr__(self, "precision", torch.float64)
-        if self.reference is not None:
-            object.__setattr__(self, "reference", check_count("reference", self.reference, 0))
-        if self.generator is not None:
-            object.__setattr__(self, "generator", as_generator(self.generator))
-        if type(self.memory_bytes) is not int or self.memory_bytes < 0:
-            memory_bytes = check_count("memory_bytes", self.memory_bytes, 0)
-            object.__setattr__(self, "memory_bytes", memory_bytes)
-        if torch.empty(0).is_meta:
-            raise InputError(
-                "torch's default device is 'meta', where tensors hold no values: call "
-                "torch.set_default_device('cpu') before fit."
-            )
-        if self.checkpoint_dir is not None and self.checkpoint_dir.is_file():
-            raise InputError(f"checkpoint_dir={str(self.checkpoint_dir)!r} is a file.")
-
-    @property
-    def needs_runtime(self) -> bool:
-        """True if several processes or a checkpoint are asked for."""
-        return self.distributed or self.checkpoint_dir is not None
-
+from laplace_metric.laplace._fit_options import FitOptions
 
 AUTO = "auto"
 WIDEST = 2_048
-"""Inputs or outputs of a linear layer, the largest whose decomposition takes seconds."""
-
-
+"""Largest number of inputs or outputs of a linear layer whose decomposition takes seconds."""
 Miner = Callable[[Tensor, Tensor], tuple[Tensor, ...]]
 """A pytorch-metric-learning miner: (embeddings [B, Z], labels [B]) -> index tuple."""
-
 PAIRS = ("all", "batch")
 
 
@@ -98,7 +39,7 @@ class Settings(Shown):
     Raises
     ------
     UnknownNameError, InputError
-        For names that do not exist and numbers out of range.
+        If a name does not exist or a number is out of range.
 
     Examples
     --------
@@ -160,7 +101,7 @@ class Settings(Shown):
         Raises
         ------
         InputError
-            For sums that are shared, kept or in another precision, without ``pairs="all"``.
+            If sums are to be shared, kept or in another precision, without ``pairs="all"``.
         """
         for name in ("distributed", "checkpoint_dir", "precision"):
             if self.pairs != "all" and getattr(options, name):

@@ -42,7 +42,7 @@ from laplace_metric.heads._locate import locate_head
 from laplace_metric.heads._located import HeadActivations, LocatedHead
 from laplace_metric.laplace import Fitted, Settings
 from laplace_metric.laplace._fit import fit_posterior
-from laplace_metric.laplace._settings import FitOptions
+from laplace_metric.laplace._fit_options import FitOptions
 from laplace_metric.models._calling import device_of, to_device
 from laplace_metric.models._store import Fingerprints, row_fingerprints
 from laplace_metric.models._trained import input_fingerprints, trained_on

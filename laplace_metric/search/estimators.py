@@ -27,7 +27,7 @@ from laplace_metric.errors import InputError, LabelError, LaplaceMetricWarning, 
 from laplace_metric.evaluation import abstention
 from laplace_metric.laplace import Settings
 from laplace_metric.laplace._fit import fit_posterior
-from laplace_metric.laplace._settings import FitOptions
+from laplace_metric.laplace._fit_options import FitOptions
 from laplace_metric.models import Precomputed
 from laplace_metric.models._classes import check_noise
 from laplace_metric.search._columns import Column, Encoded

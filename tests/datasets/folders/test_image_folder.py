@@ -11,7 +11,8 @@ from torch.utils.data import DataLoader, Subset
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.datasets import CentreCrop, ImageFolder, load_folder
-from laplace_metric.datasets._image_set import Pixels, named_rows
+from laplace_metric.datasets._pixels import Pixels
+from laplace_metric.datasets._rows import named_rows
 from laplace_metric.errors import InputError, LabelError, RowError
 from laplace_metric.training import train_embedder
 

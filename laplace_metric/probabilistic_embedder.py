@@ -1,0 +1,70 @@
+"""``ProbabilisticEmbedder``: the contract of every uncertainty method.
+
+A method has ``fit``, a call that returns an ``Embedding``, ``draw``, ``sample`` and ``embed``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from laplace_metric._utils.randomness import Seed, as_generator
+from laplace_metric._utils.validation import check_count
+from laplace_metric.embedding import Embedding
+from laplace_metric.models._calling import Inputs, device_of, labelled_batches
+
+Draw = Callable[[Inputs], Tensor]
+"""Function of n sampled embedders: inputs -> [n, B, Z], the same n for every input and call."""
+
+
+class ProbabilisticEmbedder(ABC):
+    """A model that returns a distribution over embeddings.
+
+    Subclasses set ``model`` and implement ``fit``, ``__call__`` and ``draw``.
+    """
+
+    model: nn.Module
+
+    @abstractmethod
+    def fit(self, loader: Iterable[Any], *, progress: bool = True) -> ProbabilisticEmbedder:
+        """Learn what the method needs from ``(inputs, labels)`` batches; returns itself."""
+
+    @abstractmethod
+    def __call__(self, inputs: Inputs) -> Embedding:
+        """Return distributions over the embeddings of one batch of inputs."""
+
+    @abstractmethod
+    def draw(self, n: int, generator: Seed = None) -> Draw:
+        """Draw n embedders; the returned function maps any inputs to [n, B, Z] under them."""
+
+    def sample(
+        self, inputs: Inputs, n: int = 100, generator: Seed = None
+    ) -> Float[Tensor, "n B Z"]:
+        """Return joint draws [n, B, Z]: draw s uses the same sampled model for all inputs."""
+        check_count("n", n)
+        return self.draw(n, as_generator(generator))(inputs)
+
+    def embed(self, loader: Iterable[Any], *, progress: bool = True) -> tuple[Embedding, Any]:
+        """Return embeddings and labels [N] of all batches ``(inputs, labels)`` of a loader.
+
+        Labels are a tensor of whole numbers, or an array of names where the loader has names.
+        """
+        device, names = device_of(self.model), dict[int, str]()
+        parts, labels = [], []
+        batches = labelled_batches(
+            loader, device, progress=progress, description="Embedding", names=names
+        )
+        for inputs, batch_labels in batches:
+            parts.append(self(inputs))
+            labels.append(batch_labels)
+        codes = torch.cat(labels)
+        if not names:
+            return Embedding.concatenate(parts), codes
+        named = np.array([names[code] for code in codes.tolist()], dtype=object)
+        return Embedding.concatenate(parts), named
