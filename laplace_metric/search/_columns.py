@@ -20,7 +20,6 @@ from laplace_metric._utils.validation import as_array, check_dense
 from laplace_metric.errors import InputError, LabelError
 from laplace_metric.models._classes import (
     IS_A_CLASS,
-    IS_NO_CLASS,
     NOISE,
     check_missing,
     check_noise,
@@ -67,7 +66,11 @@ class Column:
 
     @classmethod
     def of_labels(
-        cls, values: Any, length: int | None = None, known: Column | None = None
+        cls,
+        values: Any,
+        length: int | None = None,
+        known: Column | None = None,
+        otherwise: str = IS_A_CLASS,
     ) -> Column:
         """Checked classes, none of them missing or without a name.
 
@@ -78,6 +81,8 @@ class Column:
             Number of items; None: any.
         known : Column or None
             Labels of the index; where -1 is one of them, it is a class here, too.
+        otherwise : str
+            End of the message about -1 (``models._classes``): what to do if it is no noise.
 
         Raises
         ------
@@ -89,7 +94,7 @@ class Column:
         check_missing("labels", values)
         column = cls.of("labels", values, length)
         if not column.is_text and (known is None or not (known.values == NOISE).any()):
-            check_noise("labels", column.values, IS_A_CLASS if known is None else IS_NO_CLASS)
+            check_noise("labels", column.values, otherwise)
         if column.is_text:
             check_names("labels", column.values.tolist())
         return column

@@ -44,7 +44,7 @@ from laplace_metric.errors import (
     callers_line,
 )
 from laplace_metric.models._calling import check_labels
-from laplace_metric.models._classes import check_noise
+from laplace_metric.models._classes import IS_NO_CLASS, check_noise
 from laplace_metric.models._reading import as_batches, is_rows, plain
 from laplace_metric.models._store import Fingerprints
 from laplace_metric.models._texts import gathered_texts
@@ -236,7 +236,7 @@ def _labels(items: Items, encoded: Encoded, batch_labels: list[Any], labels: Any
     if labels is None:
         raise LabelError("queries have no labels: pass labels=, or a loader that yields them.")
     assert items.labels is not None
-    column = Column.of_labels(labels, len(encoded), items.classes)
+    column = Column.of_labels(labels, len(encoded), items.classes, IS_NO_CLASS)
     items.labels.check_like("labels", column)
     return column
 

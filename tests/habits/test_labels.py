@@ -88,7 +88,9 @@ def test_noise_of_a_clustering_is_asked_about(door, x):
     y = np.arange(N) % 3
     noisy = y.copy()
     noisy[[5, 77]] = -1
-    message = r"-1 in rows 5, 77 \(2 of 120\): scikit-learn marks noise.*labels.astype\(str\)"
+    of_queries = door in ("calibrate", "evaluate", "Guard, held out")
+    way_out = "another label that no item has" if of_queries else r"labels.astype\(str\)"
+    message = rf"-1 in rows 5, 77 \(2 of 120\): scikit-learn marks noise.*{way_out}"
     with pytest.raises(LabelError, match=message):
         doors(x, y)[door](noisy)
     with pytest.raises(LabelError, match=message):
