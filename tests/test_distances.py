@@ -205,6 +205,21 @@ def test_the_exact_chord_is_that_of_draws(spread, shared):
     torch.testing.assert_close(ours.standard_deviation, drawn.std(0), rtol=0.015, atol=0)
 
 
+@pytest.mark.parametrize("dense", [True, False])
+def test_one_wide_side_is_enough_for_the_quadrature(dense):
+    """Either side may be the wide one, and both orders of a pair are one distance."""
+    x, y = torch.randn(2, B, Z, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    one = torch.ones(B, Z, dtype=torch.float64)
+    narrow, wide = DiagonalCovariance(1e-9 * one), DiagonalCovariance(0.5 * one)
+    if dense:
+        narrow, wide = DenseCovariance(narrow.dense()), DenseCovariance(wide.dense())
+    there, back = EmbeddingPairs(x, y, narrow, wide, None), EmbeddingPairs(y, x, wide, narrow, None)
+    assert not torch.equal(chord(there).mean, squared_distance(there, spherical=True).mean)
+    assert not torch.equal(chord(back).mean, squared_distance(back, spherical=True).mean)
+    torch.testing.assert_close(chord(there).mean, chord(back).mean, rtol=1e-3, atol=1e-6)
+    torch.testing.assert_close(chord(there).variance, chord(back).variance, rtol=1e-2, atol=1e-6)
+
+
 def test_small_spreads_keep_the_second_order_and_meet_the_quadrature():
     for spread, same in ((1e-7, True), (2e-3, False)):
         pairs, _ = pair(spread / 8, shared=True)

@@ -241,7 +241,8 @@ def _distinct(values: Array, exists: Flags, judged: Judged, columns: list[Array]
         return found.first
     _warn(
         f"{n - distinct:,} of {n:,} queries have the scores and the judgements of another query. "
-        f"If they are copies, no guarantee holds: pass the {distinct:,} distinct queries alone."
+        "If they are copies, guarantees are broken more often than their confidence says: pass the "
+        f"{distinct:,} distinct queries alone."
     )
     return np.ones(n, bool)
 

@@ -110,10 +110,13 @@ def test_many_exact_matches_are_no_copies():
 
 def test_a_few_copies_pass_without_a_word():
     score, relevant = queries(1_000)
-    score[:5], relevant[:5] = score[5:10], relevant[5:10]
+    pairs, burst = np.arange(40), np.arange(100, 140)
+    score[pairs], relevant[pairs] = score[pairs + 40], relevant[pairs + 40]
     found, said = warned(score, relevant)
     assert not said
     assert len(found.mated) == 500
+    score[burst], relevant[burst] = score[100], relevant[100]  # as many of one question are many
+    assert "79 of 1,000 queries" in warned(score, relevant)[1]
 
 
 def test_what_may_be_copies_is_told_and_kept():

@@ -11,12 +11,15 @@ from sklearn.model_selection import GroupKFold
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.calibration import _probability as probability
-from laplace_metric.calibration._hits import FEATURES, PairFeatures
+from laplace_metric.calibration._hits import FEATURE_SETS, FEATURES, PairFeatures
 from laplace_metric.calibration._probability import (
     FLATTEST,
     FOLDS,
+    WIDE,
+    WIDTH,
     fit_calibrator,
     fit_match_probability,
+    fit_score,
 )
 from laplace_metric.datasets import load
 from laplace_metric.errors import FewQueriesWarning, InputError
@@ -166,6 +169,20 @@ def test_five_of_either_kind_are_enough(recwarn):
     match[:5] = False
     assert len(fit_match_probability(features, match).losses) == 2, "no step function of so few"
     assert not [w for w in recwarn if w.category is FewQueriesWarning]
+
+
+@pytest.mark.parametrize(("kinds", "width"), [(49, WIDTH), (50, WIDE)])
+def test_fewer_than_fifty_of_a_kind_have_the_narrow_prior(kinds, width):
+    features, _, match = simulated(n=300)
+    match = np.ones_like(match)
+    match[:kinds] = False
+    features.values[:kinds, :, 0] += 5.0  # separable: the prior alone holds the weights
+    found = fit_match_probability(features, match).score.weights[0]
+    x, y = features.values.reshape(-1, len(FEATURES)), match.ravel().astype(float)
+    weight = np.full(len(x), 1 / K)
+    wanted = {w: fit_score(x, y, weight, FEATURE_SETS["all"], w).weights[0] for w in (WIDTH, WIDE)}
+    assert found == pytest.approx(wanted[width], rel=1e-9)
+    assert abs(wanted[WIDE]) > 1.2 * abs(wanted[WIDTH])
 
 
 @pytest.mark.parametrize(("kinds", "tried"), [(49, 2), (50, 3)])
