@@ -30,7 +30,7 @@ def numbers(name: str, values: Any, wanted: str | None = None) -> npt.NDArray[np
     Raises
     ------
     InputError
-        For lists of unequal length, a column of lists, a sparse matrix, None, and other types.
+        For lists of unequal length, a sparse matrix, None, and other types.
 
     Examples
     --------
@@ -47,13 +47,15 @@ with -inf (inf of distances) behind the last hit of a query.
             f"{name} is sparse ({type(values).__name__}), where what is not stored would count as "
             "0: pass an array of the first k hits of each query, [Q, k]."
         )
-    if isinstance(values, (list, tuple)):
+    if getattr(values, "dtype", None) == object:
+        _check_equal_lengths(name, [*np.asarray(values).flat])
+    elif isinstance(values, (list, tuple)):
         _check_equal_lengths(name, values)
     array = as_array(name, values)
     if array.dtype == object:
         array = _of_objects(name, array)
-    text = next((x for x in array.flat if isinstance(x, str)), None) if wanted else None
-    if text is not None:
+    if wanted is not None and array.dtype.kind in "USO":
+        text = next((x for x in array.flat if isinstance(x, str)), "objects")
         raise InputError(f"{name} holds {str(text)!r}: {wanted}")
     return as_floats(name, array)
 
@@ -68,12 +70,6 @@ def are_booleans(values: Any) -> bool:
 def _of_objects(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """The numbers of an array of objects; the array itself where there are others."""
     cells = [*array.flat]
-    _check_equal_lengths(name, cells)
-    if cells and _is_list(cells[0]):
-        raise InputError(
-            f"{name} is a column of lists or vectors, of {len(cells[0])} numbers each: pass them "
-            f"as one array, np.stack(list({name}))."
-        )
     missing = next((i for i, cell in enumerate(cells) if cell is None), None)
     if missing is not None:
         row = missing * len(array) // len(cells)

@@ -101,7 +101,8 @@ class ScoreCalibration(Shown):
         That loss, of every candidate.
     model : features -> probability
     held_out : [n, k]
-        Probabilities of the tested queries, by a model that did not see them.
+        Probabilities of the tested queries, by a model that did not see them; 0 where there is no
+        hit.
     relevant : [n, k]
         Relevance of these hits: 1, 0, -1 where a hit was not judged, -2 where there is no hit.
     mated : [n]
@@ -756,10 +757,10 @@ def _one_of(
     n, unseen = len(mated), numbers("unseen", None, most=1)
     if not n:
         raise FileFormatError("scores/mated is empty")
-    held_out, evidence = numbers("held_out", n, k, least=NEVER, most=1), content.items("evidence")
+    held_out, evidence = numbers("held_out", n, k, most=1), content.items("evidence")
     relevant = numbers("relevant", n, k, least=NO_HIT, most=1)
-    if not np.array_equal(held_out, np.where(relevant == NO_HIT, NEVER, held_out.clip(0))):
-        raise FileFormatError("scores/held_out holds numbers below 0 where there is a hit")
+    if held_out[relevant == NO_HIT].any():
+        raise FileFormatError("scores/held_out holds a probability where there is no hit")
     hits = np.zeros((1, k, len(kinds))), np.ones((1, k), bool)
     width = score_features(*hits, [np.zeros((1, k))] * len(evidence)).shape[-1]
     calibrator = calibrator_of(content.text("calibrator", CALIBRATORS), arrays.get("calibrator"))
