@@ -185,6 +185,20 @@ NOT_A_HEAD = {
     "a dict": (tailed(Named()), X, None, HeadError, "returned a dict"),
     "a str": ("resnet", X, None, InputError, "model is a str"),
     "size": (nn.Linear(5, 2), X[:, :3], None, InputError, r"cannot take inputs \[6, 3\].*shapes"),
+    "size of what is looked up": (
+        nn.Sequential(nn.Embedding(5, 4), nn.Flatten(), nn.Linear(8, 3)),
+        torch.zeros(6, 3, dtype=torch.long),  # whole numbers are no reason to cast
+        None,
+        InputError,
+        r"cannot take inputs \[6, 3\].*shapes",
+    ),
+    "one number a row": (
+        nn.Sequential(nn.Linear(5, 1), nn.Flatten(0)),
+        X,
+        None,
+        HeadError,
+        r"returned a tensor \[6\], not a tensor \[B, Z\]",
+    ),
     "dtype": (nn.Linear(5, 2).double(), X, None, DtypeError, r"torch.float32.*torch.float64"),
     "nan": (nn.Linear(5, 2), NAN, None, NonFiniteError, "first batch"),
 }

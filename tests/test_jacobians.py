@@ -187,3 +187,12 @@ def test_a_missing_backpack_says_how_to_get_it_without_torchvision(monkeypatch):
     monkeypatch.setitem(sys.modules, "backpack", None)
     with pytest.raises(MissingPackageError, match="--no-deps backpack-for-pytorch"):
         jacobian_of(nn.Linear(2, 2), 2, "backpack")
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_a_head_has_the_dtype_that_it_was_cast_to(name):
+    head = jacobian_of(CHAINS[name](), Z)
+    assert head.dtype == torch.float32
+    assert head.to(torch.float64).dtype == torch.float64
+    assert head.to(torch.float64).to(torch.float32).dtype == torch.float32
+    assert head.to(torch.float64).parameters.dtype == torch.float64
