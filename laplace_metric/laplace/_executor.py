@@ -97,7 +97,8 @@ class PassExecutor:
         if self.n_points > FINGERPRINTS:
             return None
         parts = self.processes.gather(self.processes.run_on_all(self.source.fingerprints))
-        return sorted_fingerprints([part for part in parts if part is not None])
+        known = [part for part in parts if part is not None]
+        return sorted_fingerprints(known) if known else None
 
     def columns(
         self, loss: ContrastiveLoss, structure: str, options: FitOptions

@@ -198,7 +198,7 @@ def test_numbers_come_with_intervals_and_where_they_are_from(place, page, search
     assert versions in facts["Versions"]
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", facts["Written"])
     assert f"guarantees from {len(index.calibration.known)} queries" in facts["Calibration"]
-    assert 'command = "report"' in unescape(page)
+    assert "laplace-metric report index" in unescape(page)
 
 
 def write_texts(path: Path, n: int, seed: int, extra: str = "") -> None:

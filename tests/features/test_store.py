@@ -159,7 +159,8 @@ def test_checks_of_an_accelerator_come_with_the_next_reading(tmp_path, kind, mon
         store.append(batch, LABELS[:4], where=f"batch {number}")
     reads = [store.commit, lambda: list(store.blocks()), lambda: store.labels]
     for read in [*reads, lambda: store.rows(LABELS[:1]), store.complete]:  # again and again
-        with pytest.raises(NonFiniteError, match=r"batch 1 \(rows 0 to 3\) holds NaN or infinity: check"):
+        said = r"batch 1 \(rows 0 to 3\) holds NaN or infinity: check"
+        with pytest.raises(NonFiniteError, match=said):
             read()
     store.close()
     if kind == "durable":
