@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from laplace_metric.export._graph import ExportedGraph
     from laplace_metric.export._module import EmbedderModule
     from laplace_metric.search import Index
-    from laplace_metric.search._engines import EngineKind
+    from laplace_metric.search._engine_settings import EngineKind
 
 _LOG = logging.getLogger(__name__)
 

@@ -40,7 +40,9 @@ from laplace_metric.search import Classification, Flat, Index
 from laplace_metric.search._columns import Column
 from laplace_metric.search._cross_fit import share_trained_on, training_inputs
 from laplace_metric.search._encoding import batches
-from laplace_metric.search._engines import NEAREST, FlatEngine, ForeignEngine, shares_found
+from laplace_metric.search._flat_engine import FlatEngine
+from laplace_metric.search._foreign_engine import ForeignEngine
+from laplace_metric.search._found_shares import NEAREST, shares_found
 from laplace_metric.search._labelled import TOLERATED, LabelReview
 from laplace_metric.search._running_faiss import RunningFaiss, stored_vectors
 

@@ -33,7 +33,7 @@ from laplace_metric.models._trained import input_fingerprints, trained_on
 from laplace_metric.online import OnlineLaplace
 from laplace_metric.search import Index
 from laplace_metric.search._columns import Column
-from laplace_metric.search._engines import ForeignEngine
+from laplace_metric.search._foreign_engine import ForeignEngine
 from laplace_metric.training import train_embedder
 from tests.saved_files import edit, flip, rewrite
 

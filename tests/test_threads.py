@@ -12,7 +12,7 @@ from torch import nn
 
 from laplace_metric.models._calling import evaluation_mode
 from laplace_metric.search import Index
-from laplace_metric.search._engines import HNSW, IVF
+from laplace_metric.search._engine_settings import HNSW, IVF
 from tests.thread_table import KINDS, hammered, problem
 
 

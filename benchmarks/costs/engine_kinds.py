@@ -22,8 +22,8 @@ from benchmarks.examples.engines import (
 )
 from benchmarks.examples.engines.distances import from_squared
 from benchmarks.examples.engines.packages import needed
-from laplace_metric.search._engines import HNSW, Flat
-from laplace_metric.search._faiss import build
+from laplace_metric.search._built_engine import build
+from laplace_metric.search._engine_settings import HNSW, Flat
 
 LINKS, BUILD_EF, EF = 16, 64, 128
 """Of a graph: links of an item, candidates while it is built, candidates of a search."""

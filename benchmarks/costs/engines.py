@@ -38,7 +38,7 @@ from laplace_metric import Embedding
 from laplace_metric.calibration._apply import Verdict
 from laplace_metric.errors import MissingPackageError
 from laplace_metric.search import Index, SearchResult
-from laplace_metric.search._engines import HNSW
+from laplace_metric.search._engine_settings import HNSW
 
 K, RECALLED, SINGLE, JUDGED, TOGETHER, WARM = 20, 10, 200, 50, 100, 5
 PRECISION = 0.75

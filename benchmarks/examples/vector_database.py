@@ -2,7 +2,7 @@
 
 Qdrant in this process (extra ``recipes``) holds MiniLM embeddings of one-line summaries of SciPy's
 functions, with the posterior of ``LaplaceEmbedder.from_embeddings`` behind them. With m = E z and
-s^2 = E|z|^2 - |m|^2 (``laplace_metric.search._neighbours``) the expected squared distance of two
+s^2 = E|z|^2 - |m|^2 (``laplace_metric.search._expected_vectors``) the expected squared distance of two
 independent embeddings is |m_x - m_y|^2 + s_x^2 + s_y^2, so a database ranks by it in two ways,
 neither of which changes it:
 
@@ -31,7 +31,7 @@ from benchmarks.examples.engines.distances import expected_squared
 from benchmarks.examples.summary import TEXTS, command
 from benchmarks.examples.texts import known
 from laplace_metric import Embedding, LaplaceEmbedder
-from laplace_metric.search._neighbours import moments
+from laplace_metric.search._expected_vectors import moments
 
 MEANS, EXTENDED = "means", "extended"
 

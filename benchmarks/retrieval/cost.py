@@ -27,10 +27,12 @@ from benchmarks.sizes import Problem
 from benchmarks.timing import peak_bytes, seconds
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.search import Index
+from laplace_metric.search._built_engine import build
 from laplace_metric.search._columns import Encoded
-from laplace_metric.search._engines import HNSW, IVF, Flat
-from laplace_metric.search._faiss import FaissEngine, build
-from laplace_metric.search._neighbours import gallery_vectors, nearest
+from laplace_metric.search._engine_settings import HNSW, IVF, Flat
+from laplace_metric.search._expected_vectors import gallery_vectors
+from laplace_metric.search._faiss import FaissEngine
+from laplace_metric.search._neighbours import nearest
 
 ITEMS, QUERIES, FITTED, K, ROUNDS = {"full": 1_000_000, "smoke": 3_000}, 1_000, 20_000, 10, 3
 GRAPH = 100_000

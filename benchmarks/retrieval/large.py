@@ -24,7 +24,7 @@ from benchmarks.sizes import Problem
 from benchmarks.timing import seconds, usage
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.search import Index
-from laplace_metric.search._engines import IVF
+from laplace_metric.search._engine_settings import IVF
 
 ITEMS = {"full": 10_000_000, "smoke": 20_000}
 FITTED, CALIBRATE, QUERIES, ONE_BY_ONE, EXACT, K, ROUNDS = 20_000, 2_000, 1_000, 100, 100, 10, 3

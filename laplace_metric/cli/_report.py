@@ -50,7 +50,7 @@ from laplace_metric.io import write_atomically
 from laplace_metric.plots import Figure
 from laplace_metric.plots._svg import inline_svg
 from laplace_metric.search import Index, IndexReport
-from laplace_metric.search._evaluate import DISTANCE, EPISTEMIC, GuaranteedPrecision
+from laplace_metric.search._report import DISTANCE, EPISTEMIC, GuaranteedPrecision
 
 
 def report(options: Namespace) -> None:

@@ -40,7 +40,7 @@ from laplace_metric.image_text._towers import FittedHeads, Tower
 from laplace_metric.image_text._training import MaskedInputs, PairRun
 from laplace_metric.models._calling import Inputs
 from laplace_metric.search import Index
-from laplace_metric.search._engines import EngineKind
+from laplace_metric.search._engine_settings import EngineKind
 from laplace_metric.training import train_mode
 
 

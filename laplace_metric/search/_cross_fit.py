@@ -48,7 +48,9 @@ from laplace_metric.models._store import Fingerprints, row_fingerprints
 from laplace_metric.models._trained import input_fingerprints, trained_on
 from laplace_metric.search._columns import Column, joined_labels
 from laplace_metric.search._encoding import BATCH, Encoder, FittedEmbedder, batches
-from laplace_metric.search._engines import Engine, EngineKind, ForeignEngine
+from laplace_metric.search._engine import Engine
+from laplace_metric.search._engine_settings import EngineKind
+from laplace_metric.search._foreign_engine import ForeignEngine
 from laplace_metric.search._index import Index
 from laplace_metric.search._labelled import TOLERATED, in_fit, n_rows
 from laplace_metric.search._near_copies import warn_of_near_copies

@@ -28,7 +28,9 @@ from laplace_metric.models._rows import rows_before
 from laplace_metric.models._store import Fingerprints, row_fingerprints
 from laplace_metric.models._texts import gathered_texts, grouped_texts
 from laplace_metric.search._columns import Encoded, joined
-from laplace_metric.search._neighbours import RANKINGS, PairDistances, PairMoments, RoundErrors
+from laplace_metric.search._neighbours import RANKINGS
+from laplace_metric.search._pair_distances import PairDistances, PairMoments
+from laplace_metric.search._round_errors import RoundErrors
 
 
 class FittedEmbedder(Protocol):

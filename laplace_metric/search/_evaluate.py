@@ -1,36 +1,33 @@
-"""Measure on queries whose matches are known how much the answers of an index can be trusted.
-
-Result of ``Index.evaluate``: numbers, a table, and series for figures.
-"""
+"""Measure on queries whose matches are known how much the answers of an index can be trusted."""
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor
 
-from laplace_metric._utils.display import LINES, Rows, Shown, as_percent
 from laplace_metric.calibration._calibration import Assessment, Calibration
 from laplace_metric.calibration._hits import LabelledHits, SearchHits
-from laplace_metric.calibration._sequences import QueriesNeeded
 from laplace_metric.calibration._thresholds import Threshold, accepts
 from laplace_metric.errors import InputError, NotFittedError, UndefinedMetricWarning
-from laplace_metric.evaluation import (
-    Reliability,
-    Sparsification,
-    auroc,
-    expected_calibration_error,
-    r_auroc,
-    sparsification,
+from laplace_metric.evaluation import auroc, expected_calibration_error, r_auroc, sparsification
+from laplace_metric.search._report import (
+    ALPHA_UNKNOWN,
+    AMBIGUITY,
+    DISTANCE,
+    EPISTEMIC,
+    UNCERTAINTY,
+    GuaranteedPrecision,
+    IndexReport,
+    OODReport,
+    SetCoverage,
 )
 
 PRECISIONS = (0.9, 0.95, 0.99)
@@ -224,284 +221,3 @@ def _here(tensor: Tensor | None) -> npt.NDArray[Any]:
 
 def _there(array: npt.NDArray[Any], template: Tensor) -> Tensor:
     return torch.from_numpy(array).to(template.device)
-
-
-# Result of ``Index.evaluate``: numbers, a table, and series for figures.
-
-UNCERTAINTY, DISTANCE = "uncertainty", "distance alone"
-EPISTEMIC, AMBIGUITY = "epistemic", "ambiguity"
-"""Scores of a query that rank wrong answers above right ones, if they are any good."""
-ALPHA_UNKNOWN = 0.05
-"""Share of queries with a match that may be called unknown."""
-SERIES = (
-    "sparsification", "reliability", "right",
-    "probability", "scores", "has_match", "called_unknown", "ood_scores",
-)  # fmt: skip
-"""Fields of a report that are for figures, not for tables."""
-
-
-@dataclass(frozen=True)
-class GuaranteedPrecision:
-    """Result of answering these queries by a threshold.
-
-    Parameters
-    ----------
-    guaranteed : float
-    threshold : float or None
-        On the probability of the answer; None if no threshold can guarantee that.
-    explanation : str
-        The guarantee, or why there is none.
-    obtained, answered : float or None
-        Share of the answers that are right; share of queries that are answered.
-    queries_needed : QueriesNeeded or None
-        Of a precision that cannot be guaranteed: what the calibration lacks.
-    without_match, ood : float or None
-        Share of the queries without a match in the index that are answered; and of the
-        out-of-distribution inputs.
-    accepted : Tensor [Q] or None
-        Which of these queries are answered; None without a threshold.
-    """
-
-    guaranteed: float
-    threshold: float | None
-    explanation: str
-    obtained: float | None = None
-    answered: float | None = None
-    queries_needed: QueriesNeeded | None = None
-    without_match: float | None = None
-    ood: float | None = None
-    accepted: Bool[Tensor, " Q"] | None = field(default=None, compare=False, repr=False)
-
-    @property
-    def outcome(self) -> str:
-        """Precision that was obtained, or why nothing is guaranteed, in words."""
-        if self.threshold is None:
-            return self.explanation
-        parts = [f"obtained {_percent(self.obtained)}, answers {_percent(self.answered)}"]
-        rates = {"without a match": self.without_match, "OOD": self.ood}
-        open_set = [f"{_percent(v)} of those {n}" for n, v in rates.items() if v is not None]
-        return f"{parts[0]} ({', '.join(open_set)})" if open_set else parts[0]
-
-
-@dataclass(frozen=True)
-class SetCoverage:
-    """Coverage of retrieval sets on these queries.
-
-    Parameters
-    ----------
-    guaranteed : float
-        Share of the queries with a match whose set holds one.
-    coverage, mean_size : float or None
-        That share, and the items in a set; None if no sets can guarantee that.
-    explanation : str or None
-        Why not.
-    """
-
-    guaranteed: float
-    coverage: float | None = None
-    mean_size: float | None = None
-    explanation: str | None = None
-
-
-@dataclass(frozen=True)
-class OODReport:
-    """Separation of out-of-distribution inputs from the queries by each score.
-
-    Parameters
-    ----------
-    items : int
-    auroc : dict of score to float
-    unknown : float or None
-        Share that is called unknown; None without a calibration.
-    """
-
-    items: int
-    auroc: dict[str, float]
-    unknown: float | None
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class IndexReport(Shown):
-    """Result of ``Index.evaluate``.
-
-    An answer is what ``decides_about`` names. Scores are the probability of the answer,
-    ``UNCERTAINTY``, ``DISTANCE``, ``EPISTEMIC`` and ``AMBIGUITY``.
-
-    Parameters
-    ----------
-    queries : int
-    known_share : float
-        Share of queries with a match in the index: whose label it has, where matches are labels.
-    answers_right : float
-        Share of all queries whose answer is right.
-    recall_at_1 : float or None
-        Share of the queries with a match in the index whose nearest item is one.
-    r_auroc : dict of score to float or None
-        AUROC of wrong answers against right ones; None where there is only one kind.
-    ausc : dict of score to float
-        Area under the share of right answers as the least certain queries are left out.
-    ausc_oracle : float
-        The largest possible.
-    ece, brier : float or None
-        Of the probability of the answers; None without a calibration, as the next.
-    guarantees : tuple of GuaranteedPrecision
-        Of thresholds for ``PRECISIONS``.
-    largest_guarantee : GuaranteedPrecision or None
-        The most that can be guaranteed, where it is less than all of these.
-    retrieval_sets : SetCoverage or None
-    mean_probability : float or None
-        Share of right answers that the index predicts on these queries.
-    unknown : dict or None
-        Share called unknown "of_known" queries (0.05 by design) and "of_others".
-    smallest_p_value : float or None
-        That "unknown" can reach with the held-out queries of the calibration.
-    cross_fitted : bool or None
-        ``Calibration.cross_fitted``: its guarantees are simulated; None without a calibration.
-    calibrated_without_match : float or None
-        Share of the calibration queries without a match in the index: guarantees cover as many of
-        them, and with 0 only queries that have a match. None without a calibration.
-    ood : OODReport or None
-    sparsification : dict of score to Sparsification
-    reliability : Reliability or None
-    right : Tensor [Q]
-        Whether the answer is right.
-    probability : Tensor [Q] or None
-        That it is.
-    decides_about : "label" | "match"
-        The answer to a query: its predicted label, where labels calibrated the index and are given
-        here; else the nearest item, which is right if it is a match.
-    scores : dict of score to Tensor [Q]
-        Of each query, higher is less certain: one less the probability.
-    has_match : Tensor [Q] or None
-        Whether the index has a match of each query.
-    called_unknown : Tensor [Q] or None
-        At a p-value of 0.05 or less; None without a calibration.
-    ood_scores : dict of score to Tensor [M]
-    """
-
-    queries: int
-    known_share: float
-    answers_right: float
-    recall_at_1: float | None
-    r_auroc: dict[str, float | None]
-    ausc: dict[str, float]
-    ausc_oracle: float
-    sparsification: dict[str, Sparsification]
-    right: Bool[Tensor, " Q"]
-    decides_about: str = "match"
-    ece: float | None = None
-    brier: float | None = None
-    mean_probability: float | None = None
-    guarantees: tuple[GuaranteedPrecision, ...] = ()
-    largest_guarantee: GuaranteedPrecision | None = None
-    retrieval_sets: SetCoverage | None = None
-    unknown: dict[str, float | None] | None = None
-    smallest_p_value: float | None = None
-    cross_fitted: bool | None = None
-    calibrated_without_match: float | None = None
-    reliability: Reliability | None = None
-    ood: OODReport | None = None
-    probability: Float[Tensor, " Q"] | None = None
-    scores: Mapping[str, Float[Tensor, " Q"]] = field(default_factory=dict)
-    has_match: Bool[Tensor, " Q"] | None = None
-    called_unknown: Bool[Tensor, " Q"] | None = None
-    ood_scores: Mapping[str, Float[Tensor, " M"]] = field(default_factory=dict)
-
-    def _sentence(self) -> str:
-        queries = f"{as_percent(self.answers_right)} of {self.queries:,} queries"
-        right = f"the {self.claim} for {queries}"
-        if self.mean_probability is None:
-            return f"{right}; the index was not calibrated."
-        return f"{right}; the index predicts {as_percent(self.mean_probability)}."
-
-    @property
-    def claim(self) -> str:
-        """What is right about a right answer, in words."""
-        match = self.decides_about == "match"
-        return "nearest item is a match" if match else "predicted label is right"
-
-    @property
-    def ranked_by(self) -> str:
-        """The score that says best which answers are sure."""
-        name = f"{self.decides_about} probability"
-        return name if name in self.scores else EPISTEMIC
-
-    def _shown_rows(self) -> Rows:
-        rows = [row for row in self.rows()[1:] if not row[0].startswith("AUSC")]
-        first = [row for row in rows if not row[0].startswith("AUROC of wrong")]
-        room = LINES - 2
-        return [*first[:room], ("and", "print(report) has every number")]
-
-    def to_json(self) -> dict[str, Any]:
-        """All numbers; without a calibration or OOD inputs theirs are left out."""
-        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in SERIES}
-        required = values.pop("recall_at_1")
-        present = {name: _plain(x) for name, x in values.items() if x is not None and x != ()}
-        return present | {"recall_at_1": required}
-
-    def rows(self) -> list[tuple[str, str]]:
-        """Return pairs of a description and a number, both in words."""
-        rows = [
-            ("queries", f"{self.queries:,}"),
-            ("with a match in the index", _percent(self.known_share)),
-            ("recall@1 of those", _percent(self.recall_at_1)),
-            (f"{self.claim}, of all queries", _percent(self.answers_right)),
-        ]
-        rows += [(f"AUROC of wrong answers by {n}", _short(v)) for n, v in self.r_auroc.items()]
-        rows += [(f"AUSC by {name}", _short(value)) for name, value in self.ausc.items()]
-        rows.append(("AUSC, the best possible", _short(self.ausc_oracle)))
-        if self.retrieval_sets is not None and self.unknown is not None:
-            rows += self._calibrated_rows(self.retrieval_sets, self.unknown)
-        if self.ood is not None:
-            rows += [(f"AUROC of OOD inputs by {n}", _short(v)) for n, v in self.ood.auroc.items()]
-            if self.ood.unknown is not None:
-                rows.append(("OOD inputs called unknown", _percent(self.ood.unknown)))
-        return rows
-
-    def _calibrated_rows(
-        self, sets: SetCoverage, unknown: dict[str, float | None]
-    ) -> list[tuple[str, str]]:
-        probability = f"{self.decides_about} probability"
-        rows = [
-            (f"{probability}: mean of all queries", _percent(self.mean_probability)),
-            (f"{probability}: calibration error (ECE)", _short(self.ece)),
-            (f"{probability}: Brier score", _short(self.brier)),
-        ]
-        least = () if self.largest_guarantee is None else (self.largest_guarantee,)
-        for one in (*least, *self.guarantees):
-            rows.append((f"precision guaranteed {one.guaranteed:.0%}", one.outcome))
-        text = sets.explanation
-        if text is None:
-            items = f"{sets.mean_size or 0:.1f} items a query"
-            covered = "no query has one" if sets.coverage is None else _percent(sets.coverage)
-            text = f"{covered}; {items}"
-        rows.append((f"sets with a match, guaranteed {sets.guaranteed:.0%}", text))
-        of_known = f"called unknown, of known queries ({ALPHA_UNKNOWN:.0%} by design)"
-        rows.append((of_known, _percent(unknown["of_known"])))
-        if unknown["of_others"] is not None:
-            others = _percent(unknown["of_others"])
-            rows.append(("called unknown, of queries without a match", others))
-        rows.append(('smallest p-value that "unknown" can reach', _short(self.smallest_p_value)))
-        if self.cross_fitted:
-            rows.append(("calibrated by", "cross-fitting: guarantees are simulated, not proven"))
-        return rows
-
-    def __str__(self) -> str:
-        return "\n".join(f"{name:<52}{value}" for name, value in self.rows())
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [_plain(entry) for entry in value]
-    if isinstance(value, GuaranteedPrecision):  # which queries are answered is no number
-        value = replace(value, accepted=None)
-        return {name: part for name, part in asdict(value).items() if name != "accepted"}
-    return asdict(value) if isinstance(value, (SetCoverage, OODReport)) else value
-
-
-def _percent(value: float | None) -> str:
-    return "n/a" if value is None else as_percent(value)
-
-
-def _short(value: float | None) -> str:
-    return "n/a" if value is None else f"{value:.3f}"

@@ -37,9 +37,10 @@ from laplace_metric.errors import (
 from laplace_metric.evaluation import expected_calibration_error
 from laplace_metric.io import Part, SavedFile, write
 from laplace_metric.models._store import Fingerprints
-from laplace_metric.search import _faiss as engines
+from laplace_metric.search import _built_engine
 from laplace_metric.search import _storage as storage
 from laplace_metric.search._class_model import ClassModel, cross_fitted, inputs_of
+from laplace_metric.search._classification import LIKELIER_THAN_NOT, Classification, classified
 from laplace_metric.search._columns import Column, Encoded, Items
 from laplace_metric.search._encoding import (
     FittedEmbedder,
@@ -47,16 +48,12 @@ from laplace_metric.search._encoding import (
     SearchEncoder,
     encoders_of,
 )
-from laplace_metric.search._engines import (
-    Engine,
-    EngineKind,
-    Flat,
-    FlatEngine,
-    ForeignEngine,
-    shares_found,
-)
-from laplace_metric.search._evaluate import IndexReport, evaluated
-from laplace_metric.search._faiss import kind_of, without_some
+from laplace_metric.search._engine import Engine
+from laplace_metric.search._engine_settings import EngineKind, Flat, kind_of
+from laplace_metric.search._evaluate import evaluated
+from laplace_metric.search._flat_engine import FlatEngine
+from laplace_metric.search._foreign_engine import ForeignEngine
+from laplace_metric.search._found_shares import shares_found
 from laplace_metric.search._labelled import (
     LabelReview,
     LabelSets,
@@ -68,13 +65,10 @@ from laplace_metric.search._labelled import (
 )
 from laplace_metric.search._near_copies import warn_of_near_copies
 from laplace_metric.search._neighbours import RowSearch, nearest, vectors_of
-from laplace_metric.search._result import (
-    LIKELIER_THAN_NOT,
-    Classification,
-    RetrievalSets,
-    SearchResult,
-    classified,
-)
+from laplace_metric.search._passed_over import without_some
+from laplace_metric.search._report import IndexReport
+from laplace_metric.search._result import SearchResult
+from laplace_metric.search._retrieval_sets import RetrievalSets
 from laplace_metric.search._storage import IndexState
 
 if TYPE_CHECKING:
@@ -172,7 +166,7 @@ class Index(Shown):
         items = Items.of(encoded, batch_labels, labels, ids)
         vectors = vectors_of(items.encoded, rank_by, spherical=encoder.spherical)
         next_id = 0 if items.ids.is_text else int(items.ids.values.max()) + 1
-        state = IndexState(items, rank_by, engines.build(vectors, kind), 0, next_id, None)
+        state = IndexState(items, rank_by, _built_engine.build(vectors, kind), 0, next_id, None)
         index = cls(encoder, state, query_encoder)
         _LOG.info("indexed in %.1f s: %s", time.perf_counter() - start, index._sentence())
         return index
@@ -970,7 +964,7 @@ class Index(Shown):
         if isinstance(self.engine, FlatEngine):
             return self.engine
         spherical = self.encoder.spherical
-        return engines.build(
+        return _built_engine.build(
             vectors_of(self.items.encoded, self.rank_by, spherical=spherical), Flat()
         )
 

@@ -50,9 +50,9 @@ from laplace_metric.models._store import Fingerprints
 from laplace_metric.models._texts import gathered_texts
 from laplace_metric.search._columns import Column, Encoded, Items, Values, joined_labels
 from laplace_metric.search._encoding import batches, count_of_batches, readable
-from laplace_metric.search._engines import Engine
-from laplace_metric.search._faiss import without_some
+from laplace_metric.search._engine import Engine
 from laplace_metric.search._neighbours import RowSearch
+from laplace_metric.search._passed_over import without_some
 
 
 class LabelledInputs:

@@ -25,7 +25,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from laplace_metric.errors import FittedQueriesWarning, callers_line
-from laplace_metric.search._engines import NEAREST, Flat, FlatEngine, gaps_of, spread_rows
+from laplace_metric.search._engine_settings import Flat
+from laplace_metric.search._flat_engine import FlatEngine
+from laplace_metric.search._found_shares import NEAREST, gaps_of, spread_rows
 
 COMPARED, RARE = 500, 1e-3
 """Vectors that are compared with their neighbours, and the probability of what counts as one."""

@@ -1,20 +1,20 @@
-"""Results of a search: neighbours, a set of items, or a label for each query."""
+"""The neighbours of queries, with what a calibration says of them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from laplace_metric._utils.display import SOME, Rows, Shown, in_rows
+from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.tables import as_pandas
 from laplace_metric.calibration._calibration import Assessment
 from laplace_metric.calibration._hits import SearchHits
-from laplace_metric.calibration._thresholds import Threshold, accepts, comparison_of
+from laplace_metric.calibration._thresholds import Threshold, accepts
 from laplace_metric.search._columns import Column
 
 if TYPE_CHECKING:
@@ -24,50 +24,6 @@ if TYPE_CHECKING:
     from laplace_metric.plots._neighbours import ImagesOrTexts
 
 
-LIKELIER_THAN_NOT = 0.5
-"""Threshold of a label unless another one is given."""
-
-
-@dataclass(frozen=True, repr=False)
-class RetrievalSets(Shown):
-    """A set of items for each of Q queries.
-
-    Parameters
-    ----------
-    positions : Tensor [Q, depth]
-        The nearest items, nearest first.
-    members : Tensor [Q, depth]
-        Which of them are in the set.
-    ids : Column
-        Of all items of the index.
-    """
-
-    positions: Int[Tensor, "Q depth"]
-    members: Bool[Tensor, "Q depth"]
-    ids: Column
-
-    def _sentence(self) -> str:
-        sizes = self.sizes.double()
-        mean = float(sizes.mean()) if len(sizes) else 0.0
-        return f"a set of items for each of {len(self):,} queries, {mean:.1f} items on average."
-
-    def _shown_rows(self) -> Rows:
-        return in_rows({"looked at": self.positions, "sizes": self.sizes}.items())
-
-    @property
-    def sizes(self) -> Int[Tensor, " Q"]:
-        """[Q]; an empty set says that nothing in the index is near enough."""
-        return self.members.sum(1)
-
-    def __len__(self) -> int:
-        return len(self.members)
-
-    def __getitem__(self, query: int) -> np.ndarray[Any, Any]:
-        """Ids of the set of one query, nearest first."""
-        rows = self.positions[query][self.members[query]]
-        return self.ids.values[rows.cpu().numpy()]
-
-
 @dataclass(frozen=True, repr=False)
 class SearchResult(Shown):
     """The neighbours of Q queries, nearest first.
@@ -75,26 +31,28 @@ class SearchResult(Shown):
     Parameters
     ----------
     hits : SearchHits
+        Positions, distances and votes of the neighbours.
     ids : array [Q, k]
-        Whole numbers or strings; -1 or "" where there is no neighbour.
+        Ids of the neighbours, whole numbers or strings; -1 or "" where there is no neighbour.
     labels : array [Q, k] or None
+        Labels of the neighbours; None for an index without labels.
     ambiguity : Tensor [Q] or None
         How much the labels of the nearest items disagree, in nats from 0 to log 20: the entropy of
         their vote. It does not shrink with more items. None for an index without labels.
     alpha : float
         Share of known queries that may be called unknown.
     template : Tensor [0]
-        Of the type of the numbers of ``hits`` and of the device of all.
+        Empty tensor with the type of the numbers of ``hits`` and the device of all.
     match_probability : Tensor [Q, k] or None
-        That query and neighbour are a match: share their label, or whatever calibrated the index
-        called one. None before ``Index.calibrate``, as the next.
+        Probability that query and neighbour are a match: share their label, or whatever calibrated
+        the index called one. None before ``Index.calibrate``, as the next.
     p_value : Tensor [Q] or None
-        Of the hypothesis that the query has a match in the index; small for OOD queries.
+        p-value of the hypothesis that the query has a match in the index; small for OOD queries.
     label : array [Q] or None
         What the index answers: the likeliest label among those of the neighbours. None, as the
         next, if it was calibrated with matches rather than with labels.
     label_probability : Tensor [Q] or None
-        That this label is the query's; the rest is other labels, and none of them.
+        Probability that this label is the query's; the rest is other labels, and none of them.
     """
 
     hits: SearchHits
@@ -119,7 +77,7 @@ class SearchResult(Shown):
         alpha: float,
         template: Tensor,
     ) -> SearchResult:
-        """The k nearest, with what deeper hits and a calibration say of each query."""
+        """Return the k nearest, with what deeper hits and a calibration say of each query."""
         near = hits.positions[:, :k]
         found = cls(
             hits.nearest(k),
@@ -288,117 +246,6 @@ class SearchResult(Shown):
         rows = {"query": np.repeat(np.arange(q), k), "rank": np.tile(np.arange(1, k + 1), q)}
         rows |= {n: _np(v).reshape(-1) for n, v in each.items() if v is not None}
         return rows | {n: np.repeat(_np(v), k) for n, v in per_query.items() if v is not None}
-
-
-class Answer(NamedTuple):
-    """Answer of one query.
-
-    Parameters
-    ----------
-    label : int, str or None
-        None: abstained.
-    probability : float
-        That the likeliest label is the query's.
-    reason : "" | "unfamiliar" | "uncertain"
-        Why there is no label.
-    """
-
-    label: Any
-    probability: float
-    reason: str
-
-
-@dataclass(frozen=True, repr=False)
-class Classification(Shown):
-    """A label for each of Q queries, or None where the index abstains.
-
-    Parameters
-    ----------
-    labels : array [Q] of objects
-        Whole numbers or strings, as those of the index; None: abstained.
-    probability : Tensor [Q]
-        That the likeliest label is the query's, whether it is answered or not.
-    threshold : float
-        Queries with a smaller probability are not answered.
-    of : "match" | "label"
-        The probability that is compared with the threshold: that the nearest item is a match, or
-        that the likeliest label is the query's.
-    unknown : Tensor [Q]
-        Queries that are not answered whatever the probability is.
-    answered : bool array [Q]
-        True where there is a label.
-    """
-
-    labels: np.ndarray[Any, Any]
-    probability: Float[Tensor, " Q"]
-    threshold: float
-    of: str
-    unknown: Bool[Tensor, " Q"]
-    answered: Bool[np.ndarray, " Q"]
-
-    @property
-    def reason(self) -> np.ndarray[Any, Any]:
-        """Reason [Q] to abstain: "unfamiliar" (unknown), "uncertain" (too improbable), or ""."""
-        unknown = self.unknown.cpu().numpy()
-        return np.where(unknown, "unfamiliar", np.where(self.answered, "", "uncertain"))
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    @overload
-    def __getitem__(self, query: int) -> Answer: ...
-
-    @overload
-    def __getitem__(self, query: slice | list[int] | np.ndarray[Any, Any]) -> Classification: ...
-
-    def __getitem__(self, query: Any) -> Answer | Classification:
-        """Answer of one query; the classification of some: of a slice, of rows, or of a mask."""
-        if isinstance(query, slice) or np.ndim(query):
-            some = query if isinstance(query, slice) else np.asarray(query)
-            return replace(
-                self,
-                labels=self.labels[some],
-                probability=self.probability[some],
-                unknown=self.unknown[some],
-                answered=self.answered[some],
-            )
-        return Answer(self.labels[query], float(self.probability[query]), str(self.reason[query]))
-
-    def _sentence(self) -> str:
-        answered, unknown = int(self.answered.sum()), int(self.unknown.sum())
-        rest = f"{unknown:,} are unfamiliar, {len(self) - answered - unknown:,} uncertain"
-        return f"{answered:,} of {len(self):,} queries have a label; {rest}."
-
-    def _shown_rows(self) -> Rows:
-        rows = [("threshold", f"{self.threshold:.4g} of the {self.of} probability")]
-        for query in range(min(len(self), SOME)):
-            label, probability, reason = self[query]
-            rows.append((f"query {query}", f"{reason or label}, {probability:.2f}"))
-        return rows
-
-
-def classified(
-    result: SearchResult, threshold: Threshold | float, alpha: float | None
-) -> Classification:
-    """Return the classification of a search of an index that labels calibrated.
-
-    Parameters
-    ----------
-    threshold : Threshold or float
-        Compared by ``accepts``; a number with the probability of the label.
-    alpha : float or None
-        That of a threshold that is a number.
-    """
-    p, p_value = result.label_probability, result.p_value
-    assert result.label is not None
-    assert p is not None
-    assert p_value is not None
-    value, level, of = comparison_of(threshold, alpha, "label")
-    unknown = torch.zeros_like(p, dtype=torch.bool) if level is None else p_value <= level
-    answered = accepts(threshold, result, alpha, "label").cpu().numpy()
-    labels = result.label.astype(object)
-    labels[~answered] = None
-    return Classification(labels, p, value, of, unknown, answered)
 
 
 def _np(values: Any) -> np.ndarray[Any, Any]:

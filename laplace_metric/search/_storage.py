@@ -13,11 +13,13 @@ from laplace_metric.calibration import _saved as calibrations
 from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.errors import FileFormatError
 from laplace_metric.io import Fields, Kind, Part, SavedFile, checked_array
-from laplace_metric.search import _faiss as engines
+from laplace_metric.search import _built_engine, _engine_settings
 from laplace_metric.search._class_model import ClassModel
 from laplace_metric.search._columns import Column, Encoded, Items
-from laplace_metric.search._engines import IVF, Engine, Flat
-from laplace_metric.search._faiss import FaissEngine, Place
+from laplace_metric.search._engine import Engine
+from laplace_metric.search._engine_settings import IVF, Flat
+from laplace_metric.search._faiss import FaissEngine
+from laplace_metric.search._faiss_arrays import Place
 from laplace_metric.search._neighbours import RANKINGS
 
 INDEX = Kind("index", "a saved index", 4)
@@ -55,7 +57,7 @@ def index_part(state: IndexState, identity: str) -> Part:
         "rank_by": state.rank_by,
         "changes": state.changes,
         "next_id": state.next_id,
-        "engine": engines.kind_to_json(engine.kind),
+        "engine": _engine_settings.kind_to_json(engine.kind),
         "embedder": identity,
         "class_model": state.class_model is not None,
     }
@@ -94,13 +96,13 @@ def _state(part: Part, saved: SavedFile, place: Place | None) -> IndexState:
     content, tensors = Fields(part.content, "index"), part.arrays
     items = _items(content, tensors, verified=saved.verified)
     rank_by = content.text("rank_by", RANKINGS)
-    kind = engines.kind_from_json(content.inner("engine").content)
+    kind = _engine_settings.kind_from_json(content.inner("engine").content)
     vectors, (n, width) = items.encoded.mean, items.encoded.mean.shape
     if rank_by == "expected":
         vectors = _numbers("vectors", tensors, [n, width + 1], verified=saved.verified)
     engine: Engine
     if isinstance(kind, Flat):
-        engine = engines.build(vectors, kind, mapped=saved.mapped)
+        engine = _built_engine.build(vectors, kind, mapped=saved.mapped)
     else:
         place = place if isinstance(kind, IVF) else None
         arrays = _below(ENGINE, tensors)

@@ -19,7 +19,7 @@ from laplace_metric.cli._report import (
     percent,
 )
 from laplace_metric.search import IndexReport
-from laplace_metric.search._evaluate import GuaranteedPrecision, OODReport
+from laplace_metric.search._report import GuaranteedPrecision, OODReport
 
 NOT_YET = GuaranteedPrecision(0.95, None, "cannot be guaranteed: calibrate on 280 more queries.")
 TOO_FEW = GuaranteedPrecision(0.99, None, "cannot be guaranteed: 528 would be the least.")

@@ -7,8 +7,16 @@ import pytest
 import torch
 
 from laplace_metric.errors import InputError, MissingPackageError, UnknownNameError
-from laplace_metric.search._engines import HNSW, IVF, Flat
-from laplace_metric.search._faiss import FaissEngine, build, kind_from_json, kind_of, kind_to_json
+from laplace_metric.search._built_engine import build
+from laplace_metric.search._engine_settings import (
+    HNSW,
+    IVF,
+    Flat,
+    kind_from_json,
+    kind_of,
+    kind_to_json,
+)
+from laplace_metric.search._faiss import FaissEngine
 
 KINDS = {"ivf": IVF(), "hnsw": HNSW()}
 ALL = {"ivf": IVF(lists=8, probes=8), "hnsw": HNSW(ef=600), "flat": Flat()}

@@ -22,7 +22,8 @@ from laplace_metric.models import Precomputed
 from laplace_metric.search import Index
 from laplace_metric.search import _cross_fit as cross_fit
 from laplace_metric.search._cross_fit import read_items
-from laplace_metric.search._engines import Flat, FlatEngine
+from laplace_metric.search._engine_settings import Flat
+from laplace_metric.search._flat_engine import FlatEngine
 
 N = 120
 

@@ -10,14 +10,8 @@ import torch
 from sklearn.metrics import brier_score_loss, roc_auc_score
 
 from laplace_metric.calibration._sequences import queries_needed
-from laplace_metric.search._evaluate import (
-    AMBIGUITY,
-    DISTANCE,
-    EPISTEMIC,
-    PRECISIONS,
-    UNCERTAINTY,
-    guaranteed_threshold,
-)
+from laplace_metric.search._evaluate import PRECISIONS, guaranteed_threshold
+from laplace_metric.search._report import AMBIGUITY, DISTANCE, EPISTEMIC, UNCERTAINTY
 
 LABEL = "label probability"
 KNOWN = 9

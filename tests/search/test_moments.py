@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from laplace_metric.distributions import DiagonalCovariance, ProjectedNormal
-from laplace_metric.search._neighbours import gallery_vectors, moments, query_vectors
+from laplace_metric.search._expected_vectors import gallery_vectors, moments, query_vectors
 
 N, Z = 40, 5
 

@@ -9,7 +9,7 @@ from torch import nn
 from benchmarks.costs.distances import second_order
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.laplace import Distance
-from laplace_metric.search import _neighbours as neighbours
+from laplace_metric.search import _neighbours, _pair_distances
 from laplace_metric.search._encoding import Encoder
 
 Q, N, K = 7, 9, 4
@@ -69,7 +69,7 @@ def test_they_are_the_distances_of_the_embedder(head, structure, distance):
 def test_blocks_change_nothing(structure, monkeypatch):
     pairs, _, _, queries, items = encoded(fitted("linear", structure, "arccos"))
     at_once = pairs(queries, items, some_positions())
-    monkeypatch.setattr(neighbours, "PAIR_BYTES", 1)
+    monkeypatch.setattr(_pair_distances, "PAIR_BYTES", 1)
     parts = pairs(queries, items, some_positions())
     torch.testing.assert_close(parts.mean, at_once.mean)
     torch.testing.assert_close(parts.variance, at_once.variance)
@@ -84,7 +84,7 @@ def test_the_spread_of_a_distance_is_that_of_joint_draws(distance):
     positions = torch.arange(N).expand(Q, N)
     squared = pairs(queries, items, positions)
     gaps = torch.cdist(queries.mean, items.mean)
-    deviation = neighbours._deviation(squared, positions)
+    deviation = _neighbours._deviation(squared, positions)
     draw = embedder.draw(20_000, torch.Generator().manual_seed(3))
     sampled = _joint(draw, x, y).norm(dim=-1).std(0)
     far = gaps > 6 * deviation
@@ -100,12 +100,12 @@ def _joint(draw, x, y):
 
 def test_no_neighbour_has_no_finite_spread_and_no_error_none():
     squared = Distance(torch.tensor([[0.0, torch.inf]]), torch.tensor([[0.0, torch.inf]]))
-    deviation = neighbours._deviation(squared, torch.tensor([[0, -1]]))
+    deviation = _neighbours._deviation(squared, torch.tensor([[0, -1]]))
     assert deviation.tolist() == [[0.0, torch.inf]]
 
 
 def test_a_deviation_is_0_where_the_distance_is_and_infinite_where_there_is_no_neighbour():
     """Rounding puts a squared distance of 0 a little below it, and leaves some variance."""
     squared = Distance(torch.tensor([[0.0, -1e-9, 4.0, 1.0]]), torch.tensor([[0, 1e-12, 4, 1]]))
-    found = neighbours._deviation(squared, torch.tensor([[0, 1, 2, -1]]))
+    found = _neighbours._deviation(squared, torch.tensor([[0, 1, 2, -1]]))
     assert found.tolist() == [[0, 0, 0.5, torch.inf]]

@@ -14,7 +14,7 @@ from laplace_metric import Embedding
 from laplace_metric._utils.validation import check_name
 from laplace_metric.errors import InputError, NonFiniteError, NotFittedError
 from laplace_metric.search import Index
-from laplace_metric.search._neighbours import gallery_vectors, moments
+from laplace_metric.search._expected_vectors import gallery_vectors, moments
 
 Array = npt.NDArray[Any]
 RANKINGS = ("mean", "expected")
@@ -33,7 +33,7 @@ class StoredItems:
     labels : [N] whole numbers or strings
     epistemic : [N]
     spread : [N]
-        The coordinate ``s`` of ``laplace_metric.search._neighbours``; the squared deviation of an
+        The coordinate ``s`` of ``laplace_metric.search._expected_vectors``; the squared deviation of an
         item from its mean is ``s^2``.
 
     Raises

@@ -22,7 +22,7 @@ from laplace_metric._utils.validation import check_name
 from laplace_metric.calibration._apply import Verdict
 from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.errors import InputError, NonFiniteError
-from laplace_metric.search._neighbours import moments, query_vectors
+from laplace_metric.search._expected_vectors import moments, query_vectors
 
 METRICS = ("euclidean", "cosine")
 """Of the engines; "cosine" for directions, where a collection has it already."""

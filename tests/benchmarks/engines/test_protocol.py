@@ -23,8 +23,8 @@ from benchmarks.examples.engines import (
     judged,
 )
 from laplace_metric.errors import InputError, MissingPackageError, NonFiniteError
-from laplace_metric.search._engines import HNSW, Flat
-from laplace_metric.search._neighbours import gallery_vectors, moments, query_vectors
+from laplace_metric.search._engine_settings import HNSW, Flat
+from laplace_metric.search._expected_vectors import gallery_vectors, moments, query_vectors
 from tests.benchmarks.engines.conftest import ENGINES, K, collection
 
 

@@ -1,0 +1,18 @@
+"""The engine that its settings name."""
+
+from __future__ import annotations
+
+from jaxtyping import Float
+from torch import Tensor
+
+from laplace_metric.search._engine import Engine
+from laplace_metric.search._engine_settings import EngineKind, Flat
+from laplace_metric.search._faiss import FaissEngine
+from laplace_metric.search._flat_engine import FlatEngine
+
+
+def build(vectors: Float[Tensor, "N d"], kind: EngineKind, *, mapped: bool = False) -> Engine:
+    """Return an engine of this kind over vectors [N, d]."""
+    if isinstance(kind, Flat):
+        return FlatEngine(vectors, kind, mapped=mapped)
+    return FaissEngine.build(vectors, kind)

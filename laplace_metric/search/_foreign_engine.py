@@ -1,0 +1,140 @@
+"""A search that runs elsewhere, over the same items."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from laplace_metric.errors import InputError
+from laplace_metric.search._columns import Column
+from laplace_metric.search._engine import Engine
+from laplace_metric.search._engine_settings import Flat
+
+
+class OutsideSearch:
+    """A function that searches elsewhere: copies share it, and it is pickled if it can be.
+
+    Parameters
+    ----------
+    find : function
+        The function that ``ForeignEngine`` asks.
+    """
+
+    def __init__(self, find: Callable[..., Any]) -> None:
+        self.find = find
+
+    def __call__(self, queries: Any, k: int) -> Any:
+        return self.find(queries, k)
+
+    def __copy__(self) -> OutsideSearch:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> OutsideSearch:
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled.
+
+        Raises
+        ------
+        InputError
+            If the function cannot be pickled, with what to do instead.
+        """
+        try:
+            return {"pickled": pickle.dumps(self.find)}
+        except Exception as error:
+            raise InputError(
+                f"search= is a function that pickle cannot write ({error}): save the guard or "
+                "index with save(path), and pass search= to Guard.load(path, search=...) or "
+                "index.searched_by(...). A function of a module can be pickled."
+            ) from error
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.find = pickle.loads(state["pickled"])
+
+
+class ForeignEngine(Engine):
+    """Items that a function finds; their order is by our own distances, whatever its scores are.
+
+    Saved as exact search, since the function is not ours to save.
+
+    Parameters
+    ----------
+    vectors : Tensor [N, d]
+        Vectors of the items, in the order of the rows.
+    ids : Column [N]
+        Ids of the items.
+    find : function
+        Function of queries [Q, d], a NumPy array, and k that returns the ids of up to k items for
+        each.
+    """
+
+    kind = Flat()
+    recall: float = math.nan
+    """Share of the 10 nearest of stored vectors that it finds."""
+
+    def __init__(
+        self, vectors: Float[Tensor, "N d"], ids: Column, find: Callable[..., Any]
+    ) -> None:
+        self.vectors, self.find = vectors, OutsideSearch(find)
+        self.rows = np.argsort(ids.values)
+        self.ids = ids.take(self.rows)
+
+    def search(self, queries: Float[Tensor, "Q d"], k: int) -> Int[Tensor, "Q k"]:
+        """Ask the function; -1 or "" is no item, another id that no item has is an error.
+
+        Raises
+        ------
+        InputError
+            If the function does not return ids of up to k items for each query.
+        """
+        queries = queries.to(self.vectors)
+        found = self.find(queries.cpu().numpy(), k)
+        if isinstance(found, list):  # of lists, arrays, columns of tables
+            found = [own if isinstance(own, list) else np.asarray(own).tolist() for own in found]
+        else:
+            found = np.asarray(found)
+        sizes = np.array([len(own) for own in found]) if np.ndim(found) else np.zeros(0)
+        if len(sizes) != len(queries) or sizes.max(initial=0) > k:
+            raise InputError(
+                f"search returned {len(sizes)} rows of up to {sizes.max(initial=0):.0f} ids: "
+                f"return {len(queries)} rows, one for each query, of up to {k}."
+            )
+        flat = [one for own in found for one in own] if isinstance(found, list) else found.ravel()
+        rows = np.full((len(queries), k), -1)
+        if len(flat):
+            rows[np.arange(k) < sizes[:, None]] = self._rows_of(flat)
+        rows.sort(axis=1)  # equal distances in order of position, as exact search
+        there = torch.from_numpy(rows).to(self.vectors.device)
+        gaps = self.vectors[there.clamp_min(0)] - queries[:, None]
+        order = gaps.square().sum(2).masked_fill(there < 0, torch.inf).argsort(dim=1, stable=True)
+        return there.gather(1, order)
+
+    def _rows_of(self, found: Any) -> np.ndarray[Any, Any]:
+        column = Column.of("ids that search returned", found)
+        self.ids.check_like("ids", column)
+        at = np.searchsorted(self.ids.values, column.values).clip(max=len(self.ids) - 1)
+        known = self.ids.values[at] == column.values
+        unknown = ~known & (column.values != ("" if self.ids.is_text else -1))
+        if unknown.any():
+            raise InputError(
+                f"search returned ids {column.values[unknown][:3].tolist()}, which no item has: "
+                "pass all items that it holds, with ids= that it returns; without ids= they are "
+                f"rows, 0 to {len(self.ids) - 1}."
+            )
+        return np.where(known, self.rows[at], -1)
+
+    def updated(
+        self, vectors: Float[Tensor, "N d"], remaining: Int[Tensor, " N"] | None
+    ) -> ForeignEngine:
+        """Raise InputError: the other search would not know of the change."""
+        raise InputError(
+            "this index searches with an engine of yours: change its items there, and build again."
+        )

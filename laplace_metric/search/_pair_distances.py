@@ -1,0 +1,108 @@
+"""Moments of the distances of pairs, with the weights that both embeddings share."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from laplace_metric._utils.precision import full_precision
+from laplace_metric.curvature._eigenbases import IdentityEigenbasis, KroneckerEigenbasis
+from laplace_metric.heads._linear import LinearJacobian
+from laplace_metric.laplace import Distance, Fitted, _predictive_covariance
+from laplace_metric.laplace._embedding_pairs import EmbeddingPairs, SpectralPairs
+from laplace_metric.laplace._squared_distance import squared_distance
+from laplace_metric.search._columns import Encoded
+
+PAIR_BYTES = 2**22
+"""Bytes of the head inputs of pairs that are gathered at once."""
+
+
+class PairMoments(Protocol):
+    """Moments of the squared distance of (query, item) pairs."""
+
+    @property
+    def spherical(self) -> bool:
+        """True if covariances are of tangents of the sphere."""
+
+    def __call__(self, queries: Encoded, items: Encoded, positions: Int[Tensor, "Q k"]) -> Distance:
+        """[Q, k] for the items at ``positions`` [Q, k]; those at -1 are infinitely far."""
+
+
+class PairDistances:
+    """Moments of the squared distance of (query, item) pairs, from what is kept of each.
+
+    A linear head with a diagonal or Kronecker posterior needs one product [pairs, A] x [A, Z]: with
+    ``x = Q_A^T [h; 1]``, ``M = Q_S^T [W, b] Q_A`` and the variances V of the weights in that basis,
+    ``z = M x`` and ``C(x, y) = diag(V (x y))`` in Q_S; M and V are [Z, A]. Any other head needs the
+    covariances of each pair, [Z, Z]. In float32, squared distances on the sphere below some 1e-6
+    (near duplicates) are rounding.
+
+    Parameters
+    ----------
+    fitted : Fitted
+        Head and posterior that embedded both.
+    spherical : bool
+        Whether embeddings are directions.
+    """
+
+    def __init__(self, fitted: Fitted, *, spherical: bool) -> None:
+        self.spherical = spherical
+        self._fitted: Fitted | None = fitted
+        self._right: Tensor | None = None
+        head, posterior = fitted.jacobian, fitted.posterior
+        basis = posterior.basis
+        known = isinstance(basis, (IdentityEigenbasis, KroneckerEigenbasis))
+        if not known or not isinstance(head, LinearJacobian):
+            return
+        self._fitted, self._layout = None, head.layout
+        self._weights = head.layout.fold(head.parameters)
+        self._variances = head.layout.fold(posterior.spectrum)
+        if isinstance(basis, KroneckerEigenbasis):
+            (block,) = basis.blocks
+            self._weights = block.left.mT @ self._weights @ block.right
+            self._variances, self._right = block.fold(posterior.spectrum), block.right
+
+    def basis_inputs(self, h: Float[Tensor, "N D"]) -> Float[Tensor, "N A"]:
+        """Return what is kept of head inputs: those themselves, or x [N, A]."""
+        if self._fitted is not None:
+            return h
+        x = self._layout.augment(h)
+        return x if self._right is None else x @ self._right
+
+    @full_precision()
+    @torch.no_grad()
+    def __call__(self, queries: Encoded, items: Encoded, positions: Int[Tensor, "Q k"]) -> Distance:
+        """[Q, k] for the items at ``positions`` [Q, k]; those at -1 are infinitely far."""
+        row_bytes = queries.basis_inputs.shape[1] * queries.basis_inputs.element_size()
+        step = max(1, PAIR_BYTES // (positions.shape[1] * row_bytes))
+        means, variances = queries.mean.new_full((2, *positions.shape), torch.inf)
+        for start in range(0, len(positions), step):
+            block = positions[start : start + step]
+            row, rank = (block >= 0).nonzero(as_tuple=True)
+            if len(row) == 0:
+                continue
+            needed, item = block[row, rank].unique(return_inverse=True)
+            x = queries.basis_inputs[start : start + step]
+            y = items.basis_inputs[needed.to(items.basis_inputs.device)].to(x)
+            squared = self._of(x, y, row, item)
+            means[row + start, rank], variances[row + start, rank] = squared.mean, squared.variance
+        return Distance(means, variances)
+
+    def _of(self, x: Tensor, y: Tensor, i: Tensor, j: Tensor) -> Distance:
+        """Return the distances of the pairs (x_i, y_j), from x [q, A], y [n, A], rows i, j."""
+        if self._fitted is not None:
+            head, posterior, a, b = self._fitted.jacobian, self._fitted.posterior, x[i], y[j]
+            sides = [(a, None), (b, None), (a, b)]
+            covariances = [
+                _predictive_covariance.covariance(head, posterior, *side) for side in sides
+            ]
+            pairs = EmbeddingPairs(head.forward(a), head.forward(b), *covariances)
+            return squared_distance(pairs, spherical=self.spherical)
+        m, v = self._weights.mT, self._variances.mT
+        z_x, z_y = x @ m, y @ m  # [q, Z], [n, Z]
+        a, b = x.square() @ v, y.square() @ v
+        spectral = SpectralPairs(z_x[i], z_y[j], a[i], b[j], (x[i] * y[j]) @ v)
+        return squared_distance(spectral, spherical=self.spherical)
