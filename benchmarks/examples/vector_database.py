@@ -2,8 +2,8 @@
 
 Qdrant in this process (extra ``recipes``) holds MiniLM embeddings of one-line summaries of SciPy's
 functions, with the posterior of ``LaplaceEmbedder.from_embeddings`` behind them. With m = E z and
-s^2 = E|z|^2 - |m|^2 (``laplace_metric.search._expected_vectors``) the expected squared distance of two
-independent embeddings is |m_x - m_y|^2 + s_x^2 + s_y^2, so a database ranks by it in two ways,
+s^2 = E|z|^2 - |m|^2 (``laplace_metric.search._expected_vectors``) the expected squared distance of
+two independent embeddings is |m_x - m_y|^2 + s_x^2 + s_y^2, so a database ranks by it in two ways,
 neither of which changes it:
 
 - s goes into the payload, and the client re-scores what the engine found;

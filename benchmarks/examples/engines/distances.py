@@ -86,8 +86,8 @@ def from_cosine_score(score: Any) -> Numbers:
 def of_means(distance: Any, spread: Any, query_spread: Any, *, spherical: bool) -> Numbers:
     """``|u_x - u_y|`` of mean embeddings, of the distance ``d`` of ``[m_x, 0]`` to ``[m_y, s_y]``.
 
-    With the one coordinate more (``laplace_metric.search._expected_vectors``) an engine ranks by expected
-    distance. As ``d^2 = |m_x - m_y|^2 + s_y^2``, and on the sphere ``|m|^2 = 1 - s^2``,
+    With the one coordinate more (``laplace_metric.search._expected_vectors``) an engine ranks by
+    expected distance. As ``d^2 = |m_x - m_y|^2 + s_y^2``, and on the sphere ``|m|^2 = 1 - s^2``,
 
         |u_x - u_y|^2 = d^2 - s_y^2                                                   raw
         u_x . u_y     = (2 - s_x^2 - d^2) / (2 sqrt((1 - s_x^2) (1 - s_y^2)))         sphere
