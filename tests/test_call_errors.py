@@ -139,6 +139,20 @@ def test_batches_of_another_form_are_shown_and_how_to_split_them(form):
         fit(network(), loader)
 
 
+@pytest.mark.parametrize("missing", [None, float("nan")])
+def test_a_label_that_is_missing_is_named_by_its_row(missing):
+    labels = [missing if row == 290 else int(y) for row, y in enumerate(Y)]
+    numbers = np.array([np.nan if y is None else y for y in labels])
+    for column in (labels, numbers, torch.from_numpy(numbers)):
+        with pytest.raises(LabelError, match=r"labels is missing in row 290 \(1 of 300\)"):
+            fit(network(), X, column)
+    with pytest.raises(LabelError, match=r"batch 1 is missing in row 290 \(1 of the 44 rows f"):
+        fit(network(), [(X[:256], labels[:256]), (X[256:], labels[256:])])
+    names = ["" if row == 290 else f"class {y}" for row, y in enumerate(Y)]
+    with pytest.raises(LabelError, match="an empty text in row 290 "):
+        fit(network(), [(X[:256], names[:256]), (X[256:], names[256:])])
+
+
 def test_what_the_errors_say_works():
     expected = fit(network(), X, Y)(X[:5]).variance
     batches = [{"input": X, "target": Y}]

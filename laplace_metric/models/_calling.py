@@ -32,6 +32,7 @@ from laplace_metric.models._reading import (
     plain,
     split_batch,
 )
+from laplace_metric.models._rows import rows_before
 from laplace_metric.models._texts import gathered_texts, grouped_texts
 
 _LOG = logging.getLogger(__name__)
@@ -368,11 +369,14 @@ def labelled_batches(
     InputError
         If the loader is not iterable.
     """
-    known = {} if names is None else names
+    known, n_read = {} if names is None else names, 0
 
     def read(index: int, batch: Any) -> tuple[tuple[Inputs, Tensor], int]:
+        nonlocal n_read
         inputs, labels = _split(batch, index)
-        checked = check_labels(labels, name=f"labels of loader batch {index}")
+        with rows_before(n_read):
+            checked = check_labels(labels, name=f"labels of loader batch {index}")
+        n_read += len(checked)
         if known or not isinstance(labels, Tensor):
             note_names(known, labels, checked, first=index == 0)
         return (to_device(inputs, device), checked.to(device)), len(checked)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from laplace_metric.errors import LabelError, LaplaceMetricWarning, callers_line
 from laplace_metric.models._reading import missing_rows, plain
-from laplace_metric.models._rows import row_list
+from laplace_metric.models._rows import named_rows
 
 NOISE = -1
 """scikit-learn's label of noise (DBSCAN, HDBSCAN, OPTICS) and of rows without a label."""
@@ -58,7 +58,7 @@ def check_missing(name: str, labels: Any) -> None:
         labels = labels.detach().cpu().double().numpy()
     if missing := missing_rows(labels):
         raise LabelError(
-            f"{name} is missing in {row_list(missing)} ({len(missing)} of {len(labels)}): "
+            f"{name} is missing in {named_rows(missing, len(labels))}: "
             "leave these items out, or name their class. Pass one whole number or one string "
             "per item, none missing."
         )
@@ -90,7 +90,7 @@ def check_noise(name: str, labels: npt.NDArray[Any], otherwise: str = IS_A_CLASS
         return
     rows = np.flatnonzero(labels == NOISE).tolist()
     raise LabelError(
-        f"{name} is -1 in {row_list(rows)} ({len(rows)} of {len(labels)}): scikit-learn marks "
+        f"{name} is -1 in {named_rows(rows, len(labels))}: scikit-learn marks "
         "noise and rows without a label by -1, which is no class. Leave these rows out; "
         f"{otherwise}"
     )

@@ -26,7 +26,7 @@ from torch.utils.data import DataLoader, default_collate
 
 from laplace_metric._utils.validation import check_dense, check_not_sparse, stacked_cells
 from laplace_metric.errors import InputError, LabelError, NonFiniteError
-from laplace_metric.models._rows import bad_rows, row_list, rows_of_this_batch
+from laplace_metric.models._rows import bad_rows, named_rows, rows_of_this_batch
 
 LABELS = ("labels", "label")
 """Entries of a batch that is a mapping by which its labels go, as in Hugging Face's data sets."""
@@ -113,7 +113,7 @@ def check_names(name: str, names: Sequence[str]) -> None:
     """
     if empty := [row for row, text in enumerate(names) if not text.strip()]:
         raise LabelError(
-            f"{name} is an empty text in {row_list(empty)} ({len(empty)} of {len(names)}): leave "
+            f"{name} is an empty text in {named_rows(empty, len(names))}: leave "
             "these items out, or name their class."
         )
 

@@ -55,10 +55,27 @@ def bad_rows(bad: Bool[Tensor, " B"]) -> str:
     >>> bad_rows(torch.tensor([False, True, True]))
     'rows 1, 2 (2 of 3)'
     """
-    first, rows = _BEFORE.get(), bad.nonzero().flatten().tolist()
-    named = row_list([first + row for row in rows])
-    of = f"the {len(bad)} rows from {first} on" if first else f"{len(bad)}"
-    return f"{named} ({len(rows)} of {of})"
+    return named_rows(bad.nonzero().flatten().tolist(), len(bad))
+
+
+def named_rows(rows: Sequence[int], n: int) -> str:
+    """Name some rows of a batch, counted as in the whole call, and say of how many they are.
+
+    Parameters
+    ----------
+    rows : list of int
+        Places in this batch, from 0 on.
+    n : int
+        Rows of this batch.
+
+    Examples
+    --------
+    >>> named_rows([3], 40)
+    'row 3 (1 of 40)'
+    """
+    first = _BEFORE.get()
+    of = f"the {n} rows from {first} on" if first else f"{n}"
+    return f"{row_list([first + row for row in rows])} ({len(rows)} of {of})"
 
 
 def rows_of_this_batch(n: int) -> str:
