@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from jaxtyping import Int
 from torch import Tensor
 
@@ -31,7 +32,7 @@ def have_gaps(labels: Any) -> bool:
     (True, True, False)
     """
     if isinstance(labels, Tensor):
-        if not labels.is_floating_point() or labels.ndim != 1:
+        if not _has_floats(labels) or labels.ndim != 1:
             return False
         labels = labels.detach().cpu().double().numpy()
     missing, labels = set(missing_rows(labels)), plain(labels)
@@ -44,6 +45,12 @@ def have_gaps(labels: Any) -> bool:
     )
 
 
+def _has_floats(labels: Tensor) -> bool:
+    """Return whether a tensor holds floating numbers in plain memory, which may be NaN."""
+    plain_memory = labels.layout == torch.strided and not (labels.is_nested or labels.is_meta)
+    return labels.is_floating_point() and plain_memory
+
+
 def check_missing(name: str, labels: Any) -> None:
     """Refuse labels of which some are None, NaN, ``pandas.NA`` or NaT.
 
@@ -53,7 +60,7 @@ def check_missing(name: str, labels: Any) -> None:
         Names the rows.
     """
     if isinstance(labels, Tensor):
-        if not labels.is_floating_point():
+        if not _has_floats(labels):
             return
         labels = labels.detach().cpu().double().numpy()
     if missing := missing_rows(labels):
