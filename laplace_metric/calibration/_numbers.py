@@ -47,7 +47,7 @@ with -inf (inf of distances) behind the last hit of a query.
             f"{name} is sparse ({type(values).__name__}), where what is not stored would count as "
             "0: pass an array of the first k hits of each query, [Q, k]."
         )
-    if getattr(values, "dtype", None) == object:
+    if str(getattr(values, "dtype", "")) == "object":
         _check_equal_lengths(name, [*np.asarray(values).flat])
     elif isinstance(values, (list, tuple)):
         _check_equal_lengths(name, values)
