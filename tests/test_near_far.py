@@ -23,7 +23,9 @@ from laplace_metric import Embedding, LaplaceEmbedder
 from laplace_metric.curvature._structures import FullCurvature
 from laplace_metric.errors import InputError, NonFiniteError, NotFittedError
 from laplace_metric.familiarity._fit_set import FitSet
-from laplace_metric.familiarity._near_far import LabelModel, NearFar, novelty_weights
+from laplace_metric.familiarity._label_model import LabelModel
+from laplace_metric.familiarity._near_far import NearFar
+from laplace_metric.familiarity._novelty import novelty_weights
 from laplace_metric.familiarity._scatter import CentredSums
 from laplace_metric.heads._backends import jacobian_of
 from laplace_metric.laplace import Posterior

@@ -27,7 +27,8 @@ from laplace_metric.curvature._nearest_kronecker import mirrored
 from laplace_metric.curvature.by_class import upper_gram
 from laplace_metric.evaluation._shortlists import block_candidates
 from laplace_metric.familiarity import _triangles
-from laplace_metric.familiarity._near_far import LabelModel, NearFar
+from laplace_metric.familiarity._label_model import LabelModel
+from laplace_metric.familiarity._near_far import NearFar
 from laplace_metric.familiarity._nearest import nearest_distance
 from laplace_metric.familiarity._triangles import times_upper
 from laplace_metric.heads._backends import jacobian_of

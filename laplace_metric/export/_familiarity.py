@@ -6,8 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from laplace_metric.familiarity._near_far import NOTHING_ENTERS, NearFar, foreign_sum, length_of
+from laplace_metric.familiarity._near_far import NOTHING_ENTERS, NearFar
 from laplace_metric.familiarity._nearest import others_of
+from laplace_metric.familiarity._novelty import foreign_sum, length_of
 from laplace_metric.familiarity._row_sample import row_weights
 
 # What ``Embedding.epistemic`` needs as a plain graph (``familiarity._near_far`` has the equations).

@@ -1,6 +1,8 @@
 """Is an input like anything that was fitted? Distances to the fit set, and ambiguity.
 
 _near_far         near, far, local, length and ambiguity of inputs, as they are saved
+_novelty          the weights by which distances recognise a new class
+_label_model      ambiguity: the entropy of the label, by classes and label noise
 _fit_set          a fit set read once, and its points seen by the statistics of the others
 _row_sample       a sample of its rows that their order cannot change
 _scatter          sums about the class means, and covariances from them

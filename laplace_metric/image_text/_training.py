@@ -18,7 +18,8 @@ from laplace_metric.image_text._objectives import TwoHeads
 from laplace_metric.image_text._pairs import ImageTextPairs, PairBatch, PairBatches
 from laplace_metric.image_text._spread import Spread, SpreadMonitor
 from laplace_metric.models._calling import Inputs
-from laplace_metric.online._checkpoint import ResumableRun, StateTree, shapes
+from laplace_metric.online._checkpoint import ResumableRun
+from laplace_metric.online._state_tree import StateTree, shapes
 from laplace_metric.training import Progress, descend
 
 WARM_UP = 0.05

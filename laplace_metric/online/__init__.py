@@ -1,7 +1,10 @@
 """Online Laplace: the posterior is fitted while the embedder trains.
 
-``_laplace`` is the public class and one step, ``_running`` averages H and runs the model at sampled
-weights, ``_checkpoint`` resumes a run.
+_laplace            the public class, and one step
+_running_curvature  H, an average over batches that forgets
+_sampled_pass       the model at sampled weights of its head
+_checkpoint         a training on disk, read by the next fit
+_state_tree, _random_states    the states in it
 """
 
 from laplace_metric.online._laplace import OnlineLaplace

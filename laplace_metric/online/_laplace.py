@@ -33,15 +33,14 @@ from laplace_metric.laplace._prior_precision import by_marginal_likelihood
 from laplace_metric.laplace._settings import Miner
 from laplace_metric.models._calling import Inputs, check_module, device_of
 from laplace_metric.models._trained import note_training, trained_on
-from laplace_metric.online._checkpoint import ResumableRun, StateTree, shapes
-from laplace_metric.online._running import (
+from laplace_metric.online._checkpoint import ResumableRun
+from laplace_metric.online._running_curvature import (
     RunningCurvature,
-    SampledPass,
     curvature_of,
     curvature_tensors,
-    sampled_pass,
-    with_parameters,
 )
+from laplace_metric.online._sampled_pass import SampledPass, sampled_pass, with_parameters
+from laplace_metric.online._state_tree import StateTree, shapes
 from laplace_metric.training import (
     Loss,
     Progress,

@@ -10,7 +10,7 @@ Label sets of queries, and labels of items that their neighbours contradict.
 Labels of an index's own items that look wrong: each item is asked of all others.
 
 With P(c) of the labels c among the voting neighbours of an item, itself left out
-(``match._answer``), and y the label that it has, items are ordered by
+(``Calibration.assess``), and y the label that it has, items are ordered by
 
     P(y), smallest first;    where equal, by max_c P(c), largest first
 

@@ -20,7 +20,8 @@ from laplace_metric.heads._functional import FunctionalJacobian
 from laplace_metric.heads._linear import LinearJacobian
 from laplace_metric.heads._locate import find_head
 from laplace_metric.online import _laplace
-from laplace_metric.online._running import RunningCurvature, sampled_pass
+from laplace_metric.online._running_curvature import RunningCurvature
+from laplace_metric.online._sampled_pass import sampled_pass
 from laplace_metric.training import train_embedder
 
 

@@ -33,8 +33,8 @@ class StoredItems:
     labels : [N] whole numbers or strings
     epistemic : [N]
     spread : [N]
-        The coordinate ``s`` of ``laplace_metric.search._expected_vectors``; the squared deviation of
-        an item from its mean is ``s^2``.
+        The coordinate ``s`` of ``laplace_metric.search._expected_vectors``; the squared deviation
+        of an item from its mean is ``s^2``.
 
     Raises
     ------

@@ -1,0 +1,137 @@
+"""Novelty: the weights with which distances recognise a new class, and the sum that is epistemic.
+
+With r, k and l the standardised near, cosine and local (``_near_far``), and w the length:
+
+    novelty   = a r + b k + c l         a, b, c >= 0: how a new class is recognised
+    epistemic = novelty + (l - 1)_+ + (w - 2.5)_+       in standard deviations, before and after
+
+The weights are those of a logistic regression, fitted to the fit set itself, of "seen without its
+class" (``CrossFitted.left_out``) against "seen without its fold": novelty is, up to scale, the log
+odds of a new class against a known one. ``RIDGE`` keeps it finite; a, b, c = 1 below three classes,
+and a = 0 where classes say nothing. Novelty is learnt from classes alone, and an input that is far
+from every point is foreign whatever its novelty: hence the other two terms, which count where they
+are larger than those of most known points: (x)_+ is x where it is positive and 0 elsewhere.
+Length is left out where the fit set's lengths differ by less than a thousandth, as those of
+normalised features, and where the embedding is the direction of h itself, which is the same at any
+length.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from laplace_metric.familiarity._fit_set import CrossFitted
+
+NOVELTY = [0, 2, 3]
+"""near, cosine and local among the scores."""
+RIDGE = 1e-3
+"""Factor of a^2 + b^2 + c^2, which is added to the mean loss of the logistic regression."""
+STEPS, CONVERGES = 25, 1e-4
+"""Steps of Newton's method; what is shorter is not halved, since rounding hides what it gains."""
+APART, LENGTHS_APART = 1.0, 2.5
+"""Standard deviations from which on local, and length, count."""
+LEAST_LENGTH = 1e-3
+"""Standard deviation of log lengths; less is the rounding of features that were normalised."""
+
+
+def novelty_units(
+    seen: CrossFitted, lengths: Tensor, by_class: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return weights [3], length, centre and scale [6], as in ``NearFar``."""
+    scores, known = seen.scores, seen.known
+    centre, scale = scores.mean(0), scores.std(0)
+    if by_class:
+        centre[0], scale[0] = scores[known, 0].mean(), scores[known, 0].std()
+    scale = torch.where(scale > 0, scale, 1.0)
+    z = ((scores - centre) / scale)[known]
+    weights = scores.new_tensor([float(by_class), 1, 1])
+    if seen.left_out is not None:
+        new = (seen.left_out - centre) / scale
+        weights = novelty_weights(z[:, NOVELTY], new[:, NOVELTY])
+    length = _length(lengths)
+    centre, scale = _with_moments(centre, scale, _novelty(z, weights))
+    w = length_of(lengths, length)[known]
+    return weights, length, *_with_moments(centre, scale, foreign_sum(z, w, weights, centre, scale))
+
+
+def _with_moments(centre: Tensor, scale: Tensor, number: Tensor) -> tuple[Tensor, Tensor]:
+    """Append the mean and standard deviation of one more number."""
+    deviation = number.std() if varies(number) else number.new_tensor(1.0)
+    return torch.cat([centre, number.mean()[None]]), torch.cat([scale, deviation[None]])
+
+
+def _length(s: Tensor) -> Tensor:
+    """Return m and v of log lengths [n]; empty where they hardly vary."""
+    found = torch.stack([s.mean(), s.std()])
+    return found if len(s) > 1 and float(found[1]) > LEAST_LENGTH else s[:0]
+
+
+def length_of(s: Float[Tensor, " B"], length: Tensor) -> Float[Tensor, " B"]:
+    """Return w of log lengths; 0 where they are not used."""
+    return (s - length[0]).abs() / length[1] if len(length) else torch.zeros_like(s)
+
+
+def _novelty(z: Tensor, weights: Tensor) -> Tensor:
+    a, b, c = weights[0], weights[1], weights[2]  # exporters get a list of columns wrong
+    return a * z[:, 0] + b * z[:, 2] + c * z[:, 3]
+
+
+def foreign_sum(z: Tensor, w: Tensor, weights: Tensor, centre: Tensor, scale: Tensor) -> Tensor:
+    """Return novelty + (local - 1)_+ + (w - 2.5)_+, in standard deviations."""
+    number = (_novelty(z, weights) - centre[4]) / scale[4]
+    return number + (z[:, 3] - APART).relu() + (w - LENGTHS_APART).relu()
+
+
+def novelty_weights(known: Float[Tensor, "n 3"], new: Float[Tensor, "m 3"]) -> Float[Tensor, " 3"]:
+    """Return a, b, c >= 0 of a ridge logistic regression, both sides of equal weight.
+
+    The problem is convex: among the solutions with some weights fixed at 0 and the others free,
+    the best that has no negative weight is the optimum.
+
+    Examples
+    --------
+    >>> x = torch.linspace(-1, 1, 50, dtype=torch.float64)[:, None]
+    >>> w = novelty_weights(torch.cat([x, x, -x], 1), torch.cat([x + 2, x, -x - 2], 1))
+    >>> bool(w[0] > 1), w[1:].tolist()
+    (True, [0.0, 0.0])
+    """
+    x = torch.cat([known, new])
+    x = torch.cat([x, torch.ones_like(x[:, :1])], 1)
+    side = torch.cat([x.new_full((len(known),), -1.0), x.new_ones(len(new))])
+    share = torch.where(side > 0, x.new_tensor(0.5 / len(new)), 0.5 / len(known))
+    best, least = x.new_zeros(4), torch.inf
+    for free in product([0.0, 1.0], repeat=3):
+        theta, loss = _logistic(x * x.new_tensor([*free, 1.0]), side, share)
+        if loss < least and bool((theta[:3] >= 0).all()):
+            best, least = theta, loss
+    return best[:3]
+
+
+def _logistic(x: Tensor, side: Tensor, share: Tensor) -> tuple[Tensor, float]:
+    """Fit by Newton's method with halved steps; the intercept, the last column, has no ridge."""
+    ridge = x.new_tensor([RIDGE, RIDGE, RIDGE, 0])
+
+    def loss(theta: Tensor) -> float:
+        return float(share @ softplus(-side * (x @ theta)) + ridge @ theta.square())
+
+    theta = x.new_zeros(4)
+    now = loss(theta)
+    for _ in range(STEPS):
+        p = torch.sigmoid(-side * (x @ theta))
+        slope = 2 * ridge * theta - x.mT @ (share * side * p)
+        bend = (x * (share * p * (1 - p))[:, None]).mT @ x + torch.diag(2 * ridge)
+        step = torch.linalg.solve(bend, slope)
+        while (after := loss(theta - step)) > now and float(step.abs().max()) > CONVERGES:
+            step = step / 2
+        theta, now = theta - step, after
+    return theta, now
+
+
+def varies(scores: Tensor) -> bool:
+    """Return whether there are two points or more, and not all alike."""
+    return len(scores) > 1 and 0 < float(scores.std()) < torch.inf
