@@ -47,6 +47,7 @@ from laplace_metric.laplace._fitted import (
 )
 from laplace_metric.laplace._saved_posterior import POSTERIOR, fitted_of_part, posterior_part
 from laplace_metric.laplace._settings import Miner
+from laplace_metric.laplace._vectors import all_unit, settings_of_vectors
 from laplace_metric.models import Precomputed
 from laplace_metric.models._calling import Inputs, check_labels, unwrapped
 from laplace_metric.models._trained import trained_on
@@ -207,7 +208,9 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
             NumPy, list, data frame or tensor: of an API, a vector database, any encoder.
         labels : [N] whole numbers or names of classes
         **settings
-            Those of ``LaplaceEmbedder`` but ``model`` and ``head``.
+            Those of ``LaplaceEmbedder`` but ``model`` and ``head``. Without ``distance``, vectors
+            that all have length 1 are compared by direction ("arccos"), others with their lengths
+            ("euclidean"); without ``hessian``, "positives" goes with "euclidean".
 
         Raises
         ------
@@ -224,7 +227,8 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         torch.Size([3])
         """
         tensor = Precomputed()(embeddings)
-        if len(tensor) and settings.get("distance", "arccos") == "arccos":
+        settings = settings_of_vectors(settings, unit=all_unit(tensor))
+        if len(tensor) and settings["distance"] == "arccos":
             check_rows(tensor, spherical=True)
         embedder = cls(Precomputed(tensor.shape[1]), head=APPEND, **settings)
         if (n := len(check_labels(labels))) != len(tensor):

@@ -34,6 +34,7 @@ from laplace_metric.errors import (
     callers_line,
 )
 from laplace_metric.io import Fields, Kind, Part, SavedFile, write
+from laplace_metric.laplace._vectors import all_unit, settings_of_vectors
 from laplace_metric.models import Precomputed
 from laplace_metric.models._texts import gathered_texts
 from laplace_metric.search import Classification, Flat, Index
@@ -51,8 +52,6 @@ LEVELS = (0.8, 0.9, 0.95, 0.99)
 """Precisions that a guard shows."""
 LARGE, ASKED = 20_000, 2_000
 """Of more items than the first, as many as the second calibrate."""
-UNIT = 1e-3
-"""Deviation from length 1 of vectors that count as normalised."""
 LEAST_TO_WARN = 20
 """Queries, all of them unlike the items, that look like another encoder's."""
 
@@ -160,10 +159,10 @@ class Guard(Shown):
                     "labels=None: pass a label for each vector. Judged pairs without labels: pass "
                     "their scores to laplace_metric.calibration.calibrate_scores."
                 )
-            if "distance" not in settings:
-                settings["distance"] = _distance_between(items, ids, search)
-            if settings["distance"] == "euclidean":  # others vanish without sphere and margin
-                settings.setdefault("hessian", "positives")
+            unit = all_unit(items)
+            if "distance" not in settings and search is not None and not unit:
+                settings["distance"] = _distance_of_search(items, ids, search)
+            settings = settings_of_vectors(settings, unit=unit)
             model = LaplaceEmbedder(Precomputed(items.shape[1]), head="append", **settings)
         elif not isinstance(model, LaplaceEmbedder):
             model = LaplaceEmbedder(model, **settings)
@@ -225,7 +224,7 @@ class Guard(Shown):
         if vectors is None:
             vectors = stored_vectors(inner)
         x = Precomputed()(vectors)
-        unit = _all_unit(x)
+        unit = all_unit(x)
         if not unit and inner.metric_type == 0:  # METRIC_INNER_PRODUCT
             raise InputError(
                 "index ranks by the inner product of vectors that do not have length 1, which is "
@@ -405,7 +404,8 @@ class Guard(Shown):
         rows = [("items", f"{len(self.index):,}"), ("calibrated by", by)]
         if bool(self.calibration.known.all()):
             rows.append(("open-set queries", "not covered: pass open_set_fraction= if some come"))
-        rows.append(("distance", self.embedder.settings.distance))
+        chosen = self.embedder.settings
+        rows.append(("compared by", f"distance={chosen.distance!r}, hessian={chosen.hessian!r}"))
         if self.recall is not None:
             rows.append(("search finds", f"{self.recall:.0%} of the {NEAREST} nearest"))
         for level in LEVELS:
@@ -476,25 +476,13 @@ def _faiss() -> Any:
     return faiss
 
 
-def _distance_between(items: Tensor, ids: Any, search: Any) -> str:
-    """Choose "arccos", by direction, or "euclidean", with the lengths of vectors [N, D].
-
-    Lengths count wherever there are any: a direction is as familiar at any length, so that noise is
-    answered. A search compares in one of both ways, the one that agrees with what it finds.
-    """
-    if _all_unit(items):
-        return "arccos"
-    if search is None:
-        return "euclidean"
+def _distance_of_search(items: Tensor, ids: Any, search: Any) -> str:
+    """Return "euclidean" or "arccos", in which a search compares: that of what it finds."""
     column = Column.of("ids", np.arange(len(items)) if ids is None else ids, len(items))
     find, agreed = _search_of(search, ids, len(items)), {}
     for name, x in (("euclidean", items), ("arccos", nn.functional.normalize(items, dim=1))):
         agreed[name] = shares_found(ForeignEngine(x, column, find), FlatEngine(x, Flat()), x)[1]
     return max(agreed, key=lambda name: agreed[name])
-
-
-def _all_unit(vectors: Tensor) -> bool:
-    return bool(((vectors.norm(dim=1) - 1).abs() < UNIT).all())
 
 
 def _search_of(search: Any, ids: Any, n: int) -> Callable[..., Any]:

@@ -88,7 +88,7 @@ def _cifar10(data: str, options: Namespace) -> EngineProblem:
     items = encoded_images(folder, data, "cifar10", "train", CIFAR, **how)
     pool = encoded_images(folder, data, "cifar10", "test", None, **how)
     fitted = items[0][:FITTED], items[1][:FITTED]
-    embedder = LaplaceEmbedder.from_embeddings(*fitted, progress=False)
+    embedder = LaplaceEmbedder.from_embeddings(*fitted, progress=False, distance="arccos")
     return EngineProblem("cifar10", embedder, items, *_queries(pool))
 
 

@@ -22,7 +22,9 @@ def run(data: str | None, cache: Path, limit: int = 10_000, structure: str = "kr
     gallery, labels = encoded_images(cache, data, "cifar10", "train", limit)
     queries, query_labels = encoded_images(cache, data, "cifar10", "test", n_queries)
     ood, _ = encoded_images(cache, data, "fashion-mnist", "test", n_queries)
-    embedder = LaplaceEmbedder.from_embeddings(gallery, labels, structure=structure)
+    embedder = LaplaceEmbedder.from_embeddings(
+        gallery, labels, structure=structure, distance="arccos"
+    )
     embedder.optimize_prior_precision()
     title = "EfficientNet-Lite0 on CIFAR-10, FashionMNIST unknown"
     known = (embedder(gallery), labels, embedder(queries), query_labels)

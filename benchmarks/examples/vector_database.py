@@ -111,7 +111,7 @@ def encoded(limit: int | None = None) -> tuple[Texts, Texts]:
 def run(limit: int | None = None) -> Result:
     """Fill the database, ask it in three ways, and the package's own index in a fourth."""
     (x, labels), (asked, truth) = encoded(limit)
-    embedder = LaplaceEmbedder.from_embeddings(x, labels, structure="kron")
+    embedder = LaplaceEmbedder.from_embeddings(x, labels, structure="kron", distance="arccos")
     embedder.optimize_prior_precision()
     database, queries = Database(embedder(x), labels), embedder(asked)
     index = embedder.index(x, rank_by="shared", progress=False)

@@ -46,7 +46,7 @@ def inputs(problem: Problem) -> tuple[Labelled, Labelled]:
 
 def fitted(gallery: Labelled) -> LaplaceEmbedder:
     """The defaults, on an identity head."""
-    return LaplaceEmbedder.from_embeddings(*gallery)
+    return LaplaceEmbedder.from_embeddings(*gallery, distance="arccos")
 
 
 def asked(gallery: Labelled, queries: Tensor) -> tuple[SearchResult, Numbers]:

@@ -158,7 +158,7 @@ def fashion_unseen(source: Source) -> Problem:
 def cifar10(source: Source) -> Problem:
     """Features as arrays, nothing trained."""
     gallery, pool = source.features("cifar10", "train", GALLERY), source.features("cifar10", "test")
-    embedder = LaplaceEmbedder.from_embeddings(*gallery)
+    embedder = LaplaceEmbedder.from_embeddings(*gallery, distance="arccos")
     names = ("fashion-mnist", "mnist")
     ood = {name: source.features(name, "test", N_OOD)[0] for name in names}
     return Problem("cifar10", embedder, gallery, pool, ood)
@@ -179,7 +179,7 @@ def cifar10_unseen(source: Source) -> Problem:
 def omniglot(source: Source) -> Problem:
     """Many characters that the fit never saw."""
     background, evaluation = (source.features("omniglot", split) for split in ("train", "test"))
-    embedder = LaplaceEmbedder.from_embeddings(*background)
+    embedder = LaplaceEmbedder.from_embeddings(*background, distance="arccos")
     drawing = _rank_in_class(evaluation[1])
     enrolled = (evaluation[1] < CHARACTERS) & (drawing < DRAWN)
     asked = drawing >= DRAWN
@@ -192,13 +192,17 @@ def birds(source: Source) -> Problem:
     """Fine-grained classes, features as arrays."""
     gallery, pool = source.whole("cub", "train"), source.whole("cub", "test")
     ood = {name: source.whole(name, "test")[0] for name in ("hierarcaps", "emoji")}
-    return Problem("birds", LaplaceEmbedder.from_embeddings(*gallery), gallery, pool, ood)
+    return Problem(
+        "birds", LaplaceEmbedder.from_embeddings(*gallery, distance="arccos"), gallery, pool, ood
+    )
 
 
 def birds_unseen(source: Source) -> Problem:
     """Species that the fit never saw."""
     train, test = source.whole("cub", "train"), source.whole("cub", "test")
-    embedder = LaplaceEmbedder.from_embeddings(*_of(train, tuple(range(SPECIES // 2))))
+    embedder = LaplaceEmbedder.from_embeddings(
+        *_of(train, tuple(range(SPECIES // 2))), distance="arccos"
+    )
     held = tuple(range(SPECIES // 2, SPECIES))
     return Problem("birds, unseen", embedder, _of(train, held[:-LACKING]), _of(test, held), {})
 
@@ -210,7 +214,9 @@ def emoji(source: Source) -> Problem:
     first = torch.from_numpy(np.sort(np.unique(base, return_index=True)[1]))
     pool = x[first], y[first]
     ood = {"hierarcaps": source.whole("hierarcaps", "test")[0]}
-    return Problem("emoji", LaplaceEmbedder.from_embeddings(*gallery), gallery, pool, ood)
+    return Problem(
+        "emoji", LaplaceEmbedder.from_embeddings(*gallery, distance="arccos"), gallery, pool, ood
+    )
 
 
 def texts(source: Source) -> Problem:
@@ -220,7 +226,7 @@ def texts(source: Source) -> Problem:
     )
     known = tuple(i for i, name in enumerate(CLASSES) if name not in UNKNOWN)
     gallery = _of(train, known)
-    embedder = LaplaceEmbedder.from_embeddings(*gallery)
+    embedder = LaplaceEmbedder.from_embeddings(*gallery, distance="arccos")
     return Problem("texts", embedder, gallery, test, {})
 
 
@@ -241,7 +247,9 @@ def digits(_: Source) -> Problem:
     """Pixels as arrays."""
     parts = (load("digits", split) for split in ("train", "test"))
     gallery, pool = ((part.pixels(slice(None)).flatten(1), part.labels) for part in parts)
-    return Problem("digits", LaplaceEmbedder.from_embeddings(*gallery), gallery, pool, {})
+    return Problem(
+        "digits", LaplaceEmbedder.from_embeddings(*gallery, distance="arccos"), gallery, pool, {}
+    )
 
 
 def cell_nuclei(_: Source) -> Problem:
@@ -251,14 +259,14 @@ def cell_nuclei(_: Source) -> Problem:
     items, asked = np.split(order, [len(order) // 2])
     scaled = (x - x[items].mean(0)) / x[items].std(0)
     parts = [(torch.from_numpy(scaled[at]), torch.from_numpy(y[at])) for at in (items, asked)]
-    embedder = LaplaceEmbedder.from_embeddings(*parts[0])
+    embedder = LaplaceEmbedder.from_embeddings(*parts[0], distance="arccos")
     return Problem("cell nuclei", embedder, parts[0], parts[1], {})
 
 
 def cifar10_corrupted(source: Source) -> Problem:
     """Queries that are harder than all items."""
     gallery = source.features("cifar10", "train", GALLERY)
-    embedder = LaplaceEmbedder.from_embeddings(*gallery)
+    embedder = LaplaceEmbedder.from_embeddings(*gallery, distance="arccos")
     return Problem("cifar10, corrupted", embedder, gallery, source.corrupted(4_000), {})
 
 
@@ -270,7 +278,7 @@ def cifar10_people(source: Source) -> Problem:
     y = torch.multinomial(counts, 1, generator=generator)[:, 0]
     items, asked = torch.randperm(len(y), generator=generator).tensor_split(2)
     gallery = x[items], y[items]
-    embedder = LaplaceEmbedder.from_embeddings(*gallery)
+    embedder = LaplaceEmbedder.from_embeddings(*gallery, distance="arccos")
     return Problem("cifar10, people", embedder, gallery, (x[asked], y[asked]), {})
 
 

@@ -114,7 +114,9 @@ def run_wrong_labels(options: Namespace) -> None:
     x = PCA(COMPONENTS, random_state=0).fit_transform(x).astype(np.float32)
     votes = load("cifar10", "test", options.data).extras["cifar10h_counts"].numpy()
     wrong = votes.argmax(1) != y
-    index = LaplaceEmbedder.from_embeddings(x, y).cross_index(x, y, progress=False)
+    index = LaplaceEmbedder.from_embeddings(x, y, distance="arccos").cross_index(
+        x, y, progress=False
+    )
     review = index.suspicious_labels(len(y))
     probe = make_pipeline(StandardScaler(), LogisticRegression(C=0.01, max_iter=300))
     folds = StratifiedKFold(5, shuffle=True, random_state=0)

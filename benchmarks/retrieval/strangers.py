@@ -133,7 +133,9 @@ def digits(_: Source) -> Problem:
     parts = (load("digits", split) for split in ("train", "test"))
     (x, y), pool = ((part.pixels(slice(None)).flatten(1), part.labels) for part in parts)
     gallery = x[y < MISSING], y[y < MISSING]
-    return Problem("digits", LaplaceEmbedder.from_embeddings(*gallery), gallery, pool, {})
+    return Problem(
+        "digits", LaplaceEmbedder.from_embeddings(*gallery, distance="arccos"), gallery, pool, {}
+    )
 
 
 def run(options: Namespace) -> None:

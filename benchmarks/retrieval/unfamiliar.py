@@ -152,7 +152,7 @@ def measured(points: Points) -> dict[str, Any]:
     rows = []
     for seed in range(SPLITS):
         fit, known, others = classes_of(points, seed)
-        embedder, their = LaplaceEmbedder.from_embeddings(*fit), rivals(fit)
+        embedder, their = LaplaceEmbedder.from_embeddings(*fit, distance="arccos"), rivals(fit)
 
         def scored(x: Tensor, ours: Any = embedder, other: Any = their) -> dict[str, Array]:
             e = ours(x)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors.torch import save as tensors_to_bytes
-from torch import Tensor
+from torch import Tensor, nn
 
 from laplace_metric import io as files
 from laplace_metric.cli._loading import (
@@ -27,12 +27,16 @@ from laplace_metric.cli._table_files import csv_text
 from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import InputError
 from laplace_metric.io import write_atomically
+from laplace_metric.laplace._settings import AUTO
+from laplace_metric.laplace._vectors import all_unit, settings_of_vectors
+from laplace_metric.models import Precomputed
 from laplace_metric.models._calling import device_of, input_batches
 
 SUMMARY = (
     "fitted {items:,} items of {classes:,} classes in {seconds:.1f} s\n"
     "head {head!r}: {parameters:,} uncertain parameters, structure {structure}, prior precision "
-    "{prior_precision:.3g}, embeddings of {dimensions} dimensions"
+    "{prior_precision:.3g}, embeddings of {dimensions} dimensions\n"
+    "compared by distance {distance}, hessian {hessian}"
 )
 
 
@@ -59,8 +63,7 @@ def fit(options: Namespace) -> None:
             loaded.model,
             head,
             structure=options.structure,
-            distance=options.distance,
-            hessian=options.hessian,
+            **_compared_by(options, loaded.model, items),
             positivity=options.positivity,
             margin=options.margin,
             prior_precision=options.prior_precision,
@@ -80,6 +83,8 @@ def fit(options: Namespace) -> None:
         "head": fitted.head.name,
         "parameters": fitted.jacobian.n_parameters,
         "structure": settings.structure,
+        "distance": settings.distance,
+        "hessian": settings.hessian,
         "prior_precision": settings.prior_precision,
         "dimensions": fitted.head.n_outputs,
         "held_out": len(source) - len(items),
@@ -92,6 +97,18 @@ def fit(options: Namespace) -> None:
         )
     reporter.say(f"wrote {output}")
     reporter.numbers(numbers)
+
+
+def _compared_by(options: Namespace, model: nn.Module, items: Source) -> dict[str, Any]:
+    """Return distance and Hessian: those asked for; of vectors, those that suit their lengths."""
+    given = {name: getattr(options, name) for name in ("distance", "hessian")}
+    asked = {name: value for name, value in given.items() if value != AUTO}
+    if not isinstance(model, Precomputed):
+        return asked
+    unit = "distance" not in asked and all(
+        all_unit(model(batch)) for batch, _ in items.batches(options.batch_size)
+    )
+    return settings_of_vectors(asked, unit=unit)
 
 
 # ``laplace-metric embed``: mean embeddings and uncertainties in a file.

@@ -98,8 +98,9 @@ backbone.fc; append (--head append): a new linear layer behind a model that ends
 default: the last linear layer, or append for published models
 --output PATH = posterior: file of the posterior
 --structure auto|diag|kron|full = auto: of the curvature
---distance arccos|euclidean = arccos
---hessian fixed|positives|full = fixed
+--distance auto|arccos|euclidean = auto: arccos for a model and for vectors of length 1, else \
+euclidean
+--hessian auto|fixed|positives|full = auto: positives for vectors compared by euclidean, else fixed
 --positivity absolute|clip = absolute: negative curvature counts by its size, or not
 --margin X: negative pairs farther apart do not count; default: all count
 --prior-precision X = 1.0

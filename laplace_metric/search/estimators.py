@@ -28,6 +28,7 @@ from laplace_metric.evaluation import abstention
 from laplace_metric.laplace import Settings
 from laplace_metric.laplace._fit import fit_posterior
 from laplace_metric.laplace._fit_options import FitOptions
+from laplace_metric.laplace._vectors import all_unit, settings_of_vectors
 from laplace_metric.models import Precomputed
 from laplace_metric.models._classes import check_noise
 from laplace_metric.search._columns import Column, Encoded
@@ -54,8 +55,8 @@ class PosteriorEstimator(BaseEstimator):  # type: ignore[misc]
 
     model: nn.Module | None
     head: Any
-    distance: str
-    hessian: str
+    distance: str | None
+    hessian: str | None
     structure: str
     prior_precision: float
 
@@ -83,12 +84,11 @@ class PosteriorEstimator(BaseEstimator):  # type: ignore[misc]
     def _fit_posterior(self, x: Array, codes: Tensor) -> HeadEmbedder:
         model = Precomputed(x.shape[1]) if self.model is None else self.model
         head = "append" if self.model is None else self.head
-        settings = Settings(
-            distance=self.distance,
-            hessian=self.hessian,
-            structure=self.structure,
-            prior_precision=self.prior_precision,
-        )
+        given = {"distance": self.distance, "hessian": self.hessian}
+        asked: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        if self.model is None:
+            asked = settings_of_vectors(asked, unit=all_unit(torch.from_numpy(np.array(x))))
+        settings = Settings(structure=self.structure, prior_precision=self.prior_precision, **asked)
         pairs = list(zip(batches_of(x), codes.split(ROWS), strict=True))
         fitted = fit_posterior(model, head, pairs, settings, FitOptions(progress=False))
         return HeadEmbedder(model, fitted, settings)
@@ -166,8 +166,8 @@ class MatchClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[misc
         model: nn.Module | None = None,
         head: Any = None,
         folds: int = 5,
-        distance: str = "euclidean",
-        hessian: str = "positives",
+        distance: str | None = None,
+        hessian: str | None = None,
         structure: str = "auto",
         prior_precision: float = 1.0,
         random_state: int = 0,
@@ -302,9 +302,12 @@ class LaplaceMetricTransformer(TransformerMixin, PosteriorEstimator):  # type: i
         As of ``LaplaceEmbedder``; of a model.
     output : "both" | "embedding" | "numbers"
         The embedding; uncertainty and epistemic number; or these behind the embedding.
-    distance, hessian, structure, prior_precision
-        As of ``LaplaceEmbedder``. Rows of features are no directions: euclidean is the default, and
-        with it "positives", whose curvature is never negative.
+    distance, hessian : str or None
+        As of ``LaplaceEmbedder``. None: of rows of length 1 "arccos" and "fixed", of other rows
+        "euclidean" and "positives", as in ``LaplaceEmbedder.from_embeddings``; of a model its
+        defaults.
+    structure, prior_precision
+        As of ``LaplaceEmbedder``.
 
     Attributes
     ----------
@@ -330,8 +333,8 @@ class LaplaceMetricTransformer(TransformerMixin, PosteriorEstimator):  # type: i
         model: nn.Module | None = None,
         head: Any = None,
         output: str = "both",
-        distance: str = "euclidean",
-        hessian: str = "positives",
+        distance: str | None = None,
+        hessian: str | None = None,
         structure: str = "auto",
         prior_precision: float = 1.0,
     ) -> None:

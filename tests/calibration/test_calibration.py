@@ -41,7 +41,9 @@ def labelled() -> LabelledHits:
         y = torch.randint(0, classes, (n,), generator=g)
         return centres[y] + 0.5 * torch.randn(n, 8, generator=g), y
 
-    embedder = LaplaceEmbedder.from_embeddings(*draw(300, KNOWN), prior_precision=20.0)
+    embedder = LaplaceEmbedder.from_embeddings(
+        *draw(300, KNOWN), prior_precision=20.0, distance="arccos"
+    )
     index = embedder.index(*draw(150, KNOWN), progress=False)
     return index.labelled_hits(*draw(800, CLASSES), k=40)
 

@@ -54,7 +54,9 @@ NAMES = np.array([f"class {i:02d}" for i in range(12)])
 
 @pytest.fixture(scope="module")
 def embedder() -> LaplaceEmbedder:
-    return LaplaceEmbedder.from_embeddings(X[:200], Y[:200], prior_precision=20.0)
+    return LaplaceEmbedder.from_embeddings(
+        X[:200], Y[:200], prior_precision=20.0, distance="arccos"
+    )
 
 
 def built(embedder: LaplaceEmbedder, labels: Any = Y, n: int = 300, **how: Any) -> Index:

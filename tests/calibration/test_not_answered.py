@@ -43,7 +43,9 @@ def labelled() -> LabelledHits:
         y = torch.randint(0, classes, (n,), generator=g)
         return centres[y] + 0.45 * torch.randn(n, 6, generator=g), y
 
-    embedder = LaplaceEmbedder.from_embeddings(*draw(300, KNOWN), prior_precision=20.0)
+    embedder = LaplaceEmbedder.from_embeddings(
+        *draw(300, KNOWN), prior_precision=20.0, distance="arccos"
+    )
     index = embedder.index(*draw(150, KNOWN), progress=False)
     return index.labelled_hits(*draw(QUERIES, CLASSES), k=20)
 

@@ -25,7 +25,9 @@ def points() -> tuple[Tensor, Tensor]:
 @pytest.fixture(scope="module")
 def embedder(points: tuple[Tensor, Tensor]) -> LaplaceEmbedder:
     x, y = points
-    return LaplaceEmbedder.from_embeddings(x[:200], y[:200], prior_precision=20.0)
+    return LaplaceEmbedder.from_embeddings(
+        x[:200], y[:200], prior_precision=20.0, distance="arccos"
+    )
 
 
 @pytest.fixture

@@ -172,7 +172,7 @@ def test_an_item_is_asked_of_models_that_did_not_see_it():
 def built(labels=None, **how) -> tuple[Index, Tensor, Tensor]:
     x, y = points(900, 6)
     values = y.numpy() if labels is None else labels[y.numpy()]
-    embedder = LaplaceEmbedder.from_embeddings(x[:200], y[:200])
+    embedder = LaplaceEmbedder.from_embeddings(x[:200], y[:200], distance="arccos")
     index = embedder.index(x[:300], values[:300], progress=False)
     index.calibrate(x[300:600], values[300:600], **how)
     return index, x, y
@@ -206,7 +206,9 @@ def test_it_is_worth_something_and_stays_out_of_what_others_apply():
 
 def test_queries_that_pretend_are_not_told_by_their_own_class():
     x, y = points(900, 6)
-    index = LaplaceEmbedder.from_embeddings(x[:200], y[:200]).index(x[:300], y[:300])
+    index = LaplaceEmbedder.from_embeddings(x[:200], y[:200], distance="arccos").index(
+        x[:300], y[:300]
+    )
     index.learn_classes()
     asked = index.labelled_hits(x[300:600], y[300:600], 20, open_set_fraction=0.4, generator=0)
     none = ~asked.known
@@ -227,7 +229,7 @@ def test_it_is_saved_with_the_index(tmp_path, labels):
     index, x, _ = built(labels)
     index.save(tmp_path / "index")
     x_fit, y_fit = points(900, 6)
-    embedder = LaplaceEmbedder.from_embeddings(x_fit[:200], y_fit[:200])
+    embedder = LaplaceEmbedder.from_embeddings(x_fit[:200], y_fit[:200], distance="arccos")
     again = Index.load(tmp_path / "index", embedder)
     assert again.class_model.classes.values.tolist() == index.class_model.classes.values.tolist()
     theirs = again.class_model.tensors()
@@ -262,7 +264,7 @@ def test_wrong_labels_are_found_though_the_model_has_learnt_them():
     x, y = points(600, 4)
     y = y.clone()
     y[:12] = (y[:12] + 1) % 4
-    embedder = LaplaceEmbedder.from_embeddings(2 * x, y)
+    embedder = LaplaceEmbedder.from_embeddings(2 * x, y, distance="arccos")
     index = embedder.cross_index(2 * x, y, progress=False)
     assert index.class_model is not None
     assert np.isin(index.suspicious_labels(24).ids, np.arange(12)).sum() >= 8
@@ -301,7 +303,7 @@ def test_folds_have_the_prior_of_the_whole(monkeypatch):
 
     monkeypatch.setattr(ClassModel, "fit", classmethod(spy))
     x, y = points(120, 6)
-    embedder = LaplaceEmbedder.from_embeddings(x, y)
+    embedder = LaplaceEmbedder.from_embeddings(x, y, distance="arccos")
     index = embedder.cross_index(x, y, folds=4, progress=False)
     assert index.class_model is not None
     (_, none, chosen), *folds = asked
@@ -311,6 +313,8 @@ def test_folds_have_the_prior_of_the_whole(monkeypatch):
 
 def test_small_classes_have_no_class_model_in_folds():
     x, y = points(54, 6)
-    index = LaplaceEmbedder.from_embeddings(x, y).cross_index(x, y, progress=False)
+    index = LaplaceEmbedder.from_embeddings(x, y, distance="arccos").cross_index(
+        x, y, progress=False
+    )
     assert index.class_model is None
     assert "class_model" not in index.calibration.looks_at
