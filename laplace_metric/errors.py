@@ -152,6 +152,10 @@ class FittedQueriesWarning(LaplaceMetricWarning):
     """Queries that calibrate or evaluate an index are not new to it, or not independent."""
 
 
+class UnfamiliarQueriesWarning(LaplaceMetricWarning):
+    """More queries of a batch are unknown than the calibration explains."""
+
+
 class DistanceScaleWarning(LaplaceMetricWarning):
     """Distances of an engine look like squares, or are of another scale than those before."""
 

@@ -30,7 +30,6 @@ from laplace_metric.errors import (
     FittedQueriesWarning,
     InputError,
     LabelError,
-    LaplaceMetricWarning,
     callers_line,
 )
 from laplace_metric.io import Fields, Kind, Part, SavedFile, write
@@ -52,8 +51,6 @@ LEVELS = (0.8, 0.9, 0.95, 0.99)
 """Precisions that a guard shows."""
 LARGE, ASKED = 20_000, 2_000
 """Of more items than the first, as many as the second calibrate."""
-LEAST_TO_WARN = 20
-"""Queries, all of them unlike the items, that look like another encoder's."""
 
 
 class Guard(Shown):
@@ -265,20 +262,12 @@ class Guard(Shown):
 
         Warns
         -----
-        LaplaceMetricWarning
-            If 20 queries or more are all unlike the items.
+        UnfamiliarQueriesWarning
+            If more queries are unlike the items than can be by chance; see ``Index.search``.
         """
         if self.threshold is None:
             raise InputError(self._refusal())
-        found = self.index.classify(queries, self.threshold, progress=progress)
-        if len(found) >= LEAST_TO_WARN and bool(found.unknown.all()):
-            warnings.warn(
-                f"all {len(found):,} queries are unlike the items: do they come from the same "
-                "encoder, at the same scale?",
-                LaplaceMetricWarning,
-                stacklevel=callers_line(),
-            )
-        return found
+        return self.index.classify(queries, self.threshold, progress=progress)
 
     def suspicious_labels(self, most: int = 100) -> LabelReview:
         """Return the items whose label looks most wrong; see ``Index.suspicious_labels``."""

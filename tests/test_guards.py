@@ -26,6 +26,7 @@ from laplace_metric.errors import (
     FittedQueriesWarning,
     InputError,
     LaplaceMetricWarning,
+    UnfamiliarQueriesWarning,
     WriteError,
 )
 from laplace_metric.models import Precomputed
@@ -58,7 +59,10 @@ def test_keeps_its_precision_on_new_queries_and_abstains_on_noise(guard):
     answered = answers.answered
     assert answered.mean() > 0.85
     assert (answers.labels[answered] == Y[NEW][answered]).mean() >= 0.95
-    with pytest.warns(LaplaceMetricWarning, match="all 50 queries are unlike the items"):
+    with pytest.warns(
+        UnfamiliarQueriesWarning,
+        match=r"50 of 50 queries \(100%, 95% interval 93% to 100%\) are unlike",
+    ):
         noise = guard.ask(NOISE)
     assert set(noise.labels) == {None}
     assert set(noise.reason) == {"unfamiliar"}

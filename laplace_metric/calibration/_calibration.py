@@ -40,6 +40,7 @@ from laplace_metric.calibration._labels import (
 from laplace_metric.calibration._probability import MatchProbability
 from laplace_metric.calibration._sequences import QueriesNeeded, queries_needed
 from laplace_metric.calibration._thresholds import Threshold, largest_guarantee, threshold_for
+from laplace_metric.calibration._unknown_share import UnknownShare, warn_if_unfamiliar
 from laplace_metric.errors import ExportError, InputError, NotFittedError
 
 if TYPE_CHECKING:
@@ -180,6 +181,18 @@ class Calibration(Shown):
         answer, label_probability = self.labeller.answer(Candidates.of(logit, hits.voted))
         return Assessment(logit, probability, p_value, answer, label_probability)
 
+    def warn_if_unfamiliar(self, p_value: np.ndarray, alpha: float) -> None:
+        """Warn if more of a batch of queries are unknown at ``alpha`` than can be by chance.
+
+        Warns
+        -----
+        UnfamiliarQueriesWarning
+            Also where open-set queries come, as often as among the calibration queries.
+        """
+        n_known, known = len(self.statistics), float(self.known.mean())
+        n_queries = n_known if known == 0 else max(n_known, round(n_known / known))
+        warn_if_unfamiliar(p_value <= alpha, UnknownShare(alpha, n_known, n_queries))
+
     def apply(
         self,
         distances: Any,
@@ -224,6 +237,8 @@ class Calibration(Shown):
 
         Warns
         -----
+        UnfamiliarQueriesWarning
+            If more queries are unknown than can be by chance.
         DistanceScaleWarning
             If the distances of ten queries or more look like squares, or are ten times larger or
             smaller than any that calibrated.
@@ -253,6 +268,7 @@ class Calibration(Shown):
         self._check_given({name for name, values in missing.items() if values is None}, hits)
         warn_if_scaled(hits, self.statistics[:, 0])
         found, label = self.assess(hits), None
+        self.warn_if_unfamiliar(found.p_value, alpha)
         if found.answer is not None:
             names = given_labels(labels, hits.distance.shape)
             label = np.take_along_axis(names, found.answer[:, None], 1)[:, 0]

@@ -265,6 +265,9 @@ class Index(Shown):
             If the index has changed by more than a tenth since it was calibrated.
         UnreachableAlphaWarning
             If too few queries were held out for anything to be unknown at ``alpha``.
+        UnfamiliarQueriesWarning
+            If more queries are unknown than can be by chance: of another encoder, or of classes
+            that were not expected.
         """
         self = self._now()
         check_share("alpha", alpha)
@@ -277,6 +280,7 @@ class Index(Shown):
         if self.calibration is not None:
             assessment = self._fresh(self.calibration).assess(hits)
             _warn_if_unreachable(self.calibration, alpha)
+            self.calibration.warn_if_unfamiliar(assessment.p_value, alpha)
         template = encoded.mean.new_empty(0)
         return SearchResult.of(
             hits, self.items.ids, self.items.labels, assessment, k, alpha, template

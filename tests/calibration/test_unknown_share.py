@@ -1,0 +1,120 @@
+"""How many queries of a batch may be unknown, and what is said of more."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+from laplace_metric import LaplaceEmbedder
+from laplace_metric.calibration._labels import least_common_p_values
+from laplace_metric.calibration._unknown_share import RARE, UnknownShare
+from laplace_metric.errors import LaplaceMetricWarning, UnfamiliarQueriesWarning
+
+WIDTH, N_CLASSES = 16, 8
+
+
+def draw(n, seed, turned=False):
+    g = np.random.default_rng(seed)
+    middle = np.random.default_rng(0).normal(size=(N_CLASSES, WIDTH))
+    y = g.integers(0, N_CLASSES, n)
+    x = middle[y] + 0.6 * g.normal(size=(n, WIDTH))
+    if turned:  # as of another encoder
+        x = x @ np.linalg.qr(np.random.default_rng(9).normal(size=(WIDTH, WIDTH)))[0]
+    return x.astype(np.float32), y
+
+
+@pytest.fixture(scope="module")
+def index():
+    x, y = draw(400, 1)
+    index = LaplaceEmbedder.from_embeddings(x, y).index(x, y, progress=False)
+    index.calibrate(*draw(400, 2), portable=True)
+    return index
+
+
+def told(ask):
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        ask()
+    return [each for each in seen if issubclass(each.category, UnfamiliarQueriesWarning)]
+
+
+@pytest.mark.parametrize(("m", "queries"), [(40, 200), (200, 50), (200, 2000), (1000, 300)])
+def test_queries_like_the_calibration_are_told_as_rarely_as_asked_for(m, queries):
+    g, trials, rejected = np.random.default_rng(0), 400, 0
+    share = UnknownShare(0.05, m, m)
+    for _ in range(trials):
+        p = least_common_p_values(g.normal(size=(m, 3)), g.normal(size=(queries, 3)))
+        rejected += share.tail(int((p <= 0.05).sum()), queries) < 0.02
+    assert rejected <= 18  # of 400 at .02: above with probability .0006
+
+
+def test_what_is_expected_counts_the_open_set_queries():
+    assert UnknownShare(0.05, 399, 399).expected == pytest.approx(0.05)
+    assert UnknownShare(0.05, 399, 532).expected == pytest.approx(0.25 + 0.75 * 0.05)
+    assert UnknownShare(0.05, 300, 400).tail(270, 1000) > RARE
+    assert UnknownShare(0.05, 400, 400).tail(270, 1000) < RARE
+    assert UnknownShare(0.001, 40, 40).tail(1, 100) == 0  # none can be unknown
+    assert UnknownShare(0.05, 40, 40).tail(0, 100) == 1
+    assert UnknownShare(0.05, 400, 400).tail(1, 1) == pytest.approx(0.05, abs=0.003)
+
+
+def test_a_part_of_the_queries_is_told_with_its_interval(index):
+    strange, usual = draw(300, 4, turned=True)[0], draw(700, 5)[0]
+    seen = told(lambda: index.search(np.concatenate([strange, usual]), 5))
+    assert len(seen) == 1
+    message = str(seen[0].message)
+    unknown = int(index.search(np.concatenate([strange, usual]), 5).unknown.sum())
+    assert 150 < unknown < 400
+    assert f"{unknown} of 1,000 queries ({unknown / 1000:.0%}, 95% interval " in message
+    assert "where about 5.0% are expected" in message
+    assert "same encoder and version" in message
+    assert "open_set_fraction=" in message
+    assert seen[0].filename == __file__
+
+
+def test_few_queries_are_enough_and_one_is_not(index):
+    x = draw(4000, 4, turned=True)[0]
+    unknown = x[index.search(x).unknown.numpy()]
+    assert told(lambda: index.search(unknown[:3]))
+    assert not told(lambda: index.search(unknown[:1]))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_usual_queries_are_not_told(index, seed):
+    for n in (1, 10, 100, 2000):
+        assert not told(lambda n=n: index.search(draw(n, 100 + seed)[0], 5))
+
+
+def by_arrays(index, x):
+    asked, items = index.encoder(torch.from_numpy(x)), index.items
+    distances, rows = torch.cdist(asked.mean, items.encoded.mean).topk(20, largest=False)
+    labels = items.labels.values[rows.numpy()]
+    return index.calibration.apply(distances, labels, epistemic=asked.epistemic)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda index, x: index.search(x, 3),
+        lambda index, x: index.classify(x),
+        lambda index, x: index.classify(x, precision=0.5),
+        by_arrays,
+    ],
+)
+def test_each_way_to_ask_a_batch_tells_it_once(index, ask):
+    assert len(told(lambda: ask(index, draw(300, 4, turned=True)[0]))) == 1
+    assert not told(lambda: ask(index, draw(300, 5)[0]))
+
+
+def test_open_set_queries_that_were_expected_are_not_told():
+    x, y = draw(400, 1)
+    few = y < N_CLASSES // 2
+    index = LaplaceEmbedder.from_embeddings(x[few], y[few]).index(x[few], y[few], progress=False)
+    index.calibrate(*draw(800, 2))
+    assert not told(lambda: index.search(draw(1000, 3)[0]))
+    held_out = draw(800, 2)
+    known = held_out[1] < N_CLASSES // 2
+    index.calibrate(held_out[0][known], held_out[1][known])
+    assert told(lambda: index.search(draw(1000, 3)[0]))
+    assert issubclass(UnfamiliarQueriesWarning, LaplaceMetricWarning)
