@@ -25,7 +25,6 @@ from laplace_metric.errors import (
     FileFormatError,
     FittedQueriesWarning,
     InputError,
-    LaplaceMetricWarning,
     UnfamiliarQueriesWarning,
     WriteError,
 )

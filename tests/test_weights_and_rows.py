@@ -440,12 +440,12 @@ def test_embeddings_without_a_direction_are_counted_before_a_fit():
     x = X.clone()
     x[[1, 4]] = 0
     with pytest.raises(InputError, match="2 of 60 embeddings .* exactly zero"):
-        LaplaceEmbedder.from_embeddings(x, Y)
+        LaplaceEmbedder.from_embeddings(x, Y, distance="arccos")
     with pytest.raises(InputError, match="60 of 60 embeddings .* shorter than 1e-12"):
-        LaplaceEmbedder.from_embeddings(X * 1e-30, Y)
+        LaplaceEmbedder.from_embeddings(X * 1e-30, Y, distance="arccos")
     with pytest.raises(NonFiniteError, match=r"overflow torch.float32: .*up to .*e\+20 long"):
-        LaplaceEmbedder.from_embeddings(X * 1e20, Y)
-    embedder = LaplaceEmbedder.from_embeddings(X, Y)
+        LaplaceEmbedder.from_embeddings(X * 1e20, Y, distance="arccos")
+    embedder = LaplaceEmbedder.from_embeddings(X, Y, distance="arccos")
     with pytest.raises(InputError, match="2 of 60 embeddings .* exactly zero"):
         embedder(x)
     euclidean = LaplaceEmbedder.from_embeddings(x, Y, distance="euclidean", hessian="positives")

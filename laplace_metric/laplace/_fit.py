@@ -49,6 +49,7 @@ from laplace_metric.heads._capture import capture
 from laplace_metric.heads._jacobian import HeadJacobian
 from laplace_metric.heads._locate import is_identity
 from laplace_metric.heads._located import LocatedHead
+from laplace_metric.heads._row_checks import check_rows
 from laplace_metric.laplace._agreed_head import agreed_head, first_batch
 from laplace_metric.laplace._available import warn_if_limited
 from laplace_metric.laplace._executor import PassExecutor
@@ -174,6 +175,8 @@ def fit_posterior(
     ------
     HeadError, LabelError, NonFiniteError, EmptyLoaderError, ShardError
         See ``LaplaceEmbedder.fit``.
+    InputError
+        For embeddings without a direction; it names their rows.
     """
     on_all, device = processes.run_on_all, device_of(model)
     processes.agree(lambda: fit_identity(model, settings, options))
@@ -199,9 +202,21 @@ def fit_posterior(
         on_all(lambda: check_memory(structure, fit.exact.layouts, store.device))
         executor = PassExecutor(store, processes, storage, progress)
         columns = executor.columns(fit.loss, structure, options)
-        curvature = executor.execute(fit.passes(columns))
+        try:
+            curvature = executor.execute(fit.passes(columns))
+        except InputError:
+            if fit.loss.geometry.spherical:
+                _check_directions(store, fit.jacobian)
+            raise
         fitted = fit.posterior(curvature, executor.n_points, executor.fingerprints)
         return with_near_far(fitted, store) if processes.n == 1 else fitted
+
+
+def _check_directions(store: FeatureStore, head: HeadJacobian) -> None:
+    """Raise an error that names the rows whose embedding has no direction, if there are any."""
+    for block in store.blocks():
+        with rows_before(block.start):
+            check_rows(head.forward(block.features), spherical=True)
 
 
 def _fit_by_batches(
@@ -272,6 +287,9 @@ def minibatch_curvature(
         check_shapes(h, labels, where=where(number))
         with rows_before(n_points):
             check_finite(h, where=where(number))
+        if loss.geometry.spherical:
+            with rows_before(n_points):
+                check_rows(head.forward(h), spherical=True)
         try:
             value = _one_batch(h, labels, head, loss, settings).scaled(len(labels))
         except LabelError as error:

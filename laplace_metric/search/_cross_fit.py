@@ -44,6 +44,7 @@ from laplace_metric.laplace import Fitted, Settings
 from laplace_metric.laplace._fit import fit_posterior
 from laplace_metric.laplace._fit_options import FitOptions
 from laplace_metric.models._calling import device_of, to_device
+from laplace_metric.models._rows import rows_before
 from laplace_metric.models._store import Fingerprints, row_fingerprints
 from laplace_metric.models._trained import input_fingerprints, trained_on
 from laplace_metric.search._columns import Column, joined_labels
@@ -358,12 +359,15 @@ def seen_at(
         The head, or how it is found in the first batch.
     """
     device, seen = device_of(model), list[SeenInputs]()
+    start = 0
     for batch in tqdm(inputs, desc="Embedding", disable=not progress):
         there = to_device(batch, device)
-        if not isinstance(head, LocatedHead):
-            head, activations = locate_head(model, there, head)
-        else:
-            activations = capture(model, head, there)
+        with rows_before(start):
+            if not isinstance(head, LocatedHead):
+                head, activations = locate_head(model, there, head)
+            else:
+                activations = capture(model, head, there)
+        start += len(activations.features)
         seen.append(SeenInputs(head, len(activations.features), partial(_itself, activations)))
     return seen
 
