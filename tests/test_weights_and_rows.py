@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 
 import pytest
 import torch
@@ -393,10 +394,11 @@ def test_a_row_that_is_no_number_is_that_of_the_call(door, row, model):
 def test_rows_without_a_direction_are_named():
     x = LONG.clone()
     x[590] = 0
+    directions = partial(LaplaceEmbedder.from_embeddings, labels=LONG_Y, distance="arccos")
     doors = {
-        "fit": lambda: LaplaceEmbedder.from_embeddings(x, LONG_Y),
-        "index": lambda: LaplaceEmbedder.from_embeddings(LONG, LONG_Y).index(x, progress=False),
-        "call": lambda: LaplaceEmbedder.from_embeddings(LONG, LONG_Y)(x),
+        "fit": lambda: directions(x),
+        "index": lambda: directions(LONG).index(x, progress=False),
+        "call": lambda: directions(LONG)(x),
     }
     for door in doors.values():
         with pytest.raises(InputError, match=r"exactly zero.*row 590 "):
@@ -455,5 +457,5 @@ def test_embeddings_without_a_direction_are_counted_before_a_fit():
 @pytest.mark.parametrize("length", [1.0, 1e-6, 1e-11])
 def test_embeddings_are_refused_below_the_shortest_length_and_not_before(length):
     x = length * torch.nn.functional.normalize(X.double())
-    embedder = LaplaceEmbedder.from_embeddings(x, Y)
+    embedder = LaplaceEmbedder.from_embeddings(x, Y, distance="arccos")
     assert bool(embedder(x).variance.isfinite().all())
