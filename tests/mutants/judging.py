@@ -63,7 +63,9 @@ class Judge:
                 return Verdict("(its process died)", ran, "its process died")
             if run.found["failed"]:
                 return Verdict(run.found["failed"][0], ran, run.found["failed"][0])
-        return Verdict("", ran, f"{ran} tests run it" if ran else "no near test runs it")
+        return Verdict(
+            "", ran, f"{ran} tests run it" if ran else "no near test runs it in its own process"
+        )
 
     def _parts(self, mutant: Mutant) -> Iterator[tuple[list[str], float]]:
         """Yield names of tests and how long they take together, the nearest first."""
