@@ -18,7 +18,7 @@ from typing import Any
 
 from laplace_metric import io as files
 from laplace_metric.calibration._learn import LEAST
-from laplace_metric.cli._loading import LoadedPosterior, SavedRecord, load_posterior, posterior_of
+from laplace_metric.cli._loading import LoadedPosterior, SavedRecord, load_posterior, read_posterior
 from laplace_metric.cli._pictures import Pictures
 from laplace_metric.cli._reporter import Reporter
 from laplace_metric.cli._sources import TEXTS, ReadOptions, Source, open_source, root_of
@@ -229,7 +229,7 @@ def _posterior_of(
     if told is not None:
         return load_posterior(told, options, reporter)
     if POSTERIOR.name in saved:
-        return posterior_of(saved, options, reporter)
+        return read_posterior(saved, options, reporter)
     raise InputError(
         f"{saved.path} was saved in Python, without its posterior: give --posterior FILE, which "
         "embedder.save or laplace-metric fit wrote, and --model."

@@ -214,21 +214,23 @@ class LoadedPosterior:
 
 
 def load_posterior(path: Path, options: Namespace, reporter: Reporter) -> LoadedPosterior:
-    """Load what ``fit`` or ``LaplaceEmbedder.save`` wrote; see ``posterior_of``.
+    """Load what ``fit`` or ``LaplaceEmbedder.save`` wrote; see ``read_posterior``.
 
     Raises
     ------
     InputError
-        If there is no such file; as ``posterior_of``.
+        If there is no such file; as ``read_posterior``.
     FileFormatError
-        As ``posterior_of``.
+        As ``read_posterior``.
     """
     if not path.exists():
         raise InputError(f"{path} does not exist: give a file that laplace-metric fit wrote.")
-    return posterior_of(files.SavedFile(path), options, reporter)
+    return read_posterior(files.SavedFile(path), options, reporter)
 
 
-def posterior_of(saved: files.SavedFile, options: Namespace, reporter: Reporter) -> LoadedPosterior:
+def read_posterior(
+    saved: files.SavedFile, options: Namespace, reporter: Reporter
+) -> LoadedPosterior:
     """Return the posterior of a file, on the model of its recipe or of --model.
 
     Raises

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric.datasets._pixels import Pixels
-from laplace_metric.datasets._rows import named_rows, row_loader
+from laplace_metric.datasets._rows import chosen_rows, row_loader
 from laplace_metric.errors import InputError, LabelError
 
 
@@ -107,7 +107,7 @@ class ImageFolder(Dataset[Any]):
         InputError
             If one cannot be read, or two are of different sizes; the message names up to five.
         """
-        names = self.ids[named_rows("rows", rows, len(self)).numpy()].tolist()
+        names = self.ids[chosen_rows("rows", rows, len(self)).numpy()].tolist()
         if not names:
             raise InputError("rows names no image: pass at least one.")
         return self.reader.batch(names)
@@ -135,7 +135,7 @@ class ImageFolder(Dataset[Any]):
         InputError
             If a mask has another length, or a row does not exist.
         """
-        rows = named_rows("indices", indices, len(self)).numpy()
+        rows = chosen_rows("indices", indices, len(self)).numpy()
         labels = None if self.labels is None else self.labels[rows].tolist()
         return ImageFolder(self.name, self.ids[rows].tolist(), labels, self.reader)
 
@@ -256,7 +256,7 @@ class Thumbnails(Sequence[Any]):
     def __getitem__(self, row: Any) -> Any:
         if isinstance(row, slice):
             return [self[place] for place in range(len(self))[row]]
-        (chosen,) = named_rows("row", [int(row)], len(self)).tolist()
+        (chosen,) = chosen_rows("row", [int(row)], len(self)).tolist()
         picture = self.images.reader.decoded(str(self.images.ids[chosen])).convert("RGB")
         picture.thumbnail((self.side, self.side))
         return np.array(picture)

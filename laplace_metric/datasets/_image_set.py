@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 from laplace_metric._utils.randomness import Seed
 from laplace_metric._utils.validation import check_dense
-from laplace_metric.datasets._rows import named_rows, row_loader
+from laplace_metric.datasets._rows import chosen_rows, row_loader
 from laplace_metric.errors import InputError, LabelError
 
 Batch = tuple[Tensor, Tensor]
@@ -123,7 +123,7 @@ class ImageSet:
         InputError
             If a mask has not one entry for each image, or a row does not exist.
         """
-        rows = named_rows("indices", indices, len(self))
+        rows = chosen_rows("indices", indices, len(self))
         extras = {key: value[rows] for key, value in self.extras.items()}
         return replace(self, images=self.images[rows], labels=self.labels[rows], extras=extras)
 

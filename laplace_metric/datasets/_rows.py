@@ -16,7 +16,7 @@ from laplace_metric._utils.validation import as_array, check_count, check_dense
 from laplace_metric.errors import InputError, RowError
 
 
-def named_rows(name: str, rows: Any, n: int) -> Int64[Tensor, " rows"]:
+def chosen_rows(name: str, rows: Any, n: int) -> Int64[Tensor, " rows"]:
     """Return rows 0 .. n - 1 as whole numbers; negative ones count from the end.
 
     Parameters
@@ -37,7 +37,7 @@ def named_rows(name: str, rows: Any, n: int) -> Int64[Tensor, " rows"]:
 
     Examples
     --------
-    >>> named_rows("rows", [True, False, True], 3), named_rows("rows", slice(1, None), 3)
+    >>> chosen_rows("rows", [True, False, True], 3), chosen_rows("rows", slice(1, None), 3)
     (tensor([0, 2]), tensor([1, 2]))
     """
     if isinstance(rows, slice):

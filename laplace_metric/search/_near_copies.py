@@ -36,8 +36,9 @@ COPY_APART, BURST_APART = 0.3, 0.7
 next vector of the class: smaller steps are rare in many dimensions, but harmless."""
 LARGEST_BURST = 60
 """Vectors of a burst; it is at most half of its class, or the class itself would be one."""
-MOST = 0.02
-"""Share of near-copies that is not told: most collections hold a few."""
+MOST, SURE = 0.02, 0.1
+"""Share of near-copies that is not told: most collections hold a few. Few vectors exceed it by
+chance, as one pair of thirty does: it is told where that has at most the second probability."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +53,22 @@ class NearCopies:
         Median number of vectors that belong together; 0 where there are none.
     apart : float
         Median distance to the farthest of these, in distances to the next vector.
+    compared : int
+        Number of vectors that were compared.
     """
 
     share: float
     size: int = 0
     apart: float = 1.0
+    compared: int = 0
+
+    @property
+    def are_many(self) -> bool:
+        """True if more than ``MOST`` of the vectors have one, beyond chance (exact binomial)."""
+        from scipy.stats import binom
+
+        count = round(self.share * self.compared)
+        return bool(self.share > MOST and binom.sf(count - 1, self.compared, MOST) <= SURE)
 
 
 def near_copies(vectors: Float[Tensor, "N D"], codes: Int[Tensor, " N"] | None) -> NearCopies:
@@ -92,11 +104,12 @@ def near_copies(vectors: Float[Tensor, "N D"], codes: Int[Tensor, " N"] | None) 
     if not bool(found.any()):
         return NearCopies(0.0)
     share = float(found.double().mean())
-    return NearCopies(share, int(size[found].median()), float(apart[found].median()))
+    middle = int(size[found].median()), float(apart[found].median())
+    return NearCopies(share, *middle, len(found))
 
 
 def warn_of_near_copies(vectors: Tensor, codes: Tensor | None, what: str, therefore: str) -> None:
-    """Warn if more than ``MOST`` of the vectors [N, D] have a near-copy among them.
+    """Warn if more than ``MOST`` of the vectors [N, D] have a near-copy among them, beyond chance.
 
     Parameters
     ----------
@@ -113,7 +126,7 @@ def warn_of_near_copies(vectors: Tensor, codes: Tensor | None, what: str, theref
         With their share, how many belong together, how near they are, and what to do.
     """
     found = near_copies(vectors, codes)
-    if found.share <= MOST:
+    if not found.are_many:
         return
     warnings.warn(
         f"{found.share:.0%} of the {what} are near-copies of others, about {found.size} that "

@@ -11,7 +11,7 @@ from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wi
 from laplace_metric import Guard, LaplaceEmbedder
 from laplace_metric.errors import FittedQueriesWarning
 from laplace_metric.models import Precomputed
-from laplace_metric.search._near_copies import MOST, near_copies
+from laplace_metric.search._near_copies import MOST, NearCopies, near_copies
 
 CLASSES = 20
 
@@ -99,6 +99,13 @@ def test_few_near_copies_are_not_told_and_more_are():
         again = x[:n] + 0.3 * np.random.default_rng(0).normal(size=(n, 64))
         copies = found(np.concatenate([x, again]), np.concatenate([y, y[:n]]))
         assert (copies.share > MOST) == told
+        assert copies.are_many == told
+
+
+def test_one_pair_among_few_vectors_is_chance():
+    assert not NearCopies(2 / 30, 2, 0.3, 30).are_many
+    assert NearCopies(4 / 30, 2, 0.3, 30).are_many
+    assert not NearCopies(0.0).are_many
 
 
 def test_copies_that_are_equal_and_too_few_items_are_not_near_copies():

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Subset
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.datasets import CentreCrop, ImageFolder, load_folder
 from laplace_metric.datasets._pixels import Pixels
-from laplace_metric.datasets._rows import named_rows
+from laplace_metric.datasets._rows import chosen_rows
 from laplace_metric.errors import InputError, LabelError, RowError
 from laplace_metric.training import train_embedder
 
@@ -29,14 +29,14 @@ def test_rows_are_those_of_a_list(data, n):
     everything = list(range(n))
     a, b = data.draw(st.tuples(*[st.one_of(st.none(), st.integers(-40, 40))] * 2))
     step = data.draw(st.one_of(st.none(), st.integers(-5, 5).filter(bool)))
-    assert named_rows("rows", slice(a, b, step), n).tolist() == everything[a:b:step]
+    assert chosen_rows("rows", slice(a, b, step), n).tolist() == everything[a:b:step]
     mask = data.draw(st.lists(st.booleans(), min_size=n, max_size=n))
     chosen = [row for row, kept in enumerate(mask) if kept]
     for form in (mask, tuple(mask), np.array(mask), torch.tensor(mask)):
-        assert named_rows("rows", form, n).tolist() == chosen
+        assert chosen_rows("rows", form, n).tolist() == chosen
     rows = data.draw(st.lists(st.integers(-n, n - 1)))
     for form in (rows, np.array(rows, dtype=int), torch.tensor(rows).long(), iter(rows)):
-        assert named_rows("rows", form, n).tolist() == [everything[row] for row in rows]
+        assert chosen_rows("rows", form, n).tolist() == [everything[row] for row in rows]
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_rows_are_those_of_a_list(data, n):
 )
 def test_rows_that_are_none(rows, error, says):
     with pytest.raises(error, match=says):
-        named_rows("rows", rows, 3)
+        chosen_rows("rows", rows, 3)
 
 
 def test_subsets_and_items(photos):
