@@ -156,6 +156,10 @@ class UnfamiliarQueriesWarning(LaplaceMetricWarning):
     """More queries of a batch are unknown than the calibration explains."""
 
 
+class DependentQueriesWarning(FittedQueriesWarning):
+    """Queries or items are near-copies of each other, which counts them as independent."""
+
+
 class DistanceScaleWarning(LaplaceMetricWarning):
     """Distances of an engine look like squares, or are of another scale than those before."""
 

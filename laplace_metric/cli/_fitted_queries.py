@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ from pathlib import Path
 
 from laplace_metric.cli._loading import REMEDY
 from laplace_metric.cli._reporter import Reporter
-from laplace_metric.errors import FittedQueriesWarning, InputError
+from laplace_metric.errors import DependentQueriesWarning, FittedQueriesWarning, InputError
 
 
 @contextmanager
@@ -23,6 +24,7 @@ def without_fitted(path: Path, options: Namespace, reporter: Reporter) -> Iterat
     """
     try:
         with reporter.warnings(None if options.allow_fitted else FittedQueriesWarning):
+            warnings.simplefilter("always", DependentQueriesWarning)  # they were in no fit: a note
             yield
     except FittedQueriesWarning as warning:
         raise InputError(f"{path}: {warning} {REMEDY}") from warning

@@ -24,7 +24,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from laplace_metric.errors import FittedQueriesWarning, callers_line
+from laplace_metric.errors import DependentQueriesWarning, callers_line
 from laplace_metric.search._engine_settings import Flat
 from laplace_metric.search._flat_engine import FlatEngine
 from laplace_metric.search._found_shares import NEAREST, gaps_of, spread_rows
@@ -122,7 +122,7 @@ def warn_of_near_copies(vectors: Tensor, codes: Tensor | None, what: str, theref
 
     Warns
     -----
-    FittedQueriesWarning
+    DependentQueriesWarning
         With their share, how many belong together, how near they are, and what to do.
     """
     found = near_copies(vectors, codes)
@@ -133,7 +133,7 @@ def warn_of_near_copies(vectors: Tensor, codes: Tensor | None, what: str, theref
         "belong together, such as frames of one video or photographs of one object: they lie at "
         f"{found.apart:.2g} of the distance of what comes next, far nearer than their surroundings "
         f"explain. {therefore}",
-        FittedQueriesWarning,
+        DependentQueriesWarning,
         stacklevel=callers_line(),
     )
 

@@ -149,3 +149,16 @@ def test_items_of_the_fit_are_known_in_another_file(arrays, capsys):
     build = ["index", "others.npz", "--posterior", "posterior", "--calibrate", "copy.npz"]
     assert main([*build, "--overwrite", "--quiet"]) == 2
     assert "copy.npz: 38% of the queries" in capsys.readouterr().err
+
+
+def test_queries_that_are_near_copies_of_each_other_are_a_note(arrays, capsys):
+    """They were in no fit: --allow-fitted and another split would not help."""
+    draw = np.random.default_rng(5)
+    y = np.repeat(np.arange(40) % 4, 5)
+    x = np.repeat(np.eye(8)[np.arange(40) % 4] + 0.5 * draw.normal(size=(40, 8)), 5, axis=0)
+    np.savez("bursts.npz", embeddings=x + 1e-3 * draw.normal(size=x.shape), labels=y)
+    build = ["index", "others.npz", "--posterior", "posterior", "--calibrate", "bursts.npz"]
+    assert main([*build, "--overwrite"]) == 0
+    (note,) = [line for line in capsys.readouterr().err.splitlines() if "near-copies" in line]
+    assert note.startswith("note: 100% of the queries are near-copies")
+    assert "--allow-fitted" not in note
