@@ -130,6 +130,22 @@ def test_of_many_items_a_part_calibrates(guard, monkeypatch):
     assert (part.ask(X[NEW]).labels[answered] == Y[NEW][answered]).mean() >= 0.9
 
 
+@pytest.mark.parametrize(("n", "asked"), [(20_000, None), (20_001, 2_000)])
+@pytest.mark.parametrize("as_given", [np.asarray, torch.from_numpy, lambda x: x.tolist()])
+def test_of_more_than_twenty_thousand_items_two_thousand_calibrate(n, asked, as_given, monkeypatch):
+    seen = []
+
+    def stop(self, *items, n_queries, **settings):
+        seen.append(n_queries)
+        raise InputError("enough")
+
+    monkeypatch.setattr(LaplaceEmbedder, "cross_index", stop)
+    x = np.random.default_rng(0).normal(size=(n, 2)).astype(np.float32)
+    with pytest.raises(InputError, match="enough"):
+        Guard(as_given(x), np.arange(n) % 10)
+    assert seen == [asked]
+
+
 def test_saved_and_read_again(guard, tmp_path):
     guard.save(tmp_path / "guard")
     again = Guard.load(tmp_path / "guard")
