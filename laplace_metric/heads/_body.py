@@ -100,16 +100,14 @@ class BodyRecord:
         """Say of each recorded tensor (of these ``names``) that is another one how it differs."""
         named = dict(_state(model))
         found: list[str] = []
-        elsewhere: set[str] = set()
         for name, record in self.tensors.items():
             if names is not None and name not in names:
                 continue
             tensor = named.get(name)
             kind = "parameter" if tensor is None or isinstance(tensor, nn.Parameter) else "buffer"
             if tensor is None:
-                if not elsewhere:
-                    elsewhere = {_sha256(t) for t in named.values() if _is_readable(t)}
-                if record.sha256 not in elsewhere:  # a wrapper may have given it another name
+                renamed = (t for other, t in named.items() if _is_wrapped(name, other))
+                if not any(_is_readable(t) and record.is_of(t) for t in renamed):
                     found.append(f"the model has no {name!r}")
             elif tuple(tensor.shape) != record.shape:
                 now, before = list(tensor.shape), list(record.shape)
@@ -166,6 +164,17 @@ def _state(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
         for name, tensor in (*module._parameters.items(), *persistent.items()):
             if tensor is not None:
                 yield dot + name, tensor
+
+
+def _is_wrapped(name: str, other: str) -> bool:
+    """Return whether one name is the other inside a module around the model.
+
+    Examples
+    --------
+    >>> _is_wrapped("0.weight", "model.0.weight"), _is_wrapped("0.weight", "0.weight_orig")
+    (True, False)
+    """
+    return name.endswith(f".{other}") or other.endswith(f".{name}")
 
 
 def _is_readable(tensor: Tensor) -> bool:
