@@ -76,6 +76,16 @@ def test_images_as_they_are_read_are_cast_and_scaled_by_the_caller(door):
         BYTES[door]()
 
 
+def test_images_as_they_are_read_are_told_next_to_other_inputs():
+    class Weighted(Named):
+        def forward(self, pixel_values, weights):
+            return self.body(pixel_values) * weights[:, None]
+
+    batch = {"pixel_values": IMAGES, "weights": torch.ones(40), "labels": Y[:40]}
+    with pytest.raises(DtypeError, match=r"uint8 .*x\.float\(\) / 255"):
+        fit(Weighted(), [batch])
+
+
 def test_a_model_that_takes_bytes_gets_them():
     class Scales(nn.Module):
         def __init__(self) -> None:
