@@ -120,7 +120,7 @@ class Guard(Shown):
     """
 
     trained_on_items: bool | None = None
-    """What the caller has stated; None for a guard that was loaded."""
+    """Statement of the caller, which a saved guard keeps; None if there was none."""
 
     def __init__(
         self,
@@ -301,7 +301,8 @@ class Guard(Shown):
             If it cannot be written; an old file is kept.
         """
         parts = {"posterior": self.embedder._part(), "index": self.index._part()}
-        parts["guard"] = Part(GUARD, {"precision": self.precision})
+        told = {"precision": self.precision, "trained_on_items": self.trained_on_items}
+        parts["guard"] = Part(GUARD, told)
         write(as_path("path", path), parts)
 
     @classmethod
@@ -330,7 +331,11 @@ class Guard(Shown):
         """
         saved, guard = SavedFile(as_path("path", path)), cls.__new__(cls)
         with saved.checked():
-            precision = Fields(saved.part(GUARD).content, "guard").share("precision")
+            told = Fields(saved.part(GUARD).content, "guard")
+            precision, stated = told.share("precision"), None
+            if "trained_on_items" in told:
+                stated = told.flag("trained_on_items")
+        guard.trained_on_items = stated
         guard.embedder = LaplaceEmbedder._of(saved, model)
         guard.index = Index._of(saved, guard.embedder)
         if guard.index.calibration is None or guard.index.calibration.labels is None:

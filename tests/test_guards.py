@@ -249,10 +249,15 @@ def test_a_model_that_may_have_been_trained_on_the_items_needs_held_out_queries(
             Guard(X[ITEMS], Y[ITEMS], trained_on_items=True)
 
 
-def test_what_is_stated_is_shown_and_must_be_true_or_false(guard):
+def test_what_is_stated_is_shown_and_must_be_true_or_false(guard, tmp_path):
     assert "holds only if the encoder was not trained on them" in repr(guard)
     stated = Guard(X[:300], Y[:300], precision=0.8, trained_on_items=False)
     assert "stated not to have trained the model" in repr(stated)
+    stated.save(tmp_path / "guard")
+    assert repr(Guard.load(tmp_path / "guard")) == repr(stated)
+    edit(tmp_path / "guard", "guard", trained_on_items="no")
+    with pytest.raises(FileFormatError, match="guard.trained_on_items is 'no', not true or false"):
+        Guard.load(tmp_path / "guard")
     with pytest.raises(InputError, match="trained_on_items='no': pass True, False or None"):
         Guard(X[:300], Y[:300], trained_on_items="no")
 

@@ -176,6 +176,9 @@ def test_a_lock_is_held_by_one(tmp_path):
         with pytest.raises(WriteError, match=r"another process holds \.lock"), locked(path):
             raise AssertionError
     assert not path.exists()
+    with pytest.raises(ValueError, match="inside"), locked(path):
+        raise ValueError("inside")
+    assert not path.exists()
     with locked(path), path.open() as file:
         assert is_at(file.fileno(), path)
 

@@ -54,9 +54,11 @@ def locked(path: Path) -> Iterator[None]:
         # the last holder may have removed the file since it was opened: a lock on nothing
         if held is False or not is_at(handle, path):
             raise WriteError(f"{path.parent} is in use: another process holds {path.name}.")
-        yield
-        if os.name != "nt":  # where a file that is open cannot be removed
-            path.unlink(missing_ok=True)
+        try:
+            yield
+        finally:
+            if os.name != "nt":  # where a file that is open cannot be removed
+                path.unlink(missing_ok=True)
     finally:
         os.close(handle)
         if os.name == "nt":
