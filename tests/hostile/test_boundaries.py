@@ -14,7 +14,6 @@ import baselines
 from baselines import LossPrediction
 from benchmarks.datasets import load
 from laplace_metric import Embedding, LaplaceEmbedder, Monitor, OnlineLaplace, scale
-from laplace_metric import io as files
 from laplace_metric._utils.randomness import as_generator, own_randomness
 from laplace_metric._utils.validation import (
     as_path,
@@ -431,16 +430,6 @@ def test_a_checkpoint_folder_that_cannot_be_made(tmp_path):
         LaplaceEmbedder(network()).fit(
             LOADER, progress=False, checkpoint_dir=tmp_path / "file" / "below"
         )
-
-
-def test_a_journal_that_is_no_list(tmp_path):
-    """What a killed writer left behind is removed, whatever its journal holds."""
-    for text in ("[" * 100_000, "5", '{"a": 1}'):
-        left = tmp_path / f".posterior.{'0' * 16}.tmp"
-        left.mkdir()
-        (left / "names").write_text(text)
-        files.write(tmp_path, {"n": 1}, {})
-        assert not left.exists()
 
 
 @pytest.mark.filterwarnings("ignore")
