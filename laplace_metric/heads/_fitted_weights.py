@@ -9,6 +9,7 @@ something differs, all values of these tensors are compared; values that are the
 from __future__ import annotations
 
 from itertools import chain
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -27,6 +28,8 @@ BODY_SAMPLE = 64
 AT_ONCE = 16
 """Tensors outside the head that are sampled at a call."""
 
+VERSION = attrgetter("_version")
+
 Stamp = tuple[int, int, int | None]
 """Identity, address and version counter of a tensor."""
 Kind = tuple[torch.dtype, torch.device]
@@ -35,29 +38,25 @@ Kind = tuple[torch.dtype, torch.device]
 class Places:
     """Every module and every tensor of a model, as they are now.
 
-    Lists of plain numbers: comparing them is what a call pays for, a few hundred times over.
+    They are compared at each call, so all of it is done by loops of Python's own in C.
     """
 
     def __init__(self, *models: nn.Module) -> None:
         modules = [module for model in models for module in model.modules()]
-        self.children = [(m._modules, tuple(m._modules.values())) for m in modules if m._modules]
-        stores = [store for m in modules for store in (m._parameters, m._buffers) if store]
-        self.stores = [(store, list(map(id, store.values()))) for store in stores]
-        tensors = [t for store in stores for t in store.values() if t is not None]
-        # held, so that no other tensor gets their identity; those of inference mode do not count
-        self.held = tensors
-        self.counted = [tensor for tensor in tensors if not tensor.is_inference()]
-        self.versions = [tensor._version for tensor in self.counted]
+        children: list[dict[str, Any]] = [m._modules for m in modules if m._modules]
+        tensors = [store for m in modules for store in (m._parameters, m._buffers) if store]
+        self.stores = children + tensors
+        # held, so that nothing else gets their identity
+        self.held = list(chain.from_iterable(map(dict.values, self.stores)))
+        self.ids = list(map(id, self.held))
+        found = (t for t in self.held if isinstance(t, Tensor))
+        self.counted = [t for t in found if not t.is_inference()]  # those have no counter
+        self.versions = list(map(VERSION, self.counted))
 
     def are_same(self) -> bool:
         """Return whether no tensor was replaced, or written to so that its counter moved."""
-        for modules, before in self.children:
-            if tuple(modules.values()) != before:
-                return False
-        for store, ids in self.stores:
-            if list(map(id, store.values())) != ids:
-                return False
-        return [tensor._version for tensor in self.counted] == self.versions
+        ids = map(id, chain.from_iterable(map(dict.values, self.stores)))
+        return list(ids) == self.ids and list(map(VERSION, self.counted)) == self.versions
 
 
 class Sample(NamedTuple):
