@@ -54,7 +54,9 @@ def test_findings_are_in_words(model, loader, data, settings, words):
 
 def test_length_explains_the_uncertainty_of_an_isotropic_posterior():
     x = nn.functional.normalize(torch.randn(50, 3)) * torch.linspace(1, 5, 50)[:, None]
-    embedder = LaplaceEmbedder.from_embeddings(x, torch.arange(50) % 5, prior_precision=1e6)
+    embedder = LaplaceEmbedder.from_embeddings(
+        x, torch.arange(50) % 5, prior_precision=1e6, distance="arccos"
+    )
     d = embedder.diagnose(x)  # h = z here, so h^2 / |z|^2 is the same for all: nothing is left
     assert any("nearly constant" in finding for finding in d.findings)
     biased = nn.Linear(3, 3).requires_grad_(False)
@@ -125,4 +127,4 @@ def test_a_negative_curvature_that_counts_by_its_size_warns(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error", NegativeCurvatureWarning)
         LaplaceEmbedder(head, **settings, positivity="clip").fit(loader, progress=False)
-        LaplaceEmbedder.from_embeddings(*loader[0])  # the defaults, balanced classes
+        LaplaceEmbedder.from_embeddings(*loader[0], distance="arccos")  # balanced classes

@@ -313,6 +313,8 @@ def test_squares_and_other_units_are_told(embedder, points):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         applied(index, found)  # as they are
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DistanceScaleWarning)
         index.calibration.apply(**squares_of(found, 9))  # too few to tell
     with pytest.warns(DistanceScaleWarning, match="their roots fit"):
         index.calibration.apply(**squares_of(found, 10))
