@@ -116,7 +116,7 @@ class Index(Shown):
     >>> result.match_probability.shape, result.unknown.shape
     (torch.Size([3, 5]), torch.Size([3]))
     >>> round(index.evaluate(x[300:], y[300:]).recall_at_1, 2)
-    0.44
+    0.41
     """
 
     def __init__(
@@ -331,7 +331,7 @@ class Index(Shown):
         >>> index = LaplaceEmbedder.from_embeddings(x[:100], y[:100]).index(x[100:200], y[100:200])
         >>> _ = index.calibrate(x[200:300], y[200:300])
         >>> index.classify(x[300:], 0.9).labels[:6].tolist()
-        [None, None, 2, 3, 0, 1]
+        [None, None, 2, 3, 0, None]
         """
         calibration = self._calibrated()
         if threshold is not None and precision is not None:
