@@ -6,6 +6,7 @@ import math
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -179,7 +180,7 @@ def test_another_embedder_is_refused(points, embedder, tmp_path):
     x, y = points
     embedder.index(x[:50], progress=False).save(tmp_path / "index")
     Index.load(tmp_path / "index", embedder)
-    fit = LaplaceEmbedder.from_embeddings
+    fit = partial(LaplaceEmbedder.from_embeddings, distance="arccos")
     others = [
         fit(x[:200], y[:200], prior_precision=21.0),
         fit(x[:200], y[:200], prior_precision=20.0, structure="diag"),
