@@ -45,7 +45,7 @@ def test_a_copy_is_one_of_its_original(name, real_data, tmp_path, monkeypatch):
 
     monkeypatch.setattr(problems, "encoded_images", encoded_images)
     monkeypatch.setattr(problems, "_trained", lambda model, *_: model.eval())
-    monkeypatch.setattr(problems.LaplaceEmbedder, "from_embeddings", lambda *_: None)
+    monkeypatch.setattr(problems.LaplaceEmbedder, "from_embeddings", lambda *_, **__: None)
     monkeypatch.setattr(problems.LaplaceEmbedder, "fit", lambda *_, **__: None)
     monkeypatch.setattr(pairs, "EfficientNetLite0", lambda side: pooled)
     monkeypatch.setattr(pairs, "sides", lambda n, kind: torch.ones(n))

@@ -112,7 +112,7 @@ def digits() -> Problem:
         for part in (load("digits"), load("digits", "test"))
     )
     noise = torch.rand(50, 64, generator=torch.Generator().manual_seed(0))
-    embedder = LaplaceEmbedder.from_embeddings(x, y, structure="diag")
+    embedder = LaplaceEmbedder.from_embeddings(x, y, distance="arccos", structure="diag")
     return Problem("digits", embedder, (x[y < 9], y[y < 9]), (a, b), {"mnist": noise})
 
 
