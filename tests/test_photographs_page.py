@@ -73,4 +73,4 @@ def test_the_page_runs_and_says_what_is_printed(birds, monkeypatch, capsys):
         told += 1
     assert told == 2
     assert (birds / "found.png").stat().st_size > 10_000
-    assert (birds / "index").is_dir()
+    assert (birds / "index.safetensors").is_file()
