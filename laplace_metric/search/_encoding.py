@@ -169,7 +169,7 @@ class Encoder:
         return encoder.compacted() if compact else encoder
 
     def compacted(self) -> Encoder:
-        """The same, which keeps nothing of head inputs (see ``_compact``)."""
+        """Return the same encoder, which keeps nothing of head inputs (see ``_round_errors``)."""
         other = copy.copy(self)
         other.pairs, other.rankings = RoundErrors(spherical=self.spherical), ("mean", "expected")
         other.identity, other._kept = digest(f"compact {self.identity}", ()), _nothing
