@@ -98,9 +98,7 @@ def test_the_code_of_the_engines_runs(tmp_path, monkeypatch):
             for field, value in block["answer"].items():
                 expected = np.asarray(getattr(verdict, field))
                 np.testing.assert_allclose(value, expected, atol=1e-6, err_msg=field)
-        elif (
-            name == "qdrant"
-        ):  # no p-values: these queries were held out, and tie with themselves but for rounding
+        elif name == "qdrant":
             told = block["told"]
             for number in ("match_probability", "label_probability"):
                 expected = getattr(wanted, number)
