@@ -23,7 +23,10 @@ from laplace_metric._utils.validation import check_count
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError
 from laplace_metric.heads._located import HeadActivations
-from laplace_metric.models._calling import Inputs, device_of, evaluation_mode, to_device
+from laplace_metric.inputs._batches import ModelInput
+from laplace_metric.models._calling import to_device
+from laplace_metric.models._evaluation_mode import evaluation_mode
+from laplace_metric.models._modules import device_of
 
 
 @dataclass(eq=False, kw_only=True)
@@ -85,7 +88,7 @@ class ClassDropout(Trained):
         raw = activations.raw.expand(self.n_samples, -1, -1)
         return self._uncertain(activations, raw, self._generator())
 
-    def __call__(self, inputs: Inputs) -> Embedding:
+    def __call__(self, inputs: ModelInput) -> Embedding:
         """Masks are independent between inputs, samples and layers."""
         layers = find_dropout(self.model)
         if not layers:

@@ -24,7 +24,10 @@ from laplace_metric.embedding import Embedding
 from laplace_metric.errors import LaplaceMetricWarning
 from laplace_metric.heads._capture import embeddings_from
 from laplace_metric.heads._located import APPEND
-from laplace_metric.models._calling import Inputs, device_of, labelled_batches, to_device
+from laplace_metric.inputs._batches import ModelInput
+from laplace_metric.models._batches import labelled_batches
+from laplace_metric.models._calling import to_device
+from laplace_metric.models._modules import device_of
 from laplace_metric.probabilistic_embedder import Draw
 
 
@@ -124,7 +127,7 @@ class DeepEnsemble(Baseline):
         ensemble._fitted, ensemble.losses_ = replace(self.fitted_, parts=parts), self.losses_
         return ensemble
 
-    def __call__(self, inputs: Inputs) -> Embedding:
+    def __call__(self, inputs: ModelInput) -> Embedding:
         """The members' embeddings, rotated into one space."""
         return checked(Embedding(Empirical(self._rotated(inputs), self.spherical)))
 
@@ -138,7 +141,7 @@ class DeepEnsemble(Baseline):
         members = torch.arange(m) if n == m else chosen.cpu()
         return lambda inputs: self._rotated(inputs)[members]
 
-    def _rotated(self, inputs: Inputs) -> Tensor:
+    def _rotated(self, inputs: ModelInput) -> Tensor:
         inputs = to_device(inputs, device_of(self.model))
         members, rotations = self.parts["members"], self.parts["rotations"]
         assert isinstance(members, nn.ModuleList)
@@ -193,7 +196,7 @@ def initialise(model: nn.Module) -> None:
         )
 
 
-def _embed(members: Iterable[nn.Module], inputs: Inputs, spherical: bool) -> Tensor:
+def _embed(members: Iterable[nn.Module], inputs: ModelInput, spherical: bool) -> Tensor:
     """[M, B, Z]."""
     stacked = torch.stack([at_least_float32(embeddings_from(m, inputs)) for m in members])
     return nn.functional.normalize(stacked, dim=-1) if spherical else stacked

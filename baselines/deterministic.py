@@ -14,7 +14,7 @@ from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import check_count, check_name
 from laplace_metric.embedding import Embedding
 from laplace_metric.heads._located import HeadActivations
-from laplace_metric.models._calling import Inputs
+from laplace_metric.inputs._batches import ModelInput
 from laplace_metric.probabilistic_embedder import Draw
 
 SCORES = ("norm", "constant")
@@ -63,7 +63,7 @@ class Deterministic(OnePass):
         check_count("n", n)
         generator = as_generator(generator)
 
-        def embed(inputs: Inputs) -> Tensor:
+        def embed(inputs: ModelInput) -> Tensor:
             return self(inputs).mean.expand(n, -1, -1)
 
         return embed

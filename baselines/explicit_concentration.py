@@ -25,7 +25,8 @@ from baselines.base.view_losses import BYOLLoss, SimSiamLoss, SwAVLoss
 from baselines.infonce import InfoNCELoss
 from laplace_metric._utils.validation import check_name
 from laplace_metric.heads._located import HeadActivations
-from laplace_metric.models._calling import Inputs, call_model
+from laplace_metric.inputs._batches import ModelInput
+from laplace_metric.models._calling import call_model
 from laplace_metric.training import Callback, Progress
 
 BASES = ("simclr", "simsiam", "byol", "swav")
@@ -74,7 +75,7 @@ class MovingTarget(Callback):
         self.average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(momentum))
 
     @torch.no_grad()
-    def __call__(self, inputs: Inputs) -> Tensor:
+    def __call__(self, inputs: ModelInput) -> Tensor:
         """Its embeddings."""
         return call_model(self.average.module, inputs)
 
@@ -160,7 +161,7 @@ class ExplicitConcentration(Directional):
         self._target = MovingTarget(self.model, self.momentum)
         return self._target
 
-    def training_activations(self, inputs: Inputs) -> HeadActivations:
+    def training_activations(self, inputs: ModelInput) -> HeadActivations:
         """One pass in training, and one through BYOL's target network."""
         self._target_output = None if self._target is None else self._target(inputs)
         return super().training_activations(inputs)

@@ -34,7 +34,8 @@ from baselines.base.neighbours import unit_rows
 from baselines.base.settings import check_counts, check_positive
 from laplace_metric._utils.randomness import own_randomness
 from laplace_metric.errors import InputError, LabelError
-from laplace_metric.models._calling import device_of, evaluation_mode
+from laplace_metric.models._evaluation_mode import evaluation_mode
+from laplace_metric.models._modules import device_of
 from laplace_metric.training import descend
 
 ROWS = 1024

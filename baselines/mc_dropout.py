@@ -18,7 +18,9 @@ from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import check_count
 from laplace_metric.embedding import Embedding
 from laplace_metric.heads._capture import embeddings_from
-from laplace_metric.models._calling import Inputs, device_of, to_device
+from laplace_metric.inputs._batches import ModelInput
+from laplace_metric.models._calling import to_device
+from laplace_metric.models._modules import device_of
 from laplace_metric.probabilistic_embedder import Draw
 
 
@@ -64,7 +66,7 @@ class MCDropout(Baseline):
         self._fitted = self._locate_on(loader)
         return self
 
-    def __call__(self, inputs: Inputs) -> Embedding:
+    def __call__(self, inputs: ModelInput) -> Embedding:
         """The draws of ``n_samples`` passes, with masks independent between inputs."""
 
         def make(_name: str, shape: tuple[int, ...], rate: float, x: Tensor) -> Tensor:
@@ -79,7 +81,7 @@ class MCDropout(Baseline):
         generator = as_generator(generator)
         masks_of_draws: list[dict[str, Tensor]] = [{} for _ in range(n)]
 
-        def pass_of(masks: dict[str, Tensor], inputs: Inputs) -> Tensor:
+        def pass_of(masks: dict[str, Tensor], inputs: ModelInput) -> Tensor:
             def make(name: str, shape: tuple[int, ...], rate: float, x: Tensor) -> Tensor:
                 if name not in masks:
                     masks[name] = bernoulli_mask((1, *shape[1:]), rate, x, generator)
@@ -89,7 +91,7 @@ class MCDropout(Baseline):
 
         return lambda inputs: torch.stack([pass_of(masks, inputs) for masks in masks_of_draws])
 
-    def _pass(self, inputs: Inputs, make: MaskMaker) -> Tensor:
+    def _pass(self, inputs: ModelInput, make: MaskMaker) -> Tensor:
         with masked(self._layers, make):
             output = embeddings_from(self.model, to_device(inputs, device_of(self.model)))
         output = at_least_float32(output)

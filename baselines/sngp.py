@@ -27,7 +27,7 @@ from laplace_metric._utils.validation import check_count, check_name
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError
 from laplace_metric.heads._located import HeadActivations, LocatedHead
-from laplace_metric.models._calling import labelled_batches
+from laplace_metric.models._batches import labelled_batches
 
 SCORES = ("entropy", "variance")
 

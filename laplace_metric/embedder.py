@@ -24,6 +24,8 @@ from laplace_metric.heads._body import BodyRecord
 from laplace_metric.heads._fitted_weights import FittedWeights, stamped_buffers
 from laplace_metric.heads._located import APPEND, HeadActivations, LocatedHead
 from laplace_metric.heads._row_checks import check_rows
+from laplace_metric.inputs._batches import ModelInput
+from laplace_metric.inputs._labels import check_labels
 from laplace_metric.io import Part, SavedFile, write
 from laplace_metric.laplace import (
     Diagnosis,
@@ -49,7 +51,7 @@ from laplace_metric.laplace._saved_posterior import POSTERIOR, fitted_of_part, p
 from laplace_metric.laplace._settings import Miner
 from laplace_metric.laplace._vectors import all_unit, settings_of_vectors
 from laplace_metric.models import Precomputed
-from laplace_metric.models._calling import Inputs, check_labels, unwrapped
+from laplace_metric.models._modules import unwrapped
 from laplace_metric.models._trained import trained_on
 from laplace_metric.probabilistic_embedder import Draw, ProbabilisticEmbedder
 
@@ -301,7 +303,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         torch.Size([1, 2])
         """
         if labels is not None or not _is_usual(loader):
-            from laplace_metric.search._labelled import labelled_loader
+            from laplace_metric.inputs._inputs import labelled_loader
 
             loader = labelled_loader(loader, labels)
         folder = None if checkpoint_dir is None else as_path("checkpoint_dir", checkpoint_dir)
@@ -358,7 +360,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
             "the model before the fit (after it: save, move, LaplaceEmbedder.load)."
         )
 
-    def __call__(self, inputs: Inputs) -> Embedding:
+    def __call__(self, inputs: ModelInput) -> Embedding:
         """Distributions over the embeddings of a batch, in closed form: one forward pass.
 
         ``inputs`` are a tensor, an array, a data frame, a list of rows or of texts, or a mapping
@@ -421,7 +423,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         array([0, 1])
         """
         from laplace_metric.search import Index
-        from laplace_metric.search._encoding import Encoder
+        from laplace_metric.search._encoder import Encoder
 
         encoder = Encoder.of(self, compact=compact)
         return Index.build(
@@ -508,7 +510,9 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         (120, torch.Size([2, 3]))
         """
         from laplace_metric.search import cross_index
-        from laplace_metric.search._cross_fit import check_untrained, read_items, seen_at
+        from laplace_metric.search._cross_fit import read_items
+        from laplace_metric.search._seen_items import seen_at
+        from laplace_metric.search._trained_items import check_untrained
 
         pairs, column = read_items(inputs, labels)
         batches: Sequence[Any] = [batch for batch, _ in pairs]
@@ -541,7 +545,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         fitted = self._fitted_to_these_weights()
         weights = fitted.posterior.sample(n, generator)
 
-        def embed(inputs: Inputs) -> Tensor:
+        def embed(inputs: ModelInput) -> Tensor:
             self._fitted_to_these_weights()
             seen = seen_at_head(self.model, fitted, inputs)
             with full_precision():
@@ -551,7 +555,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
 
         return embed
 
-    def activations(self, inputs: Inputs) -> HeadActivations:
+    def activations(self, inputs: ModelInput) -> HeadActivations:
         """One forward pass seen at the head: what enters it [B, D] and what leaves it [B, Z].
 
         Raises
@@ -590,7 +594,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         fitted = self._fitted_to_these_weights()
         return uncertainties_of(self.model, fitted, loader, kind=kind, progress=progress)
 
-    def distance(self, x: Inputs, y: Inputs, *, shared_weights: bool = True) -> Distance:
+    def distance(self, x: ModelInput, y: ModelInput, *, shared_weights: bool = True) -> Distance:
         """Mean and variance [B] of the squared distance between the rows of two batches.
 
         Both embeddings come from the same uncertain weights, so their errors are correlated.
@@ -618,7 +622,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         a, b = seen_at_head(self.model, fitted, x), seen_at_head(self.model, fitted, y)
         return distance_of(a, b, fitted, shared_weights=shared_weights)
 
-    def diagnose(self, inputs: Inputs | None = None) -> Diagnosis:
+    def diagnose(self, inputs: ModelInput | None = None) -> Diagnosis:
         """Why the uncertainty is what it is, in numbers and words; with ``inputs``, of theirs too.
 
         Warns
@@ -712,7 +716,9 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
 
         return EmbedderModule(self.model, self._fitted_to_these_weights(values=True))
 
-    def export(self, path: str | Path, format: str = "onnx", *, example: Inputs) -> ExportedGraph:
+    def export(
+        self, path: str | Path, format: str = "onnx", *, example: ModelInput
+    ) -> ExportedGraph:
         """Write one graph, inputs -> mean, epistemic, uncertainty, that runs without this package.
 
         The batch is free, and the length of tokens. A model of texts (``models.Sentences``) takes

@@ -32,19 +32,20 @@ from laplace_metric.errors import (
     LabelError,
     callers_line,
 )
+from laplace_metric.inputs._columns import Column
+from laplace_metric.inputs._inputs import batches
+from laplace_metric.inputs._texts import gathered_texts
 from laplace_metric.io import Fields, Kind, Part, SavedFile, write
 from laplace_metric.laplace._vectors import all_unit, settings_of_vectors
 from laplace_metric.models import Precomputed
-from laplace_metric.models._texts import gathered_texts
 from laplace_metric.search import Classification, Flat, Index
-from laplace_metric.search._columns import Column
-from laplace_metric.search._cross_fit import share_trained_on, training_inputs
-from laplace_metric.search._encoding import batches
+from laplace_metric.search._fitted_queries import TOLERATED
 from laplace_metric.search._flat_engine import FlatEngine
 from laplace_metric.search._foreign_engine import ForeignEngine
 from laplace_metric.search._found_shares import NEAREST, shares_found
-from laplace_metric.search._labelled import TOLERATED, LabelReview
+from laplace_metric.search._label_review import LabelReview
 from laplace_metric.search._running_faiss import RunningFaiss, stored_vectors
+from laplace_metric.search._trained_items import share_trained_on, training_inputs
 
 GUARD = Kind("guard", "a saved guard", 1)
 LEVELS = (0.8, 0.9, 0.95, 0.99)

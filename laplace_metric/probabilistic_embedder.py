@@ -17,9 +17,11 @@ from torch import Tensor, nn
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import check_count
 from laplace_metric.embedding import Embedding
-from laplace_metric.models._calling import Inputs, device_of, labelled_batches
+from laplace_metric.inputs._batches import ModelInput
+from laplace_metric.models._batches import labelled_batches
+from laplace_metric.models._modules import device_of
 
-Draw = Callable[[Inputs], Tensor]
+Draw = Callable[[ModelInput], Tensor]
 """Function of n sampled embedders: inputs -> [n, B, Z], the same n for every input and call."""
 
 
@@ -36,7 +38,7 @@ class ProbabilisticEmbedder(ABC):
         """Learn what the method needs from ``(inputs, labels)`` batches; returns itself."""
 
     @abstractmethod
-    def __call__(self, inputs: Inputs) -> Embedding:
+    def __call__(self, inputs: ModelInput) -> Embedding:
         """Return distributions over the embeddings of one batch of inputs."""
 
     @abstractmethod
@@ -44,7 +46,7 @@ class ProbabilisticEmbedder(ABC):
         """Draw n embedders; the returned function maps any inputs to [n, B, Z] under them."""
 
     def sample(
-        self, inputs: Inputs, n: int = 100, generator: Seed = None
+        self, inputs: ModelInput, n: int = 100, generator: Seed = None
     ) -> Float[Tensor, "n B Z"]:
         """Return joint draws [n, B, Z]: draw s uses the same sampled model for all inputs."""
         check_count("n", n)

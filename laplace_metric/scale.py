@@ -32,8 +32,11 @@ from laplace_metric.heads._capture import capture
 from laplace_metric.heads._jacobian import HeadJacobian
 from laplace_metric.heads._locate import locate_head
 from laplace_metric.heads._located import LocatedHead
+from laplace_metric.inputs._batches import ModelInput
+from laplace_metric.inputs._labels import check_labels
 from laplace_metric.laplace._fit import HeadFit
-from laplace_metric.models._calling import Inputs, check_labels, device_of, to_device
+from laplace_metric.models._calling import to_device
+from laplace_metric.models._modules import device_of
 from laplace_metric.models._store import FeatureStore
 
 
@@ -44,7 +47,7 @@ class HeadInputEncoder:
     model: nn.Module
     head: LocatedHead
 
-    def __call__(self, inputs: Inputs) -> Tensor:
+    def __call__(self, inputs: ModelInput) -> Tensor:
         """h [B, D] of a batch."""
         on_device = to_device(inputs, device_of(self.model))
         return at_least_float32(capture(self.model, self.head, on_device).features)
@@ -84,7 +87,7 @@ class Plan:
     def __init__(
         self,
         embedder: LaplaceEmbedder,
-        inputs: Inputs,
+        inputs: ModelInput,
         *,
         reference: tuple[Any, Any] | None = None,
         precision: torch.dtype = torch.float64,

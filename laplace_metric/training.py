@@ -14,7 +14,9 @@ from torch import Tensor, nn
 
 from laplace_metric._utils.validation import check_count, check_function
 from laplace_metric.errors import InputError, LabelError, NonFiniteError
-from laplace_metric.models._calling import Inputs, call_model, labelled_batches
+from laplace_metric.inputs._batches import ModelInput
+from laplace_metric.models._batches import labelled_batches
+from laplace_metric.models._calling import call_model
 from laplace_metric.models._trained import TrainingInputs, note_training
 
 __all__ = ["train_embedder", "train_epochs"]
@@ -111,7 +113,7 @@ def _make_step(
 ) -> Step:
     """One optimisation step on a batch, returning its loss."""
 
-    def step(inputs: Inputs, labels: Tensor) -> float:
+    def step(inputs: ModelInput, labels: Tensor) -> float:
         if names:  # a loss with a weight for each class counts them from 0
             raise LabelError(
                 f"labels are class names ({next(iter(names.values()))!r} is one): number them from "
@@ -196,7 +198,7 @@ class Callback:
 Loss = Callable[..., Tensor]
 """``loss(embeddings, labels)`` or ``loss(embeddings, labels, indices)`` -> scalar."""
 
-Step = Callable[[Inputs, Tensor], float]
+Step = Callable[[ModelInput, Tensor], float]
 """One optimisation step on (inputs, labels [B]); returns its loss."""
 
 

@@ -28,11 +28,11 @@ from laplace_metric.errors import (
     UnfamiliarQueriesWarning,
     WriteError,
 )
+from laplace_metric.inputs._columns import Column
 from laplace_metric.models import Precomputed
 from laplace_metric.models._trained import input_fingerprints, trained_on
 from laplace_metric.online import OnlineLaplace
 from laplace_metric.search import Index
-from laplace_metric.search._columns import Column
 from laplace_metric.search._foreign_engine import ForeignEngine
 from laplace_metric.training import train_embedder
 from tests.saved_files import edit, flip, rewrite

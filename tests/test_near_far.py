@@ -30,7 +30,8 @@ from laplace_metric.familiarity._scatter import CentredSums
 from laplace_metric.heads._backends import jacobian_of
 from laplace_metric.laplace import Posterior
 from laplace_metric.laplace._predictive_covariance import covariance
-from laplace_metric.models._store import FeatureStore, projection_weights
+from laplace_metric.models._fingerprints import projection_weights
+from laplace_metric.models._store import FeatureStore
 from tests.search import test_class_model
 
 C, N, D = 5, 60, 6

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from laplace_metric.models._calling import evaluation_mode
+from laplace_metric.models._evaluation_mode import evaluation_mode
 from laplace_metric.search import Index
 from laplace_metric.search._engine_settings import HNSW, IVF
 from tests.thread_table import KINDS, hammered, problem

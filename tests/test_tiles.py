@@ -34,9 +34,9 @@ from laplace_metric.familiarity._triangles import times_upper
 from laplace_metric.heads._backends import jacobian_of
 from laplace_metric.heads._factors import OrthogonalFactor, columnwise
 from laplace_metric.image_text._encoding import encode_all
-from laplace_metric.models._store import FeatureStore, row_fingerprints
-from laplace_metric.search._columns import Encoded
-from laplace_metric.search._labelled import in_fit
+from laplace_metric.models._fingerprints import in_fit, row_fingerprints
+from laplace_metric.models._store import FeatureStore
+from laplace_metric.search._encoded import Encoded
 from laplace_metric.search._neighbours import _distances_of_means
 from laplace_metric.search.estimators import batches_of
 

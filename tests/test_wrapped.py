@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import InputError
-from laplace_metric.models._calling import unwrapped
+from laplace_metric.models._modules import unwrapped
 
 
 def compiled(model: nn.Module) -> nn.Module:

@@ -37,13 +37,11 @@ from laplace_metric.errors import FileFormatError, NonFiniteError, NotFittedErro
 from laplace_metric.heads._capture import capture
 from laplace_metric.heads._locate import find_head
 from laplace_metric.heads._located import HeadActivations, LocatedHead
-from laplace_metric.models._calling import (
-    Inputs,
-    device_of,
-    evaluation_mode,
-    labelled_batches,
-    to_device,
-)
+from laplace_metric.inputs._batches import ModelInput
+from laplace_metric.models._batches import labelled_batches
+from laplace_metric.models._calling import to_device
+from laplace_metric.models._evaluation_mode import evaluation_mode
+from laplace_metric.models._modules import device_of
 from laplace_metric.probabilistic_embedder import Draw, ProbabilisticEmbedder
 
 if TYPE_CHECKING:
@@ -162,7 +160,7 @@ class Baseline(ProbabilisticEmbedder):
         return any(name == "model" for name, _ in self.learnt())
 
     def activations(
-        self, inputs: Inputs, run: Callable[..., HeadActivations] = capture
+        self, inputs: ModelInput, run: Callable[..., HeadActivations] = capture
     ) -> HeadActivations:
         """One pass through the model, recorded at its head in float32 at least."""
         recorded = run(self.model, self.fitted_.head, inputs)
@@ -175,7 +173,7 @@ class Baseline(ProbabilisticEmbedder):
     def prepare(self, head: LocatedHead) -> None:
         """Change layers of the network, now that its head is known, before anything is learnt."""
 
-    def locate(self, inputs: Inputs, classes: Tensor) -> FittedParts:
+    def locate(self, inputs: ModelInput, classes: Tensor) -> FittedParts:
         """Head and sizes of the model by passes over one batch, and new parts."""
         inputs = to_device(inputs, device_of(self.model))
         head = find_head(self.model, inputs, self.head)
@@ -230,7 +228,7 @@ class OnePass(Baseline):
         """Point masses with a score [B]."""
         return Embedding(Empirical(self.means(activations)[None], self.spherical), score)
 
-    def __call__(self, inputs: Inputs) -> Embedding:
+    def __call__(self, inputs: ModelInput) -> Embedding:
         """Distributions over the embeddings of a batch: one forward pass."""
         parts = self.parts
         activations = self.activations(to_device(inputs, device_of(self.model)))

@@ -17,7 +17,8 @@ from baselines.base.settings import check_layer
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import NonFiniteError
 from laplace_metric.heads._located import HeadActivations
-from laplace_metric.models._calling import device_of, labelled_batches
+from laplace_metric.models._batches import labelled_batches
+from laplace_metric.models._modules import device_of
 
 
 class Memory(nn.Module):

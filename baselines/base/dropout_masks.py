@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from laplace_metric._utils.validation import check_dense
 from laplace_metric.errors import HeadError
-from laplace_metric.models._calling import check_module
+from laplace_metric.models._modules import check_module
 
 ELEMENTWISE = (nn.Dropout,)
 CHANNELWISE = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from laplace_metric.heads._locate import find_head, identity_head
 from laplace_metric.heads._located import APPEND, HeadActivations, LocatedHead
-from laplace_metric.models._calling import Inputs
+from laplace_metric.inputs._batches import ModelInput
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Appended(nn.Module):
         return self.appended(output.to(next(self.appended.parameters())))
 
 
-def with_appended(model: nn.Module, inputs: Inputs) -> tuple[Appended, nn.Module]:
+def with_appended(model: nn.Module, inputs: ModelInput) -> tuple[Appended, nn.Module]:
     """The network with its new layer, and that layer: its head."""
     layer = find_head(model, inputs, APPEND).module
     return Appended(model, layer), layer

@@ -20,7 +20,9 @@ from laplace_metric._utils.randomness import own_randomness
 from laplace_metric.errors import InputError, LabelError
 from laplace_metric.heads._capture import capture, run_captured
 from laplace_metric.heads._located import APPEND, HeadActivations
-from laplace_metric.models._calling import Inputs, device_of, labelled_batches
+from laplace_metric.inputs._batches import ModelInput
+from laplace_metric.models._batches import labelled_batches
+from laplace_metric.models._modules import device_of
 from laplace_metric.training import Callback, Step, descend, train_epochs, train_mode
 
 if TYPE_CHECKING:
@@ -65,7 +67,7 @@ class Trained(OnePass):
     def objective(self, activations: HeadActivations, labels: Tensor) -> Tensor:
         """The loss of a batch; ``labels`` [B] are class numbers 0..C-1."""
 
-    def views(self, inputs: Inputs, labels: Tensor) -> tuple[Inputs, Tensor]:
+    def views(self, inputs: ModelInput, labels: Tensor) -> tuple[ModelInput, Tensor]:
         """Return the views of a batch: itself, or augmented views of it."""
         if self.augment is None:
             return inputs, labels
@@ -76,7 +78,7 @@ class Trained(OnePass):
             raise InputError(f"augment gave a {type(views[0]).__name__}: two views need tensors.")
         return torch.cat(views), torch.arange(len(labels), device=labels.device).repeat(2)
 
-    def training_activations(self, inputs: Inputs) -> HeadActivations:
+    def training_activations(self, inputs: ModelInput) -> HeadActivations:
         """One pass in training."""
         return self.activations(inputs, capture if self.frozen else run_captured)
 
@@ -186,7 +188,7 @@ class Trained(OnePass):
     def _step(self, optimizer: torch.optim.Optimizer) -> Step:
         classes = self.fitted_.classes
 
-        def step(inputs: Inputs, labels: Tensor) -> float:
+        def step(inputs: ModelInput, labels: Tensor) -> float:
             views, numbers = self.views(inputs, class_numbers(labels, classes))
             activations = self.training_activations(views)
             check_rows(activations.raw, numbers)

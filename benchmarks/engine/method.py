@@ -28,7 +28,8 @@ from laplace_metric.evaluation._retrieval_calibration import (
 )
 from laplace_metric.evaluation._roc import auprc, fpr_at_tpr, r_auroc
 from laplace_metric.evaluation._sparsification import Sparsification, sparsification
-from laplace_metric.models._calling import device_of, labelled_batches
+from laplace_metric.models._batches import labelled_batches
+from laplace_metric.models._modules import device_of
 from laplace_metric.probabilistic_embedder import Draw, ProbabilisticEmbedder
 
 DEPTH = 5

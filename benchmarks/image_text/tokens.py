@@ -30,7 +30,7 @@ from laplace_metric.image_text import (
     ProLIP,
     SigLIP,
 )
-from laplace_metric.models._calling import evaluation_mode
+from laplace_metric.models._evaluation_mode import evaluation_mode
 
 SIDE, PATCH, WIDTH, DEPTH, TEXT_DEPTH, HEADS = 32, 8, 96, 3, 2, 4
 DIM, DROPOUT, LEARNING_RATE, WEIGHT_DECAY, FIRST_TRACE = 64, 0.1, 1e-3, 0.05, 0.35

@@ -28,7 +28,7 @@ from benchmarks.timing import peak_bytes, seconds
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.search import Index
 from laplace_metric.search._built_engine import build
-from laplace_metric.search._columns import Encoded
+from laplace_metric.search._encoded import Encoded
 from laplace_metric.search._engine_settings import HNSW, IVF, Flat
 from laplace_metric.search._expected_vectors import gallery_vectors
 from laplace_metric.search._faiss import FaissEngine

@@ -26,16 +26,12 @@ from benchmarks.retrieval.rows import record_rows
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import InputError
 from laplace_metric.evaluation._share_interval import share_interval
+from laplace_metric.inputs._columns import Column
 from laplace_metric.models import Precomputed
 from laplace_metric.search import Index
-from laplace_metric.search._columns import Column
-from laplace_metric.search._cross_fit import (
-    check_sizes,
-    cross_labelled_hits,
-    folds_of,
-    precision_of_classes,
-)
-from laplace_metric.search._labelled import LabelSets
+from laplace_metric.search._cross_hits import cross_labelled_hits, precision_of_classes
+from laplace_metric.search._folds import check_sizes, folds_of
+from laplace_metric.search._label_sets import LabelSets
 
 NEW, DEPTH, FOLDS = 500, 50, 5
 DIMENSION = 24

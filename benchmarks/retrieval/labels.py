@@ -19,8 +19,8 @@ from benchmarks.retrieval.split import drawn
 from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration._hits import LabelledHits
 from laplace_metric.calibration._learn import calibrated
+from laplace_metric.inputs._columns import Column
 from laplace_metric.search import LabelSets
-from laplace_metric.search._columns import Column
 
 SPLITS = 10
 ALPHA, OFTEN = 0.1, 50

@@ -39,7 +39,7 @@ from benchmarks.variants.defaults import with_prior
 from laplace_metric import LaplaceEmbedder, OnlineLaplace
 from laplace_metric._utils.randomness import own_randomness
 from laplace_metric.errors import LaplaceMetricWarning
-from laplace_metric.models._calling import Inputs
+from laplace_metric.inputs._batches import ModelInput
 from laplace_metric.online._laplace import OnlineRun
 from laplace_metric.training import train_embedder, train_mode
 
@@ -55,7 +55,7 @@ POST_HOC: tuple[tuple[str, dict[str, Any]], ...] = (("", {}), (", diagonal", DIA
 class AnnealedRun(OnlineRun):
     """An online training whose prior falls to that of a post-hoc fit in the last epoch."""
 
-    def step(self, inputs: Inputs, labels: Tensor) -> float:
+    def step(self, inputs: ModelInput, labels: Tensor) -> float:
         """Set the prior of this step, and take it."""
         assert self.n_batches is not None
         done = self.progress.steps - (LAST_ROUNDS - 1) * self.n_batches

@@ -30,7 +30,8 @@ from laplace_metric.io import write_atomically
 from laplace_metric.laplace._settings import AUTO
 from laplace_metric.laplace._vectors import all_unit, settings_of_vectors
 from laplace_metric.models import Precomputed
-from laplace_metric.models._calling import device_of, input_batches
+from laplace_metric.models._batches import input_batches
+from laplace_metric.models._modules import device_of
 
 SUMMARY = (
     "fitted {items:,} items of {classes:,} classes in {seconds:.1f} s\n"

@@ -42,7 +42,8 @@ from laplace_metric.errors import InputError
 from laplace_metric.image_text import ImageTextEmbedder, ImageTextPairs
 from laplace_metric.image_text._encoding import encode
 from laplace_metric.models import Precomputed
-from laplace_metric.models._calling import device_of, input_batches
+from laplace_metric.models._batches import input_batches
+from laplace_metric.models._modules import device_of
 from laplace_metric.search import Index
 
 DROPOUT = 0.3

@@ -22,10 +22,10 @@ from laplace_metric.cli._loading import (
 from laplace_metric.cli._reporter import Reporter, reporter_of
 from laplace_metric.cli._sources import Source, require_data
 from laplace_metric.errors import InputError
+from laplace_metric.inputs._columns import Column
 from laplace_metric.search import Index, IndexReport
-from laplace_metric.search._columns import Column
-from laplace_metric.search._cross_fit import check_sizes
 from laplace_metric.search._evaluate import PRECISIONS, guaranteed_threshold
+from laplace_metric.search._folds import check_sizes
 
 WAYS = ("calibrate", "holdout", "cross_fit")
 """Options that say what calibrates."""

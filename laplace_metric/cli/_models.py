@@ -14,7 +14,10 @@ from torch import Tensor, nn
 
 from laplace_metric.cli._sources import ReadOptions
 from laplace_metric.errors import InputError
-from laplace_metric.models._calling import Inputs, call_model, device_of, evaluation_mode, to_device
+from laplace_metric.inputs._batches import ModelInput
+from laplace_metric.models._calling import call_model, to_device
+from laplace_metric.models._evaluation_mode import evaluation_mode
+from laplace_metric.models._modules import device_of
 
 FORM = "package.module:factory, a function without arguments that gives an nn.Module"
 PUBLISHED = (
@@ -96,7 +99,7 @@ def code_of(name: str) -> str:
     return f"it would import {module!r} and call {attribute!r} of it"
 
 
-def check_inputs(name: str, model: nn.Module, inputs: Inputs) -> None:
+def check_inputs(name: str, model: nn.Module, inputs: ModelInput) -> None:
     """Check that a model takes these inputs.
 
     Raises

@@ -28,8 +28,8 @@ from laplace_metric.datasets._pixels import Pixels
 from laplace_metric.datasets._rows import row_loader
 from laplace_metric.datasets._tables import PATHS, check_listed, column_of
 from laplace_metric.errors import FileFormatError, InputError, LabelError
+from laplace_metric.inputs._batches import ModelInput
 from laplace_metric.io import digest
-from laplace_metric.models._calling import Inputs
 
 Notify = Callable[[str], None]
 """Gets a line for each guess that a reader makes."""
@@ -105,7 +105,7 @@ class Source:
     kind: str
     ids: tuple[str, ...]
     classes: tuple[str, ...] | None
-    read: Callable[[Sequence[int]], Inputs]
+    read: Callable[[Sequence[int]], ModelInput]
     fingerprint: str
     options: dict[str, Any]
 
@@ -139,7 +139,7 @@ class Source:
         """``(inputs, labels)``; labels are None unless they are asked for, and without classes."""
         labels = self.labels if labelled else None
 
-        def read(rows: list[int]) -> tuple[Inputs, Tensor | None]:
+        def read(rows: list[int]) -> tuple[ModelInput, Tensor | None]:
             return self.read(rows), None if labels is None else labels[rows]
 
         return row_loader(len(self), read, size)

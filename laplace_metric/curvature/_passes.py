@@ -38,7 +38,7 @@ from laplace_metric.curvature._totals import add_terms
 from laplace_metric.curvature.by_class import ClassSums, PointBlocks, Points
 from laplace_metric.heads._jacobian import HeadJacobian
 from laplace_metric.io import digest
-from laplace_metric.models._reading import Block, Kept
+from laplace_metric.models._blocks import Block, Kept
 from laplace_metric.models._store import BLOCK_BYTES, FeatureStore, block_rows
 
 CHUNK_BYTES = 16 * 2**20

@@ -27,7 +27,8 @@ from laplace_metric.errors import FileFormatError, InputError, WriteError
 from laplace_metric.io import locked
 from laplace_metric.laplace._fit_storage import FitStorage
 from laplace_metric.laplace._processes import Processes
-from laplace_metric.models._store import NAMES, NOTE, FeatureStore
+from laplace_metric.models._disk_rows import NAMES, NOTE
+from laplace_metric.models._store import FeatureStore
 
 KIND = files.Kind("checkpoint", "a checkpoint of a fit", 2)
 COLUMNS = files.Kind("columns", "reference points of a checkpoint", 2)

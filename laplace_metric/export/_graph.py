@@ -18,8 +18,10 @@ from laplace_metric._utils.validation import as_tensor
 from laplace_metric.errors import ExportError, InputError
 from laplace_metric.export._file_formats import OPSET, check_format, stated, write_program
 from laplace_metric.export._module import OUTPUTS, EmbedderModule
+from laplace_metric.inputs._batches import ModelInput
 from laplace_metric.models import Sentences
-from laplace_metric.models._calling import Inputs, device_of, to_device
+from laplace_metric.models._calling import to_device
+from laplace_metric.models._modules import device_of
 
 # One graph in a file: inputs -> mean, epistemic, uncertainty; any batch, no Python needed.
 
@@ -79,7 +81,7 @@ class _ByPlace(nn.Module):
 
 
 def write_graph(
-    module: EmbedderModule, model: nn.Module, example: Inputs, path: Path, format: str
+    module: EmbedderModule, model: nn.Module, example: ModelInput, path: Path, format: str
 ) -> ExportedGraph:
     """Trace on ``example`` and write ``path``; see ``LaplaceEmbedder.export``.
 
@@ -122,7 +124,7 @@ def write_graph(
     return graph
 
 
-def _named(model: nn.Module, example: Inputs, device: torch.device) -> dict[str, Tensor]:
+def _named(model: nn.Module, example: ModelInput, device: torch.device) -> dict[str, Tensor]:
     """Tensors [B, ...] of an example, by the names that the graph gives them."""
     values: dict[str, Any]
     if isinstance(model, Sentences) and not isinstance(example, Mapping):

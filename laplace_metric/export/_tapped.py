@@ -47,7 +47,7 @@ class Tapped(nn.Module):
         _tap(last, self._seen, "z")
 
     def forward(self, inputs: Any) -> tuple[Tensor, Tensor]:
-        """Inputs of one batch, as a model is called (``models._calling.Inputs``)."""
+        """Inputs of one batch, as a model is called (``inputs._batches.ModelInput``)."""
         entered, left = self._seen["h"], self._seen["z"]
         entered.clear()  # of a call that failed
         left.clear()

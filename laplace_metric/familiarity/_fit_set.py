@@ -34,7 +34,7 @@ from laplace_metric.familiarity._directions import directions
 from laplace_metric.familiarity._nearest import nearest_distance, nearest_points, squared_distances
 from laplace_metric.familiarity._row_sample import SEED, RowSample, fold_of
 from laplace_metric.familiarity._scatter import CentredSums, Factors, Scatter, whitened
-from laplace_metric.models._reading import Block
+from laplace_metric.models._blocks import Block
 
 FOLDS = 5
 """Parts of the sample, each scored by the statistics of the others."""

@@ -43,8 +43,8 @@ from laplace_metric.familiarity._label_model import LabelModel
 from laplace_metric.familiarity._nearest import nearest_distance, nearest_points, rows_at_once
 from laplace_metric.familiarity._novelty import foreign_sum, length_of, novelty_units, varies
 from laplace_metric.familiarity._triangles import times_upper
-from laplace_metric.models._reading import Block
-from laplace_metric.models._rows import bad_rows
+from laplace_metric.inputs._rows import bad_rows
+from laplace_metric.models._blocks import Block
 
 NOTHING_ENTERS = 1e6
 """Epistemic number, where one is needed, of an input of which only zeros enter the head."""

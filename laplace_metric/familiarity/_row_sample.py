@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from laplace_metric.models._store import projection_weights
+from laplace_metric.models._fingerprints import projection_weights
 
 SEED = 0
 """Seed of the order in which folds are dealt."""

@@ -11,15 +11,16 @@ import numpy as np
 from torch import Tensor, nn
 
 from laplace_metric.errors import DtypeError, InputError
-from laplace_metric.models._calling import Inputs, shown
-from laplace_metric.models._reading import is_rows, plain
+from laplace_metric.inputs._arrays import is_rows, plain
+from laplace_metric.inputs._batches import ModelInput
+from laplace_metric.inputs._shown import shown
 
 OF_TYPES = re.compile(r"dtype|scalar type|[Ii]nput type|not implemented for|float tensor")
 """What torch says of a layer and inputs of another type."""
 OF_SIZES = re.compile(r"shapes cannot be multiplied|size mismatch|need to be at least 1D")
 
 
-def explain(model: nn.Module, inputs: Inputs, error: Exception) -> None:
+def explain(model: nn.Module, inputs: ModelInput, error: Exception) -> None:
     """Raise an error that says what to do, where that is known.
 
     Parameters
@@ -51,7 +52,7 @@ def explain(model: nn.Module, inputs: Inputs, error: Exception) -> None:
         _explain_sizes(model, inputs, error)
 
 
-def _explain_call(model: nn.Module, inputs: Inputs, error: Exception) -> None:
+def _explain_call(model: nn.Module, inputs: ModelInput, error: Exception) -> None:
     """Raise ``InputError`` for inputs that are not those of the model's ``forward``."""
     kind, why = type(model).__name__, f"({type(error).__name__}: {error})"
     if isinstance(inputs, Mapping):
@@ -102,7 +103,7 @@ def _explain_parts(model: nn.Module, parts: Any, error: Exception) -> None:
         ) from error
 
 
-def _explain_whole_numbers(model: nn.Module, inputs: Inputs, error: Exception) -> None:
+def _explain_whole_numbers(model: nn.Module, inputs: ModelInput, error: Exception) -> None:
     """Raise ``DtypeError`` for whole numbers where the weights are floating."""
     kinds = {str(x.dtype).removeprefix("torch.") for x in _tensors(inputs) if not _floating(x)}
     weights = {str(p.dtype) for p in model.parameters() if p.is_floating_point()}
@@ -121,7 +122,7 @@ def _explain_whole_numbers(model: nn.Module, inputs: Inputs, error: Exception) -
     ) from error
 
 
-def _explain_types(model: nn.Module, inputs: Inputs, error: Exception) -> None:
+def _explain_types(model: nn.Module, inputs: ModelInput, error: Exception) -> None:
     """Raise ``DtypeError`` for floating inputs of a type that no weight has."""
     weights = {p.dtype for p in model.parameters()}
     floating = {x.dtype for x in _tensors(inputs) if isinstance(x, Tensor) and _floating(x)}
@@ -133,7 +134,7 @@ def _explain_types(model: nn.Module, inputs: Inputs, error: Exception) -> None:
         ) from error
 
 
-def _explain_sizes(model: nn.Module, inputs: Inputs, error: Exception) -> None:
+def _explain_sizes(model: nn.Module, inputs: ModelInput, error: Exception) -> None:
     """Raise ``InputError`` if torch says that sizes of layer and inputs do not fit."""
     if not OF_SIZES.search(str(error)):
         return

@@ -11,7 +11,9 @@ from laplace_metric._utils.precision import full_precision
 from laplace_metric.errors import HeadError
 from laplace_metric.heads._located import HeadActivations, LocatedHead
 from laplace_metric.heads._recording import HeadCall, run_recorded
-from laplace_metric.models._calling import Inputs, evaluation_mode, shown
+from laplace_metric.inputs._batches import ModelInput
+from laplace_metric.inputs._shown import shown
+from laplace_metric.models._evaluation_mode import evaluation_mode
 
 
 @dataclass(frozen=True)
@@ -66,19 +68,19 @@ class SeenInputs:
         return seen if seen.features.device == parameter.device else seen.to(parameter.device)
 
 
-def capture(model: nn.Module, head: LocatedHead, inputs: Inputs) -> HeadActivations:
+def capture(model: nn.Module, head: LocatedHead, inputs: ModelInput) -> HeadActivations:
     """One forward pass in eval mode; hooks and modes are put back before it returns."""
     with evaluation_mode(model):
         return run_captured(model, head, inputs)
 
 
-def embeddings_from(model: nn.Module, inputs: Inputs) -> Tensor:
+def embeddings_from(model: nn.Module, inputs: ModelInput) -> Tensor:
     """Return the model's output [B, Z] without capturing its head; otherwise as ``capture``."""
     with evaluation_mode(model):
         return run_recorded(model, inputs, {})[0]
 
 
-def run_captured(model: nn.Module, head: LocatedHead, inputs: Inputs) -> HeadActivations:
+def run_captured(model: nn.Module, head: LocatedHead, inputs: ModelInput) -> HeadActivations:
     """One forward pass in the model's present modes, with gradients where they are enabled.
 
     Of ``SeenInputs`` there is none.

@@ -16,7 +16,9 @@ from laplace_metric.heads._located import APPEND, HeadActivations, LocatedHead
 from laplace_metric.heads._normalized import is_normalized
 from laplace_metric.heads._pointwise import PointwiseHead, is_pointwise
 from laplace_metric.heads._recording import HeadCall, run_recorded
-from laplace_metric.models._calling import Inputs, check_module, evaluation_mode
+from laplace_metric.inputs._batches import ModelInput
+from laplace_metric.models._evaluation_mode import evaluation_mode
+from laplace_metric.models._modules import check_module
 
 AFTER_POINTWISE = (
     "Of a 1x1 convolution z is the mean over its map: nothing but average pooling, flattening a "
@@ -25,7 +27,7 @@ AFTER_POINTWISE = (
 
 
 def locate_head(
-    model: nn.Module, inputs: Inputs, head: nn.Module | str | None = None
+    model: nn.Module, inputs: ModelInput, head: nn.Module | str | None = None
 ) -> tuple[LocatedHead, HeadActivations]:
     """Find the head and what follows it, by one forward pass on ``inputs``, which is returned too.
 
@@ -104,7 +106,9 @@ def _located(
     return LocatedHead(name, module, normalized, parts, n_outputs, source), activations
 
 
-def find_head(model: nn.Module, inputs: Inputs, head: nn.Module | str | None = None) -> LocatedHead:
+def find_head(
+    model: nn.Module, inputs: ModelInput, head: nn.Module | str | None = None
+) -> LocatedHead:
     """Return the head alone; see ``locate_head``."""
     return locate_head(check_module(model), inputs, head)[0]
 
@@ -167,7 +171,7 @@ def _check_trainable(name: str, module: nn.Module) -> None:
         )
 
 
-def _appended(model: nn.Module, inputs: Inputs) -> tuple[LocatedHead, HeadActivations]:
+def _appended(model: nn.Module, inputs: ModelInput) -> tuple[LocatedHead, HeadActivations]:
     """A new identity-initialised linear layer after the model's output."""
     with evaluation_mode(model):
         output = run_recorded(model, inputs, {})[0]

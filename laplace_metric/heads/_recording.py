@@ -19,8 +19,10 @@ from laplace_metric.errors import HeadError
 from laplace_metric.heads._call_errors import explain
 from laplace_metric.heads._pointwise import averaged, is_pointwise
 from laplace_metric.heads._returned import check_returned
-from laplace_metric.models._calling import Inputs, call_model, shown
-from laplace_metric.models._reading import as_batch, is_one_item
+from laplace_metric.inputs._arrays import as_batch, is_one_item
+from laplace_metric.inputs._batches import ModelInput
+from laplace_metric.inputs._shown import shown
+from laplace_metric.models._calling import call_model
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class HeadCall:
 
 
 def run_recorded(
-    model: nn.Module, inputs: Inputs, heads: Mapping[str, tuple[nn.Module, nn.Module]]
+    model: nn.Module, inputs: ModelInput, heads: Mapping[str, tuple[nn.Module, nn.Module]]
 ) -> tuple[Tensor, list[HeadCall]]:
     """The model's output, and every run of ``heads``: name -> (where h enters, where z leaves).
 
@@ -115,7 +117,7 @@ def _tensor(name: str, value: Any) -> Tensor:
     return value
 
 
-def _forward(model: nn.Module, inputs: Inputs) -> Tensor:
+def _forward(model: nn.Module, inputs: ModelInput) -> Tensor:
     try:
         output = call_model(model, inputs)
     except Exception as error:

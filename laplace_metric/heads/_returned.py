@@ -9,7 +9,7 @@ from torch import Tensor
 
 from laplace_metric._utils.validation import check_floating
 from laplace_metric.errors import HeadError
-from laplace_metric.models._calling import shown
+from laplace_metric.inputs._shown import shown
 
 EMBEDDINGS = ("sentence_embedding", "image_embeds", "text_embeds", "audio_embeds", "video_embeds")
 """Fields of an output object that hold its embedding by their name; a pooler's is a guess."""

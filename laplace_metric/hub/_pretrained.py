@@ -16,7 +16,7 @@ from laplace_metric._utils.validation import as_path
 from laplace_metric.errors import FileFormatError, InputError, MissingPackageError
 from laplace_metric.io import MALFORMED, Fields, Kind, Part, SavedFile, write
 from laplace_metric.models import Precomputed
-from laplace_metric.models._calling import unwrapped
+from laplace_metric.models._modules import unwrapped
 
 NAME = re.compile(r"[\w.-]+/[\w.-]+")
 """Of a repository: owner and name."""

@@ -38,7 +38,7 @@ from laplace_metric.image_text._objectives import OBJECTIVES, Objective, TwoHead
 from laplace_metric.image_text._pairs import ImageTextPairs
 from laplace_metric.image_text._towers import FittedHeads, Tower
 from laplace_metric.image_text._training import MaskedInputs, PairRun
-from laplace_metric.models._calling import Inputs
+from laplace_metric.inputs._batches import ModelInput
 from laplace_metric.search import Index
 from laplace_metric.search._engine_settings import EngineKind
 from laplace_metric.training import train_mode
@@ -283,7 +283,7 @@ class ImageTextEmbedder:
             raise NotFittedError("this ImageTextEmbedder is not fitted: call fit(pairs) first.")
         return self._fitted
 
-    def embed_image(self, images: Inputs, *, progress: bool = False) -> Embedding:
+    def embed_image(self, images: ModelInput, *, progress: bool = False) -> Embedding:
         """Embeddings of any number of images, as the image encoder takes them.
 
         Raises
@@ -295,7 +295,7 @@ class ImageTextEmbedder:
         """
         return self._tower(0).embed(images, progress=progress)
 
-    def embed_text(self, texts: Inputs, *, progress: bool = False) -> Embedding:
+    def embed_text(self, texts: ModelInput, *, progress: bool = False) -> Embedding:
         """Embeddings of any number of texts, as the text encoder takes them.
 
         Raises
@@ -386,7 +386,7 @@ class ImageTextEmbedder:
 
     def index_images(
         self,
-        images: Inputs,
+        images: ModelInput,
         ids: Any = None,
         *,
         engine: str | EngineKind = "flat",
@@ -433,7 +433,7 @@ class ImageTextEmbedder:
 
     def index_texts(
         self,
-        texts: Inputs,
+        texts: ModelInput,
         ids: Any = None,
         *,
         engine: str | EngineKind = "flat",
@@ -447,7 +447,7 @@ class ImageTextEmbedder:
         """
         return self._index(1, texts, ids, engine=engine, rank_by=rank_by, progress=progress)
 
-    def _index(self, side: int, inputs: Inputs, ids: Any, **options: Any) -> Index:
+    def _index(self, side: int, inputs: ModelInput, ids: Any, **options: Any) -> Index:
         items, queries = self.search_encoders()[side]
         options["rank_by"] = options["rank_by"] or items.rankings[-1]
         return Index.build(items, inputs, None, ids, query_encoder=queries, **options)

@@ -14,9 +14,12 @@ from laplace_metric._utils.precision import at_least_float32
 from laplace_metric._utils.progress import ItemBar
 from laplace_metric._utils.validation import check_floating
 from laplace_metric.errors import DtypeError, InputError, NonFiniteError
-from laplace_metric.image_text._inputs import count_inputs, take_inputs
-from laplace_metric.models._calling import Inputs, call_model, device_of, evaluation_mode, to_device
-from laplace_metric.models._texts import gathered_texts
+from laplace_metric.inputs._batches import ModelInput
+from laplace_metric.inputs._by_row import count_inputs, take_inputs
+from laplace_metric.inputs._texts import gathered_texts
+from laplace_metric.models._calling import call_model, to_device
+from laplace_metric.models._evaluation_mode import evaluation_mode
+from laplace_metric.models._modules import device_of
 
 # Features of images or texts: what an encoder returns, checked, in blocks.
 
@@ -31,7 +34,7 @@ BLOCK = 256
 """Inputs that a frozen encoder gets at once."""
 
 
-def encode(encoder: Encoder, inputs: Inputs, name: str, *, grad: bool = False) -> Tensor:
+def encode(encoder: Encoder, inputs: ModelInput, name: str, *, grad: bool = False) -> Tensor:
     """Features [B, F] or [B, 2, F] of one batch, float32 or float64 and finite.
 
     Raises
@@ -61,7 +64,7 @@ def encode(encoder: Encoder, inputs: Inputs, name: str, *, grad: bool = False) -
 
 
 def encoded_blocks(
-    encoder: Encoder, inputs: Inputs, name: str, *, progress: bool
+    encoder: Encoder, inputs: ModelInput, name: str, *, progress: bool
 ) -> Iterator[Float[Tensor, "B ..."]]:
     """Features of everything, ``BLOCK`` inputs at once, with a progress bar."""
     inputs = gathered_texts(name, inputs)
@@ -74,7 +77,7 @@ def encoded_blocks(
 
 
 def encode_all(
-    encoder: Encoder, inputs: Inputs, name: str, *, progress: bool
+    encoder: Encoder, inputs: ModelInput, name: str, *, progress: bool
 ) -> Float[Tensor, "N ..."]:
     """Features [N, F] or [N, 2, F] of everything."""
     return torch.cat(list(encoded_blocks(encoder, inputs, name, progress=progress)))

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from laplace_metric._utils.precision import full_precision
 from laplace_metric.laplace import Distance
-from laplace_metric.search._columns import Encoded
+from laplace_metric.search._encoded import Encoded
 
 PAIR_BYTES = 2**24
 """Of the variances of pairs that are held at once."""

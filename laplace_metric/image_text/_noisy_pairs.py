@@ -32,8 +32,8 @@ from laplace_metric.errors import InputError
 from laplace_metric.image_text._csd import similarities
 from laplace_metric.image_text._embedder import ImageTextEmbedder
 from laplace_metric.image_text._inclusion import inclusion_score
-from laplace_metric.image_text._inputs import take_inputs
 from laplace_metric.image_text._pairs import ImageTextPairs
+from laplace_metric.inputs._by_row import take_inputs
 
 SHARPNESS = 10.0
 """a, for an objective that has none of its own."""

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from laplace_metric._utils.validation import as_tensor
 from laplace_metric.errors import InputError, LabelError
-from laplace_metric.image_text._inputs import count_inputs
-from laplace_metric.models._calling import Inputs
+from laplace_metric.inputs._batches import ModelInput
+from laplace_metric.inputs._by_row import count_inputs
 
 
 class PairBatch(NamedTuple):
@@ -59,8 +59,8 @@ class ImageTextPairs:
     (['red', 'car'], [[0, 0], [0, 1], [1, 0]])
     """
 
-    images: Inputs
-    texts: Inputs
+    images: ModelInput
+    texts: ModelInput
     pairs: Int[Tensor, "P two"]
 
     def __post_init__(self) -> None:
@@ -75,7 +75,7 @@ class ImageTextPairs:
             _check_rows(name, self.pairs[:, side], n)
 
     @classmethod
-    def of(cls, images: Inputs, captions: Sequence[str | Sequence[str]]) -> ImageTextPairs:
+    def of(cls, images: ModelInput, captions: Sequence[str | Sequence[str]]) -> ImageTextPairs:
         """Build from the texts of each image, a string or several; equal strings are one text.
 
         Raises

@@ -24,10 +24,10 @@ from laplace_metric.image_text._independent_pairs import IndependentPairs
 from laplace_metric.image_text._objectives import TwoHeads
 from laplace_metric.image_text._spread import Spread
 from laplace_metric.image_text._tower_posterior import TowerPosterior, fit_posteriors
+from laplace_metric.inputs._batches import ModelInput
 from laplace_metric.io import digest
-from laplace_metric.models._calling import Inputs
-from laplace_metric.models._store import Fingerprints, row_fingerprints, sorted_fingerprints
-from laplace_metric.search._columns import Encoded
+from laplace_metric.models._fingerprints import Fingerprints, row_fingerprints, sorted_fingerprints
+from laplace_metric.search._encoded import Encoded
 
 
 @torch.no_grad()
@@ -142,7 +142,7 @@ class Tower:
         spectra = [tower.posterior.spectrum for tower in self.fitted.posteriors or ()]
         return digest(f"{SIDES[self.side]} {' '.join(weights)}", [*weights.values(), *spectra])
 
-    def embed(self, inputs: Inputs, *, progress: bool) -> Embedding:
+    def embed(self, inputs: ModelInput, *, progress: bool) -> Embedding:
         """Embeddings of all inputs."""
         features = encode_all(self.encoder, inputs, SIDES[self.side], progress=progress)
         return embedding_of(features, self.head, self.posterior)
@@ -151,7 +151,7 @@ class Tower:
     def all(
         self,
         name: str,
-        inputs: Inputs,
+        inputs: ModelInput,
         *,
         progress: bool,
         rows: list[Fingerprints] | None = None,

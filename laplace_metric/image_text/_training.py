@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from laplace_metric.errors import InputError
 from laplace_metric.image_text._encoding import SIDES, Encoder, encode, encode_all
-from laplace_metric.image_text._inputs import count_inputs, take_inputs
 from laplace_metric.image_text._objectives import TwoHeads
 from laplace_metric.image_text._pairs import ImageTextPairs, PairBatch, PairBatches
 from laplace_metric.image_text._spread import Spread, SpreadMonitor
-from laplace_metric.models._calling import Inputs
+from laplace_metric.inputs._batches import ModelInput
+from laplace_metric.inputs._by_row import count_inputs, take_inputs
 from laplace_metric.online._checkpoint import ResumableRun
 from laplace_metric.online._state_tree import StateTree, shapes
 from laplace_metric.training import Progress, descend
@@ -28,7 +28,7 @@ SCALAR_RATE = 10.0
 """Times the learning rate, for the scale and the offset of the loss."""
 Features = Callable[[Tensor], Tensor]
 """Rows of a data set [B] -> features [B, F] or [B, 2, F]."""
-MaskedInputs = tuple[Inputs | None, Inputs | None]
+MaskedInputs = tuple[ModelInput | None, ModelInput | None]
 """What is left of each image and of each text, in the order of the pairs; None: not used."""
 
 
@@ -45,7 +45,7 @@ def rate_at(share: float) -> float:
     return (1 + math.cos(math.pi * (share - WARM_UP) / (1 - WARM_UP))) / 2
 
 
-def features_of(encoder: Encoder, inputs: Inputs, name: str, known: Tensor | None) -> Features:
+def features_of(encoder: Encoder, inputs: ModelInput, name: str, known: Tensor | None) -> Features:
     """Look up the features of a frozen encoder, computed once, or run one that trains."""
     if known is None:
         return lambda rows: encode(encoder, take_inputs(inputs, rows), name, grad=True)
@@ -162,7 +162,7 @@ class PairRun(ResumableRun):
                 groups.append({"params": trained, **how})
         return torch.optim.AdamW(groups, betas=(0.9, 0.95))
 
-    def step(self, inputs: Inputs, labels: Tensor) -> float:
+    def step(self, inputs: ModelInput, labels: Tensor) -> float:
         """Take one optimisation step on pairs [P, 2]; returns its loss."""
         sides = [side.unique(return_inverse=True) for side in inputs.cpu().unbind(1)]
         (i, i_rows), (j, j_rows) = sides

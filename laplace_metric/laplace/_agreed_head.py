@@ -9,12 +9,12 @@ from laplace_metric.errors import EmptyLoaderError
 from laplace_metric.heads._identity import head_from_spec, head_spec
 from laplace_metric.heads._locate import locate_head
 from laplace_metric.heads._located import LocatedHead
+from laplace_metric.inputs._batches import ModelInput
 from laplace_metric.laplace._points import Batches
 from laplace_metric.laplace._processes import Processes
-from laplace_metric.models._calling import Inputs
 
 
-def first_batch(batches: Batches, *, or_none: bool) -> tuple[Inputs, Tensor] | None:
+def first_batch(batches: Batches, *, or_none: bool) -> tuple[ModelInput, Tensor] | None:
     """Return the first batch; ``or_none``: None of a process whose loader yields no batch.
 
     Raises
@@ -33,7 +33,7 @@ def first_batch(batches: Batches, *, or_none: bool) -> tuple[Inputs, Tensor] | N
 def agreed_head(
     model: nn.Module,
     head: nn.Module | str | None,
-    first: tuple[Inputs, Tensor] | None,
+    first: tuple[ModelInput, Tensor] | None,
     processes: Processes,
 ) -> tuple[LocatedHead, Tensor | None]:
     """The head and what enters it on the first batch; a process without one takes another's.

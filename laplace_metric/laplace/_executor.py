@@ -22,12 +22,8 @@ from laplace_metric.curvature._structures import Curvature
 from laplace_metric.laplace._fit_options import FitOptions
 from laplace_metric.laplace._fit_storage import FitStorage
 from laplace_metric.laplace._processes import Processes
-from laplace_metric.models._store import (
-    FINGERPRINTS,
-    FeatureStore,
-    Fingerprints,
-    sorted_fingerprints,
-)
+from laplace_metric.models._fingerprints import FINGERPRINTS, Fingerprints, sorted_fingerprints
+from laplace_metric.models._store import FeatureStore
 
 
 @dataclass(frozen=True)

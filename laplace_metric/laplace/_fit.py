@@ -50,6 +50,8 @@ from laplace_metric.heads._jacobian import HeadJacobian
 from laplace_metric.heads._locate import is_identity
 from laplace_metric.heads._located import LocatedHead
 from laplace_metric.heads._row_checks import check_rows
+from laplace_metric.inputs._not_classes import check_noise, warn_if_all_differ
+from laplace_metric.inputs._rows import rows_before
 from laplace_metric.laplace._agreed_head import agreed_head, first_batch
 from laplace_metric.laplace._available import warn_if_limited
 from laplace_metric.laplace._executor import PassExecutor
@@ -61,11 +63,11 @@ from laplace_metric.laplace._points import Batches, HeadBatches, collect_points,
 from laplace_metric.laplace._posterior import Posterior
 from laplace_metric.laplace._processes import ONE_PROCESS, Processes
 from laplace_metric.laplace._settings import Settings
-from laplace_metric.models._calling import device_of, labelled_batches
-from laplace_metric.models._classes import check_noise, warn_if_all_differ
-from laplace_metric.models._reading import check_finite, check_shapes
-from laplace_metric.models._rows import rows_before
-from laplace_metric.models._store import FeatureStore, Fingerprints
+from laplace_metric.models._batches import labelled_batches
+from laplace_metric.models._feature_checks import check_finite, check_shapes
+from laplace_metric.models._fingerprints import Fingerprints
+from laplace_metric.models._modules import device_of
+from laplace_metric.models._store import FeatureStore
 
 _LOG = logging.getLogger(__name__)
 

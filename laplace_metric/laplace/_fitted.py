@@ -24,21 +24,17 @@ from laplace_metric.heads._capture import capture
 from laplace_metric.heads._jacobian import HeadJacobian
 from laplace_metric.heads._located import HeadActivations, LocatedHead
 from laplace_metric.heads._row_checks import check_rows
+from laplace_metric.inputs._batches import ModelInput, labels_of
+from laplace_metric.inputs._rows import rows_before
 from laplace_metric.laplace._embedding_pairs import EmbeddingPairs
 from laplace_metric.laplace._posterior import Posterior
 from laplace_metric.laplace._predictive_covariance import covariance
 from laplace_metric.laplace._squared_distance import Distance, squared_distance
 from laplace_metric.laplace._traces import traced, traces_of
-from laplace_metric.models._calling import (
-    Inputs,
-    device_of,
-    input_batches,
-    labelled_batches,
-    labels_of,
-    to_device,
-)
-from laplace_metric.models._rows import rows_before
-from laplace_metric.models._store import Fingerprints
+from laplace_metric.models._batches import input_batches, labelled_batches
+from laplace_metric.models._calling import to_device
+from laplace_metric.models._fingerprints import Fingerprints
+from laplace_metric.models._modules import device_of
 
 
 @dataclass(frozen=True, repr=False)
@@ -89,7 +85,7 @@ class Fitted(Shown):
         return replace(self, posterior=self.posterior.with_precision(prior_precision, n_effective))
 
 
-def seen_at_head(model: nn.Module, fitted: Fitted, inputs: Inputs) -> HeadActivations:
+def seen_at_head(model: nn.Module, fitted: Fitted, inputs: ModelInput) -> HeadActivations:
     """Run the model once and return what enters its head [B, D] and what leaves it [B, Z]."""
     if isinstance(inputs, Mapping):
         inputs = labels_of(inputs)[0]
@@ -145,7 +141,7 @@ def uncertainties_of(
     device, title = device_of(model), "Uncertainties"
     parts: list[Tensor] = []
 
-    def numbers(inputs: Inputs) -> Tensor:
+    def numbers(inputs: ModelInput) -> Tensor:
         seen = seen_at_head(model, fitted, inputs)
         if kind != "uncertainty":
             found: Tensor = getattr(predicted_embedding(seen.features, seen.raw, fitted), kind)

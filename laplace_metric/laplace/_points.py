@@ -15,12 +15,12 @@ from laplace_metric._utils.precision import at_least_float32
 from laplace_metric.errors import InputError
 from laplace_metric.heads._capture import capture
 from laplace_metric.heads._located import LocatedHead
+from laplace_metric.inputs._batches import ModelInput
+from laplace_metric.inputs._rows import rows_before
 from laplace_metric.laplace._fit_storage import FitStorage
-from laplace_metric.models._calling import Inputs
-from laplace_metric.models._rows import rows_before
 from laplace_metric.models._store import FeatureStore
 
-Batches = Iterator[tuple[Inputs, Tensor]]
+Batches = Iterator[tuple[ModelInput, Tensor]]
 HeadBatches = Iterator[tuple[Tensor, Tensor]]
 """h [B, D] and labels [B] of one batch after the other."""
 SAME = 1e-2

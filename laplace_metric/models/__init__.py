@@ -1,6 +1,9 @@
-"""The network: batches in, adapters around it, the head inside it, its Jacobian, its inputs."""
+"""The model: adapters around it, how it is called, and a store for what it gives."""
 
-from laplace_metric.models._adapters import Call, Pooled, Precomputed, Sentences
+from laplace_metric.models._call import Call
+from laplace_metric.models._pooled import Pooled
+from laplace_metric.models._precomputed import Precomputed
+from laplace_metric.models._sentences import Sentences
 
 __all__ = [
     "Call",

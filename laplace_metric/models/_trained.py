@@ -20,14 +20,15 @@ import torch
 from torch import Tensor, nn
 
 from laplace_metric._utils.validation import as_tensor
-from laplace_metric.models._calling import Inputs, unwrapped
-from laplace_metric.models._reading import is_rows, plain
-from laplace_metric.models._store import (
+from laplace_metric.inputs._arrays import is_rows, plain
+from laplace_metric.inputs._batches import ModelInput
+from laplace_metric.models._fingerprints import (
     FINGERPRINTS,
     Fingerprints,
     row_fingerprints,
     sorted_fingerprints,
 )
+from laplace_metric.models._modules import unwrapped
 
 COORDINATES = 4096
 """Numbers of an input, evenly spaced, that its fingerprint is made of: images have far more."""
@@ -42,7 +43,7 @@ class TrainingInputs:
         self._known: Fingerprints = np.zeros(0, np.uint64)
         self._new: list[Fingerprints] = []
 
-    def add(self, inputs: Inputs) -> None:
+    def add(self, inputs: ModelInput) -> None:
         """Note a batch of inputs that the model takes a step on."""
         if len(self._known) < FINGERPRINTS:
             self._new.append(input_fingerprints(inputs))
@@ -115,7 +116,7 @@ def _record_of_original(part: nn.Module) -> TrainingInputs | None:
     return None
 
 
-def input_fingerprints(inputs: Inputs) -> Fingerprints:
+def input_fingerprints(inputs: ModelInput) -> Fingerprints:
     """Return a fingerprint for each input of a batch, unsorted; none for what cannot be read.
 
     Tensors and arrays as ``row_fingerprints``, up to rounding; texts by their letters.

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from laplace_metric import io as files
 from laplace_metric.errors import FileFormatError
-from laplace_metric.models._calling import Inputs
+from laplace_metric.inputs._batches import ModelInput
 from laplace_metric.online._random_states import random_states, restore_states
 from laplace_metric.online._state_tree import StateTree, flatten, unflatten
 from laplace_metric.training import Callback, Progress, train_epochs
@@ -55,7 +55,7 @@ class ResumableRun(Callback, ABC):
         self.progress = Progress()
 
     @abstractmethod
-    def step(self, inputs: Inputs, labels: Tensor) -> float:
+    def step(self, inputs: ModelInput, labels: Tensor) -> float:
         """Take one optimisation step; return its loss."""
 
     @abstractmethod

@@ -27,11 +27,12 @@ from laplace_metric.heads._identity import named_head
 from laplace_metric.heads._jacobian import HeadJacobian
 from laplace_metric.heads._locate import find_head
 from laplace_metric.heads._located import APPEND, LocatedHead
+from laplace_metric.inputs._batches import ModelInput
 from laplace_metric.laplace import Fitted, Posterior, Settings
 from laplace_metric.laplace._fit import warn_if_degenerate, warn_if_negative
 from laplace_metric.laplace._prior_precision import by_marginal_likelihood
 from laplace_metric.laplace._settings import Miner
-from laplace_metric.models._calling import Inputs, check_module, device_of
+from laplace_metric.models._modules import check_module, device_of
 from laplace_metric.models._trained import note_training, trained_on
 from laplace_metric.online._checkpoint import ResumableRun
 from laplace_metric.online._running_curvature import (
@@ -378,7 +379,7 @@ class OnlineRun(ResumableRun):
         self.variances: list[float] = []
         self.priors: list[float] = []
 
-    def step(self, inputs: Inputs, labels: Int[Tensor, " B"]) -> float:
+    def step(self, inputs: ModelInput, labels: Int[Tensor, " B"]) -> float:
         """Descend E_q[L] and update H with E_q[h], both at the same sampled heads."""
         located = self.located or self._adopt(self._find_head(inputs))
         if not self.progress.n_points and self.n_batches is not None:
@@ -405,7 +406,7 @@ class OnlineRun(ResumableRun):
             self.curvature.refresh = 1
         return located
 
-    def _find_head(self, inputs: Inputs) -> LocatedHead:
+    def _find_head(self, inputs: ModelInput) -> LocatedHead:
         located = find_head(self.model, inputs, self.online.head)
         if located.parts is None:
             raise HeadError(

@@ -19,7 +19,7 @@ from torch.func import functional_call
 from laplace_metric.errors import HeadError
 from laplace_metric.heads._capture import run_captured
 from laplace_metric.heads._located import LocatedHead
-from laplace_metric.models._calling import Inputs
+from laplace_metric.inputs._batches import ModelInput
 
 Parameters = dict[str, Tensor]
 
@@ -33,7 +33,7 @@ class SampledPass(NamedTuple):
 
 
 def sampled_pass(
-    model: nn.Module, head: LocatedHead, inputs: Inputs, offsets: Float[Tensor, "S P"]
+    model: nn.Module, head: LocatedHead, inputs: ModelInput, offsets: Float[Tensor, "S P"]
 ) -> SampledPass:
     """Run the model once, and its head once for each row of ``offsets`` [S, P] added to theta.
 

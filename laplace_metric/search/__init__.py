@@ -4,7 +4,8 @@ from laplace_metric.search._classification import Classification
 from laplace_metric.search._cross_fit import cross_index
 from laplace_metric.search._engine_settings import HNSW, IVF, Flat
 from laplace_metric.search._index import Index
-from laplace_metric.search._labelled import LabelReview, LabelSets
+from laplace_metric.search._label_review import LabelReview
+from laplace_metric.search._label_sets import LabelSets
 from laplace_metric.search._report import IndexReport
 from laplace_metric.search._result import SearchResult
 from laplace_metric.search._retrieval_sets import RetrievalSets

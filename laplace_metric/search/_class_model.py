@@ -34,7 +34,8 @@ from laplace_metric.familiarity._class_gaussians import ClassGaussians
 from laplace_metric.familiarity._directions import directions
 from laplace_metric.familiarity._fit_set import WIDEST
 from laplace_metric.familiarity._scatter import CentredSums
-from laplace_metric.search._columns import Column, Encoded
+from laplace_metric.inputs._columns import Column
+from laplace_metric.search._encoded import Encoded
 
 PRECISIONS = (1000.0, 100.0, 10.0, 1.0)
 """Candidates for l, strongest first."""

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from laplace_metric.errors import InputError
-from laplace_metric.search._columns import Column
+from laplace_metric.inputs._columns import Column
 from laplace_metric.search._engine import Engine
 from laplace_metric.search._engine_settings import Flat
 

@@ -35,37 +35,30 @@ from laplace_metric.errors import (
     callers_line,
 )
 from laplace_metric.evaluation import expected_calibration_error
+from laplace_metric.inputs._columns import Column
 from laplace_metric.io import Part, SavedFile, write
-from laplace_metric.models._store import Fingerprints
+from laplace_metric.models._fingerprints import Fingerprints
 from laplace_metric.search import _built_engine
 from laplace_metric.search import _storage as storage
 from laplace_metric.search._class_model import ClassModel, cross_fitted, inputs_of
 from laplace_metric.search._classification import LIKELIER_THAN_NOT, Classification, classified
-from laplace_metric.search._columns import Column, Encoded, Items
-from laplace_metric.search._encoding import (
-    FittedEmbedder,
-    SearchableEmbedder,
-    SearchEncoder,
-    encoders_of,
-)
+from laplace_metric.search._encoded import Encoded
+from laplace_metric.search._encoder import encoders_of
 from laplace_metric.search._engine import Engine
 from laplace_metric.search._engine_settings import EngineKind, Flat, kind_of
 from laplace_metric.search._evaluate import evaluated
+from laplace_metric.search._fitted_queries import warn_if_fitted
 from laplace_metric.search._flat_engine import FlatEngine
 from laplace_metric.search._foreign_engine import ForeignEngine
 from laplace_metric.search._found_shares import shares_found
-from laplace_metric.search._labelled import (
-    LabelReview,
-    LabelSets,
-    Matches,
-    relevance_of,
-    reviewed,
-    warn_if_everything,
-    warn_if_fitted,
-)
+from laplace_metric.search._items import Items
+from laplace_metric.search._label_review import LabelReview, reviewed
+from laplace_metric.search._label_sets import LabelSets, warn_if_everything
 from laplace_metric.search._near_copies import warn_of_near_copies
 from laplace_metric.search._neighbours import RowSearch, nearest, vectors_of
 from laplace_metric.search._passed_over import without_some
+from laplace_metric.search._protocols import FittedEmbedder, SearchableEmbedder, SearchEncoder
+from laplace_metric.search._relevance import Matches, relevance_of
 from laplace_metric.search._report import IndexReport
 from laplace_metric.search._result import SearchResult
 from laplace_metric.search._retrieval_sets import RetrievalSets

@@ -20,7 +20,7 @@ from torch import Tensor
 from laplace_metric.calibration._hits import SearchHits
 from laplace_metric.errors import FileFormatError, NonFiniteError
 from laplace_metric.laplace import Distance
-from laplace_metric.search._columns import Encoded
+from laplace_metric.search._encoded import Encoded
 from laplace_metric.search._expected_vectors import gallery_vectors, query_vectors
 from laplace_metric.search._pair_distances import PairMoments
 

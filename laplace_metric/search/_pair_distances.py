@@ -14,7 +14,7 @@ from laplace_metric.heads._linear import LinearJacobian
 from laplace_metric.laplace import Distance, Fitted, _predictive_covariance
 from laplace_metric.laplace._embedding_pairs import EmbeddingPairs, SpectralPairs
 from laplace_metric.laplace._squared_distance import squared_distance
-from laplace_metric.search._columns import Encoded
+from laplace_metric.search._encoded import Encoded
 
 PAIR_BYTES = 2**22
 """Bytes of the head inputs of pairs that are gathered at once."""

@@ -15,7 +15,7 @@ from laplace_metric._utils.tables import as_pandas
 from laplace_metric.calibration._calibration import Assessment
 from laplace_metric.calibration._hits import SearchHits
 from laplace_metric.calibration._thresholds import Threshold, accepts
-from laplace_metric.search._columns import Column
+from laplace_metric.inputs._columns import Column
 
 if TYPE_CHECKING:
     import pandas

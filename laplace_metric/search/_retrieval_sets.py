@@ -10,7 +10,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
-from laplace_metric.search._columns import Column
+from laplace_metric.inputs._columns import Column
 
 
 @dataclass(frozen=True, repr=False)

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from laplace_metric._utils.precision import full_precision
 from laplace_metric.laplace import Distance
-from laplace_metric.search._columns import Encoded
+from laplace_metric.search._encoded import Encoded
 from laplace_metric.search._expected_vectors import moments
 
 COMPACT_BYTES = 2**24

@@ -12,14 +12,16 @@ from torch import Tensor
 from laplace_metric.calibration import _saved as calibrations
 from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.errors import FileFormatError
+from laplace_metric.inputs._columns import Column
 from laplace_metric.io import Fields, Kind, Part, SavedFile, checked_array
 from laplace_metric.search import _built_engine, _engine_settings
 from laplace_metric.search._class_model import ClassModel
-from laplace_metric.search._columns import Column, Encoded, Items
+from laplace_metric.search._encoded import Encoded
 from laplace_metric.search._engine import Engine
 from laplace_metric.search._engine_settings import IVF, Flat
 from laplace_metric.search._faiss import FaissEngine
 from laplace_metric.search._faiss_arrays import Place
+from laplace_metric.search._items import Items
 from laplace_metric.search._neighbours import RANKINGS
 
 INDEX = Kind("index", "a saved index", 4)

@@ -18,7 +18,7 @@ from laplace_metric.cli._output_paths import discard
 from laplace_metric.datasets import load_folder
 from laplace_metric.distributed._checkpoint import Checkpoint
 from laplace_metric.errors import FileFormatError, InputError
-from laplace_metric.models._store import NOTE, DiskRows
+from laplace_metric.models._disk_rows import NOTE, DiskRows
 from tests.damage.links import _seen as seen
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="links and pipes")

@@ -34,7 +34,7 @@ from laplace_metric.hub._pretrained import FILE, NETWORK, network_of
 from laplace_metric.image_text import ImageTextEmbedder
 from laplace_metric.io import SavedFile, digest, sha256_of
 from laplace_metric.models import Precomputed
-from laplace_metric.models._store import DiskRows
+from laplace_metric.models._disk_rows import DiskRows
 from laplace_metric.monitor import Monitor
 from laplace_metric.search import HNSW, IVF, Index
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from laplace_metric.errors import FileFormatError, InputError, LabelError, NonFiniteError
-from laplace_metric.models import _reading as checks
+from laplace_metric.models import _feature_checks
 from laplace_metric.models._store import FeatureStore, block_rows
 
 WIDTH = 512
@@ -153,7 +153,7 @@ BATCHES = [torch.ones(4, 2), torch.full((4, 2), torch.inf), torch.tensor([[torch
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_checks_of_an_accelerator_come_with_the_next_reading(tmp_path, kind, monkeypatch):
-    monkeypatch.setattr(checks, "_later", lambda device: True)
+    monkeypatch.setattr(_feature_checks, "_later", lambda device: True)
     store = store_of(kind, tmp_path)
     for number, batch in enumerate(BATCHES):
         store.append(batch, LABELS[:4], where=f"batch {number}")
@@ -168,9 +168,9 @@ def test_checks_of_an_accelerator_come_with_the_next_reading(tmp_path, kind, mon
 
 
 def test_outstanding_checks_are_few(monkeypatch):
-    monkeypatch.setattr(checks, "_later", lambda device: True)
-    monkeypatch.setattr(checks, "CHECKS_AT_ONCE", 3)
-    pending = checks.FiniteChecks()
+    monkeypatch.setattr(_feature_checks, "_later", lambda device: True)
+    monkeypatch.setattr(_feature_checks, "CHECKS_AT_ONCE", 3)
+    pending = _feature_checks.FiniteChecks()
     for number in range(7):
         pending.add(BATCHES[0], where=f"batch {number}")
     assert len(pending.pending) == 1

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 
 from laplace_metric import Guard, LaplaceEmbedder
 from laplace_metric.errors import EmptyLoaderError, InputError, LabelError
-from laplace_metric.models import _texts
+from laplace_metric.inputs import _texts
 
 
 class Words(nn.Module):

@@ -33,7 +33,7 @@ USER_CODE = (
 )
 RUNS_USER_CODE = {
     "laplace_metric/models/_calling.py:call_model",
-    "laplace_metric/models/_adapters.py:forward",
+    "laplace_metric/models/_precomputed.py:forward",
     "laplace_metric/training.py:descend",
     "baselines/base/parts.py:forward",
 }

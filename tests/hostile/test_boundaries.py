@@ -36,8 +36,10 @@ from laplace_metric.errors import (
     UnknownNameError,
     WriteError,
 )
+from laplace_metric.inputs._labels import check_labels
 from laplace_metric.models import Call, Pooled, Precomputed
-from laplace_metric.models._calling import check_labels, device_of, labelled_batches
+from laplace_metric.models._batches import labelled_batches
+from laplace_metric.models._modules import device_of
 from laplace_metric.training import train_embedder
 from tests.rooms import room
 
@@ -497,7 +499,7 @@ def test_numbers_of_numpy():
 
 
 def test_bytes_stay_bytes():
-    from laplace_metric.search._encoding import batches
+    from laplace_metric.inputs._inputs import batches
 
     for dtype in (np.uint8, np.int32, np.bool_, np.dtype(">i4")):
         (rows, _), *rest = batches("queries", np.ones((300, 2), dtype))

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from laplace_metric.errors import InputError, LabelError
 from laplace_metric.image_text import ImageTextPairs
-from laplace_metric.image_text._inputs import count_inputs, take_inputs
 from laplace_metric.image_text._pairs import PairBatches
+from laplace_metric.inputs._by_row import count_inputs, take_inputs
 
 
 def random_pairs(n: int, m: int, seed: int) -> tuple[ImageTextPairs, torch.Tensor]:

@@ -22,8 +22,8 @@ from laplace_metric.image_text import ImageTextEmbedder, _independent_pairs, csd
 from laplace_metric.image_text._independent_pairs import IndependentPairs
 from laplace_metric.models import Precomputed
 from laplace_metric.search import Index
-from laplace_metric.search._columns import Encoded
-from laplace_metric.search._encoding import Encoder
+from laplace_metric.search._encoded import Encoded
+from laplace_metric.search._encoder import Encoder
 from tests.image_text.conftest import features, make_embedder, make_pairs
 from tests.thread_table import hammered
 

@@ -17,7 +17,7 @@ from laplace_metric.heads._backends import jacobian_of
 from laplace_metric.laplace._executor import PassExecutor
 from laplace_metric.laplace._fit_storage import InMemory
 from laplace_metric.laplace._processes import ONE_PROCESS
-from laplace_metric.models._reading import Block
+from laplace_metric.models._blocks import Block
 from laplace_metric.models._store import FeatureStore
 from tests.scale.data import batches, difference, embedder, network
 from tests.scale.ranks import FITS

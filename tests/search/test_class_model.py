@@ -13,10 +13,10 @@ from torch import Tensor
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.evaluation import auroc
+from laplace_metric.inputs._columns import Column
 from laplace_metric.search import Index
 from laplace_metric.search import _class_model as module
 from laplace_metric.search._class_model import LEAST_ODDS, MOST_ODDS, ClassModel, cross_fitted
-from laplace_metric.search._columns import Column
 
 pytestmark = pytest.mark.filterwarnings("ignore::laplace_metric.errors.LaplaceMetricWarning")
 

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from laplace_metric.errors import InputError
-from laplace_metric.search._columns import Column
+from laplace_metric.inputs._columns import Column
 
 WORDS = st.lists(st.text(st.characters(blacklist_characters="\0")), min_size=1, max_size=20)
 NUMBERS = st.lists(st.integers(-(2**62), 2**62), min_size=1, max_size=20)

@@ -11,7 +11,7 @@ from laplace_metric.errors import UnknownNameError
 from laplace_metric.laplace._embedding_pairs import EmbeddingPairs
 from laplace_metric.laplace._squared_distance import squared_distance
 from laplace_metric.search import Index
-from laplace_metric.search._columns import Encoded, joined
+from laplace_metric.search._encoded import Encoded, joined
 from laplace_metric.search._round_errors import RoundErrors
 
 Q, N, Z = 4, 6, 5
@@ -76,7 +76,7 @@ def test_answers_are_those_of_the_whole_index(points, embedder, rank_by, tmp_pat
 
 @pytest.mark.parametrize("large_bytes", [0, 3 * 8 * Z, 2**26])
 def test_batches_of_any_size_are_joined_in_order(large_bytes, monkeypatch):
-    monkeypatch.setattr("laplace_metric.search._columns.LARGE_BYTES", large_bytes)
+    monkeypatch.setattr("laplace_metric.search._encoded.LARGE_BYTES", large_bytes)
     batches = [encoded(n, n, False) for n in (1, 5, 2, 0, 7, 1)]
     expected, whole = Encoded.concatenate(batches), joined(batches)
     for ours, theirs in zip(vars(whole).values(), vars(expected).values(), strict=True):

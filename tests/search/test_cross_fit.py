@@ -18,9 +18,9 @@ from laplace_metric.calibration import (
 )
 from laplace_metric.calibration._hits import LabelledHits
 from laplace_metric.errors import FittedQueriesWarning, InputError, LabelError
+from laplace_metric.inputs._columns import Column
 from laplace_metric.models import Precomputed
-from laplace_metric.search import Index
-from laplace_metric.search import _cross_fit as cross_fit
+from laplace_metric.search import Index, _cross_hits, _folds, _refit
 from laplace_metric.search._cross_fit import read_items
 from laplace_metric.search._engine_settings import Flat
 from laplace_metric.search._flat_engine import FlatEngine
@@ -44,7 +44,7 @@ def model() -> torch.nn.Module:
 @given(st.lists(st.integers(0, 5), min_size=2, max_size=60), st.integers(2, 7), st.integers(0, 9))
 def test_folds_are_of_one_size_and_so_are_their_classes(labels, folds, seed):
     codes = torch.tensor(labels)
-    fold = cross_fit.folds_of(codes, folds, torch.Generator().manual_seed(seed)).tolist()
+    fold = _folds.folds_of(codes, folds, torch.Generator().manual_seed(seed)).tolist()
     sizes = [fold.count(f) for f in range(folds)]
     assert max(sizes) - min(sizes) <= 1
     for c in set(labels):
@@ -59,13 +59,13 @@ def test_each_fold_is_asked_of_a_fit_and_an_index_without_it(head, items, model)
     x, y = items
     names = [f"class {c}" for c in y.tolist()]
     if head == "normalised":
-        model, head = torch.nn.Sequential(model, cross_fit._Directions()), None
+        model, head = torch.nn.Sequential(model, _refit._Directions()), None
     how = {"head": head, "distance": "arccos", "structure": "kron", "prior_precision": 3.0}
     embedder = LaplaceEmbedder(model, **how).fit([(x, y)], progress=False)
     features = embedder.activations(x).features
-    labels = cross_fit.Column.of("labels", names)
-    fold = cross_fit.folds_of(y, 4, torch.Generator().manual_seed(0))
-    found = cross_fit.cross_labelled_hits(embedder, features, labels, fold, 30)
+    labels = Column.of("labels", names)
+    fold = _folds.folds_of(y, 4, torch.Generator().manual_seed(0))
+    found = _cross_hits.cross_labelled_hits(embedder, features, labels, fold, 30)
     assert len(found) == N
     for f in range(4):
         ours, others = fold == f, fold != f
@@ -95,11 +95,11 @@ def test_each_fold_is_asked_of_a_fit_and_an_index_without_it(head, items, model)
 def test_an_engine_over_all_items_finds_those_outside_a_fold(items, model):
     x, y = items
     embedder = LaplaceEmbedder(model).fit([(x, y)], progress=False)
-    given = embedder.activations(x).features, cross_fit.Column.of("labels", y.tolist())
-    fold = cross_fit.folds_of(y, 4, torch.Generator().manual_seed(0))
+    given = embedder.activations(x).features, Column.of("labels", y.tolist())
+    fold = _folds.folds_of(y, 4, torch.Generator().manual_seed(0))
     exact = FlatEngine(embedder(x).mean, Flat())
-    found = cross_fit.cross_labelled_hits(embedder, *given, fold, 10, engine=exact)
-    wanted = cross_fit.cross_labelled_hits(embedder, *given, fold, 10)
+    found = _cross_hits.cross_labelled_hits(embedder, *given, fold, 10, engine=exact)
+    wanted = _cross_hits.cross_labelled_hits(embedder, *given, fold, 10)
     assert np.array_equal(found.hits.positions, wanted.hits.positions)
     assert np.array_equal(found.match, wanted.match)
 
@@ -109,9 +109,9 @@ def test_classes_that_a_fold_lacks_have_the_codes_of_all(items, model):
     x, y = items
     names = ["a", *(f"b{c}" for c in y[1:].tolist())]
     embedder = LaplaceEmbedder(model).fit([(x, y)], progress=False)
-    labels = cross_fit.Column.of("labels", names)
+    labels = Column.of("labels", names)
     fold = torch.arange(N) % 5
-    found = cross_fit.cross_labelled_hits(
+    found = _cross_hits.cross_labelled_hits(
         embedder, embedder.activations(x).features, labels, fold, 20
     )
     classes = list(found.classes)

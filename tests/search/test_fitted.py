@@ -12,8 +12,7 @@ from torch import nn
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import FileFormatError, FittedQueriesWarning
 from laplace_metric.models import _store
-from laplace_metric.models._store import row_fingerprints
-from laplace_metric.search._labelled import in_fit
+from laplace_metric.models._fingerprints import in_fit, row_fingerprints
 from tests.saved_files import rewrite
 
 CLASSES = torch.randn(6, 12, generator=torch.Generator().manual_seed(7))

@@ -9,7 +9,7 @@ from torch import nn
 
 from benchmarks.costs.distances import second_order
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.search import _encoding as encoding
+from laplace_metric.inputs import _inputs
 
 
 def index_of(embedder, gallery, *args, **how):
@@ -43,7 +43,7 @@ class Two(nn.Module):
 
 def test_arrays_tensors_and_loaders_give_the_same_index(points, embedder, monkeypatch):
     x, y = points
-    monkeypatch.setattr(encoding, "BATCH", 70)
+    monkeypatch.setattr(_inputs, "BATCH", 70)
     at_once = index_of(embedder, x[:200], y[:200])
     others = [
         index_of(embedder, x[:200].numpy(), y[:200].numpy()),
@@ -77,7 +77,7 @@ def test_labels_that_are_given_count_before_those_of_the_loader(points, embedder
 
 
 def test_texts_are_searched_as_texts(monkeypatch):
-    monkeypatch.setattr(encoding, "BATCH", 2)
+    monkeypatch.setattr(_inputs, "BATCH", 2)
     texts = ["abba", "cab", "deed", "feed", "oboe", "booboo"]
     model = Words()
     embedder = LaplaceEmbedder(model).fit(

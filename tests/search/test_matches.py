@@ -62,11 +62,11 @@ def test_places_without_an_item_are_no_match(points, embedder):
     """An approximate engine leaves -1: no item, also not the last one of the query before."""
     from dataclasses import replace
 
-    from laplace_metric.search import _labelled
+    from laplace_metric.search import _relevance
 
     x = points[0]
     index = embedder.index(x[:20], progress=False)
-    relevance = _labelled.relevance_of(index.items, None, [[19], [4, 19]])
+    relevance = _relevance.relevance_of(index.items, None, [[19], [4, 19]])
     found = index.labelled_hits(x[:2], k=3, matches=[[], []]).hits
     missing = replace(found, positions=np.array([[19, -1, -1], [-1, 4, -1]]))
     encoded, _ = index.encoder.all("queries", x[:2], progress=False)

@@ -10,7 +10,7 @@ from benchmarks.costs.distances import second_order
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.laplace import Distance
 from laplace_metric.search import _neighbours, _pair_distances
-from laplace_metric.search._encoding import Encoder
+from laplace_metric.search._encoder import Encoder
 
 Q, N, K = 7, 9, 4
 

@@ -1,4 +1,4 @@
-"""Texts from whatever holds them, as one list: a text is never read as a batch of its letters."""
+"""Read texts from whatever holds them, as one list: a text is never read as a batch of letters."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import numpy as np
 from torch import Tensor
 
 from laplace_metric.errors import InputError
-from laplace_metric.models._reading import missing_rows, plain
-from laplace_metric.models._rows import row_list
+from laplace_metric.inputs._arrays import plain
+from laplace_metric.inputs._missing import missing_rows
+from laplace_metric.inputs._rows import row_list
 
 BATCH_OF_TEXTS = 256
 """Texts of an iterable that enter a model at once."""

@@ -1,4 +1,4 @@
-"""Labels that are there but are no classes: missing ones, marks of noise, a class for each item."""
+"""Find labels that are there but are no classes: marks of noise, a class for each item."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from jaxtyping import Int
-from torch import Tensor
 
 from laplace_metric.errors import LabelError, LaplaceMetricWarning, callers_line
-from laplace_metric.models._reading import missing_rows, plain
-from laplace_metric.models._rows import named_rows
+from laplace_metric.inputs._rows import named_rows
 
 NOISE = -1
 """scikit-learn's label of noise (DBSCAN, HDBSCAN, OPTICS) and of rows without a label."""
@@ -21,56 +18,6 @@ FEW_CLASSES = 2
 """Classes next to -1 from which on it is a mark; with one other class, it is one of two classes."""
 FEWEST_TO_DIFFER = 3
 """Labels that say something if all of them differ."""
-
-
-def have_gaps(labels: Any) -> bool:
-    """Return whether labels are names or whole numbers [N], but for some that are missing.
-
-    Examples
-    --------
-    >>> have_gaps(["cat", None]), have_gaps([1.0, float("nan")]), have_gaps([0.5, float("nan")])
-    (True, True, False)
-    """
-    if isinstance(labels, Tensor):
-        if not _has_floats(labels) or labels.ndim != 1:
-            return False
-        labels = labels.detach().cpu().double().numpy()
-    missing, labels = set(missing_rows(labels)), plain(labels)
-    if not missing or np.ndim(labels) != 1:
-        return False
-    there = [label for row, label in enumerate(labels) if row not in missing]
-    return all(isinstance(label, str) for label in there) or all(
-        isinstance(label, (int, float, np.integer, np.floating)) and float(label).is_integer()
-        for label in there
-    )
-
-
-def _has_floats(labels: Tensor) -> bool:
-    """Return whether a tensor holds floating numbers in plain memory, which may be NaN."""
-    plain_memory = labels.layout == torch.strided and not (labels.is_nested or labels.is_meta)
-    return labels.is_floating_point() and plain_memory
-
-
-def check_missing(name: str, labels: Any) -> None:
-    """Refuse labels of which some are None, NaN, ``pandas.NA`` or NaT.
-
-    Raises
-    ------
-    LabelError
-        Names the rows.
-    """
-    if isinstance(labels, Tensor):
-        if not _has_floats(labels):
-            return
-        labels = labels.detach().cpu().double().numpy()
-    if missing := missing_rows(labels):
-        raise LabelError(
-            f"{name} is missing in {named_rows(missing, len(labels))}: "
-            "leave these items out, or name their class. Pass one whole number or one string "
-            "per item, none missing."
-        )
-
-
 IS_A_CLASS = "if -1 is a class, give it a name of its own, such as that of labels.astype(str)."
 IS_NO_CLASS = "if these are queries without a match, give them another label that no item has."
 

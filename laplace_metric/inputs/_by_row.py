@@ -1,4 +1,4 @@
-"""Inputs of an encoder: their number, and some of their rows."""
+"""Count inputs that are held in memory, and take some of their rows."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from torch import Tensor
 
 from laplace_metric._utils.validation import check_dense
 from laplace_metric.errors import InputError
-from laplace_metric.models._calling import Inputs
+from laplace_metric.inputs._batches import ModelInput
 
 
-def count_inputs(name: str, inputs: Inputs) -> int:
+def count_inputs(name: str, inputs: ModelInput) -> int:
     """N of inputs: the rows of an array, the length of a list, those of every part of a mapping.
 
     Raises
@@ -41,7 +41,7 @@ def count_inputs(name: str, inputs: Inputs) -> int:
     return len(inputs)
 
 
-def take_inputs(inputs: Inputs, rows: Int[Tensor, " B"]) -> Inputs:
+def take_inputs(inputs: ModelInput, rows: Int[Tensor, " B"]) -> ModelInput:
     """Some rows of inputs, of the same kind.
 
     Examples

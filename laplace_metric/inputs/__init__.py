@@ -1,0 +1,1 @@
+"""What users pass, read once: arrays, frames, texts, loaders, data sets, labels and class codes."""

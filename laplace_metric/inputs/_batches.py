@@ -1,0 +1,141 @@
+"""Read one batch: its inputs, its labels, and how many items it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from laplace_metric.errors import InputError, LabelError
+from laplace_metric.inputs._class_names import names_of
+from laplace_metric.inputs._labels import check_labels
+from laplace_metric.inputs._missing import check_missing, have_gaps
+from laplace_metric.inputs._shown import shown
+
+LABELS = ("labels", "label")
+"""Entries of a batch that is a mapping by which its labels go, as in Hugging Face's data sets."""
+
+
+def split_batch(batch: Any) -> tuple[Any, Any]:
+    """The two parts of a pair, or a mapping without its labels and these; labels may be None.
+
+    Raises
+    ------
+    LabelError
+        If a mapping has both "labels" and "label".
+
+    Examples
+    --------
+    >>> split_batch({"input_ids": [[1, 2]], "labels": [3]}), split_batch("a text")
+    (({'input_ids': [[1, 2]]}, [3]), ('a text', None))
+    """
+    if isinstance(batch, Mapping):
+        found = [name for name in LABELS if name in batch]
+        if len(found) > 1:
+            raise LabelError('a batch has both "labels" and "label": leave one of them out.')
+        inputs = {name: value for name, value in batch.items() if name not in found}
+        return (inputs, batch[found[0]]) if found else (batch, None)
+    if isinstance(batch, (tuple, list)) and len(batch) == 2:
+        return batch[0], batch[1]
+    return batch, None
+
+
+ModelInput = Any
+"""A tensor, an array, a data frame, rows of numbers or strings (``model(x)``), a tuple
+(``model(*x)``) or a mapping (``model(**x)``)."""
+
+
+def labelled_parts(batch: Any, index: int) -> tuple[ModelInput, Any]:
+    """Inputs and labels of batch ``index``, which must have both."""
+    pair = isinstance(batch, (tuple, list)) and len(batch) == 2
+    inputs, labels = batch if pair else split_batch(batch)
+    if pair or labels is not None:
+        return inputs, labels
+    raise LabelError(
+        f"loader batch {index} is {shown(batch)}, so its labels are missing: "
+        "yield (inputs, labels), where inputs is a tensor, a tuple or a dict; or a dict with an "
+        f'entry "labels" or "label".{_how_to_split(batch)}'
+    )
+
+
+def _how_to_split(batch: Any) -> str:
+    """What to write for a batch of another form."""
+    if isinstance(batch, Mapping):
+        rest = [name for name in batch if str(name) not in ("input_ids", "attention_mask")]
+        last = rest[-1] if rest else "y"
+        return f" If its labels are {last!r}: ({{'labels': b.pop({last!r}), **b}} for b in loader)."
+    if isinstance(batch, (tuple, list)) and len(batch) > 2:
+        n = len(batch)
+        return (
+            f" Of these {n} the first two, if they are inputs and labels: "
+            "((x, y) for x, y, *_ in loader); the others as a tuple of inputs, if the last ones "
+            "are the labels: ((b[:-1], b[-1]) for b in loader)."
+        )
+    return ""
+
+
+def rows_of_batch(inputs: ModelInput) -> int:
+    """Items of a batch of inputs, for a bar; 1 for what has no length.
+
+    Examples
+    --------
+    >>> x = torch.ones(5, 2)
+    >>> rows_of_batch(x), rows_of_batch({"x": x}), rows_of_batch((x, x)), rows_of_batch(3)
+    (5, 5, 5, 1)
+    >>> rows_of_batch(torch.nested.nested_tensor([x]))
+    1
+    """
+    if isinstance(inputs, (Mapping, tuple)):
+        inputs = next(iter(inputs.values() if isinstance(inputs, Mapping) else inputs), None)
+    try:
+        return len(inputs)
+    except (TypeError, RuntimeError):  # RuntimeError: a nested tensor
+        return 1
+
+
+def labels_of(batch: Any) -> tuple[ModelInput, Any]:
+    """Inputs and labels of a batch that may have none; labels are numbers or names, or None.
+
+    A pair counts as ``(inputs, labels)`` if its second entry is one whole number per item, a list
+    of names, or None; of a mapping the labels are its entry "labels" or "label".
+
+    Raises
+    ------
+    LabelError
+        For labels of which some are missing.
+
+    Examples
+    --------
+    >>> labels_of(("a text", "another")), labels_of((["a text"], ["its class"]))
+    ((('a text', 'another'), None), (['a text'], ['its class']))
+    """
+    inputs, labels = split_batch(batch)
+    if isinstance(batch, Mapping):
+        batch = inputs  # what else goes by that name, such as labels of tokens, is not an input
+    if labels is None or (names := names_of(labels)) is not None:
+        return inputs, None if labels is None else names
+    if isinstance(labels, (tuple, list)) and not labels:
+        return inputs, labels
+    if have_gaps(labels):
+        check_missing("labels", labels)
+    try:
+        return inputs, check_labels(labels)
+    except LabelError:
+        return batch, None
+
+
+def n_rows(batch: Any) -> int:
+    """Items of a batch of inputs.
+
+    Raises
+    ------
+    InputError
+        For what has no length.
+    """
+    rows = next(iter(batch.values()), None) if isinstance(batch, Mapping) else batch
+    try:
+        return len(rows)  # type: ignore[arg-type]
+    except TypeError as error:
+        raise InputError(
+            f"inputs hold a batch that is a {type(rows).__name__}, which has no rows: pass arrays, "
+            "lists of texts, or mappings of them."
+        ) from error

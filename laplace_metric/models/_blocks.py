@@ -1,0 +1,63 @@
+"""Blocks of points: features h [n, D] and labels [n], and what is computed from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+RowSpec = tuple[Tensor, Tensor]
+"""Features [0, D] and labels [0]: the width and the types of all rows."""
+
+
+@dataclass
+class Derived:
+    """Tensors computed from the blocks of a source, of one owner at a time, for their next reading.
+
+    Parameters
+    ----------
+    n_bytes : int
+        How many may be kept.
+    kept : Kept
+        Replaced by that of another owner, never changed to it: of several threads with owners of
+        their own each gets what is its own.
+    """
+
+    n_bytes: int
+    kept: Kept
+
+
+@dataclass
+class Kept:
+    """Objects of one owner: tensors by start and rows of their block, and the bytes left."""
+
+    owner: tuple[object, ...]
+    bytes_left: int
+    tensors: dict[tuple[int, int], tuple[Tensor, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows ``start`` to ``stop`` of a source: features [n, D] and labels [n].
+
+    Examples
+    --------
+    >>> block = Block(64, torch.ones(3, 5), torch.zeros(3, dtype=torch.int64))
+    >>> len(block), block.stop
+    (3, 67)
+    """
+
+    start: int
+    features: Float[Tensor, "n D"]
+    labels: Int[Tensor, " n"]
+    derived: Derived | None = None
+    """Where what is computed from the block may be kept, for its next reading."""
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    @property
+    def stop(self) -> int:
+        """The row after the last one: where the next block starts."""
+        return self.start + len(self)

@@ -1,0 +1,58 @@
+"""The module to call: checked, unwrapped, and the device that it is on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DataParallel, DistributedDataParallel
+
+from laplace_metric.errors import InputError
+
+
+def check_module(model: Any) -> nn.Module:
+    """The model itself, if it is a module.
+
+    Raises
+    ------
+    InputError
+        If it is none.
+    """
+    if not isinstance(model, nn.Module):
+        raise InputError(f"model is a {type(model).__name__}: pass a torch.nn.Module.")
+    return model
+
+
+def unwrapped(model: Any) -> nn.Module:
+    """The module inside ``torch.compile``, ``DataParallel`` and ``DistributedDataParallel``.
+
+    It has the same weights, and its layers have the names that they had before: a posterior that
+    was fitted on a compiled model loads on a plain one. Hooks on a wrapper would make
+    ``torch.compile`` compile again, and run once on every device of a ``DataParallel``.
+
+    Examples
+    --------
+    >>> layer = nn.Linear(3, 2)
+    >>> unwrapped(nn.DataParallel(layer)) is layer
+    True
+    """
+    module = check_module(model)
+    if isinstance(module, (DataParallel, DistributedDataParallel)):
+        return unwrapped(module.module)
+    compiled = dict(module._modules).get("_orig_mod")  # the name that torch.compile gives, for good
+    return module if compiled is None else unwrapped(compiled)
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Return the device of the model's parameters; the CPU for a model without any.
+
+    Raises
+    ------
+    InputError
+        For no module, or one whose parameters hold no data.
+    """
+    parameter = next(check_module(model).parameters(), None)
+    if parameter is not None and parameter.is_meta:
+        raise InputError("model is on the meta device, without weights: load them first.")
+    return torch.device("cpu") if parameter is None else parameter.device

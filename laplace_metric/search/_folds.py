@@ -1,0 +1,73 @@
+"""Deal items out to folds, class by class, and refuse collections that are too small for it."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from laplace_metric.errors import InputError
+from laplace_metric.inputs._columns import Column
+
+MOST_IN_PAIRS = 0.25
+"""Share of the items that may be in classes of two."""
+
+
+def class_places(labels: Column) -> Int[Tensor, " N"]:
+    return torch.from_numpy(np.unique(labels.values, return_inverse=True)[1])
+
+
+def folds_of(codes: Int[Tensor, " N"], folds: int, generator: torch.Generator) -> Int[Tensor, " N"]:
+    """A fold [N] for each item: every class is dealt out, one class going on after the other.
+
+    Folds have N / K items and n_c / K of each class, up to one.
+
+    Examples
+    --------
+    >>> folds_of(torch.tensor([0, 0, 0, 1, 1, 1]), 3, torch.Generator().manual_seed(0)).tolist()
+    [1, 2, 0, 1, 2, 0]
+    """
+    shuffled = torch.randperm(len(codes), generator=generator)
+    order = shuffled[codes[shuffled].argsort(stable=True)]
+    fold = torch.empty_like(codes)
+    fold[order] = torch.arange(len(codes)) % folds
+    return fold
+
+
+def check_sizes(labels: Column) -> None:
+    """Refuse collections whose classes are too small to calibrate themselves.
+
+    A query of a class of two finds one item of it in the index that calibrates, where a new query
+    finds two; and every other class still has both: the evidence of the labels points away from the
+    right class. From three items a class on the error is small (``benchmarks/retrieval``).
+
+    Raises
+    ------
+    InputError
+        If more than ``MOST_IN_PAIRS`` of the items that have another one of their class are in
+        classes of two.
+    """
+    sizes = np.unique(labels.values, return_counts=True)[1]
+    pairs, mates = 2 * int((sizes == 2).sum()), int(sizes[sizes > 1].sum())
+    if pairs > MOST_IN_PAIRS * mates:
+        raise InputError(
+            f"labels: {pairs // 2} classes have two items, {pairs} of the {mates} items whose "
+            f"class has another: cross-fitting needs three, for all but {MOST_IN_PAIRS:.0%} of "
+            "these items. Add items, or hold one of each class out: Guard(..., held_out=), or "
+            "index.calibrate(held_out, held_out_labels)."
+        )
+
+
+def check_folds(folds: int, labels: Column) -> None:
+    largest = int(np.unique(labels.values, return_counts=True)[1].max(initial=0))
+    if len(labels) > 2 and largest < 2:
+        raise InputError(
+            f"all {len(labels)} labels differ, so that no item has another of its class to find: "
+            "are these ids or row numbers? Pass the class of each item."
+        )
+    if folds > len(labels) or largest < 2:
+        raise InputError(
+            f"{len(labels)} items, {largest} at most of one class, are too few for folds={folds}: "
+            "each fold needs an item, each item another of its class. Add items, or hold some out."
+        )

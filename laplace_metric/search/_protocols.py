@@ -1,0 +1,73 @@
+"""Requirements of an index: a fitted model, and encoders of its items and its queries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from torch import nn
+
+from laplace_metric.laplace import Fitted
+from laplace_metric.models._fingerprints import Fingerprints
+from laplace_metric.search._encoded import Encoded
+from laplace_metric.search._pair_distances import PairMoments
+
+
+class FittedEmbedder(Protocol):
+    """A model and the posterior over its head: what a search needs of ``LaplaceEmbedder``."""
+
+    @property
+    def model(self) -> nn.Module:
+        """Inputs -> [B, Z]."""
+
+    @property
+    def fitted_(self) -> Fitted:
+        """Head and posterior."""
+
+
+class SearchEncoder(Protocol):
+    """Inputs of one kind as an index knows them.
+
+    An index has one for its items and one for its queries, which may be the same.
+    """
+
+    @property
+    def pairs(self) -> PairMoments:
+        """Distances between queries and items."""
+
+    @property
+    def identity(self) -> str:
+        """Identity of what decides distances and uncertainties; another one is refused."""
+
+    @property
+    def spherical(self) -> bool:
+        """True if covariances are of tangents of the sphere, not of the space around it."""
+
+    @property
+    def fitted_rows(self) -> Fingerprints | None:
+        """Sorted fingerprints of the inputs of the fit: such queries are warned of."""
+
+    @property
+    def rankings(self) -> tuple[str, ...]:
+        """Rankings that are available, of ``RANKINGS``."""
+
+    def all(
+        self,
+        name: str,
+        inputs: Any,
+        *,
+        progress: bool,
+        rows: list[Fingerprints] | None = None,
+    ) -> tuple[Encoded, list[Any]]:
+        """Encode all that ``inputs`` holds, and the labels of batches that came with any."""
+
+
+Encoders = tuple[SearchEncoder, SearchEncoder]
+"""Of items, and of queries."""
+
+
+class SearchableEmbedder(Protocol):
+    """With encoders of its own, of items and of queries."""
+
+    def search_encoders(self) -> Sequence[Encoders]:
+        """Each pair that there is."""

@@ -1,0 +1,60 @@
+"""Fit a posterior to a part of the items, from what entered the head."""
+
+from __future__ import annotations
+
+import warnings
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor, nn
+
+from laplace_metric.errors import LaplaceMetricWarning
+from laplace_metric.heads._located import LocatedHead
+from laplace_metric.inputs._inputs import BATCH
+from laplace_metric.laplace import Fitted, Settings
+from laplace_metric.laplace._fit import fit_posterior
+from laplace_metric.laplace._fit_options import FitOptions
+from laplace_metric.search._protocols import FittedEmbedder
+
+HEAD = "head"
+
+
+class RefittableEmbedder(FittedEmbedder, Protocol):
+    """With settings by which another posterior can be fitted."""
+
+    @property
+    def settings(self) -> Settings:
+        """Settings of a fit."""
+
+
+@dataclass(frozen=True)
+class HeadEmbedder:
+    """A model with a posterior over its head, and the settings to fit another one."""
+
+    model: nn.Module
+    fitted_: Fitted
+    settings: Settings
+
+
+class _Directions(nn.Module):
+    def forward(self, z: Tensor) -> Tensor:
+        return nn.functional.normalize(z, dim=-1)
+
+
+def refitted(embedder: RefittableEmbedder, features: Tensor, codes: Tensor) -> HeadEmbedder:
+    head = embedder.fitted_.head
+    model = _head_alone(head)
+    pairs = list(zip(features.split(BATCH), codes.split(BATCH), strict=True))
+    settings, options = embedder.settings, FitOptions(progress=False)
+    with warnings.catch_warnings():  # the fit to all items has told them
+        warnings.simplefilter("ignore", LaplaceMetricWarning)
+        fitted = fit_posterior(model, HEAD, pairs, settings, options)
+    return HeadEmbedder(model, fitted, settings)
+
+
+def _head_alone(head: LocatedHead) -> nn.Module:
+    """h -> what the model makes of it."""
+    parts = [(HEAD, head.module)]
+    parts += [("directions", _Directions())] if head.normalized else []
+    return nn.Sequential(OrderedDict(parts)).eval()
