@@ -40,13 +40,16 @@ class ClassDropout(Trained):
     Parameters
     ----------
     rate : float in [0, 1)
-        p of the classifier's dropout (URL tunes it in [0.05, 0.25]); the model's layers keep
-        their own.
+        Dropout rate p of the classifier (URL tunes it in [0.05, 0.25]); the model's layers keep
+        their own. Default: 0.1.
     n_samples : int
-        S (URL: 10).
+        Number S of samples (URL: 10). Default: 10.
     score : "entropy" | "jensen_shannon"
+        Uncertainty of the samples: the entropy of their mean probabilities, the default, or their
+        Jensen-Shannon divergence.
     generator : torch.Generator or None
-        Draws the masks, on the model's device; None: the same masks in every call.
+        Generator of the masks, on the model's device. None, the default: the same masks in every
+        call.
 
     Raises
     ------

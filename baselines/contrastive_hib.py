@@ -23,11 +23,11 @@ class ContrastiveHIBLoss(SampledLoss):
     Parameters
     ----------
     scale : float > 0
-        t; 8 to 64 in URL.
+        Scale t of the logit; 8 to 64 in URL.
     shift : float
-        b; -8 to 8. Draws match where their cosine exceeds -b/t.
+        Shift b of the logit; -8 to 8 in URL. Draws match where their cosine exceeds -b/t.
     n_samples : int
-        16 in URL.
+        Number of draws of each embedding; 16 in URL.
 
     Examples
     --------
@@ -53,8 +53,9 @@ class ContrastiveHIB(Directional):
     Parameters
     ----------
     scale, shift : float
+        Scale t and shift b of the logit, as of ``ContrastiveHIBLoss``. Default: 16 and -8.
     n_samples : int
-        Draws in training.
+        Number of draws in training. Default: 16.
 
     Examples
     --------

@@ -24,7 +24,7 @@ class LinearCrossEntropyLoss(nn.Module):
     Parameters
     ----------
     n_dimensions, n_classes : int
-        Z and C: (Z + 1) C weights.
+        Sizes Z of the embedding and C of the classes: (Z + 1) C weights.
 
     Examples
     --------

@@ -43,14 +43,16 @@ class DeepEnsemble(Baseline):
     Parameters
     ----------
     model : nn.Module
-        The architecture: each member is a copy with its layers initialised anew.
+        Architecture of the members: each is a copy with its layers initialised anew.
     n_members : int
-        5 in LAM.
+        Number M of members; 5 in LAM. Default: 5.
     loss : nn.Module or None
-        As in ``MetricLearning``.
+        Metric loss, as in ``MetricLearning``. None, the default: its contrastive loss.
     align : bool
+        True, the default, brings the members' spaces together; False shows what happens without.
     training : Training
-        Of each member; their seeds follow from its seed, and ensembles of other seeds share none.
+        Settings of the training of each member; their seeds follow from its seed, and ensembles of
+        other seeds share none. Default: ``Training()``.
 
     Examples
     --------

@@ -27,11 +27,13 @@ class Deterministic(OnePass):
     Parameters
     ----------
     model : nn.Module
+        Embedder: inputs -> [B, Z].
     spherical : bool
-        Whether embeddings are compared by direction; then they are l2-normalised.
+        True, the default, compares embeddings by direction; then they are l2-normalised.
     score : "norm" | "constant"
-        ``uncertainty`` is ``1 / |z|`` of the head's output z (a short embedding is unsure;
-        Scott et al. 2021), in 1/units of z, or 0 for every input.
+        Score of an input. "norm", the default: ``uncertainty`` is ``1 / |z|`` of the head's output
+        z (a short embedding is uncertain; Scott et al. 2021), in 1/units of z. "constant": 0 for
+        every input.
 
     Examples
     --------

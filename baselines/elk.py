@@ -29,7 +29,7 @@ class ELKPairLoss(nn.Module):
     Parameters
     ----------
     inverse_temperature : float > 0
-        t, the kappa_pos of the paper.
+        Inverse temperature t, the kappa_pos of the paper.
 
     Examples
     --------
@@ -57,9 +57,9 @@ class ELKProxyLoss(nn.Module):
     Parameters
     ----------
     n_classes, embedding_size : int
-        C and Z; labels are 0..C-1.
+        Sizes C of the classes and Z of the embedding; labels are 0..C-1.
     class_concentration : float > 0
-        Where the concentrations of rho_c start (t in URL, 8 to 64); they are learnt.
+        Initial concentration of every rho_c (t in URL, 8 to 64); they are learnt.
 
     Examples
     --------
@@ -97,10 +97,12 @@ class ELK(Directional):
     Parameters
     ----------
     form : "proxies" | "pairs"
+        Items that an embedding is compared with: class distributions, the default, or the other
+        items of the batch.
     class_concentration : float > 0
-        Of the proxies.
+        Initial concentration of the class distributions, for "proxies". Default: 16.
     inverse_temperature : float > 0
-        Of the pairs.
+        Inverse temperature t of the pairs, for "pairs". Default: 1.
 
     Examples
     --------

@@ -38,9 +38,9 @@ class ExplicitConcentrationLoss(nn.Module):
     Parameters
     ----------
     base : nn.Module
-        ``base(embeddings, labels)``, the contrastive loss.
+        Contrastive loss ``base(embeddings, labels)``.
     align, regularize : float >= 0
-        l_a = 0.05 and l_r = 0.005 in the paper.
+        Weights l_a and l_r of the alignment and of the pull to zero; 0.05 and 0.005 in the paper.
 
     Examples
     --------
@@ -100,13 +100,18 @@ class ExplicitConcentration(Directional):
     Parameters
     ----------
     base : "simclr" | "simsiam" | "byol" | "swav"
+        Contrastive loss of the directions. Default: "simclr".
+    initial_concentration : float > 0 or None
+        Initial k. Default: 5. None: the larger of 16 and Z.
     align, regularize : float >= 0
+        Weights l_a and l_r of the alignment and of the pull to zero. Default: 0.05 and 0.005.
     temperature : float > 0
-        Of SimCLR.
+        Temperature of SimCLR. Default: 0.5.
     momentum : float in (0, 1)
-        Of BYOL's target network (0.99 and more in the paper; a short training needs less).
+        Momentum of BYOL's target network (0.99 and more in the paper; a short training needs less).
+        Default: 0.99.
     n_prototypes : int
-        Of SwAV.
+        Number of prototypes of SwAV. Default: 30.
 
     Examples
     --------

@@ -52,13 +52,15 @@ class FrozenLossPrediction(Detector):
     Parameters
     ----------
     margin : float > 0
-        By how much u has to differ within a pair; 0.1 as in the paper's code.
+        Difference of u that the loss asks for within a pair; 0.1 as in the paper's code. Default:
+        0.1.
     hidden : int
         Width of the two hidden layers, with leaky ReLUs; the paper's code has 512 in three.
+        Default: 512.
     batch_size : int
-        At least 2; a batch of B is B / 2 pairs.
+        Number of items of a batch, at least 2; a batch of B is B / 2 pairs. Default: 128.
     training : Training
-        Of the head.
+        Settings of the training of the head. Default: ``Training()``.
 
     Attributes
     ----------
@@ -168,13 +170,14 @@ class FrozenLossPrediction(Detector):
 
 
 def ranking_loss(predicted: Tensor, losses: Tensor, margin: float) -> Tensor:
-    """``mean max(0, margin - sign(l_i - l_j) (u_i - u_j))`` of rows 0 and 1, 2 and 3, and so on.
+    """Compute ``mean max(0, margin - sign(l_i - l_j) (u_i - u_j))`` of rows 0 and 1, 2 and 3, etc.
 
     Parameters
     ----------
     predicted, losses : Tensor [B]
-        u and l; the last of an odd number has no partner.
+        Predictions u and losses l; the last of an odd number has no partner.
     margin : float > 0
+        Difference of u that the loss asks for within a pair.
 
     Returns
     -------
@@ -209,7 +212,9 @@ def retrieval_losses(x: Tensor, labels: Tensor) -> Tensor:
     Parameters
     ----------
     x : Tensor [N, Z]
+        Vectors of the items.
     labels : Tensor [N]
+        Class of each item.
 
     Returns
     -------

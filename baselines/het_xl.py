@@ -38,9 +38,9 @@ class LowRankCovariance(Covariance):
     Parameters
     ----------
     factor : Tensor [B, Z, R]
-        V.
+        Factor V of the part of low rank.
     diagonal_part : Tensor [B, Z]
-        d > 0.
+        Diagonal d, above 0.
 
     Examples
     --------
@@ -109,9 +109,9 @@ class HETXLLoss(nn.Module):
     Parameters
     ----------
     n_dimensions, n_classes : int
-        Z and C: Z C + 1 weights.
+        Sizes Z of the embedding and C of the classes: Z C + 1 weights.
     n_samples : int
-        S; the sampled loss is above the exact one by about var(p) / (2 S p^2).
+        Number S of draws; the sampled loss is above the exact one by about var(p) / (2 S p^2).
 
     Examples
     --------
@@ -199,14 +199,15 @@ class HETXL(Trained):
     Parameters
     ----------
     rank : int
-        R (URL: 1).
+        Rank R of the covariance (URL: 1). Default: 1.
     n_samples : int
-        S of the loss.
+        Number S of draws of the loss. Default: 16.
     variance : float > 0
-        Where d starts, in squared units of z.
+        Initial d, in squared units of z. Default: 0.1.
     score : "determinant" | "entropy"
-        ``log det Sigma``, or the entropy of the mean class probability over ``n_samples`` draws
-        (the same for every input), in nats. URL tests both (section 4.1).
+        Score of an input. "determinant", the default: ``log det Sigma``. "entropy": that of the
+        mean class probability over ``n_samples`` draws (the same for every input), in nats. URL
+        tests both (section 4.1).
 
     Raises
     ------

@@ -27,11 +27,11 @@ class HedgedInstanceLoss(nn.Module):
     Parameters
     ----------
     kl_weight : float
-        beta; 1e-4 in both papers.
+        Weight beta of the divergence; 1e-4 in both papers.
     n_samples : int
-        Draws of each embedding (8 in LAM, so 64 of each pair).
+        Number of draws of each embedding (8 in LAM, so 64 of each pair).
     scale, shift : float
-        Where a and b start.
+        Initial a and b of the logit; they are learnt.
 
     Examples
     --------
@@ -99,10 +99,12 @@ class HIB(DiagonalGaussian):
     Parameters
     ----------
     log_variance : float
-        Where the log variances start. From -3 on, the draws drown the matches and it learns badly.
+        Initial log variances. From -3 on, the draws drown the matches and it learns badly. Default:
+        -5.
     kl_weight : float
+        Weight beta of the divergence. Default: 1e-4.
     n_samples : int
-        Draws of each embedding in training.
+        Number of draws of each embedding in training. Default: 8.
     """
 
     log_variance: float = -5.0

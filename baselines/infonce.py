@@ -23,7 +23,7 @@ class InfoNCELoss(nn.Module):
     Parameters
     ----------
     inverse_temperature : float > 0
-        t.
+        Inverse temperature t of the softmax.
 
     Examples
     --------
@@ -53,7 +53,7 @@ class InfoNCE(NormUncertainty):
     Parameters
     ----------
     inverse_temperature : float > 0
-        t; 8 to 64 in the paper.
+        Inverse temperature t of the softmax; 8 to 64 in the paper. Default: 16.
 
     Examples
     --------

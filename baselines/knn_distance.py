@@ -25,11 +25,12 @@ class KNNDistance(Detector):
     Parameters
     ----------
     k : int
-        Sun et al. take 50 for CIFAR-10, and more for larger sets.
+        Number of the neighbour whose distance counts; Sun et al. take 50 for CIFAR-10, and more for
+        larger sets. Default: 50.
     fraction : float in (0, 1]
-        Of the training set that is kept, drawn at random.
+        Share of the training set that is kept, drawn at random. Default: 1.
     generator : torch.Generator or None
-        Draws it (on the CPU); None: the same draw each time.
+        Generator of this draw, on the CPU. None, the default: the same draw each time.
 
     Raises
     ------

@@ -27,8 +27,9 @@ class LossPredictionLoss(LinearCrossEntropyLoss):
     Parameters
     ----------
     n_dimensions, n_classes : int
+        Sizes Z of the embedding and C of the classes.
     weight : float > 0
-        lambda.
+        Weight lambda of the error of the prediction.
 
     Examples
     --------
@@ -68,11 +69,13 @@ class LossPrediction(Trained):
     Parameters
     ----------
     weight : float > 0
-        lambda; the paper tunes it in [0.01, 0.99].
+        Weight lambda of the error of the prediction; the paper tunes it in [0.01, 0.99]. Default:
+        0.1.
     hidden : int
         Width of the perceptron: (W + 1) H + (H + 1) H + H + 1 weights for W inputs, H hidden.
+        Default: 128.
     on : "embedding" | "features"
-        What the perceptron reads: z (the paper) or h; its gradient reaches the model.
+        Inputs of the perceptron: z, the default (the paper), or h; its gradient reaches the model.
 
     Raises
     ------

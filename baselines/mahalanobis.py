@@ -33,13 +33,15 @@ class Mahalanobis(Detector):
     Parameters
     ----------
     relative : bool
+        Subtract the distance to the mean of all inputs. Default: False.
     covariance : "empirical" | "ledoit_wolf"
-        scikit-learn's estimators. The empirical one is the paper's; where it is singular (fewer
-        inputs than dimensions, dead features) its pseudo-inverse ignores directions that never
-        varied, and "ledoit_wolf", which shrinks to a multiple of I, does not.
+        Estimator of scikit-learn. "empirical", the default, is the paper's; where it is singular
+        (fewer inputs than dimensions, dead features) its pseudo-inverse ignores directions that
+        never varied, and "ledoit_wolf", which shrinks to a multiple of I, does not.
     normalise : bool
-        Mahalanobis++: vectors of unit length, in training and after it. A vector of zeros has no
-        direction and stays at the origin, which is inside of the sphere of all others.
+        Give vectors unit length, in training and after it (Mahalanobis++). A vector of zeros has no
+        direction and stays at the origin, which is inside of the sphere of all others. Default:
+        False.
 
     Examples
     --------

@@ -33,13 +33,15 @@ class MCDropout(Baseline):
     Parameters
     ----------
     model : nn.Module
-        Trained with dropout (Warburg et al. 2023 use rate 0.2 between all layers).
+        Embedder that was trained with dropout (Warburg et al. 2023 use rate 0.2 between all
+        layers).
     spherical : bool
-        Whether embeddings are compared by direction; then every draw is l2-normalised.
+        True, the default, compares embeddings by direction; then every draw is l2-normalised.
     n_samples : int
-        Draws for each prediction.
+        Number of draws for each prediction. Default: 100.
     generator : torch.Generator or None
-        Makes predictions reproducible.
+        Generator of the masks, which makes predictions reproducible. None, the default: torch's
+        global generator.
 
     Raises
     ------

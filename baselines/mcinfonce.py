@@ -20,14 +20,14 @@ from baselines.base.pairs import log_mean_exp, pair_log_probabilities
 
 
 def contrast(positive: Tensor, negative: Tensor) -> Tensor:
-    """The loss of each input from the similarities of its draws, in nats; at least -log M.
+    """Compute the loss of each input from the similarities of its draws, in nats; at least -log M.
 
     Parameters
     ----------
     positive : Tensor [S, B]
-        ``t z.z+`` of S draws.
+        Similarities ``t z.z+`` with the positives, of S draws.
     negative : Tensor [S, M, B]
-        ``t z.z-`` of M negatives.
+        Similarities ``t z.z-`` with M negatives, of S draws.
 
     Returns
     -------
@@ -52,9 +52,9 @@ class MCInfoNCELoss(SampledLoss):
     Parameters
     ----------
     inverse_temperature : float > 0
-        t, the kappa_pos of the paper (20; 16 on CIFAR-10H).
+        Inverse temperature t, the kappa_pos of the paper (20; 16 on CIFAR-10H).
     n_samples : int
-        S (16 in URL, 512 in the controlled experiment).
+        Number S of draws (16 in URL, 512 in the controlled experiment).
 
     Examples
     --------
@@ -80,8 +80,9 @@ class MCInfoNCE(Directional):
     Parameters
     ----------
     inverse_temperature : float > 0
+        Inverse temperature t, as of ``MCInfoNCELoss``. Default: 20.
     n_samples : int
-        Draws in training; none are needed afterwards.
+        Number of draws in training; none are needed afterwards. Default: 16.
 
     Examples
     --------

@@ -39,8 +39,8 @@ class MetricLearning(NormUncertainty):
     Parameters
     ----------
     loss : nn.Module or None
-        ``loss(embeddings, labels)``; None: ``ContrastiveLoss(neg_margin=0.5)`` of
-        pytorch-metric-learning, on l2-normalised embeddings.
+        Metric loss ``loss(embeddings, labels)``. None, the default:
+        ``ContrastiveLoss(neg_margin=0.5)`` of pytorch-metric-learning, on l2-normalised embeddings.
 
     Examples
     --------

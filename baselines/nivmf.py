@@ -29,13 +29,13 @@ class NivMFLoss(SampledLoss):
     Parameters
     ----------
     n_classes, embedding_size : int
-        C and Z; labels are 0..C-1.
+        Sizes C of the classes and Z of the embedding; labels are 0..C-1.
     class_concentration : float > 0
-        Where every entry of k_c starts, so that ``|K mu|`` starts there; they are learnt.
+        Initial value of every entry of k_c, so that ``|K mu|`` starts there; they are learnt.
     n_samples : int
-        16 in the paper.
+        Number of draws of each embedding; 16 in the paper.
     form : "density" | "printed"
-        With or without ``|K z|^-Z``.
+        Form of rho_c: the "density", with ``|K z|^-Z``, or what the paper "printed", without.
 
     Examples
     --------
@@ -83,10 +83,12 @@ class NivMF(Directional):
     Parameters
     ----------
     class_concentration : float > 0
+        Initial value of every entry of k_c; they are learnt. Default: 16.
     n_samples : int
-        Draws in training.
+        Number of draws in training. Default: 16.
     form : "density" | "printed"
-        The classes' density, or what the paper prints, which is not normalised.
+        Form of the classes: their "density", the default, or what the paper "printed", which is not
+        normalised.
 
     Examples
     --------

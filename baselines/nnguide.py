@@ -32,14 +32,16 @@ class NNGuide(ClassifierDetector):
     Parameters
     ----------
     k : int
-        10 as in the code of the authors.
+        Number of neighbours in the bank; 10 as in the code of the authors. Default: 10.
     fraction : float in (0, 1]
-        Of the training set that is the bank, drawn at random (the authors: 1% of ImageNet).
+        Share of the training set that is the bank, drawn at random (the authors: 1% of ImageNet).
+        Default: 1.
     generator : torch.Generator or None
-        Draws it (on the CPU); None: the same draw each time.
+        Generator of this draw, on the CPU. None, the default: the same draw each time.
     classifier : nn.Linear or None
-        Logits [B, C] of the vectors [B, Z]; None, as an embedder has none: scikit-learn's logistic
-        regression, as for ViM. ``NNGuide.of(method)`` takes that of a fitted ``CrossEntropy``.
+        Linear layer that gives logits [B, C] of the vectors [B, Z]. None, the default, as an
+        embedder has none: scikit-learn's logistic regression, as for ViM. ``NNGuide.of(method)``
+        takes that of a fitted ``CrossEntropy``.
 
     Raises
     ------

@@ -44,21 +44,22 @@ class NUQ(Detector):
     Parameters
     ----------
     part : "total" | "aleatoric" | "epistemic"
-        Which U.
+        Part of U that is the uncertainty. Default: "total".
     k : int
-        Neighbours whose w count, or all training vectors if there are fewer; 20 as in the code of
-        the authors.
+        Number of neighbours whose w count, or all training vectors if there are fewer; 20 as in the
+        code of the authors. Default: 20.
     bandwidth : float > 0 or None
-        h. None: the best of five, evenly from the mean distance of a training vector to its
-        nearest neighbour up to that to its k-th (as the authors' code does), by the
-        leave-one-out log-likelihood ``sum_i log eta_{y_i}(x_i)`` of the labels (as in likelihood
-        cross-validation, Silverman 1986, section 3.4.4; theirs scores by accuracy, which is the
-        same for all candidates where the classes lie apart).
+        Bandwidth h of the kernel. None, the default: the best of five, evenly from the mean
+        distance of a training vector to its nearest neighbour up to that to its k-th (as the
+        authors' code does), by the leave-one-out log-likelihood ``sum_i log eta_{y_i}(x_i)`` of the
+        labels (as in likelihood cross-validation, Silverman 1986, section 3.4.4; theirs scores by
+        accuracy, which is the same for all candidates where the classes lie apart).
     prior : float > 0
-        a, against w <= 1; 1e-5 as in their code, which adds it to the normalised kernel instead:
-        from about 16 dimensions on that is above every w, and eta is 1/C everywhere.
+        Prior count a, against w <= 1; 1e-5 as in their code, which adds it to the normalised kernel
+        instead: from about 16 dimensions on that is above every w, and eta is 1/C everywhere.
+        Default: 1e-5.
     normalise : bool
-        Whether vectors get unit length first; False as published.
+        Give vectors unit length first. Default: False, as published.
 
     Raises
     ------

@@ -53,9 +53,9 @@ class DiagonalGaussian(Trained):
     Parameters
     ----------
     hidden : int
-        Width of the head.
+        Width of the head. Default: 128.
     log_variance : float
-        Where the log variances start (the shift of the last batch norm).
+        Initial log variances (the shift of the last batch norm). Default: -7.
     """
 
     hidden: int = 128
@@ -102,7 +102,7 @@ class PFE(DiagonalGaussian):
     Parameters
     ----------
     frozen : bool
-        False trains the embedder too.
+        True, the default, trains the head alone. False trains the embedder too.
 
     Examples
     --------

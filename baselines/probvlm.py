@@ -94,11 +94,13 @@ class ProbVLM:
     Parameters
     ----------
     hidden : int
-        Units of each network.
+        Number of units of each network. Default: 128.
     residual : bool
-        Whether means move; else only variances are learnt, and the ranking of cosines stays.
+        True moves the means, too. False, the default: only variances are learnt, and the ranking of
+        cosines stays.
     own : float > 0
-        Weight of the own embedding's likelihood beside the other side's; with ``residual`` only.
+        Weight of the own embedding's likelihood, next to the other side's; with ``residual`` only.
+        Default: 1.
 
     Raises
     ------
@@ -138,13 +140,16 @@ class ProbVLM:
         Parameters
         ----------
         image, text : Embedding [N], [M]
-            Only their means count.
+            Embeddings of both sides; only their means count.
         pairs : whole numbers [P, 2]
             Rows (image, text) that belong together; any number on either side.
         epochs, batch_size : int
+            Number of passes over the pairs, and number of pairs of a batch. Default: 20 and 512.
         learning_rate : float
-            Of Adam.
+            Learning rate of Adam. Default: 0.001.
         generator : torch.Generator, seed or None
+            CPU generator or seed of the weights and the order. None, the default: a new one, seeded
+            from torch's global state.
 
         Raises
         ------

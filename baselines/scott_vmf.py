@@ -23,11 +23,11 @@ class VMFLoss(SampledLoss):
     Parameters
     ----------
     n_classes, embedding_size : int
-        C and Z; labels are 0..C-1.
+        Sizes C of the classes and Z of the embedding; labels are 0..C-1.
     class_concentration : float > 0
-        Where |w_c| starts; it is learnt.
+        Initial length |w_c| of every class; it is learnt.
     n_samples : int
-        Draws of each embedding (10 in the paper).
+        Number of draws of each embedding (10 in the paper).
 
     Examples
     --------
@@ -65,9 +65,12 @@ class ScottVMF(Directional):
 
     Parameters
     ----------
+    concentration : "head" | "norm"
+        Source of kappa, as of ``Directional``. Default: "norm".
     class_concentration : float > 0
+        Initial length |w_c| of every class; it is learnt. Default: 16.
     n_samples : int
-        Draws in training.
+        Number of draws in training. Default: 10.
 
     Examples
     --------

@@ -30,8 +30,10 @@ class EnsembleLoss(nn.Module):
     Parameters
     ----------
     n_dimensions, n_classes, n_members : int
-        Z, C and M: M (Z + 1) C weights.
+        Sizes Z of the embedding, C of the classes and M of the ensemble: M (Z + 1) C weights.
     kind : "mixture" | "mean"
+        Kind of loss: "mixture", the cross-entropy of the mean probability, or "mean", the mean of
+        the members' own.
 
     Examples
     --------
@@ -72,10 +74,13 @@ class SharedBackboneEnsemble(Trained):
     Parameters
     ----------
     n_members : int
-        M (URL: 10).
+        Number M of members (URL: 10). Default: 10.
     loss : "mixture" | "mean"
-        Cross-entropy of the mean probability (URL), or the mean of the members' own.
+        Kind of loss: the cross-entropy of the mean probability (URL), the default "mixture", or the
+        "mean" of the members' own.
     score : "entropy" | "jensen_shannon"
+        Uncertainty of the members: the entropy of their mean probabilities, the default, or their
+        Jensen-Shannon divergence.
 
     Raises
     ------

@@ -43,24 +43,27 @@ class SNGP(Trained):
     Parameters
     ----------
     n_features : int
-        R (Liu et al.: 1024): R C weights are learnt, R (W + 1) are frozen, R^2 are the covariance.
+        Number R of random features (Liu et al.: 1024): R C weights are learnt, R (W + 1) are
+        frozen, R^2 are the covariance. Default: 1024.
     lengthscale : float > 0
-        l of the kernel ``exp(-|z - z'|^2 / (2 l^2 W))`` for vectors of W numbers, so in units of
-        one coordinate of z; with ``layer_norm`` 1 is a sensible start.
+        Length scale l of the kernel ``exp(-|z - z'|^2 / (2 l^2 W))`` for vectors of W numbers, so
+        in units of one coordinate of z; with ``layer_norm`` 1, the default, is a sensible start.
     ridge : float > 0
-        Prior precision of beta.
+        Prior precision of the weights beta. Default: 1.
     mean_field_factor : float >= 0
-        pi/8; Liu et al. tune it on held-out data. With 0 the variance is left out.
+        Factor of the variance in the mean-field probabilities; Liu et al. tune it on held-out data.
+        Default: pi / 8. With 0 the variance is left out.
     layer_norm : bool
-        Whether vectors are standardised before phi (URL tunes it); without it choose the
+        True, the default, standardises vectors before phi (URL tunes it); without it choose the
         lengthscale to fit the scale of z.
     score : "entropy" | "variance"
-        With pi/8 and ridge 1 the entropy is nearly that of the logits: v is at most 2.
+        Uncertainty of an input: the "entropy", the default, or the "variance" v of a logit. With
+        pi/8 and ridge 1 the entropy is nearly that of the logits: v is at most 2.
     spectral : bool
-        Whether hidden linear and convolutional layers get spectral norm 1: for networks trained
-        from scratch, since it rescales every layer of a trained one.
+        True gives hidden linear and convolutional layers spectral norm 1: for networks trained from
+        scratch, since it rescales every layer of a trained one. Default: False.
     on : "embedding" | "features"
-        What phi reads: z [B, Z], or h [B, D].
+        Inputs of phi: z [B, Z], the default, or h [B, D].
 
     Raises
     ------

@@ -30,11 +30,12 @@ class ViM(ClassifierDetector):
     Parameters
     ----------
     dimension : int or None
-        D, in 0..Z-1; None: 1000 for Z >= 2048 and 512 for Z >= 768, as in the paper's
-        experiments, else half of Z, rounded down.
+        Dimension D of the principal subspace, in 0..Z-1. None, the default: 1000 for Z >= 2048 and
+        512 for Z >= 768, as in the paper's experiments, else half of Z, rounded down.
     classifier : nn.Linear or None
-        Logits [B, C] of the vectors [B, Z]; None: scikit-learn's logistic regression, fitted to
-        the standardised vectors. ``ViM.of(method)`` takes that of a fitted ``CrossEntropy``.
+        Linear layer that gives logits [B, C] of the vectors [B, Z]. None, the default:
+        scikit-learn's logistic regression, fitted to the standardised vectors. ``ViM.of(method)``
+        takes that of a fitted ``CrossEntropy``.
 
     Raises
     ------

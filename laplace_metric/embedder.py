@@ -70,38 +70,51 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
     Parameters
     ----------
     model : nn.Module
-        Inputs -> [B, Z]; ``laplace_metric.models`` make that of what returns something else.
-        Never changed: weights, modes, hooks and gradients stay as they are. Of a compiled or data
-        parallel model the module inside is taken.
+        Trained embedder: inputs -> [B, Z]. ``laplace_metric.models`` adapts models that return
+        something else. The model is never changed: weights, modes, hooks and gradients stay as they
+        are. Of a compiled or data parallel model the module inside is used.
     head : module, dotted name, "append" or None
-        What gets the posterior: any sub-module [B, D] -> [B, Z], or the last modules in a row
-        (``model[-3:]``). None: the last ``nn.Linear`` that runs. "append": a new linear layer
-        after the model, initialised with the identity.
+        Part of the model that gets the posterior: any sub-module [B, D] -> [B, Z], or the last
+        modules in a row (``model[-3:]``). None, the default: the last ``nn.Linear`` that runs.
+        "append" adds a linear layer after the model, initialised with the identity; use it if the
+        model ends in no such layer.
     distance : "arccos" | "euclidean"
-        With arccos (or a model that l2-normalises) embeddings are directions on the unit sphere.
+        Distance of two embeddings. With "arccos", the default (or a model that l2-normalises),
+        embeddings are directions on the unit sphere. Use "euclidean" where lengths carry
+        information.
     hessian : "fixed" | "positives" | "full"
-        Which pairs and blocks of the Gauss-Newton matrix count.
+        Pairs and blocks of the Gauss-Newton matrix that count. "fixed", the default, has all pairs
+        and no blocks that couple the two points of a pair. "positives" has the pairs of one class
+        alone, with these blocks; use it with "euclidean", where "fixed" has no curvature without a
+        margin. "full" has everything.
     structure : "auto" | "diag" | "kron" | "full"
-        How the curvature is stored: its diagonal; the nearest Kronecker product of each linear
-        layer, in its own eigenbasis; every entry (small heads). "auto": Kronecker where layers
-        have up to 2,048 inputs and outputs, else the diagonal; ``settings`` says which it was.
-    margin : float or None
-        Negative pairs farther apart than this do not count; None: every negative pair counts.
+        Form in which the curvature is stored: its diagonal; the nearest Kronecker product of each
+        linear layer, in its own eigenbasis; or every entry (small heads). "auto", the default, is
+        Kronecker where layers have up to 2,048 inputs and outputs, else the diagonal; ``settings``
+        has the structure that it chose.
+    margin : float > 0 or None
+        Largest distance at which negative pairs count: that of the loss the model was trained with.
+        None, the default: every negative pair counts.
     prior_precision : float > 0
-        Precision of the isotropic Gaussian prior over the head's parameters.
+        Precision of the isotropic Gaussian prior over the head's parameters. Default: 1; a larger
+        one means less uncertainty, and ``optimize_prior_precision`` tunes it.
     n_effective : float > 0 or None
-        Turns the curvature, an average over pairs, into a sum over data; None: fitted points.
+        Number of observations that turns the curvature, an average over pairs, into a sum over
+        data. None, the default: the number of fitted points. A larger one means less uncertainty.
     pairs : "all" | "batch" | miner
-        All pairs of the data set (exact), all pairs of each loader batch, or the tuples that a
-        pytorch-metric-learning miner picks from each batch.
+        Pairs that are summed: "all" of the data set, the default, exact; all pairs of each loader
+        "batch"; or the tuples that a pytorch-metric-learning miner picks from each batch, if the
+        model was trained with it.
     backend : "auto" | "analytic" | "torch.func" | "backpack" | "nnj"
-        How the head is differentiated; "auto" takes closed forms where they exist.
+        Library that differentiates the head. "auto", the default, uses closed forms where they
+        exist.
     positivity : "absolute" | "clip"
-        What becomes of the directions in which the loss curves down: the size of their curvature
-        counts, or (Warburg et al. 2023) it is set to zero and the prior alone holds them.
-        "absolute" departs from the paper, and so does the Kronecker structure: both are chosen
-        because they rank inputs better. Use "clip" where variances, evidence or calibration are
-        to mean something and classes are unbalanced; ``fit`` warns from a negative share of .2 on.
+        Rule for the directions in which the loss curves down. With "absolute", the default, the
+        size of their curvature counts; with "clip" (Warburg et al. 2023) it is set to zero and the
+        prior alone holds them. "absolute" departs from the paper, and so does the Kronecker
+        structure: both are chosen because they rank inputs better. Use "clip" where variances,
+        evidence or calibration are to mean something and classes are unbalanced; ``fit`` warns from
+        a negative share of .2 on.
 
     Raises
     ------
@@ -148,7 +161,17 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
 
     @classmethod
     def from_fitted(cls, model: nn.Module, settings: Settings, fitted: Fitted) -> LaplaceEmbedder:
-        """Around what was fitted elsewhere, to this model as it is now."""
+        """Return an embedder of a posterior that was fitted elsewhere, to this model as it is.
+
+        Parameters
+        ----------
+        model : nn.Module
+            Model that holds the fitted head.
+        settings : Settings
+            Settings of the posterior.
+        fitted : Fitted
+            Head and posterior.
+        """
         embedder = cls(model, head=fitted.head.place)
         body = BodyRecord.of(embedder.model, fitted.head.module)
         embedder._adopt(settings, replace(fitted, body=body))
@@ -207,12 +230,16 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         Parameters
         ----------
         embeddings : array [N, D]
-            NumPy, list, data frame or tensor: of an API, a vector database, any encoder.
+            Embeddings of an API, a vector database or any encoder, as NumPy array, list, data frame
+            or tensor.
         labels : [N] whole numbers or names of classes
+            Class of each embedding.
+        progress : bool
+            Show a progress bar. Default: False.
         **settings
-            Those of ``LaplaceEmbedder`` but ``model`` and ``head``. Without ``distance``, vectors
-            that all have length 1 are compared by direction ("arccos"), others with their lengths
-            ("euclidean"); without ``hessian``, "positives" goes with "euclidean".
+            Settings of ``LaplaceEmbedder`` other than ``model`` and ``head``. Without ``distance``,
+            vectors that all have length 1 are compared by direction ("arccos"), others with their
+            lengths ("euclidean"); without ``hessian``, "positives" goes with "euclidean".
 
         Raises
         ------
@@ -254,31 +281,40 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
 
         Parameters
         ----------
-        loader : iterable of batches, or a data set of single items, or inputs beside ``labels``
-            Batches are ``(inputs, labels)``, or mappings with an entry "labels" or "label". Inputs
-            are arrays, data frames, lists of rows or of texts, mappings of them.
+        loader : iterable of batches, a data set of single items, or inputs next to ``labels``
+            Data to fit. Batches are ``(inputs, labels)``, or mappings with an entry "labels" or
+            "label". Inputs are arrays, data frames, lists of rows or of texts, mappings of them.
         labels : [N] whole numbers or names of classes, or None
-            Of inputs that have none of their own: ``fit(X, y)``.
+            Class of each input, if the loader has none of its own: ``fit(X, y)``. None, the
+            default: the loader has them.
+        progress : bool
+            Show a progress bar. Default: True.
         reference : int or None
-            With a finite margin: estimate in-margin negatives from this many random points
-            (``hessian_.standard_error`` says how well); None: exact, O(N^2).
+            Number of random points from which in-margin negatives are estimated, for a finite
+            margin and many points (``hessian_.standard_error`` reports how well). None, the
+            default: exact, O(N^2).
         generator : torch.Generator, seed or None
-            Picks the reference points (a CPU generator), by their place in the loader; of ranks,
-            that of the first one counts, and shards stand one behind the other.
+            Generator of the CPU, or seed, that picks the reference points by their place in the
+            loader. Of several ranks, that of the first one counts, and shards stand one behind the
+            other. None, the default: torch's global generator.
         memory_bytes : int
-            Head inputs beyond this go to a temporary file that is removed at the end.
+            Most bytes of head inputs in memory; beyond this they go to a temporary file that is
+            removed at the end. Default: 512 MiB.
         checkpoint_dir : path or None
-            Keep head inputs and sums in this folder while fitting. A fit that was killed goes on
-            from there and ends with the same posterior, bit for bit on a CPU; the loader must
-            yield the same batches again. The folder stays: delete it when the posterior is saved.
+            Folder that holds head inputs and sums while fitting. A fit that was killed goes on from
+            there and ends with the same posterior, bit for bit on a CPU; the loader must yield the
+            same batches again. The folder stays: delete it when the posterior is saved. None, the
+            default: no checkpoint.
         distributed : bool
-            Each process of the initialised ``torch.distributed`` group calls ``fit`` with the
-            loader of its own shard (uneven or empty as it may be, but no point twice, as a
-            ``DistributedSampler`` pads by default) and gets the same posterior. It does not depend
-            on how points are split, except in which points ``reference`` picks.
+            True if each process of the initialised ``torch.distributed`` group calls ``fit`` with
+            the loader of its own shard (uneven or empty as it may be, but no point twice, as a
+            ``DistributedSampler`` pads by default). Each gets the same posterior. It does not
+            depend on how points are split, except in which points ``reference`` picks. Default:
+            False.
         precision : torch.dtype or None
-            Of the sums over points; None: that of the head's inputs, float64 if ``distributed``.
-            Where terms cancel (all but ``hessian="fixed"`` with arccos) it is float64 in any case.
+            Dtype of the sums over points. None, the default: that of the head's inputs, float64 if
+            ``distributed``. Where terms cancel (all but ``hessian="fixed"`` with arccos) it is
+            float64 in any case.
 
         Raises
         ------
@@ -393,23 +429,28 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         compact: bool = False,
         progress: bool = True,
     ) -> Index:
-        """Items to search among, with their uncertainty.
+        """Return an index of items to search among, with their uncertainty.
 
         Parameters
         ----------
         gallery : inputs (an array, a list of texts, a mapping) or a loader of batches
-            A loader may yield ``(inputs, labels)``.
+            Items of the index. A loader may yield ``(inputs, labels)``.
         labels, ids : [N] whole numbers or strings, or None
-            ``Index.calibrate`` needs labels; without ids, items are numbered from 0.
+            Class and name of each item. ``Index.calibrate`` needs labels; None, the default: items
+            have none, unless the loader yields them. Without ids, items are numbered from 0.
         engine : "flat" | "ivf" | "hnsw", or ``search.Flat``, ``IVF``, ``HNSW`` with settings
-            Exact, or approximate by FAISS.
+            Search engine: exact, or approximate by FAISS for large galleries. Default: "flat",
+            exact.
         rank_by : "mean" | "expected" | "shared"
-            Distance of the means; expected distance, as if errors were independent; expected
-            distance under the weights that both share.
+            Distance by which items are ranked: that of the means, the default; the expected
+            distance, as if errors were independent; or the expected distance under the weights that
+            both share.
         compact : bool
-            Leave out what entered the head of each item, D of its D + Z numbers: ``distance_sd``
+            Leave out the head inputs of the items, D of the D + Z numbers of each: ``distance_sd``
             then counts errors as independent and the same in all directions, and "shared" is no
-            ranking. For millions of items.
+            ranking. For millions of items. Default: False.
+        progress : bool
+            Show a progress bar. Default: True.
 
         Raises
         ------
@@ -447,7 +488,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         rank_by: str = "mean",
         progress: bool = True,
     ) -> Index:
-        """A calibrated index of all items, for collections too small to hold queries out.
+        """Return a calibrated index of all items, for collections too small to hold queries out.
 
         Fits to the items unless this is fitted to them, and calibrates by cross-fitting: each of
         ``folds`` parts of the items asks an index of the other parts, with a posterior that was
@@ -472,23 +513,36 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         Parameters
         ----------
         inputs : inputs (an array, a list of texts, a mapping) or a loader of batches
-            A loader may yield ``(inputs, labels)``. All of it is held in memory.
+            Items of the index, each of which is a query once. A loader may yield
+            ``(inputs, labels)``. All of it is held in memory.
         labels : [N] whole numbers or strings
+            Class of each item. None, the default: the loader yields it.
         ids : [N] whole numbers or strings, or None
+            Name of each item. None, the default: items are numbered from 0.
         folds : int
-            From 2 to N; the index of a fold has ``1 - 1 / folds`` of the items.
+            Number of parts, from 2 to the number of items; the index of a fold has
+            ``1 - 1 / folds`` of the items. Default: 5.
         n_queries : int or None
-            Items that are queries, about as many, a random part of each class, in the place of
-            ``folds``: enough where items are many. None: all.
+            Number of items that are queries, approximately: a random part of each class, in the
+            place of ``folds``. It saves time where items are many. None, the default: all.
         seed : torch.Generator, seed or None
-            Deals each class out to the folds, and splits the queries as ``Index.calibrate`` does.
+            Generator or seed that deals each class out to the folds, and splits the queries as
+            ``Index.calibrate`` does. Default: 0.
         k, depth : int
+            Number of neighbours whose pairs count, and number of neighbours that retrieval sets may
+            choose from. Default: 10 and 50.
         portable : bool
+            Leave out what only this index knows, the deviation of each distance, so that
+            ``Calibration.apply`` says the same of the hits of another engine. Default: False.
         open_set_fraction : float
-            As for ``Index.calibrate``.
+            Share of open-set queries that are expected later, as for ``Index.calibrate``. Default:
+            0.
         engine, rank_by
-            As for ``index``; or a search of yours over all items, as for ``Index.searched_by``,
-            which then finds the items of other folds, too.
+            Search engine and ranking, as for ``index``. ``engine`` may also be a search of yours
+            over all items, as for ``Index.searched_by``, which then finds the items of other folds,
+            too. Default: "flat" and "mean".
+        progress : bool
+            Show a progress bar. Default: True.
 
         Raises
         ------
@@ -540,7 +594,15 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         )
 
     def draw(self, n: int, generator: Seed = None) -> Draw:
-        """n embedders from the posterior: a function from inputs to [n, B, Z]."""
+        """Draw n embedders from the posterior; return a function from inputs to [n, B, Z].
+
+        Parameters
+        ----------
+        n : int
+            Number of draws, at least 1.
+        generator : torch.Generator, seed or None
+            Generator or seed of the draws. None, the default: torch's global generator.
+        """
         check_count("n", n)
         fitted = self._fitted_to_these_weights()
         weights = fitted.posterior.sample(n, generator)
@@ -556,7 +618,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         return embed
 
     def activations(self, inputs: ModelInput) -> HeadActivations:
-        """One forward pass seen at the head: what enters it [B, D] and what leaves it [B, Z].
+        """Run the model once; return what enters its head [B, D] and what leaves it [B, Z].
 
         Raises
         ------
@@ -568,7 +630,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
     def uncertainties(
         self, loader: Iterable[Any], *, kind: str = "uncertainty", progress: bool = True
     ) -> Tensor:
-        """One number [N] for everything a loader yields, without its distributions.
+        """Return one number [N] for everything a loader yields, without its distributions.
 
         One forward pass an input; besides the result, only one batch is in memory at a time.
 
@@ -577,7 +639,9 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         loader : iterable of batches
             Inputs, or ``(inputs, labels)``: pairs whose second entry is one whole number per item.
         kind : "uncertainty" | "epistemic" | "ambiguity"
-            Which number of ``Embedding``.
+            Number of ``Embedding`` that is computed. Default: "uncertainty".
+        progress : bool
+            Show a progress bar. Default: True.
 
         Raises
         ------
@@ -595,7 +659,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         return uncertainties_of(self.model, fitted, loader, kind=kind, progress=progress)
 
     def distance(self, x: ModelInput, y: ModelInput, *, shared_weights: bool = True) -> Distance:
-        """Mean and variance [B] of the squared distance between the rows of two batches.
+        """Return mean and variance [B] of the squared distance between the rows of two batches.
 
         Both embeddings come from the same uncertain weights, so their errors are correlated.
         For a linear head, moments of raw embeddings are a closed form and those on the sphere a
@@ -606,8 +670,11 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
 
         Parameters
         ----------
+        x, y : one batch of inputs each
+            Batches of equal length; row i of ``x`` and row i of ``y`` are one pair.
         shared_weights : bool
-            False treats the two embeddings as independent, as sampling each on its own does.
+            True, the default: both embeddings come from the same uncertain weights. False treats
+            the two embeddings as independent, as sampling each on its own does.
 
         Raises
         ------
@@ -623,7 +690,12 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         return distance_of(a, b, fitted, shared_weights=shared_weights)
 
     def diagnose(self, inputs: ModelInput | None = None) -> Diagnosis:
-        """Why the uncertainty is what it is, in numbers and words; with ``inputs``, of theirs too.
+        """Explain the size of the uncertainty, in numbers and words.
+
+        Parameters
+        ----------
+        inputs : one batch of inputs, or None
+            Inputs whose uncertainties are described, too. None, the default: the posterior alone.
 
         Warns
         -----
@@ -661,11 +733,22 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         Parameters
         ----------
         method : "marglik" | "validation"
-            Log marginal likelihood (needs no data), or the best ``metric`` on ``loader``.
-        metric : (Embedding, labels [N]) -> float, higher is better.
+            Criterion that is maximised. "marglik", the default, is the log marginal likelihood,
+            which needs no data; "validation" is the ``metric`` on ``loader``.
+        loader : iterable of (inputs, labels), or None
+            Data on which "validation" computes the metric; take data that were not fitted. None,
+            the default, goes with "marglik".
+        metric : function of (Embedding, labels [N]), or None
+            Number to maximise with "validation"; higher is better. None, the default, goes with
+            "marglik".
+        bounds : (low, high)
+            Range of the prior precision. Default: 1e-6 to 1e6.
         tune_n_effective : bool
-            With "validation": search n_effective too, from a thousandth to a thousand times the
+            Search n_effective too, with "validation", from a thousandth to a thousand times the
             fitted points. (The evidence of a contrastive loss says nothing about its scale.)
+            Default: False.
+        progress : bool
+            Show a progress bar for "validation". Default: True.
 
         Raises
         ------
@@ -701,7 +784,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         return tuned
 
     def as_module(self) -> EmbedderModule:
-        """A copy as an ``nn.Module``: inputs -> mean, epistemic, uncertainty; posterior in buffers.
+        """Return a copy as an ``nn.Module``, inputs -> mean, epistemic, uncertainty.
 
         For ``to(device)``, ``state_dict``, ``torch.compile``: an embedder is no module.
 
@@ -728,11 +811,13 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         Parameters
         ----------
         path : path
-            Of one file, which is replaced.
+            Name of the file, which is replaced.
         format : "onnx" | "torch"
-            ONNX of opset 18 (extra ``export``), or what ``torch.export.load`` reads.
+            Format of the file: "onnx", the default, of opset 18 (extra ``export``), or "torch",
+            which ``torch.export.load`` reads.
         example : one batch of inputs, as the model takes it
-            Its values do not count; a list of texts where those are the inputs.
+            Inputs to trace the model with; their values do not count. A list of texts for a model
+            of texts.
 
         Raises
         ------
@@ -795,7 +880,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
             File of ``save``, or another that holds a posterior: of ``Guard.save``, or of the
             command line.
         model : nn.Module or None
-            The model that was fitted. None: a posterior of ``from_embeddings``.
+            Model that was fitted. None, the default: a posterior of ``from_embeddings``.
 
         Raises
         ------
@@ -834,9 +919,10 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         Parameters
         ----------
         folder : path
-            Where the file is written; the folder is made if it is not there.
+            Folder of the file, which is made if it is missing.
         weights : bool
-            Write the weights of the model as well; False for one that others have published.
+            True, the default, writes the weights of the model as well. False for a model that
+            others have published.
 
         Raises
         ------
@@ -878,13 +964,13 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         Parameters
         ----------
         source : path or "owner/name"
-            A folder; else a repository of the Hugging Face hub (package huggingface_hub), which
-            is downloaded once and then read from the cache of this machine.
+            Folder; else the name of a repository of the Hugging Face hub (package huggingface_hub),
+            which is downloaded once and then read from the cache of this machine.
         model : nn.Module, a function without arguments that makes one, or None
-            The network, whose weights need not be those of the folder: then a copy of it gets
-            them, and it stays as it is. None: a posterior of ``from_embeddings``.
+            Network, whose weights need not be those of the folder: then a copy of it gets them, and
+            it stays as it is. None, the default: a posterior of ``from_embeddings``.
         revision : str or None
-            Branch, tag or commit of the repository.
+            Branch, tag or commit of the repository. None, the default: its main branch.
 
         Raises
         ------

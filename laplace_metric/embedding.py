@@ -25,7 +25,19 @@ if TYPE_CHECKING:
 
 
 class FitSetParts(NamedTuple):
-    """Numbers [B] that compare inputs with a fit set; None for those that the fit does not give."""
+    """Numbers [B] that compare inputs with a fit set; None for those that the fit does not give.
+
+    Parameters
+    ----------
+    near : Tensor [B] or None
+        Evidence of a new class; None if no class of the fit set is known.
+    far : Tensor [B]
+        Distance from all data of the fit set.
+    local : Tensor [B] or None
+        Distance from every single point of the fit set; None if it kept none.
+    epistemic : Tensor [B]
+        Sum of the parts, as ``Embedding.epistemic`` has it.
+    """
 
     near: Tensor | None
     far: Tensor
@@ -52,12 +64,13 @@ class Embedding(Shown):
     distribution : EmbeddingDistribution
         B distributions over R^Z or over the unit sphere.
     score : Tensor [B] or None
-        Uncertainty by the method's own measure; None, the default: the variance.
+        Uncertainty of each input by the method's own measure. None, the default: the variance.
     head_inputs : Tensor [B, D] or None
         Inputs of the head, stored by reference for ``epistemic`` and ``ambiguity``, which are
-        computed when they are first read.
+        computed when they are first read. None, the default: these two raise ``NotFittedError``.
     near_far : HeadInputScore or None
-        Model of the fit set that computes these two from ``head_inputs``; None: there are none.
+        Model of the fit set that computes these two from ``head_inputs``. None, the default: there
+        is no model.
 
     Examples
     --------
@@ -138,7 +151,7 @@ class Embedding(Shown):
 
     @property
     def near(self) -> Float[Tensor, " B"]:
-        """Does it belong to a known class? [B], in standard deviations of the fit set.
+        """Evidence of an unknown class [B], in standard deviations of the fit set.
 
         Distance to the nearest class mean in the directions in which members of a class differ,
         minus the distance of ``far``: large for new classes.
@@ -158,7 +171,7 @@ class Embedding(Shown):
 
     @property
     def far(self) -> Float[Tensor, " B"]:
-        """Is it anywhere near the data? [B], in standard deviations of the fit set.
+        """Distance from all data of the fit set [B], in standard deviations of the fit set.
 
         Distance to the mean of the fit set under its covariance: large for foreign inputs.
 
@@ -171,7 +184,7 @@ class Embedding(Shown):
 
     @property
     def local(self) -> Float[Tensor, " B"]:
-        """Is it like any single input of the fit set? [B], in standard deviations of the fit set.
+        """Distance from every single fitted input [B], in standard deviations of the fit set.
 
         Distance to the nearest of up to 2,500 inputs of the fit set, in the directions in which
         members of a class differ: large for foreign inputs.
@@ -288,6 +301,13 @@ class Embedding(Shown):
         """Return draws [n, B, Z], independent between inputs.
 
         For draws that share their weights between inputs use the method's ``sample``.
+
+        Parameters
+        ----------
+        n : int
+            Number of draws for each input, at least 0.
+        generator : torch.Generator, seed or None
+            Generator or seed of the draws. None, the default: torch's global generator.
         """
         return self.distribution.sample(n, generator)
 

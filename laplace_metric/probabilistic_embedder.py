@@ -35,7 +35,15 @@ class ProbabilisticEmbedder(ABC):
 
     @abstractmethod
     def fit(self, loader: Iterable[Any], *, progress: bool = True) -> ProbabilisticEmbedder:
-        """Learn what the method needs from ``(inputs, labels)`` batches; returns itself."""
+        """Learn what the method needs from ``(inputs, labels)`` batches; returns itself.
+
+        Parameters
+        ----------
+        loader : iterable of (inputs, labels)
+            Batches to fit.
+        progress : bool
+            Show a progress bar. Default: True.
+        """
 
     @abstractmethod
     def __call__(self, inputs: ModelInput) -> Embedding:
@@ -43,12 +51,30 @@ class ProbabilisticEmbedder(ABC):
 
     @abstractmethod
     def draw(self, n: int, generator: Seed = None) -> Draw:
-        """Draw n embedders; the returned function maps any inputs to [n, B, Z] under them."""
+        """Draw n embedders; the returned function maps any inputs to [n, B, Z] under them.
+
+        Parameters
+        ----------
+        n : int
+            Number of draws, at least 1.
+        generator : torch.Generator, seed or None
+            Generator or seed of the draws. None, the default: torch's global generator.
+        """
 
     def sample(
         self, inputs: ModelInput, n: int = 100, generator: Seed = None
     ) -> Float[Tensor, "n B Z"]:
-        """Return joint draws [n, B, Z]: draw s uses the same sampled model for all inputs."""
+        """Return joint draws [n, B, Z]: draw s uses the same sampled model for all inputs.
+
+        Parameters
+        ----------
+        inputs : one batch of inputs
+            Inputs as the model takes them.
+        n : int
+            Number of draws, at least 1. Default: 100.
+        generator : torch.Generator, seed or None
+            Generator or seed of the draws. None, the default: torch's global generator.
+        """
         check_count("n", n)
         return self.draw(n, as_generator(generator))(inputs)
 
@@ -56,6 +82,13 @@ class ProbabilisticEmbedder(ABC):
         """Return embeddings and labels [N] of all batches ``(inputs, labels)`` of a loader.
 
         Labels are a tensor of whole numbers, or an array of names where the loader has names.
+
+        Parameters
+        ----------
+        loader : iterable of (inputs, labels)
+            Batches to embed.
+        progress : bool
+            Show a progress bar. Default: True.
         """
         device, names = device_of(self.model), dict[int, str]()
         parts, labels = [], []

@@ -42,13 +42,21 @@ from laplace_metric.models._store import FeatureStore
 
 @dataclass(frozen=True)
 class HeadInputEncoder:
-    """The model up to its head; pickled as one, so that the head stays a part of the model."""
+    """The model up to its head; pickled as one, so that the head stays a part of the model.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Model that holds the head.
+    head : LocatedHead
+        Head whose inputs are returned.
+    """
 
     model: nn.Module
     head: LocatedHead
 
     def __call__(self, inputs: ModelInput) -> Tensor:
-        """h [B, D] of a batch."""
+        """Return h [B, D] of a batch."""
         on_device = to_device(inputs, device_of(self.model))
         return at_least_float32(capture(self.model, self.head, on_device).features)
 
@@ -59,13 +67,15 @@ class Plan:
     Parameters
     ----------
     embedder : LaplaceEmbedder
-        Model and settings; it stays as it is. With ``pairs="all"``.
-    inputs : one batch of the model's inputs, to find the head
+        Model and settings, with ``pairs="all"``; the embedder stays as it is.
+    inputs : one batch of the model's inputs
+        Inputs on which the model runs once, to find the head.
     reference : (features [R, D], labels [R]) or None
-        With a finite margin: R random points of all shards, which in-margin negatives are looked
-        for among.
+        Random points of all shards, among which in-margin negatives are searched; needed for a
+        finite margin. None, the default: the margin is not finite.
     precision : torch.dtype
-        Of the sums. In float64 the result does not depend on how points are split.
+        Dtype of the sums. Default: float64, in which the result does not depend on how points are
+        split.
 
     Raises
     ------
@@ -122,6 +132,11 @@ class Plan:
     def send(self, statistics: Statistics) -> None:
         """Hand over the merged statistics of the present task, of all shards; go to the next.
 
+        Parameters
+        ----------
+        statistics : Statistics
+            Merged statistics of ``task``, of all shards.
+
         Raises
         ------
         InputError
@@ -141,7 +156,7 @@ class Plan:
         self.task, self._curvature = next_pass(self._schedule, whole)
 
     def result(self) -> LaplaceEmbedder:
-        """The fitted embedder, when there is no task left."""
+        """Return the fitted embedder, when there is no task left."""
         if self._curvature is None:
             raise InputError(
                 "the plan is not done: collect plan.task and send it until it is None."
@@ -151,15 +166,29 @@ class Plan:
 
 
 def collect(task: Pass, features: Any, labels: Any) -> Statistics:
-    """The statistics of one shard: features [n, D] and whole-number labels [n], also no rows.
+    """Return the statistics of one shard, which may have no rows.
 
     Arrays or tensors; they are read in blocks, in the precision of the plan.
+
+    Parameters
+    ----------
+    task : Pass
+        Task of the plan, ``Plan.task``.
+    features : array or tensor [n, D]
+        Head inputs of the shard, as ``Plan.features`` returns them.
+    labels : whole numbers [n]
+        Class of each row.
     """
     return task.collect(as_source(features, labels, task.head))
 
 
 def merge(parts: Iterable[Statistics]) -> Statistics:
-    """The sum, in any order; of an iterator, two are held at a time.
+    """Return the sum of statistics, in any order; of an iterator, two are held at a time.
+
+    Parameters
+    ----------
+    parts : iterable of Statistics
+        Statistics of one task, at least one.
 
     Raises
     ------
@@ -179,7 +208,16 @@ def merge(parts: Iterable[Statistics]) -> Statistics:
 
 
 def as_source(features: Any, labels: Any, head: HeadJacobian) -> FeatureStore:
-    """Arrays as points, handed out in the dtype of the head and on its device.
+    """Return arrays as points, in the dtype of the head and on its device.
+
+    Parameters
+    ----------
+    features : array or tensor [n, D]
+        Head inputs of the points.
+    labels : whole numbers [n]
+        Class of each row.
+    head : HeadJacobian
+        Jacobian of the head that the points enter.
 
     Raises
     ------

@@ -42,23 +42,27 @@ def train_embedder(
     Parameters
     ----------
     model : nn.Module
-        Inputs -> embeddings [B, Z].
+        Embedder to train: inputs -> embeddings [B, Z].
     loader : iterable of (inputs, labels)
-        Gone through once an epoch; `inputs` (a tensor, a tuple or a dict, as the model takes
-        them) and `labels` are moved to the model's device.
+        Data of an epoch, read once each epoch; `inputs` (a tensor, a tuple or a dict, as the model
+        takes them) and `labels` are moved to the model's device.
     loss : callable
-        ``loss(embeddings, labels)`` -> scalar, such as a loss of pytorch-metric-learning;
-        with a miner ``loss(embeddings, labels, miner(embeddings, labels))``.
+        Metric loss ``loss(embeddings, labels)`` -> scalar, such as a loss of
+        pytorch-metric-learning; with a miner
+        ``loss(embeddings, labels, miner(embeddings, labels))``.
     epochs : int
-        At least 1.
+        Number of epochs, at least 1.
     optimizer : Optimizer, optional
-        Default: Adam with learning rate 1e-3 over the trainable parameters of model and loss.
+        Optimizer of model and loss. None, the default: Adam with learning rate 1e-3 over the
+        trainable parameters of both.
     scheduler : LRScheduler, optional
-        Stepped at the end of each epoch.
+        Learning rate schedule, stepped at the end of each epoch. None, the default: a constant
+        rate.
     miner : callable, optional
-        A miner of pytorch-metric-learning.
+        Miner of pytorch-metric-learning, whose tuples the loss gets as its third argument. None,
+        the default: no miner.
     progress : bool
-        Show a bar.
+        Show a progress bar. Default: True.
 
     Returns
     -------
@@ -137,13 +141,13 @@ class Progress:
     Parameters
     ----------
     epoch, steps : int
-        Finished epochs and steps.
+        Numbers of finished epochs and of steps.
     total : float
         Loss of the running epoch, summed over its points so far.
     epoch_points : int
-        Points of the running epoch so far.
+        Number of points of the running epoch so far.
     n_points : int
-        Points of the last finished epoch; 0 or an estimate before that.
+        Number of points of the last finished epoch; 0 or an estimate before that.
     losses : list of float
         Mean loss of each finished epoch, weighted by batch size.
 
@@ -169,13 +173,13 @@ class Progress:
         return self.total / self.epoch_points if self.epoch_points else float("nan")
 
     def add(self, loss: float, n_points: int) -> None:
-        """A step is done."""
+        """Count a finished step."""
         self.total += loss * n_points
         self.epoch_points += n_points
         self.steps += 1
 
     def finish_epoch(self) -> None:
-        """An epoch is done."""
+        """Close the running epoch."""
         self.losses.append(self.mean_loss)
         self.n_points = self.epoch_points
         self.epoch, self.total, self.epoch_points = self.epoch + 1, 0.0, 0
@@ -185,13 +189,13 @@ class Callback:
     """Hooks into a training; subclasses override those that they need."""
 
     def step_done(self, progress: Progress) -> None:
-        """After every step."""
+        """React to a finished step."""
 
     def epoch_done(self, progress: Progress) -> None:
-        """After the scheduler's step."""
+        """React to a finished epoch, after the scheduler's step."""
 
     def status(self, progress: Progress) -> str:
-        """Text next to the bar."""
+        """Return text to show next to the progress bar."""
         return ""
 
 
@@ -217,6 +221,29 @@ def train_epochs(
     """Take steps until ``epochs`` are finished, from where ``progress`` says that the run stands.
 
     ``names`` gets the class name of each code that a step is given, where labels are names.
+
+    Parameters
+    ----------
+    step : function of (inputs, labels [B])
+        Function that takes one optimisation step and returns its loss.
+    loader : iterable of (inputs, labels)
+        Data of an epoch.
+    device : torch.device
+        Device to which batches are moved.
+    epochs : int
+        Number of epochs after which the run ends.
+    scheduler : LRScheduler or None
+        Learning rate schedule, stepped at the end of each epoch. None, the default: a constant
+        rate.
+    show : bool
+        Show a progress bar. Default: True.
+    progress : Progress or None
+        Place from which the run goes on. None, the default: the beginning.
+    callback : Callback or None
+        Hooks that are called after steps and epochs. None, the default: no hooks.
+    names : dict or None
+        Mapping that is filled with the class name of each code that a step is given, where labels
+        are names. None, the default: it is not needed.
 
     Raises
     ------
@@ -251,7 +278,7 @@ def train_epochs(
 
 
 def descend(value: Tensor, optimizer: torch.optim.Optimizer) -> float:
-    """One step of the optimiser down the gradient of a loss; returns the loss.
+    """Take one step of the optimiser down the gradient of a loss; return the loss.
 
     Raises
     ------
@@ -294,7 +321,7 @@ def check_training(
 
 
 def check_loss(value: Tensor) -> float:
-    """The loss as a number.
+    """Return the loss as a number.
 
     Raises
     ------
@@ -322,7 +349,7 @@ def check_loss(value: Tensor) -> float:
 
 @contextmanager
 def train_mode(modules: list[nn.Module]) -> Iterator[None]:
-    """Train mode inside; outside, every submodule has the mode that it had."""
+    """Put modules into train mode inside; outside, every submodule has the mode that it had."""
     before = [(part, part.training) for module in modules for part in module.modules()]
     try:
         for module in modules:
@@ -340,7 +367,7 @@ def trained_parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:
 
 
 def default_optimizer(modules: list[nn.Module]) -> torch.optim.Optimizer:
-    """Adam with learning rate 1e-3 over every trainable parameter; without one ``InputError``."""
+    """Return Adam with learning rate 1e-3 over every trainable parameter."""
     parameters = chain.from_iterable(module.parameters() for module in modules)
     trainable = [parameter for parameter in parameters if parameter.requires_grad]
     if not trainable:

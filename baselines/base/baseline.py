@@ -55,12 +55,12 @@ class Baseline(ProbabilisticEmbedder):
     Parameters
     ----------
     model : nn.Module
-        Inputs -> [B, Z]; the one that is passed is never changed.
+        Embedder: inputs -> [B, Z]; the one that is passed is never changed.
     head : module, dotted name, "append" or None
-        Where the features h [B, D] enter and the raw embedding z [B, Z] leaves; None: the last
-        ``nn.Linear``.
+        Layer at which the features h [B, D] enter and the raw embedding z [B, Z] leaves. None, the
+        default: the last ``nn.Linear``.
     spherical : bool
-        Whether embeddings are compared by direction; then ``mean`` has unit length.
+        True, the default, compares embeddings by direction; then ``mean`` has unit length.
     """
 
     model: nn.Module = field(kw_only=False)
@@ -91,7 +91,7 @@ class Baseline(ProbabilisticEmbedder):
         return self.fitted_.parts
 
     def draw(self, n: int, generator: Seed = None) -> Draw:
-        """n draws for each input, independent between inputs: this uncertainty is the input's."""
+        """Return n draws for each input, independent between inputs."""
         check_count("n", n)
         source = as_generator(generator)
         return lambda inputs: self(inputs).sample(n, source)
@@ -115,9 +115,13 @@ class Baseline(ProbabilisticEmbedder):
 
         Parameters
         ----------
+        path : path
+            File of ``save``.
+        model : nn.Module
+            Network of the kind that the method was fitted with.
         **unsaved
-            Settings that are no plain values: a loss with weights of its own must be passed
-            again, ``augment`` and the like only to fit once more.
+            Settings that are no plain values: a loss with weights of its own must be passed again,
+            ``augment`` and the like only to fit once more.
 
         Raises
         ------

@@ -42,8 +42,9 @@ class ClassifierDetector(Detector):
     Parameters
     ----------
     classifier : nn.Linear or None
-        Logits [B, C] of the vectors [B, Z]; None: scikit-learn's logistic regression, fitted to
-        the standardised vectors. ``of(method)`` takes that of a fitted ``CrossEntropy``.
+        Linear layer that gives logits [B, C] of the vectors [B, Z]. None, the default:
+        scikit-learn's logistic regression, fitted to the standardised vectors. ``of(method)`` takes
+        that of a fitted ``CrossEntropy``.
     """
 
     classifier: nn.Linear | None = field(default=None, metadata=UNSAVED)

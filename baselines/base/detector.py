@@ -62,7 +62,8 @@ class Detector(OnePass):
     Parameters
     ----------
     on : "embedding" | "features"
-        What is looked at: the raw embedding z [B, Z], or the features h [B, D] before the head.
+        Vectors that are compared: the raw embedding z [B, Z], the default, or the features h [B, D]
+        before the head.
     """
 
     on: str = "embedding"

@@ -32,11 +32,13 @@ class Directional(Trained):
     Parameters
     ----------
     concentration : "head" | "norm"
-        kappa from a 3-layer perceptron on the features (Kirchhof et al. 2023b), or c |z| (2023a).
+        Source of kappa: "head", the default, is a 3-layer perceptron on the features (Kirchhof et
+        al. 2023b); "norm" is c |z| (2023a).
     initial_concentration : float > 0 or None
-        Where kappa starts; None: the larger of 16 and Z (at Z, draws have a mean of length 0.62).
+        Initial kappa. None, the default: the larger of 16 and Z (at Z, draws have a mean of length
+        0.62).
     hidden : int
-        Width of the perceptron.
+        Width of the perceptron. Default: 128.
     """
 
     concentration: str = "head"
@@ -92,7 +94,8 @@ class SampledLoss(nn.Module, ABC):
     Parameters
     ----------
     n_samples : int
-        S, draws of each embedding; gradients reach directions and concentrations through them.
+        Number S of draws of each embedding; gradients reach directions and concentrations through
+        them.
 
     Raises
     ------

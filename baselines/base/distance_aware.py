@@ -53,11 +53,11 @@ class RandomFeatureProcess(nn.Module):
     Parameters
     ----------
     n_inputs, n_classes, n_features : int
-        W, C and R.
+        Sizes W of the input, C of the classes and R of the random features.
     lengthscale : float > 0
-        l, in units of the input.
+        Length scale l of the kernel, in units of the input.
     ridge : float > 0
-        Prior precision of beta.
+        Prior precision of the weights beta.
 
     Examples
     --------

@@ -44,8 +44,11 @@ class ConcentrationHead(nn.Module):
     Parameters
     ----------
     n_features : int
+        Number D of features of an input.
     initial : float > 0
+        Approximate kappa before training. Default: 16.
     hidden : int
+        Width of the perceptron. Default: 128.
 
     Examples
     --------
@@ -119,7 +122,7 @@ class LogVarianceHead(nn.Sequential):
     Parameters
     ----------
     n_features, hidden, size : int
-        D, the width, Z.
+        Sizes D of the features, of the hidden layer, and Z of the embedding.
     start : float
         Mean of the log variances before training; they spread by 1 around it.
 

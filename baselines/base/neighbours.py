@@ -38,12 +38,13 @@ def most_similar(
     Parameters
     ----------
     x : Tensor [B, Z]
+        Vectors whose neighbours are searched.
     memory : Tensor [N, Z]
-        m.
+        Vectors m that are searched.
     k : int
-        In 1..N.
+        Number of neighbours of each row, from 1 to N.
     offset : Tensor [N] or None
-        o; None: 0.
+        Offset o of each vector of the memory. None, the default: 0.
 
     Returns
     -------

@@ -75,8 +75,9 @@ def pair_log_probabilities(similarity: Tensor, labels: Tensor) -> Tensor:
     Parameters
     ----------
     similarity : Tensor [..., B, B]
-        s; the diagonal is not used.
+        Similarities s of all pairs of the batch; the diagonal is not used.
     labels : Tensor [B]
+        Class of each row of the batch.
 
     Returns
     -------
@@ -115,8 +116,9 @@ def matching_loss(logits: Tensor, labels: Tensor) -> Tensor:
     Parameters
     ----------
     logits : Tensor [S, B, B]
-        l, of S draws.
+        Logits l of all pairs, of S draws.
     labels : Tensor [B]
+        Class of each row of the batch.
 
     Raises
     ------

@@ -64,9 +64,11 @@ def mean_field(logits: Tensor, variance: Tensor, factor: float = math.pi / 8) ->
     Parameters
     ----------
     logits : Tensor [B, C]
+        Mean of the logits.
     variance : Tensor [B]
-        Of every logit.
+        Variance that every logit of an input has.
     factor : float >= 0
+        Factor of the variance. Default: pi / 8; with 0 the variance is left out.
 
     Examples
     --------

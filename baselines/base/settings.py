@@ -121,14 +121,19 @@ class Training:
     Parameters
     ----------
     epochs : int
-        At least 1.
+        Number of passes over the loader, at least 1. Default: 10.
     learning_rate : float > 0
+        Learning rate of the first epoch. Default: 0.001.
     decay : float >= 0
-        The learning rate falls by exp(-decay) each epoch.
+        Decay of the learning rate, which falls by exp(-decay) each epoch. Default: 0, a constant
+        rate.
     weight_decay : float >= 0
+        Weight decay of the optimizer. Default: 0.
     optimizer : "adam" | "adamw" | "rmsprop"
+        Optimizer of the training. Default: "adam".
     seed : int
-        Of new weights, dropout and sampled losses; global random states stay as they are.
+        Seed of new weights, dropout and sampled losses; global random states stay as they are.
+        Default: 0.
 
     Examples
     --------

@@ -42,12 +42,13 @@ class Trained(OnePass):
     Parameters
     ----------
     training : Training
-        Epochs, learning rate, seed and so on.
+        Epochs, learning rate, seed and so on. Default: ``Training()``.
     frozen : bool
-        Whether only the new parts learn; the model stays as it is, in eval mode.
+        True trains only the new parts; the model stays as it is, in eval mode. Default: False.
     augment : function of a batch of inputs, or None
-        A random view of each. Methods that contrast pairs take two views of an input for its
-        positives and ignore the labels; the others see one view with its label.
+        Function that returns a random view of each input of a batch. Methods that contrast pairs
+        take two views of an input for its positives and ignore the labels; the others see one view
+        with its label. None, the default: inputs as they are.
 
     Attributes
     ----------

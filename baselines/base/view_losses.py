@@ -28,7 +28,7 @@ class SimSiamLoss(nn.Module):
     Parameters
     ----------
     size : int
-        Z.
+        Dimension Z of the embeddings.
     hidden : int
         Width of the predictor q.
 
@@ -70,10 +70,11 @@ class SwAVLoss(nn.Module):
     Parameters
     ----------
     size : int
-        Z.
+        Dimension Z of the embeddings.
     n_prototypes : int
+        Number of prototypes, which are the clusters.
     temperature, epsilon : float > 0
-        tau and eps; 0.1 and 0.05 in the paper.
+        Temperature tau of the softmax, and eps of the codes; 0.1 and 0.05 in the paper.
 
     Examples
     --------

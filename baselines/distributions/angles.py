@@ -44,13 +44,16 @@ def sample_angle(
     dimension: int,
     generator: Seed = None,
 ) -> Angle:
-    """One exact draw for each concentration, in float64 and without gradient.
+    """Return one exact draw for each concentration, in float64 and without gradient.
 
     Parameters
     ----------
     concentration : Tensor [...] in [0, inf)
+        Concentration kappa of each angle.
     dimension : int >= 2
+        Dimension D of the ambient space.
     generator : torch.Generator or seed, optional
+        Generator or seed of the draws. None, the default: torch's global generator.
 
     Raises
     ------

@@ -22,8 +22,9 @@ class Empirical:
     Parameters
     ----------
     draws : Tensor [S, B, Z]
+        Draws of each input, S of them.
     spherical : bool
-        Whether the draws are directions, so that ``mean`` is projected back to the sphere.
+        True if the draws are directions, so that ``mean`` is projected back to the sphere.
 
     Raises
     ------

@@ -31,12 +31,13 @@ P = TypeVar("P", VonMisesFisher, Gaussian)
 
 
 def log_expected_likelihood(p: P, q: P) -> Float[Tensor, " ..."]:
-    """``log int p q`` [...] of two von Mises-Fisher or two diagonal Gaussian distributions.
+    """Return ``log int p q`` [...] of two von Mises-Fisher or two diagonal Gaussian distributions.
 
     Parameters
     ----------
     p, q : VonMisesFisher or Gaussian
-        Of one kind and one dimension; batches broadcast. The Gaussians' covariance is diagonal.
+        Distributions of one kind and one dimension; batches broadcast. The Gaussians' covariance is
+        diagonal.
 
     Raises
     ------

@@ -29,10 +29,13 @@ class NonIsotropicVonMisesFisher(LocationConcentration):
     Parameters
     ----------
     loc : Tensor [..., D] of unit length
-        mu.
+        Mean direction mu before the scaling.
     concentration : Tensor [..., D] in (0, inf)
-        k; all equal to one number gives the von Mises-Fisher of that concentration.
+        Concentration k of each coordinate; all equal to one number gives the von Mises-Fisher of
+        that concentration.
     validate_args : bool, optional
+        Check both, and the values given to ``log_prob``. None, the default: as torch.distributions
+        is set.
 
     Raises
     ------

@@ -44,8 +44,13 @@ class HypersphericalUniform(Distribution):
     Parameters
     ----------
     dimension : int >= 2
+        Dimension D of the ambient space.
     batch_shape : tuple of int
-    dtype, device : of the draws
+        Shape of the batch of equal distributions. Default: ().
+    dtype, device : torch.dtype, torch.device or None
+        Dtype and device of the draws. None, the default: those of torch.
+    validate_args : bool, optional
+        Check the values given to ``log_prob``. None, the default: as torch.distributions is set.
 
     Raises
     ------
@@ -120,9 +125,13 @@ class PowerSpherical(LocationConcentration):
     Parameters
     ----------
     loc : Tensor [..., D] of unit length
+        Mean direction mu.
     concentration : Tensor [...] in [0, inf)
-        k, broadcast with loc's batch. Near the von Mises-Fisher of the same k for k << D only.
+        Concentration k, broadcast with loc's batch. Near the von Mises-Fisher of the same k for k
+        << D only.
     validate_args : bool, optional
+        Check both, and the values given to ``log_prob``. None, the default: as torch.distributions
+        is set.
 
     Raises
     ------

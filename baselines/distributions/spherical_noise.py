@@ -68,9 +68,12 @@ class SphericalGaussian(_Noisy):
     Parameters
     ----------
     loc : Tensor [..., D] of unit length
+        Direction mu before the noise.
     concentration : Tensor [...] in (0, inf)
-        k, broadcast with loc's batch.
+        Concentration k, broadcast with loc's batch; one over the variance of the noise.
     validate_args : bool, optional
+        Check both, and the values given to ``log_prob``. None, the default: as torch.distributions
+        is set.
 
     Raises
     ------

@@ -28,14 +28,14 @@ from laplace_metric.distributions._von_mises_fisher import check_vmf_arguments
 
 
 def log_vmf_normalizer(concentration: Float[Tensor, "*B"], dimension: int) -> Float[Tensor, "*B"]:
-    """``log C_D(k)``, the density being ``C_D(k) exp(k mu.x)`` by surface measure.
+    """Return ``log C_D(k)``, the density being ``C_D(k) exp(k mu.x)`` by surface measure.
 
     Parameters
     ----------
     concentration : Tensor [...] in [0, inf)
-        k, float32 or float64.
+        Concentration k, in float32 or float64.
     dimension : int >= 2
-        D, of the ambient space.
+        Dimension D of the ambient space.
 
     Returns
     -------

@@ -38,11 +38,12 @@ class VonMisesFisher(LocationConcentration):
     Parameters
     ----------
     loc : Tensor [..., D] of unit length
-        mu; D at least 2.
+        Mean direction mu, with D at least 2.
     concentration : Tensor [...] in [0, inf)
-        k, broadcast with loc's batch.
+        Concentration k, broadcast with loc's batch.
     validate_args : bool, optional
-        Whether to check both, and the values given to ``log_prob``, as in torch.distributions.
+        Check both, and the values given to ``log_prob``. None, the default: as torch.distributions
+        is set.
 
     Raises
     ------
@@ -123,7 +124,9 @@ class Directions:
     Parameters
     ----------
     loc : Tensor [B, D] of unit length
+        Mean direction of each input.
     concentration : Tensor [B] in [0, inf)
+        Concentration k of each input.
 
     Raises
     ------

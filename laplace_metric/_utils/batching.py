@@ -26,12 +26,13 @@ class Job:
     Parameters
     ----------
     key : hashable
-        Jobs of one key may enter one call.
+        Key of the call: jobs of one key may enter one call.
     call : callable
-        Inputs of R rows, a tensor [R, ...] or a list -> R results.
+        Function of the inputs of R rows, a tensor [R, ...] or a list, that returns R results.
     inputs : Tensor or list
+        Rows of this job.
     result : Future
-        Of one result a row.
+        Future of the list of results, one a row. Default: a new one.
     """
 
     key: Hashable

@@ -21,9 +21,9 @@ class ItemBar:
     title : str
         Text before the bar.
     items, batches : int or None
-        Numbers of items and of batches in all, as far as they are known.
+        Numbers of items and of batches in all; None if they are not known.
     shown : bool
-        Show the bar.
+        Show the bar. Default: True.
     """
 
     def __init__(

@@ -54,10 +54,11 @@ def all_pairs_curvature(
     structure : "diag" | "kron" | "full"
         Structure of H.
     reference : int or None
-        With a finite margin: number of random points from which in-margin negatives are estimated;
-        the diagonal then has its standard error. None: all points, exact.
+        Number of random points from which in-margin negatives are estimated, for a finite margin;
+        the diagonal then has its standard error. None, the default: all points, exact.
     generator : int, torch.Generator or None
-        Seed of the choice of these points.
+        Generator or seed of the choice of these points. None, the default: torch's global
+        generator.
     progress : bool
         Show a bar for a pass of more than two seconds.
 
@@ -121,7 +122,7 @@ def curvature_passes(
     structure : "diag" | "kron" | "full"
         Structure of H.
     columns : sequence of FeatureStore
-        For a finite margin, groups of points that stand for all points.
+        Groups of points that stand for all points, for a finite margin. Empty otherwise.
 
     Raises
     ------
@@ -154,7 +155,7 @@ class AllPairs:
     class_sums : ClassSums
         Class sums of all points.
     columns : sequence of FeatureStore
-        For a finite margin, groups of points that stand for all points.
+        Groups of points that stand for all points, for a finite margin. Empty otherwise.
     """
 
     head: HeadJacobian

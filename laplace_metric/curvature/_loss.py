@@ -67,7 +67,7 @@ class ContrastiveLoss:
     cross : bool
         True if the blocks count that couple the two points of a pair.
     margin : float or None
-        Negative pairs farther apart do not count. None: all of them do.
+        Largest distance at which negative pairs count. None, the default: all of them do.
 
     Examples
     --------
@@ -98,8 +98,8 @@ class ContrastiveLoss:
             True if the network l2-normalises its output. Arccos compares directions in any case, so
             there it makes no difference.
         margin : float or None
-            Negative pairs farther apart do not count; on the sphere a margin of 2 or more includes
-            every pair and becomes None.
+            Largest distance at which negative pairs count; on the sphere a margin of 2 or more
+            includes every pair and becomes None. None, the default: all of them count.
 
         Raises
         ------

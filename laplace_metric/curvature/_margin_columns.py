@@ -38,18 +38,18 @@ class MarginColumns:
     Parameters
     ----------
     coordinates : Tensor [R, Z]
-        f, the coordinates that the distance compares; R >= 1.
+        Coordinates f that the distance compares; R >= 1.
     directions : Tensor [R, K]
-        u, the vectors that are summed. If all are zero (the raw geometry), they are left out.
+        Vectors u that are summed. If all are zero (the raw geometry), they are left out.
     labels : Tensor [R] int64
-        In any order.
+        Class of each column, in any order.
     margin : float
-        m, positive and finite.
+        Margin m of the loss, positive and finite.
 
     Attributes
     ----------
     order : Tensor [R] int64
-        Which of the given columns stands at which place of the order by class.
+        Row of the given columns that stands at each place of the order by class.
     labels : Tensor [R] int64
         The labels in that order.
 

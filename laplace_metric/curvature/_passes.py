@@ -205,7 +205,8 @@ class PointsPass(Pass):
     Parameters
     ----------
     pair_weights : tuple of tuples of PairWeights
-        w_i and m_i of each kind of pairs; those of one tuple add up, each tuple has its totals.
+        Weights w_i and m_i of each kind of pairs. Those of one tuple add up; each tuple has its own
+        totals.
     """
 
     class_sums: ClassSums

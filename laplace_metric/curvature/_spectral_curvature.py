@@ -46,13 +46,14 @@ class SpectralCurvature:
     Parameters
     ----------
     basis : Eigenbasis
-        Q; parameters are in the order of ``torch.nn.utils.parameters_to_vector``.
+        Eigenvectors Q; parameters are in the order of ``torch.nn.utils.parameters_to_vector``.
     eigenvalues : Tensor [P] float64, >= 0
-        l, in the order of the columns of Q.
+        Eigenvalues l, in the order of the columns of Q.
     negative_fraction : float in [0, 1]
         Share of the absolute spectrum that was negative before the positivity step; 0 for H = 0.
     standard_error : Tensor [P] or None
-        Standard error of the diagonal before clipping, if a reference subset estimated it.
+        Standard error of the diagonal before clipping, if a reference subset estimated it. None,
+        the default: it was not estimated.
 
     Examples
     --------
@@ -80,13 +81,13 @@ class SpectralCurvature:
         Parameters
         ----------
         basis : Eigenbasis
-            Eigenvectors Q.
+            Eigenvectors Q of the curvature.
         eigenvalues : Tensor [P]
             Eigenvalues of any sign.
         positivity : "absolute" | "clip"
-            How negative eigenvalues become non-negative; see ``POSITIVITY``.
+            Rule that makes negative eigenvalues non-negative; see ``POSITIVITY``.
         standard_error : Tensor [P] or None
-            Standard error of the diagonal, if it was estimated.
+            Standard error of the diagonal. None, the default: it was not estimated.
 
         Raises
         ------

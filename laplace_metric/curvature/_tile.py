@@ -16,13 +16,13 @@ class Tile:
     Parameters
     ----------
     number : int
-        Layer.
+        Number of the layer, from 0.
     rows, columns : slice
-        Rows z and columns o of L.
+        Rows z and columns o of the layer's factor L that the tile covers.
     shape : tuple of int
         Shape of the tile of one class.
     upper : bool
-        True if L is symmetric and the tile begins at the diagonal.
+        True if L is symmetric and the tile begins at the diagonal. Default: False.
     """
 
     number: int

@@ -76,9 +76,9 @@ class Points:
     coordinates : Tensor [n, Z]
         Coordinates that the distance compares: u on the sphere, z raw.
     directions : Tensor [n, K]
-        u on the sphere (K = Z); zeros raw (K = 1, shared by all output dimensions).
+        Directions u on the sphere (K = Z); zeros raw (K = 1, shared by all output dimensions).
     lengths : Tensor [n, 1]
-        r on the sphere; ones raw.
+        Lengths r on the sphere; ones raw.
     """
 
     features: Tensor

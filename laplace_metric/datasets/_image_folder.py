@@ -95,12 +95,12 @@ class ImageFolder(Dataset[Any]):
         return torch.from_numpy(np.unique(self.labels, return_inverse=True)[1]).long()
 
     def pixels(self, rows: Any = slice(None)) -> Shaped[Tensor, "rows ..."]:
-        """Images of some rows (default: all) as the model gets them, [n, C, H, W].
+        """Return the images of some rows as the model gets them, [n, C, H, W].
 
         Parameters
         ----------
         rows : whole numbers [n], a slice, or a mask [N]
-            Images to read; negative numbers count from the end.
+            Images to read; negative numbers count from the end. Default: all.
 
         Raises
         ------
@@ -123,7 +123,7 @@ class ImageFolder(Dataset[Any]):
         return list(zip(images, self.labels[list(rows)].tolist(), strict=True))
 
     def subset(self, indices: Any) -> ImageFolder:
-        """The images at ``indices``, in that order.
+        """Return the images at ``indices``, in that order.
 
         Parameters
         ----------
@@ -140,7 +140,7 @@ class ImageFolder(Dataset[Any]):
         return ImageFolder(self.name, self.ids[rows].tolist(), labels, self.reader)
 
     def split(self, share: float, generator: Seed = 0) -> tuple[ImageFolder, ImageFolder]:
-        """Two parts in their order, of which the second has about this share of each class.
+        """Return two parts in their order, of which the second has about this share of each class.
 
         Every class of two images or more is in both. Copies of one photograph, and frames of one
         video, should not be: put them into parts by `subset`.

@@ -26,7 +26,7 @@ class ImageSet:
     Parameters
     ----------
     images : Tensor [N, C, H, W]
-        float32 in [0, 1], or uint8 in 0..255, which `pixels` and `loader` turn into
+        Pixels as float32 in [0, 1], or uint8 in 0..255, which `pixels` and `loader` turn into
         float32 in [0, 1] batch by batch, so that a large set stays small in memory.
     labels : Tensor [N], int64
         Class of each image, an index into `class_names`.
@@ -35,7 +35,7 @@ class ImageSet:
     class_names : tuple of str
         Name of each class.
     extras : mapping of str to Tensor [N, ...]
-        More about each image, for example ``"cifar10h_counts"`` [N, 10].
+        Further tensors about each image, for example ``"cifar10h_counts"`` [N, 10]. Default: none.
 
     Raises
     ------
@@ -99,7 +99,12 @@ class ImageSet:
     def pixels(
         self, rows: Shaped[Tensor, " n"] | slice = slice(None)
     ) -> Float[Tensor, "rows C H W"]:
-        """Images of some rows (default: all) as float32 in [0, 1].
+        """Return the images of some rows as float32 in [0, 1].
+
+        Parameters
+        ----------
+        rows : whole numbers [n] or a slice
+            Images to return; negative numbers count from the end. Default: all.
 
         Examples
         --------
@@ -111,7 +116,7 @@ class ImageSet:
         return images.float() / 255 if images.dtype == torch.uint8 else images
 
     def subset(self, indices: Any) -> ImageSet:
-        """The images at `indices`, in that order.
+        """Return the images at `indices`, in that order.
 
         Parameters
         ----------
@@ -133,11 +138,20 @@ class ImageSet:
         shuffle: bool = False,
         generator: Seed = None,
     ) -> DataLoader[Batch]:
-        """Batches (images [b, C, H, W] float32 in [0, 1], labels [b]).
+        """Return batches (images [b, C, H, W] float32 in [0, 1], labels [b]).
 
         A batch is cut out of the tensors by one indexing operation; nothing is collated
         image by image. The last batch may be smaller. With `shuffle` the order is drawn anew
         each pass, from `generator` (or its seed) unless it is None.
+
+        Parameters
+        ----------
+        batch_size : int
+            Number of images of a batch, at least 1; the last batch may be smaller.
+        shuffle : bool
+            True draws a new order in each pass. False, the default, keeps the order of the rows.
+        generator : torch.Generator, seed or None
+            Generator or seed of the orders. None, the default: a new one each time.
 
         Raises
         ------

@@ -41,22 +41,25 @@ def load_folder(
         ``photos/*.jpg``; or a .csv or .tsv of paths as seen from its own folder. Files are images
         by their content, whatever their ending; hidden ones are left out, links are followed.
     size : int or None
-        Side of the square images in pixels. None: as they are, and then all of one size.
+        Side of the square images in pixels. None, the default: as they are, and then all of one
+        size.
     crop : bool
-        True, as in `load`: the shorter side is scaled to ``size``, then the centre cut out. False,
-        as ``laplace-metric --size`` does: the image is scaled to the square.
+        True, the default, as in `load`: the shorter side is scaled to ``size``, then the centre cut
+        out. False, as ``laplace-metric --size`` does: the image is scaled to the square.
     channels : {3, 1}
-        RGB or grey. Transparent images are put on white.
+        Number of channels: 3, the default, for RGB or 1 for grey. Transparent images are put on
+        white.
     transform : callable or None
-        PIL image -> tensor [C, H, W]: the preprocessing that a model comes with, or a
-        `CentreCrop`; instead of ``size``.
+        Function from a PIL image to a tensor [C, H, W], instead of ``size``: the preprocessing that
+        a model comes with, or a `CentreCrop`. None, the default: pixels in [0, 1].
     label_of : callable or None
-        Path as seen from the folder -> name of its class. None: the first folder of it, or the
-        column of the table.
+        Function from the path as seen from the folder to the name of its class. None, the default:
+        the first folder of the path, or the column of the table.
     path_column, label_column : str or None
-        Columns of a table. None: ``path`` or ``image``; ``label``, if there is one.
+        Columns of a table. None, the default: ``path`` or ``image``; ``label``, if there is one.
     skip_unreadable : bool
-        Read every image once, and leave out those that cannot be (the log names them).
+        Read every image once, and leave out those that cannot be read (the log names them).
+        Default: False, an unreadable image is an error when it is read.
 
     Returns
     -------

@@ -43,7 +43,8 @@ class Pixels:
     channels : 1 or 3
         Planes of a tensor: 1 for grey, 3 for RGB.
     transform : callable or None
-        Function from a PIL image to a tensor; replaces ``size``.
+        Function from a PIL image to a tensor; replaces ``size``. None, the default: pixels in [0,
+        1].
     crop : bool
         True: the shorter side is scaled to ``size`` and the centre cut out. False, the default:
         the image is scaled to the square, whatever its sides.

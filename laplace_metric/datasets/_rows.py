@@ -24,9 +24,9 @@ def chosen_rows(name: str, rows: Any, n: int) -> Int64[Tensor, " rows"]:
     name : str
         Name of the argument, for errors.
     rows : whole numbers [m], a slice, or a mask [n]
-        Rows that a user names.
+        Rows that the user asked for.
     n : int
-        Rows that there are.
+        Number of rows that there are.
 
     Raises
     ------

@@ -41,11 +41,11 @@ def load(
     split : "train" | "test"
         Part of the set, default "train".
     limit : int or None
-        Keep at most this many images, evenly spaced over the split.
+        Largest number of images, evenly spaced over the split. None, the default: all.
     size : int or None
-        Side of the patches in pixels, default 8; for "photographs" only.
+        Side of the patches in pixels, for "photographs" only. None, the default: 8.
     colour : bool
-        True: three channels instead of grey; for "photographs" only.
+        True: three channels instead of grey; for "photographs" only. Default: False.
 
     Raises
     ------

@@ -43,9 +43,9 @@ class Checkpoint(FitStorage):
     Parameters
     ----------
     folder : Path
-        Empty or missing, or of the same fit.
+        Folder of the checkpoint: empty or missing, or of the same fit.
     identity : dict
-        JSON values that say what is fitted.
+        Description of the fit, as JSON values.
 
     Raises
     ------
@@ -91,7 +91,7 @@ class Checkpoint(FitStorage):
         return FeatureStore(durable=folder, dtype=dtype, device=device)
 
     def due(self) -> bool:
-        """True if it is time to commit again."""
+        """Return True if it is time to commit again."""
         if time.monotonic() - self._last < SECONDS:
             return False
         self._last = time.monotonic()
@@ -145,11 +145,11 @@ def open_checkpoint(
     Parameters
     ----------
     folder : Path
-        The ``checkpoint_dir`` of the fit.
+        Folder ``checkpoint_dir`` of the fit.
     identity : function
-        Returns JSON values that say what is fitted, among them a hash of the model.
+        Function that returns JSON values that describe the fit, among them a hash of the model.
     processes : Processes
-        Those of the fit.
+        The processes that fit together.
 
     Raises
     ------

@@ -20,9 +20,9 @@ def runtime_of(model: nn.Module, options: FitOptions) -> tuple[Processes, Storag
     Parameters
     ----------
     model : nn.Module
-        Its weights are part of the identity of a checkpoint.
+        Model to fit; its weights are part of the identity of a checkpoint.
     options : FitOptions
-        ``distributed`` and ``checkpoint_dir`` decide.
+        Options of the fit, of which ``distributed`` and ``checkpoint_dir`` decide.
 
     Raises
     ------

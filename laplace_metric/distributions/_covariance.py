@@ -247,7 +247,8 @@ class PendingCovariance:
     shape : torch.Size
         Shape [B, Z] of the embeddings.
     compute : function without arguments
-        Returns the covariance. Any thread may call it, more than once if several read it at once.
+        Function that returns the covariance. Any thread may call it, more than once if several read
+        it at once.
 
     Examples
     --------

@@ -30,7 +30,15 @@ class EmbeddingDistribution(Protocol):
         """von Mises-Fisher concentration kappa of the direction [B], in [0, inf]."""
 
     def sample(self, n: int, generator: Seed = None) -> Float[Tensor, "n B Z"]:
-        """Draw [n, B, Z], independent over n and B."""
+        """Return draws [n, B, Z], independent over n and B.
+
+        Parameters
+        ----------
+        n : int
+            Number of draws for each input, at least 0.
+        generator : torch.Generator, seed or None
+            Generator or seed of the draws. None, the default: torch's global generator.
+        """
 
     def select(self, index: Tensor | slice) -> Self:
         """Return the distributions at ``index`` of the batch."""

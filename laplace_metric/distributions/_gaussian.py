@@ -131,7 +131,15 @@ class Gaussian(HasCovariance):
         return ProjectedNormal(self.loc, self.covariance).concentration
 
     def sample(self, n: int, generator: Seed = None) -> Float[Tensor, "n B Z"]:
-        """[n, B, Z]."""
+        """Return draws [n, B, Z], independent over n and B.
+
+        Parameters
+        ----------
+        n : int
+            Number of draws for each input, at least 0.
+        generator : torch.Generator, seed or None
+            Generator or seed of the draws. None, the default: torch's global generator.
+        """
         return gaussian_draws(self.loc, self.covariance, n, generator)
 
 
@@ -141,6 +149,7 @@ class ProjectedNormal(HasCovariance):
     Parameters
     ----------
     loc : Tensor [B, Z]
+        Mean of the Gaussian before the projection; its direction is ``mean``.
     covariance : Covariance, or variances [B, Z]
         Covariance C of the Gaussian before the projection, or the variances of its coordinates.
 
@@ -182,7 +191,15 @@ class ProjectedNormal(HasCovariance):
         return vmf_concentration(resultant, self.loc.shape[-1])
 
     def sample(self, n: int, generator: Seed = None) -> Float[Tensor, "n B Z"]:
-        """Exact draws [n, B, Z] of unit length."""
+        """Return exact draws [n, B, Z] of unit length.
+
+        Parameters
+        ----------
+        n : int
+            Number of draws for each input, at least 0.
+        generator : torch.Generator, seed or None
+            Generator or seed of the draws. None, the default: torch's global generator.
+        """
         z = gaussian_draws(self.loc, self.covariance, n, generator)
         return nn.functional.normalize(z, dim=-1)
 

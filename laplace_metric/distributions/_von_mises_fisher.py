@@ -42,7 +42,7 @@ def vmf_concentration(resultant: Float[Tensor, "*B"], dimension: int) -> Float[T
     Parameters
     ----------
     resultant : Tensor [...] in [0, 1]
-        R, the length of the mean of unit vectors.
+        Length R of the mean of unit vectors.
     dimension : int >= 2
         Dimension D of the ambient space.
 
@@ -104,6 +104,15 @@ def cap_angle(
     probability: Float[Tensor, " ..."] | float,
 ) -> Float[Tensor, " ..."]:
     """Return the half-angle of the cap in [0, pi], to 1e-10 in float64; see ``cap_cosine``.
+
+    Parameters
+    ----------
+    concentration : Tensor [...] in [0, inf)
+        Concentration kappa of the distribution.
+    dimension : int >= 2
+        Dimension D of the ambient space.
+    probability : Tensor [...] or float in [0, 1]
+        Probability of the cap.
 
     Raises
     ------

@@ -51,7 +51,7 @@ def abstention(uncertainty: ArrayLike, correct: ArrayLike) -> Abstention:
     Parameters
     ----------
     uncertainty : [Q]
-        Higher is less certain.
+        Uncertainty of each query; higher is less certain.
     correct : [Q]
         Score of each query in [0, 1], such as recall@1.
 

@@ -35,13 +35,13 @@ class BootstrapInterval(Shown):
     Attributes
     ----------
     estimate : float
-        The metric of the data themselves; NaN (with a warning) where it is undefined.
+        Metric of the data themselves; NaN (with a warning) where it is undefined.
     low, high : float
         Ends of the interval; NaN (with a warning) when no resample defines the metric.
     level : float
-        Its coverage, such as 0.95.
+        Coverage of the interval, such as 0.95.
     n, n_undefined : int
-        Resamples drawn, and those left out because the metric was NaN on them.
+        Numbers of resamples drawn, and of those left out because the metric was NaN on them.
     """
 
     estimate: float
@@ -65,19 +65,21 @@ def bootstrap_interval(
     Parameters
     ----------
     metric : callable
-        Takes the arrays, resampled along their first axis, in their own type; returns a float.
-        Where that is infinite, so is the estimate or the end of the interval.
+        Function of the arrays, resampled along their first axis, in their own type; it returns a
+        float. If that is infinite, so is the estimate or the end of the interval.
     arrays : [N, ...] each
-        Tensors stay tensors, anything else becomes a numpy array.
+        Data of the metric. Tensors stay tensors, anything else becomes a numpy array.
     n : int
-        Number of resamples.
+        Number of resamples. Default: 1000; more make the ends steadier.
     level : float
-        Coverage, between 0 and 1.
+        Coverage of the interval, between 0 and 1. Default: 0.95.
     paired : bool
-        True draws the same rows of every array (an uncertainty and whether its query is right).
-        False draws each array on its own, keeping its size (scores in and out of distribution).
+        True, the default, draws the same rows of every array (an uncertainty and whether its query
+        is right). False draws each array on its own, keeping its size (scores in and out of
+        distribution).
     generator : torch.Generator or seed, optional
-        None draws from a fresh one with a fixed seed: the same data give the same interval.
+        Generator or seed of the resamples. None, the default: a fresh one with a fixed seed, so
+        that the same data give the same interval.
 
     Returns
     -------

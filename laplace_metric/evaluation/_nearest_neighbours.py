@@ -40,7 +40,7 @@ def nearest_neighbours(
     *,
     exclude: ArrayLike | None = None,
 ) -> Neighbours:
-    """Exact Euclidean nearest neighbours, ranked as if every distance were known in float64.
+    """Find the exact Euclidean nearest neighbours, ranked as if distances were known in float64.
 
     Shortlists come from FAISS where it is installed, the data are float32 on the CPU and k is below
     64, else from blocked matrix products; the answer is the same.
@@ -50,12 +50,14 @@ def nearest_neighbours(
     queries : [Q, Z]
         Embeddings of the queries.
     gallery : [G, Z], optional
-        Embeddings of the gallery. None searches among the queries themselves, each without itself
-        (leave-one-out): it is left out by its index, never by its rank, which ties would move.
+        Embeddings of the gallery. None, the default, searches among the queries themselves, each
+        without itself (leave-one-out): it is left out by its index, never by its rank, which ties
+        would move.
     k : int
-        Number of neighbours of each query; the excluded item does not count.
+        Number of neighbours of each query; the excluded item does not count. Default: 1.
     exclude : [Q], optional
         Row of the gallery that each query leaves out (itself, if the gallery holds the queries).
+        None, the default: no row.
 
     Returns
     -------

@@ -54,7 +54,7 @@ def quality(probability: ArrayLike, match: ArrayLike, *, n: int = 500) -> Qualit
     match : [Q]
         True, or 1, if it was a match.
     n : int
-        Number of bootstrap resamples.
+        Number of bootstrap resamples. Default: 500.
 
     Examples
     --------

@@ -26,7 +26,7 @@ class Reliability(Shown):
     ece : float
         Expected calibration error over equally wide bins, in [0, 1].
     adaptive_ece : float
-        The same over bins of equally many queries.
+        Expected calibration error over bins of equally many queries.
     edges : Tensor [B + 1]
         Edges of the equally wide bins: ``[e_b, e_{b+1})``, the last one closed.
     bin_confidence, bin_accuracy : Tensor [B]
@@ -46,7 +46,7 @@ class Reliability(Shown):
 def expected_calibration_error(
     confidence: ArrayLike, correct: ArrayLike, bins: int = 10
 ) -> Reliability:
-    """Gap between confidence and accuracy, averaged over the queries of each bin.
+    """Compute the gap between confidence and accuracy, averaged over the queries of each bin.
 
     The adaptive error (Nixon et al. 2019) has bins of equal size along the sorted confidences,
     sizes differing by one at most; queries of the same confidence share their mean accuracy, so
@@ -55,11 +55,11 @@ def expected_calibration_error(
     Parameters
     ----------
     confidence : [N]
-        In [0, 1]. Confidence 1 belongs to the last bin.
+        Confidence of each prediction, in [0, 1]. Confidence 1 belongs to the last bin.
     correct : [N]
-        1 (or True) if the prediction is right, 0 if not, or the rate at which it is.
+        Result of each prediction: 1 (or True) if it is right, 0 if not, or the rate at which it is.
     bins : int
-        Number of bins.
+        Number of bins. Default: 10; take fewer for a few hundred queries.
 
     Returns
     -------

@@ -44,9 +44,15 @@ def nearest_rows(
 
     Parameters
     ----------
+    queries, gallery : Tensor [Q, Z], [G, Z]
+        Embeddings of the queries and of the gallery.
+    k : int
+        Number of rows returned for each query.
     fast, careful : CandidateSearch
         Search in the type of the gallery; and search in float64, for the queries that ``fast``
         cannot settle. Queries that neither settles are ranked by their differences to every row.
+    exclude : Tensor [Q] or None
+        Row of the gallery that each query leaves out. None, the default: no row.
     """
     shortlisted = row_block((k + SPARE) * gallery.shape[1] // 2, device=gallery.device)
     every = max(1, MOST // (8 * len(gallery)))

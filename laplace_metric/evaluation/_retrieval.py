@@ -33,9 +33,10 @@ class RetrievalScore(Shown):
     value : float
         Mean over the counted queries, in [0, 1]; NaN (with a warning) when none is counted.
     per_query : Tensor [Q]
-        float64; NaN for the excluded queries, those without a relevant item in the gallery.
+        Score of each query, float64; NaN for the excluded queries, those without a relevant item in
+        the gallery.
     n_queries, n_excluded : int
-        Queries counted and queries excluded.
+        Numbers of queries counted and of queries excluded.
     """
 
     value: float
@@ -64,17 +65,20 @@ def recall_at_k(
     Parameters
     ----------
     query : [Q, Z]
-        Embeddings.
+        Embeddings of the queries.
     labels : [Q]
-        Integer labels.
+        Integer labels of the queries.
     k : int
-        Number of nearest neighbours that count.
+        Number of nearest neighbours that count. Default: 1.
     gallery, gallery_labels : [G, Z], [G], optional
-        None searches among the queries, each without itself (by index).
+        Embeddings and integer labels of the gallery. None, the default, searches among the queries,
+        each without itself (by index).
     exclude : [Q], optional
-        Gallery row that each query leaves out, when the gallery holds the queries too.
+        Gallery row that each query leaves out, when the gallery holds the queries too. None, the
+        default: no row.
     neighbours : Neighbours, optional
-        A search already made on the same data with at least k neighbours.
+        Search already made on the same data with at least k neighbours, to save a second one. None,
+        the default: search here.
 
     Returns
     -------
@@ -111,6 +115,23 @@ def map_at_k(
 
     Parameters, exclusion and errors are those of `recall_at_k`.
 
+    Parameters
+    ----------
+    query : [Q, Z]
+        Embeddings of the queries.
+    labels : [Q]
+        Integer labels of the queries.
+    k : int
+        Number of nearest neighbours that count. Default: 5.
+    gallery, gallery_labels : [G, Z], [G], optional
+        Embeddings and integer labels of the gallery. None, the default, searches among the queries,
+        each without itself (by index).
+    exclude : [Q], optional
+        Gallery row that each query leaves out. None, the default: no row.
+    neighbours : Neighbours, optional
+        Search already made on the same data with at least k neighbours. None, the default: search
+        here.
+
     Examples
     --------
     >>> map_at_k([[0.0], [1.0], [1.5], [4.0]], [0, 1, 0, 1], k=3).per_query.tolist()
@@ -134,6 +155,21 @@ def map_at_r(
 
     Parameters, exclusion and errors are those of `recall_at_k`; ``neighbours`` must reach the
     largest R.
+
+    Parameters
+    ----------
+    query : [Q, Z]
+        Embeddings of the queries.
+    labels : [Q]
+        Integer labels of the queries.
+    gallery, gallery_labels : [G, Z], [G], optional
+        Embeddings and integer labels of the gallery. None, the default, searches among the queries,
+        each without itself (by index).
+    exclude : [Q], optional
+        Gallery row that each query leaves out. None, the default: no row.
+    neighbours : Neighbours, optional
+        Search already made on the same data with at least R neighbours of the largest class. None,
+        the default: search here.
 
     Examples
     --------

@@ -26,7 +26,7 @@ class RetrievalCalibration(Reliability):
     Attributes
     ----------
     prediction : Tensor [Q]
-        The label most often nearest; among equally frequent ones the smallest.
+        Label that is most often nearest; among equally frequent ones the smallest.
     confidence : Tensor [Q]
         Share of the samples that voted for it, float64.
     correct : Tensor [Q]
@@ -52,7 +52,7 @@ def retrieval_calibration(
     exclude: ArrayLike | None = None,
     bins: int = 10,
 ) -> RetrievalCalibration:
-    """Calibration error of the vote of nearest neighbours over sampled embeddings.
+    """Compute the calibration error of the vote of nearest neighbours over sampled embeddings.
 
     For each draw s the nearest gallery item votes with its label; the prediction of a query is
     the mode of its S votes, its confidence the share of the mode.
@@ -60,19 +60,21 @@ def retrieval_calibration(
     Parameters
     ----------
     samples : [S, Q, Z]
-        S draws of each query's embedding.
+        Draws of each query's embedding, S of them.
     labels : [Q]
         Integer labels of the queries.
     gallery : [S, G, Z] or [G, Z], optional
-        [S, G, Z]: joint draws, the s-th of the queries against the s-th of the gallery, as when
-        one draw of the weights embeds both. [G, Z]: query-only draws against a fixed gallery,
-        such as the mean embeddings. None: joint draws among the queries, each without itself.
+        Draws or embeddings of the gallery. [S, G, Z] are joint draws, the s-th of the queries
+        against the s-th of the gallery, as when one draw of the weights embeds both. [G, Z] is a
+        fixed gallery, such as the mean embeddings, for draws of the queries alone. None, the
+        default: joint draws among the queries, each without itself.
     gallery_labels : [G], with ``gallery``
-        Labels of the gallery.
+        Integer labels of the gallery. None, the default: there is no ``gallery``.
     exclude : [Q], with ``gallery``
         Gallery row that each query leaves out; ``arange(Q)`` where the gallery is the queries.
+        None, the default: no row.
     bins : int
-        Number of bins of the reliability curve.
+        Number of bins of the reliability curve. Default: 10.
 
     Returns
     -------

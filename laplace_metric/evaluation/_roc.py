@@ -59,6 +59,13 @@ def auprc(in_scores: ArrayLike, out_scores: ArrayLike) -> float:
     Parameters and errors are those of `auroc`. A constant score gives the share of
     out-of-distribution inputs.
 
+    Parameters
+    ----------
+    in_scores : [N]
+        Uncertainty of in-distribution inputs.
+    out_scores : [M]
+        Uncertainty of out-of-distribution inputs, the positive class.
+
     Examples
     --------
     >>> auprc([0.1, 0.2, 0.3], [0.25, 0.9])
@@ -75,6 +82,15 @@ def fpr_at_tpr(in_scores: ArrayLike, out_scores: ArrayLike, tpr: float = 0.95) -
 
     Parameters and errors are those of `auroc`; ``tpr`` lies between 0 and 1. No interpolation:
     the first point of the curve at or above ``tpr`` counts. A constant score gives 1.
+
+    Parameters
+    ----------
+    in_scores : [N]
+        Uncertainty of in-distribution inputs.
+    out_scores : [M]
+        Uncertainty of out-of-distribution inputs, the positive class.
+    tpr : float in (0, 1)
+        Share of ``out_scores`` that is flagged. Default: 0.95.
 
     Examples
     --------
@@ -105,7 +121,7 @@ def r_auroc(uncertainty: ArrayLike, correct: ArrayLike) -> float:
     Parameters
     ----------
     uncertainty : [Q]
-        Higher is less certain.
+        Uncertainty of each query; higher is less certain.
     correct : [Q]
         True, or 1, if the nearest neighbour of the query is right.
 

@@ -28,7 +28,7 @@ def share_interval(successes: npt.ArrayLike, trials: npt.ArrayLike, level: float
     successes, trials : array-like of whole numbers, of one shape
         Numbers k of successes in n trials.
     level : float in (0, 1)
-        Confidence that the interval holds the true share.
+        Confidence that the interval holds the true share. Default: 0.95.
 
     Returns
     -------

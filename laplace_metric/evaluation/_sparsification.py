@@ -32,7 +32,8 @@ class Sparsification(Shown):
     curve : Tensor [100]
         Mean score of the rest when the most uncertain go first.
     random, oracle : Tensor [100]
-        The same in random order (its expectation, a constant) and when the worst go first.
+        Mean score of the rest in random order (its expectation, a constant), and when the worst go
+        first.
     ausc, ausc_random, ausc_oracle : float
         Areas under the three curves divided by their width 0.99; 1 for a perfect model.
     ause : float
@@ -58,7 +59,7 @@ def sparsification(uncertainty: ArrayLike, correct: ArrayLike) -> Sparsification
     Parameters
     ----------
     uncertainty : [Q]
-        Higher is less certain.
+        Uncertainty of each query; higher is less certain.
     correct : [Q]
         Score of each query in [0, 1], such as ``recall_at_k(...).per_query``; the gallery holds
         all queries, whatever is removed.

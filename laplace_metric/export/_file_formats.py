@@ -65,6 +65,12 @@ def write_program(
 
     Parameters
     ----------
+    program : torch.export.ExportedProgram
+        Traced graph to write.
+    path : Path
+        Name of the file, which is replaced.
+    format : "onnx" | "torch"
+        Format of the file.
     metadata : dict of text
         Result of ``stated``; "inputs" and "outputs" name those of the graph, in its order.
     sizes : sequence of names

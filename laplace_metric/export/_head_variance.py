@@ -45,7 +45,7 @@ class HeadVariance(nn.Module):
     posterior : Posterior
         Gaussian over the parameters of this head.
     spherical : bool
-        Embeddings are directions.
+        True if embeddings are directions.
     """
 
     root: Tensor | None

@@ -32,10 +32,10 @@ class Numbers(NamedTuple):
     Parameters
     ----------
     mean : Tensor [B, Z]
-        The embedding to search with (unit length on the sphere).
+        Embeddings to search with (unit length on the sphere).
     epistemic : Tensor [B]
-        ``Embedding.epistemic``, in standard deviations of the fit set; the uncertainty where the
-        fit keeps nothing to compare with, as in an index.
+        Epistemic numbers, as ``Embedding.epistemic``, in standard deviations of the fit set; the
+        uncertainty where the fit keeps nothing to compare with, as in an index.
     uncertainty : Tensor [B]
         Trace of the covariance, the expected squared error of the embedding.
     """

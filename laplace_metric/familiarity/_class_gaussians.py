@@ -17,12 +17,12 @@ class ClassGaussians(NamedTuple):
     Parameters
     ----------
     mean : Tensor [D]
-        mu, float64: differences to it may be small.
+        Mean mu of all directions, in float64: differences to it may be small.
     class_means : Tensor [C, D]
-        m_c - mu of each class; no rows where classes say nothing (one member each, or all members
-        alike).
+        Mean of each class less mu, ``m_c - mu``; no rows where classes say nothing (one member
+        each, or all members alike).
     total_root, within_root : Tensor [D, D]
-        R with R R' = (T + e I)^-1, and with (W + e I)^-1; upper triangles. The second has no
+        Upper triangles R with ``R R' = (T + e I)^-1``, and with ``(W + e I)^-1``. The second has no
         columns where classes say nothing.
     """
 

@@ -50,17 +50,17 @@ class CrossFitted(NamedTuple):
     Parameters
     ----------
     scores : Tensor [n, 4]
-        near, far, cosine and local; near is 0 where classes say nothing.
+        Scores near, far, cosine and local of each point; near is 0 where classes say nothing.
     known : Tensor [n]
         True where the other folds hold the point's class.
     labels : Tensor [n]
         Number of each point's class.
     distances : Tensor [n, C] or None
-        d_c, infinite for classes that the other folds lack; None for more than ``WIDEST`` classes,
-        and where classes say nothing.
+        Squared distances d_c to the class means, infinite for classes that the other folds lack.
+        None for more than ``WIDEST`` classes, and where classes say nothing.
     left_out : Tensor [n, 4] or None
-        The same scores by the other classes alone, without the point's own; None below three
-        classes, and where they say nothing.
+        Scores by the other classes alone, without the point's own. None below three classes, and
+        where they say nothing.
     """
 
     scores: Tensor

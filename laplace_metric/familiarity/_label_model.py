@@ -42,11 +42,11 @@ class LabelModel(NamedTuple):
     Parameters
     ----------
     strength : Tensor [1]
-        t, the factor of the distances.
+        Factor t of the distances.
     log_share : Tensor [C]
-        log pi, the log of each class's share.
+        Logarithm of the share of each class, log pi.
     channel : Tensor [C, C]
-        Q, the shares in which class c is labelled y; its rows sum to 1.
+        Shares Q in which class c is labelled y; the rows sum to 1.
 
     Examples
     --------

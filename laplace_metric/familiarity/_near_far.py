@@ -57,19 +57,19 @@ class NearFar:
     Parameters
     ----------
     mean, class_means, total_root, within_root : Tensor
-        The Gaussians of the fit set, as in ``ClassGaussians``.
+        Gaussians of the fit set, as in ``ClassGaussians``.
     points : Tensor [S, D]
-        u_i - mu of the kept points, S <= 2,500; float64 where classes have collapsed.
+        Kept points of the fit set less their mean, ``u_i - mu``, with S <= 2,500; float64 where
+        classes have collapsed.
     weights : Tensor [3]
-        a, b, c of the novelty, float64.
+        Weights a, b, c of the novelty, float64.
     length : Tensor [2]
-        m and v of log lengths, float64; empty where lengths are not used.
+        Mean m and variance v of log lengths, float64; empty where lengths are not used.
     centre, scale : Tensor [6]
         Cross-fitted means and standard deviations of near, far, cosine, local, novelty and of the
         sum, float64.
     strength, log_share, channel : Tensor
-        The label model, as in ``LabelModel``; empty where classes are not known, or more than
-        2,048.
+        Label model, as in ``LabelModel``; empty where classes are not known, or more than 2,048.
 
     Examples
     --------

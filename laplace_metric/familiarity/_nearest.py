@@ -45,7 +45,7 @@ def nearest_points(
     x, points : Tensor [B, D], [S, D]
         Directions of the inputs and of the sample.
     white, white_points : Tensor [B, E], [S, E]
-        The same, whitened.
+        Whitened directions of the inputs and of the sample.
 
     Examples
     --------

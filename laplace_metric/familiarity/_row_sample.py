@@ -39,12 +39,13 @@ class RowSample:
     Parameters
     ----------
     weights : Tensor [D] float64
-        w, the fixed random numbers.
+        Fixed random numbers w, by which rows are ordered.
     keys : Tensor [S + 1] float64
-        k of each row that is held; infinite where no row is held. The last place is a dump: it
-        takes what is not held.
+        Key k of each row that is held; infinite where no row is held. The last place is a dump:
+        rows that are not held are written there.
     u, lengths, labels, counts : Tensor [S + 1, D], [S + 1], [S + 1], [S + 1]
-        The rows, their log lengths s, their classes and how often each was read.
+        Directions of the rows, their log lengths s, their classes, and the number of times that
+        each was read.
     """
 
     weights: Tensor

@@ -37,13 +37,13 @@ class CentredSums:
     Parameters
     ----------
     counts : Tensor [C] int64
-        n_c, the points of each class.
+        Number n_c of points of each class.
     centres, first : Tensor [C, D] float64
-        p_c, and ``s_c = sum_{i in c} x_i`` with ``x_i = u_i - p_c``.
+        Centres p_c, and sums ``s_c = sum_{i in c} x_i`` with ``x_i = u_i - p_c``.
     second : Tensor [D, D] float64
-        ``sum_i x_i x_i'``, its upper triangle.
+        Sum of products ``sum_i x_i x_i'``, its upper triangle.
     dtype : torch.dtype
-        Type in which the products are computed: that of the features.
+        Dtype in which the products are computed: that of the features.
     """
 
     counts: Tensor
@@ -96,11 +96,11 @@ class Scatter:
     Parameters
     ----------
     counts : Tensor [C] int64
-        n_c, the points of each class.
+        Number n_c of points of each class.
     means : Tensor [C, D]
-        m_c, the mean of each class; zeros for classes without points.
+        Mean m_c of each class; zeros for classes without points.
     mean : Tensor [D]
-        mu, the mean of all points.
+        Mean mu of all points.
     within, total : Tensor [D, D]
         Sums of squares about the m_c, and about mu.
     rounding : float

@@ -68,7 +68,7 @@ class BodyRecord:
     Parameters
     ----------
     tensors : dict of name to TensorRecord
-        By the names of ``state_dict``.
+        Records of the tensors outside the head, by their names in ``state_dict``.
 
     Examples
     --------

@@ -26,11 +26,11 @@ def explain(model: nn.Module, inputs: ModelInput, error: Exception) -> None:
     Parameters
     ----------
     model : nn.Module
-        What was called.
+        Model that was called.
     inputs : tensor, array, list, tuple, mapping
-        What it was called with.
+        Inputs that it was called with.
     error : Exception
-        What it raised.
+        Exception that the call raised.
 
     Raises
     ------

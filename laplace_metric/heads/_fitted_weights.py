@@ -89,13 +89,15 @@ class FittedWeights:
     Parameters
     ----------
     model : nn.Module
+        Model that holds the head.
     head : LocatedHead
+        Head of this model, which has the posterior.
     mean : Tensor [P]
         Mean of the posterior: the weights of the head at the fit.
     body : BodyRecord or None
-        The rest of the model at the fit; None: it is not compared.
+        Record of the model outside its head at the fit. None: it is not compared.
     verified : bool
-        Whether the model is known to be that of the fit now, as right after it.
+        True if the model is known to be that of the fit, as right after it. Default: False.
     """
 
     def __init__(

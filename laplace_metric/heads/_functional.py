@@ -25,7 +25,7 @@ class FunctionalJacobian(HeadJacobian):
     Parameters
     ----------
     module : nn.Module
-        The head.
+        Head that is differentiated.
     n_outputs : int
         Z, the width of its output.
 

@@ -49,7 +49,7 @@ class HeadJacobian(ABC):
 
     @abstractmethod
     def to(self, dtype: torch.dtype) -> HeadJacobian:
-        """The same head in another type: itself where it has that type, else a copy."""
+        """Return the same head in another dtype: itself if it has that dtype, else a copy."""
 
     @abstractmethod
     def forward(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B Z"]:

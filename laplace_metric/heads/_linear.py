@@ -24,9 +24,9 @@ class LinearJacobian(HeadJacobian):
     Parameters
     ----------
     weight : Tensor [Z, D]
-        W.
+        Weights W of the layer.
     bias : Tensor [Z] or None
-        b; None for a layer without one.
+        Bias b of the layer. None, the default: a layer without one.
 
     Examples
     --------

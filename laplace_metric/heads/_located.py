@@ -47,16 +47,17 @@ class LocatedHead(Shown):
     name : str
         Dotted name; "first..last" of modules in a row; "append" for a new one.
     module : nn.Module
-        g, whose parameters get the posterior.
+        Head g, whose parameters get the posterior.
     normalized : bool
         True if the model's output is ``z / |z|``.
     parts : (module, module) or None
-        Where h enters and z leaves inside the model; None for an appended head.
+        Modules at which h enters and z leaves inside the model; None for an appended head.
     n_outputs : int
         Z, the width of the raw embedding.
     source : module or None
-        The model's own layers, if ``module`` is a copy of them with computed weights written out
-        (``weight_norm`` and the like, see ``_computed``); None: ``module`` is that of the model.
+        Layers of the model itself, if ``module`` is a copy of them with computed weights written
+        out (``weight_norm`` and the like, see ``_computed``). None, the default: ``module`` is that
+        of the model.
     """
 
     name: str

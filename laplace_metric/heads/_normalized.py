@@ -18,9 +18,9 @@ def is_normalized(raw: Tensor, output: Tensor, name: str) -> bool:
     Parameters
     ----------
     raw : Tensor [B, Z]
-        z, which leaves the head.
+        Raw embeddings z, which leave the head.
     output : Tensor [B, Z]
-        f, the output of the model.
+        Outputs f of the model.
     name : str
         Name of the head, for the error.
 

@@ -20,8 +20,10 @@ def check_returned(output: Any, *, one_item: bool = False) -> Tensor:
 
     Parameters
     ----------
+    output : anything
+        Value that the model returned.
     one_item : bool
-        Whether the inputs were one row [D], so that one vector [Z] is right.
+        True if the inputs were one row [D], so that one vector [Z] is right. Default: False.
 
     Raises
     ------

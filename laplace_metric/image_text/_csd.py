@@ -27,7 +27,14 @@ def csd(
     mu_2: Float[Tensor, "*#B D"],
     log_v_2: Float[Tensor, "*#B D"],
 ) -> Float[Tensor, "*C"]:
-    """``E |Z_1 - Z_2|^2`` [...] of independent Gaussians; batches broadcast.
+    """Return ``E |Z_1 - Z_2|^2`` [...] of independent Gaussians; batches broadcast.
+
+    Parameters
+    ----------
+    mu_1, log_v_1 : Tensor [..., D]
+        Means and log variances of the first Gaussians.
+    mu_2, log_v_2 : Tensor [..., D]
+        Means and log variances of the second Gaussians.
 
     Examples
     --------
@@ -44,7 +51,14 @@ def csd_similarity(
     mu_2: Float[Tensor, "C D"],
     log_v_2: Float[Tensor, "C D"],
 ) -> Float[Tensor, "B C"]:
-    """``s(b, c) = mu_b . mu_c - (tr S_b + tr S_c) / 2`` [B, C] for unit means; at most 1.
+    """Return ``s(b, c) = mu_b . mu_c - (tr S_b + tr S_c) / 2`` [B, C] for unit means; at most 1.
+
+    Parameters
+    ----------
+    mu_1, log_v_1 : Tensor [B, D]
+        Unit means and log variances of the first Gaussians.
+    mu_2, log_v_2 : Tensor [C, D]
+        Unit means and log variances of the second Gaussians.
 
     Examples
     --------
@@ -57,19 +71,19 @@ def csd_similarity(
 
 
 def similarities(a: Embedding, b: Embedding) -> Float[Tensor, "B C"]:
-    """``csd_similarity`` of all pairs of embeddings [B, C]; the cosine without variances."""
+    """Return ``csd_similarity`` of all pairs of embeddings [B, C]; the cosine without variances."""
     return csd_similarity(a.mean, a.variance.log(), b.mean, b.variance.log())
 
 
 def csd_query(mu: Float[Tensor, "B D"], engine: str = "inner") -> Float[Tensor, "B D_plus_1"]:
-    """Queries [B, D + 1] for a vector engine whose gallery is of ``csd_gallery``.
+    """Return queries [B, D + 1] for a vector engine whose gallery is of ``csd_gallery``.
 
     Parameters
     ----------
     mu : Tensor [B, D]
-        Unit means.
+        Unit means of the queries.
     engine : "inner" | "l2"
-        Quantity that the engine ranks by: inner product, or Euclidean distance.
+        Quantity that the engine ranks by: inner product, the default, or Euclidean distance.
 
     Raises
     ------
@@ -90,9 +104,16 @@ def csd_query(mu: Float[Tensor, "B D"], engine: str = "inner") -> Float[Tensor, 
 def csd_gallery(
     mu: Float[Tensor, "C D"], log_v: Float[Tensor, "C D"], engine: str = "inner"
 ) -> Float[Tensor, "C D_plus_1"]:
-    """Items [C, D + 1]: one more coordinate, by which any engine ranks as CSD does.
+    """Return items [C, D + 1] with one more coordinate, by which any engine ranks as CSD does.
 
     ``-tr S / 2`` for inner products, ``sqrt(tr S)`` for Euclidean distance.
+
+    Parameters
+    ----------
+    mu, log_v : Tensor [C, D]
+        Unit means and log variances of the items.
+    engine : "inner" | "l2"
+        Quantity that the engine ranks by: inner product, the default, or Euclidean distance.
 
     Raises
     ------

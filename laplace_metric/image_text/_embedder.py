@@ -45,7 +45,13 @@ from laplace_metric.training import train_mode
 
 
 class Towers(NamedTuple):
-    """Both encoders."""
+    """Both encoders.
+
+    Parameters
+    ----------
+    image, text : nn.Module or function
+        Encoder of images, and encoder of texts.
+    """
 
     image: Encoder
     text: Encoder
@@ -63,32 +69,33 @@ class ImageTextEmbedder:
     Parameters
     ----------
     image_encoder, text_encoder : nn.Module or function
-        Inputs -> features [B, F], each its own F; frozen and in evaluation mode unless
-        ``train_encoders``. ``models.Precomputed()`` where the inputs are features already,
+        Encoders, inputs -> features [B, F], each with its own F; frozen and in evaluation mode
+        unless ``train_encoders``. Use ``models.Precomputed()`` if the inputs are features already,
         ``models.Sentences`` for sentence-transformers.
     dim : int
-        D of the embeddings, at least 2.
+        Dimension D of the embeddings, at least 2. Default: 64.
     objective : "prolip" | "pcme++" | "siglip" | "clip", or an ``Objective``
-        The last two learn no variance; "clip" knows no probability of a pair.
+        Loss of the pairs. Default: "prolip". "siglip" and "clip" learn no variance, and "clip" has
+        no probability of a pair.
     dropout : float in [0, 1)
-        Dropout of the features while the heads train.
+        Dropout of the features while the heads train. Default: 0.
     train_encoders : bool
-        Both must be modules.
+        Train the encoders with the heads; both must be modules. Default: False.
     encoder_rate : float > 0
-        Learning rate of encoders that train, as a multiple of ``learning_rate``.
+        Learning rate of encoders that train, as a multiple of ``learning_rate``. Default: 0.1.
     tokens : "head" | "uncertainty"
-        Features that variances come from: those of the mean, or a second token, if both encoders
-        return [B, 2, F], features of [CLS] and of [UNC].
+        Features that variances come from: "head", the default, those of the mean; "uncertainty" a
+        second token, if both encoders return [B, 2, F], features of [CLS] and of [UNC].
     layer_norm : bool
-        Normalise the features (layer norm) before the projections.
+        Normalise the features (layer norm) before the projections. Default: True.
     first_trace : float > 0
-        About ``tr S`` before training; too small a one has no gradient.
+        Approximate ``tr S`` before training; too small a one has no gradient. Default: 0.35.
     prior_precision : float > 0
-        tau of the posterior.
+        Prior precision tau of the posterior. Default: 1; a larger one means less uncertainty.
     n_effective : float > 0 or None
-        Turns the curvature, an average over all N M pairs, into a sum over data; None: N M, the
-        likelihood of the pairs as the loss has it, as if they were independent. Of "clip" N + M,
-        a softmax for each image and each text.
+        Number of observations that turns the curvature, an average over all N M pairs, into a sum
+        over data. None, the default: N M, the likelihood of the pairs as the loss has it, as if
+        they were independent; of "clip" N + M, a softmax for each image and each text.
 
     Raises
     ------
@@ -182,20 +189,28 @@ class ImageTextEmbedder:
 
         Parameters
         ----------
+        pairs : ImageTextPairs
+            Images and texts to train on, and which belong together.
+        epochs : int
+            Number of passes over the pairs, at least 1. Default: 20.
         batch_size : int
-            Pairs, at least 2.
+            Number of pairs of a batch, at least 2. Default: 512.
         learning_rate, weight_decay : float
             Settings of AdamW. The learning rate rises over 5 % of the steps, then falls as half a
-            cosine.
+            cosine. Default: 0.001 and 0.05.
         masked : (images, texts) or None
             Inputs for an objective with a weight for masked inputs: what is left of every image and
             text of ``pairs`` after masking, in their order, as the encoders take them; None for a
-            side that has no such term.
+            side that has no such term. None, the default: the objective has no such weight.
         generator : torch.Generator, seed or None
-            CPU generator or seed of the initial weights, the order and dropout.
+            CPU generator or seed of the initial weights, the order and dropout. None, the default:
+            a new one, seeded from torch's global state.
+        progress : bool
+            Show a progress bar. Default: True.
         checkpoint : path or None
-            A folder: the run is written there before the first step and after each epoch, and one
-            that lies there goes on from its last epoch to the same result.
+            Folder to which the run is written before the first step and after each epoch; a run
+            that lies there goes on from its last epoch to the same result. None, the default: no
+            checkpoint.
 
         Raises
         ------
@@ -262,6 +277,13 @@ class ImageTextEmbedder:
     def fit_posterior(self, pairs: ImageTextPairs, *, progress: bool = False) -> ImageTextEmbedder:
         """Fit the posterior of heads that are there already, as after ``load_prolip``.
 
+        Parameters
+        ----------
+        pairs : ImageTextPairs
+            Images and texts to fit, and which belong together.
+        progress : bool
+            Show a progress bar. Default: False.
+
         Raises
         ------
         NotFittedError
@@ -284,7 +306,14 @@ class ImageTextEmbedder:
         return self._fitted
 
     def embed_image(self, images: ModelInput, *, progress: bool = False) -> Embedding:
-        """Embeddings of any number of images, as the image encoder takes them.
+        """Return embeddings of any number of images, as the image encoder takes them.
+
+        Parameters
+        ----------
+        images : inputs of N images
+            Images to embed.
+        progress : bool
+            Show a progress bar. Default: False.
 
         Raises
         ------
@@ -296,7 +325,14 @@ class ImageTextEmbedder:
         return self._tower(0).embed(images, progress=progress)
 
     def embed_text(self, texts: ModelInput, *, progress: bool = False) -> Embedding:
-        """Embeddings of any number of texts, as the text encoder takes them.
+        """Return embeddings of any number of texts, as the text encoder takes them.
+
+        Parameters
+        ----------
+        texts : inputs of N texts
+            Texts to embed.
+        progress : bool
+            Show a progress bar. Default: False.
 
         Raises
         ------
@@ -311,7 +347,12 @@ class ImageTextEmbedder:
         return Tower(side, self.towers[side], self.fitted_)
 
     def similarity(self, a: Embedding, b: Embedding) -> Float[Tensor, "B C"]:
-        """``mu . mu - (tr S + tr S) / 2`` [B, C], by which CSD ranks; the cosine without variances.
+        """Return ``mu . mu - (tr S + tr S) / 2`` [B, C], the similarity by which CSD ranks.
+
+        Parameters
+        ----------
+        a, b : Embedding [B], [C]
+            Embeddings of images or texts. Without variances the result is the cosine.
 
         Examples
         --------
@@ -326,7 +367,12 @@ class ImageTextEmbedder:
         return similarities(a, b)
 
     def match_logit(self, a: Embedding, b: Embedding) -> Float[Tensor, "B C"]:
-        """``a s + b`` [B, C] as it was trained: its sigmoid is not calibrated.
+        """Return the logit ``a s + b`` [B, C] as it was trained: its sigmoid is not calibrated.
+
+        Parameters
+        ----------
+        a, b : Embedding [B], [C]
+            Embeddings of images or texts, with similarities s.
 
         Raises
         ------
@@ -342,10 +388,17 @@ class ImageTextEmbedder:
     def calibrate_inclusion(
         self, pairs: ImageTextPairs, *, generator: Seed = None
     ) -> InclusionCalibration:
-        """Read ``inc`` against these pairs and as many random ones; kept for ``includes``.
+        """Calibrate ``inc`` on these pairs and as many random ones; stored for ``includes``.
 
         Take pairs that were not trained on. ``auroc`` of the result says how well ``inc`` tells
         the two apart.
+
+        Parameters
+        ----------
+        pairs : ImageTextPairs
+            Pairs that were not trained on.
+        generator : torch.Generator, seed or None
+            Generator or seed of the random pairs. None, the default: torch's global generator.
 
         Raises
         ------
@@ -364,6 +417,13 @@ class ImageTextEmbedder:
 
     def includes(self, general: Embedding, specific: Embedding) -> Inclusion:
         """Assess whether each of ``general`` [B] includes the same row of ``specific`` [B].
+
+        Parameters
+        ----------
+        general : Embedding [B]
+            Embeddings that may include others, such as those of texts.
+        specific : Embedding [B]
+            Embeddings that may be included, such as those of images.
 
         Returns
         -------
@@ -393,7 +453,7 @@ class ImageTextEmbedder:
         rank_by: str | None = None,
         progress: bool = True,
     ) -> Index:
-        """Images to search among with texts.
+        """Return an index of images to search among with texts.
 
         ``index.calibrate`` and ``index.evaluate`` take ``matches=``: for each text the ids of all
         its images (``ImageTextPairs.images_of_texts``). Give held-out texts: they are not kept as
@@ -404,12 +464,15 @@ class ImageTextEmbedder:
         images : inputs of N images
             Images of the gallery, as the encoder takes them.
         ids : [N] whole numbers or strings, or None
-            None: numbered from 0.
+            Name of each image. None, the default: images are numbered from 0.
         engine : "flat" | "ivf" | "hnsw", or ``search.Flat``, ``IVF``, ``HNSW`` with settings
-            Search engine: exact, or approximate for large galleries.
+            Search engine: exact, or approximate for large galleries. Default: "flat", exact.
         rank_by : "expected" | "mean" | None
-            Expected squared distance of both Gaussians (CSD, exactly), or the cosine of the means;
-            None: the first where there are variances.
+            Distance by which items are ranked: the expected squared distance of both Gaussians
+            (CSD, exactly), or the cosine of the means. None, the default: the first if there are
+            variances.
+        progress : bool
+            Show a progress bar. Default: True.
 
         Raises
         ------
@@ -440,10 +503,24 @@ class ImageTextEmbedder:
         rank_by: str | None = None,
         progress: bool = True,
     ) -> Index:
-        """Texts to search among with images; all else as ``index_images``.
+        """Return an index of texts to search among with images.
 
         Images that were in the fit are warned of (``FittedQueriesWarning``) where they calibrate or
         evaluate; a saved embedder knows them still.
+
+        Parameters
+        ----------
+        texts : inputs of M texts
+            Texts of the gallery, as the encoder takes them.
+        ids : [M] whole numbers or strings, or None
+            Name of each text. None, the default: texts are numbered from 0.
+        engine : "flat" | "ivf" | "hnsw", or ``search.Flat``, ``IVF``, ``HNSW`` with settings
+            Search engine: exact, or approximate for large galleries. Default: "flat", exact.
+        rank_by : "expected" | "mean" | None
+            Distance by which items are ranked, as for ``index_images``. None, the default:
+            "expected" if there are variances.
+        progress : bool
+            Show a progress bar. Default: True.
         """
         return self._index(1, texts, ids, engine=engine, rank_by=rank_by, progress=progress)
 
@@ -490,6 +567,16 @@ class ImageTextEmbedder:
         objective: Objective | None = None,
     ) -> ImageTextEmbedder:
         """Read what ``save`` wrote; ``objective`` is needed where it was your own.
+
+        Parameters
+        ----------
+        path : path
+            File of ``save``.
+        image_encoder, text_encoder : nn.Module or function
+            Encoders that the heads were trained on.
+        objective : Objective or None
+            Objective of the training, if it was your own. None, the default: the named one of the
+            file.
 
         Raises
         ------

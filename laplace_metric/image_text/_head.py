@@ -58,19 +58,19 @@ class GaussianHead(nn.Module):
     Parameters
     ----------
     size : int
-        F.
+        Number F of features of an input.
     dim : int
-        D.
+        Dimension D of the embeddings.
     dropout : float in [0, 1)
         Dropout of the features while training.
     tokens : "head" | "uncertainty"
-        One vector an input, or two tokens.
+        Features of an input: one vector, or two tokens.
     probabilistic : bool
-        Learn variances.
+        True, the default, learns variances.
     layer_norm : bool
         Normalise the features (layer norm) first.
     first_trace : float > 0
-        About ``tr S`` before training.
+        Approximate ``tr S`` before training.
 
     Examples
     --------

@@ -36,7 +36,14 @@ def log_inclusion(
     mu_2: Float[Tensor, "*B D"],
     log_v_2: Float[Tensor, "*B D"],
 ) -> Float[Tensor, "*B"]:
-    """``inc(1, 2) = log int p_1^2 p_2`` [...]: large where 1 lies inside 2. In nats.
+    """Return ``inc(1, 2) = log int p_1^2 p_2`` [...] in nats: large if 1 lies inside 2.
+
+    Parameters
+    ----------
+    mu_1, log_v_1 : Tensor [..., D]
+        Means and log variances of the specific Gaussians.
+    mu_2, log_v_2 : Tensor [..., D]
+        Means and log variances of the general Gaussians.
 
     Examples
     --------
@@ -56,7 +63,14 @@ def inclusion_difference(
     mu_2: Float[Tensor, "*B D"],
     log_v_2: Float[Tensor, "*B D"],
 ) -> Float[Tensor, "*B"]:
-    """``H(1, 2) = inc(1, 2) - inc(2, 1)`` [...] in nats: above 0 says that 2 is the wider one.
+    """Return ``H(1, 2) = inc(1, 2) - inc(2, 1)`` [...] in nats: above 0 if 2 is the wider one.
+
+    Parameters
+    ----------
+    mu_1, log_v_1 : Tensor [..., D]
+        Means and log variances of the first Gaussians.
+    mu_2, log_v_2 : Tensor [..., D]
+        Means and log variances of the second Gaussians.
 
     Examples
     --------
@@ -75,7 +89,12 @@ def inclusion_difference(
 
 
 def inclusion_score(a: Embedding, b: Embedding) -> Float[Tensor, " B"]:
-    """``inc(a, b) / D`` of B pairs, row by row.
+    """Return ``inc(a, b) / D`` of B pairs, row by row.
+
+    Parameters
+    ----------
+    a, b : Embedding [B]
+        Specific and general embeddings; row i of ``a`` and row i of ``b`` are one pair.
 
     Raises
     ------

@@ -34,7 +34,7 @@ class Inclusion:
     Parameters
     ----------
     score : Tensor [B]
-        ``inc / D`` in nats a dimension.
+        Inclusion score ``inc / D`` in nats a dimension.
     probability : Tensor [B]
         Probability that the pair belongs together, if half of all pairs do.
     control : Tensor [B]

@@ -32,9 +32,13 @@ def inclusion_loss(
     Parameters
     ----------
     mu_1, log_v_1 : Tensor [..., D]
-        The specific one: an image, or a full input.
+        Means and log variances of the specific inputs: images, or full inputs.
     mu_2, log_v_2 : Tensor [..., D]
-        The general one: its text, or the same input masked.
+        Means and log variances of the general inputs: their texts, or the same inputs masked.
+    c : float > 0
+        Factor of the logit. Default: 10, as in the paper.
+    epsilon : float
+        Logarithm of the factor of every ``1/v``. Default: -10, as in the paper.
 
     Examples
     --------
@@ -58,6 +62,15 @@ def pairwise_sigmoid_loss(
     ``-a s + b`` negatives cost 10.9 at the start, not 1e-4); SigLIP with the cosine (Zhai et al.
     2023).
 
+    Parameters
+    ----------
+    s : Tensor [B, C]
+        Similarities of images and texts.
+    match : Tensor [B, C] of bool
+        True for the pairs that belong together.
+    a, b : float or scalar Tensor
+        Scale and offset of the logit. Default: 10 and -10.
+
     Raises
     ------
     LabelError
@@ -80,6 +93,15 @@ def multi_positive_infonce(
 
     ``mean_b -1/|P(b)| sum_{c in P(b)} log softmax_c(a s_bc)``, likewise over texts, half of each
     (Radford et al. 2021; Khosla et al. 2020, eq 2). Rows without a match do not count.
+
+    Parameters
+    ----------
+    s : Tensor [B, C]
+        Similarities of images and texts.
+    match : Tensor [B, C] of bool
+        True for the pairs that belong together.
+    a : float or scalar Tensor
+        Scale of the logits, one over the temperature. Default: 10.
 
     Raises
     ------
@@ -116,8 +138,14 @@ def soft_contrastive_loss(
 
     Parameters
     ----------
+    distance : Tensor [B, C]
+        Distances CSD of images and texts.
+    match : Tensor [B, C] of bool
+        True for the pairs that belong together.
+    a, b : float or scalar Tensor
+        Scale and offset of the logit ``b - a CSD``. Default: 5 and 5.
     pseudo_weight : float
-        Weight of the second term.
+        Weight of the second term, that of pseudo-positives. Default: 0.1.
 
     Raises
     ------
@@ -142,6 +170,11 @@ def vib_divergence(mu: Float[Tensor, "B D"], log_v: Float[Tensor, "B D"]) -> Flo
     """``mean_b KL(N(mu, v) | N(0, I)) = mean_b sum_d -(1 + log v - mu^2 - v) / 2`` in nats.
 
     (Chun et al. 2025, eq A.2.) Keeps variances from vanishing.
+
+    Parameters
+    ----------
+    mu, log_v : Tensor [B, D]
+        Means and log variances of B Gaussians.
 
     Examples
     --------
@@ -191,7 +224,7 @@ def size_loss(
     Parameters
     ----------
     trace : Tensor [C]
-        Above 0.
+        Trace of the variance of each text, above 0.
     n_images : Tensor [C]
         Number of images of the whole data set that each text names, at least 1.
     exponent, log_rate : Tensor []

@@ -46,12 +46,12 @@ class PairScores:
     Parameters
     ----------
     scores : dict of Tensor [P]
-        By ``match``, ``other_text``, ``other_image``, and with variances ``inclusion`` and
-        ``ambiguity``.
+        Scores by the names ``match``, ``other_text``, ``other_image``, and with variances
+        ``inclusion`` and ``ambiguity``.
     fold : Tensor [P]
-        The fold of each pair's image.
+        Fold of the image of each pair.
     images : Tensor [P]
-        The image of each pair.
+        Row of the image of each pair.
     """
 
     scores: dict[str, Float[Tensor, " P"]]
@@ -87,15 +87,16 @@ def noisy_pairs(
     Parameters
     ----------
     fit : function of ImageTextPairs
-        Returns a fitted ``ImageTextEmbedder``; called once a fold.
+        Function that returns a fitted ``ImageTextEmbedder``; it is called once a fold.
     pairs : ImageTextPairs
         Pairs to be scored.
     folds : int
-        K, at least 2.
+        Number K of folds, at least 2. Default: 5.
     groups : whole numbers [N] or None
-        Images of one group are in one fold: near-duplicates.
+        Group of each image; images of one group, such as near-duplicates, are in one fold. None,
+        the default: each image is a group.
     generator : torch.Generator, seed or None
-        Generator or seed of the folds.
+        Generator or seed of the folds. None, the default: torch's global generator.
 
     Raises
     ------

@@ -40,7 +40,7 @@ class Objective(nn.Module, ABC):
     Parameters
     ----------
     a, b : float
-        Initial values.
+        Initial values of the scale and of the offset.
     """
 
     probabilistic, softmax = True, False
@@ -58,10 +58,24 @@ class Objective(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, image: HeadOutput, text: HeadOutput, batch: PairBatch) -> Float[Tensor, ""]:
-        """Return the loss of a batch."""
+        """Return the loss of a batch.
+
+        Parameters
+        ----------
+        image, text : HeadOutput
+            Outputs of the heads for the images and the texts of the batch.
+        batch : PairBatch
+            Pairs of the batch that belong together.
+        """
 
     def masked_loss(self, full: HeadOutput, part: HeadOutput) -> Float[Tensor, ""]:
-        """``masked`` times the inclusion of inputs in what is left of them after masking (eq 5)."""
+        """Return ``masked`` times the inclusion of inputs in themselves masked (eq 5).
+
+        Parameters
+        ----------
+        full, part : HeadOutput
+            Outputs of a head for the inputs, and for the same inputs masked.
+        """
         loss = inclusion_loss(
             full.mu, full.log_v, part.mu, part.log_v, c=self.c, epsilon=self.epsilon
         )
@@ -90,19 +104,19 @@ class ProLIP(Objective):
     Parameters
     ----------
     inclusion : float
-        Weight of ``inclusion_loss`` (alpha_1), over the pairs of the batch.
+        Weight of ``inclusion_loss`` (alpha_1), over the pairs of the batch. Default: 1e-7.
     vib : float
-        Weight of ``vib_divergence`` (beta), of images and of texts.
+        Weight of ``vib_divergence`` (beta), of images and of texts. Default: 1e-4.
     c, epsilon : float
-        Constants of the inclusion loss, see ``inclusion_loss``.
+        Constants of the inclusion loss, see ``inclusion_loss``. Default: 10 and -10.
     masked : float
         Weight of ``masked_loss`` (alpha_2; 1e-3 in the paper): every image and text inside what is
-        left of it after masking. See ``ImageTextEmbedder.fit``.
+        left of it after masking. See ``ImageTextEmbedder.fit``. Default: 0.
     first_b : float
-        Initial b. At -10 hardly any pair seems to belong together, so that the first steps only
-        draw together those that do, and encoders that train from nothing may send all inputs to
-        one place. For them take about ``log(p / (1 - p)) + 10 first_trace``, p the share of matches
-        among the pairs of a batch, such as -2.
+        Initial b. At -10, the default, hardly any pair seems to belong together, so that the first
+        steps only draw together those that do, and encoders that train from nothing may send all
+        inputs to one place. For them take about ``log(p / (1 - p)) + 10 first_trace``, p the share
+        of matches among the pairs of a batch, such as -2.
 
     Raises
     ------
@@ -158,11 +172,11 @@ class ProLIPRegions(ProLIP):
     Parameters
     ----------
     membership : float
-        Weight of the pairwise sigmoid loss of membership of images in texts.
+        Weight of the pairwise sigmoid loss of membership of images in texts. Default: 1.
     conditional : float
-        Weight of ``conditional_loss``, of texts in texts.
+        Weight of ``conditional_loss``, of texts in texts. Default: 1.
     size : float
-        Weight of ``size_loss``.
+        Weight of ``size_loss``. Default: 1.
     **prolip : float
         Settings of ``ProLIP``.
 
@@ -201,7 +215,13 @@ class ProLIPRegions(ProLIP):
 
 
 class SigLIP(Objective):
-    """The pairwise sigmoid loss of cosines; ``first_b`` as of ``ProLIP``."""
+    """The pairwise sigmoid loss of cosines.
+
+    Parameters
+    ----------
+    first_b : float
+        Initial b, as of ``ProLIP``. Default: -10.
+    """
 
     probabilistic = False
 
@@ -236,9 +256,9 @@ class PCMEPlusPlus(Objective):
     Parameters
     ----------
     pseudo_weight : float
-        Weight of pseudo-positives.
+        Weight of pseudo-positives. Default: 0.1.
     vib : float
-        Weight of ``vib_divergence``, of images and of texts.
+        Weight of ``vib_divergence``, of images and of texts. Default: 1e-4.
     """
 
     def __init__(self, pseudo_weight: float = 0.1, vib: float = 1e-4) -> None:

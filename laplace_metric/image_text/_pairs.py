@@ -45,7 +45,7 @@ class ImageTextPairs:
         Inputs as the encoders take them: an array [N, ...], a list, or a mapping of these. Each
         text occurs once.
     pairs : whole numbers [P, 2]
-        Rows (image, text); every image and every text at least once.
+        Rows (image, text) that belong together; every image and every text occurs at least once.
 
     Raises
     ------
@@ -77,6 +77,13 @@ class ImageTextPairs:
     @classmethod
     def of(cls, images: ModelInput, captions: Sequence[str | Sequence[str]]) -> ImageTextPairs:
         """Build from the texts of each image, a string or several; equal strings are one text.
+
+        Parameters
+        ----------
+        images : inputs of N images
+            Images as the encoder takes them.
+        captions : sequence of N texts or lists of texts
+            Texts of each image; equal strings are one text.
 
         Raises
         ------
@@ -119,7 +126,15 @@ class ImageTextPairs:
         return (self.pairs[:, 0] * self.n_texts + self.pairs[:, 1]).sort().values
 
     def match(self, images: Int[Tensor, " B"], texts: Int[Tensor, " C"]) -> Bool[Tensor, "B C"]:
-        """Return True for each of some images and texts that belong together."""
+        """Return True for each of some images and texts that belong together.
+
+        Parameters
+        ----------
+        images : Tensor [B]
+            Rows of images.
+        texts : Tensor [C]
+            Rows of texts.
+        """
         keys = images[:, None] * self.n_texts + texts
         place = torch.searchsorted(self._keys, keys).clamp_max(len(self._keys) - 1)
         return self._keys[place] == keys

@@ -49,14 +49,14 @@ def prompt_weights(
     samples: int = 20,
     generator: Seed = None,
 ) -> Float[Tensor, "C N"]:
-    """Weights of the prompts of each class from a few images of it.
+    """Compute the weights of the prompts of each class from a few images of it.
 
     Do not evaluate on these images: their class is what the weights were fitted to.
 
     Parameters
     ----------
     image : Embedding [B]
-        A few of each class; a class may have none.
+        Embeddings of a few images of each class; a class may have none.
     labels : whole numbers [B]
         Class of each image, from 0 to C - 1.
     prompts : Embedding [C N]
@@ -64,13 +64,13 @@ def prompt_weights(
     templates : int
         Number N of prompts of a class.
     alpha : float >= 1
-        Mean of the prior's parameters; 1: flat, maximum likelihood.
+        Mean of the prior's parameters. Default: 2; 1 is a flat prior, maximum likelihood.
     epsilon : float > 0
-        Added to the variances of the prompts.
+        Number added to the variances of the prompts. Default: 0.02.
     samples : int
-        Draws of each image, which are the observations.
+        Number of draws of each image, which are the observations. Default: 20.
     generator : torch.Generator, seed or None
-        Generator or seed of the samples of the images.
+        Generator or seed of the samples of the images. None, the default: torch's global generator.
 
     Returns
     -------
@@ -141,7 +141,7 @@ def _em(log_f: Tensor, alpha: Tensor) -> Tensor:
 
 
 def prompt_filter(prompts: Embedding, templates: int, keep: int) -> Float[Tensor, "C T"]:
-    """Equal weights for the ``keep`` most certain prompts of each class, 0 for the others.
+    """Return equal weights for the ``keep`` most certain prompts of each class, 0 for the others.
 
     By the trace of their variances; without variances by their order (Chun et al. 2025, section
     3.4, "top-K prompts").

@@ -50,7 +50,7 @@ def load_prolip(
     prior_precision: float = 1.0,
     n_effective: float | None = None,
 ) -> ImageTextEmbedder:
-    """A published checkpoint of ProLIP, such as ProLIP-ViT-B-16-DC-1B-12_8B, ready to embed.
+    """Load a published checkpoint of ProLIP, such as ProLIP-ViT-B-16-DC-1B-12_8B, ready to embed.
 
     Means, variances, scale and offset are those of the published code (github.com/naver-ai/prolip),
     to rounding; its output "std" is ``log v``. There is no posterior, so that ``epistemic`` is an
@@ -59,14 +59,14 @@ def load_prolip(
     Parameters
     ----------
     path : path
-        A folder with ``model.safetensors`` and ``config.json``, as on the model hub, or such a
-        file with its config beside it. Weights become float32.
+        Folder with ``model.safetensors`` and ``config.json``, as on the model hub, or such a file
+        with its config next to it. Weights become float32.
     tokenizer : function or None
-        A list of B texts -> numbers of pieces [B, L], padded to the length of the config; for most
-        checkpoints that of "timm/ViT-B-16-SigLIP", of texts in lower case without punctuation.
-        None: ``embed_text`` takes the numbers.
+        Function from a list of B texts to numbers of pieces [B, L], padded to the length of the
+        config; for most checkpoints that of "timm/ViT-B-16-SigLIP", of texts in lower case without
+        punctuation. None, the default: ``embed_text`` takes the numbers.
     prior_precision, n_effective
-        Settings of the posterior, as of ``ImageTextEmbedder``.
+        Settings of the posterior, as of ``ImageTextEmbedder``. Default: 1 and None.
 
     Raises
     ------

@@ -48,11 +48,11 @@ class TowerPairs:
     Parameters
     ----------
     inputs : Tensor [N, A]
-        h, what enters the projection, with a 1 for its bias.
+        Inputs h of the projection, with a 1 for its bias.
     raw : Tensor [N, D]
-        z, before it is divided by its length.
+        Means z before they are divided by their length.
     trace : Tensor [N]
-        tr S of this side.
+        Traces tr S of the variances of this side.
     other : Tensor [M, D]
         Unit means of the other side.
     other_trace : Tensor [M]

@@ -29,7 +29,7 @@ class Spread:
     Parameters
     ----------
     means : float in [0, 1]
-        ``1 - |mean of the unit means|^2``: 0 where all are alike.
+        Spread of the unit means, ``1 - |mean of the unit means|^2``: 0 if all are alike.
     log_v : float
         Mean log variance of a coordinate; minus infinity without variances.
     trace : float

@@ -62,7 +62,7 @@ class FittedHeads:
     Parameters
     ----------
     heads : TwoHeads
-        Trained heads.
+        Trained heads of both towers.
     posteriors : of the image and of the text tower, or None
         Posteriors of the image tower and of the text tower; None before the fit, and for
         an objective without a Laplace posterior.
@@ -101,7 +101,7 @@ class Tower:
     Parameters
     ----------
     side : int
-        0 for images, 1 for texts.
+        Number of the side: 0 for images, 1 for texts.
     encoder : nn.Module or function
         Encoder of this side.
     fitted : FittedHeads

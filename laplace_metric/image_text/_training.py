@@ -62,7 +62,7 @@ class PairRun(ResumableRun):
     heads : TwoHeads
         Heads to train, in place.
     pairs : ImageTextPairs
-        Training data.
+        Pairs to train on.
     full : tensors
         Features of all images and texts.
     masked : (images, texts) or None

@@ -24,17 +24,18 @@ from laplace_metric.image_text._prompts import by_class, check_embeddings
 def class_embeddings(
     prompts: Embedding, templates: int, weights: Float[Tensor, "C T"] | None = None
 ) -> Embedding:
-    """One embedding a class.
+    """Return one embedding a class.
 
     Parameters
     ----------
     prompts : Embedding [C T]
-        Class by class: T prompts of the first one, then those of the second.
+        Embeddings of the prompts, class by class: T prompts of the first one, then those of the
+        second.
     templates : int
-        T.
+        Number T of prompts of a class.
     weights : Tensor [C, T] or None
         Weights from ``prompt_weights`` or ``prompt_filter``; at least 0, each class sums to 1.
-        None: equal.
+        None, the default: equal weights.
 
     Returns
     -------
@@ -71,14 +72,15 @@ def zero_shot(
     templates: int = 1,
     weights: Float[Tensor, "C T"] | None = None,
 ) -> Float[Tensor, "N C"]:
-    """Similarity of N images to C classes by CSD; ``argmax(1)`` is the class.
+    """Return the similarity of N images to C classes by CSD; ``argmax(1)`` is the class.
 
     Parameters
     ----------
     image : Embedding [N]
         Embeddings of the images.
     prompts, templates, weights
-        Arguments of ``class_embeddings``.
+        Prompts of the classes, number of prompts of a class, and weights, as ``class_embeddings``
+        takes them. Default: 1 prompt a class, equal weights.
 
     Raises
     ------

@@ -32,9 +32,9 @@ def writing(path: Path, mode: int = 0o666) -> Iterator[Path]:
     Parameters
     ----------
     path : Path
-        A file, which is replaced, in a folder that exists. Of a link, the link is replaced.
+        File that is replaced, in a folder that exists. Of a link, the link is replaced.
     mode : int
-        Permissions of the file, less what the umask takes.
+        Permissions of the file, less those that the umask removes. Default: 0o666.
 
     Raises
     ------
@@ -51,7 +51,17 @@ def writing(path: Path, mode: int = 0o666) -> Iterator[Path]:
 
 
 def write_atomically(path: Path, content: str | bytes, mode: int = 0o666) -> None:
-    """Replace ``path`` in one step; see ``writing``. A text is written by ``names.utf8``."""
+    """Replace ``path`` in one step; see ``writing``. A text is written by ``names.utf8``.
+
+    Parameters
+    ----------
+    path : Path
+        File that is replaced.
+    content : str or bytes
+        Content of the file.
+    mode : int
+        Permissions of the file, less those that the umask removes. Default: 0o666.
+    """
     with writing(path, mode) as temporary:
         temporary.write_bytes(utf8(content) if isinstance(content, str) else content)
 
@@ -99,7 +109,20 @@ def _remove_if_free(path: Path) -> None:
 
 
 def only_regular(path: str, flags: int) -> int:
-    """Open a file, as `opener` of ``open``; ``OSError`` for a pipe or device: it may not end."""
+    """Open a file, as `opener` of ``open``; ``OSError`` for a pipe or device: it may not end.
+
+    Parameters
+    ----------
+    path : str
+        Name of the file.
+    flags : int
+        Flags of ``os.open``.
+
+    Raises
+    ------
+    OSError
+        If it is a pipe, a device or another file that is not regular.
+    """
     handle = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
     if stat.S_ISREG(os.fstat(handle).st_mode):
         return handle

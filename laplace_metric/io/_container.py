@@ -80,6 +80,15 @@ MALFORMED = (
 class Kind:
     """Kind of a part: its name in files, its name in messages, and the version of its format.
 
+    Parameters
+    ----------
+    name : str
+        Name in files, such as "rule".
+    title : str
+        Name in messages, such as "a saved rule".
+    version : int
+        Version of the format of this kind.
+
     Examples
     --------
     >>> Kind("rule", "a saved rule", 2).title
@@ -98,10 +107,12 @@ class Part:
     Parameters
     ----------
     kind : Kind
+        Kind of the value, with the version of its format.
     content : dict
-        Values that JSON holds.
+        Content that JSON holds.
     arrays : mapping of name to torch.Tensor or numpy.ndarray
-        Read back as what the reader asks for.
+        Arrays by name, tensors or NumPy arrays; they are read back as the type that the reader asks
+        for. Default: none.
     """
 
     kind: Kind
@@ -118,9 +129,9 @@ def write(path: Path, parts: Mapping[str, Part] | Part) -> None:
     Parameters
     ----------
     path : Path
-        A file, which is replaced.
+        Name of the file, which is replaced.
     parts : Part, or mapping of name to Part
-        The name of a single part is that of its kind.
+        Parts of the file. A single part has the name of its kind.
 
     Raises
     ------
@@ -217,12 +228,14 @@ class SavedFile:
     Parameters
     ----------
     path : Path
+        Name of the file.
     mapped : bool
-        Leave arrays on disk until they are used. They may be changed, but not in the file.
+        Leave arrays on disk until they are used. They may be changed, but not in the file. Default:
+        False.
     verify : bool or None
-        Hash the arrays, too. None: unless ``mapped``, where only the header is hashed.
+        Hash the arrays, too. None, the default: unless ``mapped``, where only the header is hashed.
     torch : bool
-        Return tensors; False: NumPy arrays, without an import of torch.
+        True, the default, returns tensors; False returns NumPy arrays, without an import of torch.
 
     Raises
     ------
@@ -260,7 +273,14 @@ class SavedFile:
         return name in self._parts
 
     def part(self, kind: Kind, name: str | None = None) -> Part:
-        """Return a part of this kind; its ``name`` is that of the kind if none is given.
+        """Return a part of this kind.
+
+        Parameters
+        ----------
+        kind : Kind
+            Kind that the part must have, in this version of its format.
+        name : str or None
+            Name of the part in the file. None, the default: the name of the kind.
 
         Raises
         ------
@@ -317,6 +337,15 @@ class SavedFile:
 
 def read(path: Path, kind: Kind, *, torch: bool = True) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the JSON content and the arrays of the one part of a file; see ``SavedFile``.
+
+    Parameters
+    ----------
+    path : Path
+        Name of the file.
+    kind : Kind
+        Kind that the part must have.
+    torch : bool
+        True, the default, returns tensors; False returns NumPy arrays, without an import of torch.
 
     Raises
     ------

@@ -22,9 +22,9 @@ class Fields:
     Parameters
     ----------
     content : Any
-        What should be the object.
+        Value that should be the object.
     where : str
-        Its name in messages.
+        Name of the object in messages. Default: "", the object is the whole content.
 
     Examples
     --------
@@ -48,7 +48,15 @@ class Fields:
         return self.content.get(name) is not None
 
     def number(self, name: str, *, least: float = -INF, most: float = INF) -> float:
-        """Return a finite number, as a float."""
+        """Return a finite number, as a float.
+
+        Parameters
+        ----------
+        name : str
+            Name of the value.
+        least, most : float
+            Range of the number. Default: any finite number.
+        """
         value: Any = self.content.get(name)
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if is_number and abs(value) <= sys.float_info.max and least <= value <= most:
@@ -63,7 +71,15 @@ class Fields:
         return value
 
     def whole(self, name: str, *, least: int = 0, most: int = LARGEST) -> int:
-        """Return a whole number."""
+        """Return a whole number.
+
+        Parameters
+        ----------
+        name : str
+            Name of the value.
+        least, most : int
+            Range of the number. Default: from 0 on.
+        """
         value = self.content.get(name)
         if type(value) is not int or not least <= value <= most:
             raise self._error(name, f"a whole number{_between(least, most)}")
@@ -77,14 +93,30 @@ class Fields:
         return value
 
     def text(self, name: str, among: Sequence[str] = ()) -> str:
-        """Return a text, one of ``among`` if any are given."""
+        """Return a text.
+
+        Parameters
+        ----------
+        name : str
+            Name of the value.
+        among : sequence of str
+            Texts that are allowed. Default: any.
+        """
         value = self.content.get(name)
         if not isinstance(value, str) or (among and value not in among):
             raise self._error(name, f"one of {', '.join(among)}" if among else "a text")
         return value
 
     def items(self, name: str, kind: type = str) -> list[Any]:
-        """Return a list whose entries all have one type; a bool is no int."""
+        """Return a list whose entries all have one type; a bool is no int.
+
+        Parameters
+        ----------
+        name : str
+            Name of the value.
+        kind : type
+            Type of every entry. Default: str.
+        """
         value = self.content.get(name)
         if not isinstance(value, list) or not all(type(one) is kind for one in value):
             raise self._error(name, f"a list of {kind.__name__}")
@@ -125,19 +157,21 @@ def checked_array(
     Parameters
     ----------
     name : str
-        Its name in messages.
+        Name of the array in messages.
     array : torch.Tensor, numpy.ndarray or None
-        None: it is missing.
-    shape : sequence
-        Length of each axis; None: any.
+        Array to check; None if it is missing.
+    shape : sequence of int or None
+        Length of each axis; None for any length.
     dtype : str or None
-        Name of its type, such as "float64"; None: any floating-point type.
+        Name of its type, such as "float64". None, the default: any floating-point type.
     least, most : float
-        Range of its values, which are not NaN.
+        Smallest and largest value allowed. Default: minus infinity and infinity; NaN is never
+        allowed.
     infinite : bool
-        Whether infinities are allowed, too.
+        Allow infinities, too. Default: False.
     values : bool
-        Whether to look at the values at all, or only at type and shape.
+        Check the values, not only type and shape. Default: True; False for large arrays that stay
+        on disk.
 
     Raises
     ------

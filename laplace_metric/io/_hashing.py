@@ -27,6 +27,13 @@ def digest(text: str, tensors: Iterable[Tensor] = ()) -> str:
 
     Names of the tensors, where they matter, belong into the text.
 
+    Parameters
+    ----------
+    text : str
+        Text to hash first.
+    tensors : iterable of Tensor
+        Tensors to hash after it. Default: none.
+
     Examples
     --------
     >>> import torch

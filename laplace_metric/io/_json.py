@@ -40,7 +40,15 @@ def _nested(values: Iterable[Any]) -> list[Any]:
 
 
 def json_text(content: Any, *, ascii_only: bool = False) -> str:
-    """Return indented JSON; NaN and infinity, which JSON lacks, become null."""
+    """Return indented JSON; NaN and infinity, which JSON lacks, become null.
+
+    Parameters
+    ----------
+    content : JSON value
+        Value to write; it may hold NaN and infinity.
+    ascii_only : bool
+        Escape every character that is not ASCII. Default: False.
+    """
     return json.dumps(_finite(content), indent=2, ensure_ascii=ascii_only) + "\n"
 
 
@@ -54,6 +62,11 @@ def _finite(value: Any) -> Any:
 
 def difference(saved: Any, current: Any) -> str | None:
     """Name the first difference of two JSON values, in words; None where they are the same.
+
+    Parameters
+    ----------
+    saved, current : JSON values
+        Values to compare, that of a file and that of now.
 
     Examples
     --------

@@ -54,7 +54,7 @@ def available(fitted: Fitted) -> dict[str, str]:
     Parameters
     ----------
     fitted : Fitted
-        Of a ``LaplaceEmbedder``.
+        Result of the fit of a ``LaplaceEmbedder``.
 
     Examples
     --------

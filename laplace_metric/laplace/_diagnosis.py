@@ -75,9 +75,10 @@ class Diagnosis:
     prior_precision, evidence_prior_precision : float
         The prior precision tau in use, and the one with the highest log marginal likelihood.
     uncertainties : Uncertainties or None
-        Variation of the uncertainty of the inputs, if inputs were given.
+        Variation of the uncertainty of the inputs. None, the default: no inputs were given.
     findings : tuple of str
-        What is unusual about these numbers, and what to do, one sentence or two each.
+        Unusual numbers among these and the advice that follows, one or two sentences each. The
+        default is empty: nothing is unusual.
     """
 
     n_parameters: int

@@ -35,7 +35,7 @@ class PassExecutor:
     source : FeatureStore
         Points of this process.
     processes : Processes
-        Those of the fit.
+        The processes that fit together, of which this is one.
     storage : FitStorage
         Keeps finished passes.
     progress : bool

@@ -81,13 +81,13 @@ class HeadFit:
     located : LocatedHead
         The head in its model.
     jacobian : HeadJacobian
-        Its derivatives, in the type of its weights.
+        Jacobian of the head, in the dtype of its weights.
     exact : HeadJacobian
-        The same in the type of the sums over points.
+        Jacobian of the head, in the dtype of the sums over points.
     loss : ContrastiveLoss
-        On a model that does or does not normalise behind the head.
+        Loss whose curvature is summed; it knows if the model normalises behind the head.
     settings : Settings
-        With the structure that "auto" stands for.
+        Settings of the posterior, in which "auto" is replaced by the structure that it chose.
     """
 
     located: LocatedHead
@@ -107,9 +107,9 @@ class HeadFit:
         located : LocatedHead
             The head in its model.
         settings : Settings
-            As the user gave them.
+            Settings of the posterior as the user gave them, "auto" included.
         precision : torch.dtype, optional
-            Type of the sums over points; None: that of the weights.
+            Dtype of the sums over points. None, the default: the dtype of the weights.
 
         Raises
         ------
@@ -127,7 +127,8 @@ class HeadFit:
         Parameters
         ----------
         columns : list of FeatureStore
-            Of a finite margin, the points among which in-margin negatives are searched.
+            Groups of points among which in-margin negatives are searched. Empty unless the margin
+            is finite.
         """
         return curvature_passes(self.exact, self.loss, self.settings.structure, columns)
 
@@ -159,19 +160,19 @@ def fit_posterior(
     Parameters
     ----------
     model : nn.Module
-        Inputs -> embeddings [B, Z].
+        Embedder whose head gets the posterior: inputs -> embeddings [B, Z].
     head : module, name or None
-        See ``LaplaceEmbedder``.
+        Layer that gets the posterior, as ``LaplaceEmbedder`` documents.
     loader : iterable of (inputs, labels)
-        Those of this process.
+        Batches of the points of this process.
     settings : Settings
-        Of the posterior.
+        Settings of the posterior, the same in every process.
     options : FitOptions
-        Of this fit.
+        Options of this fit, such as the size of the memory and the progress bar.
     processes : Processes
-        Those that fit together; one by default.
+        The processes that fit together. Default: one process alone.
     storage_of : function, optional
-        Opens the storage of points and passes; None: in memory.
+        Function that opens the storage of points and passes. None, the default: in memory.
 
     Raises
     ------

@@ -44,24 +44,29 @@ class Fitted(Shown):
     Parameters
     ----------
     head : LocatedHead
+        The head in its model, which has the posterior.
     jacobian : HeadJacobian
         The head as its Jacobian backend sees it.
     loss : ContrastiveLoss
-        What was differentiated.
+        The contrastive loss that was differentiated.
     posterior : Posterior
+        Gaussian over the parameters of the head.
     n_points : int
-        N.
+        Number N of points that were fitted.
     structure : str
-        "diag", "kron" or "full".
+        Structure of the curvature: "diag", "kron" or "full".
     fingerprints : uint64 [N], sorted, or None
-        Of the head's inputs that were fitted; None for streams and beyond five million points.
+        Fingerprints of the head's inputs that were fitted. None, the default, for streams and
+        beyond five million points.
     near_far : NearFar or None
-        What ``Embedding.epistemic`` needs of the fit set; None where its points were not kept.
+        Model of the fit set that computes ``Embedding.epistemic`` and its parts. None, the default,
+        where the points of the fit were not kept.
     trained_on : uint64 [M], sorted, or None
-        Fingerprints of the inputs that the model was trained on (``models._trained``); None if
-        this package did not train it.
+        Fingerprints of the inputs that the model was trained on (``models._trained``). None, the
+        default, if this package did not train it.
     body : BodyRecord or None
-        The model apart from the weights of its head; None: it is not compared.
+        Record of the model apart from the weights of its head. None, the default: it is not
+        compared.
     """
 
     head: LocatedHead
@@ -81,7 +86,15 @@ class Fitted(Shown):
         return self.loss.geometry.spherical
 
     def with_precision(self, prior_precision: float, n_effective: float | None = None) -> Fitted:
-        """The same fit under another prior precision (and n_effective)."""
+        """Return the same fit under another prior precision, and n_effective if given.
+
+        Parameters
+        ----------
+        prior_precision : float > 0
+            New prior precision tau.
+        n_effective : float > 0 or None
+            New number of observations that the curvature stands for. None, the default: as before.
+        """
         return replace(self, posterior=self.posterior.with_precision(prior_precision, n_effective))
 
 

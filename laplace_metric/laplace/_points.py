@@ -51,11 +51,12 @@ def collect_points(
     batches : iterator of (inputs, labels)
         All batches, the first one included.
     features : Tensor [B, D] or None
-        What enters the head on the first batch, if there is one: the head was located by it.
+        Inputs of the head on the first batch, by which the head was located. None if this process
+        has no batch.
     store : FeatureStore
-        Empty, or with the points that an earlier process committed.
+        Store to append to: empty, or with the points that an earlier process committed.
     storage : FitStorage
-        Says when to commit.
+        Storage that decides when the points are committed.
 
     Raises
     ------

@@ -30,9 +30,9 @@ class Posterior(Shown):
     Parameters
     ----------
     mean : Tensor [P]
-        theta_map: the trained weights, in ``parameters_to_vector`` order.
+        Trained weights theta_map, in ``parameters_to_vector`` order.
     curvature : SpectralCurvature
-        H, an average over pairs, after the positivity step.
+        Curvature H, an average over pairs, after the positivity step.
     n_effective : float > 0
         Number of observations that the average stands for: n_eff H is the precision that the data
         contribute (the paper leaves this temperature open). A larger value means less uncertainty.
@@ -113,13 +113,29 @@ class Posterior(Shown):
         return float((gained / (gained + self.prior_precision)).sum())
 
     def with_precision(self, prior_precision: float, n_effective: float | None = None) -> Posterior:
-        """Return this posterior with another prior precision, and n_effective if given."""
+        """Return this posterior with another prior precision, and n_effective if given.
+
+        Parameters
+        ----------
+        prior_precision : float > 0
+            New prior precision tau.
+        n_effective : float > 0 or None
+            New number of observations that the curvature stands for. None, the default: as before.
+        """
         n = self.n_effective if n_effective is None else n_effective
         return replace(self, prior_precision=prior_precision, n_effective=n)
 
     @full_precision()
     def sample(self, n: int, generator: Seed = None) -> Float[Tensor, "n P"]:
-        """Draw ``n`` parameter vectors, [n, P]."""
+        """Draw ``n`` parameter vectors, [n, P].
+
+        Parameters
+        ----------
+        n : int
+            Number of draws, at least 1.
+        generator : torch.Generator, seed or None
+            Generator or seed of the draws. None, the default: torch's global generator.
+        """
         shape, source = (check_count("n", n), len(self.mean)), as_generator(generator)
         kind = self.mean.dtype, self.mean.device
         noise = torch.randn(shape, generator=source, dtype=kind[0], device=kind[1])

@@ -55,9 +55,10 @@ class Processes(ABC):
         Parameters
         ----------
         statistics : Statistics
-            Those of this process.
+            Sums over the points of this process.
         classes : Tensor [C], optional
-            The classes that every process counted, if they are known before reading.
+            Classes that every process counted, if they are known before reading. None, the default:
+            the processes exchange the classes that occur.
         """
 
 

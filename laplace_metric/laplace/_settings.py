@@ -36,6 +36,11 @@ PAIRS = ("all", "batch")
 class Settings(Shown):
     """Settings of ``LaplaceEmbedder``, apart from the model (see there for the meanings).
 
+    Parameters
+    ----------
+    distance, hessian, structure, margin, prior_precision, n_effective, pairs, backend, positivity
+        Settings with the meanings and the defaults of ``LaplaceEmbedder``.
+
     Raises
     ------
     UnknownNameError, InputError
@@ -72,13 +77,13 @@ class Settings(Shown):
                 object.__setattr__(self, name, check_positive(name, value))
 
     def loss(self, *, normalized: bool) -> ContrastiveLoss:
-        """Geometry, approximation and margin on a network that does or does not normalise."""
+        """Return the loss of these settings for a network that does or does not normalise."""
         return ContrastiveLoss.of(
             self.distance, self.hessian, normalized=normalized, margin=self.margin
         )
 
     def for_head(self, head: HeadJacobian) -> Settings:
-        """The same with the structure that "auto" stands for.
+        """Return these settings with the structure that "auto" stands for.
 
         ``"kron"`` for linear layers of up to 2,048 inputs and outputs, else ``"diag"``.
 
@@ -108,13 +113,13 @@ class Settings(Shown):
                 raise InputError(f"{name} needs pairs='all': pairs of batches do not add up.")
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; a miner is kept by name only."""
+        """Return plain values; a miner is kept by name only."""
         pairs = self.pairs if isinstance(self.pairs, str) else f"miner {type(self.pairs).__name__}"
         return {**asdict(self), "pairs": pairs}
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Settings:
-        """Back from ``to_json``; using a miner that was not kept raises ``InputError``."""
+        """Read ``to_json``; using a miner that was not kept raises ``InputError``."""
         pairs = content["pairs"]
         pairs_or_stub = pairs if pairs in PAIRS else _LostMiner(pairs)
         return cls(**{"positivity": "clip", **content, "pairs": pairs_or_stub})

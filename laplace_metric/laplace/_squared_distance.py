@@ -65,8 +65,9 @@ def squared_distance(
     spherical : bool
         Measure the distance between directions, ``2 - 2 cos``, not between raw embeddings.
     exact : bool
-        On the sphere, use the quadrature of ``_chord_quadrature`` instead of the second order for
+        Use the quadrature of ``_chord_quadrature`` on the sphere, instead of the second order, for
         pairs whose spread is above ``EXACT_FROM``. It needs about 300 times the arithmetic.
+        Default: False.
 
     Examples
     --------

@@ -36,9 +36,9 @@ def settings_of_vectors(given: dict[str, Any], *, unit: bool) -> dict[str, Any]:
     Parameters
     ----------
     given : dict
-        Settings of ``LaplaceEmbedder`` that were asked for; they stay.
+        Settings of ``LaplaceEmbedder`` that the user gave; they are kept.
     unit : bool
-        Whether all vectors have length 1.
+        True if all vectors have length 1.
 
     Examples
     --------

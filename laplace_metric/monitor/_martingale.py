@@ -64,10 +64,10 @@ class Alarm:
     name : str
         Quantity that drifted.
     at, since : int
-        Queries are counted from 1: that of the alarm, and the one at which the bet that has
-        gained most began (an estimate of when the change began).
+        Query of the alarm, and query at which the bet that has gained most began (an estimate of
+        when the change began). Queries are counted from 1.
     kind : "large" | "small" | "middling"
-        Values that occur too often.
+        Kind of values that occur too often.
     """
 
     name: str
@@ -95,7 +95,7 @@ class Martingale:
     Attributes
     ----------
     alarm : Alarm or None
-        The first crossing; it stays, whatever the value does later.
+        First crossing of the threshold; it stays, whatever the value does later. None before it.
 
     Examples
     --------

@@ -30,7 +30,7 @@ BETS = ("bets", "best", "since")
 
 
 class Monitor(Shown):
-    """Tells when a stream's uncertainty, or any other number of each query, leaves its reference.
+    """Detects when a stream's uncertainty, or any other number of each query, leaves its reference.
 
     Two answers with one rate ``a = false_alarms``, each true if the reference and the stream are
     exchangeable (drawn from one distribution, independently) as long as nothing drifts:
@@ -56,12 +56,14 @@ class Monitor(Shown):
     reference : mapping of name to [n]
         Held-out values, at least 30 of each quantity; take several times the window.
     window : int
-        Number of queries of a window, at least 30.
+        Number of queries of a window, at least 30. Default: 500; a shorter one reports sooner and
+        notices less.
     false_alarms : float in (0, 1)
-        Rate a of false alarms, of both answers: a smaller one takes longer to notice a drift.
+        Rate a of false alarms, of both answers. Default: 0.01; a smaller one takes longer to notice
+        a drift.
     generator : torch.Generator or seed, optional
-        CPU generator or seed of the draws that break ties. None: a new one with a fixed seed. Its
-        state advances with every query.
+        CPU generator or seed of the draws that break ties. None, the default: a new one with a
+        fixed seed. Its state advances with every query.
 
     Attributes
     ----------
@@ -120,12 +122,12 @@ class Monitor(Shown):
 
     @property
     def n(self) -> int:
-        """Queries so far."""
+        """Number of queries so far."""
         return next(iter(self.streams.values())).martingale.n
 
     @property
     def alarms(self) -> tuple[Alarm, ...]:
-        """At most one of each quantity, the earliest first."""
+        """Alarms so far, at most one of each quantity, the earliest first."""
         alarms = [stream.martingale.alarm for stream in self.streams.values()]
         return tuple(sorted((a for a in alarms if a is not None), key=lambda alarm: alarm.at))
 
@@ -135,7 +137,7 @@ class Monitor(Shown):
         Parameters
         ----------
         values : mapping of name to [m]
-            Every name of the reference, in the order of the queries.
+            Values of the next queries, in their order, under every name of the reference.
 
         Returns
         -------
@@ -173,12 +175,13 @@ class Monitor(Shown):
         return self.reports[before:]
 
     def plot(self, *, change: int | None = None) -> Figure:
-        """Each quantity over time against the reference's band, and the evidence below.
+        """Plot each quantity over time against the reference's band, and the evidence below.
 
         Parameters
         ----------
         change : int, optional
-            The query after which the stream is known to be another one, to be marked.
+            Number of the query after which the stream is known to be another one, to be marked.
+            None, the default: no mark.
 
         Raises
         ------

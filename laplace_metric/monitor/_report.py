@@ -22,8 +22,8 @@ class WindowReport:
     shift_tests : dict of name to ShiftTest
         Test of each quantity of the window against the reference.
     evidence : dict of name to float
-        log10 of the martingale after the window: 2 are odds of 100 to 1 against "no drift since
-        the beginning".
+        Logarithm (base 10) of the martingale after the window: 2 are odds of 100 to 1 against
+        "no drift since the beginning".
     alarms : tuple of Alarm
         All alarms so far, the earliest first; printed are those of this window, ``new_alarms``.
 

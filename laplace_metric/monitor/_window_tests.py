@@ -51,7 +51,8 @@ class ShiftTest:
     larger : float
         Probability that a value of the window is larger than one of the reference, ties half.
     p_value : float
-        p-value, after Holm's correction for the number of quantities.
+        Probability of such a window without drift, after Holm's correction for the number of
+        quantities.
     """
 
     window: Quantiles
@@ -63,7 +64,7 @@ class ShiftTest:
 
     @property
     def direction(self) -> str:
-        """In one word."""
+        """Direction of the shift, in one word."""
         if abs(self.larger - 0.5) < 0.01:
             return "differently spread"
         return "larger" if self.larger > 0.5 else "smaller"

@@ -33,13 +33,14 @@ class ResumableRun(Callback, ABC):
     Parameters
     ----------
     parts : mapping of name to module, optimizer or scheduler
-        Whatever has ``state_dict`` and ``load_state_dict``.
+        Modules, optimizers and schedulers that change in the run, by name: they have ``state_dict``
+        and ``load_state_dict``.
     loader, device
-        Of the batches.
+        Data of an epoch, and the device to which its batches are moved.
     generator : torch.Generator
-        That the weights are drawn from.
+        Generator that the weights are drawn from.
     folder : Path or None
-        None: nothing is written.
+        Folder of the checkpoint. None: no checkpoint is written.
     """
 
     def __init__(

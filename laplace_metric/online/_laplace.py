@@ -73,17 +73,20 @@ class OnlineLaplace(Shown):
     Parameters
     ----------
     model, head, distance, hessian, margin, backend
-        As in ``LaplaceEmbedder``. ``head="append"`` is not possible: it would not be trained.
+        Model and settings of the posterior, with the defaults of ``LaplaceEmbedder``.
+        ``head="append"`` is not possible: it would not be trained.
     structure : "auto" | "diag" | "kron" | "full" or None
-        As in ``LaplaceEmbedder``. None: "diag" while it trains, and "auto" in a last fit.
+        Structure of the curvature, as in ``LaplaceEmbedder``. None, the default: "diag" while it
+        trains, and "auto" in a last fit.
     positivity : "absolute" | "clip" or None
-        As in ``LaplaceEmbedder``. None: "clip" while it trains, as in the method's paper, and
-        "absolute" in a last fit.
+        Rule for negative curvature, as in ``LaplaceEmbedder``. None, the default: "clip" while it
+        trains, as in the method's paper, and "absolute" in a last fit.
     prior_precision : float > 0, "evidence" or None
-        Too low, it drowns the head in noise: on FashionMNIST a third epoch with 1 cost 14 points of
-        recall@1 at Z = 3, with 100 or 1,000 none (one seed; ``benchmarks/variants/README.md``).
-        "evidence": 1 in the first epoch, and after each the one of the largest marginal likelihood,
-        also after a last fit. None: 100 while it trains, and 1 in a last fit.
+        Precision of the prior. A low one drowns the head in noise: on FashionMNIST a third epoch
+        with 1 cost 14 points of recall@1 at Z = 3, with 100 or 1,000 none (one seed;
+        ``benchmarks/variants/README.md``). "evidence": 1 in the first epoch, and after each the one
+        of the largest marginal likelihood, also after a last fit. None, the default: 100 while it
+        trains, and 1 in a last fit.
     refit : bool
         Fit a posterior when the training is over, as ``LaplaceEmbedder.fit`` does, to all pairs of
         the loader, which is read once more (or of ``fit(..., refit_loader=)``). It replaces the
@@ -91,32 +94,34 @@ class OnlineLaplace(Shown):
         out-of-distribution inputs better, and has ``epistemic``, ``near``, ``far``, ``local`` and
         ``ambiguity``. Default: False, the posterior that the training ended with.
     n_effective : float > 0, "points", "pairs" or None
-        What one average over pairs counts for: as many points; the N points of an epoch (also
-        None; in the first epoch as the loader's length says, points so far for a loader without a
-        length); or their N^2 pairs, which makes the draws far narrower. A last fit takes a number
-        as it is, and its points for a word.
+        Number of observations that one average over pairs counts for. "points" is the N points of
+        an epoch (in the first epoch as the loader's length says, points so far for a loader without
+        a length); "pairs" is their N^2 pairs, which makes the draws far narrower. None, the
+        default: "points". A last fit takes a number as it is, and its points for a word.
     recursion : "average" | "paper"
-        "average": H is a mean and the prior stays. "paper": ``P <- decay P + n_effective h`` from
-        ``P = prior_precision I`` (eq 70), so that steps add up and the prior fades like
-        ``decay^t``; ``priors_`` says what is left of it.
+        Recursion of H. With "average", the default, H is a mean and the prior stays. With "paper"
+        ``P <- decay P + n_effective h`` from ``P = prior_precision I`` (eq 70), so that steps add
+        up and the prior fades like ``decay^t``; ``priors_`` has the rest of it.
     decay : float in [0, 1]
-        H is an average over the last ``1 / (1 - decay)`` steps: many enough to average out the
-        batches, few enough to forget the weights of long ago.
+        Decay of the average H, which is over the last ``1 / (1 - decay)`` steps. Default: 0.999:
+        many enough to average out the batches, few enough to forget the weights of long ago.
     samples : int
-        Heads drawn a step; the backbone runs once.
+        Number of heads drawn a step; the backbone runs once. Default: 4.
     warmup : int
-        Epochs at the mean weights, in which H is averaged and nothing is drawn.
+        Number of epochs at the mean weights, in which H is averaged and heads are not drawn.
+        Default: 0.
     pairs : "batch" | miner
-        Every pair of a batch; or the tuples of a miner of pytorch-metric-learning, for the
-        curvature and as third argument of the loss alike.
+        Pairs of the curvature: every pair of a "batch", the default; or the tuples of a miner of
+        pytorch-metric-learning, for the curvature and as third argument of the loss alike.
     refresh : int
-        With structure "kron" or "full" the draws come from a decomposition that is this many
-        steps old at most; with "diag" always from the present H.
+        Largest age in steps of the decomposition that the draws come from, with structure "kron" or
+        "full"; with "diag" they always come from the present H. Default: 10; a larger one is
+        faster.
 
     Attributes
     ----------
     losses_, variances_, priors_ : list of float
-        Of each epoch: mean loss of the drawn heads, and at its end the mean posterior variance of
+        Mean loss of the drawn heads in each epoch, and at its end the mean posterior variance of
         the head's parameters, and the prior precision.
 
     Raises
@@ -255,18 +260,21 @@ class OnlineLaplace(Shown):
         Parameters
         ----------
         loader, loss, epochs, optimizer, scheduler
-            As in ``train_embedder``.
+            Data, loss and training, as in ``train_embedder``, with its defaults.
         generator : torch.Generator, seed or None
-            Of the CPU. None: as ``torch.manual_seed`` has it, without moving that state on.
+            Generator of the CPU, or seed. None, the default: a new one, seeded from the state of
+            ``torch.manual_seed`` without moving that state on.
+        progress : bool
+            Show a progress bar. Default: True.
         checkpoint : path or None
-            A folder. The run is written there before the first step and after each epoch. If it
-            holds a run, that one goes on from its last epoch, to the same bits on a CPU with as
-            many threads, with the weights and the learning rate of the checkpoint; if that run is
+            Folder of a checkpoint, written before the first step and after each epoch. If it holds
+            a run, that one goes on from its last epoch, to the same bits on a CPU with as many
+            threads, with the weights and the learning rate of the checkpoint; if that run is
             finished, its result is returned. The loader must give the same batches from the same
-            random state. A last fit is made again.
+            random state. A last fit is made again. None, the default: no checkpoint.
         refit_loader : what ``LaplaceEmbedder.fit`` takes, or None
-            With ``refit=True``: what the last fit reads in place of ``loader``, such as each input
-            once and without augmentation. Default: None, the loader of the training.
+            Data that the last fit reads in place of ``loader``, with ``refit=True``: such as each
+            input once and without augmentation. None, the default: the loader of the training.
 
         Raises
         ------
@@ -338,16 +346,16 @@ class OnlineRun(ResumableRun):
     Attributes
     ----------
     located : LocatedHead or None
-        None before the first batch.
+        Head that was found; None before the first batch.
     n_batches : int or None
-        Length of the loader where it has one.
+        Length of the loader; None if it has none.
     prior_precision : float
-        tau, which the evidence may choose anew after each epoch.
+        Prior precision tau, which the evidence may choose anew after each epoch.
     variance : float
         Mean variance of the parameters in the last posterior that was drawn from.
     variances, priors : list of float
-        At the end of each finished epoch: mean posterior variance of the head's parameters, and
-        the prior precision that was left, or chosen.
+        Mean posterior variance of the head's parameters at the end of each finished epoch, and the
+        prior precision that was left, or chosen.
     """
 
     def __init__(

@@ -48,11 +48,13 @@ class RunningCurvature:
     Parameters
     ----------
     decay : float in [0, 1]
-        d; an average over the last ``1 / (1 - d)`` steps. 0: the last batch, 1: every batch alike.
+        Decay d of the average, which is over the last ``1 / (1 - d)`` steps. 0: the last batch, 1:
+        every batch alike.
     refresh : int
-        H is decomposed anew each so many updates (1 for a diagonal, where that costs nothing).
+        Number of updates after which H is decomposed anew (1 for a diagonal, where that costs
+        nothing).
     value : Curvature or None
-        H before the positivity step, of any sign; None before the first update.
+        Curvature H before the positivity step, of any sign; None before the first update.
     positivity : "clip" | "absolute"
         Treatment of negative curvature when H is decomposed: set to 0, or counted by its size.
 

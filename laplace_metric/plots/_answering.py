@@ -28,7 +28,7 @@ def answering_plot(
     marks: Mapping[str, float] | None = None,
     axes: Axes | None = None,
 ) -> Figure:
-    """Share of right answers among the surest, for every share of queries that is answered.
+    """Plot the share of right answers among the most certain, for every share of queries answered.
 
         coverage(u) = mean 1[u_i <= u],   precision(u) = sum 1[u_i <= u] y_i / sum 1[u_i <= u]
 
@@ -38,14 +38,15 @@ def answering_plot(
     Parameters
     ----------
     uncertainty : mapping of name to array [Q]
-        Higher is less certain; of the same queries.
+        Uncertainty of each query by the name of its curve, all of the same queries; higher is less
+        certain.
     correct : array [Q]
         True, or 1, if the answer to the query is right.
     marks : mapping of text to float, optional
-        Largest uncertainties that are answered, on the first curve; a mark without an answer is
-        left out.
+        Largest uncertainties that are answered, by their text, marked on the first curve; a mark
+        without an answer is left out. None, the default: no marks.
     axes : Axes, optional
-        Axes to draw into. None: a new figure.
+        Axes to draw into. None, the default: a new figure.
 
     Raises
     ------

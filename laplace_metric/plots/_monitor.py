@@ -26,7 +26,7 @@ def monitor_plot(
     *,
     change: int | None = None,
 ) -> Figure:
-    """One panel a quantity, with the median and the 5-95 % band of each window, then the evidence.
+    """Plot one panel a quantity, median and 5-95 % band of each window, and the evidence below.
 
     The evidence is known at the end of every window, and at its alarm, where it reaches the level:
     the curves go through both.
@@ -40,7 +40,8 @@ def monitor_plot(
     alarm_level : float
         Evidence (log10) that raises an alarm.
     change : int, optional
-        Number of the query after which the stream is known to have changed, to be marked.
+        Number of the query after which the stream is known to have changed, to be marked. None, the
+        default: no mark.
 
     Raises
     ------

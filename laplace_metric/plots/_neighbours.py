@@ -39,19 +39,20 @@ def neighbours_plot(
     rows: int = 8,
     columns: int = 6,
 ) -> Figure:
-    """One row per query with its neighbours, and what colours mean below.
+    """Plot one row per query with its neighbours, and what colours mean below.
 
     Parameters
     ----------
     result : ``SearchResult``
         Result of a search of Q queries, with k neighbours each.
-    queries, items : images [H, W], [C, H, W] or [H, W, C] with values in [0, 1] or bytes, or
-        texts, of all Q queries and all items
+    queries, items : images or texts
+        All Q queries and all items of the gallery: images [H, W], [C, H, W] or [H, W, C] with
+        values in [0, 1] or bytes, or texts.
     truth : labels of the queries [Q] or None
-        Frames then say which neighbours have the query's label; without it, which are more likely
-        to match than not.
+        Labels of the queries: frames then say which neighbours have the query's label. None, the
+        default: they say which are more likely to match than not.
     rows, columns : int
-        Most queries, and most neighbours of each.
+        Largest number of queries, and of neighbours of each. Default: 8 and 6.
 
     Raises
     ------

@@ -17,7 +17,7 @@ RARE = 0.02
 
 
 def reliability_plot(results: Mapping[str, Reliability], axes: Axes | None = None) -> Figure:
-    """Accuracy against confidence, one point and its 95 % interval for each bin with queries.
+    """Plot accuracy against confidence, one point and its 95 % interval for each bin with queries.
 
     The area of a point grows with the share of the queries in its bin; a line joins the bins that
     hold at least 2 % of them, for the accuracy of the others is chance. Intervals are Wilson's
@@ -28,7 +28,7 @@ def reliability_plot(results: Mapping[str, Reliability], axes: Axes | None = Non
     results : mapping of method to Reliability
         Reliability of each method, by its name in the legend.
     axes : Axes, optional
-        Axes to draw into. None: a new figure.
+        Axes to draw into. None, the default: a new figure.
 
     Raises
     ------

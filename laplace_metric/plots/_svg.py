@@ -19,7 +19,7 @@ def svg_of(figure: Figure) -> str:
 
 
 def inline_svg(figure: Figure, prefix: str, description: str) -> Markup:
-    """An ``<svg>`` to stand inside a page.
+    """Return an ``<svg>`` to stand inside a page.
 
     Ids get ``prefix`` and a running number, so that figures on one page do not share any, and
     the same figure always gives the same text. `INK` becomes ``currentColor``.

@@ -21,7 +21,7 @@ def threshold_plot(
     abstained: ArrayLike | None = None,
     axes: Axes | None = None,
 ) -> Figure:
-    """Share of accepted answers that are right, and of all queries that are accepted.
+    """Plot the share of accepted answers that are right, and of all queries that are accepted.
 
         precision(t) = sum 1[p_i >= t] y_i / sum 1[p_i >= t],   coverage(t) = mean 1[p_i >= t]
 
@@ -32,13 +32,14 @@ def threshold_plot(
     correct : array [Q]
         True, or 1, if it is right.
     target : float, optional
-        Precision that is wanted, drawn as a level.
+        Precision that is wanted, drawn as a level. None, the default: no level.
     threshold : float, optional
-        Threshold that guarantees it, drawn as a mark.
+        Threshold that guarantees it, drawn as a mark. None, the default: no mark.
     abstained : array [Q], optional
-        True for queries that no threshold accepts, such as unknown ones.
+        True for queries that no threshold accepts, such as unknown ones. None, the default: there
+        are none.
     axes : Axes, optional
-        Axes to draw into. None: a new figure.
+        Axes to draw into. None, the default: a new figure.
 
     Raises
     ------

@@ -21,7 +21,7 @@ def uncertainty_plot(
     *,
     name: str = "uncertainty",
 ) -> Figure:
-    """Histograms of one number of each input, queries against out-of-distribution inputs.
+    """Plot histograms of one number of each input, queries against out-of-distribution inputs.
 
     The axis is logarithmic where all values are positive and span more than a factor 10.
 
@@ -32,11 +32,11 @@ def uncertainty_plot(
     ood : mapping of name to array [M]
         Uncertainties of each set of out-of-distribution inputs, by its name in the legend.
     axes : Axes, optional
-        Axes to draw into. None: a new figure.
+        Axes to draw into. None, the default: a new figure.
     bins : int
-        Number of bins.
+        Number of bins. Default: 30.
     name : str
-        Name of the number, such as "epistemic", for the axis.
+        Name of the number, such as "epistemic", for the axis. Default: "uncertainty".
 
     Raises
     ------

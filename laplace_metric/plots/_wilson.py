@@ -27,7 +27,7 @@ def wilson_interval(
     Parameters
     ----------
     successes, n : arrays [B]
-        Counts, or means of counts: 0 <= successes <= n, n > 0.
+        Counts, or means of counts: ``0 <= successes <= n`` and ``n > 0``.
 
     Returns
     -------
