@@ -11,7 +11,7 @@ from pytorch_metric_learning.miners import MultiSimilarityMiner
 from torch import Tensor, nn
 
 from laplace_metric import LaplaceEmbedder, OnlineLaplace
-from laplace_metric.online import _laplace as step
+from laplace_metric.online import _online_run as step
 
 X, Y = torch.randn(60, 16, generator=torch.Generator().manual_seed(0)), torch.arange(60) % 4
 FAR = {"atol": 0.0, "rtol": 1e-5}

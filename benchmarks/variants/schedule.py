@@ -40,7 +40,7 @@ from laplace_metric import LaplaceEmbedder, OnlineLaplace
 from laplace_metric._utils.randomness import own_randomness
 from laplace_metric.errors import LaplaceMetricWarning
 from laplace_metric.inputs._batches import ModelInput
-from laplace_metric.online._laplace import OnlineRun
+from laplace_metric.online._online_run import OnlineRun
 from laplace_metric.training import train_embedder, train_mode
 
 TASKS = {"fashion-mnist": "FashionMNIST", "cub-96": "birds"}
@@ -95,7 +95,10 @@ def trained(fitting: Fitting, kind: str, start: nn.Module) -> tuple[nn.Module, A
     online = OnlineLaplace(network, prior_precision=HIGH)
     run_of = AnnealedRun if kind == "annealed" else OnlineRun
     with own_randomness(fitting.seed, device) as generator, train_mode([network]):
-        run = run_of(online, loader, loss, optimizer, scheduler, generator, None)
+        run = run_of(
+            network, None, online.settings, online.steps, loader, loss, optimizer, scheduler,
+            generator, None,
+        )  # fmt: skip
         run.train(LAST_ROUNDS, show=False)
     return network, run.result()
 

@@ -1,6 +1,8 @@
 """Online Laplace: the posterior is fitted while the embedder trains.
 
-_laplace            the public class, and one step
+_laplace            the public class: settings, training, and the last fit
+_online_run         one training: its steps and its result
+_online_steps       rules of the draws and of the average H
 _running_curvature  H, an average over batches that forgets
 _sampled_pass       the model at sampled weights of its head
 _checkpoint         a training on disk, read by the next fit

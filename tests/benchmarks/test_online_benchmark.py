@@ -17,7 +17,7 @@ from benchmarks.tasks import Workspace, build
 from benchmarks.variants import online, online_tables, schedule
 from benchmarks.variants.noise import noise_of
 from laplace_metric.datasets import ImageSet
-from laplace_metric.online._laplace import OnlineRun
+from laplace_metric.online._online_run import OnlineRun
 
 
 def images(n: int = 60) -> ImageSet:

@@ -19,7 +19,7 @@ from laplace_metric.errors import (
 from laplace_metric.heads._functional import FunctionalJacobian
 from laplace_metric.heads._linear import LinearJacobian
 from laplace_metric.heads._locate import find_head
-from laplace_metric.online import _laplace
+from laplace_metric.online import _online_run
 from laplace_metric.online._running_curvature import RunningCurvature
 from laplace_metric.online._sampled_pass import sampled_pass
 from laplace_metric.training import train_embedder
@@ -158,7 +158,7 @@ def recorded(monkeypatch):
         recorded.append((features.clone(), head, kwargs, value))
         return value
 
-    monkeypatch.setattr(_laplace, "batch_curvature", spy)
+    monkeypatch.setattr(_online_run, "batch_curvature", spy)
     return recorded
 
 
