@@ -39,16 +39,15 @@ from laplace_metric.laplace._available import available
 from laplace_metric.laplace._diagnosis import Uncertainties, diagnose
 from laplace_metric.laplace._fit import fit_posterior, warn_if_negative
 from laplace_metric.laplace._fit_options import FitOptions
-from laplace_metric.laplace._fitted import (
-    Metric,
+from laplace_metric.laplace._predicted import (
     distance_of,
     predicted_embedding,
     seen_at_head,
     uncertainties_of,
-    validation_score,
 )
 from laplace_metric.laplace._saved_posterior import POSTERIOR, fitted_of_part, posterior_part
 from laplace_metric.laplace._settings import Miner
+from laplace_metric.laplace._validation_score import Metric, validation_score
 from laplace_metric.laplace._vectors import all_unit, settings_of_vectors
 from laplace_metric.models import Precomputed
 from laplace_metric.models._modules import unwrapped

@@ -23,7 +23,7 @@ from laplace_metric.errors import (
     UnknownNameError,
 )
 from laplace_metric.heads._linear import LinearJacobian
-from laplace_metric.laplace import Settings, _fitted
+from laplace_metric.laplace import Settings, _predicted
 from laplace_metric.models import Precomputed
 from tests.contrastive.oracle import all_pair_weights, dense_ggn
 
@@ -402,9 +402,9 @@ def test_sizes_are_the_default_and_files_without_the_setting_were_clipped(model,
 
 @pytest.mark.parametrize("structure", ["diag", "kron", "full"])
 def test_only_what_is_read_is_computed(model, loader, data, structure, monkeypatch):
-    embedder, calls, compute = fit(model, loader, structure), [], _fitted.covariance
+    embedder, calls, compute = fit(model, loader, structure), [], _predicted.covariance
     counted = lambda *arguments: calls.append(1) or compute(*arguments)  # noqa: E731
-    monkeypatch.setattr(_fitted, "covariance", counted)
+    monkeypatch.setattr(_predicted, "covariance", counted)
     embedding = embedder(data[0])
     _ = embedding.mean, embedding.epistemic, embedding.ambiguity
     assert not calls

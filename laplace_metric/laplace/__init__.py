@@ -7,7 +7,8 @@ input        ``_predictive_covariance``; its trace alone for many inputs: ``_tra
 pair         ``_squared_distance`` of ``_embedding_pairs``, by ``_dense_moments``,
              ``_spectral_moments`` or ``_chord_quadrature``
 in words     ``_diagnosis``
-together     ``_fitted``: model, head and posterior, as an embedder uses them
+together     ``_fitted``: head and posterior; ``_predicted``: inputs under them;
+             ``_validation_score``: their score on data that were not fitted
 """
 
 from laplace_metric.laplace._diagnosis import Diagnosis

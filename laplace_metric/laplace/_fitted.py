@@ -1,40 +1,17 @@
-"""A fit and what a network gives under it: embeddings, uncertainties, distances."""
+"""``Fitted``: the head of a model, and the posterior over its weights."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
-
-import torch
-from torch import Tensor, nn
 
 from laplace_metric._utils.display import Shown
-from laplace_metric._utils.precision import at_least_float32, full_precision
-from laplace_metric._utils.validation import check_function, check_name
 from laplace_metric.curvature import ContrastiveLoss
-from laplace_metric.distributions import Covariance, Gaussian, ProjectedNormal
-from laplace_metric.distributions._covariance import PendingCovariance
-from laplace_metric.embedding import Embedding
-from laplace_metric.errors import InputError
 from laplace_metric.familiarity._near_far import NearFar
 from laplace_metric.heads._body import BodyRecord
-from laplace_metric.heads._capture import capture
 from laplace_metric.heads._jacobian import HeadJacobian
-from laplace_metric.heads._located import HeadActivations, LocatedHead
-from laplace_metric.heads._row_checks import check_rows
-from laplace_metric.inputs._batches import ModelInput, labels_of
-from laplace_metric.inputs._rows import rows_before
-from laplace_metric.laplace._embedding_pairs import EmbeddingPairs
+from laplace_metric.heads._located import LocatedHead
 from laplace_metric.laplace._posterior import Posterior
-from laplace_metric.laplace._predictive_covariance import covariance
-from laplace_metric.laplace._squared_distance import Distance, squared_distance
-from laplace_metric.laplace._traces import traced, traces_of
-from laplace_metric.models._batches import input_batches, labelled_batches
-from laplace_metric.models._calling import to_device
 from laplace_metric.models._fingerprints import Fingerprints
-from laplace_metric.models._modules import device_of
 
 
 @dataclass(frozen=True, repr=False)
@@ -96,140 +73,3 @@ class Fitted(Shown):
             New number of observations that the curvature stands for. None, the default: as before.
         """
         return replace(self, posterior=self.posterior.with_precision(prior_precision, n_effective))
-
-
-def seen_at_head(model: nn.Module, fitted: Fitted, inputs: ModelInput) -> HeadActivations:
-    """Run the model once and return what enters its head [B, D] and what leaves it [B, Z]."""
-    if isinstance(inputs, Mapping):
-        inputs = labels_of(inputs)[0]
-    seen = capture(model, fitted.head, to_device(inputs, device_of(model)))
-    h, z = at_least_float32(seen.features), at_least_float32(seen.raw)
-    return HeadActivations(h, z, seen.output)
-
-
-def predicted_embedding(h: Tensor, raw: Tensor, fitted: Fitted) -> Embedding:
-    """Build the embedding of h and z; it computes its covariance when it is first read."""
-    kind, near_far = ProjectedNormal if fitted.spherical else Gaussian, fitted.near_far
-    check_rows(raw, spherical=fitted.spherical)
-    spread = PendingCovariance(raw.shape, partial(_covariance, h, raw, fitted))
-    inputs = None if near_far is None else h
-    return Embedding(kind(raw, spread), head_inputs=inputs, near_far=near_far)
-
-
-@full_precision()
-def _covariance(h: Tensor, raw: Tensor, fitted: Fitted) -> Covariance:
-    """Compute the covariance of raw embeddings.
-
-    Raises
-    ------
-    NonFiniteError
-        If a variance overflows.
-    """
-    spread = covariance(fitted.jacobian, fitted.posterior, h)
-    trace = spread.trace()
-    most = trace / raw.square().sum(-1) if fitted.spherical else trace  # of any variance
-    check_rows(raw, most, spherical=fitted.spherical)
-    return spread
-
-
-# Numbers instead of distributions: of a loader, of pairs of inputs, of a validation set.
-
-
-Metric = Callable[[Embedding, Tensor], float]
-"""(embeddings of N inputs, labels [N]) -> score, higher is better."""
-
-
-def uncertainties_of(
-    model: nn.Module, fitted: Fitted, loader: Iterable[Any], *, kind: str, progress: bool
-) -> Tensor:
-    """Compute one number [N] for each input of a loader: see ``LaplaceEmbedder.uncertainties``.
-
-    Raises
-    ------
-    UnknownNameError
-        For a kind that does not exist.
-    """
-    check_name("kind", kind, ("uncertainty", "epistemic", "ambiguity"))
-    traces, spherical = traces_of(fitted.jacobian, fitted.posterior), fitted.spherical
-    device, title = device_of(model), "Uncertainties"
-    parts: list[Tensor] = []
-
-    def numbers(inputs: ModelInput) -> Tensor:
-        seen = seen_at_head(model, fitted, inputs)
-        if kind != "uncertainty":
-            found: Tensor = getattr(predicted_embedding(seen.features, seen.raw, fitted), kind)
-            return found
-        with full_precision():
-            trace = traced(traces, seen.features, seen.raw, spherical=spherical)
-            check_rows(seen.raw, trace, spherical=spherical)
-            return trace
-
-    for inputs in input_batches(loader, device, progress=progress, description=title):
-        with rows_before(sum(map(len, parts))):
-            parts.append(numbers(inputs))
-    return torch.cat(parts)
-
-
-@full_precision()
-def distance_of(
-    a: HeadActivations, b: HeadActivations, fitted: Fitted, *, shared_weights: bool
-) -> Distance:
-    """Compute the moments of the squared distance between the rows of two batches.
-
-    Raises
-    ------
-    InputError
-        If the batches have different lengths, or rows without a direction.
-    """
-    if len(a.raw) != len(b.raw):
-        raise InputError(f"x has {len(a.raw)} rows and y {len(b.raw)}: pass pairs, row by row.")
-    head, posterior, spherical = fitted.jacobian, fitted.posterior, fitted.spherical
-    xx, yy = (covariance(head, posterior, side.features) for side in (a, b))
-    xy = covariance(head, posterior, a.features, b.features) if shared_weights else None
-    pairs = EmbeddingPairs(a.raw, b.raw, xx, yy, xy)
-    squared = squared_distance(pairs, spherical=spherical, exact=True)
-    check_rows(b.raw, spherical=spherical)
-    check_rows(a.raw, squared.mean, squared.variance, spherical=spherical)
-    return squared
-
-
-def validation_score(
-    model: nn.Module,
-    fitted: Fitted,
-    loader: Iterable[Any] | None,
-    metric: Metric | None,
-    *,
-    progress: bool,
-) -> Callable[[float, float], float]:
-    """Return the function (prior precision, n_effective) -> metric on the inputs of a loader.
-
-    Raises
-    ------
-    InputError
-        Without loader and metric, or if the metric returns no number.
-    """
-    if loader is None or metric is None:
-        raise InputError("method='validation' needs loader= and metric=.")
-    check_function("metric", metric, "embedding", "labels")
-    device = device_of(model)
-    batches = labelled_batches(loader, device, progress=progress, description="Validating")
-    seen: list[HeadActivations] = []
-    target = torch.empty(0, dtype=torch.int64, device=device)
-    for inputs, labels in batches:
-        with rows_before(len(target)):
-            seen.append(seen_at_head(model, fitted, inputs))
-        target = torch.cat([target, labels])
-    activations = HeadActivations.concatenate(seen)
-
-    def score(tau: float, n_effective: float) -> float:
-        tuned = fitted.with_precision(tau, n_effective)
-        embedding = predicted_embedding(activations.features, activations.raw, tuned)
-        value = metric(embedding, target)
-        try:
-            return float(value)
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise InputError(
-                f"metric gave {value!r:.60}: let it return one number, higher is better."
-            ) from error
-
-    return score
