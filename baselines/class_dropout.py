@@ -23,7 +23,7 @@ from laplace_metric._utils.validation import check_count
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError
 from laplace_metric.heads._located import HeadActivations
-from laplace_metric.inputs._batches import ModelInput
+from laplace_metric.inputs import ModelInput, read_batch
 from laplace_metric.models._calling import to_device
 from laplace_metric.models._evaluation_mode import evaluation_mode
 from laplace_metric.models._modules import device_of
@@ -101,7 +101,7 @@ class ClassDropout(Trained):
         def make(_name: str, shape: tuple[int, ...], rate: float, x: Tensor) -> Tensor:
             return bernoulli_mask(shape, rate, x, generator)
 
-        inputs = to_device(inputs, device_of(self.model))
+        inputs = to_device(read_batch("inputs", inputs), device_of(self.model))
         activations = self.activations(inputs)
         with masked(layers, make):
             raw = torch.stack([self.activations(inputs).raw for _ in range(self.n_samples)])

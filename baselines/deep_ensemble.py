@@ -24,7 +24,7 @@ from laplace_metric.embedding import Embedding
 from laplace_metric.errors import LaplaceMetricWarning
 from laplace_metric.heads._capture import embeddings_from
 from laplace_metric.heads._located import APPEND
-from laplace_metric.inputs._batches import ModelInput
+from laplace_metric.inputs import Inputs, ModelInput, read_batch, read_inputs
 from laplace_metric.models._batches import labelled_batches
 from laplace_metric.models._calling import to_device
 from laplace_metric.models._modules import device_of
@@ -91,22 +91,21 @@ class DeepEnsemble(Baseline):
             Nothing changes if training fails or is interrupted.
         """
         before, device = (self.model, self.head), device_of(self.model)
-        batches = labelled_batches(loader, device, progress=False, description="")
+        data = read_inputs("loader", loader, labelled=True)
+        batches = labelled_batches(data, device, progress=False, description="")
         first, _ = next(batches)
         try:
             if self.head == APPEND:
                 self.model, self.head = with_appended(self.model, first)
             fitted = self.locate(first, torch.empty(0, dtype=torch.long))
-            members = [
-                self._member(m).fit(loader, progress=progress) for m in range(self.n_members)
-            ]
+            members = [self._member(m).fit(data, progress=progress) for m in range(self.n_members)]
         except BaseException:
             self.model, self.head = before
             raise
         networks = nn.ModuleList(member.model for member in members)
         rotations = Rotations(self.n_members, fitted.sizes.embedding).to(device)
         if self.align:
-            rotations.values.copy_(align(_embed_all(networks, loader, device, self.spherical)))
+            rotations.values.copy_(align(_embed_all(networks, data, device, self.spherical)))
         fitted.parts.update({"members": networks, "rotations": rotations})
         self._fitted, self.losses_ = fitted, [member.losses_ for member in members]
         return self
@@ -144,7 +143,7 @@ class DeepEnsemble(Baseline):
         return lambda inputs: self._rotated(inputs)[members]
 
     def _rotated(self, inputs: ModelInput) -> Tensor:
-        inputs = to_device(inputs, device_of(self.model))
+        inputs = to_device(read_batch("inputs", inputs), device_of(self.model))
         members, rotations = self.parts["members"], self.parts["rotations"]
         assert isinstance(members, nn.ModuleList)
         assert isinstance(rotations, Rotations)
@@ -205,8 +204,8 @@ def _embed(members: Iterable[nn.Module], inputs: ModelInput, spherical: bool) ->
 
 
 def _embed_all(
-    members: Iterable[nn.Module], loader: Iterable[Any], device: torch.device, spherical: bool
+    members: Iterable[nn.Module], data: Inputs, device: torch.device, spherical: bool
 ) -> Tensor:
-    """[M, N, Z] of a loader."""
-    batches = labelled_batches(loader, device, progress=False, description="")
+    """[M, N, Z] of labelled inputs."""
+    batches = labelled_batches(data, device, progress=False, description="")
     return torch.cat([_embed(members, inputs, spherical) for inputs, _ in batches], dim=1)

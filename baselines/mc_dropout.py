@@ -18,7 +18,7 @@ from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import check_count
 from laplace_metric.embedding import Embedding
 from laplace_metric.heads._capture import embeddings_from
-from laplace_metric.inputs._batches import ModelInput
+from laplace_metric.inputs import ModelInput, read_batch
 from laplace_metric.models._calling import to_device
 from laplace_metric.models._modules import device_of
 from laplace_metric.probabilistic_embedder import Draw
@@ -95,6 +95,7 @@ class MCDropout(Baseline):
 
     def _pass(self, inputs: ModelInput, make: MaskMaker) -> Tensor:
         with masked(self._layers, make):
-            output = embeddings_from(self.model, to_device(inputs, device_of(self.model)))
+            inputs = to_device(read_batch("inputs", inputs), device_of(self.model))
+            output = embeddings_from(self.model, inputs)
         output = at_least_float32(output)
         return nn.functional.normalize(output, dim=-1) if self.spherical else output

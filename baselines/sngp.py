@@ -11,7 +11,6 @@ leaves the covariance at its start, where v is nearly the same for all inputs.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +26,7 @@ from laplace_metric._utils.validation import check_count, check_name
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError
 from laplace_metric.heads._located import HeadActivations, LocatedHead
+from laplace_metric.inputs import Inputs
 from laplace_metric.models._batches import labelled_batches
 
 SCORES = ("entropy", "variance")
@@ -114,9 +114,9 @@ class SNGP(Trained):
         """Cross-entropy of the process's logits."""
         return nn.functional.cross_entropy(self._process(self.read(activations)), labels)
 
-    def after_training(self, loader: Iterable[Any], device: torch.device, progress: bool) -> None:
+    def after_training(self, data: Inputs, device: torch.device, progress: bool) -> None:
         """The covariance, by one pass with the final weights."""
-        batches = labelled_batches(loader, device, progress=progress, description="Covariance")
+        batches = labelled_batches(data, device, progress=progress, description="Covariance")
         self._process.observe(self.read(self.activations(x)) for x, _ in batches)
 
     def embedding(self, activations: HeadActivations) -> Embedding:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.precision import full_precision
@@ -24,7 +23,14 @@ from laplace_metric.heads._body import BodyRecord
 from laplace_metric.heads._fitted_weights import FittedWeights, stamped_buffers
 from laplace_metric.heads._located import APPEND, HeadActivations, LocatedHead
 from laplace_metric.heads._row_checks import check_rows
-from laplace_metric.inputs._batches import ModelInput
+from laplace_metric.inputs import (
+    Inputs,
+    ModelInput,
+    read_batch,
+    read_inputs,
+    read_loader,
+    read_vectors,
+)
 from laplace_metric.inputs._labels import check_labels
 from laplace_metric.io import Part, SavedFile, write
 from laplace_metric.laplace import (
@@ -254,7 +260,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         >>> embedder(embeddings[:3]).uncertainty.shape
         torch.Size([3])
         """
-        tensor = Precomputed()(embeddings)
+        tensor = read_vectors("embeddings", embeddings)
         settings = settings_of_vectors(settings, unit=all_unit(tensor))
         if len(tensor) and settings["distance"] == "arccos":
             check_rows(tensor, spherical=True)
@@ -337,10 +343,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         >>> LaplaceEmbedder(model).fit(x.numpy(), y, progress=False)(x[0]).mean.shape
         torch.Size([1, 2])
         """
-        if labels is not None or not _is_usual(loader):
-            from laplace_metric.inputs._inputs import labelled_loader
-
-            loader = labelled_loader(loader, labels)
+        inputs = read_inputs("inputs", loader, labels, labelled=True)
         folder = None if checkpoint_dir is None else as_path("checkpoint_dir", checkpoint_dir)
         options = FitOptions(
             reference, generator, memory_bytes, progress, precision, distributed, folder
@@ -352,7 +355,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
 
             runtime = runtime_of(self.model, options)
         start, buffers = time.perf_counter(), stamped_buffers(self.model)
-        fitted = fit_posterior(self.model, self.head, loader, self.settings, options, *runtime)
+        fitted = fit_posterior(self.model, self.head, inputs, self.settings, options, *runtime)
         after = stamped_buffers(self.model)
         moving = [name for name, stamp in after.items() if buffers.get(name, stamp) != stamp]
         body = BodyRecord.of(self.model, fitted.head.module, moving)
@@ -413,7 +416,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
             If the head no longer has the weights of the fit.
         """
         fitted = self._fitted_to_these_weights()
-        seen = seen_at_head(self.model, fitted, inputs)
+        seen = seen_at_head(self.model, fitted, read_batch("inputs", inputs))
         h, z = seen.features.clone(), seen.raw.clone()  # of memory that the caller may write to
         return predicted_embedding(h, z, fitted)
 
@@ -563,18 +566,18 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         (120, torch.Size([2, 3]))
         """
         from laplace_metric.search import cross_index
-        from laplace_metric.search._cross_fit import read_items
+        from laplace_metric.search._folds import class_places
         from laplace_metric.search._seen_items import seen_at
         from laplace_metric.search._trained_items import check_untrained
 
-        pairs, column = read_items(inputs, labels)
-        batches: Sequence[Any] = [batch for batch, _ in pairs]
+        batches: Sequence[Any]
+        batches, column, sizes = read_inputs("inputs", inputs, labels).with_column()
         check_untrained(self, batches)
         fitted_already = self._fitted is not None
         if not fitted_already:
             batches = seen_at(self.model, self.head, batches, progress=progress)
-            codes = [codes for _, codes in pairs]
-            self.fit(list(zip(batches, codes, strict=True)), progress=progress)
+            pairs = zip(batches, class_places(column).split(sizes), strict=True)
+            self.fit(Inputs.of_batches("inputs", pairs, labelled=True), progress=progress)
         return cross_index(
             self,
             batches,
@@ -608,7 +611,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
 
         def embed(inputs: ModelInput) -> Tensor:
             self._fitted_to_these_weights()
-            seen = seen_at_head(self.model, fitted, inputs)
+            seen = seen_at_head(self.model, fitted, read_batch("inputs", inputs))
             with full_precision():
                 check_rows(seen.raw, spherical=fitted.spherical)
                 z = fitted.jacobian.forward_with(seen.features, weights)
@@ -624,7 +627,8 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         WeightsChangedError
             If the head no longer has the weights of the fit.
         """
-        return seen_at_head(self.model, self._fitted_to_these_weights(), inputs)
+        fitted = self._fitted_to_these_weights()
+        return seen_at_head(self.model, fitted, read_batch("inputs", inputs))
 
     def uncertainties(
         self, loader: Iterable[Any], *, kind: str = "uncertainty", progress: bool = True
@@ -655,7 +659,8 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         torch.Size([20])
         """
         fitted = self._fitted_to_these_weights()
-        return uncertainties_of(self.model, fitted, loader, kind=kind, progress=progress)
+        inputs = read_loader("loader", loader)
+        return uncertainties_of(self.model, fitted, inputs, kind=kind, progress=progress)
 
     def distance(self, x: ModelInput, y: ModelInput, *, shared_weights: bool = True) -> Distance:
         """Return mean and variance [B] of the squared distance between the rows of two batches.
@@ -685,7 +690,10 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
             If the head no longer has the weights of the fit.
         """
         fitted = self._fitted_to_these_weights()
-        a, b = seen_at_head(self.model, fitted, x), seen_at_head(self.model, fitted, y)
+        a, b = (
+            seen_at_head(self.model, fitted, read_batch(name, side))
+            for name, side in (("x", x), ("y", y))
+        )
         return distance_of(a, b, fitted, shared_weights=shared_weights)
 
     def diagnose(self, inputs: ModelInput | None = None) -> Diagnosis:
@@ -772,7 +780,8 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
             warn_if_negative(self.hessian_, positivity, "this evidence is of no model")
             tuned = _prior_precision.by_marginal_likelihood(self.posterior_, bounds)
         else:
-            score = validation_score(self.model, self.fitted_, loader, metric, progress=progress)
+            held = None if loader is None else read_inputs("loader", loader, labelled=True)
+            score = validation_score(self.model, self.fitted_, held, metric, progress=progress)
             sizes = (
                 _prior_precision.sizes(self.fitted_.n_points) if tune_n_effective else [n_effective]
             )
@@ -843,6 +852,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         """
         from laplace_metric.export._graph import write_graph
 
+        example = read_batch("example", example)
         return write_graph(self.as_module(), self.model, example, as_path("path", path), format)
 
     def save(self, path: str | Path) -> None:
@@ -984,12 +994,3 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
 
         saved = SavedFile(local_folder(source, revision) / FILE)
         return cls._of(saved, network_of(saved, source, model))
-
-
-def _is_usual(loader: Any) -> bool:
-    """Return whether it yields ``(inputs, labels)``, at a glance."""
-    if isinstance(loader, DataLoader) or not isinstance(loader, list) or not loader:
-        return isinstance(loader, DataLoader)
-    first = loader[0]
-    pair = isinstance(first, tuple) and len(first) == 2
-    return pair and isinstance(first[1], Tensor) and first[1].ndim == 1

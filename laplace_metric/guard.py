@@ -32,9 +32,8 @@ from laplace_metric.errors import (
     LabelError,
     callers_line,
 )
+from laplace_metric.inputs import read_inputs, read_vectors
 from laplace_metric.inputs._columns import Column
-from laplace_metric.inputs._inputs import batches
-from laplace_metric.inputs._texts import gathered_texts
 from laplace_metric.io import Fields, Kind, Part, SavedFile, write
 from laplace_metric.laplace._vectors import all_unit, settings_of_vectors
 from laplace_metric.models import Precomputed
@@ -145,9 +144,6 @@ class Guard(Shown):
             raise InputError(f"held_out is a {type(held_out).__name__}: pass (queries, labels).")
         _check_trained(model, trained_on_items, calibrates=held_out is None)
         self.trained_on_items = trained_on_items
-        if isinstance(items, Iterator):  # which can be read once only
-            items = list(items)
-        items = gathered_texts("items", items)
         if ids is None and hasattr(search, "id_map"):
             ids = _faiss().vector_to_array(search.id_map)
         if model is None:
@@ -167,12 +163,12 @@ class Guard(Shown):
         elif settings:
             raise InputError(f"model is a LaplaceEmbedder, which has its own {[*settings]}.")
         self.embedder = model
-        n = len(items) if isinstance(items, (Tensor, np.ndarray, list)) else 0
+        inputs = read_inputs("items", items, labels)
+        n = inputs.count or 0
         if held_out is None:
             self.index = model.cross_index(
-                items,
-                labels,
-                ids,
+                inputs,
+                ids=ids,
                 seed=seed,
                 n_queries=ASKED if n > LARGE else None,
                 open_set_fraction=open_set_fraction,
@@ -180,10 +176,11 @@ class Guard(Shown):
                 progress=progress,
             )
         else:
+            inputs = inputs.held() if isinstance(items, Iterator) else inputs
             if model._fitted is None:
-                model.fit(items, labels, progress=progress)
+                model.fit(inputs, progress=progress)
             held_out = _told_if_trained_on(model, *held_out)
-            self.index = model.index(items, labels, ids, progress=progress)
+            self.index = model.index(inputs, ids=ids, progress=progress)
             if search is not None:
                 self.index = self.index.searched_by(_search_of(search, ids, len(self.index)))
             self.index.calibrate(
@@ -221,7 +218,7 @@ class Guard(Shown):
         inner = _faiss().downcast_index(index.index) if hasattr(index, "id_map") else index
         if vectors is None:
             vectors = stored_vectors(inner)
-        x = Precomputed()(vectors)
+        x = read_vectors("embeddings", vectors)
         unit = all_unit(x)
         if not unit and inner.metric_type == 0:  # METRIC_INNER_PRODUCT
             raise InputError(
@@ -430,10 +427,11 @@ def _check_trained(model: Any, stated: Any, *, calibrates: bool) -> None:
 
 def _told_if_trained_on(model: LaplaceEmbedder, queries: Any, labels: Any) -> tuple[Any, Any]:
     """Warn of held-out queries that the model was trained on; return them to be read again."""
+    inputs = read_inputs("held_out", queries)
     if training_inputs(model) is None:
-        return queries, labels
-    pairs = list(batches("held_out", queries))
-    share = share_trained_on(model, [batch for batch, _ in pairs])
+        return inputs, labels
+    inputs = inputs.held()
+    share = share_trained_on(model, [batch.inputs for batch in inputs])
     if share > TOLERATED:
         warnings.warn(
             f"the model was trained on {share:.0%} of the queries of held_out=, which it embeds "
@@ -442,12 +440,12 @@ def _told_if_trained_on(model: LaplaceEmbedder, queries: Any, labels: Any) -> tu
             FittedQueriesWarning,
             stacklevel=callers_line(),
         )
-    return pairs, labels
+    return inputs, labels
 
 
 def _vectors(items: Any) -> Tensor:
     try:
-        vectors = Precomputed()(items)
+        vectors = read_vectors("embeddings", items)
     except InputError as error:
         where = "Guard(vectors [N, D], labels [N]); of texts or images, with model="
         raise type(error)(f"items: {error} {where}.") from error

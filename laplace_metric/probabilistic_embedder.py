@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import check_count
 from laplace_metric.embedding import Embedding
-from laplace_metric.inputs._batches import ModelInput
+from laplace_metric.inputs import ModelInput, read_inputs
 from laplace_metric.models._batches import labelled_batches
 from laplace_metric.models._modules import device_of
 
@@ -90,10 +90,10 @@ class ProbabilisticEmbedder(ABC):
         progress : bool
             Show a progress bar. Default: True.
         """
-        device, names = device_of(self.model), dict[int, str]()
-        parts, labels = [], []
+        labelled = read_inputs("loader", loader, labelled=True)
+        parts, labels, names = [], [], labelled.names
         batches = labelled_batches(
-            loader, device, progress=progress, description="Embedding", names=names
+            labelled, device_of(self.model), progress=progress, description="Embedding"
         )
         for inputs, batch_labels in batches:
             parts.append(self(inputs))

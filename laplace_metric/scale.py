@@ -32,7 +32,7 @@ from laplace_metric.heads._capture import capture
 from laplace_metric.heads._jacobian import HeadJacobian
 from laplace_metric.heads._locate import locate_head
 from laplace_metric.heads._located import LocatedHead
-from laplace_metric.inputs._batches import ModelInput
+from laplace_metric.inputs import ModelInput, read_batch
 from laplace_metric.inputs._labels import check_labels
 from laplace_metric.laplace._fit import HeadFit
 from laplace_metric.models._calling import to_device
@@ -57,7 +57,7 @@ class HeadInputEncoder:
 
     def __call__(self, inputs: ModelInput) -> Tensor:
         """Return h [B, D] of a batch."""
-        on_device = to_device(inputs, device_of(self.model))
+        on_device = to_device(read_batch("inputs", inputs), device_of(self.model))
         return at_least_float32(capture(self.model, self.head, on_device).features)
 
 
@@ -107,7 +107,7 @@ class Plan:
         self.model, settings = embedder.model, embedder.settings
         if settings.pairs != "all":
             raise InputError("a plan needs pairs='all': pairs of batches do not add up.")
-        on_device = to_device(inputs, device_of(self.model))
+        on_device = to_device(read_batch("inputs", inputs), device_of(self.model))
         self.head, _ = locate_head(self.model, on_device, embedder.head)
         self._fit = HeadFit.of(self.head, settings, precision)
         columns: list[FeatureStore] = []

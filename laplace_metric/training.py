@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from laplace_metric._utils.validation import check_count, check_function
 from laplace_metric.errors import InputError, LabelError, NonFiniteError
-from laplace_metric.inputs._batches import ModelInput
+from laplace_metric.inputs import ModelInput, read_inputs
 from laplace_metric.models._batches import labelled_batches
 from laplace_metric.models._calling import call_model
 from laplace_metric.models._trained import TrainingInputs, note_training
@@ -96,14 +96,14 @@ def train_embedder(
     if miner is not None:
         check_function("miner", miner, "embeddings", "labels")
     modules = [module for module in (model, loss) if isinstance(module, nn.Module)]
-    names = dict[int, str]()
+    inputs = read_inputs("loader", loader, labelled=True)
     optimizer = optimizer or default_optimizer(modules)
     record = note_training(model, trained_parameters(optimizer))
-    step = _make_step(model, loss, miner, optimizer, names, record)
+    step = _make_step(model, loss, miner, optimizer, inputs.names, record)
     device = next(chain(model.parameters(), model.buffers()), torch.empty(0)).device
     with train_mode(modules):
         return train_epochs(
-            step, loader, device, epochs=epochs, scheduler=scheduler, show=progress, names=names
+            step, inputs, device, epochs=epochs, scheduler=scheduler, show=progress
         ).losses
 
 
@@ -208,7 +208,7 @@ Step = Callable[[ModelInput, Tensor], float]
 
 def train_epochs(
     step: Step,
-    loader: Iterable[Any],
+    loader: Any,
     device: torch.device,
     *,
     epochs: int,
@@ -216,7 +216,6 @@ def train_epochs(
     show: bool = True,
     progress: Progress | None = None,
     callback: Callback | None = None,
-    names: dict[int, str] | None = None,
 ) -> Progress:
     """Take steps until ``epochs`` are finished, from where ``progress`` says that the run stands.
 
@@ -226,7 +225,7 @@ def train_epochs(
     ----------
     step : function of (inputs, labels [B])
         Function that takes one optimisation step and returns its loss.
-    loader : iterable of (inputs, labels)
+    loader : Inputs, or iterable of (inputs, labels)
         Data of an epoch.
     device : torch.device
         Device to which batches are moved.
@@ -241,9 +240,6 @@ def train_epochs(
         Place from which the run goes on. None, the default: the beginning.
     callback : Callback or None
         Hooks that are called after steps and epochs. None, the default: no hooks.
-    names : dict or None
-        Mapping that is filled with the class name of each code that a step is given, where labels
-        are names. None, the default: it is not needed.
 
     Raises
     ------
@@ -256,6 +252,7 @@ def train_epochs(
     >>> train_epochs(lambda x, y: 0.5, batches, torch.device("cpu"), epochs=2, show=False).losses
     [0.5, 0.5]
     """
+    inputs = read_inputs("loader", loader, labelled=True)
     progress, callback = progress or Progress(), callback or Callback()
     while progress.epoch < epochs:
         title = f"epoch {progress.epoch + 1}/{epochs}"
@@ -264,11 +261,9 @@ def train_epochs(
         def status(callback: Callback = callback, progress: Progress = progress) -> str:
             return callback.status(progress)
 
-        batches = labelled_batches(
-            loader, device, names=names, progress=show, description=title, status=status
-        )
-        for inputs, labels in batches:
-            progress.add(step(inputs, labels), len(labels))
+        batches = labelled_batches(inputs, device, progress=show, description=title, status=status)
+        for batch, labels in batches:
+            progress.add(step(batch, labels), len(labels))
             callback.step_done(progress)
         if scheduler is not None:
             scheduler.step()

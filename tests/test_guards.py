@@ -28,6 +28,7 @@ from laplace_metric.errors import (
     UnfamiliarQueriesWarning,
     WriteError,
 )
+from laplace_metric.inputs import read_batch
 from laplace_metric.inputs._columns import Column
 from laplace_metric.models import Precomputed
 from laplace_metric.models._trained import input_fingerprints, trained_on
@@ -356,7 +357,8 @@ def test_notes_of_a_training_go_with_its_model():
 
 def test_texts_and_mappings_and_parts_that_were_frozen():
     words = input_fingerprints(["one text", "another"])
-    assert input_fingerprints(np.array(["another", "one text"])).tolist() == words[::-1].tolist()
+    array = read_batch("inputs", np.array(["another", "one text"]))
+    assert input_fingerprints(array).tolist() == words[::-1].tolist()
     ids = {"input_ids": torch.arange(6).view(2, 3), "mask": torch.ones(2, 3)}
     assert len(np.unique(input_fingerprints(ids))) == 2
     assert len(input_fingerprints(3.0)) == 0

@@ -7,6 +7,7 @@ from torch import nn
 from laplace_metric.errors import DtypeError, HeadError, InputError, NonFiniteError
 from laplace_metric.heads._capture import capture
 from laplace_metric.heads._locate import find_head
+from laplace_metric.inputs import read_batch
 
 
 class FunctionalNormalize(nn.Module):
@@ -82,6 +83,7 @@ HEADS = {
 @pytest.mark.parametrize("case", HEADS)
 def test_the_head_is_found_and_what_follows_it_is_seen(case):
     model, inputs, head, name, normalized = HEADS[case]
+    inputs = read_batch("inputs", inputs)
     found = find_head(model.eval(), inputs, head)
     assert (found.name, found.normalized) == (name, normalized)
     assert found.module is dict(model.named_modules())[name]

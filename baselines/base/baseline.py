@@ -37,7 +37,7 @@ from laplace_metric.errors import FileFormatError, NonFiniteError, NotFittedErro
 from laplace_metric.heads._capture import capture
 from laplace_metric.heads._locate import find_head
 from laplace_metric.heads._located import HeadActivations, LocatedHead
-from laplace_metric.inputs._batches import ModelInput
+from laplace_metric.inputs import ModelInput, read_batch, read_inputs
 from laplace_metric.models._batches import labelled_batches
 from laplace_metric.models._calling import to_device
 from laplace_metric.models._evaluation_mode import evaluation_mode
@@ -188,7 +188,8 @@ class Baseline(ProbabilisticEmbedder):
 
     def _locate_on(self, loader: Iterable[Any]) -> FittedParts:
         """``locate`` on the first batch of a loader, for a method without classes."""
-        batches = labelled_batches(loader, device_of(self.model), progress=False, description="")
+        data = read_inputs("loader", loader, labelled=True)
+        batches = labelled_batches(data, device_of(self.model), progress=False, description="")
         return self.locate(next(batches)[0], torch.empty(0, dtype=torch.long))
 
     def _build(self, head: LocatedHead, sizes: Sizes, classes: Tensor, like: Tensor) -> FittedParts:
@@ -235,6 +236,7 @@ class OnePass(Baseline):
     def __call__(self, inputs: ModelInput) -> Embedding:
         """Distributions over the embeddings of a batch: one forward pass."""
         parts = self.parts
-        activations = self.activations(to_device(inputs, device_of(self.model)))
+        inputs = to_device(read_batch("inputs", inputs), device_of(self.model))
+        activations = self.activations(inputs)
         with evaluation_mode(parts):
             return checked(self.embedding(activations))

@@ -17,6 +17,7 @@ from baselines.base.settings import check_layer
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import NonFiniteError
 from laplace_metric.heads._located import HeadActivations
+from laplace_metric.inputs import Inputs, read_inputs
 from laplace_metric.models._batches import labelled_batches
 from laplace_metric.models._modules import device_of
 
@@ -87,9 +88,9 @@ class Detector(OnePass):
         ------
         HeadError, LabelError, NonFiniteError, EmptyLoaderError, InputError
         """
-        before = self._fitted
+        data, before = read_inputs("loader", loader, labelled=True), self._fitted
         try:
-            gathered, labels = self._gather(loader, progress)
+            gathered, labels = self._gather(data, progress)
             classes, numbers = labels.unique(return_inverse=True)
             sizes = replace(self.fitted_.sizes, classes=len(classes))
             self._fitted = replace(self.fitted_, sizes=sizes, classes=classes)
@@ -103,12 +104,12 @@ class Detector(OnePass):
         """Point masses with the detector's score."""
         return self.points(activations, self.score(vectors(activations, self.on)))
 
-    def _gather(self, loader: Iterable[Any], progress: bool) -> tuple[Tensor, Tensor]:
+    def _gather(self, data: Inputs, progress: bool) -> tuple[Tensor, Tensor]:
         """Vectors [N, Z] and labels [N] of everything; the head is found on the first batch."""
         device = device_of(self.model)
         rows, labels = [], []
         located = False
-        for inputs, batch in labelled_batches(loader, device, progress=progress, description="Fit"):
+        for inputs, batch in labelled_batches(data, device, progress=progress, description="Fit"):
             if not located:
                 self._fitted, located = self.locate(inputs, batch.new_empty(0)), True
             rows.append(vectors(self.activations(inputs), self.on))

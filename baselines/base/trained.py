@@ -20,7 +20,7 @@ from laplace_metric._utils.randomness import own_randomness
 from laplace_metric.errors import InputError, LabelError
 from laplace_metric.heads._capture import capture, run_captured
 from laplace_metric.heads._located import APPEND, HeadActivations
-from laplace_metric.inputs._batches import ModelInput
+from laplace_metric.inputs import Inputs, ModelInput, read_inputs
 from laplace_metric.models._batches import labelled_batches
 from laplace_metric.models._modules import device_of
 from laplace_metric.training import Callback, Step, descend, train_epochs, train_mode
@@ -90,7 +90,7 @@ class Trained(OnePass):
         copied, self.head = copy.deepcopy((model, self.head))  # a head stays one of the model's
         return copied
 
-    def after_training(self, loader: Iterable[Any], device: torch.device, progress: bool) -> None:
+    def after_training(self, data: Inputs, device: torch.device, progress: bool) -> None:
         """Learn what takes one more pass, with the final weights in eval mode."""
 
     def callback(self) -> Callback:
@@ -128,17 +128,18 @@ class Trained(OnePass):
         return self._fit(loader, progress, learnt)
 
     def _fit(self, loader: Iterable[Any], progress: bool, learnt: dict[str, Tensor]) -> Self:
+        data = read_inputs("loader", loader, labelled=True)
         before = self.model, self.head, self._fitted
         device = device_of(self.model)
         generator = torch.Generator().manual_seed(self.training.seed)
         try:
             with own_randomness(generator, device):
                 self.model = self.adopt(self.model)
-                self._append(loader, device)
-                self._fitted = self._start(loader, device)
+                self._append(data, device)
+                self._fitted = self._start(data, device)
                 self._continue(learnt)
-                losses = self._train(loader, device, progress)
-                self.after_training(loader, device, progress)
+                losses = self._train(data, device, progress)
+                self.after_training(data, device, progress)
         except BaseException:
             self.model, self.head, self._fitted = before
             raise
@@ -151,23 +152,23 @@ class Trained(OnePass):
         fitting = {name: value for name, value in learnt.items() if shapes.get(name) == value.shape}
         self.parts.load_state_dict(fitting, strict=False)
 
-    def _append(self, loader: Iterable[Any], device: torch.device) -> None:
+    def _append(self, data: Inputs, device: torch.device) -> None:
         """With ``head="append"``, make the new layer a part of the network that is trained."""
         if self.frozen or self.head != APPEND or hasattr(self.model, "appended"):
             return
-        first, _ = next(labelled_batches(loader, device, progress=False, description=""))
+        first, _ = next(labelled_batches(data, device, progress=False, description=""))
         self.model, self.head = with_appended(self.model, first)
 
-    def _start(self, loader: Iterable[Any], device: torch.device) -> FittedParts:
+    def _start(self, data: Inputs, device: torch.device) -> FittedParts:
         """Find head and classes, build the parts."""
-        batches = labelled_batches(loader, device, progress=False, description="")
+        batches = labelled_batches(data, device, progress=False, description="")
         first, labels = next(batches)
         classes = torch.cat([labels, *(rest for _, rest in batches)]).unique()
         if len(classes) < 2 and not (self.contrasts and self.augment):
             raise LabelError(f"labels hold the single class {classes.tolist()}: give two or more.")
         return self.locate(first, classes)
 
-    def _train(self, loader: Iterable[Any], device: torch.device, progress: bool) -> list[float]:
+    def _train(self, data: Inputs, device: torch.device, progress: bool) -> list[float]:
         trained = [module for _, module in self.learnt()]
         optimizer, scheduler = self.training.optimize(
             chain.from_iterable(module.parameters() for module in trained)
@@ -175,7 +176,7 @@ class Trained(OnePass):
         with train_mode(trained):
             losses = train_epochs(
                 self._step(optimizer),
-                loader,
+                data,
                 device,
                 epochs=self.training.epochs,
                 scheduler=scheduler,

@@ -28,6 +28,7 @@ from laplace_metric.evaluation._retrieval_calibration import (
 )
 from laplace_metric.evaluation._roc import auprc, fpr_at_tpr, r_auroc
 from laplace_metric.evaluation._sparsification import Sparsification, sparsification
+from laplace_metric.inputs import read_inputs
 from laplace_metric.models._batches import labelled_batches
 from laplace_metric.models._modules import device_of
 from laplace_metric.probabilistic_embedder import Draw, ProbabilisticEmbedder
@@ -222,8 +223,9 @@ def _embed(
     parts: list[tuple[Tensor, Tensor, Tensor]] = []
     drawn: deque[Tensor] = deque()
     seconds = 0.0
+    data = read_inputs("loader", loader, labelled=True)
     batches = labelled_batches(
-        loader, device_of(method.model), progress=progress, description="Evaluating"
+        data, device_of(method.model), progress=progress, description="Evaluating"
     )
     for inputs, labels in batches:
         start = time.perf_counter()

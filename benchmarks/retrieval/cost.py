@@ -50,7 +50,8 @@ def indexed(structure: str, n: int) -> tuple[LaplaceEmbedder, Index, Encoded, Te
     index = embedder.index(Points(n, problem), progress=False)
     inputs = next(iter(Points(n, problem)))[0][:QUERIES]
     inputs = inputs + torch.randn(inputs.shape, generator=torch.Generator().manual_seed(5))
-    encoded, _ = index.encoder.all("queries", inputs, progress=False)
+    encoder = index.encoder
+    encoded, _ = encoder.all(encoder.read("queries", inputs), progress=False)
     return embedder, index, encoded, inputs
 
 

@@ -26,6 +26,7 @@ from laplace_metric.cli._sources import Source, require_data
 from laplace_metric.cli._table_files import csv_text
 from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import InputError
+from laplace_metric.inputs import read_loader
 from laplace_metric.io import write_atomically
 from laplace_metric.laplace._settings import AUTO
 from laplace_metric.laplace._vectors import all_unit, settings_of_vectors
@@ -126,7 +127,7 @@ def embed(options: Namespace) -> None:
     source = posterior.source(options.data, options, reporter)
     means, uncertainties = list[Tensor](), list[Tensor]()
     batches = input_batches(
-        source.batches(options.batch_size),
+        read_loader("--data", source.batches(options.batch_size)),
         device_of(posterior.embedder.model),
         progress=reporter.progress,
         description="Embedding",

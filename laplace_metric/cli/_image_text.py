@@ -41,6 +41,7 @@ from laplace_metric.cli._sources import (
 from laplace_metric.errors import InputError
 from laplace_metric.image_text import ImageTextEmbedder, ImageTextPairs
 from laplace_metric.image_text._encoding import encode
+from laplace_metric.inputs import read_loader
 from laplace_metric.models import Precomputed
 from laplace_metric.models._batches import input_batches
 from laplace_metric.models._modules import device_of
@@ -114,7 +115,7 @@ def _features(
 ) -> Tensor:
     """Features [N, F] of the items of a source."""
     batches = input_batches(
-        source.batches(options.batch_size),
+        read_loader(source.kind, source.batches(options.batch_size)),
         device_of(loaded.model),
         progress=reporter.progress,
         description=f"Encoding {source.kind}",

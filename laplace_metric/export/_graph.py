@@ -128,13 +128,13 @@ def _named(model: nn.Module, example: ModelInput, device: torch.device) -> dict[
     """Tensors [B, ...] of an example, by the names that the graph gives them."""
     values: dict[str, Any]
     if isinstance(model, Sentences) and not isinstance(example, Mapping):
-        if isinstance(example, str) or not all(isinstance(text, str) for text in example):
+        if not isinstance(example, list):
             raise InputError("example of a model of texts: pass a list of strings, or its tokens.")
-        tokens = model.model.preprocess(list(example), prompt=model.prompt)
+        tokens = model.model.preprocess(example, prompt=model.prompt)
         values = {name: value for name, value in tokens.items() if isinstance(value, Tensor)}
     elif isinstance(example, Mapping):
         values = {str(name): value for name, value in example.items()}
-    elif isinstance(example, (tuple, list)) and all(isinstance(x, Tensor) for x in example):
+    elif isinstance(example, tuple) and all(isinstance(x, Tensor) for x in example):
         values = {f"input_{i}": value for i, value in enumerate(example)}
     else:
         values = {"input": as_tensor("example", example)}

@@ -11,7 +11,6 @@ import numpy as np
 from torch import Tensor, nn
 
 from laplace_metric.errors import DtypeError, InputError
-from laplace_metric.inputs._arrays import is_rows, plain
 from laplace_metric.inputs._batches import ModelInput
 from laplace_metric.inputs._shown import shown
 
@@ -27,7 +26,7 @@ def explain(model: nn.Module, inputs: ModelInput, error: Exception) -> None:
     ----------
     model : nn.Module
         Model that was called.
-    inputs : tensor, array, list, tuple, mapping
+    inputs : ModelInput
         Inputs that it was called with.
     error : Exception
         Exception that the call raised.
@@ -66,12 +65,12 @@ def _explain_call(model: nn.Module, inputs: ModelInput, error: Exception) -> Non
                 "models.Sentences(model)."
             ) from error
         how = f"the keywords {sorted(names)} as model(**inputs)"
-    elif isinstance(inputs, (tuple, list)) and all(isinstance(x, str) for x in inputs):
-        how = f"a {type(inputs).__name__} of strings"
-    elif isinstance(inputs, (tuple, list)) and not is_rows(inputs):
+    elif isinstance(inputs, list):
+        how = "a list of strings"
+    elif isinstance(inputs, tuple):
         _explain_parts(model, inputs, error)
         return
-    elif not isinstance(plain(inputs), (Tensor, np.ndarray, list, str)):
+    elif not isinstance(inputs, (Tensor, np.ndarray)):
         raise InputError(
             f"{kind} could not be called with {_article(inputs)} {why}: pass a tensor or an array "
             "[B, ...], a list of texts, or a mapping of tensors."
@@ -175,7 +174,6 @@ def _floating(x: Tensor | np.ndarray[Any, Any]) -> bool:
 
 
 def _tensors(inputs: Any) -> Iterator[Tensor | np.ndarray[Any, Any]]:
-    inputs = plain(inputs)
     if isinstance(inputs, Tensor) or (
         isinstance(inputs, np.ndarray) and inputs.dtype.kind in "biuf"
     ):
@@ -183,15 +181,6 @@ def _tensors(inputs: Any) -> Iterator[Tensor | np.ndarray[Any, Any]]:
     elif isinstance(inputs, Mapping):
         for value in inputs.values():
             yield from _tensors(value)
-    elif is_rows(inputs):
-        yield from _tensors(_array(inputs))
-    elif isinstance(inputs, (tuple, list)):
+    elif isinstance(inputs, tuple):
         for value in inputs:
             yield from _tensors(value)
-
-
-def _array(rows: Any) -> Any:
-    try:
-        return np.asarray(rows)
-    except ValueError:  # of unequal length
-        return None

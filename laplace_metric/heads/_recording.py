@@ -19,8 +19,7 @@ from laplace_metric.errors import HeadError
 from laplace_metric.heads._call_errors import explain
 from laplace_metric.heads._pointwise import averaged, is_pointwise
 from laplace_metric.heads._returned import check_returned
-from laplace_metric.inputs._arrays import as_batch, is_one_item
-from laplace_metric.inputs._batches import ModelInput
+from laplace_metric.inputs._batches import ModelInput, is_one_item
 from laplace_metric.inputs._shown import shown
 from laplace_metric.models._calling import call_model
 
@@ -46,7 +45,7 @@ def run_recorded(
     with _hooks(heads, entered, calls):
         output = _forward(model, inputs)
     if output.ndim == 1:
-        return run_recorded(model, as_batch(inputs), heads)
+        return run_recorded(model, inputs[None], heads)
     return output, calls
 
 

@@ -14,9 +14,8 @@ from laplace_metric._utils.precision import at_least_float32
 from laplace_metric._utils.progress import ItemBar
 from laplace_metric._utils.validation import check_floating
 from laplace_metric.errors import DtypeError, InputError, NonFiniteError
-from laplace_metric.inputs._batches import ModelInput
-from laplace_metric.inputs._by_row import count_inputs, take_inputs
-from laplace_metric.inputs._texts import gathered_texts
+from laplace_metric.inputs import Inputs, ModelInput, read_items
+from laplace_metric.inputs._by_row import count_inputs
 from laplace_metric.models._calling import call_model, to_device
 from laplace_metric.models._evaluation_mode import evaluation_mode
 from laplace_metric.models._modules import device_of
@@ -30,8 +29,6 @@ Encoder = Callable[[Any], Tensor]
 An ``nn.Module`` or any function.
 """
 SIDES = ("images", "texts")
-BLOCK = 256
-"""Inputs that a frozen encoder gets at once."""
 
 
 def encode(encoder: Encoder, inputs: ModelInput, name: str, *, grad: bool = False) -> Tensor:
@@ -64,23 +61,20 @@ def encode(encoder: Encoder, inputs: ModelInput, name: str, *, grad: bool = Fals
 
 
 def encoded_blocks(
-    encoder: Encoder, inputs: ModelInput, name: str, *, progress: bool
+    encoder: Encoder, inputs: Inputs, *, progress: bool
 ) -> Iterator[Float[Tensor, "B ..."]]:
-    """Features of everything, ``BLOCK`` inputs at once, with a progress bar."""
-    inputs = gathered_texts(name, inputs)
-    n = count_inputs(name, inputs)
-    with ItemBar(f"Encoding {name}", n, shown=progress and n > BLOCK) as bar:
-        for rows in torch.arange(n).split(BLOCK):
-            features = encode(encoder, take_inputs(inputs, rows), name)
+    """Features of each batch, with a progress bar if there are several."""
+    several = inputs.n_batches is None or inputs.n_batches > 1
+    with ItemBar(f"Encoding {inputs.name}", inputs.count, shown=progress and several) as bar:
+        for batch in inputs:
+            features = encode(encoder, batch.inputs, inputs.name)
             yield features
             bar.advance(len(features))
 
 
-def encode_all(
-    encoder: Encoder, inputs: ModelInput, name: str, *, progress: bool
-) -> Float[Tensor, "N ..."]:
-    """Features [N, F] or [N, 2, F] of everything."""
-    return torch.cat(list(encoded_blocks(encoder, inputs, name, progress=progress)))
+def encode_all(encoder: Encoder, data: Any, name: str, *, progress: bool) -> Float[Tensor, "N ..."]:
+    """Features [N, F] or [N, 2, F] of everything that ``data`` holds."""
+    return torch.cat(list(encoded_blocks(encoder, read_items(name, data), progress=progress)))
 
 
 def check_towers(images: Tensor, texts: Tensor, tokens: str) -> None:

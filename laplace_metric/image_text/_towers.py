@@ -17,17 +17,20 @@ from laplace_metric._utils.precision import full_precision
 from laplace_metric.distributions import Gaussian
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError
-from laplace_metric.image_text._encoding import BLOCK, SIDES, Encoder, encode_all, encoded_blocks
+from laplace_metric.image_text._encoding import SIDES, Encoder, encode_all, encoded_blocks
 from laplace_metric.image_text._head import GaussianHead, HeadOutput
 from laplace_metric.image_text._inclusion_calibration import InclusionCalibration
 from laplace_metric.image_text._independent_pairs import IndependentPairs
 from laplace_metric.image_text._objectives import TwoHeads
 from laplace_metric.image_text._spread import Spread
 from laplace_metric.image_text._tower_posterior import TowerPosterior, fit_posteriors
-from laplace_metric.inputs._batches import ModelInput
+from laplace_metric.inputs import Inputs, read_items
 from laplace_metric.io import digest
 from laplace_metric.models._fingerprints import Fingerprints, row_fingerprints, sorted_fingerprints
 from laplace_metric.search._encoded import Encoded
+
+BLOCK = 256
+"""Features that enter a head at once."""
 
 
 @torch.no_grad()
@@ -142,21 +145,20 @@ class Tower:
         spectra = [tower.posterior.spectrum for tower in self.fitted.posteriors or ()]
         return digest(f"{SIDES[self.side]} {' '.join(weights)}", [*weights.values(), *spectra])
 
-    def embed(self, inputs: ModelInput, *, progress: bool) -> Embedding:
+    def embed(self, inputs: Any, *, progress: bool) -> Embedding:
         """Embeddings of all inputs."""
         features = encode_all(self.encoder, inputs, SIDES[self.side], progress=progress)
         return embedding_of(features, self.head, self.posterior)
 
+    def read(self, name: str, data: Any, labels: Any = None) -> Inputs:
+        """Read items that are held in memory, as the encoder takes them."""
+        return read_items(name, data, labels)
+
     @torch.no_grad()
     def all(
-        self,
-        name: str,
-        inputs: ModelInput,
-        *,
-        progress: bool,
-        rows: list[Fingerprints] | None = None,
+        self, inputs: Inputs, *, progress: bool, rows: list[Fingerprints] | None = None
     ) -> tuple[Encoded, list[Any]]:
-        """Encode all that ``inputs`` holds; never labels. ``rows`` gets fingerprints.
+        """Encode all inputs; never labels. ``rows`` gets fingerprints.
 
         Raises
         ------
@@ -164,7 +166,7 @@ class Tower:
             For no inputs, features of another size than in the fit, NaN and infinity.
         """
         parts = []
-        for features in encoded_blocks(self.encoder, inputs, name, progress=progress):
+        for features in encoded_blocks(self.encoder, inputs, progress=progress):
             embedding = embedding_of(features, self.head, self.posterior)
             if rows is not None:
                 rows.append(row_fingerprints(self.head(features.to(embedding.mean)).inputs))

@@ -5,13 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from laplace_metric._utils.validation import check_not_sparse, stacked_cells
+from laplace_metric._utils.validation import (
+    DTYPES,
+    as_array,
+    as_tensor,
+    check_not_sparse,
+    stacked_cells,
+)
 
 
 def plain(values: Any) -> Any:
-    """A data frame or a series as an array; everything else as it is.
+    """Return a data frame or a series as an array; everything else as it is.
 
     Examples
     --------
@@ -25,17 +32,26 @@ def plain(values: Any) -> Any:
     return array.astype(object) if array.dtype.kind == "T" else array
 
 
-def dense(name: str, values: Any) -> Any:
-    """As ``plain``, with a column of vectors stacked to [N, D].
+def numbers(name: str, values: Any) -> Any:
+    """Return frames and rows of numbers as an array, a column of vectors stacked to [N, D].
+
+    Everything else is returned as it is.
 
     Raises
     ------
     InputError
         For a sparse matrix, and vectors of unequal shape.
+
+    Examples
+    --------
+    >>> numbers("x", [[1, 2], [3, 4]]).shape, numbers("x", ["a text"])
+    ((2, 2), ['a text'])
     """
     check_not_sparse(name, values)
     values = plain(values)
-    return stacked_cells(name, values) if isinstance(values, np.ndarray) else values
+    if isinstance(values, np.ndarray):
+        return stacked_cells(name, values)
+    return as_array(name, values) if is_rows(values) else values
 
 
 def is_rows(values: Any) -> bool:
@@ -53,25 +69,21 @@ def is_rows(values: Any) -> bool:
     return all(is_number(x) for x in values)
 
 
-def is_one_item(inputs: Any) -> bool:
-    """Return whether inputs are one row of numbers [D].
-
-    Examples
-    --------
-    >>> is_one_item(torch.ones(3)), is_one_item([0.5, 1.0]), is_one_item(torch.ones(1, 3))
-    (True, True, False)
-    """
-    inputs = plain(inputs)
-    if isinstance(inputs, (Tensor, np.ndarray)):
-        return inputs.ndim == 1
-    return is_rows(inputs) and not isinstance(inputs[0], list)
-
-
-def as_batch(item: Any) -> Any:
-    """One row of numbers [D] as [1, D]."""
-    item = plain(item)
-    return [item] if isinstance(item, list) else item[None]
-
-
 def is_number(x: Any) -> bool:
+    """Return whether ``x`` is a number of Python or NumPy, and no bool."""
     return isinstance(x, (int, float, np.integer, np.floating)) and not isinstance(x, bool)
+
+
+def tensor_of_rows(name: str, array: Any) -> Any:
+    """Return some rows as a tensor of their type; few at a time, the array may be a memory map.
+
+    Rows of float64, the type that NumPy and pandas choose, stay an array: the model's weights
+    decide which type they get (``models.call_model``).
+    """
+    if not isinstance(array, np.ndarray):
+        return array
+    if array.dtype == np.float64:
+        return np.array(array)
+    rows = as_tensor(name, array)
+    same = getattr(torch, array.dtype.name, None)  # whole numbers have become int64
+    return rows.to(same) if array.dtype.name in DTYPES else rows

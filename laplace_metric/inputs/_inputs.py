@@ -1,172 +1,367 @@
-"""``Inputs``: the data of one call, read once."""
+"""``Inputs``: the data of one call, read once.
+
+A public call reads what it was given first thing, and passes this value on. What is behind it gets
+batches as a model takes them, and need not ask what kind of thing the caller passed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from operator import length_hint
 from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Int
 from torch import Tensor
+from torch.utils.data import DataLoader
 
-from laplace_metric._utils.validation import DTYPES, as_array, as_tensor, check_dense
+from laplace_metric._utils.validation import check_dense
 from laplace_metric.errors import InputError, LabelError
-from laplace_metric.inputs._arrays import dense, is_rows, plain
-from laplace_metric.inputs._batches import labels_of, n_rows
-from laplace_metric.inputs._labels import check_labels
-from laplace_metric.inputs._loaders import as_batches
+from laplace_metric.inputs._arrays import numbers, tensor_of_rows
+from laplace_metric.inputs._batches import (
+    ModelInput,
+    count_rows,
+    labelled_parts,
+    labels_of,
+    read_batch,
+)
+from laplace_metric.inputs._by_row import count_inputs, take_inputs
+from laplace_metric.inputs._class_names import note_names
+from laplace_metric.inputs._columns import Column
+from laplace_metric.inputs._labels import check_labels, joined_labels
+from laplace_metric.inputs._loaders import as_batches, items_of
 from laplace_metric.inputs._not_classes import check_noise
+from laplace_metric.inputs._rows import rows_before
 from laplace_metric.inputs._texts import gathered_texts, grouped_texts
 
 BATCH = 256
 """Rows of one array, or texts of one list, that enter the model at once."""
 
 
-def batches(name: str, inputs: Any) -> Iterator[tuple[Any, Any]]:
-    """``(inputs, labels or None)`` from an array, a list of texts, a mapping or a loader.
-
-    Raises
-    ------
-    InputError
-        For anything else.
-    """
-    inputs = readable(name, inputs)
-    if isinstance(inputs, (Tensor, np.ndarray)) and inputs.ndim == 1:
-        yield _rows(name, inputs), None  # one item, or a number for each: the model says which
-    elif _has_rows(inputs):
-        starts = range(0, len(inputs), BATCH)
-        yield from ((_rows(name, inputs[i : i + BATCH]), None) for i in starts)
-    elif isinstance(inputs, Mapping):
-        yield labels_of(inputs)
-    else:
-        yield from (labels_of(batch) for batch in _iterated(name, inputs))
-
-
-def _iterated(name: str, inputs: Any) -> Iterator[Any]:
-    try:
-        entries = iter(inputs)
-    except TypeError as error:
-        raise InputError(
-            f"{name} is a {type(inputs).__name__}: pass an array, a list of texts, a mapping of "
-            "tensors, or a loader of batches."
-        ) from error
-    return grouped_texts(name, entries)
-
-
-def readable(name: str, inputs: Any) -> Any:
-    """Return inputs whose rows can be counted and taken: texts as a list, frames as arrays."""
-    if isinstance(inputs, Tensor) and inputs.ndim:
-        return check_dense(name, inputs)
-    inputs = dense(name, gathered_texts(name, inputs))
-    inputs = as_array(name, inputs) if is_rows(inputs) else inputs
-    if isinstance(inputs, np.ndarray) and inputs.dtype.kind == "O":
-        inputs = inputs.tolist()
-    if isinstance(inputs, (Tensor, np.ndarray)) and inputs.ndim == 0:
-        raise InputError(f"{name} is a single number: pass an array of items.")
-    return as_batches(inputs)
-
-
-def _rows(name: str, array: Any) -> Any:
-    """Some rows as a tensor of their type; few at a time, the array may be a memory map.
-
-    Of float64, NumPy's and pandas' own choice, they stay an array: the model's weights say which
-    type they get (``models.call_model``).
-    """
-    if not isinstance(array, np.ndarray):
-        return array
-    if array.dtype == np.float64:
-        return np.array(array)
-    rows = as_tensor(name, array)
-    same = getattr(torch, array.dtype.name, None)  # whole numbers have become int64
-    return rows.to(same) if array.dtype.name in DTYPES else rows
-
-
-def count_of_batches(inputs: Any) -> int | None:
-    """Return how many batches there will be, where that is known."""
-    inputs = readable("inputs", inputs)
-    if _has_rows(inputs):
-        return -(-len(inputs) // BATCH)
-    return len(inputs) if isinstance(inputs, Sized) and not isinstance(inputs, Mapping) else None
-
-
-def _has_rows(inputs: Any) -> bool:
-    """Return whether inputs are an array or texts, rather than a loader of batches."""
-    if isinstance(inputs, (list, tuple)):
-        return all(isinstance(x, str) for x in inputs)
-    return isinstance(inputs, (Tensor, np.ndarray))
-
-
-class LabelledInputs:
-    """Batches of inputs, each with its part of ``labels`` [N]; read once or often.
+@dataclass(frozen=True)
+class Batch:
+    """Some items of a call.
 
     Parameters
     ----------
-    inputs : an array, a data frame, a list of rows or texts, a mapping, or a loader of batches
-    labels : [N] whole numbers or names of classes
-
-    Raises
-    ------
-    LabelError
-        For labels that are neither; when read, for another number of labels than of inputs.
-    InputError
-        When read, for inputs that are none of these.
-
-    Examples
-    --------
-    >>> [len(codes) for _, codes in LabelledInputs(np.ones((300, 2)), ["a", "b"] * 150)]
-    [256, 44]
+    inputs : ModelInput
+        Inputs as a model takes them.
+    labels : Tensor [B] of int64, list of names, or None
+        Their labels; of labelled ``Inputs`` always the tensor, with the codes of class names.
     """
 
-    def __init__(self, inputs: Any, labels: Any) -> None:
-        self.inputs, self.labels = readable("inputs", inputs), check_labels(labels)
-        check_noise("labels", self.labels.cpu().numpy())
-
-    def __len__(self) -> int:
-        return count_of_batches(self.inputs) or 0
-
-    @property
-    def n_items(self) -> int:
-        """Number of items in all batches."""
-        return len(self.labels)
-
-    def __iter__(self) -> Iterator[tuple[Any, Tensor]]:
-        start, n = 0, len(self.labels)
-        for batch, _ in batches("inputs", self.inputs):
-            stop = start + n_rows(batch)
-            if stop > n:
-                break
-            yield batch, self.labels[start:stop]
-            start = stop
-        else:
-            stop = start
-        if stop != n:
-            at_least = "" if stop < n else "at least "
-            raise LabelError(
-                f"labels has {n} entries for {at_least}{stop} inputs: pass one for each."
-            )
+    inputs: ModelInput
+    labels: Any = None
 
 
-def labelled_loader(inputs: Any, labels: Any = None) -> Any:
-    """A loader of ``(inputs, labels)`` batches; what is one already, as it is.
+@dataclass(frozen=True)
+class Inputs:
+    """The data of one call in batches; read as often as their source can be read.
 
-    Raises
-    ------
-    LabelError
-        For arrays without labels, and as ``LabelledInputs``.
+    Parameters
+    ----------
+    name : str
+        Name of the argument, for errors.
+    source : function
+        Begins the batches anew.
+    labelled : bool
+        True if each batch has its labels.
+    count : int or None
+        Number of items; None: not known before they are read.
+    n_batches : int or None
+        Number of batches; None: not known.
+    labels : Column, array, list or None
+        Labels [N] that were given next to the inputs, as the caller gave them.
+    names : dict
+        Name of each class code of the batches that were read, where labels are names.
 
     Examples
     --------
     >>> import torch
-    >>> data = torch.utils.data.TensorDataset(torch.ones(4, 2), torch.arange(4))
-    >>> [labels.tolist() for _, labels in labelled_loader(data)]
-    [[0, 1, 2, 3]]
+    >>> data = torch.utils.data.TensorDataset(torch.ones(300, 2), torch.arange(300))
+    >>> for given in (data, [(torch.ones(300, 2), torch.arange(300))]):
+    ...     [len(batch.labels) for batch in read_inputs("data", given)]
+    [256, 44]
+    [300]
     """
-    if labels is not None:
-        return LabelledInputs(inputs, labels)
-    kind, inputs = type(inputs).__name__, gathered_texts("inputs", inputs)
-    texts = isinstance(inputs, list) and any(isinstance(x, str) for x in inputs)
-    if isinstance(plain(inputs), (Tensor, np.ndarray)) or is_rows(inputs) or texts:
-        raise LabelError(f"inputs are a {kind} without labels: pass fit(inputs, labels).")
-    if isinstance(inputs, Mapping):
-        return [inputs]
-    return as_batches(inputs)
+
+    name: str
+    source: Callable[[], Iterator[Batch]]
+    labelled: bool = False
+    count: int | None = None
+    n_batches: int | None = None
+    labels: Any = None
+    names: dict[int, str] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self.source()
+
+    @classmethod
+    def of_batches(
+        cls, name: str, batches: Iterable[tuple[ModelInput, Any]], *, labelled: bool = False
+    ) -> Inputs:
+        """Hold batches that were read before: pairs of inputs and labels."""
+        held = [Batch(inputs, labels) for inputs, labels in batches]
+        count = sum(len(batch.labels) for batch in held) if labelled else None
+        return cls(name, lambda: iter(held), labelled, count, len(held))
+
+    def held(self) -> Inputs:
+        """Return the same inputs with all batches in memory, so that they can be read again."""
+        batches = list(self)
+        return replace(self, source=lambda: iter(batches), n_batches=len(batches))
+
+    def with_column(self) -> tuple[list[ModelInput], Column, list[int]]:
+        """Return all batches, the label of each item [N], and the number of items of each batch.
+
+        Raises
+        ------
+        LabelError
+            Without labels.
+        InputError
+            For another number of labels than of items.
+        """
+        batches = list(self)
+        sizes = [count_rows(b.inputs) if b.labels is None else len(b.labels) for b in batches]
+        labels = self.labels
+        if labels is None:
+            labels = joined_labels([b.labels for b in batches if b.labels is not None])
+        if labels is None:
+            raise LabelError("items have no labels: pass labels=, or a loader that yields them.")
+        return [b.inputs for b in batches], Column.of_labels(labels, sum(sizes)), sizes
+
+
+def read_inputs(name: str, data: Any, labels: Any = None, *, labelled: bool = False) -> Inputs:
+    """Read what a caller passed; ``Inputs`` are returned as they are.
+
+    Parameters
+    ----------
+    name : str
+        Name of the argument, for errors.
+    data : any
+        An array, a data frame, rows of numbers, texts in anything that holds them, a mapping of
+        tensors, a data set of single items, or a loader of batches, which may have labels.
+    labels : [N] whole numbers or names, or None
+        Labels of the items, if they are given next to them.
+    labelled : bool
+        True if each batch must have its labels. A pair is then inputs and labels, whatever the
+        second entry is.
+
+    Raises
+    ------
+    InputError
+        For anything else; for batches when they are read.
+    LabelError
+        If ``labelled``, for arrays without labels; when they are read, for batches without labels,
+        and another number of labels than of inputs.
+
+    Examples
+    --------
+    >>> inputs = read_inputs("queries", np.ones((300, 2)))
+    >>> inputs.count, inputs.n_batches, [len(batch.inputs) for batch in inputs]
+    (300, 2, [256, 44])
+    """
+    if isinstance(data, Inputs):
+        if labelled and not data.labelled:
+            given = data.labels if labels is None else labels
+            return _with_own_labels(data) if given is None else _with_labels(data, given)
+        if data.labelled and not labelled:
+            data = _with_names(data)
+        return data if labels is None else replace(data, labels=labels)
+    if labelled:
+        return _labelled(name, data) if labels is None else _with_labels(_read(name, data), labels)
+    return replace(_read(name, data), labels=labels)
+
+
+def read_loader(name: str, data: Any) -> Inputs:
+    """Read a loader of batches; one batch alone is refused.
+
+    Raises
+    ------
+    InputError
+        For a tensor or a mapping.
+    """
+    if isinstance(data, (Tensor, Mapping)):
+        raise InputError(f"{name} is a {type(data).__name__}: pass an iterable of batches.")
+    return read_inputs(name, data)
+
+
+def read_items(name: str, data: Any, labels: Any = None) -> Inputs:
+    """Read items that are held in memory and can be taken by row, in batches of ``BATCH``.
+
+    A list may hold anything that its encoder takes, such as images; a mapping has one entry an
+    item in each of its parts.
+
+    Raises
+    ------
+    InputError
+        For what cannot be counted, or holds nothing.
+
+    Examples
+    --------
+    >>> [len(batch.inputs["x"]) for batch in read_items("images", {"x": np.ones((300, 2))})]
+    [256, 44]
+    """
+    if isinstance(data, Inputs):
+        return data if labels is None else replace(data, labels=labels)
+    data = numbers(name, gathered_texts(name, data))
+    n = count_inputs(name, data)
+
+    def source() -> Iterator[Batch]:
+        for start in range(0, n, BATCH):
+            yield Batch(take_inputs(data, torch.arange(start, min(start + BATCH, n))))
+
+    return Inputs(name, source, count=n, n_batches=-(-n // BATCH), labels=labels)
+
+
+def _read(name: str, data: Any) -> Inputs:
+    """Read arrays, texts, a mapping, or a loader whose batches may have labels."""
+    if isinstance(data, Tensor) and data.ndim:
+        data = check_dense(name, data)
+    else:
+        data = numbers(name, gathered_texts(name, data))
+    if isinstance(data, np.ndarray) and data.dtype.kind == "O":
+        data = data.tolist()
+    if isinstance(data, (Tensor, np.ndarray)):
+        return _of_array(name, data)
+    if isinstance(data, (list, tuple)) and all(isinstance(x, str) for x in data):
+        return _of_rows(name, data)
+    if isinstance(data, Mapping):
+        return Inputs(name, lambda: iter([_batch_of(name, data)]))
+    loader = as_batches(data)
+    return Inputs(
+        name,
+        lambda: (_batch_of(name, batch) for batch in _iterated(name, loader)),
+        count=items_of(loader),
+        n_batches=length_hint(loader) or None,
+    )
+
+
+def _of_array(name: str, array: Any) -> Inputs:
+    if array.ndim == 0:
+        raise InputError(f"{name} is a single number: pass an array of items.")
+    if array.ndim > 1:
+        return _of_rows(name, array)
+    # one item, or a number for each: the model decides
+    return Inputs(name, lambda: iter([Batch(tensor_of_rows(name, array))]))
+
+
+def _of_rows(name: str, rows: Any) -> Inputs:
+    """Cut an array, or a list of texts, into batches."""
+    starts = range(0, len(rows), BATCH)
+
+    def source() -> Iterator[Batch]:
+        for start in starts:
+            yield Batch(tensor_of_rows(name, rows[start : start + BATCH]))
+
+    return Inputs(name, source, count=len(rows), n_batches=len(starts))
+
+
+def _batch_of(name: str, batch: Any) -> Batch:
+    inputs, labels = labels_of(batch)
+    return Batch(read_batch(name, inputs), labels)
+
+
+def _iterated(name: str, loader: Any) -> Iterator[Any]:
+    try:
+        entries = iter(loader)
+    except TypeError as error:
+        raise InputError(
+            f"{name} is a {type(loader).__name__}: pass an array, a list of texts, a mapping of "
+            f"tensors, or an iterable of batches ({error})."
+        ) from error
+    return grouped_texts(name, entries)
+
+
+def _labelled(name: str, data: Any) -> Inputs:
+    """Read a loader of ``(inputs, labels)``."""
+    if not isinstance(data, DataLoader):
+        kind, data = type(data).__name__, numbers(name, gathered_texts(name, data))
+        texts = isinstance(data, list) and any(isinstance(x, str) for x in data)
+        if isinstance(data, (Tensor, np.ndarray)) or texts:
+            raise LabelError(f"{name} is a {kind} without labels: pass fit(inputs, labels).")
+        data = [data] if isinstance(data, Mapping) else as_batches(data)
+    names = dict[int, str]()
+
+    def source() -> Iterator[Batch]:
+        pairs = (labelled_parts(batch, i) for i, batch in enumerate(_iterated(name, data)))
+        return _coded(name, pairs, names)
+
+    hint = length_hint(data) or None
+    return Inputs(name, source, True, items_of(data), hint, names=names)
+
+
+def _coded(name: str, pairs: Iterable[tuple[Any, Any]], names: dict[int, str]) -> Iterator[Batch]:
+    """Yield inputs with the codes of their labels, and note the names of these codes."""
+    n_read = 0
+    for index, (inputs, labels) in enumerate(pairs):
+        with rows_before(n_read):
+            codes = check_labels(labels, name=f"labels of loader batch {index}")
+            inputs = read_batch(name, inputs)
+        n_read += len(codes)
+        if names or not isinstance(labels, Tensor):
+            note_names(names, labels, codes, first=index == 0)
+        yield Batch(inputs, codes)
+
+
+def _with_own_labels(inputs: Inputs) -> Inputs:
+    """Require the labels that batches may have."""
+    names = dict[int, str]()
+
+    def source() -> Iterator[Batch]:
+        pairs = (
+            labelled_parts(b.inputs, i) if b.labels is None else (b.inputs, b.labels)
+            for i, b in enumerate(inputs)
+        )
+        return _coded(inputs.name, pairs, names)
+
+    return replace(inputs, source=source, labelled=True, names=names)
+
+
+def _with_names(inputs: Inputs) -> Inputs:
+    """Give each batch the names of its labels back, where labels are names."""
+
+    def source() -> Iterator[Batch]:
+        for batch in inputs:
+            codes = batch.labels.tolist() if inputs.names else []
+            yield replace(batch, labels=[inputs.names[code] for code in codes] or batch.labels)
+
+    return replace(inputs, source=source, labelled=False)
+
+
+def _with_labels(inputs: Inputs, labels: Any) -> Inputs:
+    """Give each batch its part of labels [N].
+
+    Raises
+    ------
+    LabelError
+        For labels that are no classes; when read, for another number of labels than of inputs.
+    """
+    given = labels.values if isinstance(labels, Column) else labels
+    codes, names = check_labels(given), dict[int, str]()
+    check_noise("labels", codes.cpu().numpy())
+    note_names(names, given, codes, first=True)
+    return replace(
+        inputs,
+        source=lambda: _parts(inputs, codes),
+        labelled=True,
+        count=len(codes),
+        labels=labels,
+        names=names,
+    )
+
+
+def _parts(inputs: Inputs, codes: Int[Tensor, " N"]) -> Iterator[Batch]:
+    start, n = 0, len(codes)
+    for batch in inputs:
+        stop = start + count_rows(batch.inputs)
+        if stop > n:
+            break
+        yield Batch(batch.inputs, codes[start:stop])
+        start = stop
+    else:
+        stop = start
+    if stop != n:
+        at_least = "" if stop < n else "at least "
+        raise LabelError(f"labels has {n} entries for {at_least}{stop} inputs: pass one for each.")

@@ -12,7 +12,7 @@ from torch import Tensor
 from laplace_metric.errors import InputError
 from laplace_metric.inputs._arrays import plain
 from laplace_metric.inputs._missing import missing_rows
-from laplace_metric.inputs._rows import row_list
+from laplace_metric.inputs._rows import named_rows
 
 BATCH_OF_TEXTS = 256
 """Texts of an iterable that enter a model at once."""
@@ -148,11 +148,11 @@ def _checked(name: str, values: list[Any]) -> list[str]:
     bad = [row for row, value in enumerate(values) if not isinstance(value, str)]
     if not bad:
         return values
-    missing, of = missing_rows(values), f"({len(bad)} of {len(values)})"
+    missing, named = missing_rows(values), named_rows(bad, len(values))
     if missing == bad:
-        raise InputError(f"{name}: the text is missing in {row_list(bad)} {of}: leave them out.")
+        raise InputError(f"{name}: the text is missing in {named}: leave them out.")
     kind = type(values[next(row for row in bad if row not in missing)]).__name__
-    raise InputError(f"{name} is a {kind}, not a text, in {row_list(bad)} {of}: pass texts alone.")
+    raise InputError(f"{name} is a {kind}, not a text, in {named}: pass texts alone.")
 
 
 def _without_end(name: str, line: Any) -> str:

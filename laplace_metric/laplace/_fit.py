@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -50,6 +50,7 @@ from laplace_metric.heads._jacobian import HeadJacobian
 from laplace_metric.heads._locate import is_identity
 from laplace_metric.heads._located import LocatedHead
 from laplace_metric.heads._row_checks import check_rows
+from laplace_metric.inputs import Inputs
 from laplace_metric.inputs._not_classes import check_noise, warn_if_all_differ
 from laplace_metric.inputs._rows import rows_before
 from laplace_metric.laplace._agreed_head import agreed_head, first_batch
@@ -149,13 +150,13 @@ StorageOf = Callable[[HeadFit], FitStorage]
 def fit_posterior(
     model: nn.Module,
     head: nn.Module | str | None,
-    loader: Iterable[Any],
+    inputs: Inputs,
     settings: Settings,
     options: FitOptions,
     processes: Processes = ONE_PROCESS,
     storage_of: StorageOf | None = None,
 ) -> Fitted:
-    """Fit ``settings`` to a loader of ``(inputs, labels)``; the model runs over it once.
+    """Fit ``settings`` to labelled inputs; the model runs over them once.
 
     Parameters
     ----------
@@ -163,8 +164,8 @@ def fit_posterior(
         Embedder whose head gets the posterior: inputs -> embeddings [B, Z].
     head : module, name or None
         Layer that gets the posterior, as ``LaplaceEmbedder`` documents.
-    loader : iterable of (inputs, labels)
-        Batches of the points of this process.
+    inputs : Inputs
+        Labelled inputs of this process.
     settings : Settings
         Settings of the posterior, the same in every process.
     options : FitOptions
@@ -184,7 +185,7 @@ def fit_posterior(
     on_all, device = processes.run_on_all, device_of(model)
     processes.agree(lambda: fit_identity(model, settings, options))
     progress = options.progress and processes.index == 0
-    batches = labelled_batches(loader, device, progress=progress, description="Fitting")
+    batches = labelled_batches(inputs, device, progress=progress, description="Fitting")
     first = on_all(lambda: first_batch(batches, or_none=processes.n > 1))
     located, features = agreed_head(model, head, first, processes)
     fit = on_all(lambda: HeadFit.of(located, settings, options.precision))

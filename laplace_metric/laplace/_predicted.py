@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +16,7 @@ from laplace_metric.errors import InputError
 from laplace_metric.heads._capture import capture
 from laplace_metric.heads._located import HeadActivations
 from laplace_metric.heads._row_checks import check_rows
-from laplace_metric.inputs._batches import ModelInput, labels_of
+from laplace_metric.inputs import Inputs, ModelInput
 from laplace_metric.inputs._rows import rows_before
 from laplace_metric.laplace._embedding_pairs import EmbeddingPairs
 from laplace_metric.laplace._fitted import Fitted
@@ -32,8 +30,6 @@ from laplace_metric.models._modules import device_of
 
 def seen_at_head(model: nn.Module, fitted: Fitted, inputs: ModelInput) -> HeadActivations:
     """Run the model once and return what enters its head [B, D] and what leaves it [B, Z]."""
-    if isinstance(inputs, Mapping):
-        inputs = labels_of(inputs)[0]
     seen = capture(model, fitted.head, to_device(inputs, device_of(model)))
     h, z = at_least_float32(seen.features), at_least_float32(seen.raw)
     return HeadActivations(h, z, seen.output)
@@ -65,9 +61,9 @@ def _covariance(h: Tensor, raw: Tensor, fitted: Fitted) -> Covariance:
 
 
 def uncertainties_of(
-    model: nn.Module, fitted: Fitted, loader: Iterable[Any], *, kind: str, progress: bool
+    model: nn.Module, fitted: Fitted, inputs: Inputs, *, kind: str, progress: bool
 ) -> Tensor:
-    """Compute one number [N] for each input of a loader: see ``LaplaceEmbedder.uncertainties``.
+    """Compute one number [N] for each input: see ``LaplaceEmbedder.uncertainties``.
 
     Raises
     ------
@@ -89,9 +85,9 @@ def uncertainties_of(
             check_rows(seen.raw, trace, spherical=spherical)
             return trace
 
-    for inputs in input_batches(loader, device, progress=progress, description=title):
+    for batch in input_batches(inputs, device, progress=progress, description=title):
         with rows_before(sum(map(len, parts))):
-            parts.append(numbers(inputs))
+            parts.append(numbers(batch))
     return torch.cat(parts)
 
 

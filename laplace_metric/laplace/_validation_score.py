@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +11,7 @@ from laplace_metric._utils.validation import check_function
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError
 from laplace_metric.heads._located import HeadActivations
+from laplace_metric.inputs import Inputs
 from laplace_metric.inputs._rows import rows_before
 from laplace_metric.laplace._fitted import Fitted
 from laplace_metric.laplace._predicted import predicted_embedding, seen_at_head
@@ -25,23 +25,23 @@ Metric = Callable[[Embedding, Tensor], float]
 def validation_score(
     model: nn.Module,
     fitted: Fitted,
-    loader: Iterable[Any] | None,
+    labelled: Inputs | None,
     metric: Metric | None,
     *,
     progress: bool,
 ) -> Callable[[float, float], float]:
-    """Return the function (prior precision, n_effective) -> metric on the inputs of a loader.
+    """Return the function (prior precision, n_effective) -> metric on labelled inputs.
 
     Raises
     ------
     InputError
         Without loader and metric, or if the metric returns no number.
     """
-    if loader is None or metric is None:
+    if labelled is None or metric is None:
         raise InputError("method='validation' needs loader= and metric=.")
     check_function("metric", metric, "embedding", "labels")
     device = device_of(model)
-    batches = labelled_batches(loader, device, progress=progress, description="Validating")
+    batches = labelled_batches(labelled, device, progress=progress, description="Validating")
     seen: list[HeadActivations] = []
     target = torch.empty(0, dtype=torch.int64, device=device)
     for inputs, labels in batches:

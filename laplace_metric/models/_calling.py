@@ -11,37 +11,38 @@ from torch import Tensor, nn
 
 from laplace_metric._utils.validation import as_tensor
 from laplace_metric.errors import InputError
-from laplace_metric.inputs._arrays import dense, is_rows, plain
 from laplace_metric.inputs._batches import ModelInput
-from laplace_metric.inputs._texts import gathered_texts
 
 
 def call_model(model: nn.Module, inputs: ModelInput) -> Any:
-    """``model(x)``; ``model(*x)`` for a tuple or list, unless of strings; ``model(**x)``.
+    """Return ``model(x)``; ``model(*x)`` of a tuple, ``model(**x)`` of a mapping.
 
-    Arrays, data frames and lists of numbers become tensors, of the floating type and on the device
-    of the model's weights; a model without weights (``Precomputed``) takes them as they are.
+    Parameters
+    ----------
+    model : nn.Module
+        Any model. Arrays become tensors, of the floating type and on the device of its weights; a
+        model without weights (``Precomputed``) takes them as they are.
+    inputs : ModelInput
+        One batch as ``inputs.read_batch`` returns it.
     """
     if isinstance(inputs, Tensor):
         return model(inputs)
-    inputs = _tensor_like(model, dense("inputs", gathered_texts("inputs", inputs)))
     if isinstance(inputs, Mapping):
-        return model(**{name: _tensor_like(model, plain(x)) for name, x in inputs.items()})
-    several = isinstance(inputs, (tuple, list)) and not is_rows(inputs)
-    if not several or all(isinstance(x, str) for x in inputs) or hasattr(model, "takes_rows"):
-        return model(inputs)
-    return model(*inputs)
+        return model(**{name: _tensor_like(model, x) for name, x in inputs.items()})
+    if isinstance(inputs, tuple) and not hasattr(model, "takes_rows"):
+        return model(*inputs)
+    return model(_tensor_like(model, inputs))
 
 
 def _tensor_like(model: nn.Module, inputs: ModelInput) -> ModelInput:
-    """An array or rows of numbers as a tensor, for a model with weights."""
-    if not isinstance(inputs, np.ndarray) and not is_rows(inputs):
+    """Return an array as a tensor, for a model with weights."""
+    if not isinstance(inputs, np.ndarray):
         return inputs
     weight = next((p for p in model.parameters() if p.is_floating_point()), None)
     if weight is None:
         return inputs
-    numbers = as_tensor("inputs", inputs)
-    return numbers.to(weight) if numbers.is_floating_point() else numbers.to(weight.device)
+    values = as_tensor("inputs", inputs)
+    return values.to(weight) if values.is_floating_point() else values.to(weight.device)
 
 
 def to_device(inputs: ModelInput, device: torch.device) -> ModelInput:
@@ -58,7 +59,7 @@ def to_device(inputs: ModelInput, device: torch.device) -> ModelInput:
         return inputs.to(device)
     if isinstance(inputs, Mapping):
         return {key: to_device(value, device) for key, value in inputs.items()}
-    if isinstance(inputs, (tuple, list)) and not is_rows(inputs):
+    if isinstance(inputs, (tuple, list)):
         moved = [to_device(value, device) for value in inputs]
         return moved if isinstance(inputs, list) else tuple(moved)
     return inputs

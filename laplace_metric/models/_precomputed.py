@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from laplace_metric._utils.validation import as_tensor, check_count, check_dense
-from laplace_metric.errors import InputError, NonFiniteError
-from laplace_metric.inputs._rows import bad_rows
+from laplace_metric._utils.validation import check_count
+from laplace_metric.inputs import read_vectors
 
 
 class Precomputed(nn.Module):
@@ -51,24 +49,4 @@ class Precomputed(nn.Module):
         NonFiniteError
             For NaN or infinity.
         """
-        if isinstance(embeddings, Tensor):
-            tensor = check_dense("embeddings", embeddings)  # through which gradients still flow
-        else:
-            tensor = as_tensor("embeddings", embeddings)
-        size, shape = self.size, tuple(tensor.shape)
-        if shape == (size,):
-            tensor = tensor[None]
-        elif len(shape) != 2 and (size is None or len(shape) != 1):
-            raise InputError(f"embeddings have shape {shape}: pass [N, {size or 'D'}].")
-        elif size not in (None, shape[-1]):
-            raise InputError(
-                f"these embeddings have {shape[-1]} numbers each, and {size} were fitted, so an "
-                f"index holds {size} too: pass [N, {size}], from the same encoder."
-            )
-        values = tensor if tensor.dtype == torch.float64 else tensor.float()
-        if not bool(torch.isfinite(values).all()):
-            named = bad_rows((~torch.isfinite(values)).any(1))
-            raise NonFiniteError(
-                f"embeddings hold NaN or infinity in {named}: leave these rows out."
-            )
-        return values
+        return read_vectors("embeddings", embeddings, self.size)

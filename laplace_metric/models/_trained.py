@@ -20,7 +20,6 @@ import torch
 from torch import Tensor, nn
 
 from laplace_metric._utils.validation import as_tensor
-from laplace_metric.inputs._arrays import is_rows, plain
 from laplace_metric.inputs._batches import ModelInput
 from laplace_metric.models._fingerprints import (
     FINGERPRINTS,
@@ -126,17 +125,14 @@ def input_fingerprints(inputs: ModelInput) -> Fingerprints:
     >>> len(input_fingerprints(torch.rand(5, 3, 8, 8))), len(input_fingerprints(["a", "b"]))
     (5, 2)
     """
-    inputs = plain(inputs)
-    if isinstance(inputs, np.ndarray) and inputs.dtype.kind in "UO":
-        inputs = inputs.tolist()
-    if isinstance(inputs, (list, tuple)) and inputs and all(isinstance(x, str) for x in inputs):
+    if isinstance(inputs, list) and all(isinstance(x, str) for x in inputs):
         digests = [hashlib.sha256(x.encode(errors="surrogatepass")).digest()[:8] for x in inputs]
         return np.frombuffer(b"".join(digests), "<u8").astype(np.uint64)
     if isinstance(inputs, Mapping):
         inputs = tuple(inputs[name] for name in sorted(inputs, key=str))
-    if isinstance(inputs, np.ndarray) or is_rows(inputs):
+    if isinstance(inputs, np.ndarray):
         parts = [as_tensor("inputs", inputs)]
-    elif isinstance(inputs, (tuple, list)):
+    elif isinstance(inputs, tuple):
         parts = [part for part in inputs if isinstance(part, Tensor)]
     else:
         parts = [inputs] if isinstance(inputs, Tensor) else []

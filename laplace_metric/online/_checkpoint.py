@@ -18,7 +18,7 @@ from torch import Tensor
 
 from laplace_metric import io as files
 from laplace_metric.errors import FileFormatError
-from laplace_metric.inputs._batches import ModelInput
+from laplace_metric.inputs import ModelInput, read_inputs
 from laplace_metric.online._random_states import random_states, restore_states
 from laplace_metric.online._state_tree import StateTree, flatten, unflatten
 from laplace_metric.training import Callback, Progress, train_epochs
@@ -52,6 +52,7 @@ class ResumableRun(Callback, ABC):
         folder: Path | None,
     ) -> None:
         self.parts, self.loader, self.device = dict(parts), loader, device
+        self.inputs = read_inputs("loader", loader, labelled=True)
         self.generator, self.folder = generator, folder
         self.progress = Progress()
 
@@ -85,7 +86,7 @@ class ResumableRun(Callback, ABC):
             self._save()
         train_epochs(
             self.step,
-            self.loader,
+            self.inputs,
             self.device,
             epochs=epochs,
             scheduler=self.parts.get("scheduler"),

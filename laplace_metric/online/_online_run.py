@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from operator import length_hint
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +107,7 @@ class OnlineRun(ResumableRun):
         super().__init__(parts, loader, device_of(model), generator, folder)
         self.model, self.head, self.asked, self.steps = model, head, settings, steps
         self.settings, self.loss, self.optimizer = settings, loss, optimizer
-        self.n_batches = length_hint(loader) or None
+        self.n_batches = self.inputs.n_batches
         self.curvature = RunningCurvature(
             steps.decay, steps.refresh_of(settings.structure), positivity=settings.positivity
         )

@@ -25,10 +25,8 @@ from laplace_metric._utils.validation import check_count
 from laplace_metric.calibration._hits import VOTES
 from laplace_metric.calibration._learn import PARTS
 from laplace_metric.errors import FittedQueriesWarning, InputError, LabelError, callers_line
-from laplace_metric.inputs._batches import n_rows
+from laplace_metric.inputs import Inputs
 from laplace_metric.inputs._columns import Column
-from laplace_metric.inputs._inputs import batches
-from laplace_metric.inputs._labels import joined_labels
 from laplace_metric.models._fingerprints import in_fit, row_fingerprints
 from laplace_metric.search._cross_hits import cross_labelled_hits, precision_of_classes
 from laplace_metric.search._encoder import Encoder
@@ -40,27 +38,6 @@ from laplace_metric.search._near_copies import warn_of_near_copies
 from laplace_metric.search._protocols import FittedEmbedder
 from laplace_metric.search._refit import RefittableEmbedder
 from laplace_metric.search._seen_items import seen_at
-
-
-def read_items(inputs: Any, labels: Any) -> tuple[list[tuple[Any, Tensor]], Column]:
-    """Batches of inputs with a whole number [n] for each label; and the labels [N] themselves.
-
-    Raises
-    ------
-    LabelError
-        Without labels.
-    InputError
-        For inputs or labels that cannot be read, or another number of labels than of items.
-    """
-    pairs = list(batches("inputs", inputs))
-    sizes = [n_rows(batch) if own is None else len(own) for batch, own in pairs]
-    if labels is None:
-        labels = joined_labels([own for _, own in pairs if own is not None])
-    if labels is None:
-        raise LabelError("items have no labels: pass labels=, or a loader that yields them.")
-    column = Column.of_labels(labels, sum(sizes))
-    codes = class_places(column).split(sizes)
-    return [(batch, part) for (batch, _), part in zip(pairs, codes, strict=True)], column
 
 
 def cross_index(
@@ -107,10 +84,9 @@ def cross_index(
     generator = as_generator(seed)
     assert generator is not None
     fold = folds_of(class_places(labels), n_folds, generator)
-    pairs = [(batch, None) for batch in seen]
     index = Index.build(
         Encoder.of(embedder),
-        pairs,
+        Inputs.of_batches("inputs", [(batch, None) for batch in seen]),
         labels.values,
         ids,
         engine="flat" if callable(engine) else engine,

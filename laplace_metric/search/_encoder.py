@@ -17,8 +17,7 @@ from laplace_metric.familiarity._near_far import NOTHING_ENTERS
 from laplace_metric.heads._capture import capture
 from laplace_metric.heads._fitted_weights import FittedWeights
 from laplace_metric.heads._row_checks import check_rows
-from laplace_metric.inputs._inputs import _has_rows, batches, count_of_batches, readable
-from laplace_metric.inputs._loaders import items_of
+from laplace_metric.inputs import Inputs, ModelInput, read_inputs
 from laplace_metric.inputs._rows import rows_before
 from laplace_metric.io import digest
 from laplace_metric.laplace import Fitted
@@ -114,7 +113,7 @@ class Encoder:
         other._near_far = None
         return other
 
-    def __call__(self, inputs: Any, rows: list[Fingerprints] | None = None) -> Encoded:
+    def __call__(self, inputs: ModelInput, rows: list[Fingerprints] | None = None) -> Encoded:
         """Encode one batch; ``rows`` gets the fingerprints of what enters the head.
 
         Raises
@@ -145,36 +144,40 @@ class Encoder:
         epistemic[enters] = self._near_far.epistemic(h[enters]).to(trace)
         return epistemic
 
-    def all(
-        self,
-        name: str,
-        inputs: Any,
-        *,
-        progress: bool,
-        rows: list[Fingerprints] | None = None,
-    ) -> tuple[Encoded, list[Any]]:
-        """Encode all that ``inputs`` holds, and the labels [n] of each batch that came with any.
+    def read(self, name: str, data: Any, labels: Any = None) -> Inputs:
+        """Read what a caller passed: arrays, texts, mappings or loaders."""
+        return read_inputs(name, data, labels)
 
-        ``rows`` gets the fingerprints of each batch.
+    def all(
+        self, inputs: Inputs, *, progress: bool, rows: list[Fingerprints] | None = None
+    ) -> tuple[Encoded, list[Any]]:
+        """Encode all inputs, and return the labels [n] of each batch that came with any.
+
+        Parameters
+        ----------
+        inputs : Inputs
+            As ``read`` returns them.
+        progress : bool
+            Show a bar.
+        rows : list or None
+            Gets the fingerprints of each batch.
 
         Raises
         ------
         EmptyLoaderError
-            If it holds nothing.
+            If there are none.
         """
-        inputs, labels = readable(name, inputs), list[Any]()
-        bar = None
+        labels, bar = list[Any](), None
         if progress:  # a bar that is not shown costs a search time, too
-            n_items = len(inputs) if _has_rows(inputs) else items_of(inputs)
-            bar = ItemBar("Embedding", n_items, count_of_batches(inputs))
+            bar = ItemBar("Embedding", inputs.count, inputs.n_batches)
 
         def parts() -> Iterator[Encoded]:
             n_read = 0
-            for batch, batch_labels in batches(name, inputs):
+            for batch in inputs:
                 with rows_before(n_read):
-                    part = self(batch, rows)
+                    part = self(batch.inputs, rows)
                 n_read += len(part)
-                labels.extend([] if batch_labels is None else [batch_labels])
+                labels.extend([] if batch.labels is None else [batch.labels])
                 if bar is not None:
                     bar.advance(len(part))
                 yield part
@@ -182,7 +185,7 @@ class Encoder:
         with bar or nullcontext():
             encoded = joined(parts())
         if encoded is None:
-            raise EmptyLoaderError(f"{name} holds nothing: pass at least one item.")
+            raise EmptyLoaderError(f"{inputs.name} holds nothing: pass at least one item.")
         return encoded, labels
 
 

@@ -155,8 +155,9 @@ class Index(Shown):
         """
         start = time.perf_counter()
         kind, rank_by = kind_of(engine), check_name("rank_by", rank_by, encoder.rankings)
-        encoded, batch_labels = encoder.all("gallery", gallery, progress=progress)
-        items = Items.of(encoded, batch_labels, labels, ids)
+        inputs = encoder.read("gallery", gallery, labels)
+        encoded, batch_labels = encoder.all(inputs, progress=progress)
+        items = Items.of(encoded, batch_labels, inputs.labels, ids)
         vectors = vectors_of(items.encoded, rank_by, spherical=encoder.spherical)
         next_id = 0 if items.ids.is_text else int(items.ids.values.max()) + 1
         state = IndexState(items, rank_by, _built_engine.build(vectors, kind), 0, next_id, None)
@@ -267,7 +268,8 @@ class Index(Shown):
         k = check_count("k", k)
         if k > len(self):
             raise InputError(f"k={k}: the index has {len(self)} items.")
-        encoded, _ = self.query_encoder.all("queries", queries, progress=progress)
+        inputs = self.query_encoder.read("queries", queries)
+        encoded, _ = self.query_encoder.all(inputs, progress=progress)
         hits = self._nearest(encoded, self._depth(k))
         assessment = None
         if self.calibration is not None:
@@ -351,10 +353,11 @@ class Index(Shown):
         InputError, LabelError
             For ids that are there already, labels of another kind; nothing is added then.
         """
-        encoded, batch_labels = self.encoder.all("gallery", gallery, progress=progress)
+        inputs = self.encoder.read("gallery", gallery, labels)
+        encoded, batch_labels = self.encoder.all(inputs, progress=progress)
         with self._changing:
             next_id = self._state.next_id
-            new = Items.of(encoded, batch_labels, labels, ids, next_id, self.items.classes)
+            new = Items.of(encoded, batch_labels, inputs.labels, ids, next_id, self.items.classes)
             if not new.ids.is_text:
                 next_id = max(next_id, int(new.ids.values.max()) + 1)
             self._replace(self.items.joined(new), None, len(new), next_id)
@@ -598,7 +601,8 @@ class Index(Shown):
         labelled = self.labelled_hits(queries, labels, depth, matches=matches, progress=progress)
         ood_hits = None
         if ood is not None:
-            encoded, _ = self.query_encoder.all("ood", ood, progress=progress)
+            inputs = self.query_encoder.read("ood", ood)
+            encoded, _ = self.query_encoder.all(inputs, progress=progress)
             ood_hits = self._nearest(encoded, min(depth, len(self)))
         return evaluated(labelled, calibration, ood_hits, self.items.encoded.mean.new_empty(0))
 
@@ -639,10 +643,10 @@ class Index(Shown):
             a fiftieth are near-copies of others, such as frames of one video.
         """
         self, k = self._now(), check_count("k", k)
-        read = relevance_of(self.items, labels, matches)
+        inputs = self.query_encoder.read("queries", queries, labels)
+        read = relevance_of(self.items, inputs.labels, matches)
         known_rows, rows = self.query_encoder.fitted_rows, list[Fingerprints]()
-        encoder = self.query_encoder
-        encoded, batch_labels = encoder.all("queries", queries, progress=progress, rows=rows)
+        encoded, batch_labels = self.query_encoder.all(inputs, progress=progress, rows=rows)
         if rows:
             warn_if_fitted(known_rows, np.concatenate(rows))
         relevance, depth = read(encoded, batch_labels), min(k, len(self))
@@ -931,7 +935,8 @@ class Index(Shown):
 
     def _deep_hits(self, queries: Any, calibration: Calibration, *, progress: bool) -> SearchHits:
         """Search as deep as the calibration did."""
-        encoded, _ = self.query_encoder.all("queries", queries, progress=progress)
+        inputs = self.query_encoder.read("queries", queries)
+        encoded, _ = self.query_encoder.all(inputs, progress=progress)
         return self._nearest(encoded, min(calibration.depth, len(self)))
 
     def _depth(self, k: int) -> int:

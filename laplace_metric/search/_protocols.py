@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from torch import nn
 
+from laplace_metric.inputs import Inputs
 from laplace_metric.laplace import Fitted
 from laplace_metric.models._fingerprints import Fingerprints
 from laplace_metric.search._encoded import Encoded
@@ -51,15 +52,13 @@ class SearchEncoder(Protocol):
     def rankings(self) -> tuple[str, ...]:
         """Rankings that are available, of ``RANKINGS``."""
 
+    def read(self, name: str, data: Any, labels: Any = None) -> Inputs:
+        """Read what a caller passed, once; ``name`` is the argument, for errors."""
+
     def all(
-        self,
-        name: str,
-        inputs: Any,
-        *,
-        progress: bool,
-        rows: list[Fingerprints] | None = None,
+        self, inputs: Inputs, *, progress: bool, rows: list[Fingerprints] | None = None
     ) -> tuple[Encoded, list[Any]]:
-        """Encode all that ``inputs`` holds, and the labels of batches that came with any."""
+        """Encode all inputs, and return the labels of batches that came with any."""
 
 
 Encoders = tuple[SearchEncoder, SearchEncoder]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from laplace_metric.errors import LaplaceMetricWarning
 from laplace_metric.heads._located import LocatedHead
-from laplace_metric.inputs._inputs import BATCH
+from laplace_metric.inputs._inputs import BATCH, Inputs
 from laplace_metric.laplace import Fitted, Settings
 from laplace_metric.laplace._fit import fit_posterior
 from laplace_metric.laplace._fit_options import FitOptions
@@ -45,11 +45,12 @@ class _Directions(nn.Module):
 def refitted(embedder: RefittableEmbedder, features: Tensor, codes: Tensor) -> HeadEmbedder:
     head = embedder.fitted_.head
     model = _head_alone(head)
-    pairs = list(zip(features.split(BATCH), codes.split(BATCH), strict=True))
+    pairs = zip(features.split(BATCH), codes.split(BATCH), strict=True)
+    inputs = Inputs.of_batches("features", pairs, labelled=True)
     settings, options = embedder.settings, FitOptions(progress=False)
     with warnings.catch_warnings():  # the fit to all items has told them
         warnings.simplefilter("ignore", LaplaceMetricWarning)
-        fitted = fit_posterior(model, HEAD, pairs, settings, options)
+        fitted = fit_posterior(model, HEAD, inputs, settings, options)
     return HeadEmbedder(model, fitted, settings)
 
 

@@ -25,6 +25,7 @@ from laplace_metric._utils.validation import check_count, check_name
 from laplace_metric.calibration._hits import VOTES
 from laplace_metric.errors import InputError, LabelError, LaplaceMetricWarning, callers_line
 from laplace_metric.evaluation import abstention
+from laplace_metric.inputs import Inputs
 from laplace_metric.inputs._columns import Column
 from laplace_metric.inputs._not_classes import check_noise
 from laplace_metric.laplace import Settings
@@ -91,8 +92,9 @@ class PosteriorEstimator(BaseEstimator):  # type: ignore[misc]
         if self.model is None:
             asked = settings_of_vectors(asked, unit=all_unit(torch.from_numpy(np.array(x))))
         settings = Settings(structure=self.structure, prior_precision=self.prior_precision, **asked)
-        pairs = list(zip(batches_of(x), codes.split(ROWS), strict=True))
-        fitted = fit_posterior(model, head, pairs, settings, FitOptions(progress=False))
+        pairs = zip(batches_of(x), codes.split(ROWS), strict=True)
+        inputs = Inputs.of_batches("X", pairs, labelled=True)
+        fitted = fit_posterior(model, head, inputs, settings, FitOptions(progress=False))
         return HeadEmbedder(model, fitted, settings)
 
 

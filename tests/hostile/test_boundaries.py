@@ -36,9 +36,9 @@ from laplace_metric.errors import (
     UnknownNameError,
     WriteError,
 )
+from laplace_metric.inputs import read_inputs
 from laplace_metric.inputs._labels import check_labels
 from laplace_metric.models import Call, Pooled, Precomputed
-from laplace_metric.models._batches import labelled_batches
 from laplace_metric.models._modules import device_of
 from laplace_metric.training import train_embedder
 from tests.rooms import room
@@ -368,7 +368,7 @@ def test_labels_of_another_kind(labels):
     with pytest.raises(LabelError):
         check_labels(labels)
     with pytest.raises(LabelError):
-        next(labelled_batches([(X, labels)], CPU, progress=False, description=""))
+        next(iter(read_inputs("loader", [(X, labels)], labelled=True)))
 
 
 @pytest.mark.parametrize("name", ["hessian", "positivity"])
@@ -499,10 +499,9 @@ def test_numbers_of_numpy():
 
 
 def test_bytes_stay_bytes():
-    from laplace_metric.inputs._inputs import batches
-
     for dtype in (np.uint8, np.int32, np.bool_, np.dtype(">i4")):
-        (rows, _), *rest = batches("queries", np.ones((300, 2), dtype))
+        first, *rest = read_inputs("queries", np.ones((300, 2), dtype))
+        rows = first.inputs
         assert rows.dtype == getattr(torch, np.dtype(dtype).name)
         assert (len(rows), len(rest)) == (256, 1)
 

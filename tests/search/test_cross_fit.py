@@ -21,7 +21,6 @@ from laplace_metric.errors import FittedQueriesWarning, InputError, LabelError
 from laplace_metric.inputs._columns import Column
 from laplace_metric.models import Precomputed
 from laplace_metric.search import Index, _cross_hits, _folds, _refit
-from laplace_metric.search._cross_fit import read_items
 from laplace_metric.search._engine_settings import Flat
 from laplace_metric.search._flat_engine import FlatEngine
 
@@ -159,19 +158,6 @@ def test_the_model_runs_once_over_the_items(fitted, items, model):
     built = embedder.index([x[:50], x[50:]], y, progress=False)
     assert np.array_equal(index.items.encoded.mean, built.items.encoded.mean)
     assert np.array_equal(index.items.encoded.trace, built.items.encoded.trace)
-
-
-def test_texts_and_loaders_keep_their_labels():
-    pairs, column = read_items(["a", "b", "c"], ["x", "y", "x"])
-    assert pairs[0][0] == ["a", "b", "c"]
-    assert pairs[0][1].tolist() == [0, 1, 0]
-    pairs, column = read_items([({"ids": torch.ones(2, 3)}, [7, 9]), (torch.ones(1, 3), [7])], None)
-    assert [part.tolist() for _, part in pairs] == [[0, 1], [0]]
-    assert column.values.tolist() == [7, 9, 7]
-    with pytest.raises(LabelError, match="no labels"):
-        read_items(torch.ones(3, 2), None)
-    with pytest.raises(InputError, match="labels has 2 entries for 3"):
-        read_items(torch.ones(3, 2), [1, 2])
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def test_places_without_an_item_are_no_match(points, embedder):
     relevance = _relevance.relevance_of(index.items, None, [[19], [4, 19]])
     found = index.labelled_hits(x[:2], k=3, matches=[[], []]).hits
     missing = replace(found, positions=np.array([[19, -1, -1], [-1, 4, -1]]))
-    encoded, _ = index.encoder.all("queries", x[:2], progress=False)
+    encoded, _ = index.encoder.all(index.encoder.read("queries", x[:2]), progress=False)
     assert relevance(encoded, [])(missing).match.tolist() == [
         [True, False, False],
         [False, True, False],

@@ -1,0 +1,56 @@
+"""Read embeddings that are arrays already."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from laplace_metric._utils.validation import as_tensor, check_dense
+from laplace_metric.errors import InputError, NonFiniteError
+from laplace_metric.inputs._rows import bad_rows
+
+
+def read_vectors(name: str, values: Any, size: int | None = None) -> Float[Tensor, "N D"]:
+    """Return vectors [N, D] as a finite tensor of float32 or float64.
+
+    Parameters
+    ----------
+    name : str
+        Name of the argument, for errors.
+    values : array [N, D]
+        NumPy array, list, data frame, column of vectors or tensor, through which gradients flow.
+    size : int or None
+        D. One row [D] of this size is returned as [1, D]. None: any size.
+
+    Raises
+    ------
+    InputError
+        For no numbers, another shape or another size.
+    NonFiniteError
+        For NaN or infinity; it names the rows.
+
+    Examples
+    --------
+    >>> read_vectors("embeddings", [[0.5, 1.0]]).dtype
+    torch.float64
+    """
+    # through a tensor gradients still flow
+    tensor = check_dense(name, values) if isinstance(values, Tensor) else as_tensor(name, values)
+    shape = tuple(tensor.shape)
+    if shape == (size,):
+        tensor = tensor[None]
+    elif len(shape) != 2 and (size is None or len(shape) != 1):
+        raise InputError(f"{name} have shape {shape}: pass [N, {size or 'D'}].")
+    elif size not in (None, shape[-1]):
+        raise InputError(
+            f"these {name} have {shape[-1]} numbers each, and {size} were fitted, so an "
+            f"index holds {size} too: pass [N, {size}], from the same encoder."
+        )
+    vectors = tensor if tensor.dtype == torch.float64 else tensor.float()
+    if not bool(torch.isfinite(vectors).all()):
+        named = bad_rows((~torch.isfinite(vectors)).any(1))
+        raise NonFiniteError(f"{name} hold NaN or infinity in {named}: leave these rows out.")
+    return vectors
