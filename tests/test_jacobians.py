@@ -38,6 +38,34 @@ CASES = [
 ]
 
 
+LINEAR, TWICE = nn.Linear(3, 3), nn.Tanh()
+CHAINS_OR_NOT = {
+    "a chain": (nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)), True),
+    "one layer": (nn.Sequential(nn.Linear(3, 2)), True),
+    "no layer": (nn.Sequential(), False),
+    "no sequence": (nn.Linear(3, 2), False),
+    "a list": (nn.ModuleList([nn.Linear(3, 2)]), False),
+    "an activation first": (nn.Sequential(nn.ReLU(), nn.Linear(3, 2)), False),
+    "an activation last": (nn.Sequential(nn.Linear(3, 2), nn.ReLU()), False),
+    "a layer norm inside": (
+        nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.Linear(4, 2)),
+        False,
+    ),
+    "a layer twice": (nn.Sequential(LINEAR, nn.ReLU(), LINEAR), False),
+    "an activation twice": (
+        nn.Sequential(nn.Linear(3, 3), TWICE, nn.Linear(3, 3), TWICE, nn.Linear(3, 2)),
+        False,
+    ),
+    "a subclass of a layer": (nn.Sequential(type("Own", (nn.Linear,), {})(3, 2)), False),
+}
+
+
+@pytest.mark.parametrize("name", CHAINS_OR_NOT)
+def test_only_chains_of_distinct_layers_have_a_closed_form(name):
+    module, fits = CHAINS_OR_NOT[name]
+    assert ChainJacobian.fits(module) is fits
+
+
 def make(name: str, dtype=torch.float64) -> nn.Module:
     torch.manual_seed(0)
     return {**CHAINS, **OTHERS}[name]().to(dtype).train()

@@ -58,7 +58,7 @@ class ChainJacobian(HeadJacobian):
 
     @classmethod
     def fits(cls, module: nn.Module) -> bool:
-        """Return whether ``module`` is such a chain, each layer used once, all trainable."""
+        """Return whether ``module`` is such a chain, each layer used once."""
         if not isinstance(module, nn.Sequential) or not len(module):
             return False
         parts = list(module)

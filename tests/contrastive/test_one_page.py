@@ -13,7 +13,9 @@ from laplace_metric.curvature.by_class import (
     PointBlocks,
     diagonal_sum,
     left_sum,
+    quadratic,
     right_sum,
+    times,
     view_points,
 )
 from laplace_metric.heads._linear import LinearJacobian
@@ -48,3 +50,15 @@ def test_the_page_is_the_default_fit(distance):
     right = torch.einsum("oapb,op->ab", tensor, s)
     torch.testing.assert_close(left_sum(blocks, layer, a), left)
     torch.testing.assert_close(right_sum(blocks, layer, s), right)
+
+
+def test_a_diagonal_stands_for_its_matrix():
+    a, diagonal = torch.randn(4, 3, dtype=torch.float64), torch.rand(3, dtype=torch.float64)
+    matrix = torch.diag(diagonal)
+    torch.testing.assert_close(times(a, diagonal), a @ matrix)
+    torch.testing.assert_close(times(a, matrix), a @ matrix)
+    torch.testing.assert_close(times(a, matrix + 1), a @ (matrix + 1))
+    expected = torch.einsum("na,ab,nb->n", a, matrix, a)
+    torch.testing.assert_close(quadratic(a, diagonal), expected)
+    torch.testing.assert_close(quadratic(a, matrix), expected)
+    torch.testing.assert_close(quadratic(a, None), a.square().sum(1))

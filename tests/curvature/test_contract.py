@@ -209,19 +209,40 @@ def test_memory_is_told_before_anything_is_allocated(monkeypatch):
     assert _memory.available_bytes(torch.device("cpu")) > 0
 
 
+MEASURED = {
+    "full": (
+        (1, 1500),
+        "a = torch.randn(d, d, dtype=torch.float64)\n    FullCurvature(a + a.mT).decompose()",
+    ),
+    "diag": (
+        (2000, 2000),
+        "h, labels = torch.randn(8, d, dtype=torch.float64), torch.arange(8) % 2\n"
+        "    head = LinearJacobian(torch.randn(z, d, dtype=torch.float64))\n"
+        "    loss = ContrastiveLoss.of('arccos', 'fixed', normalized=False)\n"
+        "    points = FeatureStore.of(h, labels)\n"
+        "    all_pairs_curvature(points, head, loss, 'diag').decompose('absolute')",
+    ),
+}
+"""Sizes Z and D of a head, and the computation whose memory is estimated."""
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-def test_the_memory_estimate_of_the_full_structure_holds():
-    """What eigh really takes, measured in a process of its own."""
+@pytest.mark.parametrize("structure", MEASURED)
+def test_the_memory_estimate_of_a_structure_holds(structure):
+    """Peak memory, measured in a process of its own."""
+    (z, d), work = MEASURED[structure]
     code = (
         "import re, torch\n"
+        "from laplace_metric.curvature import ContrastiveLoss\n"
+        "from laplace_metric.curvature._all_pairs import all_pairs_curvature\n"
         "from laplace_metric.curvature._structures import FullCurvature\n"
+        "from laplace_metric.heads._linear import LinearJacobian\n"
+        "from laplace_metric.models._store import FeatureStore\n"
         "status = lambda: open('/proc/self/status').read()\n"
         "peak = lambda: 1024 * int(re.search(r'VmHWM:\\s+(\\d+)', status())[1])\n"
-        "def run(n):\n"
-        "    a = torch.randn(n, n, dtype=torch.float64)\n"
-        "    FullCurvature(a + a.mT).decompose()\n"
-        "run(50); before = peak(); run(1500); print(peak() - before)\n"
+        f"def run(z, d):\n    {work}\n"
+        f"run(10, 50); before = peak(); run({z}, {d}); print(peak() - before)\n"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    estimate = _memory.required_bytes("full", [Layout(1, 1500, bias=False)])
+    estimate = _memory.required_bytes(structure, [Layout(z, d, bias=False)])
     assert 0.4 * estimate < int(out.stdout) < 1.6 * estimate
