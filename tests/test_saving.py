@@ -312,6 +312,21 @@ def test_a_mapped_file_may_be_replaced_and_its_arrays_changed(tmp_path):
     assert array.eq(1).all()
     array.fill_(7)
     assert load(path) == 2
+    path.unlink()
+    assert saved.replaced()
+
+
+def test_an_error_that_names_the_file_passes_as_it_is(tmp_path):
+    path = tmp_path / "a"
+    save(path, 1)
+    saved = files.SavedFile(path)
+    said = f"{path} is of another model."
+    with pytest.raises(FileFormatError) as found, saved.checked():
+        raise FileFormatError(said)
+    assert str(found.value) == said
+    with pytest.raises(FileFormatError) as found, saved.checked():
+        raise FileFormatError("it is of another model.")
+    assert str(found.value) == f"{path}: it is of another model."
 
 
 def test_a_digest_knows_order_shapes_and_types():
@@ -352,6 +367,7 @@ def test_json_may_be_nested_up_to_a_limit():
         (lambda f: f.share("one"), "part.one is 1, not a number between 0 and 1"),
         (lambda f: f.whole("half"), "part.half is 0.5, not a whole number of at least 0"),
         (lambda f: f.whole("huge"), "part.huge is 1000"),
+        (lambda f: f.whole("wide"), "part.wide is 9223372036854775808, not a whole number"),
         (lambda f: f.whole("flag"), "part.flag is True, not a whole number"),
         (lambda f: f.flag("one"), "part.one is 1, not true or false"),
         (lambda f: f.text("one"), "part.one is 1, not a text"),
@@ -365,7 +381,7 @@ def test_json_may_be_nested_up_to_a_limit():
 )
 def test_values_of_another_type_or_range_are_named(read, message):
     content = {"none": None, "nan": math.nan, "huge": 10**400, "flag": True, "two": 2, "one": 1}
-    content |= {"half": 0.5, "word": "w", "list": [1, True], "inside": {}}
+    content |= {"wide": 2**63, "half": 0.5, "word": "w", "list": [1, True], "inside": {}}
     with pytest.raises(FileFormatError, match=message):
         read(files.Fields(content, "part"))
 

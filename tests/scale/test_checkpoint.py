@@ -162,6 +162,15 @@ def test_other_data_are_refused(tmp_path, monkeypatch):
     assert torch.equal(resumed, embedder().fit(batches(), progress=False).hessian_.eigenvalues)
 
 
+def test_other_inputs_of_a_finished_reading_are_refused(tmp_path):
+    """Only the first batch is compared then, by its features too."""
+    fit(tmp_path)
+    other = [(h + 1, labels) for h, labels in batches()]
+    assert len(other) > 1
+    with pytest.raises(InputError, match="differ from those in checkpoint_dir"):
+        fit(tmp_path, other)
+
+
 def test_a_pass_of_another_fit_is_refused(tmp_path):
     fit(tmp_path / "a", hessian="fixed")
     fit(tmp_path / "b", hessian="positives")
