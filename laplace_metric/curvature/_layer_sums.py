@@ -56,6 +56,7 @@ class Diagonal:
     def pairs(self, row: Side, column: Side, y: Tensor) -> Tensor:
         """Compute ``sum_ij y_ij <L_i[:, o], L_j[:, o]> a_i a_j`` for each o, O(n^2 O (Z + A))."""
         (l_i, a_i), (l_j, a_j) = row, column
+        # one output at a time: <L_i[:, o], L_j[:, o]> of all pairs is [n, m], of all o too much
         by_output = [
             (((y * (l_i[:, :, o] @ l_j[:, :, o].mT)) @ a_j) * a_i).sum(0)
             for o in range(l_i.shape[2])
@@ -85,6 +86,8 @@ class LeftOf:
 
     def pairs(self, row: Side, column: Side, y: Tensor) -> Tensor:
         (l_i, a_i), (l_j, a_j) = row, column
+        # x_ij = y_ij a_i^T A a_j [n, m]; the sum over j first, [n, m] x [m, Z O], then that over i
+        # and z at once, [O, n Z] x [n Z, O]: no array has both points and two outputs
         x = y * (self._times(a_i) @ a_j.mT)
         return l_i.flatten(0, 1).mT @ (x @ l_j.flatten(1)).view_as(l_i).flatten(0, 1)
 
@@ -111,6 +114,7 @@ class RightOf:
 
     def pairs(self, row: Side, column: Side, y: Tensor) -> Tensor:
         (l_i, a_i), (l_j, a_j) = row, column
+        # <L_i S, L_j> [n, m] by [n, Z O] x [Z O, m]; then the pairs by [A, n] x [n, m] x [m, A]
         inner = (l_i @ self.other.to(l_i)).flatten(1) @ l_j.flatten(1).mT
         return a_i.mT @ ((y * inner) @ a_j)
 

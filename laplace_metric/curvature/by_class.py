@@ -367,7 +367,8 @@ def left_sum(
     A is a matrix [A, A], the diagonal [A] of one, or None for the identity.
     """
     a = layer.inputs
-    q = 2 * quadratic(a, other)  # 2 a_i^T A a_i
+    # T = alpha I + u v^T + v u^T: the last two are one product [O, n] x [n, O] and its transpose
+    q = 2 * quadratic(a, other)  # 2 a_i^T A a_i [n]
     outer = blocks.u.mT @ (q[:, None] * blocks.v)
     return layer.factor.gram_sum(q * blocks.alpha, len(outer)).add_(outer).add_(outer.mT)
 

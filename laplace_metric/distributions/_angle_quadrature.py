@@ -112,6 +112,7 @@ def _step(x: Tensor, angle: Angle, k: Tensor, dimension: int) -> tuple[Tensor, T
     """Return ``cos(a+x) - cos a`` and e(x)."""
     w, s = angle
     sine, versine = x.sin(), 2 * (x / 2).sin().square()  # sin x and 1 - cos x
+    # cos(a + x) - cos a = -cos a (1 - cos x) - sin a sin x: no difference of two cosines
     shift = -w * versine - s * sine
     exponent = k * shift
     if dimension > 2:

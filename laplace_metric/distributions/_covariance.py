@@ -73,6 +73,7 @@ class Covariance(ABC):
 
     def tangent_diagonal(self, u: Float[Tensor, "*B Z"]) -> Float[Tensor, "*B Z"]:
         """diag((I - u u^T) C (I - u u^T)) [B, Z] for unit u [B, Z], >= 0."""
+        # entry k of P C P is C_kk - 2 u_k (C u)_k + u_k^2 u^T C u: C u is all that is needed of C
         cu = self.apply(u)
         along = (u * cu).sum(-1, keepdim=True)
         return (self.diagonal() - 2 * u * cu + u.square() * along).clamp_min(0)  # up to rounding
@@ -224,8 +225,10 @@ class DenseCovariance(Covariance):
             raise InputError(f"noise has shape {tuple(noise.shape)}: pass [n, {shape}].")
         if not bool(self.matrices.isfinite().all()):
             raise NonFiniteError("covariance holds NaN or infinity: there is no root to draw by.")
+        # any root will do, and V diag(l)^1/2 exists where a Cholesky factor does not: C may be
+        # singular, or negative by rounding
         values, vectors = torch.linalg.eigh(self.matrices)
-        root = vectors * values.clamp_min(0).sqrt()[..., None, :]  # negative only by rounding
+        root = vectors * values.clamp_min(0).sqrt()[..., None, :]  # [B, Z, Z]
         return torch.einsum("...kl,n...l->n...k", root, noise)  # [n, B, Z]
 
     def dense(self) -> Float[Tensor, "*B Z Z"]:

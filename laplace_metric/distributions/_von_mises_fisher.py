@@ -144,6 +144,8 @@ def _quantile(k: Tensor, dimension: int, p: Tensor) -> Tensor:
     for _ in range(STEPS):
         angle = Angle(a.cos(), a.sin())
         density = _relative_density(a, mode, k, dimension) / whole
+        # excess = P(angle <= a) - p, by the mass on the side where the density falls: a small tail
+        # keeps its digits, as the difference to 1 would not
         tail = density * _outer_mass(outwards(angle, k, dimension))  # negative towards 0
         excess = torch.where(falls_towards_pi(angle, k, dimension), (1 - p) - tail, -tail - p)
         low, high = torch.where(excess < 0, a, low), torch.where(excess < 0, high, a)

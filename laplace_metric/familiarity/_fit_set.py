@@ -124,6 +124,7 @@ class FitSet(NamedTuple):
         parts = []
         for number in range(min(FOLDS, len(u))):
             gone = fold == number
+            # W and T of all points but this fold, by their sums less those of the fold: O(n D^2)
             rest = self.scatter.without(u[gone], labels[gone])
             if (factors := rest.factors()) is None:
                 return None
@@ -135,7 +136,7 @@ class FitSet(NamedTuple):
         for gone, held, factors in parts:
             scores[gone] = self._scored(gone, factors, by_class)
             known[gone] = held[labels[gone]] if by_class else True
-            if few:
+            if few:  # d_c [m, C] of the fold, in the columns of the classes that the others hold
                 x = factors.within_whitened(u[gone] - factors.mean)
                 means = factors.within_whitened(factors.class_means)
                 rows, columns = gone.nonzero(), held.nonzero()[:, 0]
@@ -171,6 +172,7 @@ class FitSet(NamedTuple):
         lower = root.to(self.dtype)
         both = whitened(lower, fast), whitened(lower, others)
         cosine, local = nearest_points(fast, others, *both)
+        # near in float64: it is a difference of two distances that are large for wide inputs
         if by_class:
             exact, means = whitened(root, x), whitened(root, factors.class_means)
             near = nearest_distance(exact, means) - far

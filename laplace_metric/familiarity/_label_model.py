@@ -73,9 +73,10 @@ class LabelModel(NamedTuple):
         t, channel = d.new_ones(1), (1 - START) * eye + START / len(counts)
         finite = d.masked_fill(d.isinf(), 0)
         for _ in range(ROUNDS):
-            p = torch.softmax(-t / 2 * d + log_share, 1)
-            r = p * channel[:, y].mT
+            p = torch.softmax(-t / 2 * d + log_share, 1)  # p(c | u_n) [n, C]
+            r = p * channel[:, y].mT  # times Q[c, y_n]: r_nc before its rows sum to 1
             r = r / r.sum(1, keepdim=True).clamp_min(torch.finfo(d.dtype).tiny)
+            # the identity is the pseudo-count: one of each class that has its own label
             channel = eye.index_add(1, y, r.mT)
             channel = channel / channel.sum(1, keepdim=True)
             t = _newton(t, p, r, finite)
@@ -92,6 +93,8 @@ class LabelModel(NamedTuple):
 
 def _newton(t: Tensor, p: Tensor, r: Tensor, d: Tensor) -> Tensor:
     """Take one Newton step of t on sum_nc r_nc log p_nc + log t - t, at most by a factor of 2."""
+    # log p_nc = -t/2 d_nc - log sum_k e^(-t/2 d_nk + ..): its slope in t is (E_p d - d_nc) / 2, and
+    # the slope of E_p d is -Var_p(d) / 2, so that the curvature is sum_n Var_p(d) / 4 + 1 / t^2
     mean = (p * d).sum(1)
     slope = (mean - (r * d).sum(1)).sum() / 2 + 1 / t - 1
     curvature = ((p * d.square()).sum(1) - mean.square()).sum().clamp_min(0) / 4 + 1 / t.square()

@@ -23,6 +23,7 @@ def nearest_distance(a: Float[Tensor, "B D"], classes: Float[Tensor, "C D"]) -> 
 
     The nearest class is found by the expanded square, its distance from the differences.
     """
+    # |a - m|^2 = |a|^2 - 2 a.m + |m|^2, where |a|^2 is the same for every class: one product [B, C]
     sizes = classes.square().sum(1)
     parts = a.split(rows_at_once(classes))
     nearest = torch.cat([(sizes - 2 * part @ classes.mT).argmin(1) for part in parts])
@@ -68,11 +69,14 @@ def others_of(
     Equal points have a distance that is rounding, and the same product with the ``weights``: the
     distance alone would take points that are a thousandth apart for equal in float32.
     """
+    # [B, S]: |x|^2 + |b|^2 - 2 x.b by one product; it rounds by about eps (|x|^2 + |b|^2), so it
+    # ranks, and the distance itself is then taken from the differences to the nearest
     sizes = points.square().sum(1) + x.square().sum(1, keepdim=True)
     apart = sizes - 2 * x @ points.mT
     marks = (x @ weights)[:, None] - points @ weights
     same = apart <= SAME * torch.finfo(x.dtype).eps * sizes
     same = same & (marks.abs() <= SAME_MARK * sizes.sqrt())
+    # without |white|^2, which is the same for all points of a row
     white_apart = white_points.square().sum(1) - 2 * white @ white_points.mT
     found = []
     for a, b, d in ((x, points, apart), (white, white_points, white_apart)):

@@ -48,6 +48,7 @@ def novelty_units(
     if by_class:
         centre[0], scale[0] = scores[known, 0].mean(), scores[known, 0].std()
     scale = torch.where(scale > 0, scale, 1.0)
+    # a point whose class the other folds lack is itself of a new class: it does not count as known
     z = ((scores - centre) / scale)[known]
     weights = scores.new_tensor([float(by_class), 1, 1])
     if seen.left_out is not None:
@@ -122,6 +123,10 @@ def _logistic(x: Tensor, side: Tensor, share: Tensor) -> tuple[Tensor, float]:
     theta = x.new_zeros(4)
     now = loss(theta)
     for _ in range(STEPS):
+        # loss = sum_i q_i log(1 + e^(-s_i x_i.theta)) + ridge.theta^2,
+        #     p     = sigmoid(-s x.theta)                               [n]
+        #     slope = 2 ridge theta - X^T (q s p)                       [4]
+        #     bend  = X^T diag(q p (1 - p)) X + 2 diag(ridge)           [4, 4]
         p = torch.sigmoid(-side * (x @ theta))
         slope = 2 * ridge * theta - x.mT @ (share * side * p)
         bend = (x * (share * p * (1 - p))[:, None]).mT @ x + torch.diag(2 * ridge)

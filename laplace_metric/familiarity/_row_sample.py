@@ -76,6 +76,7 @@ class RowSample:
 
         The size of no array depends on a value, so that a device need not be waited for.
         """
+        # k = frac(2^16 (p + s) + phi c) [n], infinite for rows that do not count: they sort last
         size = len(self.keys) - 1
         x = SPREAD * (u @ self.weights + lengths) + GOLDEN * labels
         keys = (x - x.floor()).masked_fill(~counted, torch.inf)
@@ -83,7 +84,7 @@ class RowSample:
         pool, order = torch.cat([self.keys[:-1], keys]).sort()
         starts = torch.ones_like(pool, dtype=torch.bool)
         starts[1:] = pool.diff() > SAME_KEY  # infinity - infinity is NaN, which is not larger
-        group = starts.cumsum(0) - 1
+        group = starts.cumsum(0) - 1  # [S + n], the rank of each distinct key
         # every member of a group gets the count of all, whichever of them is going to be held
         copies = torch.cat([self.counts[:-1], counted.to(self.counts)])
         total = torch.zeros_like(copies).index_add_(0, group, copies[order])
@@ -115,6 +116,8 @@ class RowSample:
         ends = self.counts[order].cumsum(0)
         total = int(ends[-1])
         n = min(len(order), total)
+        # n places, evenly spaced over the copies laid end to end in the order of the keys: a row is
+        # taken as often as places fall on its copies, which needs no draw
         middles = (torch.arange(n, device=order.device).double() + 0.5) * (total / max(1, n))
         index = order[torch.searchsorted(ends.double(), middles)]
         return self.u[index], self.lengths[index], self.labels[index]
@@ -144,6 +147,8 @@ def fold_of(u: Float[Tensor, "n D"], n_folds: int) -> Int[Tensor, " n"]:
     >>> bool((fold_of(u.flip(0), 3) == fold_of(u, 3).flip(0)).all())
     True
     """
+    # fold of the j-th smallest p: the j-th of a fixed shuffle; a row equal to earlier ones (up to
+    # rounding) takes the place of the first of them
     values, order = (u @ row_weights(u.shape[1]).to(u)).sort()
     dealt = torch.randperm(len(u), generator=torch.Generator().manual_seed(SEED)) % n_folds
     first = torch.searchsorted(values, values - SAME_ROW)

@@ -64,14 +64,16 @@ class CentredSums:
 
     def add_(self, u: Tensor, labels: Tensor, counted: Tensor) -> None:
         """Add u [n, D] in float64; the rows that are not ``counted`` [n] are zeros."""
+        # p_c of a class that is met for the first time: the mean of its members here, which stays
         members = torch.zeros_like(self.counts).index_add_(0, labels, counted.to(self.counts))
         new = counted & (self.counts[labels] == 0)
         self.centres.index_add_(
             0, labels, u * (new / members[labels].clamp_min(1).double())[:, None]
         )
         self.counts.add_(members)
-        x = (u - self.centres[labels]) * counted[:, None]
+        x = (u - self.centres[labels]) * counted[:, None]  # [n, D]
         self.first.index_add_(0, labels, x)
+        # differences to a centre are small, so that their product [D, n] x [n, D] may be shorter
         x = x.to(self.dtype)
         self.second.add_(upper_gram(x, x))
 
@@ -79,11 +81,13 @@ class CentredSums:
         """Return the sums about the means of the classes, and about the mean of all."""
         counts = self.counts.double()
         offsets = self.first / counts.clamp_min(1)[:, None]
+        # rows s_c / sqrt(n_c) [C, D], so that moved' moved = sum_c s_c s_c' / n_c
         moved = (offsets * counts.sqrt()[:, None]).to(self.dtype)
         second = self.second.triu() + self.second.triu(1).mT
         within = second - moved.mT @ moved
         means = self.centres + offsets
         mean = counts @ means / counts.sum().clamp_min(1)
+        # N T is N W plus a sum of squares, so that it is not below it, whatever W rounds to
         between = (means - mean) * counts.sqrt()[:, None]
         rounding = ROUNDINGS * torch.finfo(self.dtype).eps * float(second.trace())
         return Scatter(self.counts, means, mean, within, within + between.mT @ between, rounding)
@@ -128,6 +132,7 @@ class Scatter:
         moved = sums[some] / left[some, None].double().sqrt()
         means = torch.where(left[:, None] > 0, self.means - sums / left.clamp_min(1)[:, None], 0)
         y, away = u - self.mean, (u - self.mean).sum(0)
+        # s s' / (n - k) as one more row each: both terms in one product [D, k + C] x [k + C, D]
         x, y = torch.cat([x, moved]), torch.cat([y, away[None] / n_left**0.5])
         mean, within = self.mean - away / n_left, self.within - x.mT @ x
         total = self.total - y.mT @ y
@@ -149,6 +154,7 @@ class Scatter:
         degrees = max(1, int(self.counts.sum()) - int((self.counts > 0).sum()))
         counts = self.counts.masked_fill(gone, 0)
         n, left = int(counts.sum()), int((counts > 0).sum())
+        # the W of all classes, with the degrees of freedom N - C of those that are left
         within = self.within * (max(0, n - left) / degrees)
         means = self.means.masked_fill(gone[:, None], 0)
         mean = counts.double() @ means / max(1, n)
@@ -164,7 +170,7 @@ class Scatter:
             return None
         total, degrees = self.total / n, max(1, n - n_classes)
         within = self.within / degrees
-        ridge, usable = float(within.trace()) / width, n > n_classes
+        ridge, usable = float(within.trace()) / width, n > n_classes  # e = tr W / D
         least = max(LEAST_RIDGE * n, self.rounding)  # what rounds is of n points
         if not usable or ridge * degrees < least:
             ridge, usable = float(total.trace()) / width, False

@@ -34,7 +34,7 @@ def dense_moments(pairs: EmbeddingPairs, *, spherical: bool) -> tuple[Tensor, Te
 
 def _raw(pairs: EmbeddingPairs) -> tuple[Tensor, Tensor]:
     xx, yy, xy = pairs.dense()
-    m, c = pairs.x - pairs.y, xx + yy - xy - xy.mT
+    m, c = pairs.x - pairs.y, xx + yy - xy - xy.mT  # C_yx = C_xy^T
     return m.square().sum(1) + _trace(c), _quadratic_variance(m, c)
 
 
@@ -42,11 +42,15 @@ def _on_the_sphere(pairs: EmbeddingPairs) -> tuple[Tensor, Tensor]:
     xx, yy, xy = pairs.dense()
     (u, r), (v, q) = _direction(pairs.x), _direction(pairs.y)
     p, s = _tangent(u, r), _tangent(v, q)
+    # [B, Z, Z] each: covariances of the tangent parts P_x z_x and P_y z_y, and between them
     t_x, t_y, cross = p @ xx @ p, s @ yy @ s, p @ xy @ s
     c = (u * v).sum(1)
+    # E c is c + k to second order: tangent parts that move together, less turns that go with length
     k = _trace(cross) - _coupling(xx, u, v, r, c) - _coupling(yy, v, u, q, c)
+    # both lengths have E |z|^2 = r^2 (1 + t): dividing by them keeps E c in range at any spread
     shrink = (1 + _trace(t_x)) * (1 + _trace(t_y))
     mean = 2 - 2 * ((c + k) * shrink.rsqrt()).clamp(-1, 1)
+    # f = |u - v|^2 moves with d = P_x z_x - P_y z_y ~ N(u - v, T) as |d|^2 does without a sphere
     variance = _quadratic_variance(u - v, t_x + t_y - cross - cross.mT) / shrink
     return mean, variance.minimum(mean * (4 - mean))  # no variable in [0, 4] has more
 
@@ -58,6 +62,7 @@ def _coupling(cov: Tensor, u: Tensor, v: Tensor, r: Tensor, c: Tensor) -> Tensor
 
 def _quadratic_variance(m: Tensor, c: Tensor) -> Tensor:
     """Var |d|^2 for ``d ~ N(m, C)``: ``4 m^T C m + 2 tr C^2`` [B]."""
+    # tr C^2 is the sum of squares of the entries, for C is symmetric: no product [Z, Z] x [Z, Z]
     return (4 * _form(m, c, m) + 2 * c.square().sum((1, 2))).clamp_min(0)
 
 

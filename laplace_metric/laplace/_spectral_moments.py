@@ -40,8 +40,8 @@ def _raw(pairs: SpectralPairs) -> tuple[Tensor, Tensor]:
 
 
 def _on_the_sphere(pairs: SpectralPairs) -> tuple[Tensor, Tensor]:
-    p, q = (1 / z.norm(dim=1, keepdim=True) for z in (pairs.x, pairs.y))
-    u, v = pairs.x * p, pairs.y * q
+    p, q = (1 / z.norm(dim=1, keepdim=True) for z in (pairs.x, pairs.y))  # [B, 1]
+    u, v = pairs.x * p, pairs.y * q  # [B, Z]
     m, c = u - v, (u * v).sum(1)
     t_x, turn_x = _spread_and_turn(pairs.a, u, v, p, c)
     t_y, turn_y = _spread_and_turn(pairs.b, v, u, q, c)
@@ -58,6 +58,7 @@ def _spread_and_turn(
     a: Tensor, u: Tensor, v: Tensor, p: Tensor, c: Tensor
 ) -> tuple[Tensor, Tensor]:
     """``tr(P C P)`` and ``(v - c u)^T C u / r^2`` [B]."""
+    # C = diag(a), so C u = a u: tr(P C P) = (tr C - u.au) / r^2, (v - c u).C u = v.au - c u.au
     au, square = a * u, p[:, 0].square()
     along = _dot(u, au)
     return (a.sum(1) - along) * square, (_dot(v, au) - c * along) * square
@@ -67,6 +68,9 @@ def _tangent_difference(
     pairs: SpectralPairs, u: Tensor, v: Tensor, p: Tensor, q: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Compute e, g and h [B, Z] of ``T = diag(e) + u g^T + g u^T + v h^T + h v^T``."""
+    # P_x C_xx P_x = p^2 (diag(a) - u (au)^T - (au) u^T + (u.au) u u^T), likewise of y; and
+    # P_x C_xy P_y = p q (diag(w) - u (wu)^T - (wv) v^T + (u.wv) u v^T), which is subtracted with
+    # its transpose: one half of its last term is in g, the other half in h
     a, b, w = p.square() * pairs.a, q.square() * pairs.b, p * q * pairs.w
     crossed = (u * w * v).sum(1, keepdim=True) / 2
     g = (u * a * u).sum(1, keepdim=True) / 2 * u - a * u + w * u - crossed * v
@@ -76,10 +80,12 @@ def _tangent_difference(
 
 def _quadratic_variance(m: Tensor, e: Tensor, u: Tensor, g: Tensor, v: Tensor, h: Tensor) -> Tensor:
     """``4 m^T T m + 2 tr T^2`` [B]."""
+    # T = diag(e) + R with R = X^T S X, X = (u, g, v, h) [4, Z] and S the swap
     form = _dot(e, m.square()) + 2 * (_dot(m, u) * _dot(m, g) + _dot(m, v) * _dot(m, h))
-    # tr T^2 of the part of rank four needs only the 4 x 4 products of (u, g, v, h)
-    rows = torch.stack([u, g, v, h], 1)
-    products = (rows @ rows.mT)[:, SWAPPED]
+    # tr T^2 = e.e + 2 tr(diag(e) R) + tr R^2, and tr R^2 = tr (G S)^2 with G = X X^T: R is never
+    # written out, so a pair costs O(Z) and not O(Z^2)
+    rows = torch.stack([u, g, v, h], 1)  # [B, 4, Z]
+    products = (rows @ rows.mT)[:, SWAPPED]  # S G [B, 4, 4]
     square = e.square().sum(1) + 4 * _dot(e, u * g + v * h) + (products * products.mT).sum((1, 2))
     return (4 * form + 2 * square).clamp_min(0)
 

@@ -132,6 +132,9 @@ class _LayerTraces:
 
     def _terms(self, h: Tensor) -> list[tuple[Factor, Tensor]]:
         """Return M [Z, O] of every layer and the variances v [n, O] of the layer's own outputs."""
+        # the layers' weights are independent: C = sum_l M_l diag(v_l) M_l^T, where output o of
+        # layer l has the variance v_o = sum_a V_oa a_a^2; in a Kronecker basis M becomes M Q_S and
+        # a becomes Q_A^T a, so that the variances V are those of the eigendirections
         layers, basis = self.head.layers(h) or [], self.posterior.basis
         parts = self.posterior.spectrum.split([x.n_parameters for x in self.head.layouts])
         if isinstance(basis, KroneckerEigenbasis):

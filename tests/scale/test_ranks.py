@@ -15,6 +15,7 @@ from laplace_metric.curvature._all_pairs import curvature_passes
 from laplace_metric.errors import InputError
 from laplace_metric.heads._backends import jacobian_of
 from laplace_metric.laplace._executor import PassExecutor
+from laplace_metric.laplace._fit_options import FitOptions
 from laplace_metric.laplace._fit_storage import InMemory
 from laplace_metric.laplace._processes import ONE_PROCESS
 from laplace_metric.models._blocks import Block
@@ -109,3 +110,11 @@ def test_a_pass_that_reads_other_points_than_the_first_is_refused():
     executor = PassExecutor(store, ONE_PROCESS, InMemory(0))
     with pytest.raises(InputError, match=r"this pass read 239 points and the first one 240"):
         executor.execute(curvature_passes(head, loss, "diag"))
+
+
+def test_one_process_compares_its_own_points_not_a_copy_of_them():
+    h, labels = batches()[0]
+    store = FeatureStore.of(h, labels)
+    loss = ContrastiveLoss.of("euclidean", "full", normalized=True, margin=0.5)
+    (columns,) = PassExecutor(store, ONE_PROCESS, InMemory(0)).columns(loss, "diag", FitOptions())
+    assert columns is store
