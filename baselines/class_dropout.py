@@ -78,21 +78,21 @@ class ClassDropout(Trained):
             raise InputError(f"rate={self.rate!r}: pass a number in [0, 1).")
 
     def build(self, sizes: Sizes) -> dict[str, nn.Module]:
-        """The dropout and the classifier's loss."""
+        """Return the dropout and the classifier's loss."""
         loss = LinearCrossEntropyLoss(sizes.embedding, sizes.classes)
         return {"dropout": nn.Dropout(self.rate), "loss": loss}
 
     def objective(self, activations: HeadActivations, labels: Tensor) -> Tensor:
-        """Cross-entropy of the raw embeddings after dropout."""
+        """Return the cross-entropy of the raw embeddings after dropout."""
         return self.parts["loss"](self.parts["dropout"](activations.raw), labels)
 
     def embedding(self, activations: HeadActivations) -> Embedding:
-        """For one pass: as if the model had no dropout layers."""
+        """Return the embedding of one pass, as if the model had no dropout layers."""
         raw = activations.raw.expand(self.n_samples, -1, -1)
         return self._uncertain(activations, raw, self._generator())
 
     def __call__(self, inputs: ModelInput) -> Embedding:
-        """Masks are independent between inputs, samples and layers."""
+        """Return embeddings under masks that are independent between inputs, samples and layers."""
         layers = find_dropout(self.model)
         if not layers:
             return super().__call__(inputs)
@@ -110,7 +110,7 @@ class ClassDropout(Trained):
     def _uncertain(
         self, activations: HeadActivations, raw: Tensor, generator: torch.Generator
     ) -> Embedding:
-        """From raw embeddings [S, B, Z] of the thinned networks."""
+        """Return embeddings from raw ones [S, B, Z] of the thinned networks."""
         mask = bernoulli_mask(tuple(raw.shape), self.rate, raw, generator)
         loss = self.parts["loss"]
         assert isinstance(loss, LinearCrossEntropyLoss)

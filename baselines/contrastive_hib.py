@@ -42,7 +42,7 @@ class ContrastiveHIBLoss(SampledLoss):
         self.scale, self.shift = scale, shift
 
     def of_draws(self, z: Tensor, labels: Tensor) -> Tensor:
-        """The matching loss of draws [S, B, Z]."""
+        """Return the matching loss of draws [S, B, Z]."""
         return matching_loss(self.scale * z @ z.mT + self.shift, labels)
 
 
@@ -76,5 +76,5 @@ class ContrastiveHIB(Directional):
     contrasts = True
 
     def make_loss(self, sizes: Sizes) -> nn.Module:
-        """The matching loss of this scale and shift."""
+        """Return the matching loss of this scale and shift."""
         return ContrastiveHIBLoss(scale=self.scale, shift=self.shift, n_samples=self.n_samples)

@@ -40,11 +40,11 @@ class LinearCrossEntropyLoss(nn.Module):
         self.classifier = nn.Linear(n_dimensions, n_classes)
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        """Embeddings [B, Z], class numbers [B] -> scalar, in nats an input."""
+        """Map embeddings [B, Z], class numbers [B] to a scalar, in nats an input."""
         return self.each(embeddings, labels).mean()
 
     def each(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        """The loss of every input [B]."""
+        """Return the loss of every input [B]."""
         check_rows(embeddings, labels)
         logits = self.classifier(embeddings)
         return nn.functional.cross_entropy(logits, labels, reduction="none")
@@ -67,15 +67,15 @@ class CrossEntropy(Trained):
     """
 
     def build(self, sizes: Sizes) -> dict[str, nn.Module]:
-        """The loss, with its classifier."""
+        """Return the loss, with its classifier."""
         return {"loss": LinearCrossEntropyLoss(sizes.embedding, sizes.classes)}
 
     def objective(self, activations: HeadActivations, labels: Tensor) -> Tensor:
-        """Cross-entropy of the raw embeddings."""
+        """Return the cross-entropy of the raw embeddings."""
         return self.parts["loss"](activations.raw, labels)
 
     def embedding(self, activations: HeadActivations) -> Embedding:
-        """Point masses with the entropy [B] of the class probabilities."""
+        """Return point masses with the entropy [B] of the class probabilities."""
         return self.points(activations, entropy(self.classifier(activations.raw)))
 
     @property

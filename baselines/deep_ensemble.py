@@ -78,7 +78,7 @@ class DeepEnsemble(Baseline):
         return True
 
     def build(self, sizes: Sizes) -> dict[str, nn.Module]:
-        """The members and the rotations that align them."""
+        """Return the members and the rotations that align them."""
         members = nn.ModuleList(copy.deepcopy(self.model) for _ in range(self.n_members))
         return {"members": members, "rotations": Rotations(self.n_members, sizes.embedding)}
 
@@ -120,7 +120,7 @@ class DeepEnsemble(Baseline):
         )
 
     def unaligned(self) -> DeepEnsemble:
-        """The same members, each left in its own latent space."""
+        """Return the same members, each left in its own latent space."""
         parts = nn.ModuleDict(dict(self.parts.items()))
         size, device = self.fitted_.sizes.embedding, device_of(self.model)
         parts["rotations"] = Rotations(self.n_members, size).to(device)
@@ -129,11 +129,11 @@ class DeepEnsemble(Baseline):
         return ensemble
 
     def __call__(self, inputs: ModelInput) -> Embedding:
-        """The members' embeddings, rotated into one space."""
+        """Return the members' embeddings, rotated into one space."""
         return checked(Embedding(Empirical(self._rotated(inputs), self.spherical)))
 
     def draw(self, n: int, generator: Seed = None) -> Draw:
-        """n members, the same for every input: each once for n = M, else with replacement."""
+        """Return n members, the same for all inputs: each once for n = M, else with replacement."""
         check_count("n", n)
         generator = as_generator(generator)
         m = self.n_members
@@ -152,7 +152,7 @@ class DeepEnsemble(Baseline):
 
 
 def member_seed(seed: int, number: int) -> int:
-    """The seed of one member, drawn from a generator with the ensemble's seed.
+    """Return the seed of one member, drawn from a generator with the ensemble's seed.
 
     Examples
     --------
@@ -198,7 +198,7 @@ def initialise(model: nn.Module) -> None:
 
 
 def _embed(members: Iterable[nn.Module], inputs: ModelInput, spherical: bool) -> Tensor:
-    """[M, B, Z]."""
+    """Return the members' embeddings [M, B, Z]."""
     stacked = torch.stack([at_least_float32(embeddings_from(m, inputs)) for m in members])
     return nn.functional.normalize(stacked, dim=-1) if spherical else stacked
 
@@ -206,6 +206,6 @@ def _embed(members: Iterable[nn.Module], inputs: ModelInput, spherical: bool) ->
 def _embed_all(
     members: Iterable[nn.Module], data: Inputs, device: torch.device, spherical: bool
 ) -> Tensor:
-    """[M, N, Z] of labelled inputs."""
+    """Return the members' embeddings [M, N, Z] of labelled inputs."""
     batches = labelled_batches(data, device, progress=False, description="")
     return torch.cat([_embed(members, inputs, spherical) for inputs, _ in batches], dim=1)

@@ -55,13 +55,13 @@ class Deterministic(OnePass):
         return self
 
     def embedding(self, activations: HeadActivations) -> Embedding:
-        """Point masses at the model's embeddings."""
+        """Return point masses at the model's embeddings."""
         norm = torch.linalg.vector_norm(activations.raw, dim=-1)
         score = norm.reciprocal() if self.score == "norm" else torch.zeros_like(norm)
         return self.points(activations, score)
 
     def draw(self, n: int, generator: Seed = None) -> Draw:
-        """n times the same embedder."""
+        """Return n times the same embedder."""
         check_count("n", n)
         generator = as_generator(generator)
 

@@ -43,7 +43,7 @@ class ELKPairLoss(nn.Module):
         self.inverse_temperature = inverse_temperature
 
     def forward(self, embeddings: Tensor, labels: Tensor, concentration: Tensor) -> Tensor:
-        """Directions [B, Z] and concentrations [B] -> scalar."""
+        """Map directions [B, Z] and concentrations [B] to a scalar."""
         check_rows(embeddings, labels, concentration=concentration)
         mu = nn.functional.normalize(embeddings, dim=-1)
         posterior = VonMisesFisher(mu, concentration, validate_args=False)
@@ -77,12 +77,12 @@ class ELKProxyLoss(nn.Module):
         self.log_concentration = nn.Parameter(start)
 
     def classes(self) -> VonMisesFisher:
-        """rho_c, C distributions."""
+        """Return rho_c, C distributions."""
         mu = nn.functional.normalize(self.direction, dim=-1)
         return VonMisesFisher(mu, self.log_concentration.exp(), validate_args=False)
 
     def forward(self, embeddings: Tensor, labels: Tensor, concentration: Tensor) -> Tensor:
-        """Directions [B, Z] and concentrations [B] -> scalar."""
+        """Map directions [B, Z] and concentrations [B] to a scalar."""
         check_rows(embeddings, labels, concentration=concentration)
         mu = nn.functional.normalize(embeddings, dim=-1)
         posterior = VonMisesFisher(mu, concentration, validate_args=False)
@@ -125,7 +125,7 @@ class ELK(Directional):
         self.contrasts = self.form == "pairs"
 
     def make_loss(self, sizes: Sizes) -> nn.Module:
-        """Among class distributions, or among the pairs of a batch."""
+        """Return the loss among class distributions, or among the pairs of a batch."""
         if self.form == "pairs":
             return ELKPairLoss(inverse_temperature=self.inverse_temperature)
         return ELKProxyLoss(

@@ -57,7 +57,7 @@ class ExplicitConcentrationLoss(nn.Module):
     def forward(
         self, embeddings: Tensor, labels: Tensor, concentration: Tensor, **base: Any
     ) -> Tensor:
-        """Embeddings [B, Z] and k [B] -> scalar; further arguments go to the base loss."""
+        """Map embeddings [B, Z] and k [B] to a scalar; further arguments go to the base loss."""
         check_rows(embeddings, labels, concentration=concentration)
         i, j = positive_pairs(labels)
         k, mu = concentration, nn.functional.normalize(embeddings, dim=-1)
@@ -76,7 +76,7 @@ class MovingTarget(Callback):
 
     @torch.no_grad()
     def __call__(self, inputs: ModelInput) -> Tensor:
-        """Its embeddings."""
+        """Return the embeddings of the average."""
         return call_model(self.average.module, inputs)
 
     def step_done(self, progress: Progress) -> None:
@@ -140,7 +140,7 @@ class ExplicitConcentration(Directional):
         self._target: MovingTarget | None = None
 
     def make_loss(self, sizes: Sizes) -> nn.Module:
-        """The loss of the certainty on top of the contrastive one."""
+        """Return the loss of the certainty on top of the contrastive one."""
         bases: dict[str, nn.Module] = {
             "simclr": InfoNCELoss(inverse_temperature=1 / self.temperature),
             "simsiam": SimSiamLoss(sizes.embedding),
@@ -152,7 +152,7 @@ class ExplicitConcentration(Directional):
         )
 
     def fit(self, loader: Iterable[Any], *, progress: bool = True) -> ExplicitConcentration:
-        """See ``Trained.fit``; BYOL's target network is dropped at the end."""
+        """Train as ``Trained.fit``; BYOL's target network is dropped at the end."""
         try:
             super().fit(loader, progress=progress)
         finally:
@@ -160,19 +160,19 @@ class ExplicitConcentration(Directional):
         return self
 
     def callback(self) -> Callback:
-        """Moves BYOL's target network, if there is one."""
+        """Return the callback that moves BYOL's target network, if there is one."""
         if self.base != "byol":
             return Callback()
         self._target = MovingTarget(self.model, self.momentum)
         return self._target
 
     def training_activations(self, inputs: ModelInput) -> HeadActivations:
-        """One pass in training, and one through BYOL's target network."""
+        """Run the model once in training, and BYOL's target network once."""
         self._target_output = None if self._target is None else self._target(inputs)
         return super().training_activations(inputs)
 
     def objective(self, activations: HeadActivations, labels: Tensor) -> Tensor:
-        """The loss of directions, labels [B] and certainties, with BYOL's also of its target."""
+        """Return the loss of directions, labels [B] and certainties, also of BYOL's target."""
         target = {} if self._target is None else {"target": self._target_output}
         return self.parts["loss"](
             self.means(activations), labels, self.kappa(activations), **target

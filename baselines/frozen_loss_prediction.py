@@ -102,7 +102,7 @@ class FrozenLossPrediction(Detector):
             raise InputError(f"batch_size={self.batch_size!r}: pass an integer of at least 2.")
 
     def build(self, sizes: Sizes) -> dict[str, nn.Module]:
-        """Mean and spread of the vectors, and the head."""
+        """Return mean and spread of the vectors, and the head."""
         network = perceptron(sizes.width(self.on), self.hidden, 1, nn.LeakyReLU)
         return {"statistics": Memory("mean", "scale"), "predictor": network}
 
@@ -139,13 +139,13 @@ class FrozenLossPrediction(Detector):
             self.losses_ = self._train(vectors[counted], losses[counted])
 
     def score(self, vectors: Tensor) -> Tensor:
-        """The predicted loss u [B]."""
+        """Return the predicted loss u [B]."""
         statistics: Any = self.parts["statistics"]
         standard = (vectors - statistics.mean) / statistics.scale
         return nn.functional.softplus(self.parts["predictor"](standard)[:, 0])
 
     def _compared(self, vectors: Tensor) -> Tensor:
-        """The embeddings [N, Z] as they are compared, of vectors [N, Z] or [N, D]."""
+        """Return the embeddings [N, Z] as they are compared, of vectors [N, Z] or [N, D]."""
         head = self.fitted_.head
         if self.on == "features":
             with evaluation_mode(head.module):
@@ -207,7 +207,7 @@ def ranking_loss(predicted: Tensor, losses: Tensor, margin: float) -> Tensor:
 
 
 def retrieval_losses(x: Tensor, labels: Tensor) -> Tensor:
-    """``l_i = min_{j != i, y_j = y_i} |x_i - x_j| - min_{y_j != y_i} |x_i - x_j|`` of each item.
+    """Compute ``min_{j != i, y_j = y_i} |x_i - x_j| - min_{y_j != y_i} |x_i - x_j|`` of each item.
 
     Parameters
     ----------

@@ -53,16 +53,16 @@ class LowRankCovariance(Covariance):
     diagonal_part: Tensor
 
     def diagonal(self) -> Tensor:
-        """[B, Z]."""
+        """Return the variances [B, Z]."""
         return self.factor.square().sum(-1) + self.diagonal_part
 
     def apply(self, vectors: Tensor) -> Tensor:
-        """``C_b v_b`` of vectors [B, Z]."""
+        """Return ``C_b v_b`` of vectors [B, Z]."""
         inside = self.factor.mT @ vectors[..., None]
         return (self.factor @ inside)[..., 0] + self.diagonal_part * vectors
 
     def color(self, noise: Tensor) -> Tensor:
-        """``D^{1/2} (I + U U^T)^{1/2} e`` of noise e [n, B, Z], with ``U = D^{-1/2} V``.
+        """Return ``D^{1/2} (I + U U^T)^{1/2} e`` of noise e [n, B, Z], with ``U = D^{-1/2} V``.
 
         With ``U^T U = P s P^T``,
 
@@ -77,22 +77,22 @@ class LowRankCovariance(Covariance):
         return root * self.diagonal_part.sqrt()
 
     def dense(self) -> Tensor:
-        """[B, Z, Z]."""
+        """Return the matrices [B, Z, Z]."""
         return self.factor @ self.factor.mT + torch.diag_embed(self.diagonal_part)
 
     def logdet(self) -> Tensor:
-        """``sum_k log d_k + log det(I_R + V^T diag(d)^-1 V)`` [B]: matrix determinant lemma."""
+        """Return ``sum_k log d_k + log det(I_R + V^T diag(d)^-1 V)`` [B]."""
         u = self._scaled
         small = u.mT @ u + torch.eye(u.shape[-1], dtype=u.dtype, device=u.device)
         return self.diagonal_part.log().sum(-1) + torch.linalg.slogdet(small).logabsdet
 
     def select(self, index: Any) -> LowRankCovariance:
-        """The covariances of some inputs."""
+        """Return the covariances of some inputs."""
         return LowRankCovariance(self.factor[index], self.diagonal_part[index])
 
     @classmethod
     def concatenate(cls, parts: Sequence[LowRankCovariance]) -> LowRankCovariance:
-        """One after the other."""
+        """Return covariances, one after the other."""
         return cls(
             torch.cat([p.factor for p in parts]), torch.cat([p.diagonal_part for p in parts])
         )
@@ -137,7 +137,7 @@ class HETXLLoss(nn.Module):
         diagonal: Tensor,
         noise: Noise | None = None,
     ) -> Tensor:
-        """z [B, Z], class numbers [B], V [B, Z, R], d [B, Z], (xi, xi') or None -> scalar, nats."""
+        """Return the loss in nats of z [B, Z], class numbers [B], V [B, Z, R] and d [B, Z]."""
         check_rows(embeddings, labels, factor=factor, diagonal=diagonal)
         noise = self.noise(factor) if noise is None else noise
         log_p = self.log_probabilities(embeddings, factor, diagonal, noise)
@@ -162,7 +162,7 @@ class HETXLLoss(nn.Module):
         return -(log_p.exp() * log_p).sum(-1)
 
     def noise(self, factor: Tensor, generator: torch.Generator | None = None) -> Noise:
-        """xi [S, B, R] and xi' [S, B, Z] for V [B, Z, R]."""
+        """Return xi [S, B, R] and xi' [S, B, Z] for V [B, Z, R]."""
         b, z, r = factor.shape
         dtype, device, n = factor.dtype, factor.device, self.n_samples
         shared = torch.randn(n, b, r, dtype=dtype, device=device, generator=generator)
@@ -181,7 +181,7 @@ class LowRankHead(nn.Module):
         self.rank, self.offset = rank, inverse_softplus(variance)
 
     def forward(self, features: Tensor) -> LowRankCovariance:
-        """[B, D] -> B covariances."""
+        """Map features [B, D] to B covariances."""
         diagonal = nn.functional.softplus(self.diagonal(features) + self.offset) + self.smallest
         factor = self.factor(features).unflatten(-1, (-1, self.rank))
         return LowRankCovariance(factor, diagonal)
@@ -239,19 +239,19 @@ class HETXL(Trained):
             raise InputError(f"variance={self.variance!r}: pass a number > 0.")
 
     def build(self, sizes: Sizes) -> dict[str, nn.Module]:
-        """The covariance's head, and the loss with its classifier."""
+        """Return the covariance's head, and the loss with its classifier."""
         loss = HETXLLoss(sizes.embedding, sizes.classes, self.n_samples)
         return {"covariance": LowRankHead(sizes, self.rank, self.variance), "loss": loss}
 
     def objective(self, activations: HeadActivations, labels: Tensor) -> Tensor:
-        """Cross-entropy of the mean probability under the noise."""
+        """Return the cross-entropy of the mean probability under the noise."""
         covariance = self._covariance(activations)
         return self.parts["loss"](
             activations.raw, labels, covariance.factor, covariance.diagonal_part
         )
 
     def embedding(self, activations: HeadActivations) -> Embedding:
-        """Gaussians, or their directions; ``score`` [B] is the uncertainty."""
+        """Return Gaussians, or their directions; ``score`` [B] is the uncertainty."""
         kind, covariance = (
             ProjectedNormal if self.spherical else Gaussian,
             self._covariance(activations),

@@ -62,7 +62,7 @@ class HedgedInstanceLoss(nn.Module):
         variance: Tensor,
         generator: torch.Generator | None = None,
     ) -> Tensor:
-        """Means and variances [B, Z] -> scalar."""
+        """Map means and variances [B, Z] to a scalar."""
         check_rows(embeddings, labels, variance=variance)
         s, b = self.n_samples, len(embeddings)
         noise = torch.randn(
@@ -79,7 +79,7 @@ class HedgedInstanceLoss(nn.Module):
 
 
 def kl_to_standard_normal(mean: Tensor, variance: Tensor) -> Tensor:
-    """``KL( N(mu, diag(v)) || N(0, I) )`` [...] of means and variances [..., Z], in nats.
+    """Return ``KL( N(mu, diag(v)) || N(0, I) )`` [...] of means and variances [..., Z], in nats.
 
     Examples
     --------
@@ -116,5 +116,5 @@ class HIB(DiagonalGaussian):
         check_counts(self, "n_samples")
 
     def make_loss(self) -> nn.Module:
-        """The matching loss with its pull to a standard normal."""
+        """Return the matching loss with its pull to a standard normal."""
         return HedgedInstanceLoss(kl_weight=self.kl_weight, n_samples=self.n_samples)

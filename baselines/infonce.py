@@ -37,7 +37,7 @@ class InfoNCELoss(nn.Module):
         self.inverse_temperature = inverse_temperature
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        """Embeddings [B, Z] -> scalar."""
+        """Map embeddings [B, Z] to a scalar."""
         check_rows(embeddings, labels)
         e = nn.functional.normalize(embeddings, dim=-1)
         return -pair_log_probabilities(self.inverse_temperature * e @ e.mT, labels).mean()
@@ -72,5 +72,5 @@ class InfoNCE(NormUncertainty):
         check_positive(self, "inverse_temperature")
 
     def build(self, sizes: Sizes) -> dict[str, nn.Module]:
-        """The loss; the network is all that is trained."""
+        """Return the loss; the network is all that is trained."""
         return {"loss": InfoNCELoss(inverse_temperature=self.inverse_temperature)}

@@ -55,7 +55,7 @@ class KNNDistance(Detector):
         self.fraction = check_fraction(self.fraction)
 
     def build(self, sizes: Sizes) -> dict[str, nn.Module]:
-        """An empty memory of training vectors."""
+        """Return an empty memory of training vectors."""
         return {"memory": Memory("vectors")}
 
     def learn(self, vectors: Tensor, labels: Tensor) -> None:
@@ -66,7 +66,7 @@ class KNNDistance(Detector):
         memory.store(vectors=nn.functional.normalize(vectors[kept], dim=-1))
 
     def score(self, vectors: Tensor) -> Tensor:
-        """Distance [B] to the k-th nearest."""
+        """Return distance [B] to the k-th nearest."""
         x, memory = nn.functional.normalize(vectors, dim=-1), self.parts["memory"].vectors
         assert isinstance(memory, Tensor)
         _, nearest = most_similar(x, memory, self.k)

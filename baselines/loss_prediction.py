@@ -50,7 +50,7 @@ class LossPredictionLoss(LinearCrossEntropyLoss):
     def forward(  # type: ignore[override]
         self, embeddings: Tensor, labels: Tensor, uncertainty: Tensor
     ) -> Tensor:
-        """z [B, Z], class numbers [B], u [B] -> scalar."""
+        """Map z [B, Z], class numbers [B], u [B] to a scalar."""
         each = self.each(embeddings, labels)
         if uncertainty.shape != each.shape:
             raise InputError(
@@ -104,18 +104,18 @@ class LossPrediction(Trained):
             raise InputError(f"weight={self.weight!r}: pass a number > 0.")
 
     def build(self, sizes: Sizes) -> dict[str, nn.Module]:
-        """The loss with its classifier, and the predictor of the loss."""
+        """Return the loss with its classifier, and the predictor of the loss."""
         return {
             "loss": LossPredictionLoss(sizes.embedding, sizes.classes, self.weight),
             "predictor": perceptron(sizes.width(self.on), self.hidden, 1),
         }
 
     def objective(self, activations: HeadActivations, labels: Tensor) -> Tensor:
-        """Cross-entropy, and the error of its prediction."""
+        """Return the cross-entropy, and the error of its prediction."""
         return self.parts["loss"](activations.raw, labels, self._predicted(activations))
 
     def embedding(self, activations: HeadActivations) -> Embedding:
-        """Point masses with the predicted loss [B]."""
+        """Return point masses with the predicted loss [B]."""
         return self.points(activations, self._predicted(activations))
 
     def _predicted(self, activations: HeadActivations) -> Tensor:

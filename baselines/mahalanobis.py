@@ -60,7 +60,7 @@ class Mahalanobis(Detector):
         check_name("covariance", self.covariance, ESTIMATORS)
 
     def build(self, sizes: Sizes) -> dict[str, nn.Module]:
-        """The means and the covariance of the classes, and of all inputs."""
+        """Return the means and the covariance of the classes, and of all inputs."""
         return {"classes": Memory("whitening", "centres"), "all": Memory("whitening", "centres")}
 
     def learn(self, vectors: Tensor, labels: Tensor) -> None:
@@ -71,7 +71,7 @@ class Mahalanobis(Detector):
             self._describe("all", vectors, torch.zeros_like(labels))
 
     def score(self, vectors: Tensor) -> Tensor:
-        """The squared distance [B] to the nearest class."""
+        """Return the squared distance [B] to the nearest class."""
         vectors = self._scaled(vectors)
         nearest = self._distance("classes", vectors)
         return nearest - self._distance("all", vectors) if self.relative else nearest
@@ -93,7 +93,7 @@ class Mahalanobis(Detector):
         memory.store(whitening=whitening, centres=means @ whitening)
 
     def _distance(self, name: str, x: Tensor) -> Tensor:
-        """``min_c |A^T (x - mu_c)|^2`` [B], in float64."""
+        """Return ``min_c |A^T (x - mu_c)|^2`` [B], in float64."""
         memory = self.parts[name]
         white = x.double() @ memory.whitening  # type: ignore[operator]
         exact = "donot_use_mm_for_euclid_dist"

@@ -69,7 +69,7 @@ class MCDropout(Baseline):
         return self
 
     def __call__(self, inputs: ModelInput) -> Embedding:
-        """The draws of ``n_samples`` passes, with masks independent between inputs."""
+        """Return the draws of ``n_samples`` passes, with masks independent between inputs."""
 
         def make(_name: str, shape: tuple[int, ...], rate: float, x: Tensor) -> Tensor:
             return bernoulli_mask(shape, rate, x, self.generator)
@@ -78,7 +78,7 @@ class MCDropout(Baseline):
         return checked(Embedding(Empirical(draws, self.spherical)))
 
     def draw(self, n: int, generator: Seed = None) -> Draw:
-        """n thinned networks: the masks of draw s are shared by all inputs and calls."""
+        """Return n thinned networks: the masks of draw s are shared by all inputs and calls."""
         check_count("n", n)
         generator = as_generator(generator)
         masks_of_draws: list[dict[str, Tensor]] = [{} for _ in range(n)]

@@ -68,7 +68,7 @@ class MCInfoNCELoss(SampledLoss):
         self.inverse_temperature = inverse_temperature
 
     def of_draws(self, z: Tensor, labels: Tensor) -> Tensor:
-        """From the probabilities of pairs, averaged over draws [S, B, Z]."""
+        """Compute the loss from the probabilities of pairs, averaged over draws [S, B, Z]."""
         similarity = self.inverse_temperature * z @ z.mT
         return -log_mean_exp(pair_log_probabilities(similarity, labels), 0).mean()
 
@@ -101,5 +101,5 @@ class MCInfoNCE(Directional):
     contrasts = True
 
     def make_loss(self, sizes: Sizes) -> nn.Module:
-        """InfoNCE in expectation over the draws."""
+        """Return InfoNCE in expectation over the draws."""
         return MCInfoNCELoss(inverse_temperature=self.inverse_temperature, n_samples=self.n_samples)

@@ -20,11 +20,11 @@ class NormUncertainty(Trained):
     contrasts = True
 
     def objective(self, activations: HeadActivations, labels: Tensor) -> Tensor:
-        """The loss of the embeddings that are searched with."""
+        """Return the loss of the embeddings that are searched with."""
         return self.parts["loss"](self.means(activations), labels)
 
     def embedding(self, activations: HeadActivations) -> Embedding:
-        """Point masses; ``1 / |z|`` [B] is the uncertainty."""
+        """Return point masses; ``1 / |z|`` [B] is the uncertainty."""
         return self.points(
             activations, torch.linalg.vector_norm(activations.raw, dim=-1).reciprocal()
         )
@@ -54,6 +54,6 @@ class MetricLearning(NormUncertainty):
     loss: nn.Module | None = field(default=None, metadata=UNSAVED)
 
     def build(self, sizes: Sizes) -> dict[str, nn.Module]:
-        """A copy of the loss."""
+        """Return a copy of the loss."""
         loss = ContrastiveLoss(neg_margin=0.5) if self.loss is None else copy.deepcopy(self.loss)
         return {"loss": loss}

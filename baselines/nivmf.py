@@ -60,7 +60,7 @@ class NivMFLoss(SampledLoss):
         self.log_scales = nn.Parameter(torch.full(shape, class_concentration).log())
 
     def log_density(self, z: Tensor) -> Tensor:
-        """``log rho_c(z)`` [..., C] of directions z [..., Z] in the form asked for."""
+        """Return ``log rho_c(z)`` [..., C] of directions z [..., Z] in the form asked for."""
         mu, k = nn.functional.normalize(self.direction, dim=-1), self.log_scales.exp()
         k2 = k.square()
         kappa = torch.linalg.vector_norm(k * mu, dim=-1)  # |K mu|
@@ -72,7 +72,7 @@ class NivMFLoss(SampledLoss):
         return constant + cosine - z.shape[-1] * stretch.log()
 
     def of_draws(self, z: Tensor, labels: Tensor) -> Tensor:
-        """Cross-entropy of the densities, averaged over draws [S, B, Z]."""
+        """Return the cross-entropy of the densities, averaged over draws [S, B, Z]."""
         return nn.functional.cross_entropy(log_mean_exp(self.log_density(z), 0), labels)
 
 
@@ -111,7 +111,7 @@ class NivMF(Directional):
         check_name("form", self.form, FORMS)
 
     def make_loss(self, sizes: Sizes) -> nn.Module:
-        """Cross-entropy among non-isotropic classes."""
+        """Return the cross-entropy among non-isotropic classes."""
         return NivMFLoss(
             sizes.classes,
             sizes.embedding,

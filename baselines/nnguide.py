@@ -69,7 +69,7 @@ class NNGuide(ClassifierDetector):
         self.fraction = check_fraction(self.fraction)
 
     def build(self, sizes: Sizes) -> dict[str, nn.Module]:
-        """The memory of the classifier and of the bank."""
+        """Return the memory of the classifier and of the bank."""
         return {"memory": Memory("weight", "bias", "bank")}
 
     def learn(self, vectors: Tensor, labels: Tensor) -> None:
@@ -81,12 +81,12 @@ class NNGuide(ClassifierDetector):
         self._memory.store(bank=(self._energy(x)[:, None] * unit_rows(x)).to(x))
 
     def score(self, vectors: Tensor) -> Tensor:
-        """Minus the energy times the guidance [B]; 0 for a vector of zeros."""
+        """Return minus the energy times the guidance [B]; 0 for a vector of zeros."""
         scaled, _ = most_similar(unit_rows(vectors), self._memory.bank, self.k)
         return -(self._energy(vectors) * scaled.mean(1)).to(vectors)
 
     def _energy(self, x: Tensor) -> Tensor:
-        """``e`` [B], in float64."""
+        """Return ``e`` [B], in float64."""
         m = self._memory
         return nn.functional.linear(x.double(), m.weight, m.bias).logsumexp(1)
 

@@ -92,7 +92,7 @@ class NUQ(Detector):
         check_positive(self, "prior", *(["bandwidth"] if self.bandwidth is not None else []))
 
     def build(self, sizes: Sizes) -> dict[str, nn.Module]:
-        """The memory of training vectors with their class numbers, and the bandwidth."""
+        """Return the memory of training vectors with their class numbers, and the bandwidth."""
         return {"memory": Memory("vectors", "labels", "centre", "bandwidth")}
 
     def learn(self, vectors: Tensor, labels: Tensor) -> None:
@@ -114,7 +114,7 @@ class NUQ(Detector):
         memory.store(vectors=centred, labels=labels, centre=centre, bandwidth=centre.new_tensor(h))
 
     def score(self, vectors: Tensor) -> Tensor:
-        """``log U`` [B]."""
+        """Return ``log U`` [B]."""
         memory: Any = self.parts["memory"]
         x = unit_rows(vectors) if self.normalise else vectors
         x = (x.double() - memory.centre).to(x)
@@ -130,7 +130,7 @@ class NUQ(Detector):
         return dict(zip(PARTS, (total, aleatoric, epistemic), strict=True))[self.part].to(vectors)
 
     def _best_bandwidth(self, x: Tensor, labels: Tensor) -> float:
-        """The candidate with the largest likelihood of the labels, each left out in turn."""
+        """Return the candidate with the largest likelihood of the labels, each left out in turn."""
         k = min(self.k, len(x) - 1)
         near = torch.cat([others(rows, x, k) for rows in torch.arange(len(x)).split(ROWS)])
         squares = squared_distances(x, x, near)
@@ -156,12 +156,12 @@ class NUQ(Detector):
 
 
 def nearest(x: Tensor, memory: Tensor, k: int) -> Tensor:
-    """Numbers [B, k] of the nearest vectors [N, Z] to vectors [B, Z]."""
+    """Return numbers [B, k] of the nearest vectors [N, Z] to vectors [B, Z]."""
     return most_similar(x, memory, k, -memory.square().sum(1) / 2)[1]
 
 
 def others(rows: Tensor, x: Tensor, k: int) -> Tensor:
-    """Numbers [R, k] of the nearest vectors [N, Z] to the rows [R] of them, themselves left out.
+    """Return the nearest vectors [R, k] to the rows [R] of [N, Z], themselves left out.
 
     Examples
     --------
@@ -176,21 +176,21 @@ def others(rows: Tensor, x: Tensor, k: int) -> Tensor:
 
 
 def squared_distances(x: Tensor, memory: Tensor, near: Tensor) -> Tensor:
-    """``|x_b - m_n|^2`` [B, k] in float64, for numbers n [B, k]."""
+    """Return ``|x_b - m_n|^2`` [B, k] in float64, for numbers n [B, k]."""
     return torch.stack(
         [(x.double() - memory[column].double()).square().sum(1) for column in near.T], dim=1
     )
 
 
 def plus(log_a: Tensor, log_b: float) -> Tensor:
-    """``log(a + b)``."""
+    """Return ``log(a + b)``."""
     return torch.logaddexp(log_a, log_a.new_tensor(log_b))
 
 
 def label_posterior(
     log_w: Tensor, labels: Tensor, n_classes: int, prior: float
 ) -> tuple[Tensor, Tensor]:
-    """``log eta`` and ``log(1 - eta)`` [B, C] of neighbours' log weights and labels [B, k].
+    """Return ``log eta`` and ``log(1 - eta)`` [B, C] of neighbours' log weights and labels [B, k].
 
     Examples
     --------

@@ -35,7 +35,7 @@ class MutualLikelihoodLoss(nn.Module):
     """
 
     def forward(self, embeddings: Tensor, labels: Tensor, variance: Tensor) -> Tensor:
-        """Embeddings and variances [B, Z] -> scalar, in nats a pair."""
+        """Map embeddings and variances [B, Z] to a scalar, in nats a pair."""
         check_rows(embeddings, labels, variance=variance)
         a, b = positive_pairs(labels)
         total = variance[a] + variance[b]
@@ -69,15 +69,15 @@ class DiagonalGaussian(Trained):
 
     @abstractmethod
     def make_loss(self) -> nn.Module:
-        """``loss(embeddings, labels, variance)``."""
+        """Return ``loss(embeddings, labels, variance)``."""
 
     def build(self, sizes: Sizes) -> dict[str, nn.Module]:
-        """The head of the log variances, and the loss."""
+        """Return the head of the log variances, and the loss."""
         head = LogVarianceHead(sizes.features, self.hidden, sizes.embedding, self.log_variance)
         return {"log_variance": head, "loss": self.make_loss()}
 
     def objective(self, activations: HeadActivations, labels: Tensor) -> Tensor:
-        """The loss of embeddings, class numbers [B] and variances."""
+        """Return the loss of embeddings, class numbers [B] and variances."""
         if len(labels) < 2:
             raise InputError(
                 "a batch of one input has no batch norm: drop a small last batch (drop_last=True)."
@@ -85,7 +85,7 @@ class DiagonalGaussian(Trained):
         return self.parts["loss"](self.means(activations), labels, self._variance(activations))
 
     def embedding(self, activations: HeadActivations) -> Embedding:
-        """Gaussians with diagonal covariances."""
+        """Return Gaussians with diagonal covariances."""
         return Embedding(Gaussian(self.means(activations), self._variance(activations)))
 
     def _variance(self, activations: HeadActivations) -> Tensor:
@@ -117,5 +117,5 @@ class PFE(DiagonalGaussian):
     frozen: bool = True
 
     def make_loss(self) -> nn.Module:
-        """The mutual likelihood score, negated."""
+        """Return the mutual likelihood score, negated."""
         return MutualLikelihoodLoss()

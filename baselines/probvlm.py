@@ -41,7 +41,7 @@ def generalised_gaussian_nll(
     log_alpha: Float[Tensor, "*B D"],
     beta: Float[Tensor, "*B D"],
 ) -> Float[Tensor, "*B"]:
-    """``-log p(x)`` [...], the sum over dimensions, in nats.
+    """Return ``-log p(x)`` [...], the sum over dimensions, in nats.
 
     Examples
     --------
@@ -56,7 +56,7 @@ def generalised_gaussian_nll(
 def generalised_gaussian_variance(
     log_alpha: Float[Tensor, "*B D"], beta: Float[Tensor, "*B D"]
 ) -> Float[Tensor, "*B D"]:
-    """``alpha^2 Gamma(3 / beta) / Gamma(1 / beta)``.
+    """Return ``alpha^2 Gamma(3 / beta) / Gamma(1 / beta)``.
 
     Examples
     --------
@@ -184,7 +184,7 @@ class ProbVLM:
         return self
 
     def embed_image(self, image: Embedding) -> Embedding:
-        """The same means, or moved ones of unit length, with variances [B, D].
+        """Return the same means, or moved ones of unit length, with variances [B, D].
 
         Raises
         ------

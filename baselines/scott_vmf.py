@@ -49,12 +49,12 @@ class VMFLoss(SampledLoss):
         self.weight = nn.Parameter(class_concentration * start)
 
     def logits(self, z: Tensor) -> Tensor:
-        """``log C(|w_c|) + w_c.z`` [..., C] of directions z [..., Z]."""
+        """Return ``log C(|w_c|) + w_c.z`` [..., C] of directions z [..., Z]."""
         kappa = torch.linalg.vector_norm(self.weight, dim=-1)
         return z @ self.weight.mT + log_vmf_normalizer(kappa, self.weight.shape[-1])
 
     def of_draws(self, z: Tensor, labels: Tensor) -> Tensor:
-        """Cross-entropy among vMF classes, mean over draws [S, B, Z]."""
+        """Return the cross-entropy among vMF classes, mean over draws [S, B, Z]."""
         logits = self.logits(z)
         return nn.functional.cross_entropy(logits.flatten(0, 1), labels.repeat(self.n_samples))
 
@@ -89,7 +89,7 @@ class ScottVMF(Directional):
     counts = ("n_samples",)
 
     def make_loss(self, sizes: Sizes) -> nn.Module:
-        """Cross-entropy among vMF classes."""
+        """Return the cross-entropy among vMF classes."""
         return VMFLoss(
             sizes.classes,
             sizes.embedding,

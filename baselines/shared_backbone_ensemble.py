@@ -53,11 +53,11 @@ class EnsembleLoss(nn.Module):
         self.classifiers = nn.Linear(n_dimensions, n_members * n_classes)
 
     def logits(self, embeddings: Tensor) -> Tensor:
-        """[B, Z] -> [M, B, C]."""
+        """Return logits [M, B, C] of embeddings [B, Z]."""
         return self.classifiers(embeddings).unflatten(-1, (self.n_members, -1)).movedim(1, 0)
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        """Embeddings [B, Z], class numbers [B] -> scalar, in nats an input."""
+        """Map embeddings [B, Z], class numbers [B] to a scalar, in nats an input."""
         check_rows(embeddings, labels)
         log_p = self.logits(embeddings).log_softmax(-1)
         each = log_p.gather(-1, labels.expand(self.n_members, -1)[..., None])[..., 0]  # [M, B]
@@ -108,16 +108,16 @@ class SharedBackboneEnsemble(Trained):
         check_name("loss", self.loss, LOSSES)
 
     def build(self, sizes: Sizes) -> dict[str, nn.Module]:
-        """The loss, with its classifiers."""
+        """Return the loss, with its classifiers."""
         loss = EnsembleLoss(sizes.embedding, sizes.classes, self.n_members, self.loss)
         return {"loss": loss}
 
     def objective(self, activations: HeadActivations, labels: Tensor) -> Tensor:
-        """The members' loss on the raw embeddings."""
+        """Return the members' loss on the raw embeddings."""
         return self.parts["loss"](activations.raw, labels)
 
     def embedding(self, activations: HeadActivations) -> Embedding:
-        """Point masses with the members' score [B]."""
+        """Return point masses with the members' score [B]."""
         loss = self.parts["loss"]
         assert isinstance(loss, EnsembleLoss)
         return self.points(activations, disagreement(loss.logits(activations.raw), self.score))

@@ -104,23 +104,23 @@ class SNGP(Trained):
             spectral_normalize(self.model, head.module)
 
     def build(self, sizes: Sizes) -> dict[str, nn.Module]:
-        """The Gaussian process."""
+        """Return the Gaussian process."""
         w = sizes.width(self.on)
         lengthscale = self.lengthscale * math.sqrt(w)
         process = RandomFeatureProcess(w, sizes.classes, self.n_features, lengthscale, self.ridge)
         return {"process": process}
 
     def objective(self, activations: HeadActivations, labels: Tensor) -> Tensor:
-        """Cross-entropy of the process's logits."""
+        """Return the cross-entropy of the process's logits."""
         return nn.functional.cross_entropy(self._process(self.read(activations)), labels)
 
     def after_training(self, data: Inputs, device: torch.device, progress: bool) -> None:
-        """The covariance, by one pass with the final weights."""
+        """Set the covariance, by one pass with the final weights."""
         batches = labelled_batches(data, device, progress=progress, description="Covariance")
         self._process.observe(self.read(self.activations(x)) for x, _ in batches)
 
     def embedding(self, activations: HeadActivations) -> Embedding:
-        """Point masses with the entropy or the variance [B]."""
+        """Return point masses with the entropy or the variance [B]."""
         x, process = self.read(activations), self._process
         variance = process.variance(x)
         if self.score == "variance":
@@ -130,7 +130,7 @@ class SNGP(Trained):
         )
 
     def read(self, activations: HeadActivations) -> Tensor:
-        """Inputs of phi [B, W]."""
+        """Return inputs of phi [B, W]."""
         x = vectors(activations, self.on)
         return nn.functional.layer_norm(x, x.shape[-1:]) if self.layer_norm else x
 

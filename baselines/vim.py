@@ -60,7 +60,7 @@ class ViM(ClassifierDetector):
             raise InputError(f"dimension={self.dimension!r}: pass a whole number >= 0, or None.")
 
     def build(self, sizes: Sizes) -> dict[str, nn.Module]:
-        """The memory of classifier, origin and complement."""
+        """Return the memory of classifier, origin and complement."""
         return {"memory": Memory("weight", "bias", "origin", "complement", "alpha")}
 
     def learn(self, vectors: Tensor, labels: Tensor) -> None:
@@ -83,7 +83,7 @@ class ViM(ClassifierDetector):
         )
 
     def score(self, vectors: Tensor) -> Tensor:
-        """The virtual logit minus the energy [B]."""
+        """Return the virtual logit minus the energy [B]."""
         m, x = self._memory, vectors.double()
         residual = ((x - m.origin) @ m.complement).norm(dim=1)
         energy = nn.functional.linear(x, m.weight, m.bias).logsumexp(1)
@@ -102,7 +102,7 @@ class ViM(ClassifierDetector):
 
 
 def default_dimension(z: int) -> int:
-    """D for vectors of z numbers.
+    """Return D for vectors of z numbers.
 
     Examples
     --------

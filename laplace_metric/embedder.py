@@ -217,7 +217,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         return self.fitted_.spherical
 
     def _fitted_to_these_weights(self, *, values: bool = False) -> Fitted:
-        """The fit, if the model still has the weights that it belongs to."""
+        """Return the fit, if the model still has the weights that it belongs to."""
         fitted, weights = self.fitted_, self._weights
         assert weights is not None
         weights.check(values=values)
@@ -399,7 +399,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         )
 
     def __call__(self, inputs: ModelInput) -> Embedding:
-        """Distributions over the embeddings of a batch, in closed form: one forward pass.
+        """Return distributions over the embeddings of a batch, in closed form, by one forward pass.
 
         ``inputs`` are a tensor, an array, a data frame, a list of rows or of texts, or a mapping
         (whose "labels" are left out); one row [D] gives a batch of one.

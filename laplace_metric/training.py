@@ -115,7 +115,7 @@ def _make_step(
     names: dict[int, str],
     record: TrainingInputs,
 ) -> Step:
-    """One optimisation step on a batch, returning its loss."""
+    """Return a function that takes one optimisation step on a batch and returns its loss."""
 
     def step(inputs: ModelInput, labels: Tensor) -> float:
         if names:  # a loss with a weight for each class counts them from 0

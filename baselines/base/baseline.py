@@ -73,7 +73,7 @@ class Baseline(ProbabilisticEmbedder):
         check_kinds(self)
 
     def build(self, sizes: Sizes) -> dict[str, nn.Module]:
-        """New modules for what is learnt, by name; they hold nothing before ``fit``."""
+        """Return new modules for what is learnt, by name; they hold nothing before ``fit``."""
         return {}
 
     @property
@@ -155,7 +155,7 @@ class Baseline(ProbabilisticEmbedder):
         self.parts.eval()
 
     def learnt(self) -> Iterable[tuple[str, nn.Module]]:
-        """The modules whose weights are saved."""
+        """Return the modules whose weights are saved."""
         yield "parts", self.parts
 
     @property
@@ -166,19 +166,19 @@ class Baseline(ProbabilisticEmbedder):
     def activations(
         self, inputs: ModelInput, run: Callable[..., HeadActivations] = capture
     ) -> HeadActivations:
-        """One pass through the model, recorded at its head in float32 at least."""
+        """Run the model once, recorded at its head in float32 at least."""
         recorded = run(self.model, self.fitted_.head, inputs)
         return HeadActivations(*map(at_least_float32, vars(recorded).values()))
 
     def adopt(self, model: nn.Module) -> nn.Module:
-        """The network that is used, made of the one that was passed."""
+        """Return the network that is used, made of the one that was passed."""
         return model
 
     def prepare(self, head: LocatedHead) -> None:
         """Change layers of the network, now that its head is known, before anything is learnt."""
 
     def locate(self, inputs: ModelInput, classes: Tensor) -> FittedParts:
-        """Head and sizes of the model by passes over one batch, and new parts."""
+        """Return head and sizes of the model by passes over one batch, and new parts."""
         inputs = to_device(inputs, device_of(self.model))
         head = find_head(self.model, inputs, self.head)
         recorded = capture(self.model, head, inputs)
@@ -187,7 +187,7 @@ class Baseline(ProbabilisticEmbedder):
         return self._build(head, sizes, classes, recorded.raw)
 
     def _locate_on(self, loader: Iterable[Any]) -> FittedParts:
-        """``locate`` on the first batch of a loader, for a method without classes."""
+        """Call ``locate`` on the first batch of a loader, for a method without classes."""
         data = read_inputs("loader", loader, labelled=True)
         batches = labelled_batches(data, device_of(self.model), progress=False, description="")
         return self.locate(next(batches)[0], torch.empty(0, dtype=torch.long))
@@ -200,7 +200,7 @@ class Baseline(ProbabilisticEmbedder):
 
 
 def checked(embedding: Embedding) -> Embedding:
-    """The embedding itself.
+    """Return the embedding itself.
 
     Raises
     ------
@@ -222,19 +222,19 @@ class OnePass(Baseline):
 
     @abstractmethod
     def embedding(self, activations: HeadActivations) -> Embedding:
-        """Distributions from one pass, in eval mode and without gradients."""
+        """Return distributions from one pass, in eval mode and without gradients."""
 
     def means(self, activations: HeadActivations) -> Tensor:
-        """Vectors to search with [B, Z]: the model's output, of unit length if spherical."""
+        """Return vectors to search with [B, Z]: the model's output, of unit length if spherical."""
         output = activations.output
         return nn.functional.normalize(output, dim=-1) if self.spherical else output
 
     def points(self, activations: HeadActivations, score: Tensor) -> Embedding:
-        """Point masses with a score [B]."""
+        """Return point masses with a score [B]."""
         return Embedding(Empirical(self.means(activations)[None], self.spherical), score)
 
     def __call__(self, inputs: ModelInput) -> Embedding:
-        """Distributions over the embeddings of a batch: one forward pass."""
+        """Return distributions over the embeddings of a batch: one forward pass."""
         parts = self.parts
         inputs = to_device(read_batch("inputs", inputs), device_of(self.model))
         activations = self.activations(inputs)

@@ -51,7 +51,7 @@ class ClassifierDetector(Detector):
 
     @classmethod
     def of(cls, method: FittedClassifier, **settings: Any) -> Self:
-        """On a fitted classifier: its model (with an appended head), head and class weights."""
+        """Build on a fitted classifier: its model (with an appended head), head and weights."""
         head, model = method.fitted_.head, method.model
         return cls(
             model if head.parts else nn.Sequential(model, head.module),
@@ -62,7 +62,7 @@ class ClassifierDetector(Detector):
         )
 
     def linear_classifier(self, x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """W [C, Z] and b [C] in float64, for vectors [N, Z] and class numbers [N].
+        """Return W [C, Z] and b [C] in float64, for vectors [N, Z] and class numbers [N].
 
         Raises
         ------
@@ -86,7 +86,7 @@ class ClassifierDetector(Detector):
 
 
 def logistic_regression(x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """W [C, Z] and b [C] of a linear classifier of vectors [N, Z]; two classes get +-w/2.
+    """Return W [C, Z] and b [C] of a linear classifier of vectors [N, Z]; two classes get +-w/2.
 
     Raises
     ------

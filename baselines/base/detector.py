@@ -79,7 +79,7 @@ class Detector(OnePass):
 
     @abstractmethod
     def score(self, vectors: Tensor) -> Tensor:
-        """Uncertainty [B] of vectors [B, Z]."""
+        """Return uncertainty [B] of vectors [B, Z]."""
 
     def fit(self, loader: Iterable[Any], *, progress: bool = True) -> Detector:
         """Gather and summarise a loader of ``(inputs, labels)``.
@@ -101,11 +101,11 @@ class Detector(OnePass):
         return self
 
     def embedding(self, activations: HeadActivations) -> Embedding:
-        """Point masses with the detector's score."""
+        """Return point masses with the detector's score."""
         return self.points(activations, self.score(vectors(activations, self.on)))
 
     def _gather(self, data: Inputs, progress: bool) -> tuple[Tensor, Tensor]:
-        """Vectors [N, Z] and labels [N] of everything; the head is found on the first batch."""
+        """Return vectors [N, Z] and labels [N] of all; the head is found on the first batch."""
         device = device_of(self.model)
         rows, labels = [], []
         located = False

@@ -62,10 +62,10 @@ class Directional(Trained):
 
     @abstractmethod
     def make_loss(self, sizes: Sizes) -> nn.Module:
-        """``loss(embeddings, labels, concentration)``."""
+        """Return ``loss(embeddings, labels, concentration)``."""
 
     def build(self, sizes: Sizes) -> dict[str, nn.Module]:
-        """The network that predicts kappa, and the loss."""
+        """Return the network that predicts kappa, and the loss."""
         initial = self.initial_concentration or max(16.0, sizes.embedding)
         if self.concentration == "norm":
             head: nn.Module = NormConcentration(initial)
@@ -74,16 +74,16 @@ class Directional(Trained):
         return {"concentration": head, "loss": self.make_loss(sizes)}
 
     def kappa(self, activations: HeadActivations) -> Tensor:
-        """[B]."""
+        """Return the concentration of each input [B]."""
         source = activations.raw if self.concentration == "norm" else activations.features
         return self.parts["concentration"](source)
 
     def objective(self, activations: HeadActivations, labels: Tensor) -> Tensor:
-        """The loss of directions, class numbers [B] and concentrations."""
+        """Return the loss of directions, class numbers [B] and concentrations."""
         return self.parts["loss"](self.means(activations), labels, self.kappa(activations))
 
     def embedding(self, activations: HeadActivations) -> Embedding:
-        """vMF distributions; 1 / kappa [B] is the uncertainty."""
+        """Return vMF distributions; 1 / kappa [B] is the uncertainty."""
         kappa = self.kappa(activations)
         return Embedding(Directions(self.means(activations), kappa), kappa.reciprocal())
 
@@ -110,7 +110,7 @@ class SampledLoss(nn.Module, ABC):
 
     @abstractmethod
     def of_draws(self, z: Tensor, labels: Tensor) -> Tensor:
-        """Draws [S, B, Z] and labels [B] -> scalar, in nats."""
+        """Map draws [S, B, Z] and labels [B] to a scalar, in nats."""
 
     def forward(
         self,
@@ -119,7 +119,7 @@ class SampledLoss(nn.Module, ABC):
         concentration: Tensor,
         generator: torch.Generator | None = None,
     ) -> Tensor:
-        """Directions [B, Z] (of any length) and concentrations [B] -> scalar, in nats."""
+        """Map directions [B, Z] (of any length) and concentrations [B] to a scalar, in nats."""
         check_rows(embeddings, labels, concentration=concentration)
         mu = nn.functional.normalize(embeddings, dim=-1)
         p = VonMisesFisher(mu, concentration, validate_args=False)

@@ -88,12 +88,12 @@ class RandomFeatureProcess(nn.Module):
         self.beta = nn.Linear(n_features, n_classes, bias=False)
 
     def features(self, x: Tensor) -> Tensor:
-        """phi [B, R]."""
+        """Return phi [B, R]."""
         wave = nn.functional.linear(x, self.directions, self.phases).cos()
         return math.sqrt(2 / len(self.phases)) * wave
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits [B, C]."""
+        """Return logits [B, C]."""
         return self.beta(self.features(x))
 
     @torch.no_grad()
@@ -110,6 +110,6 @@ class RandomFeatureProcess(nn.Module):
         self.cholesky = torch.linalg.cholesky(precision).to(like)
 
     def variance(self, x: Tensor) -> Tensor:
-        """``v = |L^-1 phi|^2`` [B] with ``L L^T = ridge I + Phi^T Phi``, in (0, 2 / ridge]."""
+        """Return ``|L^-1 phi|^2`` [B] with ``L L^T = ridge I + Phi^T Phi``, in (0, 2 / ridge]."""
         phi = self.features(x)
         return torch.linalg.solve_triangular(self.cholesky, phi.T, upper=False).square().sum(0)

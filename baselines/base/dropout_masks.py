@@ -25,7 +25,7 @@ MaskMaker = Callable[[str, tuple[int, ...], float, Tensor], Tensor]
 
 
 def dropout_layers(model: nn.Module) -> dict[str, nn.Module]:
-    """The active dropout layers of a model, by name.
+    """Return the active dropout layers of a model, by name.
 
     Raises
     ------
@@ -42,7 +42,7 @@ def dropout_layers(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def find_dropout(model: nn.Module) -> dict[str, nn.Module]:
-    """The dropout layers with a rate above 0, by name; perhaps none."""
+    """Return the dropout layers with a rate above 0, by name; perhaps none."""
     check_module(model)
     kinds = (*ELEMENTWISE, *CHANNELWISE)
     return {
@@ -53,7 +53,7 @@ def find_dropout(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def mask_shape(layer: nn.Module, x: Tensor) -> tuple[int, ...]:
-    """Shape of a mask for x: like x, or one number a channel for the channel-wise layers."""
+    """Return shape of a mask for x: like x, or one number a channel for the channel-wise layers."""
     if isinstance(layer, CHANNELWISE):
         return (*x.shape[:2], *(1 for _ in x.shape[2:]))
     return tuple(x.shape)
@@ -62,14 +62,14 @@ def mask_shape(layer: nn.Module, x: Tensor) -> tuple[int, ...]:
 def bernoulli_mask(
     shape: tuple[int, ...], rate: float, like: Tensor, generator: torch.Generator | None
 ) -> Tensor:
-    """Entries 1/(1-p) with probability 1-p, else 0, in the dtype and on the device of ``like``."""
+    """Draw entries 1/(1-p) with probability 1-p, else 0, in the dtype and device of ``like``."""
     mask = torch.empty(shape, dtype=like.dtype, device=like.device)
     return mask.bernoulli_(1 - rate, generator=generator).div_(1 - rate if rate < 1 else 1)
 
 
 @contextmanager
 def masked(layers: dict[str, nn.Module], make: MaskMaker) -> Iterator[None]:
-    """Inside, each layer multiplies its input by ``make(...)``; hooks are removed at the end."""
+    """Multiply the input of each layer by ``make(...)`` inside; hooks are removed at the end."""
 
     def hook(name: str) -> Any:
         def apply(layer: nn.Module, _args: tuple[Any, ...], output: Tensor) -> Tensor:

@@ -33,7 +33,7 @@ def write_method(path: Path, content: dict[str, Any], classes: Tensor, learnt: M
 
 
 def read_method(path: Path, name: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The plain values and the tensors of a method with this class name.
+    """Return the plain values and the tensors of a method with this class name.
 
     Raises
     ------
@@ -57,30 +57,30 @@ def load_states(learnt: Modules, tensors: dict[str, Tensor]) -> None:
 
 
 def weights_hash(model: nn.Module) -> str:
-    """sha256 of parameters and buffers, by name."""
+    """Return sha256 of parameters and buffers, by name."""
     state = model.state_dict()
     return files.digest(f"{list(state)}", list(state.values()))
 
 
 def saved_settings(method: Any) -> dict[str, Any]:
-    """The fields of a method that are plain values, for JSON."""
+    """Return the fields of a method that are plain values, for JSON."""
     names = [f.name for f in fields(method) if f.name != "model" and f.metadata.get("saved", True)]
     values = {name: getattr(method, name) for name in names}
     return {k: asdict(v) if isinstance(v, Training) else v for k, v in values.items()}
 
 
 def loaded_settings(saved: dict[str, Any]) -> dict[str, Any]:
-    """Back from ``saved_settings``."""
+    """Read the result of ``saved_settings``."""
     return {k: Training(**v) if k == "training" else v for k, v in saved.items()}
 
 
 def saved_head(head: LocatedHead) -> dict[str, Any]:
-    """A head as plain values."""
+    """Return a head as plain values."""
     return {"name": head.name, "normalized": head.normalized}
 
 
 def loaded_head(model: nn.Module, saved: dict[str, Any], sizes: Sizes) -> LocatedHead:
-    """Back from ``saved_head``, on a model.
+    """Read the result of ``saved_head``, on a model.
 
     Raises
     ------

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 def perceptron(
     n_inputs: int, n_hidden: int, n_outputs: int, activation: type[nn.Module] = nn.ReLU
 ) -> nn.Sequential:
-    """Linear, ReLU, linear, ReLU, linear: the "3-layer MLP" of the URL benchmark."""
+    """Return linear, ReLU, linear, ReLU, linear: the "3-layer MLP" of the URL benchmark."""
     return nn.Sequential(
         nn.Linear(n_inputs, n_hidden),
         activation(),
@@ -22,7 +22,7 @@ def perceptron(
 
 
 def inverse_softplus(value: float) -> float:
-    """x with log(1 + e^x) = value > 0.
+    """Return x with log(1 + e^x) = value > 0.
 
     Examples
     --------
@@ -68,7 +68,7 @@ class ConcentrationHead(nn.Module):
         self.offset = nn.Parameter(last.bias.new_tensor(inverse_softplus(initial)))
 
     def forward(self, features: Tensor) -> Tensor:
-        """[B, D] -> [B]."""
+        """Map features [B, D] to concentrations [B]."""
         h = self.length * nn.functional.normalize(features, dim=-1)
         logits = self.network(h)[:, 0] + self.offset
         return nn.functional.softplus(logits) + self.smallest
@@ -93,7 +93,7 @@ class NormConcentration(nn.Module):
         self.register_buffer("started", torch.tensor(False))
 
     def forward(self, raw: Tensor) -> Tensor:
-        """[B, Z] -> [B]."""
+        """Map raw embeddings [B, Z] to concentrations [B]."""
         norm = torch.linalg.vector_norm(raw, dim=-1)
         if not self.started:
             with torch.no_grad():
@@ -112,7 +112,7 @@ class SharedBatchNorm(nn.Module):
         self.shift = nn.Parameter(torch.tensor(shift))
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, Z] -> [B, Z]."""
+        """Map [B, Z] to [B, Z]."""
         return self.scale * self.normalize(x) + self.shift
 
 

@@ -13,7 +13,7 @@ BLOCK = 65_536
 
 
 def unit_rows(x: Tensor) -> Tensor:
-    """``x / |x|`` of rows [..., Z] of any length; a row of zeros has no direction and stays.
+    """Return ``x / |x|`` of rows [..., Z] of any length; a row of zeros has no direction and stays.
 
     Examples
     --------
@@ -31,7 +31,7 @@ def unit_rows(x: Tensor) -> Tensor:
 def most_similar(
     x: Tensor, memory: Tensor, k: int, offset: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The k largest ``s_bn = x_b . m_n + o_n`` of each row, in order, and their numbers n.
+    """Return the k largest ``s_bn = x_b . m_n + o_n`` of each row, in order, and their numbers n.
 
     Unit vectors make s a cosine; ``o = -|m|^2 / 2`` makes the largest s the smallest distance.
 
@@ -69,7 +69,7 @@ def most_similar(
 
 
 def check_fraction(value: float) -> float:
-    """The share of the training set that is kept.
+    """Return the share of the training set that is kept.
 
     Raises
     ------
@@ -82,7 +82,7 @@ def check_fraction(value: float) -> float:
 
 
 def kept_rows(n: int, k: int, fraction: float, generator: torch.Generator | None) -> Tensor:
-    """Numbers of the kept ones of n training vectors, in order; without a generator, one draw.
+    """Return the rows kept of n training vectors, in order; without a generator, one draw.
 
     Raises
     ------

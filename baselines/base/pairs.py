@@ -11,7 +11,7 @@ from laplace_metric.errors import InputError, LabelError
 
 
 def same_class(labels: Tensor) -> Tensor:
-    """[B, B]: whether i and j are two different items of one class.
+    """Return [B, B], true where i and j are two different items of one class.
 
     Examples
     --------
@@ -24,7 +24,7 @@ def same_class(labels: Tensor) -> Tensor:
 
 
 def positive_pairs(labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Indices (i, j) of every ordered pair i != j of one class.
+    """Return indices (i, j) of every ordered pair i != j of one class.
 
     Raises
     ------
@@ -42,7 +42,7 @@ def positive_pairs(labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def unordered_pairs(labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Every pair i < j of the batch, and whether it shares its class."""
+    """Return every pair i < j of the batch, and whether it shares its class."""
     i, j = torch.triu_indices(len(labels), len(labels), 1, device=labels.device)
     return i, j, labels[i] == labels[j]
 
@@ -57,7 +57,7 @@ def check_rows(embeddings: Tensor, labels: Tensor, **others: Tensor) -> None:
 
 
 def log_mean_exp(values: Tensor, dim: int = 0) -> Tensor:
-    """``log mean exp`` over one dimension; nothing overflows.
+    """Return ``log mean exp`` over one dimension; nothing overflows.
 
     Examples
     --------
@@ -68,7 +68,7 @@ def log_mean_exp(values: Tensor, dim: int = 0) -> Tensor:
 
 
 def pair_log_probabilities(similarity: Tensor, labels: Tensor) -> Tensor:
-    """The log-probability of every positive (i, j) among the negatives of its anchor i.
+    """Return the log-probability of every positive (i, j) among the negatives of its anchor i.
 
         p_ij = e^{s_ij} / (e^{s_ij} + sum_{k of another class} e^{s_ik})
 
@@ -104,7 +104,7 @@ def pair_log_probabilities(similarity: Tensor, labels: Tensor) -> Tensor:
 
 
 def matching_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """Soft contrastive loss over every pair of a batch (Oh et al. 2019, eq. 3).
+    """Compute the soft contrastive loss over every pair of a batch (Oh et al. 2019, eq. 3).
 
         p_ij = mean_s sigmoid(l_sij)
         loss = mean_same -log p_ij + mean_different -log(1 - p_ij)

@@ -22,7 +22,7 @@ class Sizes:
     classes: int
 
     def width(self, on: str) -> int:
-        """Z or D, the length of what ``vectors`` gives."""
+        """Return Z or D, the length of what ``vectors`` gives."""
         return self.embedding if on == "embedding" else self.features
 
 
@@ -37,7 +37,7 @@ class FittedParts:
 
 
 def vectors(activations: HeadActivations, on: str) -> Tensor:
-    """The raw embeddings z [B, Z], or the features h [B, D]."""
+    """Return the raw embeddings z [B, Z], or the features h [B, D]."""
     return activations.raw if on == "embedding" else activations.features
 
 
@@ -55,17 +55,17 @@ class Appended(nn.Module):
         self.model, self.appended = model, layer
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        """[B, Z]."""
+        """Return the embeddings [B, Z]."""
         output = self.model(*args, **kwargs)
         return self.appended(output.to(next(self.appended.parameters())))
 
 
 def with_appended(model: nn.Module, inputs: ModelInput) -> tuple[Appended, nn.Module]:
-    """The network with its new layer, and that layer: its head."""
+    """Return the network with its new layer, and that layer: its head."""
     layer = find_head(model, inputs, APPEND).module
     return Appended(model, layer), layer
 
 
 def identity_layer(model: nn.Module, size: int) -> nn.Linear:
-    """A layer [size, size] to append to the model, of its dtype and on its device."""
+    """Return a layer [size, size] to append to the model, of its dtype and on its device."""
     return identity_head(size, next(model.parameters(), torch.empty(0)))

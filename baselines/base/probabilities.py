@@ -13,7 +13,7 @@ DISAGREEMENTS = ("entropy", "jensen_shannon")
 
 
 def entropy(logits: Tensor) -> Tensor:
-    """``H(p) = -sum_c p_c log p_c`` of ``p = softmax(logits)`` [..., C], in nats, in [0, log C].
+    """Compute ``-sum_c p_c log p_c`` of ``p = softmax(logits)`` [..., C], in nats, in [0, log C].
 
     Examples
     --------
@@ -26,12 +26,12 @@ def entropy(logits: Tensor) -> Tensor:
 
 
 def log_mean_softmax(logits: Tensor) -> Tensor:
-    """Log of the members' mean probabilities: logits [S, B, C] -> [B, C]."""
+    """Return the log of the members' mean probabilities [B, C] of logits [S, B, C]."""
     return log_mean_exp(logits.log_softmax(-1))
 
 
 def jensen_shannon(logits: Tensor) -> Tensor:
-    """``H(mean_s p_s) - mean_s H(p_s)`` of members [S, B, C], in nats, in [0, log min(S, C)].
+    """Compute ``H(mean_s p_s) - mean_s H(p_s)`` of members [S, B, C], in [0, log min(S, C)] nats.
 
     Examples
     --------
@@ -44,7 +44,7 @@ def jensen_shannon(logits: Tensor) -> Tensor:
 
 
 def disagreement(logits: Tensor, score: str) -> Tensor:
-    """Entropy of the members' mean probabilities, or their Jensen-Shannon divergence, [B]."""
+    """Return the entropy of the members' mean probabilities, or their divergence, [B]."""
     check_disagreement(score)
     if score == "jensen_shannon":
         return jensen_shannon(logits)
@@ -57,7 +57,7 @@ def check_disagreement(score: str) -> None:
 
 
 def mean_field(logits: Tensor, variance: Tensor, factor: float = math.pi / 8) -> Tensor:
-    """Logits of the softmax's mean under ``N(logits, variance)``, approximately.
+    """Return logits of the softmax's mean under ``N(logits, variance)``, approximately.
 
         logits_c / sqrt(1 + factor variance)          (Lu et al. 2020; MacKay 1992 for two classes)
 

@@ -20,7 +20,7 @@ from laplace_metric.errors import InputError
 
 
 def align(embeddings: Tensor, *, iterations: int = 10) -> Tensor:
-    """Orthogonal matrices R [M, Z, Z] that bring together M embeddings [M, N, Z] of N inputs.
+    """Return orthogonal matrices R [M, Z, Z] that align M embeddings [M, N, Z] of N inputs.
 
     The first iteration aligns everything with the first member, whose orientation is kept nearly.
     No shift is taken out: directions are compared from the origin. Time

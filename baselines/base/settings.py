@@ -159,7 +159,7 @@ class Training:
     def optimize(
         self, parameters: Iterable[nn.Parameter]
     ) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
-        """An optimiser of these parameters, and the scheduler of its learning rate.
+        """Return an optimiser of these parameters, and the scheduler of its learning rate.
 
         Raises
         ------

@@ -66,7 +66,7 @@ class Trained(OnePass):
 
     @abstractmethod
     def objective(self, activations: HeadActivations, labels: Tensor) -> Tensor:
-        """The loss of a batch; ``labels`` [B] are class numbers 0..C-1."""
+        """Return the loss of a batch; ``labels`` [B] are class numbers 0..C-1."""
 
     def views(self, inputs: ModelInput, labels: Tensor) -> tuple[ModelInput, Tensor]:
         """Return the views of a batch: itself, or augmented views of it."""
@@ -80,11 +80,11 @@ class Trained(OnePass):
         return torch.cat(views), torch.arange(len(labels), device=labels.device).repeat(2)
 
     def training_activations(self, inputs: ModelInput) -> HeadActivations:
-        """One pass in training."""
+        """Run the model once in training."""
         return self.activations(inputs, capture if self.frozen else run_captured)
 
     def adopt(self, model: nn.Module) -> nn.Module:
-        """A copy that may be trained."""
+        """Return a copy that may be trained."""
         if self.frozen:
             return model
         copied, self.head = copy.deepcopy((model, self.head))  # a head stays one of the model's
@@ -94,11 +94,11 @@ class Trained(OnePass):
         """Learn what takes one more pass, with the final weights in eval mode."""
 
     def callback(self) -> Callback:
-        """Is called at epochs and steps of the training."""
+        """Return the callback of the training, called at epochs and steps."""
         return Callback()
 
     def learnt(self) -> Iterator[tuple[str, nn.Module]]:
-        """The network, unless it is frozen, and the parts."""
+        """Yield the network, unless it is frozen, and the parts."""
         if not self.frozen:
             yield "model", self.model
         yield "parts", self.parts
@@ -114,7 +114,7 @@ class Trained(OnePass):
         return self._fit(loader, progress, {})
 
     def fine_tune(self, loader: Iterable[Any], *, progress: bool = True) -> Self:
-        """``fit`` once more on other data, from everything that was learnt.
+        """Repeat ``fit`` on other data, from everything that was learnt.
 
         New parts go on from the old ones where names and shapes agree (a concentration head); those
         of other classes (proxies, logits) start anew. Set ``training`` before for other epochs.
@@ -153,7 +153,7 @@ class Trained(OnePass):
         self.parts.load_state_dict(fitting, strict=False)
 
     def _append(self, data: Inputs, device: torch.device) -> None:
-        """With ``head="append"``, make the new layer a part of the network that is trained."""
+        """Make the new layer of ``head="append"`` a part of the network that is trained."""
         if self.frozen or self.head != APPEND or hasattr(self.model, "appended"):
             return
         first, _ = next(labelled_batches(data, device, progress=False, description=""))
@@ -200,7 +200,7 @@ class Trained(OnePass):
 
 
 def class_numbers(labels: Tensor, classes: Tensor) -> Tensor:
-    """Numbers 0..C-1 of labels [B] among the sorted classes [C].
+    """Return numbers 0..C-1 of labels [B] among the sorted classes [C].
 
     Raises
     ------

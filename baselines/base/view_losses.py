@@ -13,7 +13,7 @@ from baselines.base.pairs import positive_pairs
 
 
 def predictor(size: int, hidden: int) -> nn.Sequential:
-    """The small network that SimSiam and BYOL put on one side: linear, batch norm, ReLU, linear."""
+    """Return the small network that SimSiam and BYOL put on one side."""
     return nn.Sequential(
         nn.Linear(size, hidden, bias=False),
         nn.BatchNorm1d(hidden),
@@ -44,7 +44,7 @@ class SimSiamLoss(nn.Module):
         self.predict = predictor(size, hidden)
 
     def forward(self, embeddings: Tensor, labels: Tensor, target: Tensor | None = None) -> Tensor:
-        """Embeddings [B, Z] -> scalar in [-1, 1]; ``target`` [B, Z] stands for z_j if given."""
+        """Map embeddings [B, Z] to a scalar in [-1, 1]; ``target`` [B, Z] stands for z_j if given."""
         i, j = positive_pairs(labels)
         other = embeddings if target is None else target
         cosine = nn.functional.cosine_similarity(self.predict(embeddings)[i], other.detach()[j])
@@ -96,7 +96,7 @@ class SwAVLoss(nn.Module):
         self.temperature, self.epsilon = temperature, epsilon
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        """Embeddings [B, Z] -> scalar."""
+        """Map embeddings [B, Z] to a scalar."""
         z = nn.functional.normalize(embeddings, dim=-1)
         scores = z @ nn.functional.normalize(self.prototypes, dim=-1).mT
         codes = sinkhorn(scores.detach() / self.epsilon)
@@ -106,7 +106,7 @@ class SwAVLoss(nn.Module):
 
 
 def sinkhorn(scores: Tensor, iterations: int = 3) -> Tensor:
-    """Codes [B, K] >= 0 with rows of sum 1 from scores [B, K]; columns nearly of sum B/K.
+    """Return codes [B, K] >= 0 with rows of sum 1 from scores [B, K]; columns nearly of sum B/K.
 
     Alternates the two scalings of ``exp(scores)`` in logarithms, rows last (Cuturi 2013).
 

@@ -76,12 +76,12 @@ def sample_angle(
 
 
 def _uniform(like: Tensor, generator: torch.Generator | None) -> Tensor:
-    """In [0, 1)."""
+    """Draw uniform numbers in [0, 1)."""
     return torch.rand(like.shape, generator=generator, dtype=like.dtype, device=like.device)
 
 
 def _inverse(k: Tensor, _: int, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-    """D = 3."""
+    """Draw by the inverse distribution function, for D = 3."""
     k = k.clamp_min(1e-200)  # the quotient has its limit 2 u long before
     below = -torch.log1p(_uniform(k, generator) * torch.expm1(-2 * k)) / k
     below = below.clamp(0, 2)
@@ -99,7 +99,7 @@ def _rejection(k: Tensor, dimension: int, g: torch.Generator | None) -> tuple[Te
 
 
 def _propose(k: Tensor, dimension: int, g: torch.Generator | None) -> tuple[Tensor, Tensor, Tensor]:
-    """``1 - w``, ``1 + w`` and whether to keep."""
+    """Return ``1 - w``, ``1 + w`` and a mask of those to keep."""
     n = dimension - 1
     b = n / (2 * k + torch.hypot(2 * k, torch.full_like(k, n)))
     beta, rest = _symmetric_beta(k, dimension, g)
@@ -113,7 +113,7 @@ def _propose(k: Tensor, dimension: int, g: torch.Generator | None) -> tuple[Tens
 def _symmetric_beta(
     like: Tensor, dimension: int, g: torch.Generator | None
 ) -> tuple[Tensor, Tensor]:
-    """B and 1 - B for ``B = (1 + r cos(2 pi u)) / 2``, ``r^2 = 1 - v^(2/(D-2))`` (Ulrich 1984).
+    """Draw B and 1 - B, ``B = (1 + r cos(2 pi u)) / 2``, ``r^2 = 1 - v^(2/(D-2))`` (Ulrich 1984).
 
     For D = 2, r = 1 and ``B = cos^2(pi u)``.
     """
@@ -129,7 +129,7 @@ def _symmetric_beta(
 def differentiable_angle(
     angle: Angle, concentration: Float[Tensor, " ..."], dimension: int
 ) -> Angle:
-    """The same angle as a function of the concentration, which has its shape.
+    """Return the same angle as a function of the concentration, which has its shape.
 
     Examples
     --------
@@ -144,7 +144,7 @@ def differentiable_angle(
 def angle_slope(
     angle: Angle, concentration: Float[Tensor, "*B"], dimension: int
 ) -> Float[Tensor, "*B"]:
-    """da/dk [...] for angles and concentrations of the same shape.
+    """Return da/dk [...] for angles and concentrations of the same shape.
 
     Examples
     --------

@@ -39,7 +39,7 @@ def _product(a: Polynomial, b: Polynomial) -> Polynomial:
 
 
 def _next(u: Polynomial) -> Polynomial:
-    """``u_(j+1) = p^2 (1 - p^2) u_j' / 2 + int_0^p (1 - 5 s^2) u_j(s) ds / 8`` (DLMF 10.41.9)."""
+    """Return ``p^2 (1 - p^2) u_j' / 2 + int_0^p (1 - 5 s^2) u_j(s) ds / 8`` (DLMF 10.41.9)."""
     out = [Fraction(0)] * (len(u) + 3)
     for i, x in enumerate(u):
         out[i + 1] += x * i / 2 + x / (8 * (i + 1))
@@ -48,7 +48,7 @@ def _next(u: Polynomial) -> Polynomial:
 
 
 def _logarithm(u: list[Polynomial]) -> list[Polynomial]:
-    """Series D of log(1 + sum u_j x^j): ``n D_n = n u_n - sum_(0<m<n) m D_m u_(n-m)``."""
+    """Return series D of log(1 + sum u_j x^j): ``n D_n = n u_n - sum_(0<m<n) m D_m u_(n-m)``."""
     log: list[Polynomial] = [[Fraction(0)]]
     for n in range(1, len(u)):
         term = [n * x for x in u[n]]
@@ -61,7 +61,7 @@ def _logarithm(u: list[Polynomial]) -> list[Polynomial]:
 
 @cache
 def debye_coefficients(terms: int) -> tuple[tuple[Fraction, ...], ...]:
-    """E_1, ..., E_terms as coefficients of t^0, t^1, ...
+    """Return E_1, ..., E_terms as coefficients of t^0, t^1, ...
 
     Examples
     --------
@@ -113,7 +113,7 @@ def _horner(coefficients: Sequence[float], t: Tensor) -> Tensor:
 
 
 def _series(table: Table, q: Tensor, t: Tensor) -> Tensor:
-    """``sum_j q^j P_j(t)``."""
+    """Return ``sum_j q^j P_j(t)``."""
     value = torch.zeros_like(t)
     for row in reversed(table):
         value = (value + _horner(row, t)) * q
@@ -121,23 +121,23 @@ def _series(table: Table, q: Tensor, t: Tensor) -> Tensor:
 
 
 def _high_order(v: float) -> float:
-    """``v + n >= LOWEST_ORDER`` with the smallest integer n >= 0."""
+    """Return ``v + n >= LOWEST_ORDER`` with the smallest integer n >= 0."""
     return v + max(0, math.ceil(LOWEST_ORDER - v))
 
 
 def _orders_down(m: float, v: float) -> list[float]:
-    """m, m - 1, ..., v + 1."""
+    """Return m, m - 1, ..., v + 1."""
     return [m - i for i in range(round(m - v))]
 
 
 def _ratio_over_k(m: float, h: Tensor) -> Tensor:
-    """``s = r_m / k = 1/(h + m) - q^2/2 - sum_j q^(j+2) G_j(t)``."""
+    """Return ``s = r_m / k = 1/(h + m) - q^2/2 - sum_j q^(j+2) G_j(t)``."""
     q = 1 / h
     return 1 / (h + m) - q.square() * (0.5 + _series(_tables().ratio, q, (m * q).square()))
 
 
 def bessel_ratio(k: Float[Tensor, "*B"], v: float) -> Float[Tensor, "*B"]:
-    """``I_(v+1)(k) / I_v(k)`` for float64 k.
+    """Return ``I_(v+1)(k) / I_v(k)`` for float64 k.
 
     Examples
     --------
@@ -153,7 +153,7 @@ def bessel_ratio(k: Float[Tensor, "*B"], v: float) -> Float[Tensor, "*B"]:
 
 
 def bessel_ratio_over_k(square: Float[Tensor, "*B"], v: float) -> Float[Tensor, "*B"]:
-    """``s = I_(v+1)(k) / (k I_v(k))`` of ``k^2``, of which it is a smooth function, also at 0.
+    """Compute ``s = I_(v+1)(k) / (k I_v(k))`` of ``k^2``, a smooth function of it, also at 0.
 
     Examples
     --------
@@ -168,7 +168,7 @@ def bessel_ratio_over_k(square: Float[Tensor, "*B"], v: float) -> Float[Tensor, 
 
 
 def bessel_ratio_slope(k: Float[Tensor, "*B"], v: float) -> Float[Tensor, "*B"]:
-    """d/dk of ``bessel_ratio``; at the high order ``m q/(h + m) - q^2 (2 t - 1)/2 - ...``.
+    """Return d/dk of ``bessel_ratio``; at the high order ``m q/(h + m) - q^2 (2 t - 1)/2 - ...``.
 
     Examples
     --------
@@ -189,7 +189,7 @@ def bessel_ratio_slope(k: Float[Tensor, "*B"], v: float) -> Float[Tensor, "*B"]:
 
 
 def log_bessel_scaled(k: Float[Tensor, "*B"], v: float) -> Float[Tensor, "*B"]:
-    """``log(I_v(k) k^-v e^-k)`` for float64 k: finite at k = 0, no overflow at any k.
+    """Return ``log(I_v(k) k^-v e^-k)`` for float64 k: finite at k = 0, no overflow at any k.
 
     Examples
     --------

@@ -15,7 +15,7 @@ from laplace_metric.errors import InputError
 def in_cap(
     p: VonMisesFisher, value: Float[Tensor, "*V D"], probability: Float[Tensor, " ..."] | float
 ) -> Bool[Tensor, " ..."]:
-    """[...] bool: whether unit vectors [..., D] lie in the credible cap of p.
+    """Return [...], true for unit vectors [..., D] that lie in the credible cap of p.
 
     By ``|z - mu|^2 <= 4 sin^2(a/2)``, which keeps its digits in a narrow cap.
 

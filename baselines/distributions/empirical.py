@@ -64,7 +64,7 @@ class Empirical:
         return vmf_concentration(resultant, self.draws.shape[-1])
 
     def sample(self, n: int, generator: Seed = None) -> Float[Tensor, "n B Z"]:
-        """The draws themselves for ``n = S``, else n resampled ones [n, B, Z]."""
+        """Return the draws themselves for ``n = S``, else n resampled ones [n, B, Z]."""
         generator, (s, b, _) = as_generator(generator), self.draws.shape
         if check_count("n", n, 0) == s:
             return self.draws
@@ -72,10 +72,10 @@ class Empirical:
         return self.draws[pick, torch.arange(b, device=pick.device)]  # [n, B, Z]
 
     def select(self, index: Tensor | slice) -> Empirical:
-        """The distributions at ``index``."""
+        """Return the distributions at ``index``."""
         return Empirical(self.draws[:, index], self.spherical)
 
     @classmethod
     def concatenate(cls, parts: Sequence[Empirical]) -> Empirical:
-        """One batch out of several."""
+        """Return one batch out of several."""
         return cls(torch.cat([p.draws for p in parts], dim=1), parts[0].spherical)

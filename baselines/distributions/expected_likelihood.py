@@ -59,7 +59,7 @@ def log_expected_likelihood(p: P, q: P) -> Float[Tensor, " ..."]:
 
 
 def pairwise_log_expected_likelihood(p: P, q: P) -> Float[Tensor, "B C"]:
-    """``log int p_b q_c`` [B, C] for batches [B] and [C]: cosines by one matrix product.
+    """Return ``log int p_b q_c`` [B, C] for batches [B] and [C]: cosines by one matrix product.
 
     Arguments and errors as ``log_expected_likelihood``. Memory O(B C) for the von Mises-Fisher,
     O(B C D) for Gaussians.
@@ -80,7 +80,7 @@ def pairwise_log_expected_likelihood(p: P, q: P) -> Float[Tensor, "B C"]:
 
 
 def _kernel(k1: Tensor, k2: Tensor, one_plus_cosine: Tensor, dimension: int) -> Tensor:
-    """In float64: its terms are of the size of k1 + k2, and cancel."""
+    """Compute in float64: its terms are of the size of k1 + k2, and cancel."""
     a, b = k1.double(), k2.double()
     square = (a - b).square() + 2 * a * b * one_plus_cosine.double()
     both = log_vmf_normalizer(a, dimension) + log_vmf_normalizer(b, dimension)

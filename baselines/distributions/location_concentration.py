@@ -36,7 +36,7 @@ class UnitVector(constraints.Constraint):
     event_dim = 1
 
     def check(self, value: Float[Tensor, "*B D"]) -> Bool[Tensor, "*B"]:
-        """[...] whether each vector [..., D] is of unit length."""
+        """Return [...], true for vectors [..., D] of unit length."""
         tolerance = 1e3 * torch.finfo(value.dtype).eps
         return (value.norm(dim=-1) - 1).abs() <= tolerance
 
@@ -121,24 +121,24 @@ class LocationConcentration(Distribution):
         return self.event_shape[0]
 
     def log_prob(self, value: Float[Tensor, "*V D"]) -> Float[Tensor, " ..."]:
-        """Log density [...] at unit vectors [..., D], by surface measure."""
+        """Return log density [...] at unit vectors [..., D], by surface measure."""
         check_value(self, value)
         return self._log_density(value)
 
     def _log_density(self, value: Tensor) -> Tensor:
-        """[...] at checked values; not every subclass has it in closed form."""
+        """Return [...] at checked values; not every subclass has it in closed form."""
         raise NotImplementedError
 
     @abstractmethod
     def _draw(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
-        """Differentiable draws [*sample_shape, ..., D]."""
+        """Return differentiable draws [*sample_shape, ..., D]."""
 
     def rsample(
         self,
         sample_shape: Any = torch.Size(),  # noqa: B008  as in torch
         generator: Seed = None,
     ) -> Float[Tensor, "... D"]:
-        """Draws [*sample_shape, ..., D], differentiable in loc and concentration."""
+        """Return draws [*sample_shape, ..., D], differentiable in loc and concentration."""
         return self._draw(as_shape("sample_shape", sample_shape), as_generator(generator))
 
     def sample(
@@ -146,12 +146,12 @@ class LocationConcentration(Distribution):
         sample_shape: Any = torch.Size(),  # noqa: B008  as in torch
         generator: Seed = None,
     ) -> Float[Tensor, "... D"]:
-        """``rsample`` without gradient."""
+        """Return ``rsample`` without gradient."""
         with torch.no_grad():
             return self.rsample(sample_shape, generator)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> LocationConcentration:
-        """The same parameters for a larger batch."""
+        """Return the same parameters for a larger batch."""
         shape = as_shape("batch_shape", batch_shape)
         tail = self.concentration.shape[len(self.batch_shape) :]
         loc, k = self.loc.expand(*shape, -1), self.concentration.expand(*shape, *tail)
@@ -159,7 +159,7 @@ class LocationConcentration(Distribution):
 
 
 def _concentration(loc: Tensor, concentration: Tensor | float) -> Tensor:
-    """Concentration as a tensor like loc."""
+    """Return concentration as a tensor like loc."""
     check_floating("loc", loc, "[..., D]")
     if loc.dim() == 0:
         raise InputError("loc must be a floating tensor [..., D] of unit vectors.")
@@ -195,7 +195,7 @@ def check_value(distribution: Distribution, value: Tensor) -> None:
 
 
 def squared_chord(a: Float[Tensor, "... D"], b: Float[Tensor, "... D"]) -> Float[Tensor, " ..."]:
-    """``|a - b|^2 = 2 (1 - a.b)`` for unit vectors [..., D], exact where they nearly agree.
+    """Return ``|a - b|^2 = 2 (1 - a.b)`` for unit vectors [..., D], exact where they nearly agree.
 
     Examples
     --------

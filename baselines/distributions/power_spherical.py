@@ -91,13 +91,13 @@ class HypersphericalUniform(Distribution):
         return self.mean + 1 / self.dimension
 
     def log_prob(self, value: Float[Tensor, "*V D"]) -> Float[Tensor, " ..."]:
-        """[...] of unit vectors [..., D], by surface measure."""
+        """Return [...] of unit vectors [..., D], by surface measure."""
         check_value(self, value)
         shape = torch.broadcast_shapes(value.shape[:-1], self.batch_shape)
         return (self._zero - log_sphere_area(self.dimension)).expand(shape)
 
     def entropy(self) -> Float[Tensor, "*B"]:
-        """``log area`` [...]."""
+        """Return ``log area`` [...]."""
         return (self._zero + log_sphere_area(self.dimension)).expand(self.batch_shape)
 
     def rsample(
@@ -105,7 +105,7 @@ class HypersphericalUniform(Distribution):
         sample_shape: Any = torch.Size(),  # noqa: B008  as in torch
         generator: Seed = None,
     ) -> Float[Tensor, "... D"]:
-        """Normalised standard normal vectors [*sample_shape, ..., D]."""
+        """Return normalised standard normal vectors [*sample_shape, ..., D]."""
         generator, sample_shape = as_generator(generator), as_shape("sample_shape", sample_shape)
         like, shape = self._zero, self._extended_shape(sample_shape)
         z = torch.randn(shape, generator=generator, dtype=like.dtype, device=like.device)
@@ -114,7 +114,7 @@ class HypersphericalUniform(Distribution):
     sample = rsample
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> HypersphericalUniform:
-        """The same for another batch."""
+        """Return the same for another batch."""
         like = self._zero
         return HypersphericalUniform(self.dimension, batch_shape, like.dtype, like.device)
 
@@ -163,19 +163,19 @@ class PowerSpherical(LocationConcentration):
         )
 
     def entropy(self) -> Float[Tensor, "*B"]:
-        """``-log peak - k (psi(a) - psi(a + b))`` [...]."""
+        """Return ``-log peak - k (psi(a) - psi(a + b))`` [...]."""
         a, b = self._gammas()
         k = self.concentration.double()
         spread = k * (torch.digamma(a + b) - torch.digamma(a))
         return (spread - self._log_peak()).to(self.loc.dtype)
 
     def _gammas(self) -> tuple[Tensor, Tensor]:
-        """a and b [...] in float64."""
+        """Return a and b [...] in float64."""
         b = torch.full_like(self.concentration, (self.dimension - 1) / 2, dtype=torch.float64)
         return b + self.concentration, b
 
     def _log_peak(self) -> Tensor:
-        """``log N + k log 2``, at the mode, in float64."""
+        """Return ``log N + k log 2``, at the mode, in float64."""
         a, b = self._gammas()
         flat = b * math.log(math.pi) + 2 * b * math.log(2)
         return torch.lgamma(a + b) - torch.lgamma(a) - flat
@@ -189,7 +189,7 @@ class PowerSpherical(LocationConcentration):
 
 
 def kl_vmf_vmf(p: VonMisesFisher, q: VonMisesFisher) -> Float[Tensor, " ..."]:
-    """``-H(p) - E_p log q`` with ``E_p |x - mu_q|^2 / 2 = (1 - A) + A |mu_p - mu_q|^2 / 2``.
+    """Compute ``-H(p) - E_p log q`` by ``E_p |x - mu_q|^2 = 2 (1 - A) + A |mu_p - mu_q|^2``.
 
     Examples
     --------
@@ -206,7 +206,7 @@ def kl_vmf_vmf(p: VonMisesFisher, q: VonMisesFisher) -> Float[Tensor, " ..."]:
 def kl_uniform(
     p: VonMisesFisher | PowerSpherical, q: HypersphericalUniform
 ) -> Float[Tensor, " ..."]:
-    """0 at concentration 0.
+    """Compute the divergence to the uniform distribution; 0 at concentration 0.
 
     Examples
     --------

@@ -30,7 +30,7 @@ NODES = 64
 
 
 def log_radial_integral(a: Float[Tensor, "*B"], n: int) -> Float[Tensor, "*B"]:
-    """``log J(a)`` [...] for float64 a, to 1e-10.
+    """Return ``log J(a)`` [...] for float64 a, to 1e-10.
 
     The log-concave integrand is cut where g > 40: at ``x = -y`` and ``y + y^2/2``,
     ``y = 9 / sqrt(m^2 + n)``.

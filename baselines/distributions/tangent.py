@@ -31,7 +31,7 @@ LOW_DIMENSION = 32  # below, g may lie so close to m that one projection leaves 
 def at_angle(
     loc: Float[Tensor, "*B D"], angle: Angle, generator: torch.Generator | None = None
 ) -> Float[Tensor, "... D"]:
-    """Vectors [*S, *B, D] with ``loc.z = cosine`` for angles [*S, *B] and loc [*B, D].
+    """Return vectors [*S, *B, D] with ``loc.z = cosine`` for angles [*S, *B] and loc [*B, D].
 
     Examples
     --------
@@ -66,7 +66,7 @@ class _AtAngle(torch.autograd.Function):
 def _draw(
     loc: Tensor, w: Tensor, s: Tensor, generator: torch.Generator | None
 ) -> tuple[Tensor, Tensor]:
-    """z [..., D] and c [...]."""
+    """Return z [..., D] and c [...]."""
     size = loc.shape[-1]
     batch = loc.shape[:-1].numel()
     z = torch.empty((*w.shape, size), dtype=loc.dtype, device=loc.device)
@@ -88,7 +88,7 @@ class _Parts(NamedTuple):
     slant: Tensor  # [S, B]
 
     def fill(self, generator: torch.Generator | None) -> None:
-        """All blocks: on the CPU each stream by one thread, elsewhere all at once."""
+        """Fill all blocks: on the CPU each stream by one thread, elsewhere all at once."""
         if self.z.numel() <= STREAM or self.z.device.type != "cpu":
             return self._block(slice(None), slice(None), generator)
         streams = list(_cut(self.z.shape, STREAM))
@@ -124,7 +124,7 @@ class _Parts(NamedTuple):
 
 
 def _cut(shape: torch.Size, limit: int) -> Iterator[tuple[slice, slice]]:
-    """Blocks of [rows, columns, size] of at most ``limit`` numbers (at least one vector)."""
+    """Yield blocks of [rows, columns, size] of at most ``limit`` numbers (at least one vector)."""
     rows, columns, size = shape
     width = min(columns, max(1, limit // size))
     height = max(1, limit // (width * size))

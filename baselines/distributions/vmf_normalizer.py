@@ -57,7 +57,7 @@ def log_vmf_normalizer(concentration: Float[Tensor, "*B"], dimension: int) -> Fl
 
 
 def log_vmf_peak(concentration: Float[Tensor, "*B"], dimension: int) -> Float[Tensor, "*B"]:
-    """``log C_D(k) + k``, the log density at the mode: exact where log C_D and k nearly cancel.
+    """Return ``log C_D(k) + k``, the log density at the mode: exact where they nearly cancel.
 
     Same arguments and errors as ``log_vmf_normalizer``.
 
@@ -73,7 +73,7 @@ def log_vmf_peak(concentration: Float[Tensor, "*B"], dimension: int) -> Float[Te
 def mean_resultant_length(
     concentration: Float[Tensor, "*B"], dimension: int
 ) -> Float[Tensor, "*B"]:
-    """``A_D(k)`` in [0, 1): the length of the mean of the distribution, ``E[x] = A mu``.
+    """Return ``A_D(k)`` in [0, 1): the length of the mean of the distribution, ``E[x] = A mu``.
 
     Same arguments and errors as ``log_vmf_normalizer``.
 
@@ -87,7 +87,7 @@ def mean_resultant_length(
 
 
 def mean_resultant_slope(concentration: Float[Tensor, "*B"], dimension: int) -> Float[Tensor, "*B"]:
-    """``A'_D(k)``, the variance of the cosine ``mu.x``: 1/D at 0, ``(D-1) / (2 k^2)`` far out.
+    """Return ``A'_D(k)``, the variance of the cosine ``mu.x``: 1/D at k = 0.
 
     Same arguments and errors as ``log_vmf_normalizer``.
 
@@ -103,7 +103,7 @@ def mean_resultant_slope(concentration: Float[Tensor, "*B"], dimension: int) -> 
 def log_vmf_normalizer_of_square(
     square: Float[Tensor, "*B"], dimension: int
 ) -> Float[Tensor, "*B"]:
-    """``log C_D`` at ``k = sqrt(square)``, with derivative ``-A/(2 k)``: smooth at 0.
+    """Return ``log C_D`` at ``k = sqrt(square)``, with derivative ``-A/(2 k)``: smooth at 0.
 
     Same errors as ``log_vmf_normalizer``.
 
@@ -169,7 +169,7 @@ class _Resultant(_Elementwise):
 
 
 def log_sphere_area(dimension: int) -> float:
-    """``log(2 pi^(D/2) / Gamma(D/2))``, of the unit sphere in R^D.
+    """Return ``log(2 pi^(D/2) / Gamma(D/2))``, of the unit sphere in R^D.
 
     Examples
     --------

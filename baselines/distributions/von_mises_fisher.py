@@ -91,7 +91,7 @@ class VonMisesFisher(LocationConcentration):
         return across[..., None] * eye + (along - across)[..., None] * outer
 
     def _variances(self) -> tuple[Tensor, Tensor]:
-        """A' along mu and ``T = A/k`` across [..., 1] (1/D at k = 0)."""
+        """Return A' along mu and ``T = A/k`` across [..., 1] (1/D at k = 0)."""
         k = self.concentration
         along = mean_resultant_slope(k, self.dimension)
         safe = torch.where(k > 1e-4, k, torch.ones_like(k))  # A/k = 1/D up to k^2 / D^2
@@ -103,13 +103,13 @@ class VonMisesFisher(LocationConcentration):
         return peak - self.concentration * squared_chord(value, self.loc) / 2
 
     def entropy(self) -> Float[Tensor, "*B"]:
-        """``-(log C + k) + k (1 - A)`` [...]."""
+        """Return ``-(log C + k) + k (1 - A)`` [...]."""
         k = self.concentration.double()
         spread = k * (1 - mean_resultant_length(k, self.dimension))
         return (spread - log_vmf_peak(k, self.dimension)).to(self.loc.dtype)
 
     def _draw(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
-        """Exact."""
+        """Draw exactly."""
         k = self.concentration.expand(*sample_shape, *self.batch_shape)
         angle = Angle(*(x.to(k.dtype) for x in sample_angle(k, self.dimension, generator)))
         if k.requires_grad and torch.is_grad_enabled():
@@ -168,16 +168,16 @@ class Directions:
         return p.variance + ((1 - p.resultant)[..., None] * self.loc).square()
 
     def sample(self, n: int, generator: Seed = None) -> Float[Tensor, "n B D"]:
-        """Exact draws [n, B, D] of unit length."""
+        """Return exact draws [n, B, D] of unit length."""
         return self.distribution.sample((check_count("n", n, 0),), generator)
 
     def select(self, index: Tensor | slice) -> Directions:
-        """Distributions at ``index`` of the batch."""
+        """Return distributions at ``index`` of the batch."""
         return Directions(self.loc[index], self.concentration[index])
 
     @classmethod
     def concatenate(cls, parts: Sequence[Directions]) -> Directions:
-        """One batch out of several."""
+        """Return one batch out of several."""
         loc, k = (torch.cat([getattr(p, x) for p in parts]) for x in ("loc", "concentration"))
         return cls(loc, k)
 
@@ -185,7 +185,7 @@ class Directions:
 def unnormalized_vmf_score(
     loc: Float[Tensor, "... D"], concentration: Float[Tensor, " ..."], x: Float[Tensor, "... D"]
 ) -> Float[Tensor, " ..."]:
-    """``k mu.x`` [...] for loc and x [..., D], concentration [...]: the density less its constant.
+    """Return ``k mu.x`` [...] for loc and x [..., D]: the log density less its constant.
 
     The score of the explicit-concentration method. It ranks points as the density does for equal
     concentrations only. That a higher density implies a higher score (the method's Proposition 1)

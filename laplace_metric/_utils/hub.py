@@ -60,7 +60,7 @@ def without_retries(name: str) -> Iterator[None]:
 
 
 def unreachable() -> str | None:
-    """Why the hub cannot be asked; None: it can."""
+    """Return the reason why the hub cannot be asked; None: it can."""
     for switch in SWITCHES:
         if os.environ.get(switch, "").upper() in ("1", "ON", "YES", "TRUE"):
             return f"{switch} is set"

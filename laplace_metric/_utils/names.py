@@ -42,7 +42,7 @@ def one_line(text: str) -> str:
 
 @contextmanager
 def utf8_path(path: Path) -> Iterator[Path]:
-    """A path that native code can open: ``path``, or a link to it where its name is not UTF-8."""
+    """Yield a path that native code can open: ``path``, or a link to it if it is not UTF-8."""
     if not SURROGATE.search(str(path)):
         yield path
         return

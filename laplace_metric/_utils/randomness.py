@@ -21,7 +21,7 @@ Seed = torch.Generator | int | None
 
 
 def as_generator(generator: Seed, name: str = "generator") -> torch.Generator | None:
-    """The generator itself, a CPU generator of a seed, or None.
+    """Return the generator itself, a CPU generator of a seed, or None.
 
     Raises
     ------

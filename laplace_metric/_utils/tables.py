@@ -18,7 +18,7 @@ TABLES = (".csv", ".tsv")
 
 
 def as_pandas(columns: dict[str, np.ndarray[Any, Any]]) -> pandas.DataFrame:
-    """A table of them.
+    """Return a table of these columns.
 
     Raises
     ------
@@ -85,5 +85,5 @@ def read_table(path: Path, needed: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def shown_columns(header: Collection[str]) -> str:
-    """The names of columns, for an error."""
+    """Return the names of columns, for an error."""
     return ", ".join(map(repr, header)) or "none"

@@ -43,7 +43,7 @@ def is_tensor(value: Any) -> TypeGuard[Tensor]:
 
 
 def as_floats(name: str, values: ArrayLike | float) -> Floats:
-    """Real numbers in float64, of a tensor of any device, too; no copy where they are that."""
+    """Return real numbers in float64, of a tensor of any device, too; no copy if possible."""
     if is_tensor(values):
         numbers: Floats = check_dense(name, values).detach().cpu().double().resolve_neg().numpy()
         return numbers
@@ -51,7 +51,7 @@ def as_floats(name: str, values: ArrayLike | float) -> Floats:
 
 
 def as_tensor(name: str, values: ArrayLike | float) -> Tensor:
-    """A detached real tensor sharing the values' device; Python floats become float64."""
+    """Return a detached real tensor sharing the values' device; Python floats become float64."""
     import torch
 
     if isinstance(values, torch.Tensor):
@@ -74,7 +74,7 @@ def _real_array(name: str, values: Any) -> npt.NDArray[Any]:
 
 
 def as_array(name: str, values: Any) -> npt.NDArray[Any]:
-    """Whatever NumPy makes of a sequence, or ``InputError`` if it makes nothing of it.
+    """Return what NumPy makes of a sequence; raise ``InputError`` if it makes nothing of it.
 
     A column with one vector a cell, as of a data frame, is stacked.
 
@@ -136,7 +136,7 @@ def _is_vector(cell: Any) -> bool:
 
 
 def check_dense(name: str, tensor: Tensor) -> Tensor:
-    """The tensor itself, or ``InputError`` unless it holds real numbers in plain memory."""
+    """Return the tensor, or raise ``InputError`` unless it holds real numbers in plain memory."""
     if tensor.is_complex():
         raise InputError(f"{name} is complex ({tensor.dtype}): pass real numbers.")
     kinds = {
@@ -153,7 +153,7 @@ def check_dense(name: str, tensor: Tensor) -> Tensor:
 
 
 def check_floating(name: str, value: Any, shape: str = "") -> Tensor:
-    """The tensor itself, or ``InputError`` unless it is a dense floating one of that shape."""
+    """Return the tensor, or raise ``InputError`` unless it is a dense floating one of a shape."""
     if not is_tensor(value):
         raise InputError(f"{name} must be a floating tensor {shape}, not {type(value).__name__}.")
     check_dense(name, value)
@@ -165,7 +165,7 @@ def check_floating(name: str, value: Any, shape: str = "") -> Tensor:
 
 
 def check_broadcast(**shapes: Sequence[int]) -> torch.Size:
-    """The common shape, or ``InputError`` if there is none."""
+    """Return the common shape, or raise ``InputError`` if there is none."""
     import torch
 
     try:
@@ -176,7 +176,7 @@ def check_broadcast(**shapes: Sequence[int]) -> torch.Size:
 
 
 def as_shape(name: str, shape: Any) -> torch.Size:
-    """A sequence of counts from 0 on, or ``InputError``."""
+    """Return a sequence of counts from 0 on, or raise ``InputError``."""
     import torch
 
     if not isinstance(shape, Sequence) or isinstance(shape, (str, bytes)):
@@ -185,7 +185,7 @@ def as_shape(name: str, shape: Any) -> torch.Size:
 
 
 def as_path(name: str, value: Any) -> Path:
-    """A path, or ``InputError`` for what is none."""
+    """Return a path, or raise ``InputError`` for what is none."""
     text = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
     if not isinstance(text, str) or not text or "\0" in text:
         raise InputError(f"{name}={value!r}: pass a path, as a string or pathlib.Path.")
@@ -193,7 +193,7 @@ def as_path(name: str, value: Any) -> Path:
 
 
 def check_name(argument: str, value: Any, choices: Sequence[str] | Mapping[str, Any]) -> str:
-    """The name itself, or ``UnknownNameError`` unless it is one of the choices."""
+    """Return the name itself, or raise ``UnknownNameError`` unless it is one of the choices."""
     if not isinstance(value, str) or value not in choices:
         raise UnknownNameError(argument, value, tuple(choices))
     return value
@@ -213,7 +213,7 @@ def check_function(name: str, value: Any, *arguments: str) -> None:
 
 
 def as_points(name: str, values: ArrayLike, shape: str = "[Q, Z]") -> Tensor:
-    """Finite embeddings of the named shape; integers become float64, half precision float32."""
+    """Return finite embeddings of this shape; integers become float64, half precision float32."""
     points = as_tensor(name, values)
     _check_shape(name, points, shape)
     if not points.is_floating_point():
@@ -225,7 +225,7 @@ def as_points(name: str, values: ArrayLike, shape: str = "[Q, Z]") -> Tensor:
 
 
 def as_labels(name: str, values: ArrayLike | None, points: Tensor, other: str) -> Tensor:
-    """Integer labels [Q], int64 on the device of ``points``, one for each of its rows."""
+    """Return integer labels [Q], int64 on the device of ``points``, one for each of its rows."""
     if values is None:
         raise LabelError(f"{name} is missing: pass one integer label for each row of {other}.")
     array = None if is_tensor(values) else as_array(name, values)
@@ -246,7 +246,7 @@ def as_labels(name: str, values: ArrayLike | None, points: Tensor, other: str) -
 
 
 def as_vector(name: str, values: ArrayLike) -> Tensor:
-    """Finite, non-empty scores [Q] in their own floating-point type; others become float64."""
+    """Return finite, non-empty scores [Q] in their own floating-point type, others in float64."""
     vector = as_tensor(name, values)
     _check_shape(name, vector, "[Q]")
     _check_finite(name, vector)
@@ -254,12 +254,12 @@ def as_vector(name: str, values: ArrayLike) -> Tensor:
 
 
 def as_scores(name: str, values: ArrayLike) -> Tensor:
-    """Finite, non-empty scores [Q] in float64."""
+    """Return finite, non-empty scores [Q] in float64."""
     return as_vector(name, values).double()
 
 
 def as_rates(name: str, values: ArrayLike, like: Tensor, other: str) -> Tensor:
-    """Scores in [0, 1], float64 on the device of ``like``, one for each of its rows."""
+    """Return scores in [0, 1], float64 on the device of ``like``, one for each of its rows."""
     rates = as_tensor(name, values)
     _check_shape(name, rates, "[Q]")
     if len(rates) != len(like):
@@ -281,7 +281,7 @@ LARGEST = 2**63 - 1
 
 
 def check_count(name: str, value: int, least: int = 1) -> int:
-    """An integer of at least ``least``, or ``InputError``."""
+    """Return an integer of at least ``least``, or raise ``InputError``."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
         raise InputError(f"{name}={value!r}: pass an integer of at least {least}.")
     if value > LARGEST:
@@ -290,7 +290,7 @@ def check_count(name: str, value: int, least: int = 1) -> int:
 
 
 def check_real(name: str, value: float, meaning: str = "finite number") -> float:
-    """A finite number, of Python or NumPy and no bool, or ``InputError``."""
+    """Return a finite number, of Python or NumPy and no bool, or raise ``InputError``."""
     try:
         number = (
             math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
@@ -303,7 +303,7 @@ def check_real(name: str, value: float, meaning: str = "finite number") -> float
 
 
 def check_positive(name: str, value: float) -> float:
-    """A finite number above 0, or ``InputError``."""
+    """Return a finite number above 0, or raise ``InputError``."""
     number = check_real(name, value, "finite number > 0")
     if number <= 0:
         raise InputError(f"{name}={value!r}: pass a finite number > 0.")
@@ -311,7 +311,7 @@ def check_positive(name: str, value: float) -> float:
 
 
 def check_share(name: str, value: float) -> float:
-    """A number strictly between 0 and 1, or ``InputError``."""
+    """Return a number strictly between 0 and 1, or raise ``InputError``."""
     number = check_real(name, value, "number between 0 and 1")
     if not 0.0 < number < 1.0:
         raise InputError(f"{name}={value!r}: pass a number between 0 and 1.")

@@ -66,7 +66,7 @@ class KroneckerEigenblock:
         return self.layout.flatten(self.left.square() @ self.fold(values) @ self.right.square().mT)
 
     def fold(self, coordinates: Tensor) -> Tensor:
-        """Coordinates [..., P] as [..., O, A]."""
+        """Return coordinates [..., P] as [..., O, A]."""
         return coordinates.unflatten(-1, (len(self.left), len(self.right)))
 
 

@@ -47,7 +47,7 @@ class DiagCurvature:
         return DiagCurvature(self.values + other.values)
 
     def scaled(self, factor: float) -> DiagCurvature:
-        """factor * H."""
+        """Return ``factor * H``."""
         error = None if self.standard_error is None else abs(factor) * self.standard_error
         return DiagCurvature(factor * self.values, error)
 
@@ -73,7 +73,7 @@ class FullCurvature:
         return FullCurvature(self.matrix + other.matrix)
 
     def scaled(self, factor: float) -> FullCurvature:
-        """factor * H."""
+        """Return ``factor * H``."""
         return FullCurvature(factor * self.matrix)
 
     def decompose(self, positivity: str = "clip") -> SpectralCurvature:
@@ -147,7 +147,7 @@ class KronCurvature:
         return KronCurvature(tuple(mine + its for mine, its in pairs))
 
     def scaled(self, factor: float) -> KronCurvature:
-        """factor * H."""
+        """Return ``factor * H``."""
         factors = tuple(KroneckerFactors(factor * f.left, f.right, f.layout) for f in self.factors)
         refined = None if self.refined is None else (self.refined[0], factor * self.refined[1])
         return KronCurvature(factors, refined)

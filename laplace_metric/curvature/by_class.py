@@ -153,7 +153,7 @@ class ClassSums:
     def of(
         cls, labels: Int[Tensor, " N"], vectors: Float[Tensor, "N V"] | None = None
     ) -> ClassSums:
-        """Sums of ``vectors`` [N, V] by ``labels`` [N]."""
+        """Return sums of ``vectors`` [N, V] by ``labels`` [N]."""
         classes, position, counts = torch.unique(labels, return_inverse=True, return_counts=True)
         if vectors is None:
             vectors = torch.empty(len(labels), 0, device=labels.device)
@@ -351,7 +351,7 @@ class PointBlocks:
 
 
 def diagonal_sum(blocks: PointBlocks, layer: Layer) -> Float[Tensor, "O A"]:
-    """``2 sum_i diag(M_i^T T_i M_i) (x) a_i^2``, of ``blocks.pulled`` by M."""
+    """Return ``2 sum_i diag(M_i^T T_i M_i) (x) a_i^2``, of ``blocks.pulled`` by M."""
     # (M^T T M)_oo = alpha (M^T M)_oo + 2 (M^T u)_o (M^T v)_o
     alpha_gram = blocks.alpha[:, None] * layer.factor.gram_diagonal()  # [n, O]; M = I: alpha itself
     t_oo = torch.addcmul(alpha_gram, blocks.u, blocks.v, value=2).mul_(2)
@@ -362,7 +362,7 @@ def diagonal_sum(blocks: PointBlocks, layer: Layer) -> Float[Tensor, "O A"]:
 def left_sum(
     blocks: PointBlocks, layer: Layer, other: Float[Tensor, "*shape"] | None
 ) -> Float[Tensor, "O O"]:
-    """``S = 2 sum_i (a_i^T A a_i) M_i^T T_i M_i``, of ``blocks.pulled`` by M.
+    """Return ``S = 2 sum_i (a_i^T A a_i) M_i^T T_i M_i``, of ``blocks.pulled`` by M.
 
     A is a matrix [A, A], the diagonal [A] of one, or None for the identity.
     """
@@ -376,7 +376,7 @@ def left_sum(
 def right_sum(
     blocks: PointBlocks, layer: Layer, other: Float[Tensor, "O O"]
 ) -> Float[Tensor, "A A"]:
-    """``A = 2 sum_i <M_i^T T_i M_i, S> a_i a_i^T``, of ``blocks.pulled`` by M: its upper triangle.
+    """Compute ``A = 2 sum_i <M_i^T T_i M_i, S> a_i a_i^T``, of ``blocks.pulled`` by M.
 
     What is below the diagonal is left out, or not, as it comes.
     """
@@ -386,7 +386,7 @@ def right_sum(
 
 
 def upper_gram(x: Float[Tensor, "n A"], y: Float[Tensor, "n A"]) -> Float[Tensor, "A A"]:
-    """``X^T Y`` from the diagonal on; what is below it is left out, or not, as it comes.
+    """Compute ``X^T Y`` from the diagonal on; entries below it may be left out.
 
     Up to a half fewer multiplications than the whole product, in three quarters of its time.
 
@@ -410,12 +410,12 @@ def upper_gram(x: Float[Tensor, "n A"], y: Float[Tensor, "n A"]) -> Float[Tensor
 def quadratic(
     a: Float[Tensor, "n A"], other: Float[Tensor, "*shape"] | None
 ) -> Float[Tensor, " n"]:
-    """``a_i^T A a_i`` for a matrix A [A, A], the diagonal [A] of one, or None for I."""
+    """Return ``a_i^T A a_i`` for a matrix A [A, A], the diagonal [A] of one, or None for I."""
     if other is None:
         return torch.linalg.vecdot(a, a)
     return a.square() @ other if other.ndim == 1 else torch.linalg.vecdot(a @ other, a)
 
 
 def times(a: Float[Tensor, "*n A"], other: Float[Tensor, "*shape"]) -> Float[Tensor, "*n A"]:
-    """``a A`` for a matrix A [A, A], or for the diagonal [A] of one."""
+    """Return ``a A`` for a matrix A [A, A], or for the diagonal [A] of one."""
     return a * other if other.ndim == 1 else a @ other

@@ -38,7 +38,7 @@ FORMATS: Mapping[str, Callable[[bytes], bool]] = {
 
 
 def images_below(folder: Path) -> tuple[list[str], list[str]]:
-    """Paths of the images below a folder, and of its other files, as seen from it, sorted.
+    """Return the images below a folder, and its other files, as paths seen from it, sorted.
 
     What begins with a dot is left out, links are followed.
 
@@ -100,7 +100,7 @@ def _seen(path: Path) -> tuple[bool, str | None]:
 
 
 def files_below(folder: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:
-    """The files below a folder that are not hidden; a link that leads back up is not followed.
+    """Yield the files below a folder that are not hidden; links that lead back up are not followed.
 
     Raises
     ------

@@ -116,7 +116,7 @@ class ImageFolder(Dataset[Any]):
         return self.__getitems__([row])[0]
 
     def __getitems__(self, rows: Sequence[int]) -> list[Any]:
-        """Items of a batch, which a ``DataLoader`` asks for; its files are read side by side."""
+        """Return items of a batch, as a ``DataLoader`` asks for; files are read side by side."""
         images = self.pixels(rows)
         if self.labels is None:
             return list(images)
@@ -237,7 +237,7 @@ class ImageFolder(Dataset[Any]):
         return Thumbnails(self)
 
     def unreadable(self) -> tuple[str, ...]:
-        """Ids of the images that cannot be read; all of them are decoded to find out."""
+        """Return ids of the images that cannot be read; all of them are decoded to find out."""
         names = self.ids.tolist()
         checked = zip(names, self.reader.unreadable(names), strict=True)
         return tuple(name for name, damaged in checked if damaged)

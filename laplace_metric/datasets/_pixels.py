@@ -110,7 +110,7 @@ class Pixels:
         return picture
 
     def unreadable(self, names: Iterable[str]) -> Iterator[bool]:
-        """Return for each file whether it cannot be read; all are decoded."""
+        """Yield for each file whether it cannot be read; all are decoded."""
         with ThreadPoolExecutor(THREADS) as pool:
             yield from pool.map(lambda name: isinstance(self._attempt(name), Unreadable), names)
 

@@ -90,7 +90,7 @@ def _photographs(split: str, size: int, colour: bool) -> tuple[Tensor, Tensor]:
 
 
 def _patches(photograph: npt.NDArray[np.uint8], split: str, size: int, colour: bool) -> Tensor:
-    """Fields of one colour of the chessboard, [n, C, size, size] in [0, 1]."""
+    """Return fields of one colour of the chessboard, [n, C, size, size] in [0, 1]."""
     image = torch.tensor(photograph).permute(2, 0, 1).float() / 255
     if not colour:
         image = torch.tensordot(torch.tensor(LUMA), image, dims=1).unsqueeze(0)

@@ -83,7 +83,7 @@ class Checkpoint(FitStorage):
         self._lock.close()
 
     def store(self, device: torch.device, dtype: torch.dtype | None) -> FeatureStore:
-        """The features that are there, or an empty durable store."""
+        """Return the features that are there, or an empty durable store."""
         folder = files.refuse_link(self.folder / "features")
         is_there = any((folder / name).exists() for name in (NOTE, *NAMES))
         if not is_there and any(self.folder.glob("pass-*.safetensors")):
@@ -125,7 +125,7 @@ class Checkpoint(FitStorage):
         return files.refuse_link(self.folder / f"pass-{number:04d}.safetensors")
 
     def columns(self, draw: Callable[[], list[Tensor]]) -> list[Tensor]:
-        """Index groups, drawn once and then remembered."""
+        """Return index groups, drawn once and then remembered."""
         path = files.refuse_link(self.folder / "columns.safetensors")
         if path.exists():
             files.remove_abandoned(path)

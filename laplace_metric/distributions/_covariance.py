@@ -68,11 +68,11 @@ class Covariance(ABC):
         """Return one batch of several."""
 
     def tangent_trace(self, u: Float[Tensor, "*B Z"]) -> Float[Tensor, "*B"]:
-        """``tr C - u^T C u`` [B] for unit u [B, Z], >= 0: the sum of ``tangent_diagonal``."""
+        """Return ``tr C - u^T C u`` [B] for unit u [B, Z], the sum of ``tangent_diagonal``."""
         return self.tangent_diagonal(u).sum(-1)
 
     def tangent_diagonal(self, u: Float[Tensor, "*B Z"]) -> Float[Tensor, "*B Z"]:
-        """diag((I - u u^T) C (I - u u^T)) [B, Z] for unit u [B, Z], >= 0."""
+        """Return diag((I - u u^T) C (I - u u^T)) [B, Z] for unit u [B, Z], >= 0."""
         # entry k of P C P is C_kk - 2 u_k (C u)_k + u_k^2 u^T C u: C u is all that is needed of C
         cu = self.apply(u)
         along = (u * cu).sum(-1, keepdim=True)
@@ -172,7 +172,7 @@ class RotatedCovariance(Covariance):
         return (self.values * (vectors @ self.basis)) @ self.basis.mT
 
     def tangent_trace(self, u: Float[Tensor, "*B Z"]) -> Float[Tensor, "*B"]:
-        """``sum_k (1 - w_k^2) v_k`` with ``w = Q^T u``, one product: no term is negative."""
+        """Return ``sum_k (1 - w_k^2) v_k`` with ``w = Q^T u``, one product: no term is negative."""
         w2 = (u @ self.basis).square()
         return ((1 - w2).clamp_min(0) * self.values).sum(-1)
 

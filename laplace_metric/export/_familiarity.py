@@ -47,7 +47,7 @@ class Familiarity(nn.Module):
         self.register_buffer("white", near_far.points @ root.to(near_far.points))
 
     def forward(self, h: Float[Tensor, "B D"]) -> Float[Tensor, " B"]:
-        """epistemic [B]."""
+        """Return epistemic [B]."""
         wide = h.double()
         longest = wide.abs().amax(1, keepdim=True)
         wide = wide / torch.where(longest > 0, longest, 1.0)  # squares neither over- nor underflow
@@ -68,6 +68,6 @@ class Familiarity(nn.Module):
 
 
 def _nearest(a: Float[Tensor, "B D"], points: Float[Tensor, "S D"]) -> Float[Tensor, " B"]:
-    """Squared distance to the nearest point; that difference is not expanded."""
+    """Return squared distance to the nearest point; that difference is not expanded."""
     nearest = (points.square().sum(1) - 2 * a @ points.mT).argmin(1)
     return (a - points[nearest]).square().sum(1)

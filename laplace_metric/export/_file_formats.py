@@ -29,7 +29,7 @@ INSTALL = "pip install 'laplace-metric[export]'"
 
 
 def check_format(format: str) -> None:
-    """One of ``FORMATS`` whose packages are there.
+    """Raise an error unless the format is one of ``FORMATS`` and its packages are there.
 
     Raises
     ------
@@ -119,7 +119,7 @@ def _needs_no_torchvision(record: logging.LogRecord) -> bool:
 
 
 def _rename_inner(graph: Any, names: set[str]) -> None:
-    """Values inside that have the name of an input or output: the mean of a pooling layer."""
+    """Rename inner values that have the name of an input or output: the mean of a pooling layer."""
     outer = {id(value) for value in (*graph.inputs, *graph.outputs)}
     for node in graph:
         for value in node.outputs:
@@ -128,7 +128,7 @@ def _rename_inner(graph: Any, names: set[str]) -> None:
 
 
 def _name_sizes(graph: Any, sizes: Sequence[str]) -> None:
-    """The free sizes of the inputs have their names wherever they stand."""
+    """Name the free sizes of the inputs wherever they stand."""
     names: dict[str, str] = {}
     for value in graph.inputs:
         for size, name in zip(value.shape, sizes, strict=False):

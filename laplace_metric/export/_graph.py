@@ -125,7 +125,7 @@ def write_graph(
 
 
 def _named(model: nn.Module, example: ModelInput, device: torch.device) -> dict[str, Tensor]:
-    """Tensors [B, ...] of an example, by the names that the graph gives them."""
+    """Return tensors [B, ...] of an example, by the names that the graph gives them."""
     values: dict[str, Any]
     if isinstance(model, Sentences) and not isinstance(example, Mapping):
         if not isinstance(example, list):

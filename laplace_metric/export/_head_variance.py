@@ -80,7 +80,7 @@ class HeadVariance(nn.Module):
         self.register_buffer(name, None if tensor is None else tensor.clone())
 
     def forward(self, h: Float[Tensor, "B D"], z: Float[Tensor, "B Z"]) -> Float[Tensor, " B"]:
-        """The trace [B]."""
+        """Return the trace [B]."""
         square = z.square().sum(1, keepdim=True)
         u = z / square.sqrt() if self.spherical else None
         layers = self._layers(h)
@@ -110,7 +110,7 @@ class HeadVariance(nn.Module):
         return list(zip(augmented, factors, strict=True))
 
     def _part(self, i: int, a: Tensor, m: Tensor | None, u: Tensor | None) -> Tensor:
-        """One layer's part of the trace [B], S diagonal in its own basis."""
+        """Return one layer's part of the trace [B], S diagonal in its own basis."""
         left, right = getattr(self, f"left_{i}"), getattr(self, f"right_{i}")
         seen = a if right is None else a @ right
         v = seen.square() @ self.get_buffer(f"variances_{i}")  # [B, O]
@@ -137,7 +137,7 @@ class HeadVariance(nn.Module):
 
 
 def value_and_slope(group: Sequence[nn.Module], s: Float[Tensor, "B O"]) -> tuple[Tensor, Tensor]:
-    """phi(s) and phi'(s) [B, O] of activations one after the other.
+    """Return phi(s) and phi'(s) [B, O] of activations one after the other.
 
     Examples
     --------
@@ -158,5 +158,5 @@ def value_and_slope(group: Sequence[nn.Module], s: Float[Tensor, "B O"]) -> tupl
 
 
 def _projected(m: Float[Tensor, "B Z O"], u: Float[Tensor, "B Z"] | None) -> Tensor:
-    """``(I - u u^T) M``; M itself for raw embeddings."""
+    """Return ``(I - u u^T) M``; M itself for raw embeddings."""
     return m if u is None else m - u[:, :, None] * (u[:, None, :] @ m)

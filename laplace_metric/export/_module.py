@@ -114,7 +114,7 @@ class EmbedderModule(nn.Module):
 
 
 def _analytic(head: LocatedHead, jacobian: HeadJacobian) -> LinearJacobian | ChainJacobian:
-    """The head as linear layers, whatever differentiated it in the fit."""
+    """Return the head as linear layers, whatever differentiated it in the fit."""
     if isinstance(jacobian, (LinearJacobian, ChainJacobian)):
         return jacobian
     try:

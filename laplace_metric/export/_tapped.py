@@ -47,7 +47,7 @@ class Tapped(nn.Module):
         _tap(last, self._seen, "z")
 
     def forward(self, inputs: Any) -> tuple[Tensor, Tensor]:
-        """Inputs of one batch, as a model is called (``inputs._batches.ModelInput``)."""
+        """Run on the inputs of one batch, as a model is called (``inputs._batches.ModelInput``)."""
         entered, left = self._seen["h"], self._seen["z"]
         entered.clear()  # of a call that failed
         left.clear()
@@ -89,7 +89,7 @@ class Tokens(nn.Module):
         self.size = sentences.model.truncate_dim
 
     def forward(self, **tokens: Tensor) -> Tensor:
-        """[B, Z]."""
+        """Return the embeddings [B, Z]."""
         output = self.model(tokens)
         embeddings: Tensor = output["sentence_embedding"]
         return embeddings[:, : self.size]
@@ -103,7 +103,7 @@ class _Arrays(nn.Module):
 
 
 def _traceable(model: nn.Module) -> nn.Module:
-    """Without what no graph holds: a tokenizer, and checks of numbers."""
+    """Return a model without what no graph holds: a tokenizer, and checks of numbers."""
     if isinstance(model, Sentences):
         return Tokens(model)
     return _Arrays() if isinstance(model, Precomputed) else model

@@ -115,7 +115,7 @@ class FitSet(NamedTuple):
         return cls(scatter, *sample.rows(), torch.float64 if collapsed else total.dtype)
 
     def cross_fitted(self, by_class: bool = True) -> CrossFitted | None:
-        """Each sampled point, seen without its fold; None where a fold leaves too few points.
+        """Score each sampled point without its fold; None where a fold leaves too few points.
 
         Without ``by_class``, and where a fold leaves classes that say nothing, near is 0.
         """
@@ -145,7 +145,7 @@ class FitSet(NamedTuple):
         return CrossFitted(scores, known, labels, distances if few else None, left_out)
 
     def _left_out(self) -> Float[Tensor, "n 4"] | None:
-        """``scores`` of each sampled point by the other classes alone; None below three classes."""
+        """Score each sampled point by the other classes alone; None below three classes."""
         present = (self.scatter.counts > 0).nonzero()[:, 0]
         if len(present) < 3:
             return None
@@ -163,7 +163,7 @@ class FitSet(NamedTuple):
         return scores
 
     def _scored(self, gone: Bool[Tensor, " n"], factors: Factors, by_class: bool) -> Tensor:
-        """near, far, cosine, local of the points that are ``gone``, by the others [m, 4]."""
+        """Return near, far, cosine, local [m, 4] of the points that are ``gone``, by the others."""
         x, points = self.u[gone] - factors.mean, self.u[~gone] - factors.mean
         root = factors.within if by_class else factors.total
         assert root is not None

@@ -106,7 +106,7 @@ class NearFar:
         *,
         use_lengths: bool = True,
     ) -> NearFar | None:
-        """From head inputs and labels, in one pass; None if too few, all alike or too wide.
+        """Build from head inputs and labels, in one pass; None if too few, all alike or too wide.
 
         ``classes`` are the labels that occur, ascending. Sums are float64, the result is ``dtype``.
         Without ``use_lengths`` an input is as familiar at any length.
@@ -147,7 +147,7 @@ class NearFar:
 
     @classmethod
     def from_tensors(cls, tensors: dict[str, Tensor]) -> NearFar:
-        """Back from ``tensors``; ``KeyError`` if one is missing."""
+        """Build from the result of ``tensors``; ``KeyError`` if one is missing."""
         return cls(*(tensors[field.name] for field in fields(cls)))
 
     def to(self, device: torch.device) -> NearFar:
@@ -229,7 +229,7 @@ class NearFar:
         return torch.cat([model.ambiguity(sizes - 2 * part @ self._classes.mT) for part in parts])
 
     def _gaps(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """u - mu, of which the difference is taken in float64, and log |h|."""
+        """Return u - mu, a difference taken in float64, and log |h|."""
         if features.ndim != 2 or features.shape[1] != len(self.mean):
             raise InputError(
                 f"head inputs are {tuple(features.shape)}: pass [B, {len(self.mean)}]."

@@ -39,7 +39,7 @@ class Affine:
         return cls(matrix[:n_features].contiguous(), offset)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """[n, K]."""
+        """Return ``x M + c`` [n, K]."""
         return x @ self.matrix if self.offset is None else torch.addmm(self.offset, x, self.matrix)
 
 

@@ -112,7 +112,7 @@ class BackpackJacobian(FunctionalJacobian):
 
 
 def _private_copy(module: nn.Module) -> nn.Module:
-    """In eval mode, float32 at least, and without in-place steps, which BackPACK forbids."""
+    """Copy a head in eval mode, float32 at least, without in-place steps: BackPACK forbids them."""
     private = copy.deepcopy(module).eval()
     if any(p.dtype in (torch.float16, torch.bfloat16) for p in private.parameters()):
         private = private.float()

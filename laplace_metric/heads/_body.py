@@ -97,7 +97,7 @@ class BodyRecord:
         return cls(tensors)
 
     def changes(self, model: nn.Module, names: Collection[str] | None = None) -> list[str]:
-        """Say of each recorded tensor (of these ``names``) that is another one how it differs."""
+        """Describe each recorded tensor (of these ``names``) that the model no longer has."""
         named = dict(_state(model))
         found: list[str] = []
         for name, record in self.tensors.items():
@@ -187,7 +187,7 @@ def _sha256(tensor: Tensor) -> str:
 
 
 def _plain(tensor: Tensor) -> Tensor:
-    """Values in plain memory; of quantised tensors their whole numbers."""
+    """Return values in plain memory; of quantised tensors their whole numbers."""
     tensor = tensor.detach()
     if tensor.is_quantized:
         tensor = tensor.int_repr()

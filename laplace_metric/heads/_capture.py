@@ -69,7 +69,7 @@ class SeenInputs:
 
 
 def capture(model: nn.Module, head: LocatedHead, inputs: ModelInput) -> HeadActivations:
-    """One forward pass in eval mode; hooks and modes are put back before it returns."""
+    """Run the model once in eval mode; hooks and modes are put back before it returns."""
     with evaluation_mode(model):
         return run_captured(model, head, inputs)
 
@@ -81,7 +81,7 @@ def embeddings_from(model: nn.Module, inputs: ModelInput) -> Tensor:
 
 
 def run_captured(model: nn.Module, head: LocatedHead, inputs: ModelInput) -> HeadActivations:
-    """One forward pass in the model's present modes, with gradients where they are enabled.
+    """Run the model once in its present modes, with gradients where they are enabled.
 
     Of ``SeenInputs`` there is none.
     """
@@ -114,7 +114,7 @@ def appended_activations(module: nn.Module, output: Tensor) -> HeadActivations:
 
 
 def captured(calls: Sequence[HeadCall], output: Tensor, name: str) -> HeadActivations:
-    """The one run of a head [B, D] -> [B, Z], checked.
+    """Map the one run of a head [B, D] to [B, Z], checked.
 
     Raises
     ------

@@ -116,7 +116,7 @@ class ChainJacobian(HeadJacobian):
         return [Layer(layout.augment(h), factor, layout) for h, factor, layout in parts]
 
     def _inputs_and_slopes(self, features: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        """Input [B, D'] of every layer; slope phi'(s) [B, O] after every layer but the last."""
+        """Return the input [B, D'] of every layer, and phi'(s) [B, O] after all but the last."""
         inputs, slopes = [features], []
         for linear, group in zip(self.linears, self.activations, strict=False):
             value, slope = _activate_with_slope(linear.forward(inputs[-1]), group)
@@ -137,7 +137,7 @@ class ChainJacobian(HeadJacobian):
 
 
 def _behind(factor: Factor, weight: Tensor, slope: Tensor) -> Factor:
-    """``M_l = M_{l+1} W_{l+1} diag(phi'(s_l))``."""
+    """Return ``M_l = M_{l+1} W_{l+1} diag(phi'(s_l))``."""
     if isinstance(factor, OrthogonalFactor):
         return GatedFactor(weight, slope)
     return DenseFactor((factor.dense(0) @ weight) * slope[:, None, :])
@@ -150,7 +150,7 @@ def _activate(values: Tensor, group: Sequence[nn.Module]) -> Tensor:
 
 
 def _activate_with_slope(values: Tensor, group: Sequence[nn.Module]) -> tuple[Tensor, Tensor]:
-    """phi(s) and phi'(s), both [B, O]."""
+    """Return phi(s) and phi'(s), both [B, O]."""
     with torch.enable_grad():
         s = values.detach().requires_grad_()
         out = _activate(s, group)

@@ -26,7 +26,7 @@ TILE_ROWS = 16
 def columnwise(
     blocks: Float[Tensor, "n Z Z"], weight: Float[Tensor, "Z O"]
 ) -> Float[Tensor, "n O"]:
-    """``w_o^T B_i w_o`` for symmetric B_i and the columns of one W.
+    """Return ``w_o^T B_i w_o`` for symmetric B_i and the columns of one W.
 
     ``sum_yz B_yz (W_yo W_zo)`` is a matrix product [n, Z^2] x [Z^2, O], and B's symmetry leaves
     its upper half: half the work of ``B_i W`` for every i, and no array [n, Z, O].
@@ -62,41 +62,41 @@ class Factor(ABC):
         """
 
     def vjp(self, v: Float[Tensor, "n K"]) -> Float[Tensor, "n O"]:
-        """``M_i^T v_i``."""
+        """Return ``M_i^T v_i``."""
         m = self.dense(0)
         return (v.expand(-1, m.shape[1])[:, None, :] @ m)[:, 0]
 
     def after(self, v: Float[Tensor, "n R Z"]) -> Float[Tensor, "n R O"]:
-        """``V_i M_i``."""
+        """Return ``V_i M_i``."""
         return v @ self.dense(0)
 
     def gram_diagonal(self) -> Float[Tensor, "*shape"]:
-        """diag(M_i^T M_i), broadcastable to [n, O]."""
+        """Return diag(M_i^T M_i), broadcastable to [n, O]."""
         return self.dense(0).square().sum(1)
 
     def gram_sum(self, weights: Float[Tensor, " n"], n_rows: int) -> Float[Tensor, "O O"]:
-        """``sum_i q_i M_i^T M_i`` for weights q; the identity is told O by ``n_rows``."""
+        """Compute ``sum_i q_i M_i^T M_i`` for weights q; ``n_rows`` is O, for the identity."""
         m = self.dense(0)
         return m.flatten(0, 1).mT @ (weights[:, None, None] * m).flatten(0, 1)
 
     def gram_inner(self, matrix: Float[Tensor, "O O"]) -> Float[Tensor, "*shape"]:
-        """``<M_i^T M_i, S>`` broadcastable to [n], for a matrix S."""
+        """Return ``<M_i^T M_i, S>`` broadcastable to [n], for a matrix S."""
         m = self.dense(0)
         return ((m @ matrix) * m).sum((1, 2))
 
     def quadratic(self, blocks: Float[Tensor, "n Z Z"]) -> Float[Tensor, "n O"]:
-        """``diag(M_i^T B_i M_i)`` for symmetric B_i."""
+        """Return ``diag(M_i^T B_i M_i)`` for symmetric B_i."""
         m = self.dense(0)
         return ((blocks @ m) * m).sum(1)
 
     def rotated(self, basis: Float[Tensor, "O O"]) -> Factor:
-        """M Q for an orthogonal Q."""
+        """Return M Q for an orthogonal Q."""
         return DenseFactor(self.dense(0) @ basis)
 
     def projected(
         self, u: Float[Tensor, "n K"], rows: slice = ALL, columns: slice = ALL
     ) -> Float[Tensor, "n s o"]:
-        """``(I - u_i u_i^T) M_i``, a part of it, up to a rotation from the left."""
+        """Return ``(I - u_i u_i^T) M_i``, a part of it, up to a rotation from the left."""
         m = self.dense(0)
         wide = u.expand(-1, m.shape[1])  # [n, Z]
         return m[:, rows, columns] - wide[:, rows, None] * self.vjp(u)[:, None, columns]
@@ -147,7 +147,7 @@ class OrthogonalFactor(Factor):
     def projected(
         self, u: Float[Tensor, "n K"], rows: slice = ALL, columns: slice = ALL
     ) -> Float[Tensor, "n s o"]:
-        """``Q^T (I - u u^T) Q``: rotated from the left as well, so it is symmetric."""
+        """Return ``Q^T (I - u u^T) Q``: rotated from the left as well, so it is symmetric."""
         w = self.vjp(u)
         identity = torch.eye(w.shape[1], dtype=w.dtype, device=w.device)
         return identity[rows, columns] - w[:, rows, None] * w[:, None, columns]

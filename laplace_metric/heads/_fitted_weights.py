@@ -119,7 +119,7 @@ class FittedWeights:
             self._note()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what is of this model's own tensors: a copy compares its own, all values."""
+        """Leave out the state of this model's own tensors: a copy compares its own, all values."""
         return {**vars(self), "_places": None, "_of_body": {}, "_samples": []}
 
     def check(self, *, values: bool = False) -> None:
@@ -200,7 +200,7 @@ class FittedWeights:
 
 
 def stamp_of(tensor: Tensor) -> Stamp:
-    """Identity, address and version counter, which tensors of inference mode lack."""
+    """Return identity, address and version counter, which tensors of inference mode lack."""
     return id(tensor), _address(tensor), None if tensor.is_inference() else tensor._version
 
 
@@ -212,12 +212,12 @@ def _address(tensor: Tensor) -> int:
 
 
 def stamped_buffers(model: nn.Module) -> dict[str, Stamp]:
-    """Stamps of all buffers by name: those that differ after a call are moved by the model."""
+    """Return stamps of all buffers by name: the model moves those that differ after a call."""
     return {name: stamp_of(buffer) for name, buffer in model.named_buffers()}
 
 
 def _samples(of_head: list[tuple[Tensor, Tensor]], tensors: list[Tensor]) -> list[list[Sample]]:
-    """What is compared at one call after the other: the head, and some of the other tensors."""
+    """Return what one call after the other compares: the head, and some of the other tensors."""
     kinds: dict[Kind, list[tuple[Tensor, Tensor]]] = {}
     for tensor in tensors:
         if (view := _view(tensor)) is not None:
@@ -233,7 +233,7 @@ def _samples(of_head: list[tuple[Tensor, Tensor]], tensors: list[Tensor]) -> lis
 
 
 def _view(tensor: Tensor) -> Tensor | None:
-    """Some values of a tensor, in its own memory; None of one that is not in one piece."""
+    """Return some values of a tensor, in its own memory; None of one that is not in one piece."""
     if not tensor.numel() or type(tensor) not in (Tensor, nn.Parameter):
         return None
     dense = tensor.detach()

@@ -60,14 +60,14 @@ class FunctionalJacobian(HeadJacobian):
         return {n: at_least_float32(p.detach()) for n, p in self.module.named_parameters()}
 
     def _unflatten(self, vector: Tensor) -> Parameters:
-        """[P] -> named parameters."""
+        """Return parameters [P] by their names."""
         named = self._named()
         parts = vector.split([p.numel() for p in named.values()])
         pairs = zip(named.items(), parts, strict=True)
         return {name: part.view_as(p) for (name, p), part in pairs}
 
     def _private(self) -> nn.Module:
-        """The module in eval mode, copied without its tensors.
+        """Return the module in eval mode, copied without its tensors.
 
         ``functional_call`` puts other parameters into a module for a while: into the user's own,
         other threads would run with them.
@@ -116,7 +116,7 @@ class FunctionalJacobian(HeadJacobian):
     def vjp(
         self, features: Float[Tensor, "B D"], cotangents: Float[Tensor, "B R Z"]
     ) -> Float[Tensor, "R P"]:
-        """One backward pass a row of V, all points at once: no [B, Z, P] array."""
+        """Compute ``sum_i V_i J_i``, one backward pass a row of V: no [B, Z, P] array."""
         module = self._private()
         pullback = vjp(lambda theta: self._call(module, theta, features), self._named())[1]
         rows = [pullback(v)[0].values() for v in cotangents.unbind(1)]

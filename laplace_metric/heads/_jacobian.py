@@ -53,10 +53,10 @@ class HeadJacobian(ABC):
 
     @abstractmethod
     def forward(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B Z"]:
-        """Raw embeddings z of the features h."""
+        """Return raw embeddings z of the features h."""
 
     def jacobian(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B Z P"]:
-        """J, materialised."""
+        """Return J written out."""
         parts = [layer.jacobian(self.n_outputs) for layer in self.layers(features)]
         return torch.cat(parts, dim=-1)
 
@@ -64,7 +64,7 @@ class HeadJacobian(ABC):
     def forward_with(
         self, features: Float[Tensor, "B D"], parameters: Float[Tensor, "n P"]
     ) -> Float[Tensor, "n B Z"]:
-        """z under n parameter vectors, each shared by all inputs."""
+        """Return z under n parameter vectors, each shared by all inputs."""
 
     @property
     def signature(self) -> str:
@@ -77,7 +77,7 @@ class HeadJacobian(ABC):
         return []
 
     def layers(self, features: Float[Tensor, "B D"]) -> list[Layer]:
-        """J as Kronecker products, one a linear layer; none of heads without that structure."""
+        """Return J as Kronecker products, one a linear layer; none without that structure."""
         return []
 
     @property
@@ -86,7 +86,7 @@ class HeadJacobian(ABC):
         return sum(layout.n_parameters for layout in self.layouts)
 
     def jacobians(self, features: Float[Tensor, "B D"]) -> Iterator[tuple[slice, Tensor]]:
-        """Slices of the rows, each with its J [b, Z, P] within ``JACOBIAN_BYTES``."""
+        """Yield slices of the rows, each with its J [b, Z, P] within ``JACOBIAN_BYTES``."""
         size = 8 * self.n_outputs * self.n_parameters
         step = max(1, JACOBIAN_BYTES // size)
         for start in range(0, len(features), step):
@@ -96,7 +96,7 @@ class HeadJacobian(ABC):
     def diagonal(
         self, features: Float[Tensor, "B D"], blocks: Float[Tensor, "B Z Z"]
     ) -> Float[Tensor, " P"]:
-        """``diag(sum_i J_i^T B_i J_i)`` in float64, for symmetric B_i of any sign."""
+        """Return ``diag(sum_i J_i^T B_i J_i)`` in float64, for symmetric B_i of any sign."""
         if layers := self.layers(features):
             return torch.cat([layer.diagonal(blocks) for layer in layers]).double()
         total = torch.zeros(self.n_parameters, dtype=torch.float64, device=features.device)
@@ -107,7 +107,7 @@ class HeadJacobian(ABC):
     def vjp(
         self, features: Float[Tensor, "B D"], cotangents: Float[Tensor, "B R Z"]
     ) -> Float[Tensor, "R P"]:
-        """Vector-Jacobian products ``sum_i V_i J_i`` in float64, for cotangents V."""
+        """Return vector-Jacobian products ``sum_i V_i J_i`` in float64, for cotangents V."""
         if layers := self.layers(features):
             return torch.cat([layer.vjp(cotangents) for layer in layers], dim=1).double()
         size = (cotangents.shape[1], self.n_parameters)

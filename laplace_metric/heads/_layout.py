@@ -42,7 +42,7 @@ class Layout:
         return self.n_outputs * self.n_columns
 
     def fold(self, vector: Num[Tensor, "*n P"]) -> Num[Tensor, "*n O A"]:
-        """Parameters in their order as [W, b]."""
+        """Return parameters in their order as [W, b]."""
         size = self.n_outputs * self.n_features
         weight = vector[..., :size].unflatten(-1, (self.n_outputs, self.n_features))
         if not self.bias:
@@ -50,14 +50,14 @@ class Layout:
         return torch.cat([weight, vector[..., size:, None]], dim=-1)
 
     def flatten(self, matrix: Num[Tensor, "*n O A"]) -> Num[Tensor, "*n P"]:
-        """[W, b] as parameters in their order; undoes ``fold``."""
+        """Return [W, b] as parameters in their order; undoes ``fold``."""
         weight = matrix[..., : self.n_features].flatten(-2)
         if not self.bias:
             return weight
         return torch.cat([weight, matrix[..., self.n_features]], dim=-1)
 
     def augment(self, features: Float[Tensor, "*B D"]) -> Float[Tensor, "*B A"]:
-        """[h, 1] if there is a bias, else h."""
+        """Return [h, 1] if there is a bias, else h."""
         if not self.bias:
             return features
         return torch.cat([features, features.new_ones(*features.shape[:-1], 1)], dim=-1)

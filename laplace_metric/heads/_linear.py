@@ -81,7 +81,7 @@ class LinearJacobian(HeadJacobian):
     def forward_with(
         self, features: Float[Tensor, "B D"], parameters: Float[Tensor, "n P"]
     ) -> Float[Tensor, "n B Z"]:
-        """One product [B, D] x [D, n Z]."""
+        """Return z under n parameter vectors, by one product [B, D] x [D, n Z]."""
         size = self.weight.numel()
         weight = parameters[:, :size].unflatten(-1, self.weight.shape)  # [n, Z, D]
         z = features @ weight.flatten(0, 1).mT  # [B, n Z]

@@ -75,7 +75,7 @@ def locate_head(
 def _last_that_fits(
     candidates: dict[str, Ends], calls: list[HeadCall], output: Tensor
 ) -> tuple[LocatedHead, HeadActivations]:
-    """The last layer that ran; the last 1x1 convolution where no linear layer gives the output."""
+    """Return the last layer that ran, or the last 1x1 convolution if no linear one fits."""
     convolutions = [c for c in calls if isinstance(candidates[c.name][0], PointwiseHead)]
     linear = [c for c in calls if not isinstance(candidates[c.name][0], PointwiseHead)]
     try:
@@ -94,7 +94,7 @@ def _last_that_fits(
 def _located(
     candidates: dict[str, Ends], calls: list[HeadCall], output: Tensor
 ) -> tuple[LocatedHead, HeadActivations]:
-    """The layer of the last of these calls, checked."""
+    """Return the layer of the last of these calls, checked."""
     name = calls[-1].name
     activations = captured([call for call in calls if call.name == name], output, name)
     own, parts = candidates[name]
@@ -138,7 +138,7 @@ def _candidates(model: nn.Module, head: nn.Module | str | None) -> dict[str, End
 
 
 def sub_module(module: nn.Module) -> Ends:
-    """One sub-module as a head."""
+    """Return one sub-module as a head."""
     if is_pointwise(module):
         return PointwiseHead(module), (module, module)
     return module, (module, module)
@@ -150,7 +150,7 @@ def _is_of(head: nn.Module | str | None, module: nn.Module) -> bool:
 
 
 def _row_of_modules(modules: dict[str, nn.Module], head: nn.Module | str) -> dict[str, Ends]:
-    """A sequential whose children are modules of the model, such as ``model[-3:]``."""
+    """Return a sequential whose children are modules of the model, such as ``model[-3:]``."""
     names = {id(module): name for name, module in modules.items()}
     children = list(head) if isinstance(head, nn.Sequential) else []
     if not children or any(id(child) not in names for child in children):
@@ -172,7 +172,7 @@ def _check_trainable(name: str, module: nn.Module) -> None:
 
 
 def _appended(model: nn.Module, inputs: ModelInput) -> tuple[LocatedHead, HeadActivations]:
-    """A new identity-initialised linear layer after the model's output."""
+    """Return a new identity-initialised linear layer after the model's output."""
     with evaluation_mode(model):
         output = run_recorded(model, inputs, {})[0]
         module = identity_head(output.shape[1], output)
@@ -181,7 +181,7 @@ def _appended(model: nn.Module, inputs: ModelInput) -> tuple[LocatedHead, HeadAc
 
 
 def identity_head(size: int, like: Tensor) -> nn.Linear:
-    """``z = I h`` without bias, in the dtype (float32 at least) and on the device of ``like``."""
+    """Return ``z = I h`` without bias, in the dtype and on the device of ``like``."""
     dtype = like.dtype if like.dtype == torch.float64 else torch.float32
     layer = nn.Linear(size, size, bias=False, device="meta")  # draws no random numbers
     layer.weight = nn.Parameter(torch.eye(size, dtype=dtype, device=like.device))
@@ -197,7 +197,7 @@ def is_identity(module: nn.Module) -> bool:
 
 
 def _check_is_whole(module: nn.Module, activations: HeadActivations, name: str) -> None:
-    """The head alone, on what enters it, must give what leaves it."""
+    """Check that the head alone turns what enters it into what leaves it."""
     if not len(activations.raw):
         raise InputError("the first batch has no rows to find the head by: leave it out.")
     alone = module(activations.features)

@@ -35,14 +35,14 @@ class HooklessChain(nn.Module):
         self.parts = nn.ModuleList(parts)
 
     def feature_maps(self, features: Tensor) -> list[Tensor]:
-        """h and the output of every module."""
+        """Return h and the output of every module."""
         maps = [features]
         for part in self.parts:
             maps.append(part.forward(maps[-1]))
         return maps
 
     def forward(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B Z"]:
-        """Raw embeddings z of the features h."""
+        """Return raw embeddings z of the features h."""
         return self.feature_maps(features)[-1]
 
 
@@ -89,7 +89,7 @@ class NnjJacobian(FunctionalJacobian):
         return cls(HooklessChain(parts), n_outputs)
 
     def _chain(self, features: Tensor) -> tuple[Any, Tensor]:
-        """nnj's chain with the feature maps of these inputs, and its output."""
+        """Return nnj's chain with the feature maps of these inputs, and its output."""
         maps = self.module.feature_maps(features)
         chain = _import().Sequential(*self.module.parts, add_hooks=False)
         chain.feature_maps = maps
@@ -104,7 +104,7 @@ class NnjJacobian(FunctionalJacobian):
     def diagonal(
         self, features: Float[Tensor, "B D"], blocks: Float[Tensor, "B Z Z"]
     ) -> Float[Tensor, " P"]:
-        """nnj gives one diagonal a point [b, P]: blocks of points keep that small."""
+        """Compute the diagonal in blocks of points: nnj gives one a point [b, P]."""
         step = max(1, JACOBIAN_BYTES // (8 * self.n_parameters))
         total = torch.zeros(self.n_parameters, dtype=torch.float64, device=features.device)
         for h, b in zip(features.split(step), blocks.split(step), strict=True):
@@ -124,7 +124,7 @@ def _import() -> Any:
 
 
 def _parts(module: nn.Module) -> Iterator[nn.Module]:
-    """The layers of a head, out of nested sequentials, in parameter order."""
+    """Yield the layers of a head, out of nested sequentials, in parameter order."""
     names = ("torch.nn.modules.container.Sequential", "nnj.sequential.Sequential")
     if f"{type(module).__module__}.{type(module).__qualname__}" not in names:
         yield module
@@ -135,7 +135,7 @@ def _parts(module: nn.Module) -> Iterator[nn.Module]:
 
 
 def _unknown(module: nn.Module, nnj: Any) -> str:
-    """The types of what nnj cannot differentiate; "" if there is nothing."""
+    """Return the types of what nnj cannot differentiate; "" if there is nothing."""
     parts = list(_parts(module))
     kinds = (nnj.Linear, nnj.AbstractDiagonalJacobian)
     unknown = {type(part) for part in parts if not isinstance(part, kinds)}

@@ -68,7 +68,7 @@ ADAPTERS = ("lora_A", "lora_B", "lora_embedding_A", "lora_embedding_B", "base_la
 
 
 def _layer_around(name: str) -> str:
-    """What to name: of an adapter, the layer that it changes."""
+    """Return the module to name in an error: of an adapter, the layer that it changes."""
     parts = name.split(".")
     inside = [i for i, part in enumerate(parts) if part in ADAPTERS]
     if not inside or not inside[0]:

@@ -53,7 +53,7 @@ class PointwiseHead(nn.Module):
         return self.conv.bias
 
     def forward(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B Z"]:
-        """Raw embeddings of mean features."""
+        """Return raw embeddings of mean features."""
         return nn.functional.linear(features, self.weight, self.bias)
 
 
@@ -75,7 +75,7 @@ def is_pointwise(module: nn.Module) -> TypeGuard[Convolution]:
 
 
 def averaged(maps: Float[Tensor, "B D *places"]) -> Float[Tensor, "B D"]:
-    """The mean of each map over its places.
+    """Return the mean of each map over its places.
 
     Examples
     --------

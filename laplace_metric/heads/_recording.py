@@ -36,7 +36,7 @@ class HeadCall:
 def run_recorded(
     model: nn.Module, inputs: ModelInput, heads: Mapping[str, tuple[nn.Module, nn.Module]]
 ) -> tuple[Tensor, list[HeadCall]]:
-    """The model's output, and every run of ``heads``: name -> (where h enters, where z leaves).
+    """Return the model's output, and every run of ``heads``: name -> (entry of h, exit of z).
 
     One item [D] whose embedding is one vector [Z] is run again as a batch of one.
     """

@@ -16,7 +16,7 @@ EMBEDDINGS = ("sentence_embedding", "image_embeds", "text_embeds", "audio_embeds
 
 
 def check_returned(output: Any, *, one_item: bool = False) -> Tensor:
-    """The model's output [B, Z] itself, or the one field of an output object that is an embedding.
+    """Return the model's output [B, Z], or the one field of an output object that is an embedding.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def check_returned(output: Any, *, one_item: bool = False) -> Tensor:
 
 
 def _embedding_of(output: Any) -> Tensor | None:
-    """The embedding of an output object, where there is exactly one by its name.
+    """Return the embedding of an output object, where there is exactly one by its name.
 
     Examples
     --------
@@ -57,7 +57,7 @@ def _embedding_of(output: Any) -> Tensor | None:
 
 
 def _fields(output: Any) -> Mapping[str, Any]:
-    """The fields of an output object by name; of a plain tuple or list none."""
+    """Return the fields of an output object by name; of a plain tuple or list none."""
     if isinstance(output, Mapping):
         return output
     if isinstance(output, tuple):

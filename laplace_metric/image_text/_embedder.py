@@ -259,7 +259,7 @@ class ImageTextEmbedder:
         return images, texts
 
     def _new_heads(self, image_size: int, text_size: int) -> TwoHeads:
-        """Untrained heads, for features of two sizes, with a copy of the objective."""
+        """Return untrained heads, for features of two sizes, with a copy of the objective."""
         image, text = (
             GaussianHead(
                 size,

@@ -32,7 +32,7 @@ SIDES = ("images", "texts")
 
 
 def encode(encoder: Encoder, inputs: ModelInput, name: str, *, grad: bool = False) -> Tensor:
-    """Features [B, F] or [B, 2, F] of one batch, float32 or float64 and finite.
+    """Return features [B, F] or [B, 2, F] of one batch, float32 or float64 and finite.
 
     Raises
     ------
@@ -63,7 +63,7 @@ def encode(encoder: Encoder, inputs: ModelInput, name: str, *, grad: bool = Fals
 def encoded_blocks(
     encoder: Encoder, inputs: Inputs, *, progress: bool
 ) -> Iterator[Float[Tensor, "B ..."]]:
-    """Features of each batch, with a progress bar if there are several."""
+    """Yield the features of each batch, with a progress bar if there are several."""
     several = inputs.n_batches is None or inputs.n_batches > 1
     with ItemBar(f"Encoding {inputs.name}", inputs.count, shown=progress and several) as bar:
         for batch in inputs:
@@ -73,7 +73,7 @@ def encoded_blocks(
 
 
 def encode_all(encoder: Encoder, data: Any, name: str, *, progress: bool) -> Float[Tensor, "N ..."]:
-    """Features [N, F] or [N, 2, F] of everything that ``data`` holds."""
+    """Return features [N, F] or [N, 2, F] of everything that ``data`` holds."""
     return torch.cat(list(encoded_blocks(encoder, read_items(name, data), progress=progress)))
 
 

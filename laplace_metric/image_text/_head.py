@@ -111,7 +111,7 @@ class GaussianHead(nn.Module):
         return entering
 
     def forward(self, features: Float[Tensor, "B ..."]) -> HeadOutput:
-        """Means and log variances of a batch."""
+        """Return means and log variances of a batch."""
         x = self.trunk(features)
         h, u = x.unbind(1) if self.two_tokens else (x, x)
         raw = self.mean(h)

@@ -32,7 +32,7 @@ class IndependentPairs:
     @full_precision()
     @torch.no_grad()
     def __call__(self, queries: Encoded, items: Encoded, positions: Int[Tensor, "Q k"]) -> Distance:
-        """[Q, k] for the items at ``positions`` [Q, k]; those at -1 are infinitely far."""
+        """Return distances [Q, k] to the items at ``positions`` [Q, k]; infinite at -1."""
         mean, variance = torch.empty(2, *positions.shape).to(queries.mean)
         step = max(1, PAIR_BYTES // (positions.shape[1] * queries.mean[:1].nbytes))
         for start in range(0, len(positions), step):

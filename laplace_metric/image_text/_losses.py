@@ -24,7 +24,7 @@ def inclusion_loss(
     c: float = 10.0,
     epsilon: float = -10.0,
 ) -> Float[Tensor, ""]:
-    """``mean -log sigmoid(c H(1, 2))`` with every ``1/v`` multiplied by ``exp(epsilon)``.
+    """Compute ``mean -log sigmoid(c H(1, 2))``, every ``1/v`` multiplied by ``exp(epsilon)``.
 
     Chun et al. 2025, eq 5 and appendix B.1, whose recommended c and epsilon are the defaults. For
     an image inside its text, or an input inside what is left of it after masking.
@@ -56,7 +56,7 @@ def pairwise_sigmoid_loss(
     a: Float[Tensor, ""] | float = 10.0,
     b: Float[Tensor, ""] | float = -10.0,
 ) -> Float[Tensor, ""]:
-    """``1/B sum_bc -log sigmoid(y (a s + b))``.
+    """Compute ``1/B sum_bc -log sigmoid(y (a s + b))``.
 
     PPCL with s of ``csd_similarity`` (Chun et al. 2025, eq 2, whose b has the wrong sign: with
     ``-a s + b`` negatives cost 10.9 at the start, not 1e-4); SigLIP with the cosine (Zhai et al.
@@ -89,7 +89,7 @@ def pairwise_sigmoid_loss(
 def multi_positive_infonce(
     s: Float[Tensor, "B C"], match: Bool[Tensor, "B C"], a: Float[Tensor, ""] | float = 10.0
 ) -> Float[Tensor, ""]:
-    """CLIP's loss, with the mean over matches of the log probability that softmax gives.
+    """Compute CLIP's loss, with the mean over matches of the log probability of the softmax.
 
     ``mean_b -1/|P(b)| sum_{c in P(b)} log softmax_c(a s_bc)``, likewise over texts, half of each
     (Radford et al. 2021; Khosla et al. 2020, eq 2). Rows without a match do not count.
@@ -131,7 +131,7 @@ def soft_contrastive_loss(
     *,
     pseudo_weight: float = 0.1,
 ) -> Float[Tensor, ""]:
-    """PCME++: binary cross-entropy of ``sigmoid(b - a CSD)``, and of pseudo-positives.
+    """Compute the cross-entropy of ``sigmoid(b - a CSD)``, and of pseudo-positives (PCME++).
 
     A pair that does not match but is at least as near as a match of its image or its text counts
     as a match in the second term (Chun 2024, eqs 2 and 3).
@@ -167,7 +167,7 @@ def soft_contrastive_loss(
 
 
 def vib_divergence(mu: Float[Tensor, "B D"], log_v: Float[Tensor, "B D"]) -> Float[Tensor, ""]:
-    """``mean_b KL(N(mu, v) | N(0, I)) = mean_b sum_d -(1 + log v - mu^2 - v) / 2`` in nats.
+    """Compute ``mean_b KL(N(mu, v) | N(0, I))`` in nats, ``sum_d -(1 + log v - mu^2 - v) / 2``.
 
     (Chun et al. 2025, eq A.2.) Keeps variances from vanishing.
 
@@ -190,7 +190,7 @@ def _check(match: Tensor) -> None:
 
 
 def conditional_loss(logit: Float[Tensor, "C C"], match: Bool[Tensor, "B C"]) -> Float[Tensor, ""]:
-    """Cross entropy of ``P(t | u)``, the share of the images of u that t names too.
+    """Compute the cross entropy of ``P(t | u)``, the share of the images of u that t names too.
 
     ``1/C sum_{u != t} -P log sigmoid(l_ut) - (1 - P) log sigmoid(-l_ut)``,
     ``P = |images of t and u| / |images of u|`` in the batch: "hand" of the images of "waving hand".
@@ -215,7 +215,7 @@ def size_loss(
     exponent: Float[Tensor, ""],
     log_rate: Float[Tensor, ""],
 ) -> Float[Tensor, ""]:
-    """The images that a text names as Poisson counts, of a power of its trace.
+    """Compute the loss of the images that a text names, as Poisson counts, by its trace.
 
     ``n_t ~ Poisson(exp(c) (tr S_t)^k)``: minus the log likelihood without its constant,
     ``exp(z) - n z`` with ``z = c + k log tr S``, averaged with weights 1/n, because texts that name

@@ -29,7 +29,7 @@ def log_membership(
     mu_t: Float[Tensor, "C D"],
     log_v_t: Float[Tensor, "C D"],
 ) -> Float[Tensor, "B C"]:
-    """``log m(t | x)`` of B inputs in C regions [B, C], at most 0.
+    """Return ``log m(t | x)`` of B inputs in C regions [B, C], at most 0.
 
     O(B C D) time; memory O(B C), forward and backward.
 

@@ -59,7 +59,7 @@ class PairScores:
     images: Int[Tensor, " P"]
 
     def by_image(self) -> dict[str, Float[Tensor, " N"]]:
-        """The mean over the pairs of each image [N]: for images whose texts are all wrong.
+        """Return the mean over the pairs of each image [N]: for images whose texts are all wrong.
 
         Examples
         --------
@@ -139,7 +139,7 @@ def noisy_pairs(
 
 
 def subset(pairs: ImageTextPairs, keep: Tensor) -> ImageTextPairs:
-    """Some images [N] with their texts; texts that no image is left of fall away.
+    """Return some images [N] with their texts; texts without an image fall away.
 
     Examples
     --------
@@ -158,7 +158,7 @@ def subset(pairs: ImageTextPairs, keep: Tensor) -> ImageTextPairs:
 def _folds(
     pairs: ImageTextPairs, folds: int, groups: ArrayLike | None, generator: torch.Generator | None
 ) -> Tensor:
-    """The fold of each image [N]."""
+    """Return the fold of each image [N]."""
     k = check_count("folds", folds, 2)
     group = torch.arange(pairs.n_images)
     if groups is not None:
@@ -173,7 +173,7 @@ def _folds(
 def _scored(
     embedder: ImageTextEmbedder, image: Embedding, text: Embedding, i: Tensor, t: Tensor
 ) -> dict[str, Tensor]:
-    """Every score of the pairs (i, t)."""
+    """Return every score of the pairs (i, t)."""
     a, b = embedder.fitted_.heads.objective.scale() or (SHARPNESS, 0.0)
     s = similarities(image, text)
     f = a * s + b

@@ -91,7 +91,7 @@ class Objective(nn.Module, ABC):
         }
 
     def scale(self) -> tuple[float, float] | None:
-        """(a, b) of ``sigmoid(a s + b)``, the probability of a match; None if there is none.
+        """Return (a, b) of the match probability ``sigmoid(a s + b)``; None if there is none.
 
         With ``softmax`` (a, 0) of a softmax of ``a s`` over a batch.
         """
@@ -246,7 +246,7 @@ class CLIP(Objective):
         return multi_positive_infonce(image.mu @ text.mu.mT, batch.match, self.a.clamp_max(100))
 
     def scale(self) -> tuple[float, float]:
-        """Scale of the loss, at most 100, and 0."""
+        """Return the scale of the loss, at most 100, and 0."""
         return min(float(self.a.detach()), 100.0), 0.0
 
 
@@ -274,7 +274,7 @@ class PCMEPlusPlus(Objective):
         return loss + self.vib * _vib_of_both(image, text)
 
     def scale(self) -> tuple[float, float]:
-        """``b - a CSD = 2 a s + b - 2 a``."""
+        """Return a and b of ``b - a CSD = 2 a s + b - 2 a``."""
         a, b = float(self.a.detach()), float(self.b.detach())
         return 2 * a, b - 2 * a
 

@@ -145,7 +145,7 @@ class ImageTextPairs:
         return self.pairs[:, 1].bincount(minlength=self.n_texts)
 
     def texts_of_images(self) -> list[list[int]]:
-        """Rows of the texts of each image: ``matches`` for an index of texts.
+        """Return rows of the texts of each image: ``matches`` for an index of texts.
 
         Examples
         --------
@@ -155,7 +155,7 @@ class ImageTextPairs:
         return _partners(self.pairs[:, 0], self.pairs[:, 1], self.n_images)
 
     def images_of_texts(self) -> list[list[int]]:
-        """Rows of the images of each text: ``matches`` for an index of images."""
+        """Return rows of the images of each text: ``matches`` for an index of images."""
         return _partners(self.pairs[:, 1], self.pairs[:, 0], self.n_texts)
 
 

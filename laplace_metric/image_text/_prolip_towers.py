@@ -95,7 +95,7 @@ class _Tower(nn.Module):
         return self.transformer["resblocks"](x)
 
     def tokens(self, *names: str, n: int) -> Float[Tensor, "n k W"]:
-        """Learnt vectors, for each of n inputs."""
+        """Return learnt vectors, for each of n inputs."""
         return torch.stack([getattr(self, name) for name in names]).expand(n, -1, -1)
 
 
@@ -120,7 +120,7 @@ class PublishedImages(_Tower):
         self.uncertainty_proj = nn.Linear(width, dim)
 
     def forward(self, images: Shaped[Tensor, "B 3 H H"]) -> Float[Tensor, "B 2 F"]:
-        """Features.
+        """Return the features.
 
         Raises
         ------
@@ -174,7 +174,7 @@ class PublishedTexts(_Tower):
         self.text_uncertainty_projection = nn.Linear(dim, dim)
 
     def forward(self, texts: Any) -> Float[Tensor, "B 2 F"]:
-        """Features.
+        """Return the features.
 
         Raises
         ------

@@ -111,7 +111,7 @@ def prompt_weights(
 
 
 def _prior(trace: Tensor, alpha: float) -> Tensor:
-    """alpha_n [C, N], float64; equal without variances."""
+    """Return alpha_n [C, N], float64; equal without variances."""
     exact = trace.double()
     certain = torch.where((exact > 0).all(1, keepdim=True), 1 / exact, torch.ones_like(exact))
     u = certain / certain.sum(1, keepdim=True)
@@ -119,14 +119,14 @@ def _prior(trace: Tensor, alpha: float) -> Tensor:
 
 
 def _log_density(x: Tensor, mu: Tensor, variance: Tensor) -> Tensor:
-    """``log f_n(x_j)`` [M', N] up to a constant of all, float64."""
+    """Return ``log f_n(x_j)`` [M', N] up to a constant of all, float64."""
     x, mu, v = x.double(), mu.double(), variance.double()
     d = x.square() @ (1 / v).mT - 2 * x @ (mu / v).mT + (mu.square() / v).sum(1)
     return -(d + v.log().sum(1)) / 2
 
 
 def _em(log_f: Tensor, alpha: Tensor) -> Tensor:
-    """Weights [N] at the mode of the posterior."""
+    """Return weights [N] at the mode of the posterior."""
     more = alpha - 1
     if not len(log_f) and not bool(more.any()):  # no image, no prior
         return torch.full_like(alpha, 1 / len(alpha))

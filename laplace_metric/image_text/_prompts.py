@@ -22,7 +22,7 @@ def check_embeddings(**named: Embedding) -> None:
 
 
 def by_class(prompts: Embedding, templates: int) -> tuple[Tensor, Tensor]:
-    """Means and variances [C, T, D].
+    """Return means and variances [C, T, D].
 
     Raises
     ------

@@ -70,12 +70,12 @@ class TowerPairs:
     b: float
 
     def rotated(self, left: Float[Tensor, "D D"], right: Float[Tensor, "A A"]) -> TowerPairs:
-        """Seen in Q_S over outputs and Q_A over inputs."""
+        """Return the pairs, seen in Q_S over outputs and Q_A over inputs."""
         h, z, t = self.inputs @ right, self.raw @ left, self.other @ left
         return replace(self, inputs=h, raw=z, other=t)
 
     def left_contraction(self, right: Float[Tensor, "A A"]) -> Float[Tensor, "D D"]:
-        """``<H, A>``: ``sum_i (h_i^T A h_i) G_i``."""
+        """Return ``<H, A>``: ``sum_i (h_i^T A h_i) G_i``."""
         total = self.raw.new_zeros(2 * (self.raw.shape[1],))
         for h, mu, w, u, k in self._blocks():
             q = ((h @ right) * h).sum(1)
@@ -85,7 +85,7 @@ class TowerPairs:
         return total
 
     def right_contraction(self, left: Float[Tensor, "D D"]) -> Float[Tensor, "A A"]:
-        """``<H, S>``: ``sum_i <S, G_i> h_i h_i^T``."""
+        """Return ``<H, S>``: ``sum_i <S, G_i> h_i h_i^T``."""
         total = self.inputs.new_zeros(2 * (self.inputs.shape[1],))
         quadratic = ((self.other @ left) * self.other).sum(1)
         for h, mu, w, u, k in self._blocks():
@@ -95,7 +95,7 @@ class TowerPairs:
         return total
 
     def diagonal(self) -> Float[Tensor, "D A"]:
-        """``sum_i diag(G_i) (x) h_i^2``, as the matrix W is."""
+        """Return ``sum_i diag(G_i) (x) h_i^2``, as the matrix W is."""
         total = self.raw.new_zeros(self.raw.shape[1], self.inputs.shape[1])
         for h, mu, w, u, k in self._blocks():
             g = w @ self.other.square() - 2 * mu * u + k[:, None] * mu.square()  # [n, D]
@@ -103,7 +103,7 @@ class TowerPairs:
         return total
 
     def _blocks(self) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor, Tensor]]:
-        """Values of some rows at once: h [n, A], mu [n, D], w [n, M], u [n, D] and k [n]."""
+        """Yield values of some rows at once: h [n, A], mu [n, D], w [n, M], u [n, D] and k [n]."""
         step = max(1, ROWS // len(self.other))
         for start in range(0, len(self.raw), step):
             rows = slice(start, start + step)
@@ -116,14 +116,14 @@ class TowerPairs:
     def weights(
         self, rows: slice, c: Float[Tensor, "n M"], r: Float[Tensor, "n one"]
     ) -> Float[Tensor, "n M"]:
-        """w of some rows of this side, from their cosines and lengths."""
+        """Return w of some rows of this side, from their cosines and lengths."""
         f = self.a * (c - (self.trace[rows, None] + self.other_trace) / 2) + self.b
         n_pairs = len(self.raw) * len(self.other)
         return self.a**2 * torch.sigmoid(f) * torch.sigmoid(-f) / (r.square() * n_pairs)
 
 
 def tower_curvature(pairs: TowerPairs, layout: Layout) -> SpectralCurvature:
-    """H of one projection [W, b] of ``layout``, averaged over its N M pairs."""
+    """Return H of one projection [W, b] of ``layout``, averaged over its N M pairs."""
     factors = (nearest_factors(pairs, layout),)
     basis, _ = KronCurvature(factors).eigenbasis()
     (block,) = basis.blocks
@@ -132,7 +132,7 @@ def tower_curvature(pairs: TowerPairs, layout: Layout) -> SpectralCurvature:
 
 
 def nearest_factors(pairs: TowerPairs, layout: Layout) -> KroneckerFactors:
-    """``min |H - S (x) A|_F`` by power iteration (Van Loan and Pitsianis 1993)."""
+    """Minimise ``|H - S (x) A|_F`` by power iteration (Van Loan and Pitsianis 1993)."""
     right = torch.eye(pairs.inputs.shape[1]).to(pairs.inputs)
     norm = 0.0
     for _ in range(MAX_STEPS):

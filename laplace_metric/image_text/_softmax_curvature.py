@@ -39,20 +39,20 @@ class SoftmaxPairs(TowerPairs):
     def weights(
         self, rows: slice, c: Float[Tensor, "n M"], r: Float[Tensor, "n one"]
     ) -> Float[Tensor, "n M"]:
-        """``a^2 (p / N + q / M) / (2 r^2)``."""
+        """Return ``a^2 (p / N + q / M) / (2 r^2)``."""
         p, q = self._softmaxes(c)
         n, m = len(self.raw), len(self.other)
         return self.a**2 * (p / n + q / m) / (2 * r.square())
 
     def left_contraction(self, right: Float[Tensor, "A A"]) -> Float[Tensor, "D D"]:
-        """``<H, A>``."""
+        """Return ``<H, A>``."""
         total = super().left_contraction(right)
         h, (x, s) = self.inputs, self._row_means
         total -= (x * (s * ((h @ right) * h).sum(1))[:, None]).mT @ x
         return total - self._columns(self.other, self.mu, self._e_and_g[1], h, right)
 
     def right_contraction(self, left: Float[Tensor, "D D"]) -> Float[Tensor, "A A"]:
-        """``<H, S>``."""
+        """Return ``<H, S>``."""
         total = super().right_contraction(left)
         h, (x, s) = self.inputs, self._row_means
         total -= (h * (s * ((x @ left) * x).sum(1))[:, None]).mT @ h
@@ -105,7 +105,7 @@ class SoftmaxPairs(TowerPairs):
         return self._e_and_g[0] @ self._e_and_g[0].mT
 
     def _columns(self, t: Tensor, x: Tensor, g: Tensor, h: Tensor, a: Tensor) -> Tensor:
-        """``a^2/2M sum_j V_j A V_j^T``; with the sides exchanged, of ``V_j^T``."""
+        """Compute ``a^2/2M sum_j V_j A V_j^T``; with the sides exchanged, of ``V_j^T``."""
         ha = h @ a
         y = ((ha @ g.mT) * self._e_and_g[0]).mT @ x
         cross = t.mT @ y

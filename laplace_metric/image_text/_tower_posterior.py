@@ -65,7 +65,7 @@ class TowerPosterior:
 
     @full_precision()
     def ambiguity(self, features: Tensor) -> Float[Tensor, " B"]:
-        """``tr S = sum_d exp(U u + c)_d`` [B]: the variance that the head has learnt.
+        """Return ``tr S = sum_d exp(U u + c)_d`` [B], the variance that the head has learnt.
 
         The features are as ``GaussianHead.entering`` has them: those of the variance come last.
 

@@ -38,7 +38,7 @@ BLOCK = 256
 def embedding_of(
     features: Float[Tensor, "B ..."], head: GaussianHead, posterior: TowerPosterior | None
 ) -> Embedding:
-    """``N(mu, S)`` of features, with what says how little the pairs determine mu.
+    """Return ``N(mu, S)`` of features, with a measure of how little the pairs determine mu.
 
     Raises
     ------
@@ -146,7 +146,7 @@ class Tower:
         return digest(f"{SIDES[self.side]} {' '.join(weights)}", [*weights.values(), *spectra])
 
     def embed(self, inputs: Any, *, progress: bool) -> Embedding:
-        """Embeddings of all inputs."""
+        """Return embeddings of all inputs."""
         features = encode_all(self.encoder, inputs, SIDES[self.side], progress=progress)
         return embedding_of(features, self.head, self.posterior)
 

@@ -147,7 +147,7 @@ class PairRun(ResumableRun):
         return found
 
     def _adam(self) -> torch.optim.Optimizer:
-        """AdamW; scale and offset learn faster and do not decay, encoders have their own rate."""
+        """Return AdamW; scale and offset learn faster and do not decay, encoders have their own."""
         rate, decay = self.settings["learning_rate"], self.settings["weight_decay"]
         own = [p for head in self.heads.both for p in head.parameters()]
         rates = (
@@ -221,7 +221,7 @@ class PairRun(ResumableRun):
         super().epoch_done(progress)
 
     def status(self, progress: Progress) -> str:
-        """Loss and the spread of the last epoch."""
+        """Return loss and the spread of the last epoch."""
         line = f"loss {progress.mean_loss:.4g}"
         for title, history in self.spreads.items():
             if history:

@@ -36,7 +36,7 @@ def agreed_head(
     first: tuple[ModelInput, Tensor] | None,
     processes: Processes,
 ) -> tuple[LocatedHead, Tensor | None]:
-    """The head and what enters it on the first batch; a process without one takes another's.
+    """Return the head and its input on the first batch; a process without one takes another's.
 
     Raises
     ------

@@ -56,30 +56,30 @@ def _on_the_sphere(pairs: EmbeddingPairs) -> tuple[Tensor, Tensor]:
 
 
 def _coupling(cov: Tensor, u: Tensor, v: Tensor, r: Tensor, c: Tensor) -> Tensor:
-    """``(v - c u)^T C u / r^2`` [B]: how a longer z turns towards or away from v."""
+    """Compute ``(v - c u)^T C u / r^2`` [B], the turn towards or away from v of a longer z."""
     return _form(v - c[:, None] * u, cov, u) / r.square()
 
 
 def _quadratic_variance(m: Tensor, c: Tensor) -> Tensor:
-    """Var |d|^2 for ``d ~ N(m, C)``: ``4 m^T C m + 2 tr C^2`` [B]."""
+    """Compute Var |d|^2 for ``d ~ N(m, C)``: ``4 m^T C m + 2 tr C^2`` [B]."""
     # tr C^2 is the sum of squares of the entries, for C is symmetric: no product [Z, Z] x [Z, Z]
     return (4 * _form(m, c, m) + 2 * c.square().sum((1, 2))).clamp_min(0)
 
 
 def _direction(z: Tensor) -> tuple[Tensor, Tensor]:
-    """u [B, Z] and r [B]."""
+    """Return the direction u [B, Z] and the length r [B] of z."""
     r = z.norm(dim=1)
     return z / r[:, None], r
 
 
 def _tangent(u: Tensor, r: Tensor) -> Tensor:
-    """``(I - u u^T) / r`` [B, Z, Z]."""
+    """Return ``(I - u u^T) / r`` [B, Z, Z]."""
     identity = torch.eye(u.shape[1], dtype=u.dtype, device=u.device)
     return (identity - u[:, :, None] * u[:, None, :]) / r[:, None, None]
 
 
 def _form(left: Tensor, cov: Tensor, right: Tensor) -> Tensor:
-    """``l^T C r`` [B]."""
+    """Return ``l^T C r`` [B]."""
     return torch.einsum("bk,bkl,bl->b", left, cov, right)
 
 

@@ -43,7 +43,7 @@ class EmbeddingPairs:
         return EmbeddingPairs(self.x[part], self.y[part], xx, yy, xy)
 
     def dense(self) -> tuple[Tensor, Tensor, Tensor]:
-        """C_xx, C_yy, C_xy [B, Z, Z]."""
+        """Return C_xx, C_yy, C_xy [B, Z, Z]."""
         xx, yy = self.xx.dense(), self.yy.dense()
         return xx, yy, torch.zeros_like(xx) if self.xy is None else self.xy.dense()
 

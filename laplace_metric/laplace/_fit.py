@@ -241,7 +241,7 @@ def _fit_by_batches(
 
 
 def in_dtype(dtype: torch.dtype | None, head: LocatedHead, settings: Settings) -> HeadJacobian:
-    """The head in the type of the sums over points; None: as it is.
+    """Return the head in the dtype of the sums over points; None: as it is.
 
     Raises
     ------
@@ -278,7 +278,7 @@ def with_near_far(fitted: Fitted, store: FeatureStore) -> Fitted:
 def minibatch_curvature(
     batches: HeadBatches, head: HeadJacobian, loss: ContrastiveLoss, settings: Settings
 ) -> tuple[Curvature, int]:
-    """The mean over batches, weighted by their points, of each batch's own pair curvature.
+    """Average each batch's own pair curvature over batches, weighted by their points.
 
     Raises
     ------
@@ -325,7 +325,7 @@ def posterior_of(
     settings: Settings,
     fingerprints: Fingerprints | None = None,
 ) -> Fitted:
-    """``N(theta, (n_eff H + tau I)^-1)``, with a warning if H says nothing or is no posterior's.
+    """Return ``N(theta, (n_eff H + tau I)^-1)``; warn if H is zero or has much negative curvature.
 
     Warns
     -----

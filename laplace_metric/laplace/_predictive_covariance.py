@@ -96,7 +96,7 @@ def _layered(head: HeadJacobian, posterior: Posterior, x: Tensor, y: Tensor | No
 
 
 def _diagonal_term(x: Layer, y: Layer, variances: Tensor) -> Covariance:
-    """``M_x diag(v) M_y^T``, v [B, O] the (co)variances of the layer's own outputs."""
+    """Return ``M_x diag(v) M_y^T``, v [B, O] the (co)variances of the layer's own outputs."""
     products = x.inputs.square() if x is y else x.inputs * y.inputs
     v = products @ x.layout.fold(variances).mT
     if isinstance(x.factor, OrthogonalFactor):
@@ -107,7 +107,7 @@ def _diagonal_term(x: Layer, y: Layer, variances: Tensor) -> Covariance:
 def _kronecker_term(
     x: Layer, y: Layer, variances: Tensor, block: KroneckerEigenblock
 ) -> Covariance:
-    """``M_x Q_S diag(v) Q_S^T M_y^T`` with the inputs seen in Q_A."""
+    """Return ``M_x Q_S diag(v) Q_S^T M_y^T`` with the inputs seen in Q_A."""
     seen = x.inputs @ block.right
     products = seen.square_() if x is y else seen.mul_(y.inputs @ block.right)
     v = products @ block.fold(variances).mT
@@ -120,7 +120,7 @@ def _kronecker_term(
 def covariance_factor(
     head: HeadJacobian, posterior: Posterior, h: Float[Tensor, "b D"]
 ) -> Float[Tensor, "b Z P"]:
-    """``F = J Q S^(1/2)`` [b, Z, P]; a linear head needs one product [b, A] x [A, P] a row."""
+    """Return ``F = J Q S^(1/2)`` [b, Z, P]; of a linear head by one product a row."""
     if isinstance(head, LinearJacobian) and isinstance(posterior.basis, DenseEigenbasis):
         rows = head.layout.fold(posterior.basis.vectors.mT).permute(1, 2, 0)  # Q as [Z, A, P]
         rotated = (head.layout.augment(h) @ rows).transpose(0, 1)

@@ -57,7 +57,7 @@ def _on_the_sphere(pairs: SpectralPairs) -> tuple[Tensor, Tensor]:
 def _spread_and_turn(
     a: Tensor, u: Tensor, v: Tensor, p: Tensor, c: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """``tr(P C P)`` and ``(v - c u)^T C u / r^2`` [B]."""
+    """Return ``tr(P C P)`` and ``(v - c u)^T C u / r^2`` [B]."""
     # C = diag(a), so C u = a u: tr(P C P) = (tr C - u.au) / r^2, (v - c u).C u = v.au - c u.au
     au, square = a * u, p[:, 0].square()
     along = _dot(u, au)
@@ -79,7 +79,7 @@ def _tangent_difference(
 
 
 def _quadratic_variance(m: Tensor, e: Tensor, u: Tensor, g: Tensor, v: Tensor, h: Tensor) -> Tensor:
-    """``4 m^T T m + 2 tr T^2`` [B]."""
+    """Return ``4 m^T T m + 2 tr T^2`` [B]."""
     # T = diag(e) + R with R = X^T S X, X = (u, g, v, h) [4, Z] and S the swap
     form = _dot(e, m.square()) + 2 * (_dot(m, u) * _dot(m, g) + _dot(m, v) * _dot(m, h))
     # tr T^2 = e.e + 2 tr(diag(e) R) + tr R^2, and tr R^2 = tr (G S)^2 with G = X X^T: R is never

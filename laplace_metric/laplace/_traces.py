@@ -71,7 +71,7 @@ def traced(
 
 
 def _tangent(trace: Tensor, along: Tensor, square: Tensor) -> Tensor:
-    """``(tr C - u^T C u) / |z|^2``, >= 0; infinite at z = 0."""
+    """Return ``(tr C - u^T C u) / |z|^2``, >= 0; infinite at z = 0."""
     along = along / square.clamp_min(1e-24)
     return (trace - along).clamp_min_(0).div_(square)
 
@@ -148,7 +148,7 @@ class _LayerTraces:
 
 
 def _sum(factor: Factor, variances: Tensor) -> Tensor:
-    """``tr M diag(v) M^T`` [n]."""
+    """Return ``tr M diag(v) M^T`` [n]."""
     return (variances * factor.gram_diagonal()).sum(1)
 
 

@@ -41,7 +41,7 @@ EDGES = np.unique([edge for _, low, high in REGIONS for edge in (low, high)])[1:
 
 
 def log_densities() -> Floats:
-    """``log f`` [pieces of [0, 1] between EDGES, bets]; each f integrates to 1."""
+    """Return ``log f`` [pieces of [0, 1] between EDGES, bets]; each f integrates to 1."""
     middles = (np.concatenate([[0.0], EDGES]) + np.concatenate([EDGES, [1.0]])) / 2
     inside = [(middles > low) & (middles < high) for _, low, high in REGIONS]
     bets = [
@@ -138,6 +138,6 @@ class Martingale:
 
 
 def log_share(t: int) -> float:
-    """Logarithm of ``1 / log2(t + 1) - 1 / log2(t + 2)``, kept for a change at query t."""
+    """Return logarithm of ``1 / log2(t + 1) - 1 / log2(t + 2)``, kept for a change at query t."""
     difference = log1p(1 / (t + 1)) / log(2)
     return log(difference / log2(t + 1) / log2(t + 2))

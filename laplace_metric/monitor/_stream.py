@@ -38,13 +38,13 @@ class Stream:
         self.window = np.empty(0)
 
     def take(self, values: Floats, draws: Floats) -> None:
-        """The next values [m], no more than the window still lacks."""
+        """Add the next values [m], no more than the window still lacks."""
         self.martingale.update(rank_p_values(self.seen, values, draws))
         self.window = np.concatenate([self.window, values])
 
 
 def rank_p_values(seen: array[float], values: Floats, draws: Floats) -> Floats:
-    """p [m] of the next values [m], which join the sorted ``seen``; small = large value.
+    """Return p [m] of the next values [m], which join the sorted ``seen``; small = large value.
 
     ``draws`` [m] in [0, 1) are for ties. Counts are whole numbers, so the result does not depend on
     how a stream is cut.

@@ -71,7 +71,7 @@ class ShiftTest:
 
 
 def compare(reference: Floats, window: Floats) -> ShiftTest:
-    """One quantity, before any correction for several.
+    """Compare one quantity, before any correction for several.
 
     Examples
     --------
@@ -102,7 +102,7 @@ def p_value(reference: Floats, window: Floats) -> float:
 
 
 def tail_p_value(reference: Floats, window: Floats) -> float:
-    """Two-sided, exact: the window's share of the largest 5 % of both samples (more with ties).
+    """Test the window's share of the largest 5 % of both samples, two-sided and exact.
 
     The bound depends on the two samples together and not on which is which, so without drift the
     count is hypergeometric.
@@ -115,7 +115,7 @@ def tail_p_value(reference: Floats, window: Floats) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjusted p-values (Holm 1979), in the order given.
+    """Return adjusted p-values (Holm 1979), in the order given.
 
     Examples
     --------

@@ -160,7 +160,7 @@ class OnlineRun(ResumableRun):
         return located
 
     def posterior(self, n_batch: int = 0) -> Posterior:
-        """Posterior that a step on ``n_batch`` more points would draw from."""
+        """Return posterior that a step on ``n_batch`` more points would draw from."""
         mean = self._jacobian().parameters
         return Posterior(mean, self.curvature.spectral(mean), *self.scales(n_batch))
 
@@ -190,7 +190,7 @@ class OnlineRun(ResumableRun):
 
     @full_precision()
     def _offsets(self, n_batch: int) -> Float[Tensor, "S P"]:
-        """eps of the present posterior; drawn on the CPU, so that devices agree."""
+        """Draw eps of the present posterior, on the CPU, so that devices agree."""
         posterior = self.posterior(n_batch)
         self.variance = float(posterior.spectrum.mean())  # trace / P: Q is orthogonal
         mean = posterior.mean
@@ -217,7 +217,7 @@ class OnlineRun(ResumableRun):
     def _expected_curvature(
         self, sampled: SampledPass, labels: Tensor, mined: list[tuple[Any, ...]]
     ) -> Curvature | None:
-        """E_q[h]; None for a batch of one class, which contrasts nothing."""
+        """Compute E_q[h]; None for a batch of one class, which contrasts nothing."""
         assert self.located is not None
         if not mined[0] and len(labels.unique()) < 2:
             return None

@@ -20,7 +20,7 @@ MAX_DEPTH = 8
 
 
 def samplers(loader: Any) -> list[Any]:
-    """The samplers of a loader, however they are nested, each once.
+    """Return the samplers of a loader, however they are nested, each once.
 
     Examples
     --------
@@ -38,13 +38,13 @@ def samplers(loader: Any) -> list[Any]:
 
 
 def generators(loader: Any) -> list[torch.Generator]:
-    """The generators of the loader and of its samplers, each once."""
+    """Return the generators of the loader and of its samplers, each once."""
     attributes = [getattr(part, "generator", None) for part in (loader, *samplers(loader))]
     return list({id(g): g for g in attributes if isinstance(g, torch.Generator)}.values())
 
 
 def sampler_state(sampler: Any) -> dict[str, Any]:
-    """The integers and lists of integers (as tensors) among the attributes."""
+    """Return the integers and lists of integers (as tensors) among the attributes."""
     state: dict[str, Any] = {}
     for name, value in getattr(sampler, "__dict__", {}).items():
         if _is_integer(value):
@@ -60,7 +60,7 @@ def _is_integer(value: Any) -> bool:
 
 
 def random_states(weights: torch.Generator, loader: Any, device: torch.device) -> StateTree:
-    """Every random state that a training draws from, ``weights`` among them."""
+    """Return every random state that a training draws from, ``weights`` among them."""
     kind, keys, *rest = np.random.get_state()  # noqa: NPY002
     return {
         "torch": torch.get_rng_state(),

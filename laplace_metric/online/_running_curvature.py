@@ -117,7 +117,7 @@ class RunningCurvature:
         return n * (float(first) if d == 1 else (1 - d**first) / (1 - d)), left
 
     def spectral(self, like: Float[Tensor, " P"]) -> SpectralCurvature:
-        """H after the positivity step as of the last refresh; zero before the first update.
+        """Return H after the positivity step as of the last refresh; zero before the first update.
 
         Its basis has the dtype and the device of ``like``.
         """
@@ -131,7 +131,7 @@ class RunningCurvature:
 
 
 def _summable(batch: Curvature) -> Curvature:
-    """The curvature without what sums drop: a refined spectrum, a standard error."""
+    """Return the curvature without what sums drop: a refined spectrum, a standard error."""
     if isinstance(batch, KronCurvature):
         return KronCurvature(batch.factors)
     return DiagCurvature(batch.values) if isinstance(batch, DiagCurvature) else batch

@@ -55,7 +55,7 @@ def sampled_pass(
 
 
 def _shifted(module: nn.Module, offset: Tensor) -> Parameters:
-    """theta + eps by name, eps [P] in ``parameters_to_vector`` order."""
+    """Return theta + eps by name, eps [P] in ``parameters_to_vector`` order."""
     named = dict(module.named_parameters())
     sizes = [p.numel() for p in named.values()]
     if sum(sizes) != len(offset):
@@ -93,7 +93,7 @@ def _dotted(module: str, leaf: str) -> str:
 
 
 def _head_pass(head: LocatedHead, parameters: Parameters, features: Tensor) -> Tensor:
-    """f [B, Z] at other parameters; statistics of the head's buffers are left alone."""
+    """Return f [B, Z] at other parameters; statistics of the head's buffers are left alone."""
     buffers = {name: b.clone() for name, b in head.module.named_buffers()}
     h = features if isinstance(head.module, nn.Linear) else features.clone()
     z = functional_call(head.module, (parameters, buffers), (h,))

@@ -76,7 +76,7 @@ def unflatten(content: Any, tensors: dict[str, Tensor]) -> Any:
 
 
 def shapes(tree: dict[str, Any]) -> dict[str, Any]:
-    """Shape and dtype of each tensor of a state dict.
+    """Return shape and dtype of each tensor of a state dict.
 
     Examples
     --------

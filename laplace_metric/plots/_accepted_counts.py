@@ -8,7 +8,7 @@ from laplace_metric._utils.validation import Floats
 
 
 def accepted_counts(scores: Floats, right: Floats) -> tuple[Floats, Floats, Floats]:
-    """Different scores, rising, how many queries have one or less, and how many are right."""
+    """Return different scores, rising, the queries with one or less, and the right of these."""
     order = np.argsort(scores, kind="stable")
     last = np.diff(scores[order], append=np.inf) != 0  # ties are answered together
     accepted = np.arange(1, len(scores) + 1, dtype=np.float64)

@@ -78,7 +78,7 @@ def monitor_plot(
 
 
 def _mark(axes: Axes, alarms: Sequence[Any], change: int | None) -> None:
-    """When the stream changed, if that is known; when that was told, and what was estimated."""
+    """Mark the change of the stream, if it is known, the alarms, and their estimates of it."""
     if change is not None:
         axes.axvline(change, color=INK, lw=1.4, label=f"change, after query {change:,}")
     for alarm in alarms:

@@ -87,7 +87,7 @@ def neighbours_plot(
 
 
 def _keys(result: Any, truth: npt.NDArray[Any] | None) -> list[Patch]:
-    """Meaning of the colours and signs; nothing before a calibration."""
+    """Return the meaning of the colours and signs; nothing before a calibration."""
     if truth is None and result.match_probability is None:
         return []
     words = zip((SURE, UNSURE), LIKELY if truth is None else RIGHT, strict=True)
@@ -134,12 +134,12 @@ def _neighbour(
 
 
 def _short(name: Any) -> str:
-    """Two lines above one image, at most."""
+    """Return at most two lines to stand above one image."""
     return _wrapped(str(name), NAME, 2)
 
 
 def _wrapped(text: str, width: int, most: int) -> str:
-    """Lines that end between words, or behind an underscore."""
+    """Break a text into lines, between words or behind an underscore."""
     lines = textwrap.wrap(text.replace("_", "_ "), width, max_lines=most, placeholder="…")
     return "\n".join(one_line(line).replace("_ ", "_") for line in lines)
 
@@ -163,7 +163,7 @@ def _draw(axes: Axes, item: Any) -> None:
 
 
 def _pixels(item: Any) -> npt.NDArray[Any]:
-    """[H, W] or [H, W, 3]."""
+    """Return the pixels [H, W] or [H, W, 3] of an image."""
     array = item.detach().cpu().numpy() if isinstance(item, Tensor) else np.asarray(item)
     if array.ndim == 3 and array.shape[0] in (1, 3) and array.shape[2] not in (1, 3):
         array = np.moveaxis(array, 0, 2)

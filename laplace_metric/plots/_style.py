@@ -43,7 +43,7 @@ STYLES = (
 
 
 def styles_of(series: Mapping[str, object]) -> tuple[Style, ...]:
-    """One style a series.
+    """Return one style a series.
 
     Raises
     ------
@@ -71,7 +71,7 @@ def prepare(axes: Axes | None, x: str, y: str) -> Axes:
 
 
 def finish_figure(axes: Axes, percent: str) -> Figure:
-    """Percent signs on the axes named in ``percent``, a legend; the figure of ``axes``."""
+    """Set percent signs on the axes named in ``percent``, and a legend; return the figure."""
     for letter, axis in (("x", axes.xaxis), ("y", axes.yaxis)):
         if letter in percent:
             axis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.6g}%"))

@@ -12,7 +12,7 @@ from laplace_metric.plots._style import INK
 
 
 def svg_of(figure: Figure) -> str:
-    """The figure as SVG with a transparent ground, letters as outlines (no font is needed)."""
+    """Return the figure as SVG with a transparent ground, letters as outlines."""
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", facecolor="none", metadata={"Date": None, "Creator": None})
     return buffer.getvalue()

@@ -77,7 +77,7 @@ def _edges(values: Floats, bins: int, logarithmic: bool) -> Floats:
 
 
 def _scale_log(axes: Axes, values: Floats) -> None:
-    """A logarithmic x axis with a few plain numbers: 1, 2, 5 a decade, or the decades alone."""
+    """Set a logarithmic x axis with a few plain numbers: 1, 2, 5 a decade, or decades alone."""
     wide = bool(values.max() > 300 * values.min())
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(LogLocator(subs=(1.0,) if wide else (1.0, 2.0, 5.0)))

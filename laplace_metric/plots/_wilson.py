@@ -17,7 +17,7 @@ Z = 1.959963984540054
 def wilson_interval(
     successes: npt.NDArray[Any], n: npt.NDArray[Any]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """95 % interval of each share: those p whose own test does not reject what was counted.
+    """Compute the 95 % interval of each share: all p whose test does not reject the counts.
 
         |s / n - p| <= z sqrt(p (1 - p) / n),   solved for p:
         (s + z^2 / 2 +- z sqrt(s (n - s) / n + z^2 / 4)) / (n + z^2)
