@@ -44,7 +44,7 @@ class SimSiamLoss(nn.Module):
         self.predict = predictor(size, hidden)
 
     def forward(self, embeddings: Tensor, labels: Tensor, target: Tensor | None = None) -> Tensor:
-        """Map embeddings [B, Z] to a scalar in [-1, 1]; ``target`` [B, Z] stands for z_j if given."""
+        """Map embeddings [B, Z] to a scalar in [-1, 1]; ``target`` [B, Z] stands for z_j."""
         i, j = positive_pairs(labels)
         other = embeddings if target is None else target
         cosine = nn.functional.cosine_similarity(self.predict(embeddings)[i], other.detach()[j])
