@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,8 +26,8 @@ from laplace_metric.errors import InputError, NonFiniteError, NotFittedError
 from laplace_metric.familiarity._fit_set import FitSet
 from laplace_metric.familiarity._label_model import LabelModel
 from laplace_metric.familiarity._near_far import NearFar
-from laplace_metric.familiarity._novelty import novelty_weights
-from laplace_metric.familiarity._scatter import CentredSums
+from laplace_metric.familiarity._novelty import novelty_weights, varies
+from laplace_metric.familiarity._scatter import CentredSums, Scatter
 from laplace_metric.heads._backends import jacobian_of
 from laplace_metric.laplace import Posterior
 from laplace_metric.laplace._predictive_covariance import covariance
@@ -359,6 +360,25 @@ def test_float32_gives_the_number_of_float64(scale, offset):
     q = h[:50] + scale * torch.randn(50, 24, generator=torch.Generator().manual_seed(3))
     a, b = exact.epistemic(q.double()), fast.epistemic(q)
     assert (a - b).abs().max() < 1e-3 * a.abs().max()
+
+
+@pytest.mark.parametrize(("width", "collapsed"), [(4, False), (64, True)])
+def test_classes_collapse_earlier_in_more_dimensions(width, collapsed):
+    """The rounding of a distance grows with the root of the number of coordinates."""
+    eye, counts = torch.eye(width, dtype=torch.float64), torch.tensor([5, 5])
+    means = torch.zeros(2, width, dtype=torch.float64)
+    ratio = 2e-4 / torch.finfo(torch.float32).eps
+    found = Scatter(counts, means, means[0], eye, ratio * eye, 0.0)
+    assert found.collapsed(torch.float32) is collapsed
+    assert not found.collapsed(torch.float64)
+
+
+def test_one_point_does_not_vary_and_says_so_without_a_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not varies(torch.ones(1))
+    assert not varies(torch.ones(3))
+    assert varies(torch.arange(3.0))
 
 
 @pytest.mark.parametrize("sort", [False, True])
