@@ -138,6 +138,7 @@ class MarginColumns:
         part: slice,
         out: Tensor | None = None,
     ) -> Tensor:
+        # <f_i, f_j> - |f_j|^2/2 >= |f_i|^2/2 - m^2/2: one product [n, Z] x [Z, m], in place
         columns = self._coordinates[part].T
         close = torch.addmm(self._offset[part], rows, columns, out=out).ge_(thresholds)
         return close.masked_fill_(labels[:, None] == self.labels[part], 0)

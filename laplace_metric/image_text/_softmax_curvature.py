@@ -106,6 +106,8 @@ class SoftmaxPairs(TowerPairs):
 
     def _columns(self, t: Tensor, x: Tensor, g: Tensor, h: Tensor, a: Tensor) -> Tensor:
         """Compute ``a^2/2M sum_j V_j A V_j^T``; with the sides exchanged, of ``V_j^T``."""
+        # t and g have a row for each V_j, x, h and E one for each term of its sum: products with
+        # [N, N] and [N, M], so that no V_j [D, A] is formed
         ha = h @ a
         y = ((ha @ g.mT) * self._e_and_g[0]).mT @ x
         cross = t.mT @ y

@@ -97,6 +97,8 @@ def _layered(head: HeadJacobian, posterior: Posterior, x: Tensor, y: Tensor | No
 
 def _diagonal_term(x: Layer, y: Layer, variances: Tensor) -> Covariance:
     """Return ``M_x diag(v) M_y^T``, v [B, O] the (co)variances of the layer's own outputs."""
+    # J = M (x) a^T with V [O, A] the variances of the weights: v_o = sum_a V_oa x_a y_a, by one
+    # product [B, A] x [A, O], and no J [Z, P] is written out
     products = x.inputs.square() if x is y else x.inputs * y.inputs
     v = products @ x.layout.fold(variances).mT
     if isinstance(x.factor, OrthogonalFactor):
@@ -108,6 +110,7 @@ def _kronecker_term(
     x: Layer, y: Layer, variances: Tensor, block: KroneckerEigenblock
 ) -> Covariance:
     """Return ``M_x Q_S diag(v) Q_S^T M_y^T`` with the inputs seen in Q_A."""
+    # J (Q_S (x) Q_A) = (M Q_S) (x) (Q_A^T a)^T: there the weights' variances are the spectrum
     seen = x.inputs @ block.right
     products = seen.square_() if x is y else seen.mul_(y.inputs @ block.right)
     v = products @ block.fold(variances).mT
@@ -122,6 +125,8 @@ def covariance_factor(
 ) -> Float[Tensor, "b Z P"]:
     """Return ``F = J Q S^(1/2)`` [b, Z, P]; of a linear head by one product a row."""
     if isinstance(head, LinearJacobian) and isinstance(posterior.basis, DenseEigenbasis):
+        # J_z = [h; 1]^T acts on the rows of output z alone: Z products [b, A] x [A, P] for J Q, Z
+        # times fewer than with J [b, Z, P] written out
         rows = head.layout.fold(posterior.basis.vectors.mT).permute(1, 2, 0)  # Q as [Z, A, P]
         rotated = (head.layout.augment(h) @ rows).transpose(0, 1)
     else:
