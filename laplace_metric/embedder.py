@@ -404,7 +404,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         ``inputs`` are a tensor, an array, a data frame, a list of rows or of texts, or a mapping
         (whose "labels" are left out); one row [D] gives a batch of one.
 
-        Any number of threads may call at once. Whatever the result has beside ``mean`` is computed
+        Any number of threads may call at once. All of the result except ``mean`` is computed
         when it is first read, from what the forward pass gave; ``inputs`` may change meanwhile.
 
         Raises

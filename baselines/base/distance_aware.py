@@ -100,7 +100,7 @@ class RandomFeatureProcess(nn.Module):
     def observe(self, batches: Iterable[Tensor]) -> None:
         """Set the covariance from these inputs [B, W] alone.
 
-        The sum and its Cholesky factor are in float64: the ridge may be small beside N.
+        The sum and its Cholesky factor are in float64: the ridge may be small next to N.
         """
         like = self.cholesky
         precision = self.ridge * torch.eye(len(like), dtype=torch.float64, device=like.device)

@@ -24,7 +24,7 @@ FORMATS = ("onnx", "torch")
 OPSET = 18
 """Of ONNX."""
 METADATA = "laplace_metric.json"
-"""Beside the graph in a file of ``torch.export``; the properties of an ONNX file are the same."""
+"""Next to the graph in a file of ``torch.export``; the properties of an ONNX file are the same."""
 INSTALL = "pip install 'laplace-metric[export]'"
 
 

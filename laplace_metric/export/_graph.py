@@ -90,7 +90,7 @@ def write_graph(
     Raises
     ------
     ExportError
-        If the model cannot be traced: its Python looks at values, or fixes the batch.
+        If the model cannot be traced: its Python uses values, or fixes the batch.
     """
     check_format(format)
     named = _named(model, example, device_of(module))

@@ -38,7 +38,7 @@ class Monitor(Shown):
     - each full window is compared with the reference by a two-sample test of level
       a: of all windows without drift, a share of at most about a is said to have drifted. Windows
       share the reference, so with an unlucky one that share is larger for all of them; this
-      matters less the larger the reference is beside the window.
+      matters less the larger the reference is next to the window.
     - the evidence against "no drift" since the first query (a martingale) raises an ``Alarm``,
       at any query, once. The probability that this EVER happens without drift is at most a, however
       long the stream is: here reference and repeated looks are accounted for. Each of Q quantities

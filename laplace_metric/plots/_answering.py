@@ -14,7 +14,7 @@ from laplace_metric.evaluation._share_interval import share_interval
 from laplace_metric.plots._accepted_counts import accepted_counts
 from laplace_metric.plots._style import FONT, INK, finish_figure, prepare, styles_of
 
-# What is gained by not answering: how often the surest answers are right.
+# The gain of not answering: the share of right answers among the most certain ones.
 
 
 FEW = 0.05
