@@ -650,11 +650,21 @@ def planted(n=4_000, rate=0.4, seed=0):
     return h, truth, torch.where(flips, 1, truth)
 
 
-def test_the_label_model_is_that_of_a_point_by_point_em():
-    h, _, y = planted(300)
-    d = torch.cdist(h, torch.stack([h[y == c].mean(0) for c in range(4)])).square()
+def overlapping(n_classes=60):
+    """Many classes of a few members each: EM has not converged when its rounds are over."""
+    g = torch.Generator().manual_seed(0)
+    y = torch.arange(6 * n_classes) % n_classes
+    means = 1.5 * torch.randn(n_classes, 6, generator=g, dtype=torch.float64)
+    return means[y] + torch.randn(len(y), 6, generator=g, dtype=torch.float64), y, y
+
+
+@pytest.mark.parametrize("points", [lambda: planted(300), overlapping], ids=["4", "60"])
+def test_the_label_model_is_that_of_a_point_by_point_em(points):
+    h, _, y = points()
+    n = int(y.max()) + 1
+    d = torch.cdist(h, torch.stack([h[y == c].mean(0) for c in range(n)])).square()
     model = LabelModel.fit(d, y, y.bincount())
-    pi, t, channel = np.bincount(y) / len(y), 1.0, 0.9 * np.eye(4) + 0.1 / 4
+    pi, t, channel = np.bincount(y) / len(y), 1.0, 0.9 * np.eye(n) + 0.1 / n
     for _ in range(30):
         p = np.stack([softmax(-t / 2 * row + np.log(pi)) for row in d.numpy()])
         r = np.stack([p[i] * channel[:, y[i]] for i in range(len(y))])
@@ -662,7 +672,7 @@ def test_the_label_model_is_that_of_a_point_by_point_em():
         slope = sum(p[i] @ d[i].numpy() - r[i] @ d[i].numpy() for i in range(len(y))) / 2
         bend = sum(np.cov(d[i], aweights=p[i], ddof=0) for i in range(len(y))) / 4
         slope, bend = slope + 1 / t - 1, bend + 1 / t**2
-        channel = np.eye(4)
+        channel = np.eye(n)
         for i, label in enumerate(y.tolist()):
             channel[:, label] += r[i]
         channel /= channel.sum(1, keepdims=True)
