@@ -182,7 +182,7 @@ def ranking_loss(predicted: Tensor, losses: Tensor, margin: float) -> Tensor:
     Returns
     -------
     Tensor, scalar
-        0 if no pair has an order.
+        Mean over the pairs; 0 if no pair has an order.
 
     Raises
     ------
@@ -219,8 +219,8 @@ def retrieval_losses(x: Tensor, labels: Tensor) -> Tensor:
     Returns
     -------
     Tensor [N]
-        In float64; above 0 where the nearest other item is of another class, infinite for an item
-        that is alone in its class.
+        Loss of each item in float64; above 0 where the nearest other item is of another class,
+        infinite for an item that is alone in its class.
 
     Raises
     ------

@@ -44,7 +44,7 @@ def contrast(positive: Tensor, negative: Tensor) -> Tensor:
 
 
 class MCInfoNCELoss(SampledLoss):
-    """In-batch form: ``loss(embeddings, labels, concentration)``, in nats.
+    """MCInfoNCE of a batch: ``loss(embeddings, labels, concentration)``, in nats.
 
     Every pair of one class is a positive, items of other classes are the negatives of its anchor;
     the probabilities of a pair are averaged over draws, then the logarithm is taken.

@@ -33,7 +33,7 @@ def auroc(in_scores: ArrayLike, out_scores: ArrayLike) -> float:
     Returns
     -------
     float
-        In [0, 1]; 0.5 for a constant score.
+        Area under the ROC curve, in [0, 1]; 0.5 for a constant score.
 
     Raises
     ------
@@ -128,8 +128,9 @@ def r_auroc(uncertainty: ArrayLike, correct: ArrayLike) -> float:
     Returns
     -------
     float
-        In [0, 1], 0.5 for uninformative scores. NaN with an ``UndefinedMetricWarning`` when all
-        queries are right or all are wrong: there is nothing to distinguish.
+        Area under the ROC curve, in [0, 1]; 0.5 for uninformative scores. NaN with an
+        ``UndefinedMetricWarning`` when all queries are right or all are wrong: there is nothing to
+        distinguish.
 
     Raises
     ------

@@ -34,7 +34,7 @@ SAME_KEY, SAME_ROW = 1e-9, 1e-12
 
 @dataclass(frozen=True)
 class RowSample:
-    """At most S distinct rows of a stream; the memory is taken once and filled in place.
+    """Sample of at most S distinct rows of a stream; its memory is taken once and filled in place.
 
     Parameters
     ----------

@@ -63,7 +63,7 @@ class TensorRecord:
 
 @dataclass(frozen=True)
 class BodyRecord:
-    """What a model held at the fit, apart from the weights of its head.
+    """Record of a model at the fit, apart from the weights of its head.
 
     Parameters
     ----------

@@ -45,7 +45,7 @@ from laplace_metric.training import train_mode
 
 
 class Towers(NamedTuple):
-    """Both encoders.
+    """Encoders of both towers.
 
     Parameters
     ----------

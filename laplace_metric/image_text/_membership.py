@@ -44,7 +44,7 @@ def log_membership(
 
 
 class _LogMembership(torch.autograd.Function):
-    """In blocks of inputs, with V = v + v_t and r = d / V.
+    """Log membership in blocks of inputs, with V = v + v_t and r = d / V.
 
     ::
 

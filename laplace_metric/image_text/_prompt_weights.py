@@ -75,7 +75,7 @@ def prompt_weights(
     Returns
     -------
     Tensor [C, N]
-        pi, at least 0; each class sums to 1. For ``zero_shot``.
+        Weights pi, at least 0; each class sums to 1. For ``zero_shot``.
 
     Raises
     ------

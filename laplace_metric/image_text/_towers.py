@@ -135,7 +135,7 @@ class Tower:
 
     @property
     def rankings(self) -> tuple[str, ...]:
-        """Also "expected", which is CSD, where there are variances."""
+        """Names of the rankings: also "expected", which is CSD, if there are variances."""
         return ("mean",) if self.head.log_variance is None else ("mean", "expected")
 
     @cached_property

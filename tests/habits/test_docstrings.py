@@ -104,6 +104,16 @@ def test_every_documented_parameter_has_a_sentence(room):
     assert not faults, "\n".join(faults)
 
 
+@pytest.mark.parametrize("room", ROOMS)
+def test_no_docstring_begins_with_a_fragment(room):
+    faults = [
+        f"{place}: {docstring.splitlines()[0]}"
+        for place, docstring in documented(ROOMS[room])
+        if docstring and FRAGMENTS.match(docstring)
+    ]
+    assert not faults, "\n".join(faults)
+
+
 def exported(room: str) -> Iterator[tuple[str, Any]]:
     """Yield the functions and classes that a module shows to users, by their names."""
     package = "baselines" if room == "baselines" else f"laplace_metric.{room.removesuffix('.py')}"
