@@ -28,10 +28,10 @@ from typing import TYPE_CHECKING, Any
 from laplace_metric._utils import __version__
 
 if TYPE_CHECKING:
-    from laplace_metric.embedder import LaplaceEmbedder
     from laplace_metric.embedding import Embedding
     from laplace_metric.errors import LaplaceMetricError, LaplaceMetricWarning
     from laplace_metric.guard import Guard
+    from laplace_metric.laplace_embedder import LaplaceEmbedder
     from laplace_metric.monitor import Monitor
     from laplace_metric.online import OnlineLaplace
     from laplace_metric.probabilistic_embedder import ProbabilisticEmbedder
@@ -54,7 +54,7 @@ _HOMES = {
     "Embedding": "embedding",
     "Guard": "guard",
     "Index": "search",
-    "LaplaceEmbedder": "embedder",
+    "LaplaceEmbedder": "laplace_embedder",
     "LaplaceMetricError": "errors",
     "LaplaceMetricWarning": "errors",
     "Monitor": "monitor",

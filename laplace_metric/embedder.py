@@ -1,4 +1,4 @@
-"""``LaplaceEmbedder``: the front door. A trained embedder in, distributions over embeddings out."""
+"""``PosteriorEmbedder``: a trained embedder in, distributions over embeddings out."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ from laplace_metric.heads._fitted_weights import FittedWeights, stamped_buffers
 from laplace_metric.heads._located import APPEND, HeadActivations, LocatedHead
 from laplace_metric.heads._row_checks import check_rows
 from laplace_metric.inputs import (
-    Inputs,
     ModelInput,
     read_batch,
     read_inputs,
@@ -61,78 +60,19 @@ from laplace_metric.models._trained import trained_on
 from laplace_metric.probabilistic_embedder import Draw, ProbabilisticEmbedder
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from laplace_metric.export._graph import ExportedGraph
     from laplace_metric.export._module import EmbedderModule
-    from laplace_metric.search import Index
-    from laplace_metric.search._engine_settings import EngineKind
 
 _LOG = logging.getLogger(__name__)
 
 
-class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
-    """A Laplace posterior over the last layer of a trained embedder (Warburg et al. 2023, LAM).
+class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
+    """A trained model with a posterior over its head: fit it, embed with it, save it.
 
-    Parameters
-    ----------
-    model : nn.Module
-        Trained embedder: inputs -> [B, Z]. ``laplace_metric.models`` adapts models that return
-        something else. The model is never changed: weights, modes, hooks and gradients stay as they
-        are. Of a compiled or data parallel model the module inside is used.
-    head : module, dotted name, "append" or None
-        Part of the model that gets the posterior: any sub-module [B, D] -> [B, Z], or the last
-        modules in a row (``model[-3:]``). None, the default: the last ``nn.Linear`` that runs.
-        "append" adds a linear layer after the model, initialised with the identity; use it if the
-        model ends in no such layer.
-    distance : "arccos" | "euclidean"
-        Distance of two embeddings. With "arccos", the default (or a model that l2-normalises),
-        embeddings are directions on the unit sphere. Use "euclidean" where lengths carry
-        information.
-    hessian : "fixed" | "positives" | "full"
-        Pairs and blocks of the Gauss-Newton matrix that count. "fixed", the default, has all pairs
-        and no blocks that couple the two points of a pair. "positives" has the pairs of one class
-        alone, with these blocks; use it with "euclidean", where "fixed" has no curvature without a
-        margin. "full" has everything.
-    structure : "auto" | "diag" | "kron" | "full"
-        Form in which the curvature is stored: its diagonal; the nearest Kronecker product of each
-        linear layer, in its own eigenbasis; or every entry (small heads). "auto", the default, is
-        Kronecker where layers have up to 2,048 inputs and outputs, else the diagonal; ``settings``
-        has the structure that it chose.
-    margin : float > 0 or None
-        Largest distance at which negative pairs count: that of the loss the model was trained with.
-        None, the default: every negative pair counts.
-    prior_precision : float > 0
-        Precision of the isotropic Gaussian prior over the head's parameters. Default: 1; a larger
-        one means less uncertainty, and ``optimize_prior_precision`` tunes it.
-    n_effective : float > 0 or None
-        Number of observations that turns the curvature, an average over pairs, into a sum over
-        data. None, the default: the number of fitted points. A larger one means less uncertainty.
-    pairs : "all" | "batch" | miner
-        Pairs that are summed: "all" of the data set, the default, exact; all pairs of each loader
-        "batch"; or the tuples that a pytorch-metric-learning miner picks from each batch, if the
-        model was trained with it.
-    backend : "auto" | "analytic" | "torch.func" | "backpack" | "nnj"
-        Library that differentiates the head. "auto", the default, uses closed forms where they
-        exist.
-    positivity : "absolute" | "clip"
-        Rule for the directions in which the loss curves down. With "absolute", the default, the
-        size of their curvature counts; with "clip" (Warburg et al. 2023) it is set to zero and the
-        prior alone holds them. "absolute" departs from the paper, and so does the Kronecker
-        structure: both are chosen because they rank inputs better. Use "clip" where variances,
-        evidence or calibration are to mean something and classes are unbalanced; ``fit`` warns from
-        a negative share of .2 on.
-
-    Raises
-    ------
-    UnknownNameError, InputError
-        For names that do not exist and numbers out of range.
-
-    Examples
-    --------
-    >>> model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 2))
-    >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
-    >>> embedder = LaplaceEmbedder(model).fit([(x, y)], progress=False)
-    >>> embedder(x).variance.shape
-    torch.Size([20, 2])
+    Users meet it as ``LaplaceEmbedder``, which documents the parameters and adds the indexes of its
+    embeddings: that class imports ``search``, and this one does not.
     """
 
     def __init__(
@@ -165,7 +105,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         self._weights: FittedWeights | None = None
 
     @classmethod
-    def from_fitted(cls, model: nn.Module, settings: Settings, fitted: Fitted) -> LaplaceEmbedder:
+    def from_fitted(cls, model: nn.Module, settings: Settings, fitted: Fitted) -> Self:
         """Return an embedder of a posterior that was fitted elsewhere, to this model as it is.
 
         Parameters
@@ -226,7 +166,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
     @classmethod
     def from_embeddings(
         cls, embeddings: Any, labels: Any, *, progress: bool = False, **settings: Any
-    ) -> LaplaceEmbedder:
+    ) -> Self:
         """Fit on embeddings that are there already: no model, arrays in.
 
         An identity-initialised linear layer over the embeddings gets the posterior; the result
@@ -255,6 +195,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
 
         Examples
         --------
+        >>> from laplace_metric import LaplaceEmbedder
         >>> embeddings, labels = torch.randn(20, 8), torch.arange(20) % 4
         >>> embedder = LaplaceEmbedder.from_embeddings(embeddings, labels)
         >>> embedder(embeddings[:3]).uncertainty.shape
@@ -281,7 +222,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         checkpoint_dir: str | Path | None = None,
         distributed: bool = False,
         precision: torch.dtype | None = None,
-    ) -> LaplaceEmbedder:
+    ) -> Self:
         """Fit the posterior from ``(inputs, labels)`` batches; the model runs over them once.
 
         Parameters
@@ -338,6 +279,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
 
         Examples
         --------
+        >>> from laplace_metric import LaplaceEmbedder
         >>> x, y = torch.randn(20, 4), ["cat", "dog"] * 10
         >>> model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 2))
         >>> LaplaceEmbedder(model).fit(x.numpy(), y, progress=False)(x[0]).mean.shape
@@ -419,181 +361,6 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         seen = seen_at_head(self.model, fitted, read_batch("inputs", inputs))
         h, z = seen.features.clone(), seen.raw.clone()  # of memory that the caller may write to
         return predicted_embedding(h, z, fitted)
-
-    def index(
-        self,
-        gallery: Any,
-        labels: Any = None,
-        ids: Any = None,
-        *,
-        engine: str | EngineKind = "flat",
-        rank_by: str = "mean",
-        compact: bool = False,
-        progress: bool = True,
-    ) -> Index:
-        """Return an index of items to search among, with their uncertainty.
-
-        Parameters
-        ----------
-        gallery : inputs (an array, a list of texts, a mapping) or a loader of batches
-            Items of the index. A loader may yield ``(inputs, labels)``.
-        labels, ids : [N] whole numbers or strings, or None
-            Class and name of each item. ``Index.calibrate`` needs labels; None, the default: items
-            have none, unless the loader yields them. Without ids, items are numbered from 0.
-        engine : "flat" | "ivf" | "hnsw", or ``search.Flat``, ``IVF``, ``HNSW`` with settings
-            Search engine: exact, or approximate by FAISS for large galleries. Default: "flat",
-            exact.
-        rank_by : "mean" | "expected" | "shared"
-            Distance by which items are ranked: that of the means, the default; the expected
-            distance, as if errors were independent; or the expected distance under the weights that
-            both share.
-        compact : bool
-            Leave out the head inputs of the items, D of the D + Z numbers of each: ``distance_sd``
-            then counts errors as independent and the same in all directions, and "shared" is no
-            ranking. For millions of items. Default: False.
-        progress : bool
-            Show a progress bar. Default: True.
-
-        Raises
-        ------
-        InputError, NonFiniteError, EmptyLoaderError, MissingPackageError
-
-        Examples
-        --------
-        >>> x, y = torch.randn(40, 8), torch.arange(40) % 4
-        >>> index = LaplaceEmbedder.from_embeddings(x, y).index(x, y, progress=False)
-        >>> index.search(x[:2], k=3).ids[:, 0]
-        array([0, 1])
-        """
-        from laplace_metric.search import Index
-        from laplace_metric.search._encoder import Encoder
-
-        encoder = Encoder.of(self, compact=compact)
-        return Index.build(
-            encoder, gallery, labels, ids, engine=engine, rank_by=rank_by, progress=progress
-        )
-
-    def cross_index(
-        self,
-        inputs: Any,
-        labels: Any = None,
-        ids: Any = None,
-        *,
-        folds: int = 5,
-        n_queries: int | None = None,
-        seed: Seed = 0,
-        k: int = 10,
-        depth: int = 50,
-        portable: bool = False,
-        open_set_fraction: float = 0.0,
-        engine: str | EngineKind | Callable[..., Any] = "flat",
-        rank_by: str = "mean",
-        progress: bool = True,
-    ) -> Index:
-        """Return a calibrated index of all items, for collections too small to hold queries out.
-
-        Fits to the items unless this is fitted to them, and calibrates by cross-fitting: each of
-        ``folds`` parts of the items asks an index of the other parts, with a posterior that was
-        fitted to the other parts. All items are queries once, the model runs over them once, and
-        its head is fitted ``folds`` times more.
-
-        No query was in the fit, or among the items, that it was asked of. But it was asked of a
-        part of the items, and new queries are asked of all of them. This is cross-validation, not
-        CV+ (Barber et al. 2021), which scores a new query by the index of every fold. No theorem
-        covers sets, p-values and thresholds here; for one, hold queries out and call
-        ``Index.calibrate``. ``Calibration.cross_fitted`` is True.
-
-        Simulated (``benchmarks/retrieval``; frozen encoder, new queries in the proportions of the
-        items): from three items a class on, sets cover ``1 - alpha`` or more on average, "unknown"
-        is at most as frequent as asked for, and given precisions hold. Mean match probabilities are
-        off by up to .05. With two items a class nothing holds: such collections are refused.
-
-        None of it holds for items that the *model* was trained on: the encoder must be frozen, or
-        trained on other data. Copies of an item, or frames of one video, in several folds find
-        each other as no new query would.
-
-        Parameters
-        ----------
-        inputs : inputs (an array, a list of texts, a mapping) or a loader of batches
-            Items of the index, each of which is a query once. A loader may yield
-            ``(inputs, labels)``. All of it is held in memory.
-        labels : [N] whole numbers or strings
-            Class of each item. None, the default: the loader yields it.
-        ids : [N] whole numbers or strings, or None
-            Name of each item. None, the default: items are numbered from 0.
-        folds : int
-            Number of parts, from 2 to the number of items; the index of a fold has
-            ``1 - 1 / folds`` of the items. Default: 5.
-        n_queries : int or None
-            Number of items that are queries, approximately: a random part of each class, in the
-            place of ``folds``. It saves time where items are many. None, the default: all.
-        seed : torch.Generator, seed or None
-            Generator or seed that deals each class out to the folds, and splits the queries as
-            ``Index.calibrate`` does. Default: 0.
-        k, depth : int
-            Number of neighbours whose pairs count, and number of neighbours that retrieval sets may
-            choose from. Default: 10 and 50.
-        portable : bool
-            Leave out what only this index knows, the deviation of each distance, so that
-            ``Calibration.apply`` says the same of the hits of another engine. Default: False.
-        open_set_fraction : float
-            Share of open-set queries that are expected later, as for ``Index.calibrate``. Default:
-            0.
-        engine, rank_by
-            Search engine and ranking, as for ``index``. ``engine`` may also be a search of yours
-            over all items, as for ``Index.searched_by``, which then finds the items of other folds,
-            too. Default: "flat" and "mean".
-        progress : bool
-            Show a progress bar. Default: True.
-
-        Raises
-        ------
-        InputError
-            For too few items, or a posterior that was fitted to others. If more than a quarter of
-            the items that have another one of their class are in classes of two. If
-            ``train_embedder`` or ``OnlineLaplace`` trained the model on the items.
-        LabelError
-            Without labels.
-
-        Examples
-        --------
-        >>> g = torch.Generator().manual_seed(0)
-        >>> y = torch.arange(120) % 6
-        >>> x = nn.functional.one_hot(y, 6) + 0.4 * torch.randn(120, 6, generator=g)
-        >>> embedder = LaplaceEmbedder(Precomputed(6), head="append")
-        >>> index = embedder.cross_index(x, y, progress=False)
-        >>> len(index), index.search(x[:2] + 0.1, k=3).match_probability.shape
-        (120, torch.Size([2, 3]))
-        """
-        from laplace_metric.search import cross_index
-        from laplace_metric.search._folds import class_places
-        from laplace_metric.search._seen_items import seen_at
-        from laplace_metric.search._trained_items import check_untrained
-
-        batches: Sequence[Any]
-        batches, column, sizes = read_inputs("inputs", inputs, labels).with_column()
-        check_untrained(self, batches)
-        fitted_already = self._fitted is not None
-        if not fitted_already:
-            batches = seen_at(self.model, self.head, batches, progress=progress)
-            pairs = zip(batches, class_places(column).split(sizes), strict=True)
-            self.fit(Inputs.of_batches("inputs", pairs, labelled=True), progress=progress)
-        return cross_index(
-            self,
-            batches,
-            column,
-            ids,
-            folds=folds,
-            n_queries=n_queries,
-            seed=seed,
-            k=k,
-            depth=depth,
-            portable=portable,
-            open_set_fraction=open_set_fraction,
-            engine=engine,
-            rank_by=rank_by,
-            progress=progress and fitted_already,
-        )
 
     def draw(self, n: int, generator: Seed = None) -> Draw:
         """Draw n embedders from the posterior; return a function from inputs to [n, B, Z].
@@ -880,7 +647,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         return posterior_part(self.settings, self._fitted_to_these_weights(values=True))
 
     @classmethod
-    def load(cls, path: str | Path, model: nn.Module | None = None) -> LaplaceEmbedder:
+    def load(cls, path: str | Path, model: nn.Module | None = None) -> Self:
         """Read a posterior and put it on ``model``, whose head must be the fitted one.
 
         Parameters
@@ -904,7 +671,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         return cls._of(SavedFile(as_path("path", path)), model)
 
     @classmethod
-    def _of(cls, saved: SavedFile, model: nn.Module | None) -> LaplaceEmbedder:
+    def _of(cls, saved: SavedFile, model: nn.Module | None) -> Self:
         """Return the posterior of an opened file on its model."""
         network = Precomputed() if model is None else unwrapped(model)
         with saved.checked():
@@ -967,7 +734,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         model: nn.Module | Callable[[], nn.Module] | None = None,
         *,
         revision: str | None = None,
-    ) -> LaplaceEmbedder:
+    ) -> Self:
         """Read what ``save_pretrained`` wrote, from a folder or a hub.
 
         Parameters

@@ -23,7 +23,6 @@ from laplace_metric._utils.randomness import Seed
 from laplace_metric._utils.validation import as_path, check_share
 from laplace_metric.calibration import Calibration, Threshold
 from laplace_metric.calibration._sequences import about
-from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import (
     FewQueriesWarning,
     FileFormatError,
@@ -36,6 +35,7 @@ from laplace_metric.inputs import read_inputs, read_vectors
 from laplace_metric.inputs._columns import Column
 from laplace_metric.io import Fields, Kind, Part, SavedFile, write
 from laplace_metric.laplace._vectors import all_unit, settings_of_vectors
+from laplace_metric.laplace_embedder import LaplaceEmbedder
 from laplace_metric.models import Precomputed
 from laplace_metric.search import Classification, Flat, Index
 from laplace_metric.search._fitted_queries import TOLERATED

@@ -24,12 +24,12 @@ from laplace_metric.cli._output_paths import discard, working_folder
 from laplace_metric.cli._reporter import reporter_of
 from laplace_metric.cli._sources import Source, require_data
 from laplace_metric.cli._table_files import csv_text
-from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import InputError
 from laplace_metric.inputs import read_loader
 from laplace_metric.io import write_atomically
 from laplace_metric.laplace._settings import AUTO
 from laplace_metric.laplace._vectors import all_unit, settings_of_vectors
+from laplace_metric.laplace_embedder import LaplaceEmbedder
 from laplace_metric.models import Precomputed
 from laplace_metric.models._batches import input_batches
 from laplace_metric.models._modules import device_of

@@ -15,10 +15,10 @@ from laplace_metric.cli._models import FORM, LoadedModel, check_inputs, code_of,
 from laplace_metric.cli._options import MOST_SIDE
 from laplace_metric.cli._reporter import Reporter
 from laplace_metric.cli._sources import ARRAYS, IMAGES, TEXTS, ReadOptions, Source, open_source
-from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import FileFormatError, InputError
 from laplace_metric.heads._located import APPEND
 from laplace_metric.laplace._saved_posterior import POSTERIOR
+from laplace_metric.laplace_embedder import LaplaceEmbedder
 from laplace_metric.models import Precomputed
 
 Record = TypeVar("Record", bound="SavedRecord")

@@ -43,6 +43,7 @@ class Block:
 
     Examples
     --------
+    >>> import torch
     >>> block = Block(64, torch.ones(3, 5), torch.zeros(3, dtype=torch.int64))
     >>> len(block), block.stop
     (3, 67)
