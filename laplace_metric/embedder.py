@@ -285,7 +285,7 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
         >>> LaplaceEmbedder(model).fit(x.numpy(), y, progress=False)(x[0]).mean.shape
         torch.Size([1, 2])
         """
-        inputs = read_inputs("inputs", loader, labels, labelled=True)
+        inputs = read_inputs("loader", loader, labels, labelled=True)
         folder = None if checkpoint_dir is None else as_path("checkpoint_dir", checkpoint_dir)
         options = FitOptions(
             reference, generator, memory_bytes, progress, precision, distributed, folder

@@ -32,7 +32,7 @@ def plain(values: Any) -> Any:
     return array.astype(object) if array.dtype.kind == "T" else array
 
 
-def numbers(name: str, values: Any) -> Any:
+def read_numbers(name: str, values: Any) -> Any:
     """Return frames and rows of numbers as an array, a column of vectors stacked to [N, D].
 
     Everything else is returned as it is.
@@ -44,7 +44,7 @@ def numbers(name: str, values: Any) -> Any:
 
     Examples
     --------
-    >>> numbers("x", [[1, 2], [3, 4]]).shape, numbers("x", ["a text"])
+    >>> read_numbers("x", [[1, 2], [3, 4]]).shape, read_numbers("x", ["a text"])
     ((2, 2), ['a text'])
     """
     check_not_sparse(name, values)

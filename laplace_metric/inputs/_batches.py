@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from laplace_metric.errors import InputError, LabelError
-from laplace_metric.inputs._arrays import numbers
+from laplace_metric.inputs._arrays import read_numbers
 from laplace_metric.inputs._class_names import names_of
 from laplace_metric.inputs._labels import check_labels
 from laplace_metric.inputs._missing import check_missing, have_gaps
@@ -48,10 +48,10 @@ def read_batch(name: str, inputs: Any) -> ModelInput:
     """
     if isinstance(inputs, Tensor):
         return inputs
-    inputs = numbers(name, gathered_texts(name, inputs))
+    inputs = read_numbers(name, gathered_texts(name, inputs))
     if isinstance(inputs, Mapping):
         inputs, _ = labels_of(inputs)
-        return {key: numbers(name, value) for key, value in inputs.items()}
+        return {key: read_numbers(name, value) for key, value in inputs.items()}
     several = isinstance(inputs, list) and not all(isinstance(x, str) for x in inputs)
     return tuple(inputs) if several else inputs
 

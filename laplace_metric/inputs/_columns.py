@@ -69,6 +69,7 @@ class Column:
         Parameters
         ----------
         values : [N] whole numbers or strings
+            Classes of the items, as the caller gave them.
         length : int or None
             Number of items; None: any.
         known : Column or None

@@ -15,11 +15,10 @@ import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
-from torch.utils.data import DataLoader
 
 from laplace_metric._utils.validation import check_dense
 from laplace_metric.errors import InputError, LabelError
-from laplace_metric.inputs._arrays import numbers, tensor_of_rows
+from laplace_metric.inputs._arrays import read_numbers, tensor_of_rows
 from laplace_metric.inputs._batches import (
     ModelInput,
     count_rows,
@@ -31,7 +30,7 @@ from laplace_metric.inputs._by_row import count_inputs, take_inputs
 from laplace_metric.inputs._class_names import note_names
 from laplace_metric.inputs._columns import Column
 from laplace_metric.inputs._labels import check_labels, joined_labels
-from laplace_metric.inputs._loaders import as_batches, items_of
+from laplace_metric.inputs._loaders import as_batches, items_of, yields_pairs
 from laplace_metric.inputs._not_classes import check_noise
 from laplace_metric.inputs._rows import rows_before
 from laplace_metric.inputs._texts import gathered_texts, grouped_texts
@@ -49,7 +48,8 @@ class Batch:
     inputs : ModelInput
         Inputs as a model takes them.
     labels : Tensor [B] of int64, list of names, or None
-        Their labels; of labelled ``Inputs`` always the tensor, with the codes of class names.
+        Labels of the items; in labelled ``Inputs`` always the tensor, with the codes of class
+        names. Default: None.
     """
 
     inputs: ModelInput
@@ -205,7 +205,7 @@ def read_items(name: str, data: Any, labels: Any = None) -> Inputs:
     """
     if isinstance(data, Inputs):
         return data if labels is None else replace(data, labels=labels)
-    data = numbers(name, gathered_texts(name, data))
+    data = read_numbers(name, gathered_texts(name, data))
     n = count_inputs(name, data)
 
     def source() -> Iterator[Batch]:
@@ -220,7 +220,7 @@ def _read(name: str, data: Any) -> Inputs:
     if isinstance(data, Tensor) and data.ndim:
         data = check_dense(name, data)
     else:
-        data = numbers(name, gathered_texts(name, data))
+        data = read_numbers(name, gathered_texts(name, data))
     if isinstance(data, np.ndarray) and data.dtype.kind == "O":
         data = data.tolist()
     if isinstance(data, (Tensor, np.ndarray)):
@@ -276,8 +276,8 @@ def _iterated(name: str, loader: Any) -> Iterator[Any]:
 
 def _labelled(name: str, data: Any) -> Inputs:
     """Read a loader of ``(inputs, labels)``."""
-    if not isinstance(data, DataLoader):
-        kind, data = type(data).__name__, numbers(name, gathered_texts(name, data))
+    if not yields_pairs(data):
+        kind, data = type(data).__name__, read_numbers(name, gathered_texts(name, data))
         texts = isinstance(data, list) and any(isinstance(x, str) for x in data)
         if isinstance(data, (Tensor, np.ndarray)) or texts:
             raise LabelError(f"{name} is a {kind} without labels: pass fit(inputs, labels).")

@@ -52,6 +52,22 @@ def yields_items(data: Any) -> bool:
     return isinstance(label, (str, int, np.integer)) and not isinstance(label, bool)
 
 
+def yields_pairs(data: Any) -> bool:
+    """Return whether data are a loader of batches, at a glance and without going through them.
+
+    Examples
+    --------
+    >>> x, y = torch.ones(4, 2), torch.arange(4)
+    >>> yields_pairs([(x, y)]), yields_pairs([x])
+    (True, False)
+    """
+    if isinstance(data, DataLoader) or not isinstance(data, list) or not data:
+        return isinstance(data, DataLoader)
+    first = data[0]
+    pair = isinstance(first, tuple) and len(first) == 2
+    return pair and isinstance(first[1], Tensor) and first[1].ndim == 1
+
+
 def _has_loader(data: Any) -> bool:
     return hasattr(data, "__len__") and callable(getattr(data, "loader", None))
 
@@ -74,12 +90,13 @@ def items_of(loader: Any) -> int | None:
 
 
 def as_batches(data: Any) -> Any:
-    """A data set of single items as a loader of batches, in their order; else the data themselves.
+    """Return a data set of single items as a loader of batches, in their order; else the data.
 
     Parameters
     ----------
-    data : torch Dataset, or anything with a length whose items are ``(input, label)`` or mappings,
-        or that has a function ``loader`` of the batch size; or a loader
+    data : data set or loader
+        A torch Dataset, or anything with a length whose items are ``(input, label)`` or mappings,
+        or that has a function ``loader`` of the batch size; or a loader.
 
     Raises
     ------

@@ -18,10 +18,10 @@ class Derived:
     Parameters
     ----------
     n_bytes : int
-        How many may be kept.
+        Number of bytes that may be stored.
     kept : Kept
-        Replaced by that of another owner, never changed to it: of several threads with owners of
-        their own each gets what is its own.
+        Objects of the present owner. Another owner replaces them and never changes them, so that
+        each of several threads gets its own.
     """
 
     n_bytes: int

@@ -17,10 +17,11 @@ class Call(nn.Module):
     Parameters
     ----------
     model : nn.Module
+        Model whose method is called.
     method : str
         Name of the method, such as "encode_image".
     **options
-        Passed to every call, such as ``normalize=True``.
+        Keyword arguments of every call, such as ``normalize=True``.
 
     Raises
     ------

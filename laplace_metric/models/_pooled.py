@@ -26,12 +26,14 @@ class Pooled(nn.Module):
     model : nn.Module
         Returns a ``ModelOutput``, a dict, a tuple or a tensor.
     pooling : "mean" | "cls" | "last" | None
-        How the vectors of tokens [B, T, Z] become one: their mean, the first or the last of them.
+        Vector of an input, from the vectors of its tokens [B, T, Z]: their mean, the first or the
+        last of them. Default: "mean".
         Padding, where ``attention_mask`` is zero, counts neither for "mean" nor for "last". Maps
         [B, Z, H, W] have their mean.
         None: the field is one vector per input already.
     field : name, place in a tuple, or None
-        None: "last_hidden_state" with a pooling, "pooler_output" without.
+        Field of the output that is pooled. None, the default: "last_hidden_state" with a pooling,
+        "pooler_output" without.
 
     Raises
     ------

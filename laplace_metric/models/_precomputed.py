@@ -19,7 +19,7 @@ class Precomputed(nn.Module):
     Parameters
     ----------
     size : int or None
-        D; None accepts any.
+        Numbers of a row, D. None, the default: any size.
 
     Raises
     ------

@@ -21,8 +21,10 @@ class Sentences(nn.Module):
     Parameters
     ----------
     model : SentenceTransformer
+        Model of sentence-transformers 5.4 or newer.
     prompt : str or None
-        Put before every text; None: the model's default prompt, if it has one.
+        Text that is put before every text. None, the default: the default prompt of the model, if
+        it has one.
 
     Raises
     ------

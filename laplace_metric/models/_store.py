@@ -45,14 +45,14 @@ class FeatureStore:
         Features beyond this many bytes go, with their labels, to temporary files (float32 or
         float64), which ``close`` removes.
     directory : str or None
-        Where those files live; None: the system's temporary folder.
+        Folder of those files. None, the default: the system's temporary folder.
     durable : Path or None
         Write everything to ``DiskRows`` in this folder instead, which ``close`` leaves: the store
         goes on as of its last commit, with the same blocks, bit for bit.
     dtype : torch.dtype or None
         Features are handed out in this type, converted block by block; None: as stored.
     device : torch.device or None
-        Where everything is handed out; None: the device of the first labels.
+        Device on which everything is handed out. None, the default: that of the first labels.
 
     Examples
     --------

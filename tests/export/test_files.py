@@ -177,7 +177,7 @@ def test_a_model_that_cannot_be_traced(tmp_path, looks):
     ("example", "message"),
     [
         (torch.zeros(0, D), "no rows"),
-        ({"x": "text"}, "x is a str"),
+        ({"x": "text"}, "example is a mapping of single texts"),
         (np.array(["a"]), "example has dtype"),
     ],
 )

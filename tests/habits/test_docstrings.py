@@ -18,9 +18,7 @@ NOT_YET_COVERED = (
     "calibration",
     "cli",
     "guard.py",
-    "inputs",
     "integrations.py",
-    "models",
     "search",
     "serve.py",
 )
@@ -31,7 +29,7 @@ COVERED = {
     "baselines": ROOT / "baselines",
 }
 ROOMS = {name: path for name, path in COVERED.items() if path.suffix == ".py" or path.is_dir()}
-INTERNAL = ("__init__.py", "__main__.py", "_utils", "errors.py", "io")
+INTERNAL = ("__init__.py", "__main__.py", "_utils", "embedder.py", "errors.py", "inputs", "io")
 """Files and folders whose functions and classes the others call, not users."""
 FRAGMENTS = re.compile(
     r"(Also|And|As|At|Both|By|For|From|Gone|Here|How|If|In|Its|Nobody|None|Nothing|Of|On|Only|Or|"
@@ -125,6 +123,13 @@ def exported(room: str) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
+def methods_of(kind: type) -> dict[str, Any]:
+    """Return what a class defines or inherits from a class of these packages."""
+    ours = ("laplace_metric", "baselines")
+    bases = [base for base in kind.__mro__ if base.__module__.partition(".")[0] in ours]
+    return {name: value for base in reversed(bases) for name, value in vars(base).items()}
+
+
 def callables(room: str) -> Iterator[tuple[str, Callable[..., Any], list[str | None]]]:
     """Yield what users call, with the docstrings that document its parameters."""
     for name, value in exported(room):
@@ -132,7 +137,7 @@ def callables(room: str) -> Iterator[tuple[str, Callable[..., Any], list[str | N
             yield name, value, [value.__doc__]
             continue
         yield name, value, [base.__doc__ for base in value.__mro__]
-        for method, attribute in vars(value).items():
+        for method, attribute in methods_of(value).items():
             function = getattr(attribute, "__func__", attribute)
             if inspect.isfunction(function) and not method.startswith("_") and function.__doc__:
                 yield f"{name}.{method}", function, [function.__doc__]

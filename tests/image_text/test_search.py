@@ -90,7 +90,9 @@ def test_a_search_is_brute_force_over_the_other_side(rank_by, fitted):
             item.mean[result.positions],
             item.variance.log()[result.positions],
         )
-        asked, _ = index.query_encoder.all("queries", inputs, progress=False)
+        asked, _ = index.query_encoder.all(
+            index.query_encoder.read("queries", inputs), progress=False
+        )
         squared = index.encoder.pairs(asked, index.items.encoded, result.positions)
         torch.testing.assert_close(squared.mean, expected)
         torch.testing.assert_close(result.uncertainty, query.ambiguity)
