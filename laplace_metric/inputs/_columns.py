@@ -105,7 +105,7 @@ class Column:
         return Column(self.values[index])
 
     def joined(self, name: str, other: Column) -> Column:
-        """With those of ``other`` behind, of the same type."""
+        """Return the entries with those of ``other``, of the same type, behind them."""
         self.check_like(name, other)
         return Column(np.concatenate([self.values, other.values]))
 

@@ -243,5 +243,5 @@ class FeatureStore:
                 yield slice(start, min(start + step, len(self)))
 
     def _move(self, rows: Tensor) -> Tensor:
-        """To the device; towards an accelerator, nothing waits for the copy."""
+        """Move rows to the device; towards an accelerator, nothing waits for the copy."""
         return rows.to(self.device, non_blocking=self.device.type == "cuda")
