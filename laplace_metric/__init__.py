@@ -10,7 +10,7 @@ Data flow in one direction, and a package imports only those before it (``.impor
            -> is it known?           familiarity     near and far from the fitted classes
            -> numbers                evaluation      retrieval, OOD, sparsification, calibration
            -> answers                search          neighbours and their distances
-           -> guarantees             calibration     match probabilities, thresholds
+           -> guarantees             calibration     match probabilities, rules
            -> drift                  monitor         a stream of queries against a reference
 
 ``LaplaceEmbedder`` does this once, after training, ``OnlineLaplace`` in every training step;
@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 from laplace_metric._utils import __version__
 
 if TYPE_CHECKING:
+    from laplace_metric.calibration import Answers, Rule, calibrate_scores
     from laplace_metric.embedding import Embedding
     from laplace_metric.errors import LaplaceMetricError, LaplaceMetricWarning
     from laplace_metric.guard import Guard
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from laplace_metric.search import Index
 
 __all__ = [
+    "Answers",
     "Embedding",
     "Guard",
     "Index",
@@ -47,10 +49,13 @@ __all__ = [
     "Monitor",
     "OnlineLaplace",
     "ProbabilisticEmbedder",
+    "Rule",
     "__version__",
+    "calibrate_scores",
 ]
 
 _HOMES = {
+    "Answers": "calibration",
     "Embedding": "embedding",
     "Guard": "guard",
     "Index": "search",
@@ -60,6 +65,8 @@ _HOMES = {
     "Monitor": "monitor",
     "OnlineLaplace": "online",
     "ProbabilisticEmbedder": "probabilistic_embedder",
+    "Rule": "calibration",
+    "calibrate_scores": "calibration",
 }
 
 

@@ -492,7 +492,7 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
         seen_as = Uncertainties.of(embedding.uncertainty, activations.raw)
         return diagnose(fitted.posterior, vanishes=vanishes, uncertainties=seen_as)
 
-    def optimize_prior_precision(
+    def tune_prior(
         self,
         method: str = "marglik",
         *,

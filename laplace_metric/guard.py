@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from laplace_metric._utils.display import Rows, Shown
 from laplace_metric._utils.randomness import Seed
 from laplace_metric._utils.validation import as_path, check_share
-from laplace_metric.calibration import Calibration, Threshold
-from laplace_metric.calibration._sequences import about
+from laplace_metric.calibration import Answers, Calibration, Rule
+from laplace_metric.calibration.guarantees._queries_needed import about
 from laplace_metric.errors import (
     FewQueriesWarning,
     FileFormatError,
@@ -37,7 +37,7 @@ from laplace_metric.io import Fields, Kind, Part, SavedFile, write
 from laplace_metric.laplace._vectors import all_unit, settings_of_vectors
 from laplace_metric.laplace_embedder import LaplaceEmbedder
 from laplace_metric.models import Precomputed
-from laplace_metric.search import Classification, Flat, Index
+from laplace_metric.search import Flat, Index
 from laplace_metric.search._fitted_queries import TOLERATED
 from laplace_metric.search._flat_engine import FlatEngine
 from laplace_metric.search._foreign_engine import ForeignEngine
@@ -115,7 +115,7 @@ class Guard(Shown):
     >>> x, y = load_digits(return_X_y=True)
     >>> guard = Guard(x[:900], y[:900], precision=0.95)
     >>> answers = guard.ask(np.concatenate([x[900:902], 16 - x[900:901]]))
-    >>> answers.labels.tolist(), answers.reason.tolist()
+    >>> answers.label.tolist(), answers.reason.tolist()
     ([4, 9, None], ['', '', 'unfamiliar'])
     """
 
@@ -241,7 +241,7 @@ class Guard(Shown):
         assert found is not None
         return found
 
-    def ask(self, queries: Any, *, progress: bool = False) -> Classification:
+    def ask(self, queries: Any, *, progress: bool = False) -> Answers:
         """Answer or abstain.
 
         Parameters
@@ -250,7 +250,7 @@ class Guard(Shown):
 
         Returns
         -------
-        Classification
+        Answers
             A label or None for each query, its probability, and why there is none.
 
         Raises
@@ -263,9 +263,9 @@ class Guard(Shown):
         UnfamiliarQueriesWarning
             If more queries are unlike the items than can be by chance; see ``Index.search``.
         """
-        if self.threshold is None:
+        if self.rule is None:
             raise InputError(self._refusal())
-        return self.index.classify(queries, self.threshold, progress=progress)
+        return self.index.ask(queries, self.rule, progress=progress)
 
     def suspicious_labels(self, most: int = 100) -> LabelReview:
         """Return the items whose label looks most wrong; see ``Index.suspicious_labels``."""
@@ -345,20 +345,20 @@ class Guard(Shown):
         return guard
 
     def _choose(self, precision: float) -> None:
-        self.precision, self.threshold = precision, self._threshold(precision)
-        if self.threshold is None:
+        self.precision, self.rule = precision, self._rule(precision)
+        if self.rule is None:
             warnings.warn(self._refusal(), FewQueriesWarning, stacklevel=callers_line())
 
-    def _threshold(self, precision: float) -> Threshold | None:
+    def _rule(self, precision: float) -> Rule | None:
         try:
-            return self.calibration.threshold_for(precision=precision, of="label")
+            return self.calibration.guarantee(precision=precision, of="label")
         except InputError:
             return None
 
     def _refusal(self) -> str:
         told = self._missing(self.precision)
         try:
-            best = self.calibration.largest_guarantee(of="label").target
+            best = self.calibration.largest_guarantee(of="label").target or 0.0
         except InputError:
             best = 0.0
         can = f" {best:g} can be: guard.at({best:g})." if best else ""
@@ -372,10 +372,10 @@ class Guard(Shown):
         return f"about {about(more)} more {kind} needed"
 
     def _sentence(self) -> str:
-        if self.threshold is None:
+        if self.rule is None:
             return self._refusal()
         return (
-            f"answers {self.threshold.accepted:.0%} of queries like its own; of the answers at "
+            f"answers {self.rule.coverage:.0%} of queries like its own; of the answers at "
             f"least {self.precision:.4g} are right, with 95% confidence"
             f"{', simulated and not proven.' if self.calibration.cross_fitted else '.'}"
         )
@@ -401,8 +401,8 @@ class Guard(Shown):
         if self.recall is not None:
             rows.append(("search finds", f"{self.recall:.0%} of the {NEAREST} nearest"))
         for level in LEVELS:
-            if (found := self._threshold(level)) is not None:
-                told = f"answers {found.accepted:.0%}"
+            if (found := self._rule(level)) is not None:
+                told = f"answers {found.coverage:.0%}"
             else:
                 told = self._missing(level)
             rows.append((f"{100 * level:g}% right", told))

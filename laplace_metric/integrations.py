@@ -28,8 +28,9 @@ import numpy.typing as npt
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.validation import check_name
-from laplace_metric.calibration import DecisionRule, ScoreCalibration
+from laplace_metric.calibration import Rule, ScoreCalibration
 from laplace_metric.calibration._padding import is_no_id, is_padding
+from laplace_metric.calibration._scored_queries import ScoredQueries
 from laplace_metric.errors import InputError, MissingPackageError
 
 __all__ = [
@@ -151,14 +152,12 @@ def _padded(scores: Sequence[float], kind: str, k: int) -> list[float]:
     return [*scores, *[behind] * (k - len(scores))]
 
 
-def passed_on(
-    rule: DecisionRule, scores: Sequence[float], miss: float | None = None
-) -> list[float]:
+def passed_on(rule: Rule, scores: Sequence[float], miss: float | None = None) -> list[float]:
     """Match probabilities of the first hits to pass on of one query: none where the rule abstains.
 
     Parameters
     ----------
-    rule : DecisionRule
+    rule : Rule
         Of one scorer, without further evidence.
     scores : [n]
         Of the hits, the first hit first; at most as many as calibrated the rule.
@@ -168,16 +167,15 @@ def passed_on(
     Raises
     ------
     InputError
-        As ``DecisionRule.accept``, and for hits without a score.
+        As ``Rule``, and for hits without a score.
     """
-    _check_rule(rule)
+    calibration = _scores_of(rule)
     if any(score is None for score in scores):
         raise InputError("a hit has no score: retrieve with scores.")
     if not len(scores):
         return []
-    calibration = rule.calibration
     row = [_padded(scores, calibration.kinds[0], calibration.k)]
-    if not rule.accept(row)[0]:
+    if not rule(row).answered[0]:
         return []
     kept = int((~is_padding(np.array(row[0], float))).sum())
     if miss is not None:
@@ -188,12 +186,12 @@ def passed_on(
 # Frameworks. The classes are made when they are asked for: no framework is imported before.
 
 
-def langchain_retriever(rule: DecisionRule, store: Any, miss: float | None = None) -> Any:
+def langchain_retriever(rule: Rule, store: Any, miss: float | None = None) -> Any:
     """Return a LangChain retriever over a vector store; see ``passed_on``.
 
     Parameters
     ----------
-    rule : DecisionRule
+    rule : Rule
         Calibrated on what ``store.similarity_search_with_score`` returns.
     store : langchain_core.vectorstores.VectorStore
     miss : float in (0, 1), optional
@@ -205,12 +203,12 @@ def langchain_retriever(rule: DecisionRule, store: Any, miss: float | None = Non
     MissingPackageError
         Without langchain-core.
     """
-    _check_rule(rule)
+    k = _scores_of(rule).k
     base: Any = _needed("langchain_core.retrievers", "langchain-core").BaseRetriever
 
     class DecidedRetriever(base):  # type: ignore[misc]
         def _get_relevant_documents(self, query: str, *, run_manager: Any) -> list[Any]:
-            hits = store.similarity_search_with_score(query, k=rule.calibration.k)
+            hits = store.similarity_search_with_score(query, k=k)
             p = passed_on(rule, [score for _, score in hits], miss)
             return [
                 document.model_copy(update={"metadata": _with_probability(document.metadata, each)})
@@ -220,7 +218,7 @@ def langchain_retriever(rule: DecisionRule, store: Any, miss: float | None = Non
     return DecidedRetriever()
 
 
-def llama_index_postprocessor(rule: DecisionRule, miss: float | None = None) -> Any:
+def llama_index_postprocessor(rule: Rule, miss: float | None = None) -> Any:
     """Return a LlamaIndex node postprocessor; see ``passed_on``.
 
     Raises
@@ -230,7 +228,7 @@ def llama_index_postprocessor(rule: DecisionRule, miss: float | None = None) -> 
     MissingPackageError
         Without llama-index-core.
     """
-    _check_rule(rule)
+    _scores_of(rule)
     package = _needed("llama_index.core.postprocessor.types", "llama-index-core")
     base: Any = package.BaseNodePostprocessor
 
@@ -247,7 +245,7 @@ def llama_index_postprocessor(rule: DecisionRule, miss: float | None = None) -> 
     return DecidedNodes()
 
 
-def haystack_component(rule: DecisionRule, miss: float | None = None) -> Any:
+def haystack_component(rule: Rule, miss: float | None = None) -> Any:
     """Return a Haystack component, documents -> documents; see ``passed_on``.
 
     Raises
@@ -257,7 +255,7 @@ def haystack_component(rule: DecisionRule, miss: float | None = None) -> Any:
     MissingPackageError
         Without haystack-ai.
     """
-    _check_rule(rule)
+    _scores_of(rule)
     haystack = _needed("haystack", "haystack-ai")
 
     class DecidedDocuments:
@@ -272,12 +270,15 @@ def haystack_component(rule: DecisionRule, miss: float | None = None) -> Any:
     return haystack.component(DecidedDocuments)()
 
 
-def _check_rule(rule: Any) -> None:
-    if not isinstance(rule, DecisionRule):
-        how = "DecisionRule.load(...)"
-        if isinstance(rule, ScoreCalibration):
-            how = "calibration.guarantee(precision=0.9), or another rate"
-        raise InputError(f"rule is a {type(rule).__name__}: pass a rule, of {how}.")
+def _scores_of(rule: Any) -> ScoredQueries:
+    """Return what turns scores into probabilities, of a rule of scores."""
+    if isinstance(rule, Rule) and rule.scores is not None:
+        return rule.scores
+    how = "of calibrate_scores(...).guarantee(precision=0.9), or Rule.load(...)"
+    if isinstance(rule, ScoreCalibration):
+        how = "of calibration.guarantee(precision=0.9), or another rate"
+    given = "rule of an index" if isinstance(rule, Rule) else type(rule).__name__
+    raise InputError(f"rule is a {given}: pass a rule of scores, {how}.")
 
 
 def _with_probability(metadata: dict[str, Any], p: float) -> dict[str, Any]:

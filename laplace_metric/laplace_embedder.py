@@ -53,7 +53,7 @@ class LaplaceEmbedder(PosteriorEmbedder):
         None, the default: every negative pair counts.
     prior_precision : float > 0
         Precision of the isotropic Gaussian prior over the head's parameters. Default: 1; a larger
-        one means less uncertainty, and ``optimize_prior_precision`` tunes it.
+        one means less uncertainty, and ``tune_prior`` tunes it.
     n_effective : float > 0 or None
         Number of observations that turns the curvature, an average over pairs, into a sum over
         data. None, the default: the number of fitted points. A larger one means less uncertainty.

@@ -33,7 +33,7 @@ from benchmarks.engine.method import evaluate_method
 from benchmarks.engine.statistics import spearman
 from laplace_metric import Index, LaplaceEmbedder, OnlineLaplace, datasets, evaluation
 from laplace_metric import distributions as spherical
-from laplace_metric.calibration import read_calibration, threshold_for, write_calibration
+from laplace_metric.calibration import guarantee, read_calibration, write_calibration
 from laplace_metric.cli import main as laplace_metric_command
 from laplace_metric.errors import NotFittedError
 from laplace_metric.image_text import ImageTextEmbedder, ImageTextPairs
@@ -224,9 +224,9 @@ def _prior() -> Numbers:
         return evaluation.r_auroc(embedding.uncertainty, right)
 
     evidence, validated = fitted(hessian="full"), fitted()
-    precision = evidence.optimize_prior_precision(**QUIET)
+    precision = evidence.tune_prior(**QUIET)
     pair = {"method": "validation", "loader": batches(300, 500), "metric": recall}
-    chosen = validated.optimize_prior_precision(**pair, tune_n_effective=True, **QUIET)
+    chosen = validated.tune_prior(**pair, tune_n_effective=True, **QUIET)
     after = evidence(QUERIES).variance, validated(QUERIES).variance
     return {"evidence": precision, "chosen": chosen, "by": after[0], "by data": after[1]}
 
@@ -285,8 +285,8 @@ RESULT = (
 )
 
 
-def of_threshold(threshold: Any) -> list[float]:
-    return list(picked(threshold, "value estimate lower accepted n").values())
+def of_rule(rule: Any) -> list[float]:
+    return list(picked(rule, "value estimate bound coverage n").values())
 
 
 def named(parts: Mapping[str, Numbers]) -> Numbers:
@@ -314,9 +314,9 @@ for name, settings in INDEXES.items():
             embedder = vectors_embedder(settings.get("distance", "arccos"))
             read = Index.load(f"{folder}/index", embedder).search(QUERIES, k=4)
         found = index.search(torch.cat([QUERIES, NOISE]), k=4)
-        threshold = index.calibration.threshold_for(precision=0.8)
+        rule = index.guarantee(precision=0.8, of="match")
         results = {"found": picked(found, RESULT), "read": picked(read, RESULT)}
-        answers = {"threshold": of_threshold(threshold), "accepted": found.accepted(threshold)}
+        answers = {"threshold": of_rule(rule), "accepted": rule(found).answered}
         return {**named(results), **answers}
 
 
@@ -324,20 +324,20 @@ for name, settings in INDEXES.items():
 def _answers() -> Numbers:
     index = calibrated()
     retrieval, by_label = index.retrieval_sets(LATER[0], 0.2), index.label_sets(LATER[0], 0.2)
-    classified = index.classify(LATER[0], precision=0.8)
+    classified = index.ask(LATER[0], index.guarantee(precision=0.8))
     report = index.evaluate(*LATER, ood=NOISE)
     review = index.suspicious_labels(20)
     every = {**report.r_auroc, **report.ausc, **report.ood.auroc, **report.unknown}
     single = "recall_at_1 answers_right ece brier mean_probability"
-    recall = index.calibration.threshold_for(recall=0.8, of="label", alpha=None)
+    recall = index.calibration.guarantee(recall=0.8, of="label", alpha=None)
     return {
         **picked(report, single + " smallest_p_value"),
         **named({"retrieval": picked(retrieval, "positions members")}),
         **named({"labels": picked(by_label, "members score")}),
         **named({"review": picked(review, "ids probability")}),
-        "classified": [str(label) for label in classified.labels],
+        "classified": [str(label) for label in classified.label],
         "probability": classified.probability,
-        "recall": of_threshold(recall),
+        "recall": of_rule(recall),
         "scores": [float(every[k]) for k in sorted(every) if every[k] is not None],
     }
 
@@ -369,10 +369,10 @@ def _portable() -> Numbers:
     with tempfile.TemporaryDirectory() as folder:
         write_calibration(portable.calibration, f"{folder}/calibration.safetensors")
         calibration = read_calibration(f"{folder}/calibration.safetensors")
-        graph = calibration.export(f"{folder}/verdict.onnx", alpha=0.05, dtype=torch.float64)
+        graph = calibration.export(f"{folder}/calibration.onnx", alpha=0.05, dtype=torch.float64)
         run = run_onnx("graph", graph, *given, signs["epistemic"].astype(np.float64))
     verdict = calibration.apply(*given, **signs)
-    accepted = verdict.accepted(calibration.threshold_for(precision=0.7))
+    accepted = calibration.guarantee(precision=0.7, of="match")(verdict).answered
     fields = picked(verdict, "match_probability p_value label label_probability unknown")
     return {**run, **fields, "by id": by_id, "accepted": accepted}
 
@@ -389,7 +389,7 @@ def _metrics() -> Numbers:
     reliability = evaluation.retrieval_calibration(samples, y)
     interval = evaluation.bootstrap_interval(evaluation.r_auroc, score, right, n=50, generator=0)
     probability = torch.sigmoid(score - score.mean())
-    chosen = threshold_for(probability, probability > torch.linspace(0, 1, 200), precision=0.6)
+    chosen = guarantee(probability, probability > torch.linspace(0, 1, 200), precision=0.6)
     scores = score, NOISE.sum(1)
     single = [metric(*scores) for metric in (evaluation.auroc, evaluation.auprc)]
     single += [evaluation.fpr_at_tpr(*scores), evaluation.r_auroc(score, right)]
@@ -401,7 +401,7 @@ def _metrics() -> Numbers:
         **picked(interval, "low high"),
         "sparsification": lift.curve,
         "confidence": reliability.confidence,
-        "threshold": of_threshold(chosen),
+        "threshold": of_rule(chosen),
         "nearest": evaluation.nearest_neighbours(x, k=3).distances,
     }
 

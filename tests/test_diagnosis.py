@@ -40,7 +40,7 @@ def test_numbers_are_those_of_the_posterior(model, loader, data, structure):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"prior_precision": 1e9}, ["prior-dominated", "log marginal", "optimize_prior_precision"]),
+        ({"prior_precision": 1e9}, ["prior-dominated", "log marginal", "tune_prior"]),
         ({"distance": "euclidean"}, ["degenerate", "arccos"]),
         ({"distance": "euclidean", "hessian": "positives"}, ["nearly constant"]),
     ],
@@ -69,7 +69,7 @@ def test_length_explains_the_uncertainty_of_an_isotropic_posterior():
 
 def test_nothing_unusual(model, loader):
     embedder = fit(model, loader, hessian="positives")
-    embedder.optimize_prior_precision()
+    embedder.tune_prior()
     assert embedder.diagnose().findings == ("nothing unusual.",)
 
 
@@ -83,13 +83,13 @@ def test_n_effective_is_tuned_with_the_prior(model, loader):
     arguments = {"loader": loader, "metric": metric, "progress": False}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PriorAtEdgeWarning)
-        tau = embedder.optimize_prior_precision("validation", tune_n_effective=True, **arguments)
+        tau = embedder.tune_prior("validation", tune_n_effective=True, **arguments)
     n = embedder.posterior_.n_effective
     assert embedder.settings.n_effective == n
     assert embedder.settings.prior_precision == tau
     assert abs(float((embedder(loader[0][0]).variance.mean() / (10 * target)).log())) < 1.2
     with pytest.raises(InputError, match="tune_n_effective=True needs method='validation'"):
-        embedder.optimize_prior_precision(tune_n_effective=True)
+        embedder.tune_prior(tune_n_effective=True)
 
 
 def clusters(counts: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -120,7 +120,7 @@ def test_a_negative_curvature_that_counts_by_its_size_warns(tmp_path):
     assert embedder.hessian_.negative_fraction >= 0.2
     assert any("counts by its size" in finding for finding in embedder.diagnose().findings)
     with pytest.warns(NegativeCurvatureWarning, match="evidence"):
-        embedder.optimize_prior_precision()
+        embedder.tune_prior()
     embedder.save(tmp_path / "saved")
     with pytest.warns(NegativeCurvatureWarning, match="ranking heuristic"):
         LaplaceEmbedder.load(tmp_path / "saved", head)

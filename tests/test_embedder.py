@@ -169,7 +169,7 @@ def test_nothing_global_and_nothing_of_the_model_changes(model, loader, data):
     state, before = torch.get_rng_state(), {k: v.clone() for k, v in model.state_dict().items()}
     embedder = fit(model, loader)
     embedder(data[0])
-    embedder.optimize_prior_precision()
+    embedder.tune_prior()
     embedder.sample(data[0], 2, torch.Generator())
     assert torch.equal(torch.get_rng_state(), state)
     assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
@@ -191,7 +191,7 @@ def test_n_effective_scales_the_curvature(model, loader):
 
 def test_marglik_finds_mackays_fixed_point(model, loader):
     embedder = fit(model, loader, hessian="positives")
-    tau = embedder.optimize_prior_precision()
+    tau = embedder.tune_prior()
     nh = embedder.posterior_.n_effective * embedder.hessian_.eigenvalues
     mackay = float((nh / (nh + tau)).sum() / embedder.posterior_.mean.double().square().sum())
     assert tau == pytest.approx(mackay, rel=1e-3)
@@ -206,9 +206,7 @@ def test_validation_takes_the_best_of_the_grid(model, loader):
         assert len(embedding) == len(labels) == 60
         return -abs(float(embedding.variance.mean().log()) - float(torch.tensor(target).log()))
 
-    tau = embedder.optimize_prior_precision(
-        "validation", loader=loader, metric=metric, progress=False
-    )
+    tau = embedder.tune_prior("validation", loader=loader, metric=metric, progress=False)
     assert tau > 1
     spread = float(embedder.embed(loader, progress=False)[0].variance.mean())
     assert 0.2 < spread / target < 5
@@ -217,9 +215,9 @@ def test_validation_takes_the_best_of_the_grid(model, loader):
 @pytest.mark.parametrize("tune", [False, True])
 def test_a_prior_at_the_edge_warns(model, loader, tune):
     with pytest.warns(PriorAtEdgeWarning, match="edge"):
-        fit(model, loader).optimize_prior_precision(bounds=(1e4, 1e6))
+        fit(model, loader).tune_prior(bounds=(1e4, 1e6))
     with pytest.warns(PriorAtEdgeWarning, match="n_effective" if tune else "prior precision"):
-        fit(model, loader, hessian="positives").optimize_prior_precision(
+        fit(model, loader, hessian="positives").tune_prior(
             "validation",
             loader=loader,
             metric=lambda e, _: -float(e.variance.sum()),
@@ -231,16 +229,16 @@ def test_a_prior_at_the_edge_warns(model, loader, tune):
 def test_validation_needs_its_arguments(model, loader):
     embedder = fit(model, loader)
     with pytest.raises(InputError, match="loader= and metric="):
-        embedder.optimize_prior_precision("validation")
+        embedder.tune_prior("validation")
     with pytest.raises(UnknownNameError, match="'marglik', 'validation'"):
-        embedder.optimize_prior_precision("cv")
+        embedder.tune_prior("cv")
     with pytest.raises(NonFiniteError, match="NaN at every"):
-        embedder.optimize_prior_precision(
+        embedder.tune_prior(
             "validation", loader=loader, progress=False, metric=lambda *_: float("nan")
         )
     for bounds in ((1, 1), (0, 1), (1,)):
         with pytest.raises(InputError, match="bounds"):
-            embedder.optimize_prior_precision(bounds=bounds)
+            embedder.tune_prior(bounds=bounds)
 
 
 # ---------------------------------------------------------------- warnings and bad input

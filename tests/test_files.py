@@ -22,7 +22,7 @@ def fitted(model, loader):
 
 
 def test_round_trip(fitted, model, data, tmp_path):
-    fitted.optimize_prior_precision()
+    fitted.tune_prior()
     fitted.save(tmp_path / "deep" / "posterior")
     loaded = LaplaceEmbedder.load(tmp_path / "deep" / "posterior", model)
     assert loaded.settings == fitted.settings

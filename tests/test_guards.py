@@ -58,7 +58,7 @@ def test_keeps_its_precision_on_new_queries_and_abstains_on_noise(guard):
     answers = guard.ask(X[NEW])
     answered = answers.answered
     assert answered.mean() > 0.85
-    assert (answers.labels[answered] == Y[NEW][answered]).mean() >= 0.95
+    assert (answers.label[answered] == Y[NEW][answered]).mean() >= 0.95
     with pytest.warns(
         UnfamiliarQueriesWarning,
         match=r"50 of 50 queries \(100%, 95% interval 93% to 100%\) are unlike",
@@ -73,10 +73,10 @@ def test_keeps_its_precision_on_new_queries_and_abstains_on_noise(guard):
 def test_is_the_index_with_a_guaranteed_threshold(guard):
     embedder = LaplaceEmbedder(Precomputed(64), head="append", **EUCLIDEAN)
     index = embedder.cross_index(X[ITEMS], Y[ITEMS], progress=False)
-    threshold = index.calibration.threshold_for(precision=0.95, of="label")
-    assert guard.threshold.value == threshold.value
-    expected = index.classify(X[NEW], threshold)
-    assert guard.ask(X[NEW]).labels.tolist() == expected.labels.tolist()
+    threshold = index.calibration.guarantee(precision=0.95, of="label")
+    assert guard.rule.value == threshold.value
+    expected = index.ask(X[NEW], threshold)
+    assert guard.ask(X[NEW]).label.tolist() == expected.label.tolist()
 
 
 def test_says_what_it_guarantees_and_what_it_would_take(guard):
@@ -98,7 +98,7 @@ def test_held_out_queries_calibrate(guard):
     assert "held-out queries: simulated, not proven" in repr(tested)
     answers = tested.ask(X[NEW])
     answered = answers.answered
-    assert (answers.labels[answered] == Y[NEW][answered]).mean() >= 0.9
+    assert (answers.label[answered] == Y[NEW][answered]).mean() >= 0.9
     fitted = tested.embedder.fitted_
     again = Guard(X[ITEMS], Y[ITEMS], model=tested.embedder, held_out=held_out)
     assert again.embedder.fitted_ is fitted
@@ -115,7 +115,7 @@ def test_names_and_a_fitted_embedder():
     embedder = LaplaceEmbedder(model).fit(torch.from_numpy(X[ITEMS]), Y[ITEMS], progress=False)
     how = {"model": embedder, "precision": 0.8, "trained_on_items": False}
     guard = Guard(torch.from_numpy(X[ITEMS]), names[ITEMS], **how)
-    assert guard.ask(X[NEW][:5]).labels.dtype == object
+    assert guard.ask(X[NEW][:5]).label.dtype == object
     assert guard.embedder is embedder
     with pytest.raises(InputError, match="prior_precision"):
         Guard(X[ITEMS], Y[ITEMS], prior_precision=2.0, **how)
@@ -128,7 +128,7 @@ def test_of_many_items_a_part_calibrates(guard, monkeypatch):
     assert len(part.index) == 700
     assert len(part.calibration.known) == 350  # one fold of two
     answered = part.ask(X[NEW]).answered
-    assert (part.ask(X[NEW]).labels[answered] == Y[NEW][answered]).mean() >= 0.9
+    assert (part.ask(X[NEW]).label[answered] == Y[NEW][answered]).mean() >= 0.9
 
 
 @pytest.mark.parametrize(("n", "asked"), [(20_000, None), (20_001, 2_000)])
@@ -150,7 +150,7 @@ def test_of_more_than_twenty_thousand_items_two_thousand_calibrate(n, asked, as_
 def test_saved_and_read_again(guard, tmp_path):
     guard.save(tmp_path / "guard")
     again = Guard.load(tmp_path / "guard")
-    assert again.ask(X[NEW]).labels.tolist() == guard.ask(X[NEW]).labels.tolist()
+    assert again.ask(X[NEW]).label.tolist() == guard.ask(X[NEW]).label.tolist()
     assert again.precision == guard.precision
     path = tmp_path / "guard"
     assert [file.name for file in tmp_path.iterdir()] == ["guard"]
@@ -188,9 +188,7 @@ def test_the_parts_of_a_guard_are_read_alone(guard, tmp_path):
     guard.save(tmp_path / "guard")
     embedder = LaplaceEmbedder.load(tmp_path / "guard")
     index = Index.load(tmp_path / "guard", embedder, mmap=True)
-    assert (
-        index.classify(X[NEW], guard.threshold).labels.tolist() == guard.ask(X[NEW]).labels.tolist()
-    )
+    assert index.ask(X[NEW], guard.rule).label.tolist() == guard.ask(X[NEW]).label.tolist()
 
 
 def find_nearest(queries, k):
@@ -212,9 +210,9 @@ def test_guards_are_copied_and_pickled_or_say_how_to_save_them(guard):
     wrapped = (Guard.wrap(one, Y[ITEMS]) for one in (index, lists))
     for one in (guard, *wrapped, of_module):
         again = pickle.loads(pickle.dumps(one))
-        assert again.ask(X[NEW]).labels.tolist() == one.ask(X[NEW]).labels.tolist()
+        assert again.ask(X[NEW]).label.tolist() == one.ask(X[NEW]).label.tolist()
     for one in (copy.copy(own), copy.deepcopy(own)):
-        assert one.ask(X[NEW]).labels.tolist() == own.ask(X[NEW]).labels.tolist()
+        assert one.ask(X[NEW]).label.tolist() == own.ask(X[NEW]).label.tolist()
     with pytest.raises(InputError, match=r"save\(path\), and pass search= to Guard\.load"):
         pickle.dumps(own)
 
@@ -384,7 +382,7 @@ def test_any_search_over_the_same_vectors():
         return found.kneighbors(queries, k)[1]
 
     other = Guard(X[ITEMS], Y[ITEMS], search=search, precision=0.95)
-    assert other.ask(X[NEW]).labels.tolist() == guard.ask(X[NEW]).labels.tolist()
+    assert other.ask(X[NEW]).label.tolist() == guard.ask(X[NEW]).label.tolist()
     held_out = {"held_out": (X[700:1100], Y[700:1100]), "open_set_fraction": 0.2}
     held_out["distance"] = "arccos"
     exact, graph = Guard(X[ITEMS], Y[ITEMS], **held_out), filled("HNSW", unit(X[ITEMS]))
@@ -469,14 +467,14 @@ def test_a_faiss_index_as_it_is(name, normalised):
     answers = guard.ask(queries)
     answered = answers.answered
     assert answered.mean() > 0.85
-    assert (answers.labels[answered] == Y[NEW][answered]).mean() >= 0.9
+    assert (answers.label[answered] == Y[NEW][answered]).mean() >= 0.9
     noise = unit(NOISE) if normalised else NOISE
     assert guard.ask(noise).answered.mean() < 0.05
     alone = [guard.ask(queries[i : i + 1])[0].label for i in range(20)]
-    assert alone == answers.labels[:20].tolist()
+    assert alone == answers.label[:20].tolist()
     if name in ("L2", "inner product", "ids"):
         plain = Guard(items, Y[ITEMS], **({} if normalised else EUCLIDEAN))
-        assert plain.ask(queries).labels.tolist() == answers.labels.tolist()
+        assert plain.ask(queries).label.tolist() == answers.label.tolist()
 
 
 EUCLIDEAN = {"distance": "euclidean", "hessian": "positives"}
@@ -494,7 +492,7 @@ def test_a_faiss_index_that_has_changed_is_refused(tmp_path):
     guard.save(tmp_path / "guard")
     again = Guard.load(tmp_path / "guard", search=index)
     queries = unit(X[NEW])
-    assert again.ask(queries).labels.tolist() == guard.ask(queries).labels.tolist()
+    assert again.ask(queries).label.tolist() == guard.ask(queries).label.tolist()
     with pytest.raises(InputError, match="in the order in which"):
         Guard.load(tmp_path / "guard", search=filled("L2", unit(X[ITEMS])[::-1].copy()))
     index.add_with_ids(queries[:1], np.array([9_999]))
@@ -537,7 +535,7 @@ def test_some_of_the_answers(guard):
     assert "5 of 10 queries have a label; 5 are unfamiliar, 0 uncertain" in repr(answers)
     for some in (slice(3, 7), [3, 4, 5, 6], np.arange(10) // 4 == 1):
         if not isinstance(some, np.ndarray):
-            assert answers[some].labels.tolist() == answers.labels[3:7].tolist()
+            assert answers[some].label.tolist() == answers.label[3:7].tolist()
         else:
             assert answers[some].reason.tolist() == answers.reason[4:8].tolist()
     assert answers[answers.answered].answered.all()
@@ -598,7 +596,7 @@ def test_a_search_shows_its_distance_by_what_it_finds(distance):
     assert "  90% of the 10 nearest" in repr(guard)
     plain = Guard(X[ITEMS], Y[ITEMS], distance=distance)
     answers, wanted = guard.ask(X[NEW]), plain.ask(X[NEW])
-    assert (answers.labels == wanted.labels).mean() > 0.99
+    assert (answers.label == wanted.label).mean() > 0.99
 
 
 def test_noise_in_a_familiar_direction_is_unfamiliar():
@@ -624,8 +622,8 @@ def test_an_engine_that_finds_little_is_calibrated_as_it_answers():
     assert guard.recall < 0.6
     answers = guard.ask(x[900:])
     answered = answers.answered
-    assert (answers.labels[answered] == Y[900:][answered]).mean() >= 0.9
-    assert abs(answered.mean() - guard.threshold.accepted) < 0.05
+    assert (answers.label[answered] == Y[900:][answered]).mean() >= 0.9
+    assert abs(answered.mean() - guard.rule.coverage) < 0.05
 
 
 def test_an_inverted_file_stays_as_it_is_and_ids_of_its_own_are_refused():

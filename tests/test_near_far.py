@@ -556,7 +556,7 @@ def test_it_survives_another_prior_and_saving(embedder, data, tmp_path):
     assert torch.equal(loaded(x).epistemic, before)
     for name, tensor in embedder.fitted_.near_far.tensors().items():
         assert torch.equal(loaded.fitted_.near_far.tensors()[name], tensor)
-    embedder.optimize_prior_precision(bounds=(1e-3, 1e3))
+    embedder.tune_prior(bounds=(1e-3, 1e3))
     assert torch.equal(embedder(x).epistemic, before)
 
 

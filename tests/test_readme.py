@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks import tables
-from laplace_metric import LaplaceEmbedder
+from laplace_metric import LaplaceEmbedder, Rule
 
 README = Path(__file__).parent.parent / "README.md"
 BASELINES = README.parent / "baselines" / "README.md"
@@ -121,10 +121,10 @@ def test_the_numbers_of_the_first_page_are_those_of_its_guard_and_of_the_record(
     queries, truth = new.pixels().flatten(1), new.labels.numpy()
     answers = guard.ask(queries)
     answered = answers.answered
-    plain = guard.index.classify(queries, 0, alpha=None).labels
-    assert f"with {guard.threshold.accepted:.0%} of".replace("%", " %") in text
+    plain = guard.index.ask(queries, Rule.at(0, alpha=None)).label
+    assert f"with {guard.rule.coverage:.0%} of".replace("%", " %") in text
     assert f"{100 * (plain == truth).mean():.1f} % are right without abstention" in text
-    kept = 100 * (answers.labels[answered] == truth[answered]).mean()
+    kept = 100 * (answers.label[answered] == truth[answered]).mean()
     assert f"answers {100 * answered.mean():.1f} %, {kept:.1f} % of them right" in text
     assert kept >= 99
     rows = json.loads((README.parent / "benchmarks/results/guard.json").read_text())["rows"]

@@ -58,7 +58,7 @@ ASKED = {
     "search": lambda h, q: h.index.search(q),
     "search by a model": lambda h, q: h.seen.search(q),
     "search by a model, a loader": lambda h, q: h.seen.search(parts(q)),
-    "classify": lambda h, q: h.index.classify(q),
+    "classify": lambda h, q: h.index.ask(q),
     "calibrate": lambda h, q: h.index.calibrate(q, QY),
     "evaluate": lambda h, q: h.index.evaluate(q, QY),
     "evaluate, ood": lambda h, q: h.index.evaluate(Q, QY, q),

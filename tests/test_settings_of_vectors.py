@@ -66,8 +66,8 @@ def test_a_digit_of_thrice_the_length_is_the_same_to_guard_and_index():
         x[:900], y[:900], progress=False
     )
     asked = np.concatenate([x[900:930], 3 * x[900:930]])
-    ours, theirs = guard.ask(asked), index.classify(asked, guard.threshold)
-    assert ours.labels.tolist() == theirs.labels.tolist()
+    ours, theirs = guard.ask(asked), index.ask(asked, guard.rule)
+    assert ours.label.tolist() == theirs.label.tolist()
     assert ours.unknown[30:].all()
     assert not ours.unknown[:30].all()
 

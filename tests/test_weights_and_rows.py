@@ -138,7 +138,7 @@ def test_a_running_statistic_of_the_head_is_a_weight():
 
 def test_tuning_refitting_and_training_go_on(model, tmp_path):
     embedder = fit(model)
-    embedder.optimize_prior_precision()
+    embedder.tune_prior()
     embedder(X)
     embedder.save(tmp_path / "p")
     LaplaceEmbedder.load(tmp_path / "p", model)(X)
@@ -374,7 +374,7 @@ ROWS_OF = {
     "draw": lambda m, x: fit(m).sample(x, 2),
     "index": lambda m, x: fit(m).index(x, progress=False),
     "search": lambda m, x: fit(m).index(X, progress=False).search(x, k=1),
-    "validation": lambda m, x: fit(m).optimize_prior_precision(
+    "validation": lambda m, x: fit(m).tune_prior(
         "validation",
         loader=in_batches(x, 90),
         metric=lambda e, _: float(e.variance.sum()),

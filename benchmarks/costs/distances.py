@@ -48,7 +48,7 @@ def fitted(
             positivity=positivity,
         ).fit([(given.features, given.labels)], progress=False)
         if prior == "evidence":
-            embedder.optimize_prior_precision()
+            embedder.tune_prior()
     return embedder
 
 

@@ -35,7 +35,7 @@ from benchmarks.examples.engines import (
 )
 from benchmarks.records import folder_of, markdown, read_record, write_part
 from laplace_metric import Embedding
-from laplace_metric.calibration._apply import Verdict
+from laplace_metric.calibration._calibrated_hits import CalibratedHits
 from laplace_metric.errors import MissingPackageError
 from laplace_metric.search import Index, SearchResult
 from laplace_metric.search._engine_settings import HNSW
@@ -62,11 +62,11 @@ class Reference:
         self.spherical = problem.embedder.spherical
         self.index: Index = problem.embedder.index(*problem.some(n), progress=False)
         self.calibration = self.index.calibrate(*problem.held_out, portable=True)
-        self.threshold = self.calibration.threshold_for(precision=PRECISION)
+        self.threshold = self.calibration.guarantee(precision=PRECISION, of="match")
         self.queries: Embedding = problem.embedder(self.inputs)
         self.wanted = self.index.search(self.inputs, K)
 
-    def verdict(self, found: Neighbours, rows: slice = slice(None)) -> Verdict:
+    def verdict(self, found: Neighbours, rows: slice = slice(None)) -> CalibratedHits:
         """Of the engine's neighbours."""
         return judged(self.calibration, found, self.queries[rows], spherical=self.spherical)
 
@@ -76,7 +76,7 @@ class Reference:
 
 
 def agreement(
-    found: Neighbours, verdict: Verdict, wanted: SearchResult, threshold: float
+    found: Neighbours, verdict: CalibratedHits, wanted: SearchResult, threshold: float
 ) -> dict[str, float]:
     """Of an engine's answer with that of an index."""
     probability = np.asarray(wanted.match_probability)

@@ -101,8 +101,8 @@ def elsewhere(options: Namespace) -> None:
                     guard = Guard(items, labels, ids=ids, search=search, **settings)
                     found = guard.ask(asked[0])
                     row = {"engine": name, "recall": guard.recall}
-                    row["same"] = float((found.labels == wanted.labels).mean())
-                    gap = (found.probability - wanted.probability).abs()
+                    row["same"] = float((found.label == wanted.label).mean())
+                    gap = np.abs(found.probability - wanted.probability)
                     row["largest_difference"] = float(gap.max())
                     rows.append({**row, **measured(guard, search, asked)})
                     print(rows[-1], flush=True)
@@ -177,11 +177,11 @@ def partial(options: Namespace) -> None:
             index.train(x[items])
             index.add(x[items])
             guard = Guard(x[items], y[items], precision=0.95, search=index)
-            assert guard.threshold is not None
+            assert guard.rule is not None
             answers = guard.ask(x[asked])
             answered = answers.answered
-            right = answers.labels[answered] == y[asked][answered]
-            told = {"told": guard.threshold.accepted, "found": guard.recall}
+            right = answers.label[answered] == y[asked][answered]
+            told = {"told": guard.rule.coverage, "found": guard.recall}
             shares = {"answered": float(answered.mean()), "right": float(right.mean())}
             rows.append({"index": kind, "seed": seed, **told, **shares})
             print(rows[-1], flush=True)
@@ -226,11 +226,11 @@ def _with_copies(x: torch.Tensor, y: torch.Tensor, share: float) -> dict[str, An
         with warnings.catch_warnings(record=True) as seen:
             warnings.simplefilter("always")
             guard = Guard(items, torch.cat([y[rows], y[again]]), precision=0.85)
-        if guard.threshold is None:
+        if guard.rule is None:
             continue
         answers = guard.ask(x[new])
         answered = answers.answered
-        right = (answers.labels[answered] == y[new].numpy()[answered]).mean()
+        right = (answers.label[answered] == y[new].numpy()[answered]).mean()
         told = any("near-copies" in str(each.message) for each in seen)
         kept.append((float(answered.mean()), float(right), told))
     names = ("answered", "right", "told")
@@ -249,13 +249,14 @@ def _shares(vectors: Any, labels: Any, distance: str, seed: int) -> tuple[float,
     n = min(ITEMS, len(x) * 3 // 5)
     items, new = order[:n], order[n : n + 1_000]
     guard = Guard(x[items], y[items], distance=distance, precision=0.8)
-    if guard.threshold is None:
-        guard = guard.at(guard.calibration.largest_guarantee(of="label").target)
+    if guard.rule is None:
+        largest = guard.calibration.largest_guarantee(of="label").target
+        guard = guard.at(largest or 0.0)
     answers = guard.ask(x[new])
     answered = answers.answered
     noise = generator.uniform(x[items].min(0), x[items].max(0), (400, x.shape[1]))
     of_noise = guard.ask(noise.astype(np.float32)).answered.mean()
-    right = (answers.labels[answered] == y[new][answered]).mean()
+    right = (answers.label[answered] == y[new][answered]).mean()
     return float(answered.mean()), float(right), float(of_noise)
 
 
@@ -293,7 +294,7 @@ def measured(guard: Guard, bare: Callable[..., Any], asked: Pair) -> dict[str, A
         row[f"{who}_together"] = float(np.median(together[min(WARM, len(together) - 1) :]))
     answers = guard.ask(queries)
     answered = answers.answered
-    right = answers.labels[answered] == truth[answered]
+    right = answers.label[answered] == truth[answered]
     return {**row, "answered": float(answered.mean()), "right": float(right.mean())}
 
 

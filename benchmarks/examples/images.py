@@ -25,7 +25,7 @@ def run(data: str | None, cache: Path, limit: int = 10_000, structure: str = "kr
     embedder = LaplaceEmbedder.from_embeddings(
         gallery, labels, structure=structure, distance="arccos"
     )
-    embedder.optimize_prior_precision()
+    embedder.tune_prior()
     title = "EfficientNet-Lite0 on CIFAR-10, FashionMNIST unknown"
     known = (embedder(gallery), labels, embedder(queries), query_labels)
     return summarise(title, *known, embedder(ood))

@@ -50,7 +50,7 @@ def look(
         return ((prepared(part), labels) for part, labels in texts.batches(64))
 
     embedder.fit(batches(gallery), progress=False)
-    embedder.optimize_prior_precision()
+    embedder.tune_prior()
     parts = [embedder.embed(batches(part), progress=False) for part in (gallery, queries)]
     unknown, _ = embedder.embed(batches(ood), progress=False)
     return summarise(title, *parts[0], *parts[1], unknown)

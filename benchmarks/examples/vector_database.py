@@ -112,7 +112,7 @@ def run(limit: int | None = None) -> Result:
     """Fill the database, ask it in three ways, and the package's own index in a fourth."""
     (x, labels), (asked, truth) = encoded(limit)
     embedder = LaplaceEmbedder.from_embeddings(x, labels, structure="kron", distance="arccos")
-    embedder.optimize_prior_precision()
+    embedder.tune_prior()
     database, queries = Database(embedder(x), labels), embedder(asked)
     index = embedder.index(x, rank_by="shared", progress=False)
     found = {

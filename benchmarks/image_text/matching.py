@@ -187,7 +187,7 @@ def _auroc(score: Array, right: Array) -> float | None:
 def _promise(calibration: Calibration, target: float, p: Array, right: Array) -> Row:
     name = f"precision {target:g}"
     try:
-        accepted = p >= calibration.threshold_for(precision=target, alpha=None).value
+        accepted = p >= calibration.guarantee(precision=target, of="match", alpha=None).value
     except InputError:
         return {f"{name} made": 0.0, f"{name} kept": None, f"{name} answered": None}
     obtained = float(right[accepted].mean()) if bool(accepted.any()) else 1.0

@@ -129,7 +129,7 @@ def evidence(**fixed: Any) -> Make:
         def fit(loaders: Loaders) -> tuple[ProbabilisticEmbedder, Losses]:
             embedder = LaplaceEmbedder(network, **fixed, **settings)
             embedder.fit(loaders.gathered, progress=False)
-            embedder.optimize_prior_precision()
+            embedder.tune_prior()
             return embedder, []
 
         return fit

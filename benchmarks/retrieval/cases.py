@@ -32,7 +32,7 @@ from benchmarks.records import folder_of, markdown, read_record, thousandths, wr
 from benchmarks.retrieval.decisions import by_hand
 from benchmarks.retrieval.measure import summarised
 from benchmarks.retrieval.pairs import percent, told
-from laplace_metric.calibration import DecisionRule, ScoreCalibration
+from laplace_metric.calibration import Rule, ScoreCalibration
 from laplace_metric.errors import InputError, LaplaceMetricWarning
 from laplace_metric.evaluation import auroc
 
@@ -72,7 +72,7 @@ def splits_of(name: str, n: int, measured: Callable[[Scope], Row]) -> list[Row]:
     return rows
 
 
-def rule_of(calibration: ScoreCalibration, **asked: float) -> DecisionRule | None:
+def rule_of(calibration: ScoreCalibration, **asked: float) -> Rule | None:
     """None where it cannot be guaranteed."""
     try:
         return calibration.guarantee(**asked)
@@ -92,7 +92,7 @@ def cache(found: Scope) -> Row:
         row[f"{way}: auroc"] = area(p, right)
         for target in PRECISIONS:
             rule = rule_of(calibration, precision=target)
-            accepted = None if rule is None else rule.accept(cosine[theirs], **more)
+            accepted = None if rule is None else rule(cosine[theirs], **more).answered
             row |= served(f"{way}, {target:g}", target, accepted, right)
     for target in PRECISIONS:
         least = -by_hand(-cosine[ours, 0], first[ours], target)
@@ -154,11 +154,11 @@ def identification(found: Scope) -> Row:
                 "by hand: auroc": area(cosine[asked, 0], right[asked])}  # fmt: skip
     calibrates = found["whose"] == "guarantee"
     for rate in RATES:
-        rule = rule_of(calibration, false_positive_identification_rate=rate)
+        rule = rule_of(calibration, fpir=rate)
         least = np.quantile(cosine[calibrates, 0], 1 - rate)
         named = {"scores": right & False, "by hand": cosine[:, 0] > least}
         if rule is not None:
-            named["scores"] = rule.accept(cosine)
+            named["scores"] = rule(cosine).answered
         row[f"scores, {rate:g}: given"] = float(rule is not None)
         row[f"by hand, {rate:g}: given"] = 1.0
         for way, flags in named.items():
@@ -202,7 +202,7 @@ from laplace_metric.calibration import calibrate_scores
 g, shape = np.random.default_rng(0), (2_000, 50)
 scores = -np.sort(g.gamma(3.0, size=shape), 1)
 rule = calibrate_scores(scores, g.random(shape) < np.exp(scores)).guarantee(recall=0.9)
-assert rule.accept(scores).any()
+assert rule(scores).answered.any()
 print(time.process_time())
 """
 

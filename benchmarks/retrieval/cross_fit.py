@@ -105,9 +105,9 @@ def one_collection(world: World, seed: int) -> dict[str, float | None]:
     assert calibration is not None
     new = index.labelled_hits(new_x, new_y, DEPTH)
     judged, right = calibration.assess(new.hits), new.match[:, 0]
-    assert judged.answer is not None
+    assert judged.carrier is not None
     assert judged.label_probability is not None
-    right_label = np.take_along_axis(new.match, judged.answer[:, None], 1)
+    right_label = np.take_along_axis(new.match, judged.carrier[:, None], 1)
     near = judged.match_probability[:, 0]
     outcome: dict[str, float | None] = {
         "nearest is right": _mean(right),
@@ -142,7 +142,7 @@ def one_collection(world: World, seed: int) -> dict[str, float | None]:
         outcome[f"retrieval sets {alpha:g}: size"] = _mean(members.sum(1))
     for target in TARGETS:
         try:
-            threshold = calibration.threshold_for(precision=target)
+            threshold = calibration.guarantee(precision=target, of="match")
         except InputError:
             outcome[f"precision {target:g}: given"] = 0.0
             continue

@@ -27,6 +27,7 @@ import warnings
 from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -52,7 +53,7 @@ from benchmarks.retrieval.measure import K, shuffled
 from benchmarks.retrieval.problems import Problem
 from benchmarks.retrieval.rows import record_rows
 from benchmarks.retrieval.split import drawn
-from laplace_metric.calibration import DecisionRule, calibrate_scores
+from laplace_metric.calibration import Rule, calibrate_scores
 from laplace_metric.calibration._hits import LabelledHits
 from laplace_metric.calibration._learn import calibrated
 from laplace_metric.errors import FewQueriesWarning, InputError
@@ -69,8 +70,8 @@ Array = npt.NDArray[np.float64]
 RATES = {
     "precision": 0.9,
     "recall": 0.8,
-    "false_match_rate": 0.02,
-    "false_positive_identification_rate": 0.05,
+    "fmr": 0.02,
+    "fpir": 0.05,
 }
 
 
@@ -93,10 +94,10 @@ class World:
             score = np.floor(score / STEP) * STEP
         return score[:, None], right[:, None], mated
 
-    def truth(self, rule: DecisionRule) -> tuple[dict[str, float], float]:
+    def truth(self, rule: Rule) -> tuple[dict[str, float], float]:
         """The rates of a rule, which accepts from some score on; and its coverage."""
         possible = np.arange(-6, 10, STEP) if self.tied else GRID
-        accepted = rule.accept(possible[:, None])
+        accepted = rule(possible[:, None]).answered
         start = possible[accepted.argmax()] if accepted.any() else np.inf
         false, true = norm.sf(start), norm.sf(start - self.gap)
         right = (1 - self.open) * (1 - self.wrong)
@@ -104,8 +105,8 @@ class World:
         rates = {
             "precision": right * true / answered if answered else 1.0,
             "recall": true,
-            "false_match_rate": false,
-            "false_positive_identification_rate": false,
+            "fmr": false,
+            "fpir": false,
         }
         return {name: float(rate) for name, rate in rates.items()}, float(answered)
 
@@ -257,7 +258,7 @@ def one_split(
     assumed = {name: mixture(values[order[:n]]) for name, values in unjudged.items()}
     p |= {name: assumed[name](values[order[n : n + ASKED]]) for name, values in unjudged.items()}
     thresholds = {"by hand": -by_hand(ours.hits.distance[:, 0], ours.match[:, 0])}
-    for name, of in (("scores", scores.guarantee), ("all", full.threshold_for)):
+    for name, of in (("scores", scores.guarantee), ("all", partial(full.guarantee, of="match"))):
         try:
             thresholds[name] = of(precision=TARGET).value
         except InputError:
@@ -328,7 +329,7 @@ def share_figure() -> Figure:
     rule = calibrate_scores(
         distance[ours], relevant[ours], kind="distance", mated=mated[ours], cross_fit=0
     ).guarantee(precision=0.95)
-    accepted, right = rule.accept(distance[new]), relevant[new, 0]
+    accepted, right = rule(distance[new]).answered, relevant[new, 0]
     shares, points = np.linspace(0, 0.9, 91), np.linspace(0, 0.9, 10)
     expected, bound = rule.precision_at(shares)
     known, strange = (np.flatnonzero(mated[new] == kind) for kind in (True, False))

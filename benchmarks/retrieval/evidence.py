@@ -173,7 +173,7 @@ def one_split(judged: LabelledHits, rivals: Rivals, n_items: int, seed: int) -> 
     row["four"] = tells(logistic.predict_proba(asked.values[:, 0, four])[:, 1])
     calibration = calibrated(known, K, n_items, drawn(len(known), generator))
     found = calibration.assess(test.hits)
-    assert found.answer is not None
+    assert found.carrier is not None
     assert found.label_probability is not None
     assert test.codes is not None
     row["match probability"] = tells(found.match_probability[:, 0])
@@ -181,7 +181,7 @@ def one_split(judged: LabelledHits, rivals: Rivals, n_items: int, seed: int) -> 
     answered: dict[str, tuple[Array, Array]] = {
         "vote": _taken(test.match, votes.weighted, best),
         "ours": (
-            np.take_along_axis(test.match, found.answer[:, None], 1)[:, 0],
+            np.take_along_axis(test.match, found.carrier[:, None], 1)[:, 0],
             found.label_probability,
         ),
     }

@@ -28,7 +28,7 @@ from benchmarks.records import folder_of, markdown, read_record, write_record
 from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration._hits import LabelledHits, LabelVotes, SearchHits
 from laplace_metric.calibration._learn import calibrated
-from laplace_metric.calibration._sequences import STARTS, Tests
+from laplace_metric.calibration.guarantees._test_sequences import STARTS, Tests
 from laplace_metric.errors import InputError, LaplaceMetricWarning
 
 RUNS, SIZES, CONFIDENCES = 2_000, (60, 200, 500), (0.8, 0.95)
@@ -206,9 +206,9 @@ def fitted(world: Mixture, n: int, runs: int, cross_fit: int) -> dict[str, Any]:
             found = calibrated(world.draw(g, n), 10, GALLERY, g.permutation(n), cross_fit=cross_fit)
         assessed = found.assess(world.hits)
         labels = world.hits.voted.labels
-        assert assessed.answer is not None
+        assert assessed.carrier is not None
         assert assessed.label_probability is not None
-        answer = np.take_along_axis(labels, assessed.answer[:, None], 1)[:, 0]
+        answer = np.take_along_axis(labels, assessed.carrier[:, None], 1)[:, 0]
         told = {
             "match": (assessed.match_probability[:, 0], world.right(labels[:, 0])),
             "label": (assessed.label_probability, world.right(answer)),
@@ -248,7 +248,7 @@ def _guaranteed(
 ) -> list[tuple[float, bool]]:
     """Share that is accepted, and whether the guarantee is broken; [] where none is given."""
     try:
-        accepted = p >= found.threshold_for(of=of, alpha=None, **asked).value
+        accepted = p >= found.guarantee(of=of, alpha=None, **asked).value
     except InputError:
         return []
     if "recall" in asked:

@@ -24,27 +24,27 @@ from benchmarks.datasets import load
 from benchmarks.records import folder_of, markdown, read_record, write_record
 from benchmarks.retrieval.decisions import interval
 from benchmarks.retrieval.problems import Source
-from laplace_metric.calibration import DecisionRule, calibrate_scores
+from laplace_metric.calibration import Rule, calibrate_scores
 from laplace_metric.errors import InputError
 
-RATE = "false_positive_identification_rate"
+RATE = "fpir"
 WAYS = ("classes", "queries")
 K, RUNS, TAKEN, SPLITS = 10, 300, 60, 40
 Array = npt.NDArray[Any]
 
 
 def rules(near: Array, relevant: Array, without: Array, classes: Array, target: float, kind: str,
-          seed: int) -> dict[str, DecisionRule | None]:  # fmt: skip
+          seed: int) -> dict[str, Rule | None]:  # fmt: skip
     """The rule that counts classes and the one that counts queries; None where it is refused."""
     n = len(classes)
     ours = calibrate_scores(near, relevant, kind=kind, cross_fit=0, seed=seed)
     scores, right = np.concatenate([near, without]), np.r_[relevant, np.zeros(without.shape, bool)]
     mated = np.repeat([1, 0], (len(near), n))
     pretended = calibrate_scores(scores, right, kind=kind, mated=mated, cross_fit=0, seed=seed)
-    found: dict[str, DecisionRule | None] = {}
+    found: dict[str, Rule | None] = {}
     for way, of in zip(WAYS, (ours.with_new_classes(without, classes), pretended), strict=True):
         try:
-            found[way] = of.guarantee(false_positive_identification_rate=target)
+            found[way] = of.guarantee(fpir=target)
         except InputError:
             found[way] = None
     return found
@@ -77,7 +77,7 @@ def absent(g: np.random.Generator, n: int, target: float, seed: int) -> dict[str
     rates = {}
     for way, rule in made.items():
         if rule is not None:
-            accepted = rule.accept(grid[:, None])
+            accepted = rule(grid[:, None]).answered
             start = grid[accepted.argmax()] if accepted.any() else np.inf
             rates[way] = float(norm.sf(start / 2**0.5))
     return rates
@@ -96,7 +96,7 @@ def taken(g: np.random.Generator, n: int, target: float, seed: int) -> dict[str,
     relevant = labels[rows] == labels[:, None]
     made = rules(near, relevant, without, labels, target, "distance", seed)
     new = nearest(squared(centre[n:] + g.normal(size=(2_000, 8)), items) ** 0.5)[0]
-    return {way: float(rule.accept(new).mean()) for way, rule in made.items() if rule is not None}
+    return {way: float(rule(new).answered.mean()) for way, rule in made.items() if rule is not None}
 
 
 def simulated(world: Any, n: int, target: float, runs: int) -> Iterator[dict[str, Any]]:
@@ -147,7 +147,7 @@ def one_split(
         row: dict[str, Any] = {"target": target}
         for way, rule in rules(near, relevant, without, y[ours], target, "distance", seed).items():
             if rule is not None:
-                let_in, answered = rule.accept(others), rule.accept(known)
+                let_in, answered = rule(others).answered, rule(known).answered
                 each = [let_in[y[unknown] == c].mean() for c in new]
                 row[way] = [np.mean(each), np.max(each), answered.mean(), (answered & right).mean()]
         yield row

@@ -309,7 +309,7 @@ def asked(
             f"{head}ece": expected_calibration_error(p, right).ece,
             f"{head}off": float(p.mean() - right.mean()),
         }
-        accepted = np.zeros(len(p), bool) if rule is None else rule.accept(distance)
+        accepted = np.zeros(len(p), bool) if rule is None else rule(distance).answered
         row |= answers(head, accepted, right)
     return row
 

@@ -79,7 +79,7 @@ def run_twenty(options: Namespace) -> None:
     answers = guard.ask(asked)
     unit = [part / np.linalg.norm(part, axis=1, keepdims=True) for part in (x, asked)]
     nearest = NearestNeighbors(n_neighbors=1).fit(unit[0]).kneighbors(unit[1])[1][:, 0]
-    label = np.array([str(one) for one in answers.labels])
+    label = np.array([str(one) for one in answers.label])
     words = captions("emoji", "test", options.data)
     order = torch.randperm(len(asked), generator=torch.Generator().manual_seed(0)).numpy()
     shown = [q for q in order if words[places[q]][-1] != RUDE][:SHOWN]

@@ -99,7 +99,7 @@ def precision(
     if moved.nearer:  # the FPIR is that of scores as much higher
         start = replace(world, open=0.0, gap=moved.nearer).truth(rule)[0]["recall"]
         right = (1 - moved.open) * (1 - world.wrong) * found["recall"]
-        wrong = (1 - moved.open) * world.wrong * found["false_match_rate"]
+        wrong = (1 - moved.open) * world.wrong * found["fmr"]
         return right / max(right + wrong + moved.open * start, 1e-12)
     return found["precision"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,10 +51,10 @@ def asked(question: Question, seed: int) -> dict[str, Any]:
     calibration = calibrated(known, question.k, question.n_items, drawn(len(known), generator))
     assessment = calibration.assess(test.hits)
     logit, p, right = assessment.logit, assessment.match_probability[:, 0], test.match[:, 0]
-    assert assessment.answer is not None  # labels calibrated it
+    assert assessment.carrier is not None  # labels calibrated it
     assert assessment.label_probability is not None
     assert test.hits.uncertainty is not None
-    answered = np.take_along_axis(test.match, assessment.answer[:, None], 1)[:, 0]
+    answered = np.take_along_axis(test.match, assessment.carrier[:, None], 1)[:, 0]
     outcome = quality(p, right, n=1)
     scores = {
         "match probability": p,
@@ -96,18 +95,18 @@ def promises(
     outcome: dict[str, float | None] = {}
     held = (-known.hits.distance[:, 0], known.match[:, 0])
     for target in PROMISES:
-        ours = _threshold(lambda t=target: calibration.threshold_for(precision=t, alpha=None).value)  # type: ignore[misc]
+        ours = _threshold(calibration, target)
         outcome |= _kept(f"precision {target:g}", target, ours, p, right)
         outcome |= _kept(f"cosine {target:g}", target, _naive(*held, target), cosine, right)
-    value = calibration.threshold_for(recall=0.9, alpha=None).value
+    value = calibration.guarantee(recall=0.9, of="match", alpha=None).value
     recall = float((p[right] >= value).mean())
     outcome |= {"recall 0.9": recall, "recall 0.9 kept": float(recall >= 0.9)}
     return outcome
 
 
-def _threshold(find: Callable[[], float]) -> float | None:
+def _threshold(calibration: Calibration, precision: float) -> float | None:
     try:
-        return find()
+        return calibration.guarantee(precision=precision, of="match", alpha=None).value
     except InputError:
         return None
 

@@ -111,7 +111,7 @@ def kept(
 ) -> dict[str, float | None]:
     """Whether a promise was made, and what its answers were."""
     try:
-        threshold = calibration.threshold_for(precision=target, alpha=alpha)
+        threshold = calibration.guarantee(precision=target, of="match", alpha=alpha)
     except InputError:
         return {"made": 0.0}
     judged = calibration.assess(test.hits)

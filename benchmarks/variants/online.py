@@ -294,7 +294,7 @@ def rescaled(embedder: LaplaceEmbedder, prior: float | None, count: float) -> La
     fitted = replace(embedder.fitted_, posterior=posterior)
     other = LaplaceEmbedder.from_fitted(embedder.model, settings, fitted)
     if prior is None:
-        other.optimize_prior_precision()
+        other.tune_prior()
     return other
 
 

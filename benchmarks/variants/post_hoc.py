@@ -116,7 +116,7 @@ def laplace_rows(
     seconds = time.perf_counter() - start
     for prior in ("default", "marglik"):
         if prior == "marglik":
-            embedder.optimize_prior_precision()
+            embedder.tune_prior()
         extra: dict[str, Any] = {
             "prior_precision": embedder.settings.prior_precision,
             "clipped_fraction": embedder.hessian_.negative_fraction,

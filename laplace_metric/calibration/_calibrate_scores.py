@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 
 from laplace_metric._utils.validation import ArrayLike, check_count, check_name
+from laplace_metric.calibration._arrays import Array, Flags, Judged
+from laplace_metric.calibration._calibration_queries import CalibrationQueries
 from laplace_metric.calibration._copies import copies_among
 from laplace_metric.calibration._learn import FEW, PARTS
 from laplace_metric.calibration._numbers import numbers
 from laplace_metric.calibration._padding import NO_HIT
 from laplace_metric.calibration._probability import FOLDS
 from laplace_metric.calibration._qrels import empty_by_id, ids_by_query, judged_by_id
+from laplace_metric.calibration._score_calibration import ScoreCalibration
 from laplace_metric.calibration._score_model import (
-    Array,
-    Flags,
-    Judged,
     checked_scores,
     evidence_column,
     fit_score_model,
@@ -29,10 +29,9 @@ from laplace_metric.calibration._score_model import (
     warn_of_scores,
     warn_of_ties,
 )
-from laplace_metric.calibration._scores import ScoreCalibration
+from laplace_metric.calibration._scored_queries import KINDS
 from laplace_metric.errors import InputError, ScoresWarning, callers_line
 
-KINDS = ("similarity", "distance", "score")
 LEAST = 2 * FOLDS
 """Queries in each half."""
 TAKEN = ("scores", "miss", "open_set_fraction", "classes")
@@ -186,18 +185,20 @@ def calibrate_scores(
             chosen,
             losses,
             model,
-            held_out=probability[tested],
-            relevant=judged[tested],
-            mated=has_match[tested],
-            total=counted[tested],
-            grid=np.empty(0) if parts else probability[fitted, 0][exists[fitted, 0]],
-            unseen=np.empty(0),
-            unseen_class=np.empty(0),
+            CalibrationQueries(
+                probability[tested],
+                judged[tested],
+                has_match[tested],
+                counted[tested],
+                grid=np.empty(0) if parts else probability[fitted, 0][exists[fitted, 0]],
+                abstained=np.zeros(len(tested), bool),
+                cross_fitted=bool(parts),
+            ),
         )
 
     both = cross_fit is None and len(order) < FEW
     found = tested_by(PARTS if both else cross_fit or 0)
-    fitted = order[: -(-len(order) // 2)] if len(found.grid) else order
+    fitted = order if found.cross_fitted else order[: -(-len(order) // 2)]
     warn_of_scores(features[fitted, :, 0], judged[fitted])
     warn_of_ties(values, judged)
     if both:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,8 +13,10 @@ from jaxtyping import Bool, Float, Int
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.validation import as_path, check_name, check_share, is_tensor
-from laplace_metric.calibration._apply import (
-    Verdict,
+from laplace_metric.calibration._assessment import Assessment
+from laplace_metric.calibration._calibrated_hits import CalibratedHits
+from laplace_metric.calibration._calibration_queries import CalibrationQueries
+from laplace_metric.calibration._engine_hits import (
     given_hits,
     given_labels,
     like,
@@ -38,44 +40,20 @@ from laplace_metric.calibration._labels import (
     ranks_among_others,
 )
 from laplace_metric.calibration._probability import MatchProbability
-from laplace_metric.calibration._sequences import QueriesNeeded, queries_needed
-from laplace_metric.calibration._thresholds import Threshold, largest_guarantee, threshold_for
+from laplace_metric.calibration._rule import Rule, asked_rate
 from laplace_metric.calibration._unknown_share import UnknownShare, warn_if_unfamiliar
+from laplace_metric.calibration.guarantees._open_set_fraction import Fraction
+from laplace_metric.calibration.guarantees._queries_needed import QueriesNeeded
 from laplace_metric.errors import ExportError, InputError, NotFittedError
 
 if TYPE_CHECKING:
     import torch
 
-    from laplace_metric.calibration._export import VerdictGraph
+    from laplace_metric.calibration._export import CalibrationGraph
     from laplace_metric.evaluation._probability_quality import Quality
 
 VOTED = {"share", "weighted", "ratio", "ambiguity"}
 """Features that come of labels."""
-
-
-@dataclass(frozen=True, repr=False)
-class Assessment(Shown):
-    """Calibrated answers for Q queries.
-
-    Parameters
-    ----------
-    logit : [Q, depth]
-        Scores of the pairs.
-    match_probability : [Q, depth]
-        That query and neighbour are a match.
-    p_value : [Q]
-        Of "the query has a match in the index".
-    answer : [Q] or None
-        Which neighbour carries the likeliest label; None if no labels calibrated the index.
-    label_probability : [Q] or None
-        That this label is the query's.
-    """
-
-    logit: Float[np.ndarray, "Q depth"]
-    match_probability: Float[np.ndarray, "Q depth"]
-    p_value: Float[np.ndarray, " Q"]
-    answer: Int[np.ndarray, " Q"] | None = None
-    label_probability: Float[np.ndarray, " Q"] | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -201,7 +179,7 @@ class Calibration(Shown):
         epistemic: Any,
         distance_sd: Any = None,
         alpha: float = 0.05,
-    ) -> Verdict:
+    ) -> CalibratedHits:
         """Assess the hits of any engine as ``Index.search`` does: a pure function of arrays.
 
         It holds for the items, the posterior and the ranking that it was calibrated with. Pass as
@@ -226,7 +204,7 @@ class Calibration(Shown):
 
         Returns
         -------
-        Verdict
+        CalibratedHits
             Tensors on their device where ``distances`` is one, else NumPy arrays.
 
         Raises
@@ -255,11 +233,11 @@ class Calibration(Shown):
         >>> calibration = index.calibrate(x[200:300], y[200:300], portable=True)
         >>> items, queries = embedder(x[100:200]), embedder(x[300:])
         >>> distances, rows = torch.cdist(queries.mean, items.mean).topk(20, largest=False)
-        >>> verdict = calibration.apply(
+        >>> found = calibration.apply(
         ...     distances, y[100:200][rows], epistemic=queries.epistemic
         ... )
         >>> expected = index.search(x[300:], k=5)
-        >>> torch.allclose(verdict.match_probability[:, :5], expected.match_probability, atol=1e-5)
+        >>> torch.allclose(found.match_probability[:, :5], expected.match_probability, atol=1e-5)
         True
         """
         check_share("alpha", alpha)
@@ -267,19 +245,22 @@ class Calibration(Shown):
         missing = {"labels": labels, "distance_sd": distance_sd}
         self._check_given({name for name, values in missing.items() if values is None}, hits)
         warn_if_scaled(hits, self.statistics[:, 0])
-        found, label = self.assess(hits), None
+        found, label, nearest = self.assess(hits), None, None
         self.warn_if_unfamiliar(found.p_value, alpha)
-        if found.answer is not None:
+        if labels is not None:
             names = given_labels(labels, hits.distance.shape)
-            label = np.take_along_axis(names, found.answer[:, None], 1)[:, 0]
+            nearest = like(names[:, 0], labels) if is_tensor(distances) else names[:, 0]
+        if found.carrier is not None:
+            label = np.take_along_axis(names, found.carrier[:, None], 1)[:, 0]
             label = like(label, labels) if is_tensor(distances) else label
-        return Verdict(
+        return CalibratedHits(
             like(found.match_probability, distances),
             like(found.p_value, distances),
             like(found.p_value <= alpha, distances),
             label,
             like(found.label_probability, distances),
             None if hits.votes is None else like(hits.votes.ambiguity, distances),
+            nearest,
             alpha,
         )
 
@@ -290,13 +271,13 @@ class Calibration(Shown):
         *,
         alpha: float = 0.05,
         dtype: torch.dtype | None = None,
-    ) -> VerdictGraph:
+    ) -> CalibrationGraph:
         """Write ``apply`` as one graph, next to that of the embedder (``LaplaceEmbedder.export``).
 
-        distances, labels, epistemic -> the fields of ``Verdict``, for any number of
+        distances, labels, epistemic -> the fields of ``CalibratedHits``, for any number of
         queries and of neighbours, 20 or more (or all items). Labels are int64: numbers as they
-        are, names by their place in ``VerdictGraph.names``, which the file holds. It computes in
-        float64. Nothing is refused by a graph but fewer neighbours.
+        are, names by their place in ``CalibrationGraph.names``, which the file holds. It
+        computes in float64. Nothing is refused by a graph but fewer neighbours.
 
         Parameters
         ----------
@@ -331,15 +312,15 @@ class Calibration(Shown):
         >>> index = embedder.index(x[100:200], y[100:200], progress=False)
         >>> calibration = index.calibrate(x[200:300], y[200:300], portable=True)
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     graph = calibration.export(f"{folder}/verdict.pt2", "torch")
+        ...     graph = calibration.export(f"{folder}/found.pt2", "torch")
         ...     run = torch.export.load(graph.path).module()
         >>> items, queries = embedder(x[100:200]), embedder(x[300:])
         >>> distances, rows = torch.cdist(queries.mean, items.mean).topk(20, largest=False)
-        >>> verdict = run(distances, y[100:200][rows], queries.epistemic)
-        >>> dict(zip(graph.outputs, verdict))["match_probability"].shape
+        >>> found = run(distances, y[100:200][rows], queries.epistemic)
+        >>> dict(zip(graph.outputs, found))["match_probability"].shape
         torch.Size([100, 20])
         """
-        from laplace_metric.calibration._export import VerdictModule, write_verdict
+        from laplace_metric.calibration._export import CalibrationModule, write_calibration_graph
 
         alpha = check_share("alpha", alpha)
         if "spread" in self.looks_at or self.asks_classes:
@@ -347,7 +328,7 @@ class Calibration(Shown):
                 "this calibration looks at distance_sd or the class model of its index, which no "
                 "other engine knows: calibrate with index.calibrate(..., portable=True)."
             )
-        module = VerdictModule(
+        module = CalibrationModule(
             self.matcher,
             self.labeller,
             self.statistics,
@@ -357,7 +338,7 @@ class Calibration(Shown):
         )
         classes = None if self.labels is None else self.labels.classes
         names = tuple(classes) if classes is not None and classes.dtype == object else None
-        return write_verdict(
+        return write_calibration_graph(
             module,
             as_path("path", path),
             format,
@@ -405,77 +386,96 @@ class Calibration(Shown):
                 "vote, so ask the engine for as many."
             )
 
-    def threshold_for(
+    def guarantee(
         self,
         *,
         precision: float | None = None,
         recall: float | None = None,
+        fmr: float | None = None,
+        fpir: float | None = None,
         confidence: float = 0.95,
-        of: str = "match",
+        of: str | None = None,
         alpha: float | None = 0.05,
-    ) -> Threshold:
-        """Choose which probability to accept; see ``calibration.threshold_for``.
+        open_set_fraction: Fraction | None = None,
+    ) -> Rule:
+        """Return the rule that answers most and keeps one of these rates.
 
-        Unknown queries are not answered: ``SearchResult.accepted`` leaves them out by the alpha of
-        the threshold, and so do the held-out queries by which it is tested. Queries without a match
-        in the index that are answered count as errors, in the share in which they were among the
-        held-out queries.
+        Unknown queries are not answered, and neither are the held-out queries by which a rate is
+        tested. Queries without a match in the index that are answered count as errors, in the share
+        in which they were among the held-out queries.
 
         Parameters
         ----------
-        of : "match" | "label"
-            The match probability of the nearest neighbour, or the probability of the label that
-            the index answers with.
-        alpha : float or None
+        precision : float in (0, 1)
+            Share of the answers that are right, at least.
+        recall : float in (0, 1)
+            Share of the right answers that are given, at least.
+        fmr : float in (0, 1)
+            False match rate (1:1): share of the pairs of a query and one of its k neighbours that
+            are no match and are accepted, at most.
+        fpir : float in (0, 1)
+            False positive identification rate (1:N): share of the queries without a match in the
+            index that are answered, at most.
+        confidence : float in (0, 1)
+            Probability, over calibration sets, with which the rate is kept.
+        of : "match" | "label", optional
+            The answer: the nearest neighbour, or the label that the index answers with. None: the
+            label where labels calibrated the index, but of a false match rate the neighbour.
+        alpha : float in (0, 1), or None
             Share of queries with a match that may be called unknown, and are not answered then;
             None: the probability alone decides.
+        open_set_fraction : float in (0, 1) or OpenSetFraction, optional
+            Share of the queries without a match for which a precision is to hold, if it is another
+            than the calibration's.
 
         Raises
         ------
         InputError
-            If no threshold keeps what is asked for.
+            Unless one rate is given; if it cannot be guaranteed, with what would do. For ``fmr``,
+            ``fpir`` and ``open_set_fraction`` of a cross-fitted calibration.
         NotFittedError
             Of labels, if none calibrated the index.
         """
-        tested, abstained = self.held_out(of), self.held_out_unknown(alpha)
-        level = check_share("confidence", confidence)
-        if recall is not None and self.cross_fitted:
-            level = (1 + level) / 2  # ``_thresholds`` says why
-        found = threshold_for(
-            *tested,
-            precision=precision,
-            recall=recall,
-            confidence=level,
-            thresholds=self._thresholds(of),
-            abstained=abstained,
+        quantity, target = asked_rate(precision, recall, fmr, fpir)
+        about = self._about(of) if quantity != "fmr" or of is not None else "match"
+        if quantity == "fmr" and about == "label":
+            raise InputError("fmr= is a rate of comparisons, not of labels: pass of='match'.")
+        return Rule.guaranteeing(
+            self.queries(about, alpha),
+            quantity,
+            target,
+            confidence,
+            of=about,
+            alpha=alpha,
+            open_set_fraction=open_set_fraction,
         )
-        found = replace(found, confidence=confidence, alpha=alpha, of=of)
-        return replace(found, cross_fitted=self.cross_fitted)
 
-    def largest_guarantee(self, *, of: str = "match", alpha: float | None = 0.05) -> Threshold:
-        """Return the threshold of the largest precision that can be guaranteed.
+    def largest_guarantee(
+        self, *, confidence: float = 0.95, of: str | None = None, alpha: float | None = 0.05
+    ) -> Rule:
+        """Return the rule of the largest precision, in whole per cent, that can be guaranteed.
+
+        It is chosen by the data, and holds with ``confidence`` all the same.
 
         Parameters
         ----------
-        of, alpha
-            As for ``threshold_for``.
+        confidence, of, alpha
+            As for ``guarantee``.
 
         Raises
         ------
         InputError
-            If not even 1 % can be.
+            If not even 1 % can be guaranteed.
         NotFittedError
-            As ``threshold_for``.
+            Of labels, if none calibrated the index.
         """
-        found = largest_guarantee(
-            *self.held_out(of),
-            abstained=self.held_out_unknown(alpha),
-            thresholds=self._thresholds(of),
-        )
-        return replace(found, alpha=alpha, cross_fitted=self.cross_fitted, of=of)
+        about = self._about(of)
+        queries = self.queries(about, alpha)
+        chosen = queries.largest(confidence)
+        return Rule.of_chosen(chosen, queries, "precision", confidence, about, alpha)
 
     def queries_needed(
-        self, precision: float, *, of: str = "match", alpha: float | None = 0.05
+        self, precision: float, *, of: str | None = None, alpha: float | None = 0.05
     ) -> QueriesNeeded:
         """Estimate what is missing to guarantee a precision; see ``calibration.QueriesNeeded``.
 
@@ -483,71 +483,76 @@ class Calibration(Shown):
 
         Parameters
         ----------
+        precision : float in (0, 1)
+            The guarantee.
         of, alpha
-            As for ``threshold_for``.
+            As for ``guarantee``.
 
         Raises
         ------
         InputError
             For a precision outside (0, 1).
         NotFittedError
-            As ``threshold_for``.
+            Of labels, if none calibrated the index.
         """
-        abstained = self.held_out_unknown(alpha)
-        missing = queries_needed(
-            *self.held_out(of),
-            precision=precision,
-            abstained=abstained,
-            thresholds=self._thresholds(of),
-        )
-        halves = 2 if len(self.grid) else 1  # one of which tests
-        return missing if missing.more is None else replace(missing, more=halves * missing.more)
+        return self.queries(self._about(of), alpha).queries_needed(precision)
 
-    def quality(self, n: int = 500, *, of: str = "match") -> Quality:
-        """Brier score, calibration error and reliability of a probability.
-
-        Of queries that its fit did not see; n bootstrap resamples.
-        """
-        from laplace_metric.evaluation._probability_quality import quality
-
-        return quality(*self.held_out(of), n=n)
-
-    def held_out(self, of: str = "match") -> tuple[Float[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
-        """Probabilities [n] of the queries that it did not learn from, and which were right [n].
+    def queries(self, of: str | None = None, alpha: float | None = 0.05) -> CalibrationQueries:
+        """Return the queries that test what is guaranteed of an answer.
 
         Parameters
         ----------
-        of : "match" | "label"
-            Of the nearest neighbour, or of the label that the index answers with.
+        of, alpha
+            As for ``guarantee``. Queries that are unknown at ``alpha``, each by all others, are
+            those that are not answered.
+
+        Raises
+        ------
+        InputError
+            For an alpha outside (0, 1).
+        NotFittedError
+            Of labels, if none calibrated the index.
+        """
+        about, abstained = self._about(of), np.zeros_like(self.known)
+        if alpha is not None:
+            abstained = self.p_value <= check_share("alpha", alpha)
+        probability, right = self.probability, self.match
+        if about == "label":
+            self._label_posterior()
+            assert self.label_probability is not None
+            assert self.right is not None
+            probability, right = self.label_probability, self.right
+        return CalibrationQueries.of_answers(
+            probability,
+            right,
+            self.known,
+            grid=self.grid[:, int(about == "label")] if len(self.grid) else np.empty(0),
+            abstained=abstained,
+            cross_fitted=self.cross_fitted,
+        )
+
+    def _about(self, of: str | None) -> str:
+        """Return which answer is meant; None: the one that the index gives."""
+        return self.decides_about if of is None else check_name("of", of, ("match", "label"))
+
+    def quality(self, n: int = 500, *, of: str | None = None) -> Quality:
+        """Brier score, calibration error and reliability of a probability.
+
+        Parameters
+        ----------
+        n : int
+            Bootstrap resamples of the queries, which its fit did not see.
+        of : "match" | "label", optional
+            As for ``guarantee``.
 
         Raises
         ------
         NotFittedError
             Of labels, if none calibrated the index.
         """
-        if check_name("of", of, ("match", "label")) == "match":
-            return self.probability[:, 0], self.match[:, 0]
-        self._label_posterior()
-        assert self.label_probability is not None
-        assert self.right is not None
-        return self.label_probability, self.right
+        from laplace_metric.evaluation._probability_quality import quality
 
-    def held_out_unknown(self, alpha: float | None = 0.05) -> Bool[np.ndarray, " n"]:
-        """Which of these queries [n] are called unknown, each by all others; none without alpha.
-
-        Raises
-        ------
-        InputError
-            For an alpha outside (0, 1).
-        """
-        if alpha is None:
-            return np.zeros_like(self.known)
-        check_share("alpha", alpha)
-        return self.p_value <= alpha
-
-    def _thresholds(self, of: str) -> Float[np.ndarray, " m"] | None:
-        """Probabilities of the first half, which no test has seen; None: all are tested."""
-        return self.grid[:, int(of == "label")] if len(self.grid) else None
+        return quality(*self.queries(of, None).answers(), n=n)
 
     def _label_posterior(self) -> LabelPosterior:
         if self.labeller is None:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from laplace_metric.calibration._score_model import Array, Flags, Judged
+from laplace_metric.calibration._arrays import Array, Flags, Judged
 
 SAME = 1e-6
 """Largest difference of copies, in standard deviations of a column: rounding of float32."""

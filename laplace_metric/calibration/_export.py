@@ -1,4 +1,4 @@
-"""The verdict of a calibration as a graph: held-out tables are compared, not searched.
+"""A calibration as a graph: held-out tables are compared, not searched.
 
 With knots (x_1, y_1), ..., (x_n, y_n), x ascending, a score l lies behind knot
 
@@ -102,8 +102,8 @@ class _OfConstants(nn.Module):
         return self.knots or beta
 
 
-class VerdictModule(_OfConstants):
-    """distances, labels [B, K], epistemic [B] -> the numbers of a ``Verdict``.
+class CalibrationModule(_OfConstants):
+    """distances, labels [B, K], epistemic [B] -> the numbers of ``CalibratedHits``.
 
     It computes in float64 and answers in the type of the distances. It refuses nothing but fewer
     neighbours than vote.
@@ -206,8 +206,8 @@ SIZES = ("batch", "neighbours")
 
 
 @dataclass(frozen=True)
-class VerdictGraph:
-    """A file with the verdict of a calibration.
+class CalibrationGraph:
+    """A file with a calibration.
 
     Parameters
     ----------
@@ -217,9 +217,9 @@ class VerdictGraph:
         "distances" [batch, neighbours] Euclidean, infinite where there is none; "labels"
         [batch, neighbours] int64 (not where the collection has none); "epistemic" [batch].
     outputs : tuple of names
-        The fields of ``Verdict``: "match_probability" [batch, neighbours], "p_value" and "unknown"
-        [batch]; where labels calibrated it "label" (int64), "label_probability" and "ambiguity"
-        [batch].
+        Fields of ``CalibratedHits``: "match_probability" [batch, neighbours], "p_value" and
+        "unknown" [batch]; where labels calibrated it "label" (int64), "label_probability" and
+        "ambiguity" [batch].
     neighbours : int
         The fewest that a query needs: as many vote.
     alpha : float
@@ -252,8 +252,8 @@ class VerdictGraph:
         return stated(self)
 
 
-def write_verdict(
-    module: VerdictModule,
+def write_calibration_graph(
+    module: CalibrationModule,
     path: Path,
     format: str,
     dtype: torch.dtype | None,
@@ -261,10 +261,10 @@ def write_verdict(
     names: tuple[str, ...] | None,
     looks_at: tuple[str, ...],
     cross_fitted: bool,
-) -> VerdictGraph:
+) -> CalibrationGraph:
     """Trace and write ``path``; see ``Calibration.export``."""
     dtype = _checked(format, dtype)
-    graph = VerdictGraph(
+    graph = CalibrationGraph(
         path,
         format,
         module.inputs,
@@ -288,7 +288,7 @@ def _checked(format: str, dtype: torch.dtype | None) -> torch.dtype:
     return dtype
 
 
-def _traced(module: VerdictModule, dtype: torch.dtype) -> torch.export.ExportedProgram:
+def _traced(module: CalibrationModule, dtype: torch.dtype) -> torch.export.ExportedProgram:
     """Any batch, and any number of neighbours from those on that vote."""
     least = module.least
     batch, neighbours = torch.export.Dim(SIZES[0]), torch.export.Dim(SIZES[1], min=least)
@@ -307,11 +307,11 @@ def _program(module: nn.Module, given: list[Tensor], shapes: Any) -> torch.expor
         )
 
 
-# A rule of scores in a file: scores, evidence -> probabilities, accept.
+# A rule of scores in a file: scores, evidence -> probabilities, answered.
 
 
 class RuleModule(_OfConstants):
-    """scores [B, k] or [B, k, S], evidence [B, k] each -> probability [B, k], accept [B].
+    """scores [B, k] or [B, k, S], evidence [B, k] each -> probability [B, k], answered [B].
 
     It computes in float64 and answers in the type of the scores. It checks nothing.
     """
@@ -368,7 +368,7 @@ class RuleGraph:
         "scores" [batch, k], or [batch, k, S] of S scorers, as ``kinds`` says; -inf where a list
         ends, inf of distances. Then evidence by its names, [batch, k] each.
     outputs : tuple of names
-        "probability" [batch, k] and "accept" [batch].
+        "probability" [batch, k] and "answered" [batch].
     kinds : tuple of names
     rule : str
         What is guaranteed.
@@ -395,8 +395,8 @@ def write_rule(
     evidence: tuple[str, ...],
     rule: str,
 ) -> RuleGraph:
-    """Trace and write ``path``; see ``DecisionRule.export``."""
-    dtype, outputs = _checked(format, dtype), ("probability", "accept")
+    """Trace and write ``path``; see ``Rule.export``."""
+    dtype, outputs = _checked(format, dtype), ("probability", "answered")
     if taken := set(evidence) & set(outputs):
         raise ExportError(f"evidence {taken} has the name of an output: calibrate with another.")
     opset = OPSET if format == "onnx" else None

@@ -16,10 +16,10 @@ from laplace_metric.calibration._hits import FEATURE_SETS, FEATURES
 from laplace_metric.calibration._labels import HeldOutLabels, LabelPosterior
 from laplace_metric.calibration._probability import (
     CALIBRATORS,
-    Calibrator,
     MatchProbability,
     Score,
 )
+from laplace_metric.calibration._saved_calibrator import calibrator_of
 from laplace_metric.errors import FileFormatError, InputError
 from laplace_metric.io import Fields, Kind, Part, SavedFile, checked_array, write
 
@@ -153,24 +153,6 @@ def calibration_of(content: dict[str, Any], arrays: Arrays) -> Calibration:
         label_probability=stored.shares("label_probability", [n]),
         right=stored.flags("right", [n]),
     )
-
-
-def calibrator_of(kind: str, numbers: Any) -> Calibrator:
-    """Return a calibrator whose probabilities lie in [0, 1].
-
-    Raises
-    ------
-    FileFormatError
-        For numbers that are not those of its kind.
-    """
-    width = {"logistic": 0, "beta": 3}.get(kind)
-    checked_array("calibrator", numbers, [2, width], dtype="float64")
-    if kind == "isotonic":
-        knots, steps = numbers
-        if not len(knots) or (np.diff(numbers) < 0).any():
-            raise FileFormatError("calibrator has no knots in ascending order")
-        checked_array("probabilities of the calibrator", steps, [None], least=0.0, most=1.0)
-    return Calibrator(kind, numbers)
 
 
 def _pair(losses: Fields, name: str) -> tuple[float, float]:

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from laplace_metric._utils.validation import ArrayLike
+from laplace_metric.calibration._arrays import Array, Flags, Judged
 from laplace_metric.calibration._numbers import are_booleans, numbers
 from laplace_metric.calibration._padding import NO_HIT, is_padding
 from laplace_metric.calibration._probability import (
@@ -42,9 +43,6 @@ from laplace_metric.errors import (
     callers_line,
 )
 
-Array = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
-Judged = npt.NDArray[np.int8]
 LIST = ("value", "best", "next", "z")
 """Features of one scorer."""
 SELECTED, LEAST = 20_000, 50

@@ -1,4 +1,4 @@
-"""``laplace-metric decide``: a table of scored hits in, a rule or a table of decisions out."""
+"""``laplace-metric decide``: a table of scored hits in, a rule or a table of answers out."""
 
 from __future__ import annotations
 
@@ -12,39 +12,35 @@ import numpy as np
 import numpy.typing as npt
 
 from laplace_metric._utils.tables import read_table
-from laplace_metric.calibration import DecisionRule, ScoreCalibration, calibrate_scores
+from laplace_metric.calibration import Rule, ScoreCalibration, calibrate_scores
+from laplace_metric.calibration._calibration_queries import QUANTITIES
 from laplace_metric.calibration._padding import is_padding
 from laplace_metric.cli._reporter import reporter_of
 from laplace_metric.cli._table_files import TABLE_WRITERS, write_table
 from laplace_metric.errors import InputError
 
-RATES = {
-    "precision": "precision",
-    "recall": "recall",
-    "fmr": "false_match_rate",
-    "fpir": "false_positive_identification_rate",
-}
 WORDS = {"true": 1, "t": 1, "yes": 1, "y": 1, "false": 0, "f": 0, "no": 0, "n": 0}
 MISSING = ("", "nan", "none", "null", "na", "n/a", "<na>")
 """Cells of the relevance column besides numbers; what is missing was not judged."""
 MEANINGS = {
     "coverage": "queries that are answered",
     "precision": "answers that are right",
-    "false_match_rate": "false match rate (FMR): hits that are not relevant, accepted",
-    "false_non_match_rate": "false non-match rate (FNMR): relevant hits, rejected",
-    "false_positive_identification_rate": "FPIR: queries without a match, answered",
-    "false_negative_identification_rate": "FNIR: queries with a match, not answered or wrongly",
+    "fmr": "false match rate (FMR): hits that are not relevant, accepted",
+    "fnmr": "false non-match rate (FNMR): relevant hits, rejected",
+    "fpir": "FPIR: queries without a match, answered",
+    "fnir": "FNIR: queries with a match, not answered or wrongly",
 }
 Array = npt.NDArray[np.float64]
 
 
 def decide(options: Namespace) -> None:
     """Learn a rule from judged hits, or apply one to new hits."""
-    asked = {RATES[name]: rate for name in RATES if (rate := getattr(options, name)) is not None}
+    rates = {name: getattr(options, name) for name in QUANTITIES}
+    asked = {name: rate for name, rate in rates.items() if rate is not None}
     if (len(asked) == 1) == (options.apply is not None) or len(asked) > 1:
-        listed = ", ".join(f"--{name}" for name in RATES)
+        listed = ", ".join(f"--{name}" for name in QUANTITIES)
         raise InputError(f"give one of {listed} to learn a rule, or --apply RULE to use one.")
-    output = options.output or Path("rule.safetensors" if asked else "decisions.csv")
+    output = options.output or Path("rule.safetensors" if asked else "answers.csv")
     if not asked and output.suffix not in TABLE_WRITERS:
         raise InputError(f"--output {output}: end it in {', '.join(TABLE_WRITERS)}.")
     reporter = reporter_of(options, output)
@@ -65,7 +61,7 @@ def decide(options: Namespace) -> None:
         for name, rate in numbers.items():
             reporter.say(f"  {MEANINGS[name]}: {rate:.2%}")
     else:
-        rule = DecisionRule.load(options.apply)
+        rule = Rule.load(options.apply)
         columns, answered = hits.decided(rule)
         write_table(output, columns)
         numbers = {"queries": len(answered), "answered": int(answered.sum())}
@@ -172,25 +168,27 @@ class Hits:
         relevant[self.query[there], rank[there]] = np.array(judged, float)[there]
         return calibrate_scores(scores, relevant, kind=kind, cross_fit=cross_fit)
 
-    def decided(self, rule: DecisionRule) -> tuple[dict[str, list[Any]], npt.NDArray[np.bool_]]:
-        """Columns of the table with rank, probability and decision; and whether each is answered.
+    def decided(self, rule: Rule) -> tuple[dict[str, list[Any]], npt.NDArray[np.bool_]]:
+        """Columns of the table with rank, probability and answers; and which queries are answered.
 
         Raises
         ------
         InputError
             If the rule was learnt from more scores than one, or from fewer hits of a query.
         """
-        calibration = rule.calibration
+        if (calibration := rule.scores) is None:
+            raise InputError("--apply: the rule is of an index: give it to laplace-metric search.")
         if len(calibration.kinds) > 1 or calibration.evidence:
             raise InputError("--apply: the rule wants several scores, which a table does not hold.")
         rank, scores = self.ranked(calibration.kinds[0], calibration.k)
-        answered, p = rule.accept(scores), np.zeros(len(rank))
+        answers, p = rule(scores), np.zeros(len(rank))
         there = self.exists
         p[there] = calibration.probability(scores)[self.query[there], rank[there]]
         columns: dict[str, list[Any]] = {**self.columns, "rank": (rank + 1).tolist()}
         columns["match_probability"] = p.tolist()
-        columns["decision"] = np.where(answered, "answer", "abstain")[self.query].tolist()
-        return columns, answered
+        columns["answered"] = answers.answered[self.query].tolist()
+        columns["reason"] = answers.reason[self.query].tolist()
+        return columns, answers.answered
 
     def ranked(self, kind: str, k: int | None = None) -> tuple[npt.NDArray[np.int_], Array]:
         """Place of each row among those of its query, 0 is the best; and scores [Q, k].

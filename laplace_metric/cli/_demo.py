@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.table import Table
 
 from laplace_metric import datasets
+from laplace_metric.calibration._answers import UNCERTAIN, UNFAMILIAR
 from laplace_metric.cli import main
 from laplace_metric.cli._output_paths import require_outputs
-from laplace_metric.cli._search import DECISIONS
 from laplace_metric.errors import LaplaceMetricError
 from laplace_metric.io import write_atomically
 
@@ -86,29 +86,29 @@ def _judged(path: Path) -> list[dict[str, Any]]:
     rows = json.loads(path.read_text())
     truths = [row["query"].split("/")[0] for row in rows]
     return [
-        {**row, "truth": truth, "right": row["predicted_label"] == truth}
+        {**row, "truth": truth, "right": row["label"] == truth}
         for row, truth in zip(rows, truths, strict=True)
     ]
 
 
 def _table(found: dict[str, list[dict[str, Any]]]) -> Table:
     """Return some queries of each kind: answered, abstained, unknown; right or wrong."""
-    table = Table("query", "predicted label", "probability", "decision", box=None)
+    table = Table("query", "label", "probability", "answered", box=None)
     for kind, rows in found.items():
-        for decision, right in product(DECISIONS, (True, False)):
-            some = [r for r in rows if (r["decision"], r["right"]) == (decision, right)]
+        for reason, right in product(("", UNCERTAIN, UNFAMILIAR), (True, False)):
+            some = [r for r in rows if (r["reason"], r["right"]) == (reason, right)]
             for row in some[:: max(1, len(some) // SHOWN)][:SHOWN]:  # sorted by class: spread
-                p, query = f"{row['predicted_probability']:.3f}", f"a {kind} ({row['truth']})"
-                mark = (", wrong", ", right")[right] if decision == "answer" else ""
-                table.add_row(query, row["predicted_label"], p, decision + mark)
+                p, query = f"{row['label_probability']:.3f}", f"a {kind} ({row['truth']})"
+                told = reason or f"yes, {'right' if right else 'wrong'}"
+                table.add_row(query, row["label"], p, told)
     return table
 
 
 def _sentence(found: dict[str, list[dict[str, Any]]]) -> str:
     digits, photographs = found["digit"], found["photograph"]
-    n, answered = len(digits), [row for row in digits if row["decision"] == "answer"]
+    n, answered = len(digits), [row for row in digits if row["answered"]]
     right, all_right = (sum(row["right"] for row in some) for some in (answered, digits))
-    let_in = sum(row["decision"] == "answer" for row in photographs)
+    let_in = sum(row["answered"] for row in photographs)
     return (
         f"Guaranteed: {PRECISION:.0%} of the answers are right. Found: {len(answered)} of {n} new "
         f"digits answered, {right} of them right ({right / len(answered):.1%}). Without "

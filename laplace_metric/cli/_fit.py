@@ -74,7 +74,7 @@ def fit(options: Namespace) -> None:
         loader = items.batches(options.batch_size, labelled=True)
         embedder.fit(loader, progress=reporter.progress, checkpoint_dir=checkpoint)
         if options.optimize_prior:
-            embedder.optimize_prior_precision()
+            embedder.tune_prior()
     files.write(output, {"posterior": embedder._part(), "recipe": recipe.part()})
     discard(working_folder(output))
     fitted, settings = embedder.fitted_, embedder.settings

@@ -257,7 +257,7 @@ def search_pairs(options: Namespace) -> None:
     recipe = PairsRecipe.read(saved)
     embedder = ImageTextEmbedder._of(saved, Precomputed(), Precomputed())
     index = Index._of(saved, embedder, IMAGES if options.text else TEXTS)
-    k, threshold = min(options.k, len(index)), guaranteed_of(index, options, reporter)
+    k, rule = min(options.k, len(index)), guaranteed_of(index, options, reporter)
     with reporter.warnings():
         loaded, queries = _queries(recipe, options, reporter)
         result = index.search(_features(loaded, queries, options, reporter), k)
@@ -268,7 +268,7 @@ def search_pairs(options: Namespace) -> None:
         else:
             asked, shown = Pictures(Path(), queries.ids), items
         write_picture(options.picture, result, asked, shown)
-    tell_answers(columns_of(result, queries.ids, threshold), len(queries), k, options, reporter)
+    tell_answers(columns_of(result, queries.ids, rule), len(queries), k, options, reporter)
 
 
 def _queries(

@@ -24,7 +24,7 @@ from laplace_metric.cli._sources import Source, require_data
 from laplace_metric.errors import InputError
 from laplace_metric.inputs._columns import Column
 from laplace_metric.search import Index, IndexReport
-from laplace_metric.search._evaluate import PRECISIONS, guaranteed_threshold
+from laplace_metric.search._evaluate import PRECISIONS, guaranteed_rule
 from laplace_metric.search._folds import check_sizes
 
 WAYS = ("calibrate", "holdout", "cross_fit")
@@ -218,9 +218,9 @@ def _tell(built: Index, n_queries: int, output: Path, reporter: Reporter) -> Non
         of = calibration.decides_about
         reporter.say(f"calibrated with {n_queries:,} {kind} items: {calibration.quality(of=of)}")
         for target in PRECISIONS:
-            threshold, words = guaranteed_threshold(calibration, target, of)
+            rule, words = guaranteed_rule(calibration, target, of)
             reporter.say(f"  {target:.0%} precise: {words}")
-            numbers["thresholds"][f"{target:g}"] = None if threshold is None else threshold.value
+            numbers["thresholds"][f"{target:g}"] = None if rule is None else rule.value
     reporter.say(f"wrote {output}")
     reporter.numbers(numbers)
 

@@ -186,7 +186,7 @@ of fewer than 1,000 queries
 --item-column NAME: of what was found; default: item, if there is one
 --relevant-column NAME = relevant
 --apply RULE: use a rule that was learnt, on a table without relevant
---output FILE: rule.safetensors; of --apply decisions.csv or .json
+--output FILE: rule.safetensors; of --apply answers.csv or .json
 {_RESULT}"""
 PAIRS = """\
 search images by texts and texts by images. Of pairs that you have: fit, then search

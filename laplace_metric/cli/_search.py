@@ -8,13 +8,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
 from laplace_metric._utils.display import as_percent
 from laplace_metric._utils.names import one_line
-from laplace_metric.calibration._thresholds import Threshold
+from laplace_metric.calibration import Rule
+from laplace_metric.calibration._answers import UNCERTAIN, UNFAMILIAR
 from laplace_metric.cli._gallery import CALIBRATE, LoadedIndex, load_gallery
 from laplace_metric.cli._pictures import Pictures
 from laplace_metric.cli._reporter import Reporter, reporter_of
@@ -30,12 +32,12 @@ from laplace_metric.cli._table_files import TABLE_WRITERS, Columns, rows_of, wri
 from laplace_metric.errors import InputError, NotFittedError
 from laplace_metric.io import write_atomically
 from laplace_metric.search import Index, SearchResult
-from laplace_metric.search._evaluate import guaranteed_threshold
+from laplace_metric.search._evaluate import guaranteed_rule
 
 SHOWN = 10
 """Queries in the terminal."""
-DECISIONS = ("answer", "abstain", "unknown")
-"""What to do with a query; one that is unknown is not answered either."""
+ANSWERED = "answered"
+"""Said of a query where there is no reason to abstain."""
 
 
 def search(options: Namespace) -> None:
@@ -45,7 +47,7 @@ def search(options: Namespace) -> None:
         raise InputError("give QUERIES, which is a file or a folder, or --text: one of the two.")
     require_data(options)
     gallery = load_gallery(options.index, options, reporter)
-    posterior, threshold = gallery.posterior, guaranteed_of(gallery.index, options, reporter)
+    posterior, rule = gallery.posterior, guaranteed_of(gallery.index, options, reporter)
     if options.text:
         queries = posterior.checked(given_texts(options.text))
     else:
@@ -55,7 +57,7 @@ def search(options: Namespace) -> None:
     loader = queries.batches(options.batch_size)
     with reporter.warnings():
         result = gallery.index.search(loader, options.k, progress=reporter.progress)
-    columns = columns_of(result, queries.ids, threshold)
+    columns = columns_of(result, queries.ids, rule)
     if texts := gallery.item_texts(reporter):
         columns["text"] = [texts.get(name, "") for name in columns["id"]]
     if options.picture is not None:
@@ -104,9 +106,9 @@ def tell_answers(
     reporter.show(answers_table(columns, k))
     if n_queries > SHOWN:
         reporter.say(f"the first {SHOWN} of {n_queries:,} queries; --output FILE has them all")
-    if "decision" in columns:
-        first = [row["decision"] for row in rows_of(columns) if row["rank"] == 1]
-        told = [f"{first.count(word):,} {word}" for word in DECISIONS]
+    if "reason" in columns:
+        first = [row["reason"] or ANSWERED for row in rows_of(columns) if row["rank"] == 1]
+        told = [f"{first.count(word):,} {word}" for word in (ANSWERED, UNCERTAIN, UNFAMILIAR)]
         reporter.say(f"of {n_queries:,} queries: {', '.join(told)}")
     for path in (options.output, options.picture):
         if path is not None:
@@ -117,8 +119,9 @@ def tell_answers(
 def answers_table(columns: Columns, k: int) -> Table:
     """The first queries, a row a neighbour; without a column for what there is not."""
     table, shown = Table(box=SIMPLE_HEAD), ["query", "rank", "id"]
-    shown += [name for name in ("text", "label") if name in columns]
-    of = {"match": "match_probability", "predicted": "predicted_label", "": "match_probability"}
+    of = {"text": "text", "item label": "item_label"}
+    shown += [name for name, column in of.items() if column in columns]
+    of = {"match": "match_probability", "label": "label", "": "match_probability"}
     shown += ["distance", *(name for name, column in of.items() if column in columns)]
     for name in shown:
         right = name in ("rank", "distance", "match")
@@ -127,19 +130,21 @@ def answers_table(columns: Columns, k: int) -> Table:
     for row in rows_of(columns)[: SHOWN * k]:
         cells = {**row, "distance": f"{row['distance']:.3f} ± {row['distance_sd']:.3f}"}
         cells["match"] = as_percent(row.get("match_probability", 0))
-        if "predicted_label" in row:
-            p = as_percent(row["predicted_probability"])
-            cells["predicted"] = f"{row['predicted_label']}, {p}"
-        cells[""] = row.get("decision", "unknown" if row.get("unknown") else "")
+        cells["item label"] = row.get("item_label")
+        if "label" in row:
+            cells["label"] = f"{row['label']}, {as_percent(row['label_probability'])}"
+        cells[""] = UNFAMILIAR if row.get("unknown") else ""
+        if "reason" in row:
+            cells[""] = row["reason"] or ANSWERED
         if row["rank"] > 1:
-            cells |= {"query": "", "predicted": "", "": ""}
+            cells |= {"query": "", "label": "", "": ""}
         # without control characters and markup
         table.add_row(*(escape(one_line(str(cells[name]))) for name in shown))
     return table
 
 
-def guaranteed_of(index: Index, options: Namespace, reporter: Reporter) -> Threshold | None:
-    """The threshold of --precision, which is told; None where it is not given.
+def guaranteed_of(index: Index, options: Namespace, reporter: Reporter) -> Rule | None:
+    """The rule of --precision, which is told; None where it is not given.
 
     Raises
     ------
@@ -151,11 +156,11 @@ def guaranteed_of(index: Index, options: Namespace, reporter: Reporter) -> Thres
     if index.calibration is None:
         raise InputError(f"--precision: the index is not calibrated. {CALIBRATE}.")
     of = index.calibration.decides_about
-    threshold, words = guaranteed_threshold(index.calibration, options.precision, of)
-    if threshold is None:
+    rule, words = guaranteed_rule(index.calibration, options.precision, of)
+    if rule is None:
         try:
             most = index.calibration.largest_guarantee(of=of).target
-            remedy = f"The most is --precision {most:g}."
+            remedy = f"The most is --precision {most or 0:g}."
         except (InputError, NotFittedError) as error:
             remedy = str(error)
         raise InputError(f"--precision {options.precision:g} {words} {remedy}")
@@ -165,29 +170,23 @@ def guaranteed_of(index: Index, options: Namespace, reporter: Reporter) -> Thres
             "no query without a match has calibrated this index: the guarantee is for "
             "queries that have one. Where others come, index with --open-set-fraction"
         )
-    return threshold
+    return rule
 
 
 def columns_of(
-    result: SearchResult, names: Sequence[str], threshold: Threshold | None = None
+    result: SearchResult, names: Sequence[str], rule: Rule | None = None
 ) -> dict[str, list[Any]]:
-    """Every number of a result as columns, with the names of the queries; decisions, if asked."""
-    columns = {name: values.tolist() for name, values in result.columns().items()}
-    if threshold is not None:
-        columns["decision"] = [word for word in decisions(result, threshold) for _ in result.ids[0]]
-    return {**columns, "query": [names[row] for row in columns["query"]]}
+    """Every number of a result as columns, with the names of the queries; with a rule its answers.
 
-
-def decisions(result: SearchResult, threshold: Threshold) -> list[str]:
-    """Return for each query: answer, abstain, or unknown (not answered either).
-
-    About its predicted label, or its nearest item where no labels calibrated the index.
+    ``answered`` and ``reason`` are those of ``Answers``: about the label, or the nearest item where
+    no labels calibrated the index.
     """
-    assert result.p_value is not None
-    assert threshold.alpha is not None
-    unknown = (result.p_value <= threshold.alpha).tolist()
-    pairs = zip(result.accepted(threshold).tolist(), unknown, strict=True)
-    return ["answer" if yes else "unknown" if strange else "abstain" for yes, strange in pairs]
+    columns = {name: values.tolist() for name, values in result.columns().items()}
+    if rule is not None:
+        answers, k = rule(result), result.ids.shape[1]
+        columns["answered"] = np.repeat(answers.answered, k).tolist()
+        columns["reason"] = np.repeat(answers.reason, k).tolist()
+    return {**columns, "query": [names[row] for row in columns["query"]]}
 
 
 def write_picture(

@@ -24,7 +24,7 @@ from starlette.exceptions import HTTPException
 from torch import Tensor
 
 from laplace_metric._utils.batching import Job, Worker
-from laplace_metric.calibration import Threshold
+from laplace_metric.calibration import Rule
 from laplace_metric.cli._gallery import load_gallery
 from laplace_metric.cli._loading import read_options_of
 from laplace_metric.cli._reporter import Reporter
@@ -117,15 +117,15 @@ class Service:
         ours: Any = {"namespace": "laplace_metric", "registry": registry}
         self.calls = Counter("model_calls", "Calls of the model.", **ours)
         self.queries = Counter("model_queries", "Queries in calls of the model.", **ours)
-        self.decisions = Counter("decisions", "Queries by decision.", ["decision"], **ours)
+        self.answers = Counter("answers", "Queries by why none is given.", ["reason"], **ours)
         if precision is not None:
             self.rule(precision)  # a guarantee that cannot hold is refused at the start
 
-    def _rule(self, precision: float) -> Threshold:
+    def _rule(self, precision: float) -> Rule:
         calibration = self.index.calibration
         if calibration is None:
             raise NotFittedError(f"precision={precision:g}: the index is not calibrated.")
-        return calibration.threshold_for(precision=precision, of=calibration.decides_about)
+        return calibration.guarantee(precision=precision)
 
     def check_free(self) -> None:
         """Raise 503 if as many requests wait for the model as may."""
@@ -184,27 +184,28 @@ class Service:
             LOG.warning("the model fails on inputs of a request", exc_info=error)
             raise InputError("the model fails on these inputs: its log has the reason.") from error
 
-    def _search(self, k: int, rule: Threshold | None, inputs: Any) -> list[dict[str, Any]]:
+    def _search(self, k: int, rule: Rule | None, inputs: Any) -> list[dict[str, Any]]:
         found = self.index.search(inputs, k)
         items = rows_of({name: _plain(column) for name, column in found.columns().items()})
         places, answers = found.positions.flatten().tolist(), []
-        accepted = None if rule is None else found.accepted(rule).tolist()
+        given = None if rule is None else rule(found)
         for row in range(len(found)):
             near = range(row * k, (row + 1) * k)
             about = items[near[0]]  # numbers of the query stand in each of its rows
-            probability = about.get("predicted_probability", about.get("match_probability"))
-            decided, reason = None, None
-            if rule is not None and accepted is not None:
-                decided, unknown = accepted[row], about["p_value"] <= (rule.alpha or 0.0)
-                reason = "" if decided else "unfamiliar" if unknown else "uncertain"
-                self.decisions.labels(reason or "answer").inc()
-            answer = {"label": about.get("predicted_label"), "probability": probability}
-            answer |= {"answered": decided, "reason": reason}
+            probability = about.get("label_probability", about.get("match_probability"))
+            answer = {"label": about.get("label"), "probability": probability}
+            answer |= {"answered": None, "reason": None}
+            if given is not None:
+                one = given[row]
+                answer |= {"answered": one.answered, "reason": one.reason}
+                self.answers.labels(one.reason or "answered").inc()
             answer |= {name: about.get(name) for name in ("p_value", "epistemic", "ambiguity")}
             # an approximate engine may find fewer: place -1 is no item
             neighbours = [items[place] for place in near if places[place] >= 0]
-            fields = Neighbour.model_fields
-            answer["neighbours"] = [{name: n.get(name) for name in fields} for n in neighbours]
+            names = {name: name for name in Neighbour.model_fields} | {"label": "item_label"}
+            answer["neighbours"] = [
+                {name: item.get(column) for name, column in names.items()} for item in neighbours
+            ]
             answers.append(answer)
         return answers
 

@@ -163,7 +163,7 @@ def _findings(d: Diagnosis, vanishes: bool) -> list[str]:
         advice.append(
             f"prior-dominated: the data determine {share:.2%} of the parameters, so the covariance "
             "is nearly 1/prior_precision in every direction. Lower prior_precision, raise "
-            "n_effective, or call optimize_prior_precision()."
+            "n_effective, or call tune_prior()."
         )
     if abs(math.log10(d.evidence_prior_precision / d.prior_precision)) > 2:
         advice.append(

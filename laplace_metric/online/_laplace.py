@@ -307,7 +307,7 @@ class OnlineLaplace(Shown):
         embedder = LaplaceEmbedder(self.model, head.place, **values)
         embedder.fit(loader, progress=progress)
         if self.steps.by_evidence:
-            embedder.optimize_prior_precision()
+            embedder.tune_prior()
         return embedder
 
 

@@ -1,6 +1,5 @@
 """Nearest neighbours of uncertain embeddings, and whether they are a match."""
 
-from laplace_metric.search._classification import Classification
 from laplace_metric.search._cross_fit import cross_index
 from laplace_metric.search._engine_settings import HNSW, IVF, Flat
 from laplace_metric.search._index import Index
@@ -13,7 +12,6 @@ from laplace_metric.search._retrieval_sets import RetrievalSets
 __all__ = [
     "HNSW",
     "IVF",
-    "Classification",
     "Flat",
     "Index",
     "IndexReport",

@@ -13,9 +13,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from laplace_metric.calibration._calibration import Assessment, Calibration
+from laplace_metric.calibration._assessment import Assessment
+from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration._hits import LabelledHits, SearchHits
-from laplace_metric.calibration._thresholds import Threshold, accepts
+from laplace_metric.calibration._rule import Rule, accepts
 from laplace_metric.errors import InputError, NotFittedError, UndefinedMetricWarning
 from laplace_metric.evaluation import auroc, expected_calibration_error, r_auroc, sparsification
 from laplace_metric.search._report import (
@@ -48,7 +49,7 @@ def evaluated(
     known, nearest = labelled.known, labelled.match[:, 0]
     correct = nearest
     if of == "label":
-        correct = labelled.match[np.arange(len(known)), answers.assessed.answer]
+        correct = labelled.match[np.arange(len(known)), answers.assessed.carrier]
     right = _there(correct, template)
     curves = {name: sparsification(score, right) for name, score in answers.scores.items()}
     report = IndexReport(
@@ -77,15 +78,13 @@ def evaluated(
     return _calibrated(report, labelled, calibration, answers, others, template)
 
 
-def guaranteed_threshold(
-    calibration: Calibration, precision: float, of: str
-) -> tuple[Threshold | None, str]:
-    """Return the threshold that guarantees a precision, or None; and either in words."""
+def guaranteed_rule(calibration: Calibration, precision: float, of: str) -> tuple[Rule | None, str]:
+    """Return the rule that guarantees a precision, or None; and either in words."""
     try:
-        threshold = calibration.threshold_for(precision=precision, of=of)
+        rule = calibration.guarantee(precision=precision, of=of)
     except (InputError, NotFittedError) as error:
         return None, str(error).removeprefix(f"precision={precision:g} ")
-    return threshold, str(threshold)
+    return rule, rule.sentence
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,27 +158,28 @@ def _calibrated(
 def _guarantees(
     report: IndexReport, calibration: Calibration, answers: _Answers, ood: _Answers | None
 ) -> tuple[tuple[GuaranteedPrecision, ...], GuaranteedPrecision | None]:
-    """Outcome of the threshold of each of ``PRECISIONS``; where the first has none, of any."""
+    """Outcome of the rule of each of ``PRECISIONS``; where the first has none, of any."""
     right, known, of = _here(report.right), _here(report.has_match), report.decides_about
 
-    def outcome(threshold: Threshold) -> GuaranteedPrecision:
-        accepted = accepts(threshold, answers.assessed, ALPHA_UNKNOWN)
+    def outcome(rule: Rule) -> GuaranteedPrecision:
+        assert rule.target is not None
+        answered = accepts(rule, answers.assessed)
         return GuaranteedPrecision(
-            threshold.target,
-            threshold.value,
-            str(threshold),
-            _mean(right[accepted]),
-            _mean(accepted),
-            without_match=_mean(accepted[~known]),
-            accepted=_there(accepted, report.right),
-            ood=None if ood is None else _mean(accepts(threshold, ood.assessed, ALPHA_UNKNOWN)),
+            rule.target,
+            rule.value,
+            rule.sentence,
+            _mean(right[answered]),
+            _mean(answered),
+            without_match=_mean(answered[~known]),
+            accepted=_there(answered, report.right),
+            ood=None if ood is None else _mean(accepts(rule, ood.assessed)),
         )
 
     found, largest = [], None
     for precision in PRECISIONS:
-        threshold, explanation = guaranteed_threshold(calibration, precision, of)
-        if threshold is not None:
-            found.append(outcome(threshold))
+        rule, explanation = guaranteed_rule(calibration, precision, of)
+        if rule is not None:
+            found.append(outcome(rule))
             continue
         missing = None
         with suppress(NotFittedError):

@@ -22,10 +22,12 @@ from torch import Tensor
 from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import as_path, check_count, check_name, check_share
+from laplace_metric.calibration._answers import Answers
 from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration._hits import VOTES, LabelledHits, LabelVotes, SearchHits
 from laplace_metric.calibration._learn import calibrated
-from laplace_metric.calibration._thresholds import Threshold, comparison_of
+from laplace_metric.calibration._rule import Rule, as_rule
+from laplace_metric.calibration.guarantees._open_set_fraction import Fraction
 from laplace_metric.errors import (
     InputError,
     LabelError,
@@ -41,7 +43,6 @@ from laplace_metric.models._fingerprints import Fingerprints
 from laplace_metric.search import _built_engine
 from laplace_metric.search import _storage as storage
 from laplace_metric.search._class_model import ClassModel, cross_fitted, inputs_of
-from laplace_metric.search._classification import LIKELIER_THAN_NOT, Classification, classified
 from laplace_metric.search._encoded import Encoded
 from laplace_metric.search._encoder import encoders_of
 from laplace_metric.search._engine import Engine
@@ -281,40 +282,33 @@ class Index(Shown):
             hits, self.items.ids, self.items.labels, assessment, k, alpha, template
         )
 
-    def classify(
-        self,
-        queries: Any,
-        threshold: Threshold | float | None = None,
-        *,
-        precision: float | None = None,
-        alpha: float | None = 0.05,
-        progress: bool = False,
-    ) -> Classification:
+    def ask(
+        self, queries: Any, rule: Rule | float | None = None, *, progress: bool = False
+    ) -> Answers:
         """The label of each query, or None where it is unknown or the index not sure enough.
 
         By all voting neighbours, not by the nearest one alone. "Another label, or none of these"
-        is one of the answers that share the probability.
+        is one of the answers that share the probability. It is ``rule(index.search(queries))``.
 
         Parameters
         ----------
         queries : as for ``search``
-        threshold : Threshold, float or None
-            Smallest probability that is answered. A number is compared with the probability of the
-            label; a Threshold with the probability that it was chosen for, ``Threshold.of``.
-            None: 0.5 of the label, likelier than not.
-        precision : float or None
-            In place of a threshold: the share of answers that are to be right, guaranteed with 95 %
-            confidence (``Calibration.threshold_for(precision=..., of="label")``).
-        alpha : float or None
-            Share of queries with a match that may be called unknown; None: answer unknown queries,
-            too. A Threshold has its own.
+        rule : Rule, float in [0, 1], or None
+            Which queries are answered: a rule of ``guarantee``; or the smallest probability of an
+            answer, which guarantees nothing. None: 0.5, likelier than not. A number does not answer
+            unknown queries; ``Rule.at(0.5, alpha=None)`` does.
+
+        Returns
+        -------
+        Answers
+            Of an index that matches calibrated, not labels, the id of the nearest item.
 
         Raises
         ------
         NotFittedError
-            Before ``calibrate``, or if it was given matches rather than labels.
+            Before ``calibrate``; for a rule about labels, if it was given matches.
         InputError
-            For a threshold and a precision, or a precision that cannot be guaranteed.
+            For a number outside [0, 1].
 
         Examples
         --------
@@ -325,23 +319,49 @@ class Index(Shown):
         >>> x = torch.nn.functional.one_hot(y, 4) + 0.4 * torch.randn(400, 4, generator=g)
         >>> index = LaplaceEmbedder.from_embeddings(x[:100], y[:100]).index(x[100:200], y[100:200])
         >>> _ = index.calibrate(x[200:300], y[200:300])
-        >>> index.classify(x[300:], 0.9).labels[:6].tolist()
+        >>> index.ask(x[300:], 0.9).label[:6].tolist()
         [None, None, 2, 3, 0, None]
         """
-        calibration = self._calibrated()
-        if threshold is not None and precision is not None:
-            raise InputError("threshold= and precision= are two ways to one number: pass one.")
-        if precision is not None:
-            threshold = calibration.threshold_for(precision=precision, of="label", alpha=alpha)
-        elif calibration.labeller is None:
-            raise NotFittedError(
-                "this index was calibrated with matches=, which say nothing of labels: calibrate "
-                "it with labels=, or call search."
-            )
-        value = LIKELIER_THAN_NOT if threshold is None else threshold
-        level = comparison_of(value, alpha, "label").alpha
-        result = self.search(queries, 1, alpha=0.05 if level is None else level, progress=progress)
-        return classified(result, value, alpha)
+        made = as_rule(rule, self._calibrated().decides_about)
+        alpha = 0.05 if made.alpha is None else made.alpha
+        return made(self.search(queries, 1, alpha=alpha, progress=progress))
+
+    def guarantee(
+        self,
+        *,
+        precision: float | None = None,
+        recall: float | None = None,
+        fmr: float | None = None,
+        fpir: float | None = None,
+        confidence: float = 0.95,
+        of: str | None = None,
+        alpha: float | None = 0.05,
+        open_set_fraction: Fraction | None = None,
+    ) -> Rule:
+        """Return the rule that answers most and keeps a rate; see ``Calibration.guarantee``.
+
+        Parameters
+        ----------
+        precision, recall, fmr, fpir, confidence, of, alpha, open_set_fraction
+            As for ``Calibration.guarantee``.
+
+        Raises
+        ------
+        NotFittedError
+            Before ``calibrate``.
+        InputError
+            If it cannot be guaranteed, with what would do.
+        """
+        return self._calibrated().guarantee(
+            precision=precision,
+            recall=recall,
+            fmr=fmr,
+            fpir=fpir,
+            confidence=confidence,
+            of=of,
+            alpha=alpha,
+            open_set_fraction=open_set_fraction,
+        )
 
     def add(
         self, gallery: Any, labels: Any = None, ids: Any = None, *, progress: bool = False
@@ -805,7 +825,7 @@ class Index(Shown):
         return reviewed(others, calibration, self.items, most)
 
     def plot_threshold(
-        self, precision: float | None = 0.9, *, of: str = "match", alpha: float | None = 0.05
+        self, precision: float | None = 0.9, *, of: str | None = None, alpha: float | None = 0.05
     ) -> Figure:
         """Precision and share of answers at each threshold, on held-out queries.
 
@@ -813,7 +833,8 @@ class Index(Shown):
         ----------
         precision : float or None
             Marked with the threshold that guarantees it, where there is one.
-        of : "match" | "label"
+        of : "match" | "label", optional
+            As for ``guarantee``.
         alpha : float or None
             Share of queries with a match that may be called unknown, and are not answered then;
             None: the probability alone decides.
@@ -828,19 +849,25 @@ class Index(Shown):
         from laplace_metric.plots import threshold_plot
 
         calibration, marked = self._calibrated(), None
-        p, right = calibration.held_out(of)
-        abstained = calibration.held_out_unknown(alpha)
+        queries = calibration.queries(of, alpha)
         if precision is not None:
             with suppress(InputError):
-                marked = calibration.threshold_for(precision=precision, of=of, alpha=alpha).value
-        return threshold_plot(p, right, target=precision, threshold=marked, abstained=abstained)
+                marked = calibration.guarantee(precision=precision, of=of, alpha=alpha).value
+        return threshold_plot(
+            queries.probability[:, 0],
+            queries.relevant[:, 0] == 1,
+            target=precision,
+            threshold=marked,
+            abstained=queries.abstained,
+        )
 
-    def plot_reliability(self, *, of: str = "match") -> Figure:
+    def plot_reliability(self, *, of: str | None = None) -> Figure:
         """Probability against the share that is right, on held-out queries.
 
         Parameters
         ----------
-        of : "match" | "label"
+        of : "match" | "label", optional
+            As for ``guarantee``.
 
         Raises
         ------
@@ -851,8 +878,10 @@ class Index(Shown):
         """
         from laplace_metric.plots import reliability_plot
 
-        measured = expected_calibration_error(*self._calibrated().held_out(of))
-        return reliability_plot({f"{of} probability": measured})
+        calibration = self._calibrated()
+        about = calibration.decides_about if of is None else of
+        measured = expected_calibration_error(*calibration.queries(about, None).answers())
+        return reliability_plot({f"{about} probability": measured})
 
     def save(self, path: str | Path) -> None:
         """Write everything but the embedder to one file.

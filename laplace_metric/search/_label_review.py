@@ -98,8 +98,8 @@ Arrays = np.ndarray[Any, Any]
 def _assessed(others: LabelledHits, calibration: Calibration) -> tuple[Arrays, Arrays, Arrays]:
     """P(y), max_c P(c), and the nearest item that carries that c."""
     assessed = calibration.assess(others.hits)
-    assert assessed.answer is not None  # labels calibrated it
+    assert assessed.carrier is not None  # labels calibrated it
     assert assessed.label_probability is not None
     scores = np.where(others.match, calibration.label_scores(others.hits).clip(min=0), 0)
-    nearest = np.take_along_axis(others.hits.positions, assessed.answer[:, None], 1)[:, 0]
+    nearest = np.take_along_axis(others.hits.positions, assessed.carrier[:, None], 1)[:, 0]
     return scores.max(1), assessed.label_probability, nearest

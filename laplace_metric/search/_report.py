@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from laplace_metric._utils.display import LINES, Rows, Shown, as_percent
-from laplace_metric.calibration._sequences import QueriesNeeded
+from laplace_metric.calibration.guarantees._queries_needed import QueriesNeeded
 from laplace_metric.evaluation import Reliability, Sparsification
 
 UNCERTAINTY, DISTANCE = "uncertainty", "distance alone"

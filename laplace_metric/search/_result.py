@@ -12,9 +12,8 @@ from torch import Tensor
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.tables import as_pandas
-from laplace_metric.calibration._calibration import Assessment
+from laplace_metric.calibration._assessment import Assessment
 from laplace_metric.calibration._hits import SearchHits
-from laplace_metric.calibration._thresholds import Threshold, accepts
 from laplace_metric.inputs._columns import Column
 
 if TYPE_CHECKING:
@@ -92,9 +91,9 @@ class SearchResult(Shown):
         match = torch.from_numpy(assessment.match_probability[:, :k]).to(template.device)
         p_value = torch.from_numpy(assessment.p_value).to(template.device)
         found = replace(found, match_probability=match, p_value=p_value)
-        if assessment.answer is None or assessment.label_probability is None or labels is None:
+        if assessment.carrier is None or assessment.label_probability is None or labels is None:
             return found
-        rows = np.take_along_axis(hits.positions, assessment.answer[:, None], 1)
+        rows = np.take_along_axis(hits.positions, assessment.carrier[:, None], 1)
         probability = torch.from_numpy(assessment.label_probability).to(template.device)
         return replace(found, label=_entries(labels, rows)[:, 0], label_probability=probability)
 
@@ -154,29 +153,10 @@ class SearchResult(Shown):
         """True where a query [Q] has no match, ``p_value <= alpha``; None if not calibrated."""
         return None if self.p_value is None else self.p_value <= self.alpha
 
-    def accepted(self, threshold: Threshold | float, of: str = "match") -> Bool[Tensor, " Q"]:
-        """Return whether to answer each query [Q], or to abstain.
-
-        Where the probability reaches the threshold and the query is not unknown: at the alpha that
-        the threshold was tested with, or at ``alpha`` of this search if it is a number.
-
-        Parameters
-        ----------
-        threshold : Threshold or float
-            Of ``Calibration.threshold_for``, or a probability.
-        of : "match" | "label"
-            What a number is compared with: the match probability of the nearest neighbour, or the
-            probability of ``label``. A Threshold has its own.
-
-        Raises
-        ------
-        NotFittedError
-            If the index was not calibrated, or without labels.
-        InputError
-            For a threshold that is no finite number.
-        """
-        found: Tensor = accepts(threshold, self, self.alpha, of)
-        return found
+    @property
+    def nearest(self) -> np.ndarray[Any, Any]:
+        """Label of the nearest item [Q]; its id where items have no labels."""
+        return (self.ids if self.labels is None else self.labels)[:, 0]
 
     @property
     def signals(self) -> dict[str, Tensor]:
@@ -234,14 +214,15 @@ class SearchResult(Shown):
     def columns(self) -> dict[str, np.ndarray[Any, Any]]:
         """The same as arrays [Q k]; what is not known is left out.
 
-        ``label`` is that of the neighbour; that of the query is ``predicted_label``.
+        ``label`` and ``label_probability`` are those of the query; the label of the neighbour is
+        ``item_label``.
         """
         q, k = self.ids.shape
         per_query: dict[str, Any] = {"epistemic": self.epistemic}
-        per_query |= {"ambiguity": self.ambiguity, "predicted_label": self.label}
-        per_query |= {"predicted_probability": self.label_probability}
+        per_query |= {"ambiguity": self.ambiguity, "label": self.label}
+        per_query |= {"label_probability": self.label_probability}
         per_query |= {"p_value": self.p_value, "unknown": self.unknown}
-        each = {"id": self.ids, "label": self.labels, "distance": self.distance}
+        each = {"id": self.ids, "item_label": self.labels, "distance": self.distance}
         each |= {"distance_sd": self.distance_sd, "match_probability": self.match_probability}
         rows = {"query": np.repeat(np.arange(q), k), "rank": np.tile(np.arange(1, k + 1), q)}
         rows |= {n: _np(v).reshape(-1) for n, v in each.items() if v is not None}

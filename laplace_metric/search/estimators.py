@@ -140,7 +140,7 @@ class MatchClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[misc
         Of all rows, with labels 0 to C - 1: ``index_.search`` has neighbours, distances, "unknown".
     calibrated_ : bool
         Whether there were rows enough to calibrate on; else probabilities are votes.
-    threshold_ : Threshold or None
+    rule_ : Rule or None
         Guarantee of ``precision``, with its coverage on cross-fitted rows.
 
     Raises
@@ -190,10 +190,10 @@ class MatchClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[misc
         if self.precision is not None:
             _check_abstain(self.abstain, self.classes_)
         self.index_ = self._indexed(self._fit_posterior(x, codes), x, codes)
-        calibration, self.threshold_ = self.index_.calibration, None
+        calibration, self.rule_ = self.index_.calibration, None
         self.calibrated_ = calibration is not None
         if self.precision is not None and calibration is not None:
-            self.threshold_ = calibration.threshold_for(precision=self.precision, of="label")
+            self.rule_ = calibration.guarantee(precision=self.precision, of="label")
         return self
 
     def _indexed(self, embedder: HeadEmbedder, x: Array, codes: Tensor) -> Index:
@@ -246,13 +246,13 @@ class MatchClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[misc
     def predict(self, X: Any) -> Array:
         """The likeliest class [N]; with ``precision``, ``abstain`` where none is certain enough.
 
-        Answers with ``precision`` are those of ``index_.classify(X, threshold_)``: they also
+        Answers with ``precision`` are those of ``index_.ask(X, rule_)``: they also
         abstain from queries that are unknown to the index.
         """
         x = self._seen(X)
-        if self.threshold_ is None:
+        if self.rule_ is None:
             return np.asarray(self.classes_[self._label_probabilities(x).argmax(1)])
-        parts = [self.index_.classify(batch, self.threshold_).labels for batch in batches_of(x)]
+        parts = [self.index_.ask(batch, self.rule_).label for batch in batches_of(x)]
         labels = np.concatenate(parts)
         answered = labels != np.array(None)
         return np.where(

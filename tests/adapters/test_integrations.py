@@ -74,9 +74,9 @@ def check(hits, space, meaning, kind):
     chosen = np.take_along_axis(wanted, np.array([*hits.items.values()]).astype(int), 1)
     np.testing.assert_allclose(chosen, ranked, rtol=1e-3, atol=1e-4)
     rule = calibrate_scores(hits.scores, qrels, items=hits.items, kind=kind).guarantee(recall=0.5)
-    accepted = rule.accept(hits.scores)
+    accepted = rule(hits.scores).answered
     assert 0 < accepted.sum() < len(accepted)
-    p = rule.calibration.probability(hits.scores)
+    p = rule.scores.probability(hits.scores)
     for q in range(0, 240, 7):
         one = passed_on(rule, hits.scores[q].tolist())
         np.testing.assert_allclose(one, p[q] if accepted[q] else [], atol=1e-6)
@@ -208,7 +208,7 @@ def test_pgvector(space, postgres, operator, meaning):
 def verdicts(cosine, ask):
     """``ask(q)`` gives (place, probability) of what is passed on of query q."""
     rule, scores, rows = cosine
-    accepted, p = rule.accept(scores), rule.calibration.probability(scores)
+    accepted, p = rule(scores).answered, rule.scores.probability(scores)
     for q in range(0, 240, 11):
         found = ask(q)
         assert [place for place, _ in found] == (rows[q].tolist() if accepted[q] else [])
@@ -296,11 +296,11 @@ def test_what_is_passed_on(cosine):
     assert passed_on(rule, []) == []
     assert passed_on(rule, scores[int(np.argmin(scores[:, 0]))].tolist()) == []
     assert len(passed_on(rule, scores[sure].tolist())) == K
-    kept = int(rule.calibration.keep_relevant(scores[sure : sure + 1], 0.2)[0])
+    kept = int(rule.scores.keep_relevant(scores[sure : sure + 1], 0.2)[0])
     assert len(passed_on(rule, scores[sure].tolist(), 0.2)) == kept < K
     short = passed_on(rule, scores[sure, :2].tolist())
     row = [[*scores[sure, :2], *[-np.inf] * (K - 2)]]
-    np.testing.assert_array_equal(short, rule.calibration.probability(row)[0, :2])
+    np.testing.assert_array_equal(short, rule.scores.probability(row)[0, :2])
     with pytest.raises(InputError, match="6 hits a query: pass 5"):
         passed_on(rule, [0.9] * 6)
 
@@ -368,7 +368,7 @@ def test_what_is_not_a_rule_is_refused_by_name(cosine):
         with pytest.raises(InputError, match="rule is a object: pass a rule"):
             ask()
     with pytest.raises(InputError, match=r"rule is a ScoreCalibration.*calibration\.guarantee\("):
-        passed_on(rule.calibration, scores[0])
+        passed_on(rule.scores, scores[0])
 
 
 def test_hits_of_a_store_are_shown_in_a_few_lines():

@@ -140,7 +140,7 @@ def test_one_split_is_what_a_user_calls(digits, monkeypatch):
     calibration = calibrate_scores(hits.distance[ours], right[ours], kind="distance", cross_fit=5)
     p = calibration.probability(hits.distance[theirs])[:, 0]
     assert row["judged: off"]["mean"] == pytest.approx(p.mean() - right[theirs, 0].mean())
-    accepted = calibration.guarantee(precision=0.9).accept(hits.distance[theirs])
+    accepted = calibration.guarantee(precision=0.9)(hits.distance[theirs]).answered
     assert row["judged: precision"]["mean"] == pytest.approx(right[theirs, 0][accepted].mean())
     assert row["judged: answered"]["mean"] == pytest.approx(accepted.mean())
     likelier = np.sort(calibration.probability(hits.distance[ours])[:, 0])[::-1]

@@ -32,7 +32,7 @@ from benchmarks.retrieval.problems import Problem
 from benchmarks.sizes import DRIFT
 from benchmarks.variants.defaults import PRIORS, TASKS, VARIANTS, with_prior
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.calibration._thresholds import STARTS
+from laplace_metric.calibration.guarantees._test_sequences import STARTS
 
 
 def test_another_prior_is_another_fit():
@@ -152,7 +152,7 @@ def test_strangers_are_what_the_index_does(digits):
     ours, theirs = torch.randperm(500, generator=torch.Generator().manual_seed(0)).tensor_split(2)
     held = index.labelled_hits(x[ours], y[ours], digits.depth)
     learnt = index.learn(held, measure.K, torch.Generator().manual_seed(0))
-    answered = index.search(x[theirs], k=1).accepted(learnt.threshold_for(precision=0.8))
+    answered = learnt.guarantee(precision=0.8, of="match")(index.search(x[theirs], k=1)).answered
     name = "as many, not unknown, 0.8"
     let_in = float(answered[y[theirs] == 9].double().mean())
     assert row[f"{name}: answered, strangers"] == pytest.approx(let_in)

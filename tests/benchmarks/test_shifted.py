@@ -18,7 +18,7 @@ def test_the_truth_is_that_of_many_queries(world, moved):
     calibration = calibrate_scores(score, right, mated=mated)
     score, right, mated = moved.of(world).draw(g, 200_000)
     score += moved.nearer * ~mated[:, None]
-    answered = calibration.guarantee(precision=TARGET).accept(score)
+    answered = calibration.guarantee(precision=TARGET)(score).answered
     drawn = right[answered].mean()
     assert precision(calibration, moved, world, None) == pytest.approx(drawn, abs=0.01)
 

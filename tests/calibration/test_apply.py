@@ -11,7 +11,7 @@ from scipy.stats import ks_2samp
 from torch import Tensor
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.calibration import _apply as apply_module
+from laplace_metric.calibration import Rule, _engine_hits
 from laplace_metric.calibration import _hits as hits_module
 from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration._saved import read_calibration, write_calibration
@@ -206,9 +206,12 @@ def test_alpha(embedder, points):
     verdict = applied(index, found, alpha=0.4)
     assert 0 < int(verdict.unknown.sum()) < len(found)
     assert torch.equal(verdict.unknown, found.unknown)
-    for threshold in (0.2, index.calibration.threshold_for(recall=0.5, alpha=0.1)):
-        for of in ("match", "label"):
-            assert torch.equal(verdict.accepted(threshold, of), found.accepted(threshold, of))
+    for of in ("match", "label"):
+        for rule in (Rule.at(0.2, of, 0.4), index.guarantee(recall=0.5, of=of, alpha=0.1)):
+            ours, theirs = rule(verdict), rule(found)
+            assert ours.label.tolist() == theirs.label.tolist()
+            assert ours.reason.tolist() == theirs.reason.tolist()
+            np.testing.assert_allclose(ours.probability, theirs.probability, atol=1e-6)
     assert bool((verdict.unknown & (verdict.match_probability[:, 0] >= 0.2)).any())
 
 
@@ -247,7 +250,7 @@ def test_a_file_of_numbers(embedder, points, tmp_path):
     found = index.search(points[0][600:], k=K)
     given = {"epistemic": found.epistemic}
     same(again.apply(found.distance, found.labels, **given), found)
-    thresholds = [c.threshold_for(precision=0.5) for c in (again, index.calibration)]
+    thresholds = [c.guarantee(precision=0.5) for c in (again, index.calibration)]
     assert thresholds[0] == thresholds[1]
 
 
@@ -341,7 +344,7 @@ def test_squares_and_other_units_are_told(embedder, points):
 def test_the_gap_of_two_samples_is_that_of_scipy(seed):
     g = np.random.default_rng(seed)
     one, other = g.normal(size=40).round(1), g.normal(0.5, 2, size=23).round(1)  # with ties
-    ours = apply_module._gap(one, other)
+    ours = _engine_hits._gap(one, other)
     assert ours == pytest.approx(ks_2samp(one, other).statistic, abs=1e-12)
-    swapped = apply_module._gap(other, one)
+    swapped = _engine_hits._gap(other, one)
     assert swapped == pytest.approx(ours, abs=1e-12)

@@ -14,6 +14,7 @@ from laplace_metric import LaplaceEmbedder
 from laplace_metric.calibration import _labels as conformal
 from laplace_metric.calibration import _learn as storage
 from laplace_metric.calibration import _probability as probability
+from laplace_metric.calibration import guarantee
 from laplace_metric.calibration._hits import (
     LabelledHits,
     PairFeatures,
@@ -22,10 +23,9 @@ from laplace_metric.calibration._hits import (
 )
 from laplace_metric.calibration._probability import fit_match_probability
 from laplace_metric.calibration._saved import calibration_of, calibration_part
-from laplace_metric.calibration._sequences import queries_needed
-from laplace_metric.calibration._thresholds import threshold_for
 from laplace_metric.errors import FewQueriesWarning, FileFormatError, InputError, UnknownNameError
 from laplace_metric.evaluation import expected_calibration_error
+from tests.calibration.arrays import queries_needed
 from tests.calibration.conftest import calibrated
 
 CLASSES, KNOWN, K, RUNS, TAUGHT = 20, 15, 3, 40, 240
@@ -117,21 +117,22 @@ def test_a_calibration_keeps_what_the_second_half_says(labelled):
     assessment = fitted.assess(second.hits)
     assert np.array_equal(assessment.logit, logit)
     assert np.array_equal(fitted.label_probability, assessment.label_probability)
-    answers = np.take_along_axis(second.match, assessment.answer[:, None], 1)[:, 0]
+    answers = np.take_along_axis(second.match, assessment.carrier[:, None], 1)[:, 0]
     assert np.array_equal(fitted.right, answers)
     label_quality = fitted.quality(10, of="label")
     gap = np.square(fitted.label_probability - answers)
     assert label_quality.brier.estimate == pytest.approx(float(gap.mean()))
-    wanted = threshold_for(fitted.label_probability, fitted.right, recall=0.5)
-    found = fitted.threshold_for(recall=0.5, of="label", alpha=None)
+    wanted = guarantee(fitted.label_probability, fitted.right, recall=0.5)
+    found = fitted.guarantee(recall=0.5, of="label", alpha=None)
     assert found == replace(wanted, of="label")
+    assert fitted.guarantee(recall=0.5, alpha=None) == found
     with pytest.raises(UnknownNameError, match="of"):
         fitted.quality(of="luck")
     assert (fitted.k, fitted.depth, fitted.n_items) == (K, 40, 150)
     p = fitted.probability[:, 0]
-    wanted = threshold_for(p, fitted.match[:, 0], recall=0.5)
-    assert fitted.threshold_for(recall=0.5, alpha=None) == wanted
-    ours = fitted.quality(10)
+    wanted = guarantee(p, fitted.match[:, 0], recall=0.5)
+    assert fitted.guarantee(recall=0.5, of="match", alpha=None) == wanted
+    ours = fitted.quality(10, of="match")
     assert ours.reliability.ece == expected_calibration_error(p, fitted.match[:, 0]).ece < 0.15
     gap = np.square(p - fitted.match[:, 0])
     assert ours.brier.estimate == pytest.approx(float(gap.mean()))
@@ -238,13 +239,13 @@ def test_an_embedder_that_is_nearly_always_right_or_wrong(n_matching, labelled):
     assert float(p.mean()) == pytest.approx(float(n_matching > 50), abs=0.05)
     assert len(fitted.assess(queries.hits).p_value) == 100
     if n_matching >= 99:
-        assert fitted.threshold_for(precision=0.8, alpha=None).accepted > 0.9
+        assert fitted.guarantee(precision=0.8, of="match", alpha=None).coverage > 0.9
         tested = torch.randperm(100, generator=torch.Generator().manual_seed(0)).numpy()[50:]
         logit = fitted.assess(given.hits.take(tested)).logit
         assert float(fitted.members(logit, 0.1).any(1).mean()) >= 0.9
     else:
         with pytest.raises(InputError, match="cannot be guaranteed"):
-            fitted.threshold_for(precision=0.8)
+            fitted.guarantee(precision=0.8, of="match")
 
 
 def test_a_calibration_survives_json_and_tensors(labelled):
@@ -260,7 +261,7 @@ def test_a_calibration_survives_json_and_tensors(labelled):
         assert np.array_equal(getattr(again.assess(labelled.hits), name), ours), name
     logit = fitted.matcher.logit(PairFeatures.of(labelled.hits))
     assert np.array_equal(again.members(logit, 0.2), fitted.members(logit, 0.2))
-    assert again.threshold_for(recall=0.5) == fitted.threshold_for(recall=0.5)
+    assert again.guarantee(recall=0.5) == fitted.guarantee(recall=0.5)
 
 
 @pytest.mark.parametrize(
@@ -351,10 +352,10 @@ def test_what_a_query_is_does_not_change_the_probability_that_it_tests(labelled)
 def test_a_recall_is_tested_at_half_its_level_where_another_fit_answers(labelled):
     for parts, confidence in ((5, 0.95), (0, 0.9)):
         fitted = storage.calibrated(labelled, K, 150, np.arange(800), cross_fit=parts)
-        found = fitted.threshold_for(recall=0.8, confidence=0.9, alpha=None)
+        found = fitted.guarantee(recall=0.8, confidence=0.9, of="match", alpha=None)
         p, right = fitted.probability[:, 0], fitted.match[:, 0]
-        wanted = threshold_for(p, right, recall=0.8, confidence=confidence)
-        assert (found.value, found.lower) == (wanted.value, wanted.lower)
+        wanted = guarantee(p, right, recall=0.8, confidence=confidence)
+        assert (found.value, found.bound) == (wanted.value, wanted.bound)
         assert found.confidence == 0.9
 
 
@@ -377,13 +378,12 @@ def test_of_more_queries_one_half_or_all_will_test(labelled, quick, cross_fit, m
     )
     thresholds = fitted.grid[:, 0] if cross_fit == 0 else None
     targets = (0.8, 0.85, 0.9, 0.93, 0.95)
-    tested = [
-        queries_needed(*fitted.held_out(), precision=p, thresholds=thresholds).more for p in targets
-    ]
+    answers = fitted.queries("match", None).answers()
+    tested = [queries_needed(*answers, precision=p, thresholds=thresholds).more for p in targets]
     assert any(tested), tested
     for target, told in zip(targets, tested, strict=True):
         expected = None if told is None else more * told
-        assert fitted.queries_needed(target, alpha=None).more == expected
+        assert fitted.queries_needed(target, of="match", alpha=None).more == expected
 
 
 def test_few_queries_guarantee_more_where_all_of_them_test(labelled):
@@ -395,6 +395,6 @@ def test_few_queries_guarantee_more_where_all_of_them_test(labelled):
             fitted = storage.calibrated(
                 labelled.take(order[:100]), K, 150, np.arange(100), cross_fit=cross_fit
             )
-            missing = fitted.queries_needed(0.8, alpha=None)
+            missing = fitted.queries_needed(0.8, of="match", alpha=None)
             made[cross_fit] = count + (missing.more == 0)
     assert made[5] >= made[0] + 3

@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.calibration import DecisionRule, calibrate_scores
+from laplace_metric.calibration import Rule, calibrate_scores
 from laplace_metric.calibration import _probability as probability
 from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration._export import (
     INPUTS,
     OUTPUTS,
+    CalibrationGraph,
+    CalibrationModule,
     KnotTable,
-    VerdictGraph,
-    VerdictModule,
 )
 from laplace_metric.calibration._probability import CALIBRATORS, Calibrator
 from laplace_metric.errors import ExportError, InputError, MissingPackageError, UnknownNameError
@@ -89,10 +89,10 @@ def applied(calibration: Calibration, tensors: list[Tensor], alpha: float = 0.05
 def module_of(calibration: Calibration, alpha: float = 0.05, labelled: bool = True) -> nn.Module:
     least = min(20, calibration.n_items)
     parts = calibration.matcher, calibration.labeller, calibration.statistics
-    return VerdictModule(*parts, least=least, alpha=alpha, labelled=labelled)
+    return CalibrationModule(*parts, least=least, alpha=alpha, labelled=labelled)
 
 
-def run(graph: VerdictGraph, tensors: list[Tensor]) -> list[Tensor]:
+def run(graph: CalibrationGraph, tensors: list[Tensor]) -> list[Tensor]:
     if graph.format == "torch":
         return list(torch.export.load(graph.path).module()(*tensors))
     import onnxruntime
@@ -350,7 +350,7 @@ def test_a_rule_of_scores_says_the_same_in_a_graph(format, kind, kinds, evidence
     middle = (
         np.unique(expected[:, 0])[:2].mean() if kind == "isotonic" else np.median(expected[:, 0])
     )
-    rule = DecisionRule(calibration, middle + 1e-9, "precision", 0.5, 0.95, 0.6, 0.5, 200)
+    rule = Rule(middle + 1e-9, scores=calibration)
     graph = rule.export(tmp_path / "rule.pt2", format, dtype=torch.float64)
     given = [new, *columns.values()]
     if format == "onnx":
@@ -362,7 +362,7 @@ def test_a_rule_of_scores_says_the_same_in_a_graph(format, kind, kinds, evidence
         run = torch.export.load(graph.path).module()
         p, accept = (x.numpy() for x in run(*map(torch.from_numpy, given)))
     np.testing.assert_allclose(p, expected, rtol=0, atol=EXACT)
-    np.testing.assert_array_equal(accept, rule.accept(new, **columns))
+    np.testing.assert_array_equal(accept, rule(new, **columns).answered)
     assert 0 < accept.mean() < 1
 
 
@@ -378,9 +378,9 @@ def test_a_rule_of_float32_and_names_that_an_output_has(tmp_path):
     p, _ = session.run(None, {"scores": scores.astype(np.float32)})
     assert p.dtype == np.float32
     np.testing.assert_allclose(p, calibration.probability(scores), rtol=0, atol=CLOSE)
-    assert json.loads(session.get_modelmeta().custom_metadata_map["rule"]) == str(rule)
+    assert json.loads(session.get_modelmeta().custom_metadata_map["rule"]) == rule.sentence
     with pytest.raises(InputError, match="float16"):
         rule.export(tmp_path / "rule.onnx", dtype=torch.float16)
-    other = replace(calibration, evidence=("accept",))
-    with pytest.raises(ExportError, match="accept"):
-        replace(rule, calibration=other).export(tmp_path / "rule.onnx")
+    other = replace(calibration, evidence=("answered",))
+    with pytest.raises(ExportError, match="answered"):
+        replace(rule, scores=other).export(tmp_path / "rule.onnx")

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from laplace_metric.calibration import DecisionRule, calibrate_scores
-from laplace_metric.calibration._thresholds import threshold_of_false
+from laplace_metric.calibration import Rule, calibrate_scores
+from laplace_metric.calibration.guarantees._biometric_rates import threshold_of_false
 from laplace_metric.errors import InputError
 
-RATE = "false_positive_identification_rate"
+RATE = "fpir"
 
 
 def known(g, n=300):
@@ -39,11 +39,12 @@ def test_the_guarantee_counts_classes_where_counting_queries_breaks_it(calibrati
     for run in range(200):
         score, classes = new(np.random.default_rng(run), 60)
         unseen = calibration.with_new_classes(score, classes)
-        queries = replace(unseen, unseen_class=np.arange(600.0))
+        each = replace(unseen.queries, unseen_class=np.arange(600.0))
+        queries = replace(unseen, queries=each)
         rates = []
         for of in (unseen, queries):
-            rule = of.guarantee(false_positive_identification_rate=0.1)
-            rates.append(norm.sf(grid[rule.accept(grid[:, None]).argmax()] / 2**0.5))
+            rule = of.guarantee(fpir=0.1)
+            rates.append(norm.sf(grid[rule(grid[:, None]).answered.argmax()] / 2**0.5))
         broken, naive = broken + (rates[0] > 0.1), naive + (rates[1] > 0.1)
     assert broken <= 14  # P(Bin(200, .05) > 14) = .08
     assert naive > 20
@@ -54,10 +55,10 @@ def test_the_guarantee_counts_classes_where_counting_queries_breaks_it(calibrati
 def test_a_class_gives_one_query(calibration, n, m, seed):
     score, classes = new(np.random.default_rng(seed), n, m)
     unseen = calibration.with_new_classes(score, [f"c{c}" for c in classes])
-    rule = unseen.guarantee(false_positive_identification_rate=0.12)
+    rule = unseen.guarantee(fpir=0.12)
     assert rule.n == n
     if m == 1:
-        assert rule.value == threshold_of_false(unseen.unseen, 0.12, 0.05)[0]
+        assert rule.value == threshold_of_false(unseen.queries.unseen, 0.12, 0.05)[0]
     p = calibration.probability(score)[:, 0]
     each = [(p[classes == c] >= rule.value).mean() for c in range(n)]
     assert rule.rates()[RATE] == pytest.approx(np.mean(each))
@@ -68,7 +69,7 @@ def test_classes_with_many_queries_count_as_others_do(calibration):
     g = np.random.default_rng(0)
     score, classes = new(g, 60, 1)
     more = np.concatenate([score, np.full((500, 1), 9.0)]), np.r_[classes, np.zeros(500)]
-    rule = calibration.with_new_classes(*more).guarantee(false_positive_identification_rate=0.1)
+    rule = calibration.with_new_classes(*more).guarantee(fpir=0.1)
     assert rule.rates()[RATE] < 0.1
 
 
@@ -76,9 +77,9 @@ def test_few_classes_are_refused(calibration):
     score, classes = new(np.random.default_rng(0), 4, 500)
     unseen = calibration.with_new_classes(score, classes)
     with pytest.raises(InputError, match="it takes 59 new classes, and there are 4. Ask for less"):
-        unseen.guarantee(false_positive_identification_rate=0.05)
+        unseen.guarantee(fpir=0.05)
     with pytest.raises(InputError, match="comparisons that are no match"):
-        unseen.guarantee(false_match_rate=1e-4)
+        unseen.guarantee(fmr=1e-4)
     with pytest.raises(InputError, match=r"classes has shape \(3,\): pass one for each of 2000"):
         calibration.with_new_classes(score, [1, 2, 3])
     with pytest.raises(InputError, match="2 hits a query: pass 1"):
@@ -87,8 +88,8 @@ def test_few_classes_are_refused(calibration):
 
 def test_a_rule_for_new_classes_is_saved(calibration, tmp_path):
     unseen = calibration.with_new_classes(*new(np.random.default_rng(0), 80))
-    rule = unseen.guarantee(false_positive_identification_rate=0.1)
+    rule = unseen.guarantee(fpir=0.1)
     rule.save(tmp_path / "rule.safetensors")
-    again = DecisionRule.load(tmp_path / "rule.safetensors")
+    again = Rule.load(tmp_path / "rule.safetensors")
     assert (again.value, again.n, str(again)) == (rule.value, rule.n, str(rule))
     assert again.rates() == rule.rates()

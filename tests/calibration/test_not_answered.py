@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laplace_metric import LaplaceEmbedder
+from laplace_metric.calibration import guarantee
 from laplace_metric.calibration._hits import LabelledHits, PairFeatures, query_statistics
 from laplace_metric.calibration._labels import least_common_p_values, own_p_values
 from laplace_metric.calibration._saved import calibration_of, calibration_part
-from laplace_metric.calibration._sequences import queries_needed
-from laplace_metric.calibration._thresholds import largest_guarantee, threshold_for
 from laplace_metric.errors import FileFormatError, InputError
+from tests.calibration.arrays import largest_guarantee, queries_needed
 from tests.calibration.conftest import calibrated
 
 CLASSES, KNOWN, RUNS, TAUGHT, QUERIES = 20, 15, 100, 300, 3_000
@@ -63,8 +63,8 @@ def test_p_values_of_the_second_half_are_those_of_new_queries(labelled, quick):
             others = np.delete(others, same, 0)
         (p,) = least_common_p_values(others, statistics[i : i + 1])
         assert float(fitted.p_value[i]) == pytest.approx(p, abs=1e-15)
-    assert 0 < int(fitted.held_out_unknown(0.1).sum()) < 75
-    assert not bool(fitted.held_out_unknown(None).any())
+    assert 0 < int(fitted.queries("match", 0.1).abstained.sum()) < 75
+    assert not bool(fitted.queries("match", None).abstained.any())
 
 
 @pytest.mark.parametrize("alpha", [0.05, 0.3])
@@ -76,7 +76,7 @@ def test_precision_is_promised_of_what_is_answered(alpha, labelled, quick):
         order = torch.randperm(QUERIES, generator=g).numpy()
         fitted = calibrated(labelled.take(order[:TAUGHT]), 3, 150, g)
         try:
-            threshold = fitted.threshold_for(precision=0.75, confidence=0.9, alpha=alpha)
+            threshold = fitted.guarantee(precision=0.75, confidence=0.9, of="match", alpha=alpha)
         except InputError:
             continue
         left = labelled.take(order[TAUGHT:])
@@ -98,16 +98,16 @@ def drawn(n: int, seed: int):
 def test_who_is_abstained_from_is_accepted_by_no_threshold(seed):
     p, right, out = drawn(400, seed)
     found, alone = (
-        threshold_for(p, right, precision=0.8, abstained=out),
-        threshold_for(p[~out], right[~out], precision=0.8),
+        guarantee(p, right, precision=0.8, abstained=out),
+        guarantee(p[~out], right[~out], precision=0.8),
     )
-    assert found == replace(alone, n=400, accepted=((p >= found.value) & ~out).mean())
+    assert found == replace(alone, n=400, coverage=((p >= found.value) & ~out).mean())
     most, alone = (
         largest_guarantee(p, right, abstained=out),
         largest_guarantee(p[~out], right[~out]),
     )
-    assert (most.value, most.target, most.lower) == (alone.value, alone.target, alone.lower)
-    assert threshold_for(p, right, precision=0.8, abstained=out * 0) == threshold_for(
+    assert (most.value, most.target, most.bound) == (alone.value, alone.target, alone.bound)
+    assert guarantee(p, right, precision=0.8, abstained=out * 0) == guarantee(
         p, right, precision=0.8
     )
 
@@ -115,7 +115,7 @@ def test_who_is_abstained_from_is_accepted_by_no_threshold(seed):
 @pytest.mark.parametrize("seed", range(8))
 def test_recall_counts_those_that_are_abstained_from(seed):
     p, right, out = drawn(400, seed)
-    found = threshold_for(p, right, recall=0.5, abstained=out)
+    found = guarantee(p, right, recall=0.5, abstained=out)
     accepted = (p >= found.value) & ~out
     assert found.estimate == pytest.approx(accepted[right].mean())
     higher = p[p > found.value].min()
@@ -125,7 +125,7 @@ def test_recall_counts_those_that_are_abstained_from(seed):
     assert binom.sf(accepted[right].sum() - 1, right.sum(), 0.5) <= 0.05
     assert binom.sf(kept.sum() - 1, right.sum(), 0.5) > 0.05
     with pytest.raises(InputError, match=f"{int((out & right).sum())} of the right ones") as error:
-        threshold_for(p, right, recall=0.9, abstained=out)
+        guarantee(p, right, recall=0.9, abstained=out)
     assert "alpha=None" in str(error.value)
     assert "more queries" not in str(error.value)
 
@@ -135,15 +135,15 @@ def test_nobody_is_answered():
     everybody = np.ones(50, dtype=bool)
     for promise in ({"precision": 0.5}, {"recall": 0.5}):
         with pytest.raises(InputError, match="these queries support 0 at most"):
-            threshold_for(p, right, abstained=everybody, **promise)
+            guarantee(p, right, abstained=everybody, **promise)
     with pytest.raises(InputError, match="of 50 queries 0 are answered right"):
         largest_guarantee(p, right, abstained=everybody)
     missing = queries_needed(p, right, precision=0.9, abstained=everybody)
     assert (missing.more, missing.surest, missing.right) == (None, 0, 0)
     with pytest.raises(InputError, match="abstained"):
-        threshold_for(p, right, precision=0.5, abstained=everybody[:9])
+        guarantee(p, right, precision=0.5, abstained=everybody[:9])
     with pytest.raises(InputError, match="abstained has values between"):
-        threshold_for(p, right, precision=0.5, abstained=p)
+        guarantee(p, right, precision=0.5, abstained=p)
 
 
 def test_more_queries_count_those_that_are_abstained_from():
@@ -159,9 +159,10 @@ def test_more_queries_count_those_that_are_abstained_from():
 
 def test_a_calibration_passes_it_on(labelled, quick):
     fitted = calibrated(labelled.take(np.arange(2000)), 3, 150, torch.Generator())
-    p, right = fitted.held_out()
-    out = fitted.held_out_unknown(0.2)
-    ours = fitted.threshold_for(precision=0.7, alpha=0.2)
+    p, right = fitted.probability[:, 0], fitted.match[:, 0]
+    out = fitted.queries("match", 0.2).abstained
+    np.testing.assert_array_equal(out, fitted.p_value <= 0.2)
+    ours = fitted.guarantee(precision=0.7, alpha=0.2, of="match")
     order = torch.randperm(2000, generator=torch.Generator()).numpy()
     first = labelled.take(order[:1000])  # the half that fits sets the thresholds
     nearest = fitted.matcher(fitted.matcher.logit(PairFeatures.of(first.hits)))[:, 0]
@@ -169,19 +170,19 @@ def test_a_calibration_passes_it_on(labelled, quick):
     by_label = fitted.assess(first.hits).label_probability
     np.testing.assert_allclose(fitted.grid[:, 1], by_label)
     given = {"abstained": out, "thresholds": fitted.grid[:, 0]}
-    assert ours == replace(threshold_for(p, right, precision=0.7, **given), alpha=0.2)
-    label = fitted.threshold_for(precision=0.6, of="label", alpha=None)
+    assert ours == replace(guarantee(p, right, precision=0.7, **given), alpha=0.2)
+    label = fitted.guarantee(precision=0.6, of="label", alpha=None)
     assert label.value in fitted.grid[:, 1].tolist()
-    assert re.search(r"probability >= 0\.\d+ and not unknown at alpha=0.2: precision", str(ours))
-    most = fitted.largest_guarantee(alpha=0.2)
+    assert re.search(r"at least 0\.\d+ and the query is not unknown at alpha=0.2\n", str(ours))
+    most = fitted.largest_guarantee(of="match", alpha=0.2)
     assert most == replace(largest_guarantee(p, right, **given), alpha=0.2)
-    missing = fitted.queries_needed(0.95, alpha=0.2)
+    missing = fitted.queries_needed(0.95, of="match", alpha=0.2)
     alone = queries_needed(p, right, precision=0.95, **given)
     assert missing == replace(alone, more=None if alone.more is None else 2 * alone.more)
-    for call in (fitted.threshold_for, fitted.largest_guarantee):
-        assert call(**({"recall": 0.5} if call == fitted.threshold_for else {})).alpha == 0.05
+    assert fitted.guarantee(recall=0.5).alpha == fitted.largest_guarantee().alpha == 0.05
+    assert fitted.guarantee(recall=0.5).of == fitted.largest_guarantee().of == "label"
     with pytest.raises(InputError, match="alpha"):
-        fitted.threshold_for(precision=0.7, alpha=2)
+        fitted.guarantee(precision=0.7, alpha=2)
 
 
 def test_a_file_without_p_values_is_damaged(labelled, quick):
@@ -189,7 +190,7 @@ def test_a_file_without_p_values_is_damaged(labelled, quick):
     part = calibration_part(fitted)
     again = calibration_of(part.content, part.arrays)
     assert np.array_equal(again.p_value, fitted.p_value)
-    assert again.threshold_for(precision=0.7) == fitted.threshold_for(precision=0.7)
+    assert again.guarantee(precision=0.7) == fitted.guarantee(precision=0.7)
     for name in ("p_value", "grid"):
         less = {key: x for key, x in part.arrays.items() if key != name}
         with pytest.raises(FileFormatError, match=f"{name} is missing"):

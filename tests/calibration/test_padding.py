@@ -11,9 +11,13 @@ import pytest
 import torch
 from scipy.stats import binom
 
-from laplace_metric.calibration import DecisionRule, calibrate_scores
+from laplace_metric.calibration import Rule, calibrate_scores
 from laplace_metric.calibration._padding import CONVERTED, LARGEST, NO_HIT, is_no_id, is_padding
-from laplace_metric.calibration._thresholds import error_rates, precision_of_mixture
+from laplace_metric.calibration.guarantees._biometric_rates import (
+    error_rates,
+    one_comparison_a_query,
+)
+from laplace_metric.calibration.guarantees._open_set_fraction import precision_of_mixture
 from laplace_metric.cli import main
 from laplace_metric.errors import InputError, NonFiniteError, ScoresWarning
 from laplace_metric.integrations import passed_on, read_hits
@@ -41,7 +45,7 @@ def widened(score, relevant, k, fill=-np.inf):
 
 def true_rate(rule, score, relevant):
     wrong = (score > -np.inf) & ~relevant
-    return (rule.calibration.probability(score)[wrong] >= rule.value).mean()
+    return (rule.scores.probability(score)[wrong] >= rule.value).mean()
 
 
 # What is padding.
@@ -75,7 +79,7 @@ def test_a_false_match_rate_of_lists_of_two_lengths_is_kept():
     broken = 0
     for seed in range(40):
         rule = calibrate_scores(*lists(seed=seed), cross_fit=0, seed=seed)
-        rule = rule.guarantee(false_match_rate=0.05)
+        rule = rule.guarantee(fmr=0.05)
         broken += true_rate(rule, new, right) > 0.05
     assert broken <= binom.ppf(0.999, 40, 0.05)
 
@@ -98,7 +102,7 @@ def test_each_comparison_counts_alike_not_each_query():
     broken = 0
     for seed in range(25):
         rule = calibrate_scores(*hubs(1_500, seed), cross_fit=0)
-        broken += true_rate(rule.guarantee(false_match_rate=0.1), new, right) > 0.1
+        broken += true_rate(rule.guarantee(fmr=0.1), new, right) > 0.1
     assert broken <= binom.ppf(0.999, 25, 0.05)
 
 
@@ -108,10 +112,12 @@ def test_more_empty_places_change_no_number(fill):
     one, other = calibrate_scores(score, relevant), calibrate_scores(
         *widened(score, relevant, 20, fill)
     )  # fmt: skip
-    np.testing.assert_allclose(one.held_out, other.held_out[:, :10], rtol=1e-9)
+    np.testing.assert_allclose(
+        one.queries.probability, other.queries.probability[:, :10], rtol=1e-9
+    )
     for rate, target in (
-        ("precision", 0.8), ("recall", 0.5), ("false_match_rate", 0.05),
-        ("false_positive_identification_rate", 0.2),
+        ("precision", 0.8), ("recall", 0.5), ("fmr", 0.05),
+        ("fpir", 0.2),
     ):  # fmt: skip
         rules = [c.guarantee(**{rate: target}) for c in (one, other)]
         assert str(rules[0]) == str(rules[1])
@@ -130,23 +136,24 @@ def test_one_hit_in_twenty_places_is_one_comparison():
     score = (g.normal(size=800) + 2.5 * right)[:, None]
     flat = calibrate_scores(score, right[:, None], cross_fit=0)
     wide = calibrate_scores(*widened(score, right[:, None], 20), cross_fit=0)
-    rules = [c.guarantee(false_match_rate=0.05) for c in (flat, wide)]
+    rules = [c.guarantee(fmr=0.05) for c in (flat, wide)]
     assert rules[0].rates() == pytest.approx(rules[1].rates(), abs=1e-9)
     new = g.normal(size=(20_000, 1))
-    accepted = rules[1].accept(widened(new, new > np.inf, 20)[0])
+    accepted = rules[1](widened(new, new > np.inf, 20)[0]).answered
     assert 0 < accepted.mean() < 0.05
-    assert rules[1].rates()["false_match_rate"] == pytest.approx(accepted.mean(), abs=0.02)
+    assert rules[1].rates()["fmr"] == pytest.approx(accepted.mean(), abs=0.02)
 
 
 def test_a_comparison_is_drawn_of_few_queries_where_few_have_long_lists():
     score, relevant = lists(3_000, lengths=(1, 1, 1, 1, 10))
     calibration = calibrate_scores(score, relevant)
-    drawn, queries = calibration._false("false_match_rate")
-    wrong = (calibration.relevant == 0).sum(1)
+    held_out = calibration.queries
+    drawn, queries = one_comparison_a_query(held_out.probability, held_out.relevant)
+    wrong = (calibration.queries.relevant == 0).sum(1)
     assert queries == (wrong > 0).sum()
     assert len(drawn) == pytest.approx(wrong.sum() / wrong.max(), abs=4 * queries**0.5)
     with pytest.raises(InputError, match=r"it takes 598 .* has \d+, worth \d+ as the lists differ"):
-        calibration.guarantee(false_match_rate=0.005)
+        calibration.guarantee(fmr=0.005)
 
 
 # What is reported.
@@ -159,13 +166,13 @@ def test_rates_and_precisions_leave_empty_places_out():
     assert found == {
         "coverage": 3 / 4,
         "precision": 2 / 3,
-        "false_match_rate": 1.0,
-        "false_non_match_rate": 0.0,
-        "false_positive_identification_rate": 1.0,
-        "false_negative_identification_rate": 0.0,
+        "fmr": 1.0,
+        "fnmr": 0.0,
+        "fpir": 1.0,
+        "fnir": 0.0,
     }
     found = error_rates(0.3, p, relevant, np.array([1, 0, 0, 1], np.int8))
-    assert found["false_match_rate"] == 1 / 2
+    assert found["fmr"] == 1 / 2
     share, first = np.array([0.5]), relevant[:, 0]
     mated = np.array([1, 0, 0, 1], np.int8)
     whole = precision_of_mixture(share, 0.3, p[:, 0], first, mated, 0.1)
@@ -175,10 +182,10 @@ def test_rates_and_precisions_leave_empty_places_out():
 
 
 def test_a_rule_reports_the_rate_that_new_queries_have():
-    rule = calibrate_scores(*lists(3_000)).guarantee(false_match_rate=0.05)
+    rule = calibrate_scores(*lists(3_000)).guarantee(fmr=0.05)
     new, right = lists(20_000, seed=1)
-    assert rule.rates()["false_match_rate"] == pytest.approx(true_rate(rule, new, right), abs=0.01)
-    assert rule.estimate == rule.rates()["false_match_rate"]
+    assert rule.rates()["fmr"] == pytest.approx(true_rate(rule, new, right), abs=0.01)
+    assert rule.estimate == rule.rates()["fmr"]
 
 
 # Queries without a hit.
@@ -190,8 +197,8 @@ def test_queries_without_a_hit_are_never_answered_and_in_no_rate_of_hits():
     with pytest.warns(ScoresWarning, match="300 of 900 queries have no hit"):
         found = calibrate_scores(score, relevant, cross_fit=0)
     rule = found.guarantee(precision=0.8)
-    assert not rule.accept(score)[::3].any()
-    assert (found.mated[found.relevant[:, 0] == NO_HIT] == -1).all()
+    assert not rule(score).answered[::3].any()
+    assert (found.queries.mated[found.queries.relevant[:, 0] == NO_HIT] == -1).all()
     alone = calibrate_scores(np.delete(score, np.s_[::3], 0), np.delete(relevant, np.s_[::3], 0),
                              cross_fit=0)  # fmt: skip
     for name, rate in rule.rates().items():
@@ -211,8 +218,8 @@ def test_relevant_items_of_queries_without_a_hit_count_as_left_out():
     items |= {q: [] for q in range(0, 800, 10)}
     with pytest.warns(ScoresWarning, match="80 of 800 queries have no hit"):
         found = calibrate_scores(score, qrels, items=items, cross_fit=0)
-    assert (found.total[found.relevant[:, 0] == NO_HIT] == 1).all()
-    lost = float((found.relevant[:, 0] == NO_HIT).mean())
+    assert (found.queries.total[found.queries.relevant[:, 0] == NO_HIT] == 1).all()
+    lost = float((found.queries.relevant[:, 0] == NO_HIT).mean())
     found.keep_relevant(score, lost + 0.02)
     with pytest.raises(InputError, match=f"and {lost:.1%} of the relevant items are not among"):
         found.keep_relevant(score, lost - 0.01)
@@ -227,24 +234,24 @@ def test_one_query_without_a_hit_does_not_stop_a_batch(evidence):
     new, old = score[:50].copy(), age[:50].copy()
     new[7], old[7] = -np.inf, np.nan
     column = {"age": old} if evidence else {}
-    accepted, p = rule.accept(new, **column), rule.calibration.probability(new, **column)
+    accepted, p = rule(new, **column).answered, rule.scores.probability(new, **column)
     assert not accepted[7]
     assert not p[7].any()
     rest = np.delete(np.arange(50), 7)
     column = {"age": old[rest]} if evidence else {}
-    np.testing.assert_array_equal(accepted[rest], rule.accept(new[rest], **column))
+    np.testing.assert_array_equal(accepted[rest], rule(new[rest], **column).answered)
     nothing = np.full((2, 10), -np.inf)
     column = {"age": np.full(2, np.nan)} if evidence else {}
-    assert not rule.accept(nothing, **column).any()
-    assert rule.calibration.keep_relevant(nothing, 0.3, **column).tolist() == [0, 0]
+    assert not rule(nothing, **column).answered.any()
+    assert rule.scores.keep_relevant(nothing, 0.3, **column).tolist() == [0, 0]
 
 
 def test_a_rule_that_accepts_everything_accepts_no_empty_place():
     calibration = calibrate_scores(*lists())
-    rule = DecisionRule(calibration, 0.0, "precision", 0.5, 0.95, 0.6, 0.5, 200)
+    rule = Rule(0.0, scores=calibration)
     score = lists(3)[0]
     score[1] = -np.inf
-    assert rule.accept(score).tolist() == [True, False, True]
+    assert rule(score).answered.tolist() == [True, False, True]
 
 
 # Every reader.
@@ -269,17 +276,17 @@ def test_what_faiss_fills_lists_with_is_no_hit(kind):
     plain = np.where(is_padding(scores), worst, scores)
     one = calibrate_scores(scores, relevant, kind=kind)
     other = calibrate_scores(plain, relevant, kind=kind)
-    np.testing.assert_array_equal(one.held_out, other.held_out)
-    np.testing.assert_array_equal(one.relevant, other.relevant)
+    np.testing.assert_array_equal(one.queries.probability, other.queries.probability)
+    np.testing.assert_array_equal(one.queries.relevant, other.queries.relevant)
     assert not one.probability(scores)[short, 6:].any()
     rule = one.guarantee(precision=0.8)
-    np.testing.assert_array_equal(rule.accept(scores), rule.accept(plain))
+    np.testing.assert_array_equal(rule(scores).answered, rule(plain).answered)
     kept = one.keep_relevant(scores, 0.2)
     assert kept[short].max() <= 6
     qrels = {q: ids[q][relevant[q] & (ids[q] >= 0)] for q in range(len(ids))}
     by_id = calibrate_scores(scores, qrels, items=ids, kind=kind)
-    np.testing.assert_array_equal(by_id.held_out, one.held_out)
-    np.testing.assert_array_equal(by_id.relevant, one.relevant)
+    np.testing.assert_array_equal(by_id.queries.probability, one.queries.probability)
+    np.testing.assert_array_equal(by_id.queries.relevant, one.queries.relevant)
 
 
 @pytest.mark.parametrize("change", [np.sqrt, lambda d: 1 - d / 2], ids=["root", "cosine"])
@@ -290,7 +297,7 @@ def test_converted_padding_is_no_hit(change):
     kind = "distance" if change is np.sqrt else "similarity"
     found = calibrate_scores(scores, relevant, kind=kind)
     assert not found.probability(scores)[short, 6:].any()
-    assert (found.relevant == NO_HIT).any()
+    assert (found.queries.relevant == NO_HIT).any()
 
 
 @pytest.mark.parametrize("as_lists", [False, True])
@@ -301,9 +308,9 @@ def test_an_id_of_minus_one_is_no_hit_whatever_its_score(as_lists):
     items = {q: row.tolist() for q, row in enumerate(ids)} if as_lists else ids
     found = calibrate_scores(zero, qrels, items=items)
     np.testing.assert_array_equal(
-        found.relevant, calibrate_scores(scores, qrels, items=ids).relevant
+        found.queries.relevant, calibrate_scores(scores, qrels, items=ids).queries.relevant
     )
-    assert (found.relevant == NO_HIT).sum() > 0
+    assert (found.queries.relevant == NO_HIT).sum() > 0
 
 
 @pytest.mark.parametrize("format", ["torch", "onnx"])
@@ -312,7 +319,7 @@ def test_a_graph_knows_no_hit_and_nan(tmp_path, format):
     rule = calibrate_scores(scores, relevant, kind="distance").guarantee(precision=0.8)
     new = scores[:20].copy()
     new[3] = FAISS
-    expected = rule.calibration.probability(new)
+    expected = rule.scores.probability(new)
     new = np.vstack([new, np.full((1, 10), np.nan, np.float32)])
     if format == "onnx":
         runtime = pytest.importorskip("onnxruntime")
@@ -330,9 +337,9 @@ def test_a_graph_knows_no_hit_and_nan(tmp_path, format):
 
 
 def test_a_rule_of_a_file_knows_the_empty_places(tmp_path):
-    rule = calibrate_scores(*lists()).guarantee(false_match_rate=0.05)
+    rule = calibrate_scores(*lists()).guarantee(fmr=0.05)
     rule.save(tmp_path / "rule.json")
-    again = DecisionRule.load(tmp_path / "rule.json")
+    again = Rule.load(tmp_path / "rule.json")
     assert again.rates() == rule.rates()
     assert again.value == rule.value
 
@@ -350,7 +357,7 @@ def test_no_empty_place_is_passed_on():
     scores, relevant, *_ = faiss_hits("similarity")
     rule = calibrate_scores(scores, relevant).guarantee(precision=0.7)
     row = [9.0, 8.0, *[-float(FAISS)] * 8]
-    assert rule.accept([row])[0]
+    assert rule([row]).answered[0]
     assert len(passed_on(rule, row)) == 2
     assert passed_on(rule, [*row, -float(FAISS)]) == passed_on(rule, row[:2])
     assert passed_on(rule, [-float(FAISS)] * 10) == []
@@ -371,7 +378,7 @@ def test_decide_leaves_the_filling_out(tmp_path, monkeypatch):
             with redirect_stdout(io.StringIO()):
                 assert main(["decide", f"{name}.csv", f"--{rate}", target, *words]) == 0
     for rate in ("fmr", "precision"):
-        one, other = (DecisionRule.load(f"{name}.{rate}.json") for name in "ab")
+        one, other = (Rule.load(f"{name}.{rate}.json") for name in "ab")
         assert str(one) == str(other)
         assert one.rates() == other.rates()
     words = ["--apply", "a.precision.json", "--output", "decided.csv"]
@@ -409,13 +416,11 @@ def test_lists_may_be_padded_to_another_length_than_those_that_calibrated():
     score, relevant = lists()
     rule = calibrate_scores(score, relevant).guarantee(precision=0.7)
     wide = widened(score, relevant, 15, -FAISS)[0]
-    np.testing.assert_array_equal(rule.accept(wide), rule.accept(score))
-    np.testing.assert_array_equal(
-        rule.calibration.probability(wide), rule.calibration.probability(score)
-    )
+    np.testing.assert_array_equal(rule(wide).answered, rule(score).answered)
+    np.testing.assert_array_equal(rule.scores.probability(wide), rule.scores.probability(score))
     wide[3, :12] = np.linspace(1, 0, 12)
     with pytest.raises(InputError, match="15 hits a query: pass 10, as many as calibrated"):
-        rule.accept(wide)
+        rule(wide)
 
 
 @pytest.mark.parametrize("name", ["scores", "relevant"])

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from scipy.stats import binom, nbinom
 
 from laplace_metric.calibration import (
-    DecisionRule,
     OpenSetFraction,
+    Rule,
     calibrate_scores,
-    threshold_for,
+    guarantee,
 )
-from laplace_metric.calibration._prevalence import (
+from laplace_metric.calibration.guarantees._open_set_fraction import (
     at_fraction,
     estimated_fraction,
     rows_at_fraction,
@@ -126,7 +128,7 @@ def test_a_rule_for_a_share_holds_there():
         later, truth, _ = world(g, 20_000, 0.5)
 
         def missed(rule, later=later, truth=truth):
-            answered = rule.accept(later)
+            answered = rule(later).answered
             return bool(answered.any()) and truth[answered, 0].mean() < 0.8
 
         plain += missed(calibration.guarantee(precision=0.8))
@@ -147,22 +149,23 @@ def test_a_rule_for_a_share_says_so_and_is_saved(calibration, tmp_path):
     later = world(np.random.default_rng(4), 500, 0.45)[0]
     for share in (0.45, calibration.open_set_fraction(later)):
         rule = calibration.guarantee(precision=0.8, open_set_fraction=share)
-        assert "% of the queries have no match; on" in str(rule)
+        assert re.search(r"confidence where [\d.]+% of the queries have no match \(", str(rule))
+        assert rule.proven == isinstance(share, float)
         rule.save(tmp_path / "rule.safetensors")
-        again = DecisionRule.load(tmp_path / "rule.safetensors")
+        again = Rule.load(tmp_path / "rule.safetensors")
         assert (str(again), again.open_set_fraction) == (str(rule), share)
         assert (again.value, again.n) == (rule.value, rule.n)
         bound = getattr(share, "upper", share)
-        p, right = calibration.held_out[:, 0], calibration.relevant[:, 0] == 1
-        rows = rows_at_fraction(calibration.mated, bound)
+        p, right = calibration.queries.probability[:, 0], calibration.queries.relevant[:, 0] == 1
+        rows = rows_at_fraction(calibration.queries.mated, bound)
         spent = 0.001 if bound == share else 0.011
-        wanted = threshold_for(p[rows], right[rows], precision=0.8, confidence=0.95 + spent,
-                               thresholds=calibration.grid)  # fmt: skip
+        wanted = guarantee(p[rows], right[rows], precision=0.8, confidence=0.95 + spent,
+                               thresholds=calibration.queries.grid)  # fmt: skip
         assert (rule.value, rule.n) == (wanted.value, len(rows))
-        assert rule.bound == pytest.approx(wanted.lower)
+        assert rule.bound == pytest.approx(wanted.bound)
     stricter = calibration.guarantee(precision=0.8, open_set_fraction=0.45)
     assert stricter.value > calibration.guarantee(precision=0.8).value
-    assert stricter.n < len(calibration.mated)
+    assert stricter.n < len(calibration.queries.mated)
 
 
 FEW = OpenSetFraction(0.3, 0.4, 0.5, 100)

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import betabinom, binomtest
 
-from laplace_metric.calibration._sequences import REACH, chance_of_test, queries_needed
-from laplace_metric.calibration._thresholds import threshold_for
+from laplace_metric.calibration import guarantee
+from laplace_metric.calibration.guarantees._queries_needed import REACH, chance_of_test
 from laplace_metric.errors import InputError
+from tests.calibration.arrays import queries_needed
 
 LEVEL = 0.05 / 10
 
@@ -74,7 +75,7 @@ def test_nothing_is_missing_just_where_the_promise_can_be_made(seed, target, n):
     p, right = held_out(n, 0.2, seed)
     missing = queries_needed(p, right, precision=target, thresholds=p)
     try:
-        threshold_for(p, right, precision=target, thresholds=p)
+        guarantee(p, right, precision=target, thresholds=p)
     except InputError:
         assert missing.more != 0
     else:
@@ -93,7 +94,7 @@ def test_with_that_many_more_the_promise_is_made_about_as_often_as_said():
         new, new_right = held_out(more, 0.1, 10_000 + seed)
         asked += 1
         try:
-            threshold_for(np.r_[p, new], np.r_[right, new_right], precision=0.9)
+            guarantee(np.r_[p, new], np.r_[right, new_right], precision=0.9)
         except InputError:
             continue
         made += 1

@@ -17,12 +17,12 @@ ITEMS = np.argsort(np.random.default_rng(0).random((80, 9)), 1)[:, :5]
 NAMES = {f"q{q}": [f"d{i}" for i in row] for q, row in enumerate(ITEMS)}
 QRELS = {q: [i for i, r in zip(NAMES[q], row, strict=True) if r]
          for q, row in zip(NAMES, RELEVANT, strict=True)}  # fmt: skip
-FIELDS = ("held_out", "relevant", "mated", "total")
+FIELDS = ("probability", "relevant", "mated", "total")
 
 
 def same(one, other):
     for name in FIELDS:
-        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+        np.testing.assert_array_equal(getattr(one.queries, name), getattr(other.queries, name))
 
 
 def test_qrels_give_the_calibration_of_a_matrix():
@@ -35,8 +35,8 @@ def test_qrels_give_the_calibration_of_a_matrix():
 def test_relevant_items_that_no_hit_is_count_as_missed_and_as_a_match():
     qrels = {q: [*ids, "elsewhere"] for q, ids in QRELS.items()}
     found = calibrate_scores(SCORE, qrels, items=NAMES)
-    assert found.mated.all()
-    np.testing.assert_array_equal(found.total, (found.relevant == 1).sum(1) + 1)
+    assert found.queries.mated.all()
+    np.testing.assert_array_equal(found.queries.total, (found.queries.relevant == 1).sum(1) + 1)
 
 
 @given(st.integers(0, 10**6))
@@ -76,7 +76,7 @@ def test_the_other_view_of_an_item_is_the_match():
     by_hand = calibrate_scores(scores, rows == np.arange(300)[:, None], mated=np.ones(300),
                                total=np.ones(300))  # fmt: skip
     same(found, by_hand)
-    assert found.mated.all()
+    assert found.queries.mated.all()
 
 
 def test_what_is_not_graded_is_left_out():
@@ -84,7 +84,7 @@ def test_what_is_not_graded_is_left_out():
         NAMES, RELEVANT.astype(int), strict=True)}  # fmt: skip
     with pytest.warns(ScoresWarning, match="240 of 400 hits are not judged"):
         found = calibrate_scores(SCORE, graded, items=NAMES)
-    assert set(found.mated) == {-1, 1}
+    assert set(found.queries.mated) == {-1, 1}
 
 
 @pytest.mark.parametrize(
@@ -139,4 +139,6 @@ def test_numbers_of_any_type_are_one_type():
     same(calibrate_scores(SCORE, as_type(float), items=ITEMS), wanted)
     same(calibrate_scores(SCORE, as_type(np.int16), items=ITEMS.astype(np.uint8)), wanted)
     mixed = {q: [*ids, "elsewhere"] for q, ids in NUMBERS.items()}
-    assert (calibrate_scores(SCORE, mixed, items=ITEMS).relevant == wanted.relevant).all()
+    assert (
+        calibrate_scores(SCORE, mixed, items=ITEMS).queries.relevant == wanted.queries.relevant
+    ).all()

@@ -19,7 +19,7 @@ from sklearn.datasets import load_digits
 from sklearn.neighbors import NearestNeighbors
 
 from laplace_metric.calibration import (
-    DecisionRule,
+    Rule,
     ScoreCalibration,
     _score_model,
     calibrate_scores,
@@ -30,13 +30,13 @@ from laplace_metric.calibration._score_model import (
     fit_score_model,
     score_features,
 )
-from laplace_metric.calibration._thresholds import (
+from laplace_metric.calibration.guarantees._biometric_rates import (
     error_rates,
     fewest_false,
-    precision_of_mixture,
     threshold_of_false,
-    threshold_of_miss,
 )
+from laplace_metric.calibration.guarantees._open_set_fraction import precision_of_mixture
+from laplace_metric.calibration.guarantees._risk_control import threshold_of_miss
 from laplace_metric.errors import (
     FewQueriesWarning,
     FileFormatError,
@@ -100,7 +100,7 @@ def test_a_distance_is_a_similarity_with_its_sign_changed():
     score, relevant = drawn()
     one = calibrate_scores(score, relevant)
     other = calibrate_scores(-score, relevant, kind="distance")
-    np.testing.assert_array_equal(one.held_out, other.held_out)
+    np.testing.assert_array_equal(one.queries.probability, other.queries.probability)
 
 
 def test_the_probability_rises_with_the_score():
@@ -181,10 +181,10 @@ def test_rates_are_those_of_a_count():
     assert found == {
         "coverage": 3 / 4,
         "precision": 1 / 2,
-        "false_match_rate": 1 / 5,
-        "false_non_match_rate": 0.0,
-        "false_positive_identification_rate": 0.0,
-        "false_negative_identification_rate": 1 / 2,
+        "fmr": 1 / 5,
+        "fnmr": 0.0,
+        "fpir": 0.0,
+        "fnir": 1 / 2,
     }
 
 
@@ -192,22 +192,28 @@ def test_a_rate_of_which_nothing_was_judged_is_left_out():
     all_mated = np.ones(2, np.int8)
     found = error_rates(0.5, np.array([[0.9], [0.2]]), np.ones((2, 1), np.int8), all_mated)
     assert set(found) == {
-        *("coverage", "precision", "false_non_match_rate"),
-        "false_negative_identification_rate",
+        *("coverage", "precision", "fnmr"),
+        "fnir",
     }
 
 
 def test_precision_of_a_mixture_is_that_of_the_queries_at_their_own_share():
     score, relevant = drawn(2_000, open_set=0.4)
     rule = calibrate_scores(score, relevant).guarantee(recall=0.8)
-    c = rule.calibration
-    share = float((c.mated == 0).mean())
+    c = rule.scores
+    share = float((c.queries.mated == 0).mean())
     precision, bound = rule.precision_at([0.0, share, 1.0])
     assert precision[1] == pytest.approx(rule.rates()["precision"])
     assert precision[0] > precision[1] > precision[2] == 0.0
     assert (bound <= precision).all()
+    first = c.queries.probability[:, 0]
     lower = precision_of_mixture(
-        np.array([share]), rule.value, c.held_out[:, 0], c.relevant[:, 0], c.mated, 1e-9
+        np.array([share]),
+        rule.value,
+        first,
+        c.queries.relevant[:, 0],
+        c.queries.mated,
+        1e-9,
     )[1]
     assert lower < bound[1]
 
@@ -223,11 +229,11 @@ def test_guarantees_hold_on_digits_that_no_one_saw(digits):
     )
     new, right, known = distance[half:], relevant[half:], mated[half:]
     rule = calibration.guarantee(precision=0.95)
-    answered = rule.accept(new)
+    answered = rule(new).answered
     assert answered.mean() > 0.6
     assert right[answered, 0].mean() >= 0.95
-    rule = calibration.guarantee(false_positive_identification_rate=0.1)
-    assert rule.accept(new)[~known].mean() <= 0.1
+    rule = calibration.guarantee(fpir=0.1)
+    assert rule(new).answered[~known].mean() <= 0.1
     kept = calibration.keep_relevant(new, 0.1)
     rows = right.any(1)
     missed = (right & (np.arange(10) >= kept[:, None])).sum(1)[rows] / right.sum(1)[rows]
@@ -238,9 +244,9 @@ def test_guarantees_hold_on_digits_that_no_one_saw(digits):
 def test_a_false_match_rate_counts_one_comparison_a_query():
     score, relevant = drawn(2_000)
     calibration = calibrate_scores(score, relevant)
-    rule = calibration.guarantee(false_match_rate=0.02)
-    assert rule.n == int((calibration.relevant == 0).any(1).sum())
-    assert rule.rates()["false_match_rate"] < 0.03
+    rule = calibration.guarantee(fmr=0.02)
+    assert rule.n == int((calibration.queries.relevant == 0).any(1).sum())
+    assert rule.rates()["fmr"] < 0.03
     assert rule.bound <= 0.02
 
 
@@ -250,7 +256,7 @@ def test_what_cannot_be_guaranteed_says_how_many_queries_it_takes():
     with pytest.raises(
         InputError, match="it takes 299 queries .* half, which has 42. .*ask for less"
     ):
-        calibration.guarantee(false_positive_identification_rate=0.01)
+        calibration.guarantee(fpir=0.01)
     halves = calibrate_scores(score, relevant, cross_fit=0)
     with pytest.raises(InputError, match=r"calibrate on about [\d,]+ more .* with cross_fit=5 all"):
         halves.guarantee(precision=0.7)
@@ -267,11 +273,11 @@ def test_a_cross_fitted_calibration_tests_every_query():
     score, relevant = drawn(300)
     halves = calibrate_scores(score, relevant, cross_fit=0)
     crossed = calibrate_scores(score, relevant)
-    assert (len(halves.mated), len(crossed.mated)) == (150, 300)
+    assert (len(halves.queries.mated), len(crossed.queries.mated)) == (150, 300)
     rule = crossed.guarantee(precision=0.75)
-    assert "95% confidence (simulated, not proven); on 300 cross-fitted queries" in str(rule)
+    assert "95% confidence (simulated, not proven)\non 300 cross-fitted queries" in str(rule)
     assert rule.n > 1.8 * halves.guarantee(precision=0.75).n
-    p, truth = rule.calibration.probability(score), rule.calibration.held_out
+    p, truth = rule.scores.probability(score), rule.scores.queries.probability
     assert not np.isin(truth, p).all()  # of other models
     assert np.corrcoef(np.sort(p[:, 0]), np.sort(truth[:, 0]))[0, 1] > 0.99
 
@@ -281,8 +287,8 @@ def test_what_does_not_hold_cross_fitted_is_refused():
     crossed = calibrate_scores(score, relevant, cross_fit=5)
     for ask in (
         lambda: crossed.guarantee(recall=0.5),
-        lambda: crossed.guarantee(false_match_rate=0.1),
-        lambda: crossed.guarantee(false_positive_identification_rate=0.1),
+        lambda: crossed.guarantee(fmr=0.1),
+        lambda: crossed.guarantee(fpir=0.1),
         lambda: crossed.keep_relevant(score, 0.3),
     ):
         with pytest.raises(InputError, match="calibrate with cross_fit=0"):
@@ -295,7 +301,7 @@ def test_by_default_few_queries_are_cross_fitted_and_the_rest_is_proven(tmp_path
     assert found.cross_fitted
     assert not halves.cross_fitted
     assert not calibrate_scores(*drawn(FEW)).cross_fitted
-    for rate in ("false_match_rate", "false_positive_identification_rate", "recall"):
+    for rate in ("fmr", "fpir", "recall"):
         proven, rule = (c.guarantee(**{rate: 0.3}) for c in (halves, found))
         assert str(rule) == str(proven)
         assert "simulated" not in str(rule)
@@ -303,10 +309,10 @@ def test_by_default_few_queries_are_cross_fitted_and_the_rest_is_proven(tmp_path
     rule.save(tmp_path / "rule.safetensors")
     found.save(tmp_path / "calibration.safetensors")
     for again in (
-        DecisionRule.load(tmp_path / "rule.safetensors"),
+        Rule.load(tmp_path / "rule.safetensors"),
         ScoreCalibration.load(tmp_path / "calibration.safetensors").guarantee(recall=0.3),
     ):
-        np.testing.assert_array_equal(again.accept(score), proven.accept(score))
+        np.testing.assert_array_equal(again(score).answered, proven(score).answered)
     for c in (found, ScoreCalibration.load(tmp_path / "calibration.safetensors")):
         np.testing.assert_array_equal(c.keep_relevant(score, 0.2), halves.keep_relevant(score, 0.2))
         assert c.open_set_fraction(score) == halves.open_set_fraction(score)
@@ -321,7 +327,7 @@ def test_a_half_without_errors_leaves_the_cross_fitted_rule():
     with pytest.raises(InputError, match="all hits are relevant"):
         calibrate_scores(score, right, cross_fit=0)
     found = calibrate_scores(score, right)
-    assert found.guarantee(precision=0.9).accept(score).any()
+    assert found.guarantee(precision=0.9)(score).answered.any()
     with pytest.raises(InputError, match="cross_fit=0"):
         found.guarantee(recall=0.5)
 
@@ -338,10 +344,10 @@ def test_the_score_of_a_rule_is_where_it_begins_to_accept(kind, scale, calibrato
     assert calibration.chosen == f"value, {calibrator}"
     rule = calibration.guarantee(precision=0.9)
     worse = np.inf if kind == "distance" else -np.inf
-    assert rule.accept([rule.score, np.nextafter(rule.score, worse)]).tolist() == [True, False]
+    assert rule([rule.score, np.nextafter(rule.score, worse)]).answered.tolist() == [True, False]
     better = score <= rule.score if kind == "distance" else score >= rule.score
-    np.testing.assert_array_equal(rule.accept(score), better)
-    assert f"accept a {kind} of {rule.score:.6g} or {'less' if worse > 0 else 'more'}" in str(rule)
+    np.testing.assert_array_equal(rule(score).answered, better)
+    assert f"accepts a {kind} of {rule.score:.6g} or {'less' if worse > 0 else 'more'}" in str(rule)
 
 
 def test_where_more_than_a_score_decides_there_is_none():
@@ -351,22 +357,22 @@ def test_where_more_than_a_score_decides_there_is_none():
     rule = calibrate_scores(g.normal(size=(800, 1)), right, evidence={"seeing": seeing})
     rule = rule.guarantee(precision=0.8)
     assert rule.score is None
-    assert "accept a first hit with a match probability of at least" in str(rule)
+    assert "accepts the first hit if its match probability is at least" in str(rule)
     alone = calibrate_scores(seeing, right[:, 0]).guarantee(precision=0.8)
     assert replace(alone, value=0.0).score == -np.inf
     assert replace(alone, value=1.1).score == np.inf
-    assert "accept a first hit" in str(replace(alone, value=1.1))
+    assert "accepts the first hit" in str(replace(alone, value=1.1))
 
 
 def test_one_score_and_one_judgement_a_pair():
     score, relevant = drawn(k=1)
     flat, columns = calibrate_scores(score[:, 0], relevant[:, 0]), calibrate_scores(score, relevant)
-    np.testing.assert_array_equal(flat.held_out, columns.held_out)
+    np.testing.assert_array_equal(flat.queries.probability, columns.queries.probability)
     p = flat.probability(score[:, 0])
     assert p.shape == (400,)
     np.testing.assert_array_equal(p, columns.probability(score)[:, 0])
     rule = flat.guarantee(precision=0.75)
-    np.testing.assert_array_equal(rule.accept(score[:, 0]), rule.accept(score))
+    np.testing.assert_array_equal(rule(score[:, 0]).answered, rule(score).answered)
 
 
 def test_no_query_is_judged_by_a_model_that_saw_it(monkeypatch):
@@ -391,7 +397,7 @@ def test_no_query_is_judged_by_a_model_that_saw_it(monkeypatch):
         assert len(out) == 25
         rows = np.array([tuple(row) in out for row in score.tolist()])
         wanted = model(score_features(score[rows][..., None], np.ones((25, 5), bool), []))
-        held = {tuple(row) for row in crossed.held_out.round(12).tolist()}
+        held = {tuple(row) for row in crossed.queries.probability.round(12).tolist()}
         assert {tuple(row) for row in wanted.round(12).tolist()} <= held
 
 
@@ -402,13 +408,13 @@ def test_a_rule_of_a_file_decides_as_before(tmp_path):
     score, relevant = drawn()
     rule = calibrate_scores(score, relevant).guarantee(precision=0.8)
     rule.save(tmp_path / "rule.safetensors")
-    again = DecisionRule.load(tmp_path / "rule.safetensors")
+    again = Rule.load(tmp_path / "rule.safetensors")
     assert str(again) == str(rule)
-    np.testing.assert_array_equal(again.accept(score), rule.accept(score))
-    assert ScoreCalibration.load(tmp_path / "rule.safetensors").chosen == rule.calibration.chosen
-    rule.calibration.save(tmp_path / "calibration.safetensors")
+    np.testing.assert_array_equal(again(score).answered, rule(score).answered)
+    assert ScoreCalibration.load(tmp_path / "rule.safetensors").chosen == rule.scores.chosen
+    calibrate_scores(score, relevant).save(tmp_path / "calibration.safetensors")
     with pytest.raises(FileFormatError, match="without a rule"):
-        DecisionRule.load(tmp_path / "calibration.safetensors")
+        Rule.load(tmp_path / "calibration.safetensors")
 
 
 @pytest.mark.parametrize("damage", ["value", "version", "cut"])
@@ -416,13 +422,13 @@ def test_a_damaged_file_is_refused(tmp_path, damage):
     path = tmp_path / "rule.safetensors"
     calibrate_scores(*drawn()).guarantee(recall=0.8).save(path)
     if damage == "value":
-        flip(path, "scores/held_out")
+        flip(path, "scores/probability")
     elif damage == "version":
         of_version(path, "scores", 99)
     else:
         path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(FileFormatError, match=r"rule\.safetensors"):
-        DecisionRule.load(path)
+        Rule.load(path)
 
 
 def test_scores_need_no_torch():
@@ -504,9 +510,9 @@ def test_what_is_not_judged_is_left_out_and_counted():
     hidden = np.where(np.random.default_rng(1).random(relevant.shape) < 0.3, -1, relevant)
     with pytest.warns(ScoresWarning, match=rf"{(hidden < 0).sum()} of 2,000 hits are not judged"):
         calibration = calibrate_scores(score, hidden)
-    assert (calibration.mated == -1).any()
+    assert (calibration.queries.mated == -1).any()
     rule = calibration.guarantee(recall=0.7)
-    assert rule.n == int((rule.calibration.relevant[:, 0] >= 0).sum())
+    assert rule.n == int((rule.scores.queries.relevant[:, 0] >= 0).sum())
 
 
 def test_scores_that_point_the_wrong_way_are_told():
@@ -559,8 +565,8 @@ def test_queries_of_which_nobody_knows_are_in_no_rate_of_identification():
     judged = np.where(np.arange(400)[:, None] % 2 == 0, relevant, -1)
     with pytest.warns(ScoresWarning):
         calibration = calibrate_scores(score, judged)
-    rule = calibration.guarantee(false_positive_identification_rate=0.2)
-    mated = rule.calibration.mated
+    rule = calibration.guarantee(fpir=0.2)
+    mated = rule.scores.queries.mated
     assert rule.n == int((mated == 0).sum()) < int((mated != 1).sum())
 
 
@@ -579,12 +585,12 @@ def test_scores_of_any_container_are_the_same(kind):
     ways = {"object": lambda x: x.astype(object), "column": lambda x: pd.Series(list(x))}
     given = SCORE.tolist() if kind is list else ways.get(kind, kind)(SCORE)
     one, other = calibrate_scores(SCORE, RELEVANT), calibrate_scores(given, RELEVANT)
-    np.testing.assert_array_equal(one.held_out, other.held_out)
+    np.testing.assert_array_equal(one.queries.probability, other.queries.probability)
 
 
 def test_an_estimated_number_of_queries_has_two_digits():
     calibration = calibrate_scores(*drawn(200), cross_fit=0)
-    exact = 2 * calibration.queries_needed(0.7).more
+    exact = calibration.queries_needed(0.7).more
     assert exact > 100
     assert exact % 10
     with pytest.raises(InputError, match=r"on about [1-9](,?[0-9])(,?0)+ more queries") as error:

@@ -10,16 +10,13 @@ import pytest
 import torch
 from scipy.stats import binom, binomtest
 
-from laplace_metric.calibration import _sequences
-from laplace_metric.calibration._thresholds import (
-    STARTS,
-    largest_guarantee,
-    lower_bound,
-    queries_needed,
-    threshold_for,
-)
+from laplace_metric.calibration import guarantee
+from laplace_metric.calibration.guarantees import _queries_needed
+from laplace_metric.calibration.guarantees._binomial import lower_bound
+from laplace_metric.calibration.guarantees._test_sequences import STARTS
 from laplace_metric.errors import InputError
 from laplace_metric.plots import threshold_plot
+from tests.calibration.arrays import largest_guarantee, queries_needed
 
 
 @pytest.mark.parametrize("n", [1, 7, 200])
@@ -81,15 +78,15 @@ def test_it_is_the_rule_by_brute_force(quantity, seed):
     args = torch.from_numpy(p), torch.from_numpy(right)
     if expected is None:
         with pytest.raises(InputError, match="cannot be guaranteed"):
-            threshold_for(*args, **promise)
+            guarantee(*args, **promise)
         return
-    threshold = threshold_for(*args, **promise)
+    threshold = guarantee(*args, **promise)
     assert threshold.value == expected
     accepted = p >= expected
     share = right[accepted].mean() if quantity == "precision" else accepted[right].mean()
     assert threshold.estimate == pytest.approx(share)
-    assert threshold.accepted == pytest.approx(accepted.mean())
-    assert threshold.target <= threshold.lower <= threshold.estimate
+    assert threshold.coverage == pytest.approx(accepted.mean())
+    assert threshold.target <= threshold.bound <= threshold.estimate
     assert (threshold.quantity, threshold.n, threshold.confidence) == (quantity, n, confidence)
 
 
@@ -97,7 +94,7 @@ def test_a_sequence_ends_at_the_first_that_is_not_rejected():
     right = np.repeat([True, False, True, False], [60, 12, 40, 288])
     p = np.linspace(1, 0, len(right))
     expected = precise(p, right, 0.8, 0.1)
-    threshold = threshold_for(*map(torch.from_numpy, (p, right)), precision=0.8, confidence=0.9)
+    threshold = guarantee(*map(torch.from_numpy, (p, right)), precision=0.8, confidence=0.9)
     assert threshold.value == expected
     later = right[: 60 + 12 + 40].mean()
     assert later > 0.8, "there are more that would do, behind some that do not"
@@ -110,9 +107,9 @@ def test_order_and_type_do_not_matter(seed):
     right = torch.from_numpy(rng.random(300)) < p
     order = torch.from_numpy(rng.permutation(300))
     for promise in ({"precision": 0.6}, {"recall": 0.7}):
-        one = threshold_for(p, right, **promise)
-        assert threshold_for(p[order], right[order], **promise) == one
-        assert threshold_for(p, right.long(), **promise) == one
+        one = guarantee(p, right, **promise)
+        assert guarantee(p[order], right[order], **promise) == one
+        assert guarantee(p, right.long(), **promise) == one
 
 
 RUNS, N, DELTA = 400, 400, 0.1
@@ -126,7 +123,7 @@ def promises(quantity: str, target: float, true, draw) -> tuple[float, float]:
         p, right = draw(rng)
         promise = {quantity: target, "confidence": 1 - DELTA}
         try:
-            threshold = threshold_for(torch.from_numpy(p), torch.from_numpy(right), **promise)
+            threshold = guarantee(torch.from_numpy(p), torch.from_numpy(right), **promise)
         except InputError:
             continue
         made, broken = made + 1, broken + (true(threshold.value) < target)
@@ -187,9 +184,7 @@ def test_thresholds_of_other_queries_make_it_exact_where_ties_are_worst():
         p = np.where(rng.random(N) < 0.5, 0.9, 0.8)
         right = rng.random(N) < np.where(p > 0.85, 0.6, 0.9999)
         try:
-            threshold_for(
-                p, right, precision=0.8, confidence=1 - DELTA, thresholds=rng.permutation(p)
-            )
+            guarantee(p, right, precision=0.8, confidence=1 - DELTA, thresholds=rng.permutation(p))
         except InputError:
             continue
         made += 1
@@ -199,41 +194,41 @@ def test_thresholds_of_other_queries_make_it_exact_where_ties_are_worst():
 def test_a_test_leaves_out_the_hit_at_its_own_threshold():
     """51 right ones are enough for a fixed threshold; of 51, one is the threshold."""
     p = np.linspace(0, 1, 51)
-    assert threshold_for(p, p >= 0, precision=0.9, thresholds=p).accepted == 1
+    assert guarantee(p, p >= 0, precision=0.9, thresholds=p).coverage == 1
     with pytest.raises(InputError, match="calibrate on about 1 more queries"):
-        threshold_for(p, p >= 0, precision=0.9)
+        guarantee(p, p >= 0, precision=0.9)
     p = np.linspace(0, 1, 52)
-    assert threshold_for(p, p >= 0, precision=0.9).accepted == 1
+    assert guarantee(p, p >= 0, precision=0.9).coverage == 1
 
 
 def test_advice_is_computed_once(monkeypatch):
     calls = []
-    counted = _sequences._smallest
-    monkeypatch.setattr(_sequences, "_smallest", lambda *a: calls.append(1) or counted(*a))
-    _sequences._more.cache_clear()
+    counted = _queries_needed._smallest
+    monkeypatch.setattr(_queries_needed, "_smallest", lambda *a: calls.append(1) or counted(*a))
+    _queries_needed._more.cache_clear()
     p = np.linspace(0, 1, 60)
     for _ in range(3):
         with pytest.raises(InputError, match="calibrate on about"):
-            threshold_for(p, np.arange(60) % 20 > 0, precision=0.9)
+            guarantee(p, np.arange(60) % 20 > 0, precision=0.9)
     assert len(calls) == 1
 
 
 def test_all_that_is_tied_is_accepted_or_none_of_it():
     p = torch.tensor([0.9] * 100 + [0.5] * 100)
     right = torch.tensor([True] * 100 + [True, False] * 50)
-    threshold = threshold_for(p, right, precision=0.9)
+    threshold = guarantee(p, right, precision=0.9)
     assert threshold.value == pytest.approx(0.9)
-    assert threshold.accepted == 0.5
+    assert threshold.coverage == 0.5
     assert threshold.estimate == 1.0
-    assert threshold_for(p, right, precision=0.6).accepted == 1.0
-    assert threshold_for(p, right, recall=0.9).accepted == 1.0
-    assert threshold_for(p, right, recall=0.5).value == pytest.approx(0.9)
+    assert guarantee(p, right, precision=0.6).coverage == 1.0
+    assert guarantee(p, right, recall=0.9).coverage == 1.0
+    assert guarantee(p, right, recall=0.5).value == pytest.approx(0.9)
 
 
 def test_what_cannot_be_promised_says_what_can():
     p = torch.linspace(0, 1, 200)
     with pytest.raises(InputError, match="precision=0.99 cannot be guaranteed") as error:
-        threshold_for(p, torch.ones(200) > 0, precision=0.99)
+        guarantee(p, torch.ones(200) > 0, precision=0.99)
     best = float(re.search(r"these queries support (0\.\d+)", str(error.value))[1])
     assert best == pytest.approx(lower_bound(200, 200, 0.05 / STARTS), abs=1e-3)
     needed = queries_needed(p, torch.ones(200) > 0, precision=0.99).flawless - 1  # the threshold
@@ -243,33 +238,33 @@ def test_what_cannot_be_promised_says_what_can():
         > lower_bound(needed - 1, needed - 1, 0.05 / STARTS)
     )
     grown = torch.linspace(0, 1, needed + 1)
-    assert threshold_for(grown, grown > -1, precision=0.99).accepted == 1
+    assert guarantee(grown, grown > -1, precision=0.99).coverage == 1
     hopeful = torch.linspace(1, 0, 100)
     right = torch.arange(100) % 10 < 8
     with pytest.raises(
         InputError, match="of the 100 surest, 80 are right.*not enough would"
     ) as error:
-        threshold_for(hopeful, right, precision=0.9)
+        guarantee(hopeful, right, precision=0.9)
     with pytest.raises(InputError, match="cannot be told from these"):
-        threshold_for(hopeful, right, precision=0.8)  # as often as that, and no more
+        guarantee(hopeful, right, precision=0.8)  # as often as that, and no more
     with pytest.raises(InputError, match=r"on about [\d,]+ more queries: half of them test"):
-        threshold_for(hopeful, torch.arange(100) % 10 < 9, precision=0.85, thresholds=hopeful)
+        guarantee(hopeful, torch.arange(100) % 10 < 9, precision=0.85, thresholds=hopeful)
     with pytest.raises(InputError, match=r"on about [\d,]+ more queries\.$"):
-        threshold_for(hopeful, torch.arange(100) % 10 < 9, precision=0.85)
+        guarantee(hopeful, torch.arange(100) % 10 < 9, precision=0.85)
     best = float(re.search(r"these queries support (0\.\d+)", str(error.value))[1])
-    assert threshold_for(hopeful, right, precision=best).lower >= best
+    assert guarantee(hopeful, right, precision=best).bound >= best
     with pytest.raises(InputError, match="cannot be guaranteed"):
-        threshold_for(hopeful, right, precision=best + 0.001)
+        guarantee(hopeful, right, precision=best + 0.001)
     for promise in ({"recall": 0.9}, {"precision": 0.5}):
         with pytest.raises(InputError, match="these queries support 0 at most"):
-            threshold_for(p, p > 2, **promise)
+            guarantee(p, p > 2, **promise)
 
 
 @pytest.mark.parametrize(
     ("promise", "message"),
     [
-        ({}, "pass either precision= or recall="),
-        ({"precision": 0.9, "recall": 0.9}, "pass either"),
+        ({}, "pass one of precision=, recall="),
+        ({"precision": 0.9, "recall": 0.9}, "pass one of"),
         ({"precision": 1.0}, "precision=1.0: pass a number between 0 and 1"),
         ({"recall": 0}, "recall=0"),
         ({"precision": "high"}, "precision='high'"),
@@ -280,25 +275,26 @@ def test_what_cannot_be_promised_says_what_can():
 def test_targets_lie_between_0_and_1(promise, message):
     p = torch.linspace(0, 1, 50)
     with pytest.raises(InputError, match=message):
-        threshold_for(p, p > 0.5, **promise)
+        guarantee(p, p > 0.5, **promise)
 
 
 @pytest.mark.parametrize("correct", [torch.ones(60) > 0, torch.ones(50, 1) > 0, torch.ones(0) > 0])
 def test_one_hit_a_probability(correct):
     with pytest.raises(InputError, match="correct (is empty|has length 60|has shape)"):
-        threshold_for(torch.linspace(0, 1, 50), correct, precision=0.5)
+        guarantee(torch.linspace(0, 1, 50), correct, precision=0.5)
     with pytest.raises(InputError, match=r"probability has shape \(0,\).*at least one row"):
-        threshold_for(torch.zeros(0), torch.zeros(0), recall=0.5)
+        guarantee(torch.zeros(0), torch.zeros(0), recall=0.5)
 
 
 def test_a_threshold_reads_as_a_sentence():
     p = torch.linspace(0, 1, 2000)
-    threshold = threshold_for(p, p > 0.25, precision=0.9, confidence=0.995)
-    assert str(threshold) == (
-        f"match if probability >= {threshold.value:.4f}: precision {threshold.estimate:.1%}, at "
-        f"least 90% with 99.5% confidence; accepts {threshold.accepted:.1%} of 2000 held-out "
-        "queries"
-    )
+    threshold = guarantee(p, p > 0.25, precision=0.9, confidence=0.995)
+    assert str(threshold).split("\n") == [
+        f"accepts the first hit if its match probability is at least {threshold.value:.4g}",
+        "guarantees a precision of at least 90% with 99.5% confidence (proven)",
+        f"on 2,000 held-out queries: precision {threshold.estimate:.2%}; answers "
+        f"{threshold.coverage:.1%} of all",
+    ]
 
 
 def largest(p, right):
@@ -322,10 +318,10 @@ def test_the_largest_guarantee_is_the_best_of_ten_bounds(seed):
     right = g.uniform(size=len(p)) < p ** (0.1 + seed / 20)
     found = largest_guarantee(p, right)
     assert (found.target, found.value) == largest(p, right)
-    assert found.accepted == pytest.approx((p >= found.value).mean())
+    assert found.coverage == pytest.approx((p >= found.value).mean())
     assert found.estimate == pytest.approx(right[p >= found.value].mean())
-    assert found.lower >= found.target
-    assert threshold_for(p, right, precision=found.target).value <= found.value
+    assert found.bound >= found.target
+    assert guarantee(p, right, precision=found.target).value <= found.value
 
 
 def test_the_largest_guarantee_is_kept_though_data_chose_it():

@@ -97,8 +97,8 @@ def by_arrays(index, x):
     "ask",
     [
         lambda index, x: index.search(x, 3),
-        lambda index, x: index.classify(x),
-        lambda index, x: index.classify(x, precision=0.5),
+        lambda index, x: index.ask(x),
+        lambda index, x: index.ask(x, index.guarantee(precision=0.5)),
         by_arrays,
     ],
 )

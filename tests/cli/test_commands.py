@@ -67,7 +67,7 @@ def test_the_prior_can_be_chosen(fitted, capsys):
     assert main([*FIT, *more]) == 0
     chosen = json.loads(capsys.readouterr().out)["prior_precision"]
     again = LaplaceEmbedder.load("posterior", own_model())
-    assert chosen == pytest.approx(again.optimize_prior_precision(), rel=1e-4)
+    assert chosen == pytest.approx(again.tune_prior(), rel=1e-4)
 
 
 @pytest.mark.parametrize("ending", ["safetensors", "npz"])
@@ -192,12 +192,12 @@ def test_promises_are_kept_where_there_are_enough_queries(workplace, digits, cap
     shown = capsys.readouterr().out
     rows = list(csv.DictReader((workplace / "r.csv").open()))
     unknown = found.p_value.numpy() <= 0.05
-    words = np.where(accepted, "answer", np.where(unknown, "unknown", "abstain"))
-    assert [row["decision"] for row in rows] == np.repeat(words, 2).tolist()
+    words = np.where(accepted, "answered", np.where(unknown, "unfamiliar", "uncertain"))
+    assert [row["reason"] or "answered" for row in rows] == np.repeat(words, 2).tolist()
     assert len(set(words)) >= 2
-    assert [row["predicted_label"] for row in rows] == np.repeat(found.label, 2).tolist()
-    assert any(row["predicted_label"] != row["label"] for row in rows), "two kinds of label"
-    for word in ("answer", "abstain", "unknown"):
+    assert [row["label"] for row in rows] == np.repeat(found.label, 2).tolist()
+    assert any(row["item_label"] != row["label"] for row in rows), "two kinds of label"
+    for word in ("answered", "uncertain", "unfamiliar"):
         assert f"{(words == word).sum()} {word}" in shown
     assert "at least 90% with 95% confidence" in shown
     told = [line.split()[-1] for line in shown.splitlines() if line.split()[1:2] == ["1"]]

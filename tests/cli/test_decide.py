@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from laplace_metric.calibration import DecisionRule
+from laplace_metric.calibration import Rule
 from laplace_metric.cli import main
 from laplace_metric.cli._decide import Hits
 
@@ -36,20 +36,20 @@ def test_a_rule_is_learnt_and_applied(tmp_path, monkeypatch, capsys, kind, sign)
     judged = write(tmp_path / "judged.csv", 600, sign=sign)
     new = write(tmp_path / "new.csv", 100, seed=1, judged=False, sign=sign)
     assert main(["decide", judged, "--precision", "0.9", "--kind", kind]) == 0
-    assert "precision at least 90% with 95% confidence" in capsys.readouterr().out
+    assert "a precision of at least 90% with 95% confidence" in capsys.readouterr().out
     assert main(["decide", new, "--apply", "rule.safetensors", "--json", "-"]) == 0
     numbers = json.loads(capsys.readouterr().out)
-    rows = list(csv.DictReader((tmp_path / "decisions.csv").open()))
+    rows = list(csv.DictReader((tmp_path / "answers.csv").open()))
     assert len(rows) == 300
-    assert {row["decision"] for row in rows} == {"answer", "abstain"}
+    assert {row["reason"] for row in rows} == {"", "uncertain"}
     of_first = {row["query"]: row for row in rows if row["rank"] == "1"}
-    assert numbers["answered"] == sum(r["decision"] == "answer" for r in of_first.values())
+    assert numbers["answered"] == sum(r["answered"] == "True" for r in of_first.values())
     best = [max((r for r in rows if r["query"] == q), key=lambda r: sign * float(r["score"]))
             for q in of_first]  # fmt: skip
     assert best == list(of_first.values())
-    rule = DecisionRule.load(tmp_path / "rule.safetensors")
+    rule = Rule.load(tmp_path / "rule.safetensors")
     for row in of_first.values():
-        assert (float(row["match_probability"]) >= rule.value) == (row["decision"] == "answer")
+        assert (float(row["match_probability"]) >= rule.value) == (row["answered"] == "True")
 
 
 def test_ragged_lists_and_unjudged_hits(tmp_path, monkeypatch, capsys):
@@ -100,11 +100,11 @@ def test_a_rule_by_one_score_is_shown_and_needs_no_torch(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True, text=True
     )
-    score = DecisionRule.load(tmp_path / "rule.safetensors").score
-    assert f"accept a similarity of {score:.6g} or more" in done.stdout
+    score = Rule.load(tmp_path / "rule.safetensors").score
+    assert f"accepts a similarity of {score:.6g} or more" in done.stdout
     assert "FNMR): relevant hits, rejected: " in done.stdout
-    decided = list(csv.DictReader((tmp_path / "decisions.csv").open()))
-    assert all((float(r["score"]) >= score) == (r["decision"] == "answer") for r in decided)
+    decided = list(csv.DictReader((tmp_path / "answers.csv").open()))
+    assert all((float(r["score"]) >= score) == (r["answered"] == "True") for r in decided)
 
 
 @pytest.mark.parametrize(
@@ -166,8 +166,8 @@ def test_the_order_of_the_rows_decides_nothing(tmp_path, items):
         rows = [rows[i] for i in np.random.default_rng(ord(name)).permutation(len(rows))]
     rule = found[0].guarantee(precision=0.8)
     for other in found[1:]:
-        np.testing.assert_array_equal(other.held_out, found[0].held_out)
-        np.testing.assert_array_equal(other.relevant, found[0].relevant)
+        np.testing.assert_array_equal(other.queries.probability, found[0].queries.probability)
+        np.testing.assert_array_equal(other.queries.relevant, found[0].queries.relevant)
         assert str(other.guarantee(precision=0.8)) == str(rule)
     decided = []
     for name in "de":
@@ -175,7 +175,7 @@ def test_the_order_of_the_rows_decides_nothing(tmp_path, items):
             table(tmp_path / f"{name}.csv", rows, items, judged=False), False
         ).decided(rule)
         assert 0 < answered.mean() < 1
-        names = ["query", *(["item"] if items else []), "score", "rank", "decision"]
+        names = ["query", *(["item"] if items else []), "score", "rank", "answered", "reason"]
         decided.append(sorted(zip(*(columns[column] for column in names), strict=True)))
         rows = rows[::-1]
     assert decided[0] == decided[1]
@@ -234,9 +234,9 @@ def test_judgements_are_read_as_tables_write_them(tmp_path, one, none, missing):
     found = hits(table(tmp_path / "b.csv", [
         [*row[:3], missing if i % 50 == 0 else cells[row[3]]] for i, row in enumerate(rows)
     ])).learnt("similarity")  # fmt: skip
-    np.testing.assert_array_equal(found.relevant, wanted.relevant)
-    np.testing.assert_array_equal(found.held_out, wanted.held_out)
-    assert (wanted.relevant == -1).any()
+    np.testing.assert_array_equal(found.queries.relevant, wanted.queries.relevant)
+    np.testing.assert_array_equal(found.queries.probability, wanted.queries.probability)
+    assert (wanted.queries.relevant == -1).any()
 
 
 def test_columns_may_have_other_names(tmp_path, monkeypatch, capsys):
@@ -252,11 +252,11 @@ def test_columns_may_have_other_names(tmp_path, monkeypatch, capsys):
     named = [word for option, name in zip(options, names, strict=True)
              for word in (f"--{option}-column", name)]  # fmt: skip
     assert main(["decide", "b.csv", *asked, *named, "--output", "b.json"]) == 0
-    one, other = (DecisionRule.load(f"{name}.json") for name in "ab")
+    one, other = (Rule.load(f"{name}.json") for name in "ab")
     assert str(one) == str(other)
     assert main(["decide", "b.csv", "--apply", "b.json", *named[:6], "--output", "d.csv"]) == 0
     with (tmp_path / "d.csv").open(newline="") as file:
-        assert next(csv.reader(file)) == [*names, "rank", "match_probability", "decision"]
+        assert next(csv.reader(file)) == [*names, "rank", "match_probability", "answered", "reason"]
     capsys.readouterr()
     for words, message in (
         (asked, "no column 'query'. Name it with --query-column; its columns: 'qid'"),

@@ -30,18 +30,18 @@ def test_the_demo_from_end_to_end(tmp_path, capsys, monkeypatch):
 
 
 def judged(path, *answers):
-    """The rows of (true class, label, decision)."""
+    """The rows of (true class, label, reason)."""
     rows = [
-        {"query": f"{truth}/1.png", "decision": decision}
-        | {"predicted_label": label, "predicted_probability": 0.5}
-        for truth, label, decision in answers
+        {"query": f"{truth}/1.png", "answered": not reason, "reason": reason}
+        | {"label": label, "label_probability": 0.5}
+        for truth, label, reason in answers
     ]
     path.write_text(json.dumps(rows))
     return command._judged(path)
 
 
 def test_counts_are_those_of_the_rows(tmp_path):
-    answers = (("1", "1", "answer"), ("1", "2", "answer"), ("3", "3", "abstain"))
+    answers = (("1", "1", ""), ("1", "2", ""), ("3", "3", "uncertain"))
     path = tmp_path / "rows.json"
     sentence = command._sentence(
         {"digit": judged(path, *answers), "photograph": judged(path, *answers[:2])}
@@ -49,12 +49,12 @@ def test_counts_are_those_of_the_rows(tmp_path):
     assert "2 of 3 new digits answered, 1 of them right (50.0%)" in sentence
     assert "Without abstention: 2 of 3 right (66.7%), and all 2 photographs" in sentence
     assert sentence.endswith("with it 2 of them.")
-    rows = judged(path, *((f"{i}", f"{i}", "answer") for i in range(9)))
+    rows = judged(path, *((f"{i}", f"{i}", "") for i in range(9)))
     table = command._table({"digit": rows, "photograph": []})
     assert list(table.columns[1].cells) == ["0", "3", "6"], "of several classes"
-    assert set(table.columns[3].cells) == {"answer, right"}
+    assert set(table.columns[3].cells) == {"yes, right"}
     table = command._table({"digit": judged(path, *answers), "photograph": []})
-    assert list(table.columns[3].cells) == ["answer, right", "answer, wrong", "abstain"]
+    assert list(table.columns[3].cells) == ["yes, right", "yes, wrong", "uncertain"]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])

@@ -60,10 +60,10 @@ def test_the_short_route(photos, tmp_path, capsys):
         assert main(arguments) == 0, capsys.readouterr().err
     rows = list(csv.DictReader((tmp_path / "matches.csv").open()))
     first = [row for row in rows if row["rank"] == "1"]
-    answered = [row for row in first if row["decision"] == "answer"]
+    answered = [row for row in first if row["answered"] == "True"]
     assert len(rows) == 40 * 3
     assert len(answered) > 10
-    right = [row["query"].split("/")[0] == row["predicted_label"] for row in answered]
+    right = [row["query"].split("/")[0] == row["label"] for row in answered]
     assert sum(right) >= 0.8 * len(right)
     assert "precision" in (tmp_path / "report.html").read_text()
 
@@ -100,11 +100,13 @@ def test_the_page_says_what_its_encoder_gives(real_data, tmp_path, monkeypatch, 
     named = [row["query"].split("/")[0] for row in first]
     right = {
         column: np.array([row[column] == own for row, own in zip(first, named, strict=True)])
-        for column in ("label", "predicted_label")
+        for column in ("item_label", "label")
     }
-    answered = np.array([row["decision"] == "answer" for row in first])
-    told = f"{len(first)} nearest items {right['label'].mean():.0%} are of the right species, of "
-    told += f"the {answered.sum()} answers {right['predicted_label'][answered].mean():.0%}."
+    answered = np.array([row["answered"] == "True" for row in first])
+    told = (
+        f"{len(first)} nearest items {right['item_label'].mean():.0%} are of the right species, of "
+    )
+    told += f"the {answered.sum()} answers {right['label'][answered].mean():.0%}."
     assert told.replace("%", " %") in text
 
 

@@ -16,7 +16,7 @@ ATTACKS = {
             "--only",
             "LaplaceEmbedder",
             "Guard",
-            "DecisionRule",
+            "Rule",
             "Monitor",
             "Statistics",
             "baseline",

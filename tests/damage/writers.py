@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from baselines import Mahalanobis
 from laplace_metric import Guard, LaplaceEmbedder, OnlineLaplace
-from laplace_metric.calibration import DecisionRule, calibrate_scores
+from laplace_metric.calibration import Rule, calibrate_scores
 from laplace_metric.cli import main
 from laplace_metric.cli._gallery import load_gallery
 from laplace_metric.cli._image_text import IMAGES, TEXTS, PairsRecipe
@@ -182,7 +182,7 @@ def guarded(version: int) -> Guard:
     return Guard(x, y, precision=(0.5, 0.6)[version])
 
 
-def ruled(version: int) -> DecisionRule:
+def ruled(version: int) -> Rule:
     right = np.arange(300) % 3 > 0
     scores = np.random.default_rng(version).normal(0.6 + 0.2 * right, 0.1)
     return calibrate_scores(scores, right).guarantee(precision=0.8)
@@ -210,14 +210,14 @@ def _pretrained(folder: Path) -> str:
 def _answers(guard: Guard) -> str:
     """What a guard answers, and all that it knows of its threshold."""
     answers = guard.ask(points(0)[0])
-    facts = [answers.labels.tolist(), answers.probability.tolist(), guard.precision]
+    facts = [answers.label.tolist(), answers.probability.tolist(), guard.precision]
     return f"{facts} {_posterior(guard.embedder)} {_found(guard.index)}"
 
 
-def _rule(rule: DecisionRule) -> str:
+def _rule(rule: Rule) -> str:
     """What a rule decides."""
     scores = np.linspace(0.4, 1, 50)
-    return f"{rule} {rule.calibration.probability(scores).tolist()}"
+    return f"{rule} {rule.scores.probability(scores).tolist()}"
 
 
 TOWERS = """
@@ -279,9 +279,9 @@ def python_writers() -> list[Writer]:
             lambda path: _posterior(LaplaceEmbedder.load(path, network())),
         ),
         "Guard.save": (guards, lambda path: _answers(Guard.load(path))),
-        "DecisionRule.save": (
+        "Rule.save": (
             [ruled(version) for version in (0, 1)],
-            lambda path: _rule(DecisionRule.load(path)),
+            lambda path: _rule(Rule.load(path)),
         ),
         "Monitor.save": ([_monitor(v) for v in (0, 1)], _resaved(Monitor.load)),
         "Statistics.save": ([_statistics(v) for v in (0, 1)], _resaved(Statistics.load)),

@@ -64,8 +64,8 @@ def test_the_code_of_the_decisions_runs(tmp_path, monkeypatch):
         expected = scope["calibration"].probability(asked)
         np.testing.assert_allclose(block["p"], expected, rtol=0, atol=1e-6)
         near = abs(expected[:, 0] - scope["rule"].value) < 1e-9
-        assert (near | (block["accept"] == scope["rule"].accept(asked))).all()
-        assert block["accept"].any()
+        assert (near | (block["answered"] == scope["rule"](asked).answered)).all()
+        assert block["answered"].any()
 
 
 def test_the_code_of_the_engines_runs(tmp_path, monkeypatch):
@@ -83,20 +83,20 @@ def test_the_code_of_the_engines_runs(tmp_path, monkeypatch):
         for guard in guarded:
             assert guard.recall == 1
             assert guard.embedder.settings.distance == "euclidean"
-            assert guard.ask(scope["queries"]).labels.tolist() == wanted.labels.tolist()
+            assert guard.ask(scope["queries"]).label.tolist() == wanted.label.tolist()
             alone = [guard.ask(query[None])[0].label for query in scope["queries"]]
-            assert alone == wanted.labels.tolist()
-    verdict, wanted = scope["verdict"], scope["index"].search(scope["queries"], k=20)
+            assert alone == wanted.label.tolist()
+    hits, wanted = scope["hits"], scope["index"].search(scope["queries"], k=20)
     for number in ("match_probability", "label_probability"):
         expected = getattr(wanted, number)
-        np.testing.assert_allclose(getattr(verdict, number), expected, rtol=0, atol=1e-6)
-    np.testing.assert_array_equal(verdict.label, wanted.label)
+        np.testing.assert_allclose(getattr(hits, number), expected, rtol=0, atol=1e-6)
+    np.testing.assert_array_equal(hits.label, wanted.label)
     assert len(own) == len(guarded) + installed("onnx") + installed("qdrant")
     for name, block in own:
         if name == "onnx":
             assert len(block["answer"]) == 6
             for field, value in block["answer"].items():
-                expected = np.asarray(getattr(verdict, field))
+                expected = np.asarray(getattr(hits, field))
                 np.testing.assert_allclose(value, expected, atol=1e-6, err_msg=field)
         elif name == "qdrant":
             told = block["told"]

@@ -6,44 +6,33 @@ import numpy as np
 import pytest
 import torch
 
+from laplace_metric.calibration import Rule, calibrate_scores
 from laplace_metric.errors import InputError, NotFittedError
 from laplace_metric.plots import threshold_plot
 
 
 def test_a_label_where_the_index_is_sure_and_none_elsewhere(index, points, names):
     x = points[0][300:]
-    found, result = index.classify(x, 0.9), index.search(x, k=1)
-    assert torch.equal(found.unknown, result.unknown)
+    found, result = index.ask(x, 0.9), index.search(x, k=1)
+    assert np.array_equal(found.reason == "unfamiliar", result.unknown)
     assert bool(result.unknown.any())
     for label, probability, expected, p, unknown in zip(
-        found.labels, found.probability, result.label, result.label_probability,
+        found.label, found.probability, result.label, result.label_probability,
         result.unknown, strict=True,
     ):  # fmt: skip
         assert probability == p
         assert label == (expected if p >= 0.9 and not unknown else None)
     assert 10 < int(found.answered.sum()) < 90
-    assert found[0] == (found.labels[0], float(found.probability[0]), found.reason[0])
+    assert found[0] == (found.label[0], float(found.probability[0]), found.reason[0])
 
 
-def test_a_precision_is_the_threshold_that_promises_it(index, points):
-    threshold = index.calibration.threshold_for(precision=0.6, of="label")
-    x = points[0][300:]
-    for found in (index.classify(x, precision=0.6), index.classify(x, threshold)):
-        assert found.threshold == threshold.value
-        assert np.array_equal(found.labels, index.classify(x, threshold.value).labels)
-
-
-@pytest.mark.parametrize(
-    ("how", "error", "message"),
-    [
-        ({"threshold": 0.5, "precision": 0.9}, InputError, "pass one"),
-        ({"threshold": 1.5}, InputError, "threshold=1.5"),
-        ({"precision": 0.99999}, InputError, "precision"),
-    ],
-)
-def test_bad_thresholds_are_named(how, error, message, index, points):
-    with pytest.raises(error, match=message):
-        index.classify(points[0][:3], **how)
+def test_a_rule_answers_as_its_threshold_does(index, points):
+    rule, x = index.guarantee(precision=0.6), points[0][300:]
+    assert (rule.of, rule.quantity, rule.target) == ("label", "precision", 0.6)
+    for found in (rule(index.search(x)), index.ask(x, rule)):
+        assert np.array_equal(found.label, index.ask(x, rule.value).label)
+    with pytest.raises(InputError, match="precision"):
+        index.guarantee(precision=0.99999)
 
 
 @pytest.mark.parametrize("of", ["match", "label"])
@@ -51,24 +40,21 @@ def test_bad_thresholds_are_named(how, error, message, index, points):
 def test_every_door_compares_a_threshold_with_the_probability_it_was_chosen_for(
     of, alpha, index, points
 ):
-    x, threshold = points[0][300:], index.calibration.threshold_for(recall=0.5, of=of, alpha=alpha)
+    x, threshold = points[0][300:], index.calibration.guarantee(recall=0.5, of=of, alpha=alpha)
     result = index.search(x, k=20)
     p = {"match": result.match_probability[:, 0], "label": result.label_probability}
     known = torch.ones(len(x), dtype=torch.bool) if alpha is None else result.p_value > alpha
     expected, other = ((p[name] >= threshold.value) & known for name in (of, OTHER[of]))
     assert not torch.equal(expected, other)  # or the test could not fail
-    found = index.classify(x, threshold)
-    assert (found.of, found.threshold) == (of, threshold.value)
+    found = index.ask(x, threshold)
     assert found.answered.dtype == bool
-    for answered in (
-        found.answered,
-        result.accepted(threshold),
-        result.accepted(threshold, "label"),
-    ):
+    for answered in (found.answered, threshold(result).answered):
         assert np.array_equal(answered, expected)
-    assert np.array_equal(found.labels != np.array(None), expected)
+    told = result.label if of == "label" else result.labels[:, 0]
+    assert np.array_equal(found.label, np.where(expected, told.astype(object), None))
+    assert np.array_equal(found.probability, p[of])
     assert np.array_equal(found.reason == "", expected)
-    assert np.array_equal(found.unknown, ~known)
+    assert np.array_equal(found.reason == "unfamiliar", ~known)
     some = found[expected.numpy()]
     assert some.answered.all()
     assert len(some) == int(expected.sum())
@@ -81,31 +67,45 @@ def test_a_number_is_compared_with_the_probability_that_is_named(index, points):
     x = points[0][300:]
     result = index.search(x, k=20)
     known, near = result.p_value > 0.05, result.match_probability[:, 0]
-    assert np.array_equal(
-        index.classify(x, 0.7).answered, (result.label_probability >= 0.7) & known
-    )
-    assert torch.equal(result.accepted(0.7), (near >= 0.7) & known)
-    assert torch.equal(result.accepted(0.7, "label"), (result.label_probability >= 0.7) & known)
-    assert index.classify(x, 0).answered.sum() == int(known.sum())
+    assert np.array_equal(index.ask(x, 0.7).answered, (result.label_probability >= 0.7) & known)
+    assert np.array_equal(Rule.at(0.7, "match")(result).answered, (near >= 0.7) & known)
+    by_label = Rule.at(0.7)(result).answered
+    assert np.array_equal(by_label, (result.label_probability >= 0.7) & known)
+    assert index.ask(x, 0).answered.sum() == int(known.sum())
 
 
 @pytest.mark.parametrize("threshold", [90, -0.1, float("nan"), True, "0.9", [0.9]])
 def test_no_door_takes_a_threshold_that_is_no_probability(threshold, index, points):
-    x = points[0][300:310]
-    result = index.search(x, k=1)
-    for compare in (lambda t: index.classify(x, t), result.accepted):
-        with pytest.raises(InputError, match="threshold"):
+    for compare in (lambda t: index.ask(points[0][300:310], t), Rule.at):
+        with pytest.raises(InputError, match="rule"):
             compare(threshold)
+
+
+def test_a_rule_refuses_what_it_was_not_made_of(index, points, embedder):
+    found, scores = index.search(points[0][300:310]), np.linspace(0, 1, 40)
+    with pytest.raises(InputError, match="found is a ndarray, and this rule is of an index"):
+        index.guarantee(recall=0.5)(scores)
+    of_scores = calibrate_scores(scores, scores > 0.3).guarantee(recall=0.5)
+    with pytest.raises(InputError, match="found is a SearchResult, and this rule is of scores"):
+        of_scores(found)
+    with pytest.raises(InputError, match="with evidence"):
+        index.guarantee(recall=0.5)(found, age=scores)
+    x, _ = points
+    plain = embedder.index(x[100:200], progress=False)
+    plain.calibrate(x[200:300], matches=[[i] for i in range(100)])
+    with pytest.raises(NotFittedError, match="not calibrated with labels"):
+        index.guarantee(recall=0.5)(plain.search(x[:3]))
 
 
 def test_without_labels_there_is_nothing_to_answer(embedder, points):
     x, _ = points
     index = embedder.index(x[100:200], progress=False)
     with pytest.raises(NotFittedError, match="call index.calibrate"):
-        index.classify(x[:3])
+        index.ask(x[:3])
     index.calibrate(x[200:300], matches=[[i] for i in range(100)])
-    with pytest.raises(NotFittedError, match="calibrated with matches="):
-        index.classify(x[:3])
+    assert index.ask(x[:3], Rule.at(0, "match", None)).label.dtype == object
+    with pytest.raises(NotFittedError, match="not calibrated with labels"):
+        index.ask(x[:3], Rule.at(0.5))
 
 
 def test_an_embedding_as_a_table(embedder, points):
@@ -145,11 +145,11 @@ def test_who_is_abstained_from_is_on_no_curve_but_counts():
 @pytest.mark.parametrize("of", ["match", "label"])
 def test_figures_in_one_line(of, index):
     figure = index.plot_threshold(0.6, of=of)
-    promised = index.calibration.threshold_for(precision=0.6, of=of).value
+    promised = index.calibration.guarantee(precision=0.6, of=of).value
     assert figure.axes[0].lines[3].get_xdata()[0] == promised
     assert len(index.plot_threshold(0.9999, of=of).axes[0].lines) == 3  # nothing promises that
     reliability = index.plot_reliability(of=of).axes[0]
-    probability, right = index.calibration.held_out(of)
+    probability, right = index.calibration.queries(of).answers()
     points = reliability.collections[0].get_offsets()
     assert 1 <= len(points) <= 10
     assert points[:, 0].min() >= float(probability.min()) - 1e-9
@@ -164,6 +164,6 @@ def test_a_search_before_a_calibration_says_what_is_not_there(embedder, points):
     told = "not calibrated  no match_probability, label, unknown: index.calibrate(queries, labels)"
     assert told in str(found)
     with pytest.raises(NotFittedError, match="not calibrated: call index.calibrate"):
-        found.accepted(0.5)
+        Rule.at(0.5)(found)
     index.calibrate(x[200:300], y[200:300])
     assert "not calibrated" not in str(index.search(x[:3], k=2))

@@ -76,7 +76,7 @@ def values(embedder, index, x, y, names):
         *(embedder.distance(x[:3], x[3:6]), embedder.activations(x[:3]), embedder.as_module()),
         *(index, index.encoder, index.items, index.engine, index.kind, result, result.hits),
         *(calibration, calibration.matcher, calibration.labeller, calibration.quality()),
-        *(calibration.threshold_for(recall=0.5), calibration.held_out_labels()),
+        *(calibration.guarantee(recall=0.5), calibration.held_out_labels()),
         *(index.retrieval_sets(x[:5]), index.label_sets(x[:5], 0.2), report, report.reliability),
         *(report.ood, report.retrieval_sets, *report.guarantees[:1]),
         *report.sparsification.values(),

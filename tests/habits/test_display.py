@@ -30,7 +30,7 @@ SHOWN = {
         ["0 queries so far, 0 alarms", "uncertainty", "50"],
     ),
     "online": (lambda e, i, x, y: OnlineLaplace(nn.Linear(6, 3)), ["a Linear, not trained", "4"]),
-    "classification": (lambda e, i, x, y: i.classify(x), ["400 queries", "query 4"]),
+    "classification": (lambda e, i, x, y: i.ask(x), ["400 queries", "query 4"]),
     "verdict": (
         lambda e, i, x, y: verdict(i, x, y),
         ["[400, 20] float64", "unknown", "[400] bool"],

@@ -15,8 +15,8 @@ from torch import nn
 import baselines
 from benchmarks.datasets import load
 from laplace_metric import Embedding, Index, LaplaceEmbedder, Monitor, OnlineLaplace, scale
+from laplace_metric.calibration import Rule, guarantee
 from laplace_metric.calibration._labels import conformal_quantile, p_values
-from laplace_metric.calibration._thresholds import threshold_for
 from laplace_metric.datasets import ImageSet
 from laplace_metric.models import Call, Pooled, Precomputed, Sentences
 from laplace_metric.training import train_embedder
@@ -192,14 +192,14 @@ operation(
 operation("embedder.distance", lambda: places.embedder().distance, "x y", weight=2)
 operation("embedder.diagnose", lambda: places.model_embedder().diagnose, "inputs")
 operation(
-    "embedder.optimize_prior_precision",
-    lambda: places.fresh_embedder().optimize_prior_precision,
+    "embedder.tune_prior",
+    lambda: places.fresh_embedder().tune_prior,
     "method loader metric bounds", {"tune_n_effective": ("flag", False)},
     fixed={"progress": False}, weight=2,
 )
 operation(
-    "embedder.optimize_prior_precision(metric)",
-    lambda: places.fresh_embedder().optimize_prior_precision, "loader metric",
+    "embedder.tune_prior(metric)",
+    lambda: places.fresh_embedder().tune_prior, "loader metric",
     fixed={"progress": False, "method": "validation", "bounds": (0.1, 10.0)},
 )
 operation("embedder.save", lambda: places.embedder().save, "path")
@@ -287,11 +287,11 @@ operation(
            "embedder": ("junk", places.embedder), "mmap": ("flag", False)}, weight=3,
 )
 operation(
-    "result.accepted", lambda: _searched(places.calibrated()).accepted,
-    other={"threshold": ("real", 0.5)},
+    "Rule.at", lambda: lambda **k: Rule.at(**k)(_searched(places.calibrated())),
+    other={"value": ("real", 0.5)},
 )
 operation(
-    "calibration.threshold_for", lambda: places.calibrated().calibration.threshold_for,
+    "calibration.guarantee", lambda: places.calibrated().calibration.guarantee,
     other={"precision": ("real", 0.5), "confidence": ("real", 0.9)},
 )
 operation(
@@ -299,7 +299,7 @@ operation(
     other={"n": ("count", 20)},
 )
 operation(
-    "threshold_for", lambda: threshold_for, "correct",
+    "guarantee", lambda: guarantee, "correct",
     {"probability": SCORES, "recall": ("real", 0.2)},
 )
 operation(

@@ -22,8 +22,8 @@ from laplace_metric._utils.validation import (
     check_positive,
     check_share,
 )
+from laplace_metric.calibration import guarantee
 from laplace_metric.calibration._labels import conformal_quantile, p_values
-from laplace_metric.calibration._thresholds import threshold_for
 from laplace_metric.datasets import ImageSet
 from laplace_metric.errors import (
     DtypeError,
@@ -104,7 +104,7 @@ def one(*numbers):
 
 def tuned(metric=None, **options):
     how = {"loader": LOADER, "metric": metric, "method": "validation", "bounds": (0.1, 10.0)}
-    return fit().optimize_prior_precision(**{**how, **options}, progress=False)
+    return fit().tune_prior(**{**how, **options}, progress=False)
 
 
 def images(**changed):
@@ -298,7 +298,7 @@ REFUSED = {
     "empty arrays": lambda: ev.bootstrap_replicates(np.mean, np.ones((3, 0)), n=3),
     "nan among scores": lambda: p_values(one(0.0, float("nan")), SCORES),
     "nan held out": lambda: conformal_quantile(one(0.0, float("nan")), 0.2),
-    "correct of no truth": lambda: threshold_for(SCORES, SCORES, recall=0.2),
+    "correct of no truth": lambda: guarantee(SCORES, SCORES, recall=0.2),
     "uneven ids": lambda: index().remove([[1], [1, 2]]),
     "queries without iterator": lambda: index().search(NoIterator(), k=2),
     "rows of labels": lambda: method("ViM").fit([(X, Y[:-1])], progress=False),
@@ -340,8 +340,8 @@ def test_what_is_no_array_is_refused(make):
         lambda: p_values(make(SCORES), SCORES),
         lambda: p_values(SCORES, make(SCORES)),
         lambda: conformal_quantile(make(SCORES), 0.2),
-        lambda: threshold_for(make(SCORES), SCORES > 0.5, recall=0.1),
-        lambda: threshold_for(SCORES, make(SCORES > 0.5), recall=0.1),
+        lambda: guarantee(make(SCORES), SCORES > 0.5, recall=0.1),
+        lambda: guarantee(SCORES, make(SCORES > 0.5), recall=0.1),
     ]
     for call in calls:
         with pytest.raises(InputError):

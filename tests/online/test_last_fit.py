@@ -74,7 +74,7 @@ def test_a_last_fit_chooses_its_prior_by_its_own_evidence(make_model, batches):
     model = make_model()
     online = train(model, batches, refit=True, prior_precision="evidence", positivity="clip")
     expected = LaplaceEmbedder(model, positivity="clip").fit(batches, progress=False)
-    expected.optimize_prior_precision()
+    expected.tune_prior()
     assert online.settings.prior_precision == expected.settings.prior_precision
 
 

@@ -234,9 +234,9 @@ def test_everything_that_a_cross_fitted_calibration_gives_says_so(items, model, 
     write_calibration(calibration, tmp_path / "calibration.safetensors")
     assert read_calibration(tmp_path / "calibration.safetensors").cross_fitted
     assert "120 cross-fitted queries" in repr(calibration)
-    for threshold in (calibration.threshold_for(recall=0.5), calibration.largest_guarantee()):
-        assert threshold.cross_fitted
-        assert "of 120 cross-fitted queries" in str(threshold)
+    for threshold in (calibration.guarantee(recall=0.5), calibration.largest_guarantee()):
+        assert not threshold.proven
+        assert "on 120 cross-fitted queries" in str(threshold)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FittedQueriesWarning)
         report = index.evaluate(x, y)
@@ -244,7 +244,7 @@ def test_everything_that_a_cross_fitted_calibration_gives_says_so(items, model, 
     assert report.to_json()["cross_fitted"] is True
     assert "calibrated by" in str(report)
     assert not held_out.cross_fitted
-    assert "of 60 held-out queries" in str(held_out.threshold_for(recall=0.5))
+    assert "on 60 held-out queries" in str(held_out.guarantee(recall=0.5))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FittedQueriesWarning)
         assert "calibrated by" not in str(index.evaluate(x, y))
@@ -267,7 +267,7 @@ def on_new_queries(index: Index, new: LabelledHits) -> dict[str, float]:
     calibration, right = index.calibration, new.match[:, 0]
     assessment = calibration.assess(new.hits)
     p = assessment.match_probability[:, 0]
-    accepted = p >= calibration.threshold_for(precision=0.8).value
+    accepted = p >= calibration.guarantee(precision=0.8, of="match").value
     accepted &= assessment.p_value > 0.05
     members = calibration.members(assessment.logit, 0.1)
     return {
@@ -319,7 +319,7 @@ def test_promises_hold_on_real_images_that_nothing_has_seen():
         index = embedder.cross_index(x[own], y[own], seed=seed, progress=False)
         result = index.search(x[new], k=1)
         match = torch.from_numpy(result.labels[:, 0]) == y[new]
-        accepted = result.accepted(index.calibration.threshold_for(precision=0.95))
+        accepted = index.guarantee(precision=0.95, of="match")(result).answered
         said.append(result.match_probability[:, 0].mean())
         right.append(match.double().mean())
         unknown.append(result.unknown.double().mean())

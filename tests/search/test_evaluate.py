@@ -9,9 +9,9 @@ import pytest
 import torch
 from sklearn.metrics import brier_score_loss, roc_auc_score
 
-from laplace_metric.calibration._sequences import queries_needed
-from laplace_metric.search._evaluate import PRECISIONS, guaranteed_threshold
+from laplace_metric.search._evaluate import PRECISIONS, guaranteed_rule
 from laplace_metric.search._report import AMBIGUITY, DISTANCE, EPISTEMIC, UNCERTAINTY
+from tests.calibration.arrays import queries_needed
 
 LABEL = "label probability"
 KNOWN = 9
@@ -107,7 +107,7 @@ def test_guarantees_are_what_their_thresholds_give(calibrated, parts):
     result = calibrated.search(x, k=1)
     assert [guarantee.guaranteed for guarantee in report.guarantees] == list(PRECISIONS)
     for guarantee in report.guarantees:
-        threshold, text = guaranteed_threshold(calibration, guarantee.guaranteed, "label")
+        threshold, text = guaranteed_rule(calibration, guarantee.guaranteed, "label")
         assert guarantee.explanation == text
         if threshold is None:
             assert "cannot be guaranteed" in text
@@ -124,9 +124,9 @@ def test_open_set_queries_that_are_answered_are_counted(report, calibrated, part
     x, y = parts[2]
     most, foreign = report.largest_guarantee, calibrated.search(parts[3], k=1)
     threshold = calibrated.calibration.largest_guarantee(of="label")
-    accepted = calibrated.search(x, k=1).accepted(threshold)
-    assert most.without_match == pytest.approx(float(accepted[y >= KNOWN].double().mean()))
-    assert most.ood == pytest.approx(float(foreign.accepted(threshold).double().mean()))
+    accepted = threshold(calibrated.search(x, k=1)).answered
+    assert most.without_match == pytest.approx(float(accepted[(y >= KNOWN).numpy()].mean()))
+    assert most.ood == pytest.approx(float(threshold(foreign).answered.mean()))
     assert 0 < most.without_match < most.answered
     told = f"({most.without_match:.1%} of those without a match, {most.ood:.1%} of those OOD)"
     assert told in str(report)
@@ -204,11 +204,13 @@ def test_each_query_can_be_looked_up(report, calibrated, parts):
 
 def test_a_guarantee_that_cannot_be_given_says_what_it_lacks(calibrated, parts):
     guarantee = next(p for p in calibrated.evaluate(*parts[2]).guarantees if p.threshold is None)
-    unknown = calibrated.calibration.held_out_unknown()
-    tested = calibrated.calibration.held_out("label")
-    of_fit = calibrated.calibration._thresholds("label")
+    tested = calibrated.calibration.queries("label")
     alone = queries_needed(
-        *tested, precision=guarantee.guaranteed, abstained=unknown, thresholds=of_fit
+        tested.probability[:, 0],
+        tested.relevant[:, 0],
+        precision=guarantee.guaranteed,
+        abstained=tested.abstained,
+        thresholds=tested.grid,
     )
     assert guarantee.queries_needed.right == alone.right
     assert guarantee.queries_needed.more == (None if alone.more is None else 2 * alone.more)

@@ -119,7 +119,7 @@ def test_a_saved_posterior_knows_its_rows(embedder, model, tmp_path):
     embedder.save(tmp_path / "saved")
     known = LaplaceEmbedder.load(tmp_path / "saved", model).fitted_.fingerprints
     assert np.array_equal(known, embedder.fitted_.fingerprints)
-    embedder.optimize_prior_precision()
+    embedder.tune_prior()
     assert embedder.fitted_.fingerprints is not None
 
 

@@ -91,13 +91,17 @@ def test_a_calibration_with_matches_says_all_but_labels(problem, tmp_path, embed
     assert float(result.unknown[~match.known].float().mean()) > 0.15
     assert float(result.unknown[match.known].float().mean()) < 0.15
     assert "label" not in result.columns()
-    assert calibration.threshold_for(recall=0.5).accepted > 0
+    assert calibration.guarantee(recall=0.5).coverage > 0
+    answers = index.ask(queries[half:], 0.3)
+    assert 0 < answers.answered.sum() < len(answers)
+    nearest = result.ids[:, 0].astype(object)
+    assert (answers.label == np.where(answers.answered, nearest, None)).all()
     sets = index.retrieval_sets(queries[half:], alpha=0.2)
     covered = (sets.members[:, :K].numpy() & match.match).any(1)[match.known]
     assert float(covered.mean()) > 0.6
     for refused in (
         lambda: index.label_sets(queries),
-        lambda: calibration.threshold_for(recall=0.5, of="label"),
+        lambda: calibration.guarantee(recall=0.5, of="label"),
         lambda: calibration.quality(of="label"),
         calibration.held_out_labels,
         lambda: calibration.label_scores(match.hits),

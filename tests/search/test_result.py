@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from laplace_metric.calibration import Rule
 from laplace_metric.calibration._hits import PairFeatures
 from laplace_metric.errors import (
     InputError,
@@ -45,8 +46,8 @@ def test_a_table_says_what_the_tensors_say(calibrated, points):
     pairs = {"id": result.ids, "label": result.labels, "distance": result.distance}
     pairs |= {"distance_sd": result.distance_sd, "match_probability": result.match_probability}
     queries = {"epistemic": result.epistemic}
-    queries |= {"ambiguity": result.ambiguity, "predicted_label": result.label}
-    queries |= {"predicted_probability": result.label_probability, "p_value": result.p_value}
+    queries |= {"ambiguity": result.ambiguity, "label": result.label}
+    queries |= {"label_probability": result.label_probability, "p_value": result.p_value}
     queries |= {"unknown": result.p_value <= 0.1}
     assert list(table) == ["query", "rank", *pairs, *queries]
     wide = {"query": np.arange(4), **queries}
@@ -115,20 +116,22 @@ def test_sets_hold_what_scores_as_first_matches_do(calibrated, points):
     p, p_value = result.match_probability[:, 0], result.p_value
     wide = calibrated.search(x[300:360], k=30, alpha=0.3)
     assert bool((wide.unknown & (p >= 0.2)).any())
-    assert torch.equal(wide.accepted(0.2), (p >= 0.2) & (p_value > 0.3))
+    near = Rule.at(0.2, "match", 0.3)(wide).answered
+    assert np.array_equal(near, (p >= 0.2) & (p_value > 0.3))
     sure = result.label_probability
-    by_label = wide.accepted(0.9, "label")
-    assert torch.equal(by_label, (sure >= 0.9) & (p_value > 0.3))
-    assert not torch.equal(by_label, wide.accepted(0.9))
-    threshold = calibration.threshold_for(recall=0.5, of="label")
-    assert str(threshold).startswith(f"answer if label probability >= {threshold.value:.4f}")
-    assert torch.equal(result.accepted(threshold), (sure >= threshold.value) & (p_value > 0.05))
+    by_label = Rule.at(0.9, "label", 0.3)(wide).answered
+    assert np.array_equal(by_label, (sure >= 0.9) & (p_value > 0.3))
+    assert not np.array_equal(by_label, Rule.at(0.9, "match", 0.3)(wide).answered)
+    rule = calibration.guarantee(recall=0.5, of="label")
+    said = f"answers with the label if its probability is at least {rule.value:.4f}"
+    assert str(rule).startswith(said)
+    assert np.array_equal(rule(result).answered, (sure >= rule.value) & (p_value > 0.05))
     with pytest.raises(InputError, match="of='labels'"):
-        result.accepted(0.9, "labels")
+        Rule.at(0.9, "labels")
     for alpha in (0.02, 0.3, None):
-        threshold = calibration.threshold_for(recall=0.5, alpha=alpha)
+        rule = calibration.guarantee(recall=0.5, of="match", alpha=alpha)
         known = p_value > (-1 if alpha is None else alpha)
-        assert torch.equal(result.accepted(threshold), (p >= threshold.value) & known)
+        assert np.array_equal(rule(result).answered, (p >= rule.value) & known)
     assert set(result.signals) == {"epistemic", "match probability"}
     first = calibrated.search(x[300:360], k=1)
     signal = result.signals["match probability"]

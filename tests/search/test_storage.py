@@ -199,7 +199,7 @@ def test_an_index_belongs_to_the_posterior_that_it_was_built_with(points, tmp_pa
     embedder = LaplaceEmbedder.from_embeddings(x[:200], y[:200])
     index = embedder.index(x[:50], progress=False)
     before = index.search(x[:5], k=3)
-    embedder.optimize_prior_precision()
+    embedder.tune_prior()
     assert torch.equal(index.search(x[:5], k=3).distance_sd, before.distance_sd)
     index.save(tmp_path / "index")
     with pytest.raises(FileFormatError, match="another prior precision"):

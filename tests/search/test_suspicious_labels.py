@@ -39,7 +39,7 @@ def test_each_item_is_judged_by_all_others(index, points, embedder):
         mine = float(scores[of == index.labels[row]].clip(min=0).max())
         i = place[row]
         assert float(review.probability[i]) == pytest.approx(mine, abs=1e-6)
-        assert review.suggested[i] == of[int(judged.answer[0])]
+        assert review.suggested[i] == of[int(judged.carrier[0])]
         best = float(judged.label_probability[0])
         assert float(review.suggested_probability[i]) == pytest.approx(best, abs=1e-6)
         assert (review.ids[i], review.labels[i]) == (row, index.labels[row])

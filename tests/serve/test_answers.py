@@ -47,7 +47,7 @@ def assert_is_row(answer, result, row, tolerance=0.0, step=0.0):
 
 def test_images_are_answered_as_in_python(shop, start, query_files):
     client, index = start(shop), gallery_of(shop).index
-    rule = index.calibration.threshold_for(precision=0.7, of="label")
+    rule = index.calibration.guarantee(precision=0.7, of="label")
     reasons = set()
     for path in query_files:
         result = index.search(torch.from_numpy(pixels_of(path)), 4)
@@ -120,9 +120,9 @@ def test_a_guard_answers_as_it_does_in_python(digits, tmp_path, start):
         answers = client.post("/search", json={"vectors": queries.tolist(), "k": 1}).json()
         assert [a["reason"] for a in answers] == expected.reason.tolist()
         told = [a["label"] if a["answered"] else None for a in answers]
-        assert told == expected.labels.tolist()
+        assert told == expected.label.tolist()
         np.testing.assert_allclose(
-            [a["probability"] for a in answers], expected.probability.numpy(), rtol=1e-5
+            [a["probability"] for a in answers], expected.probability, rtol=1e-5
         )
 
 
@@ -133,9 +133,9 @@ def test_an_index_whose_matches_calibrated_it_decides_about_the_nearest_item(dig
     index.calibrate(x[600:1200], matches=[np.flatnonzero(y[:600] == one) for one in y[600:1200]])
     client = TestClient(create_app(index, embedder, precision=0.8))
     result = index.search(x[1200:1230], 2)
-    rule = index.calibration.threshold_for(precision=0.8, of="match")
+    rule = index.calibration.guarantee(precision=0.8, of="match")
     answers = client.post("/search", json={"vectors": x[1200:1230].tolist(), "k": 2}).json()
-    assert [a["answered"] for a in answers] == result.accepted(rule).tolist()
+    assert [a["answered"] for a in answers] == rule(result).answered.tolist()
     assert [a["label"] for a in answers] == [None] * 30
     expected = result.match_probability[:, 0].numpy()
     np.testing.assert_allclose([a["probability"] for a in answers], expected)
@@ -202,10 +202,10 @@ def test_metrics_count_requests_decisions_and_calls(shop, start, query_files):
     client.post("/search", content=b"no image", headers=IMAGE)
     client.get("/a/path/that/a/client/made/up")
     lines = client.get("/metrics").text.splitlines()
-    decided = [answer["reason"] or "answer" for answer in answers]
+    decided = [answer["reason"] or "answered" for answer in answers]
     for word in set(decided):
         count = f"{float(decided.count(word))}"
-        assert f'laplace_metric_decisions_total{{decision="{word}"}} {count}' in lines
+        assert f'laplace_metric_answers_total{{reason="{word}"}} {count}' in lines
     assert 'laplace_metric_requests_total{path="/search",status="200"} 20.0' in lines
     assert 'laplace_metric_requests_total{path="/search",status="415"} 1.0' in lines
     assert 'laplace_metric_requests_total{path="other",status="404"} 1.0' in lines

@@ -82,9 +82,9 @@ def compared(engine: VectorEngine) -> Comparison:
     verdict, wanted = judged(index.calibration, found, embedding, **how), index.search(queries, K)
     assert wanted.match_probability is not None
     probability = np.asarray(wanted.match_probability)
-    threshold = index.calibration.threshold_for(precision=PRECISION)
-    accepted = verdict.accepted(threshold)
-    same = accepted == np.asarray(wanted.accepted(threshold))
+    threshold = index.guarantee(precision=PRECISION, of="match")
+    accepted = threshold(verdict).answered
+    same = accepted == np.asarray(threshold(wanted).answered)
     same &= verdict.unknown == np.asarray(wanted.unknown)
     return Comparison(
         len(found.ids),

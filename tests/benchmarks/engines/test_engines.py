@@ -26,9 +26,9 @@ def same_answers(of, found, close: float) -> None:
         np.testing.assert_allclose(told, expected, rtol=0, atol=close, err_msg=name)
     np.testing.assert_array_equal(verdict.label, wanted.label)
     np.testing.assert_array_equal(verdict.unknown, np.asarray(wanted.unknown))
-    threshold = of.index.calibration.threshold_for(precision=0.8)
-    accepted = verdict.accepted(threshold)
-    np.testing.assert_array_equal(accepted, np.asarray(wanted.accepted(threshold)))
+    threshold = of.index.guarantee(precision=0.8, of="match")
+    accepted = threshold(verdict).answered
+    np.testing.assert_array_equal(accepted, np.asarray(threshold(wanted).answered))
     assert 0 < accepted.sum() < len(accepted)
 
 

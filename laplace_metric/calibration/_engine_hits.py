@@ -8,70 +8,21 @@ deviation of a distance nothing else enters a calibration (``PairFeatures``).
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from jaxtyping import Float
 
-from laplace_metric._utils.display import Shown
 from laplace_metric._utils.validation import as_array, as_floats, is_tensor
 from laplace_metric.calibration._hits import LabelVotes, SearchHits, namespace
 from laplace_metric.calibration._padding import is_padding
-from laplace_metric.calibration._thresholds import Threshold, accepts
 from laplace_metric.errors import DistanceScaleWarning, InputError, NonFiniteError, callers_line
 
 ENOUGH, APART = 10, 0.3
 """Queries whose distances tell their scale; a gap between two distributions that is none."""
 MOST_FALL = 0.5
 """Share of queries whose first neighbour may be the farthest: none, but for ties and rounding."""
-Array = Any
-"""A tensor where distances are one, else a NumPy array."""
-
-
-@dataclass(frozen=True, repr=False)
-class Verdict(Shown):
-    """Calibrated answers for Q queries and their k neighbours.
-
-    Parameters
-    ----------
-    match_probability : [Q, k]
-        That query and neighbour are a match; 0 where there is no neighbour.
-    p_value : [Q]
-        Of "the query has a match in the collection".
-    unknown : [Q]
-        ``p_value <= alpha``.
-    label : [Q] or None
-        The answer: the likeliest label of the neighbours. None, as the next, if it was calibrated
-        with matches.
-    label_probability : [Q] or None
-        That it is the query's.
-    ambiguity : [Q] or None
-        Entropy in nats of the neighbours' vote; None without labels.
-    alpha : float
-        Share of queries with a match that may be called unknown.
-    """
-
-    match_probability: Array
-    p_value: Array
-    unknown: Array
-    label: Array | None = None
-    label_probability: Array | None = None
-    ambiguity: Array | None = None
-    alpha: float = 0.05
-
-    def accepted(self, threshold: Threshold | float, of: str = "match") -> Array:
-        """Return whether to answer each query [Q]; see ``SearchResult.accepted``.
-
-        Parameters
-        ----------
-        threshold : Threshold or float
-            Smallest probability that is accepted.
-        of : "match" | "label"
-            The probability that a number is compared with. A ``Threshold`` has its own.
-        """
-        return accepts(threshold, self, self.alpha, of)
 
 
 def given_hits(distances: Any, labels: Any, epistemic: Any, distance_sd: Any) -> SearchHits:

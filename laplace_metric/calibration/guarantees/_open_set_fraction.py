@@ -31,8 +31,10 @@ import numpy as np
 import numpy.typing as npt
 
 from laplace_metric._utils.validation import check_share
+from laplace_metric.calibration._arrays import Array, Judged
+from laplace_metric.calibration._padding import NO_HIT
 from laplace_metric.calibration._probability import fit_calibrator
-from laplace_metric.calibration._score_model import Array, Judged
+from laplace_metric.calibration.guarantees._binomial import lower_bound
 from laplace_metric.errors import InputError
 
 CONFIDENCE, LEVEL, RUN_OUT = 0.99, 0.01, 1e-3
@@ -199,3 +201,38 @@ def _draws(available: int, share: float) -> int:
     from scipy.stats import nbinom
 
     return available + int(nbinom.ppf(RUN_OUT / 2, available + 1, share))
+
+
+def precision_of_mixture(
+    share: Array, value: float, p: Array, relevant: Judged, mated: Judged, delta: float
+) -> tuple[Array, Array]:
+    """Precision, and its lower bound, where ``share`` of the queries has no match.
+
+    With a the share of the mated queries whose first hit p [n] is accepted and right, w accepted
+    and wrong, and f the FPIR, of queries that have a hit,
+
+        ((1 - s) a) / ((1 - s) (a + w) + s f)
+
+    The bound has those of a, w and f, each at delta / 3 (Clopper & Pearson 1934).
+
+    Raises
+    ------
+    InputError
+        Without queries of both kinds.
+    """
+    first, right = p >= value, relevant == 1
+    known, other = (mated == 1) & (relevant >= 0), (mated == 0) & (relevant != NO_HIT)
+    n, m = int(known.sum()), int(other.sum())
+    if not n or not m:
+        raise InputError(f"{n} held-out queries have a match and {m} have none: calibrate on both.")
+    a, w = int((first & right)[known].sum()), int((first & ~right)[known].sum())
+    f = int(first[other].sum())
+
+    def mixed(a: float, w: float, f: float) -> Array:
+        answered = (1 - share) * (a + w) + share * f
+        return np.asarray((1 - share) * a / np.where(answered > 0, answered, 1.0))
+
+    third = delta / 3
+    least = lower_bound(a, n, third)
+    most_wrong, most_false = 1 - lower_bound(n - w, n, third), 1 - lower_bound(m - f, m, third)
+    return mixed(a / n, w / n, f / m), mixed(least, most_wrong, most_false)

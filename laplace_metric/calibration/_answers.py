@@ -1,0 +1,145 @@
+"""Answers to queries: a label, or none where a rule abstains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
+
+import numpy as np
+
+from laplace_metric._utils.display import SOME, Rows, Shown
+from laplace_metric._utils.tables import as_pandas
+from laplace_metric.calibration._arrays import Array, Flags
+
+if TYPE_CHECKING:
+    import pandas
+
+UNFAMILIAR, UNCERTAIN = "unfamiliar", "uncertain"
+"""Reasons to abstain: the query is unlike all that calibrated; its probability is too small."""
+
+
+class Answer(NamedTuple):
+    """Answer to one query.
+
+    Parameters
+    ----------
+    label : int, str or None
+        Label of the query; None where the rule abstains.
+    probability : float in [0, 1]
+        Probability that the answer is right, whether it is given or not.
+    reason : "" | "unfamiliar" | "uncertain"
+        Reason to abstain; "" where there is an answer.
+    """
+
+    label: Any
+    probability: float
+    reason: str
+
+    @property
+    def answered(self) -> bool:
+        """True where there is an answer."""
+        return not self.reason
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Answers(Shown):
+    """Answers to Q queries, as NumPy arrays.
+
+    ``answers[3]`` is the ``Answer`` to one query, ``answers[mask]`` the answers to some.
+
+    Parameters
+    ----------
+    label : array [Q] of objects
+        Label of each query, a whole number or a string as in the index; None where the rule
+        abstains. A rule about a match answers with the label of the nearest item, or with its id
+        where items have no labels. Of a rule of scores, which knows neither, all are None.
+    probability : array [Q] of floats in [0, 1]
+        Probability that the answer is right, whether it is given or not.
+    reason : array [Q] of strings
+        Reason to abstain: "unfamiliar" where the query is unlike all that calibrated or nothing was
+        found, "uncertain" where the probability is too small; "" where there is an answer.
+    answered : array [Q] of booleans
+        True where there is an answer.
+    """
+
+    label: np.ndarray[Any, Any]
+    probability: Array
+    reason: np.ndarray[Any, Any]
+    answered: Flags
+
+    @classmethod
+    def of(
+        cls, label: np.ndarray[Any, Any] | None, probability: Array, answered: Flags, strange: Flags
+    ) -> Answers:
+        """Return answers whose labels are None where they are not answered.
+
+        Parameters
+        ----------
+        label : [Q] or None
+            Labels that would be answered; None: there are none.
+        probability : [Q]
+            Probability that each is right.
+        answered, strange : [Q]
+            True where there is an answer; where the query is unfamiliar.
+        """
+        given = np.full(len(answered), None, dtype=object)
+        if label is not None:
+            given[answered] = label.astype(object)[answered]
+        reason = np.where(answered, "", np.where(strange, UNFAMILIAR, UNCERTAIN))
+        return cls(given, probability, reason, answered)
+
+    def __len__(self) -> int:
+        return len(self.answered)
+
+    def __iter__(self) -> Iterator[Answer]:
+        return (self[query] for query in range(len(self)))
+
+    @overload
+    def __getitem__(self, query: int) -> Answer: ...
+
+    @overload
+    def __getitem__(self, query: slice | list[int] | np.ndarray[Any, Any]) -> Answers: ...
+
+    def __getitem__(self, query: Any) -> Answer | Answers:
+        """Answer to one query; the answers to some: of a slice, of rows, or of a mask."""
+        if isinstance(query, slice) or np.ndim(query):
+            some = query if isinstance(query, slice) else np.asarray(query)
+            return replace(
+                self,
+                label=self.label[some],
+                probability=self.probability[some],
+                reason=self.reason[some],
+                answered=self.answered[some],
+            )
+        return Answer(self.label[query], float(self.probability[query]), str(self.reason[query]))
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return a table with the columns label, probability, reason and answered.
+
+        Raises
+        ------
+        MissingPackageError
+            Without pandas.
+        """
+        return as_pandas(
+            {
+                "label": self.label,
+                "probability": self.probability,
+                "reason": self.reason,
+                "answered": self.answered,
+            }
+        )
+
+    def _sentence(self) -> str:
+        answered, strange = int(self.answered.sum()), int((self.reason == UNFAMILIAR).sum())
+        rest = f"{strange:,} are unfamiliar, {len(self) - answered - strange:,} uncertain"
+        return f"{answered:,} of {len(self):,} queries are answered; {rest}."
+
+    def _shown_rows(self) -> Rows:
+        rows = []
+        for query in range(min(len(self), SOME)):
+            label, probability, reason = self[query]
+            told = reason or ("answered" if label is None else label)
+            rows.append((f"query {query}", f"{told}, {probability:.2f}"))
+        return rows

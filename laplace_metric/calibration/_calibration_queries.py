@@ -1,0 +1,308 @@
+"""Queries that no fit has seen, and every guarantee that they can test.
+
+Search results and scores of any search are tested alike: by the probability of each hit, whether it
+is relevant, and whether the collection has a match of the query at all. The theories are in
+``guarantees``, a file each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from laplace_metric._utils.validation import ArrayLike, as_floats, check_share
+from laplace_metric.calibration._arrays import Array, Flags, Judged
+from laplace_metric.calibration._padding import NO_HIT
+from laplace_metric.calibration.guarantees._biometric_rates import (
+    error_rates,
+    fewest_false,
+    one_comparison_a_query,
+    one_query_a_class,
+    threshold_of_false,
+)
+from laplace_metric.calibration.guarantees._open_set_fraction import (
+    Fraction,
+    level_at_fraction,
+    precision_of_mixture,
+    rows_at_fraction,
+)
+from laplace_metric.calibration.guarantees._precision import largest_precision, lowest_threshold
+from laplace_metric.calibration.guarantees._queries_needed import (
+    CHANCE,
+    QueriesNeeded,
+    queries_needed,
+)
+from laplace_metric.calibration.guarantees._recall import highest_threshold
+from laplace_metric.calibration.guarantees._test_sequences import NEVER
+from laplace_metric.errors import InputError
+
+QUANTITIES = ("precision", "recall", "fmr", "fpir")
+"""Rates that can be guaranteed."""
+NOTHING = np.empty(0)
+
+
+class Chosen(NamedTuple):
+    """A threshold that keeps a rate, and what its test gave.
+
+    Parameters
+    ----------
+    value : float in [0, 1]
+        Smallest probability that is accepted.
+    target : float
+        The rate that is kept.
+    bound : float
+        Bound of the rate by the test of this threshold.
+    estimate : float
+        Rate on the tested queries.
+    n : int
+        Queries, or new classes, that the test rests on.
+    """
+
+    value: float
+    target: float
+    bound: float
+    estimate: float
+    n: int
+
+
+@dataclass(frozen=True, eq=False)
+class CalibrationQueries:
+    """Probabilities of n queries by a fit that did not see them, and what is true of each.
+
+    Parameters
+    ----------
+    probability : [n, k]
+        Probability that each hit is relevant; or of each answer that it is right, with k = 1.
+    relevant : [n, k]
+        Relevance: 1, 0, -1 where a hit was not judged, -2 where there is no hit.
+    mated : [n]
+        Whether the collection holds a relevant item: 1, 0, or -1 where it is not known.
+    total : [n]
+        Relevant items of each query in the collection.
+    grid : [m]
+        Probabilities of the first hits of other queries, among which thresholds of a precision are
+        chosen. Empty: those of the tested queries.
+    abstained : [n]
+        Queries that are not answered whatever their probability is, such as unknown ones.
+    cross_fitted : bool
+        True if each query was tested by another fit than the one that answers: guarantees are then
+        simulated, not proven.
+    unseen, unseen_class : [m]
+        Probabilities of the first hits of queries whose class is not in the collection, and the
+        number of their class.
+    """
+
+    probability: Array
+    relevant: Judged
+    mated: Judged
+    total: Array
+    grid: Array
+    abstained: Flags
+    cross_fitted: bool
+    unseen: Array = field(default_factory=lambda: NOTHING)
+    unseen_class: Array = field(default_factory=lambda: NOTHING)
+
+    @classmethod
+    def of_answers(
+        cls,
+        probability: Array,
+        right: Flags,
+        mated: Flags,
+        *,
+        grid: Array,
+        abstained: Flags,
+        cross_fitted: bool,
+    ) -> CalibrationQueries:
+        """Return queries of which every answer was judged.
+
+        Parameters
+        ----------
+        probability, right : [n] or [n, k]
+            Probability of the answer, or of each hit, and whether it is right.
+        mated : [n]
+            Whether the collection has a match.
+        grid, abstained, cross_fitted
+            As of the class.
+        """
+        hits = right.reshape(len(right), -1)
+        return cls(
+            probability.reshape(hits.shape),
+            hits.astype(np.int8),
+            mated.astype(np.int8),
+            hits.sum(1).astype(np.float64),
+            grid,
+            abstained,
+            cross_fitted,
+        )
+
+    def __len__(self) -> int:
+        return len(self.mated)
+
+    @cached_property
+    def decided(self) -> Array:
+        """Probability of each hit [n, k]; ``NEVER`` of those of queries that are not answered."""
+        return np.where(self.abstained[:, None], NEVER, self.probability)
+
+    def answers(self) -> tuple[Array, Flags]:
+        """Probability of the first hit [n'], and whether it is relevant, where that is known.
+
+        The probability is ``NEVER`` where there is no hit, or no answer whatever it is.
+        """
+        first = self.relevant[:, 0]
+        known = first != -1
+        p = np.where(first == NO_HIT, NEVER, self.decided[:, 0])
+        return p[known], first[known] == 1
+
+    @property
+    def _thresholds(self) -> Array | None:
+        return self.grid if len(self.grid) else None
+
+    def chosen(
+        self, quantity: str, target: float, confidence: float, fraction: Fraction | None = None
+    ) -> Chosen:
+        """Return the threshold that accepts most and keeps a rate.
+
+        Parameters
+        ----------
+        quantity : one of ``QUANTITIES``
+        target, confidence : float in (0, 1)
+            The rate, and the probability with which it is kept.
+        fraction : float, OpenSetFraction or None
+            Share of the queries without a match for which a precision is to hold; None: that of
+            these queries.
+
+        Raises
+        ------
+        InputError
+            If no threshold keeps it, with what would do; for a share outside (0, 1); where these
+            queries are cross-fitted and the theory wants held-out ones.
+        """
+        target, delta = check_share(quantity, target), 1 - check_share("confidence", confidence)
+        if fraction is not None and quantity != "precision":
+            raise InputError(f"open_set_fraction= is for precision=: no share moves {quantity}.")
+        if quantity in ("fmr", "fpir"):
+            return self._of_false(quantity, target, delta)
+        (p, right), thresholds = self.answers(), self._thresholds
+        if fraction is not None:
+            self._need_held_out("open_set_fraction")
+            share, delta = level_at_fraction(fraction, delta)
+            rows = rows_at_fraction(np.where(self.relevant[:, 0] >= 0, self.mated, -1), share)
+            p, right = self.decided[rows, 0], self.relevant[rows, 0] == 1
+        if quantity == "precision":
+            value, bound = lowest_threshold(p, right, target, delta, thresholds)
+            return Chosen(value, target, bound, float(right[p >= value].mean()), len(p))
+        if self.cross_fitted:  # from the tested fits to the one that answers no theorem leads
+            delta = delta / 2
+        value, bound = highest_threshold(p, right, target, delta)
+        return Chosen(value, target, bound, float((p[right] >= value).mean()), len(p))
+
+    def largest(self, confidence: float) -> Chosen:
+        """Return the threshold of the largest precision, in whole per cent, that can be kept.
+
+        Raises
+        ------
+        InputError
+            If not even 1 % can be; for a confidence outside (0, 1).
+        """
+        p, right = self.answers()
+        delta = 1 - check_share("confidence", confidence)
+        target, value, bound = largest_precision(p, right, delta, self._thresholds)
+        return Chosen(value, target, bound, float(right[p >= value].mean()), len(p))
+
+    def queries_needed(
+        self, precision: float, confidence: float = 0.95, chance: float = CHANCE
+    ) -> QueriesNeeded:
+        """Estimate how many more queries it takes to guarantee a precision.
+
+        Its ``more`` are queries to calibrate with: where half of them test, twice the tested ones.
+
+        Parameters
+        ----------
+        precision, confidence : float in (0, 1)
+            The guarantee.
+        chance : float in (0, 1)
+            That it can be made then, if new queries are answered as these are.
+
+        Raises
+        ------
+        InputError
+            For shares outside (0, 1).
+        """
+        target, delta = (
+            check_share("precision", precision),
+            1 - check_share("confidence", confidence),
+        )
+        check_share("chance", chance)
+        found = queries_needed(
+            *self.answers(), target, delta, chance=chance, thresholds=self._thresholds
+        )
+        halves = 2 if len(self.grid) else 1
+        return found if found.more is None else replace(found, more=halves * found.more)
+
+    def rates(self, value: float) -> dict[str, float]:
+        """Return the rates of accepting probabilities from ``value`` on; no rate of no query.
+
+        "coverage" of all queries, "precision" of the first hits; "fmr" and "fnmr" of all
+        comparisons (1:1), which places without a hit are not; "fpir" of queries without a match in
+        the collection that have a hit, and "fnir" of queries with a match (1:N). With new classes
+        the FPIR is theirs, and each class counts once.
+        """
+        rates = error_rates(value, self.decided, self.relevant, self.mated)
+        if len(self.unseen):
+            accepted, of = self.unseen >= value, self.unseen_class.astype(int)
+            rates["fpir"] = float((np.bincount(of, accepted) / np.bincount(of)).mean())
+        return rates
+
+    def precision_at(
+        self, value: float, open_set_fraction: ArrayLike, confidence: float
+    ) -> tuple[Array, Array]:
+        """Return precision and its lower bound where this share of the queries has no match.
+
+        See ``precision_of_mixture``.
+
+        Raises
+        ------
+        InputError
+            For shares outside [0, 1], and without queries of both kinds.
+        """
+        share = as_floats("open_set_fraction", open_set_fraction)
+        if not ((share >= 0) & (share <= 1)).all():
+            raise InputError("open_set_fraction lies outside [0, 1]: pass shares.")
+        first, relevant = self.decided[:, 0], self.relevant[:, 0]
+        return precision_of_mixture(share, value, first, relevant, self.mated, 1 - confidence)
+
+    def _of_false(self, quantity: str, target: float, delta: float) -> Chosen:
+        of_classes = quantity == "fpir" and len(self.unseen) > 0
+        if of_classes:
+            false = one_query_a_class(self.unseen, self.unseen_class)
+            of = len(false)
+        else:
+            self._need_held_out(quantity)
+            if quantity == "fmr":
+                false, of = one_comparison_a_query(self.decided, self.relevant)
+            else:
+                false = self.decided[(self.mated == 0) & (self.relevant[:, 0] != NO_HIT), 0]
+                of = len(false)
+        kept = threshold_of_false(false, target, delta)
+        if kept is None:
+            least, what = fewest_false(target, delta), "comparisons that are no match, one a query"
+            where, advice = "in the tested half, which has", "Calibrate on more, or ask for less."
+            if of_classes:
+                what, where, advice = "new classes", "and there are", "Ask for less."
+            elif quantity == "fpir":
+                what = "queries without a match in the collection (mated=0)"
+            drawn = f", worth {len(false):,} as the lists differ in length" if of >= least else ""
+            raise InputError(
+                f"{quantity}={target:g} cannot be guaranteed: it takes {least:,} {what}, {where} "
+                f"{of:,}{drawn}. {advice}"
+            )
+        value = max(kept[0], 0.0)  # below all probabilities, where nothing is answered anyway
+        return Chosen(value, target, kept[1], self.rates(value)[quantity], of)
+
+    def _need_held_out(self, what: str) -> None:
+        """Cross-fitted, an FPIR was broken in 8 % of simulations, not 5 %."""
+        if self.cross_fitted:
+            raise InputError(f"{what}= takes queries held out: calibrate with cross_fit=0.")

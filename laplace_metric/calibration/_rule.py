@@ -1,0 +1,553 @@
+"""A rule: which queries are answered, and what is guaranteed of the answers."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from numbers import Real
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from laplace_metric._utils.display import Rows, Shown, in_rows
+from laplace_metric._utils.validation import ArrayLike, as_path, check_name, check_real, is_tensor
+from laplace_metric.calibration._answers import Answers
+from laplace_metric.calibration._arrays import Array
+from laplace_metric.calibration._calibration_queries import QUANTITIES, CalibrationQueries, Chosen
+from laplace_metric.calibration._saved_queries import QUERIES, queries_of, queries_part
+from laplace_metric.calibration._scored_queries import SCORES, ScoredQueries
+from laplace_metric.calibration.guarantees._open_set_fraction import (
+    Fraction,
+    OpenSetFraction,
+    point_of,
+)
+from laplace_metric.calibration.guarantees._test_sequences import NEVER
+from laplace_metric.errors import FileFormatError, InputError, NotFittedError
+from laplace_metric.io import MALFORMED, Fields, Kind, Part, SavedFile, write
+
+if TYPE_CHECKING:
+    import torch
+
+    from laplace_metric.calibration._export import RuleGraph
+
+RULE = Kind("rule", "a saved rule", 3)
+OF = ("match", "label")
+NAMES = {"fmr": "false match rate", "fpir": "false positive identification rate"}
+LIKELIER_THAN_NOT = 0.5
+"""Threshold of a rule that nobody chose."""
+LARGEST = 1e300
+"""A score that decides is looked for up to here."""
+ESTIMATED = ("estimate", "upper", "p_value")
+
+
+@dataclass(frozen=True, repr=False)
+class Rule(Shown):
+    """Answer a query if its probability is at least ``value``; abstain elsewhere.
+
+    ``rule(found)`` applies it. It compares the probability that it was made of, and refuses
+    anything else: a rule of an index takes what ``index.search`` or ``calibration.apply`` returned,
+    a rule of scores takes scores.
+
+    Parameters
+    ----------
+    value : float in [0, 1]
+        Smallest probability that is answered.
+    of : "match" | "label"
+        The probability: that the first hit is a match, or that the label which the index answers
+        with is right.
+    quantity : "precision" | "recall" | "fmr" | "fpir" or None
+        Rate that is guaranteed: a precision or recall is at least ``target``, a false match rate
+        and a false positive identification rate at most. None: nothing is guaranteed.
+    target, confidence : float in (0, 1), or None
+        The guarantee, and the probability with which it holds.
+    estimate, bound : float in [0, 1], or None
+        The rate on the calibration queries, and the bound of its test. The threshold was chosen for
+        the target, so only the target holds with ``confidence``.
+    coverage : float in [0, 1], or None
+        Share of the calibration queries that are answered.
+    n : int
+        Calibration queries, or new classes, that the test rests on; of a false match rate those
+        with a comparison that is no match.
+    alpha : float in (0, 1), or None
+        Share of queries with a match that may be called unknown: a query whose p-value is at most
+        this is not answered. None: the probability alone decides.
+    proven : bool
+        True if the guarantee follows from a theorem, but for ``alpha``: that calibration queries
+        find each other unknown is held by simulation. False: simulated.
+    open_set_fraction : float, OpenSetFraction or None
+        Share of the queries without a match for which it holds; None: that of the calibration.
+    queries : CalibrationQueries or None
+        Queries that tested it.
+    scores : ScoredQueries or None
+        What turns scores into probabilities; None where hits come with probabilities.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from laplace_metric import LaplaceEmbedder
+    >>> x, y = load_digits(return_X_y=True)
+    >>> index = LaplaceEmbedder.from_embeddings(x[:900], y[:900]).cross_index(x[:900], y[:900])
+    >>> rule = index.guarantee(precision=0.95)
+    >>> answers = rule(index.search(x[900:903]))
+    >>> answers.label.tolist(), answers.answered.all()
+    ([4, 9, 0], np.True_)
+    """
+
+    value: float
+    of: str = "match"
+    quantity: str | None = None
+    target: float | None = None
+    confidence: float | None = None
+    estimate: float | None = None
+    bound: float | None = None
+    coverage: float | None = None
+    n: int = 0
+    alpha: float | None = None
+    proven: bool = False
+    open_set_fraction: Fraction | None = None
+    queries: CalibrationQueries | None = field(default=None, compare=False)
+    scores: ScoredQueries | None = field(default=None, compare=False)
+
+    @classmethod
+    def at(cls, value: float, of: str = "label", alpha: float | None = 0.05) -> Rule:
+        """Return a rule with a threshold of yours, which guarantees nothing.
+
+        Parameters
+        ----------
+        value : float in [0, 1]
+            Smallest probability that is answered.
+        of : "label" | "match"
+            The probability: of the label that the index answers with, or that the nearest item is a
+            match.
+        alpha : float in (0, 1), or None
+            Share of queries with a match that may be called unknown, and are not answered; None:
+            the probability alone decides.
+
+        Raises
+        ------
+        InputError
+            For a value outside [0, 1].
+
+        Examples
+        --------
+        >>> print(Rule.at(0.9))
+        answers with the label if its probability is at least 0.9000 and the query is not unknown \
+at alpha=0.05
+        guarantees nothing: the threshold was given, not tested
+        """
+        if not isinstance(value, Real) or isinstance(value, bool):
+            raise InputError(
+                f"rule is a {type(value).__name__}: pass a Rule, of index.guarantee(precision=0.9) "
+                "or another rate, or a probability in [0, 1]."
+            )
+        number = check_real("rule", value, "number in [0, 1]")
+        if not 0 <= number <= 1:
+            raise InputError(f"rule={number:g}: pass a probability, a number in [0, 1].")
+        return cls(number, check_name("of", of, OF), alpha=alpha)
+
+    @classmethod
+    def guaranteeing(
+        cls,
+        queries: CalibrationQueries,
+        quantity: str,
+        target: float,
+        confidence: float = 0.95,
+        *,
+        of: str = "match",
+        alpha: float | None = None,
+        open_set_fraction: Fraction | None = None,
+        scores: ScoredQueries | None = None,
+    ) -> Rule:
+        """Return the rule that answers most and keeps a rate, by the queries that test it.
+
+        Parameters
+        ----------
+        queries : CalibrationQueries
+        quantity, target, confidence, open_set_fraction
+            The guarantee; see ``CalibrationQueries.chosen``.
+        of, alpha, scores
+            As of the class.
+
+        Raises
+        ------
+        InputError
+            If it cannot be guaranteed, with what would do.
+        """
+        chosen = queries.chosen(quantity, target, confidence, open_set_fraction)
+        return cls.of_chosen(
+            chosen, queries, quantity, confidence, of, alpha, open_set_fraction, scores
+        )
+
+    @classmethod
+    def of_chosen(
+        cls,
+        chosen: Chosen,
+        queries: CalibrationQueries,
+        quantity: str,
+        confidence: float,
+        of: str = "match",
+        alpha: float | None = None,
+        fraction: Fraction | None = None,
+        scores: ScoredQueries | None = None,
+    ) -> Rule:
+        """Return the rule of a threshold that ``queries`` have chosen."""
+        return cls(
+            chosen.value,
+            of,
+            quantity,
+            chosen.target,
+            confidence,
+            chosen.estimate,
+            chosen.bound,
+            queries.rates(chosen.value)["coverage"],
+            chosen.n,
+            alpha,
+            not (queries.cross_fitted or isinstance(fraction, OpenSetFraction)),
+            fraction,
+            queries,
+            scores,
+        )
+
+    def __call__(self, found: Any, **evidence: ArrayLike) -> Answers:
+        """Answer each query, or abstain.
+
+        Parameters
+        ----------
+        found : SearchResult or CalibratedHits; of a rule of scores, [Q] or [Q, k] or [Q, k, S]
+            What ``index.search`` or ``calibration.apply`` returned; or scores, as for
+            ``calibrate_scores``.
+        **evidence : [Q] or [Q, k]
+            Further columns of a rule of scores, by name.
+
+        Returns
+        -------
+        Answers
+            A label or None for each query, its probability, and why there is none.
+
+        Raises
+        ------
+        InputError
+            For anything but what the rule was made of.
+        NotFittedError
+            For a search of an index that was not calibrated, or without labels.
+        """
+        if self.scores is not None:
+            if hasattr(found, "match_probability"):
+                raise InputError(
+                    f"found is a {type(found).__name__}, and this rule is of scores: pass scores "
+                    "[Q, k], or take a rule of index.guarantee(...)."
+                )
+            p = self.scores.assessed(found, evidence)[:, 0]
+            return Answers.of(None, p.clip(0), (p > NEVER) & (p >= self.value), p == NEVER)
+        if not hasattr(found, "match_probability") or evidence:
+            raise InputError(
+                f"found is a {type(found).__name__}{' with evidence' if evidence else ''}, and "
+                "this rule is of an index: pass what index.search(...) or calibration.apply(...) "
+                "returned; for scores, take a rule of calibrate_scores(...).guarantee(...)."
+            )
+        answered = accepts(self, found)
+        strange = np.zeros(len(answered), bool)
+        if self.alpha is not None:
+            strange = _numpy(found.p_value) <= self.alpha
+        label = found.label if self.of == "label" else found.nearest
+        return Answers.of(
+            None if label is None else _numpy(label), _statistic(self, found), answered, strange
+        )
+
+    def __str__(self) -> str:
+        return "\n".join(self._told())
+
+    def _told(self) -> list[str]:
+        if self.quantity is None or self.target is None or self.confidence is None:
+            return [self._accepts(), "guarantees nothing: the threshold was given, not tested"]
+        name = NAMES.get(self.quantity, self.quantity)
+        side = "at least" if self.quantity in ("precision", "recall") else "at most"
+        proof = "simulated, not proven"
+        if self.proven:
+            unknown = ", but for the rule that finds unknown queries"
+            proof = f"proven{'' if self.alpha is None else unknown}"
+        where = ""
+        if self.open_set_fraction is not None:
+            share = point_of(self.open_set_fraction)
+            where = f" where {share:.1%} of the queries have no match"
+        return [
+            self._accepts(),
+            f"guarantees a {name} of {side} {100 * self.target:g}% with "
+            f"{100 * self.confidence:g}% confidence{where} ({proof})",
+            f"on {self.n:,} {self._tested()}: {name} {self.estimate:.2%}; answers "
+            f"{self.coverage:.1%} of all",
+        ]
+
+    def _accepts(self) -> str:
+        score = None if self.scores is None else self.score
+        if self.scores is not None and score is not None and np.isfinite(score):
+            kind = self.scores.kinds[0]
+            order = "less" if kind == "distance" else "more"
+            least = f"a match probability of at least {self.value:.4f}"
+            return f"accepts a {kind} of {score:.6g} or {order} ({least})"
+        known = (
+            "" if self.alpha is None else f" and the query is not unknown at alpha={self.alpha:g}"
+        )
+        if self.of == "label":
+            return f"answers with the label if its probability is at least {self.value:.4f}{known}"
+        return f"accepts the first hit if its match probability is at least {self.value:.4f}{known}"
+
+    def _tested(self) -> str:
+        if self.queries is not None and self.quantity == "fpir" and len(self.queries.unseen):
+            return "new classes"
+        cross = self.queries is not None and self.queries.cross_fitted
+        return "cross-fitted queries" if cross else "held-out queries"
+
+    @property
+    def sentence(self) -> str:
+        """What is printed, on one line."""
+        return "; ".join(self._told())
+
+    def _sentence(self) -> str:
+        return self.sentence
+
+    def _shown_rows(self) -> Rows:
+        if self.queries is None:
+            return []
+        return in_rows((name, f"{rate:.2%}") for name, rate in self.rates().items())
+
+    @property
+    def score(self) -> float | None:
+        """Smallest similarity or score, or largest distance, that is accepted, to the last bit.
+
+        None of a rule of an index, and where more decides: other hits of the query, further scorers
+        or evidence. Infinite where all are accepted, or none.
+        """
+        if self.scores is None or self.scores.model.weights[1:].any():
+            return None
+        model = self.scores.model
+        unit = np.eye(len(model.weights))[0]
+        low, high = -1.0, 1.0
+        while model(low * unit) >= self.value and low > -LARGEST:
+            low *= 2
+        while model(high * unit) < self.value and high < LARGEST:
+            high *= 2
+        while low < (middle := low + (high - low) / 2) < high:
+            low, high = (low, middle) if model(middle * unit) >= self.value else (middle, high)
+        if low <= -LARGEST or high >= LARGEST:
+            high = -np.inf if low <= -LARGEST else np.inf
+        return -high if self.scores.kinds[0] == "distance" else high
+
+    def rates(self) -> dict[str, float]:
+        """Return the rates of this rule on the queries that tested it; no rate of no query.
+
+        See ``CalibrationQueries.rates``: "coverage", "precision", "fmr", "fnmr", "fpir", "fnir".
+
+        Raises
+        ------
+        NotFittedError
+            Of ``Rule.at``, which no queries have tested.
+        """
+        return self._queries().rates(self.value)
+
+    def precision_at(self, open_set_fraction: ArrayLike) -> tuple[Array, Array]:
+        """Return precision and its lower bound where this share of the queries has no match.
+
+        The bound holds with the ``confidence`` of the rule for one threshold that was fixed before;
+        this one was chosen for ``target``. Of a cross-fitted calibration that is not simulated:
+        calibrate with ``cross_fit=0``.
+
+        Parameters
+        ----------
+        open_set_fraction : [...] in [0, 1]
+
+        Raises
+        ------
+        InputError
+            For shares outside [0, 1], and without calibration queries of both kinds.
+        NotFittedError
+            Of ``Rule.at``, which no queries have tested.
+        """
+        queries = self._queries()
+        assert self.confidence is not None
+        return queries.precision_at(self.value, open_set_fraction, self.confidence)
+
+    def _queries(self) -> CalibrationQueries:
+        if self.queries is None:
+            raise NotFittedError("no queries have tested this rule: its threshold was given.")
+        return self.queries
+
+    def save(self, path: str | Path) -> None:
+        """Write one file; ``Rule.load`` reads it, without torch.
+
+        Parameters
+        ----------
+        path : path
+            Name of a safetensors file, such as "rule.safetensors", which is replaced in one step.
+
+        Raises
+        ------
+        InputError
+            If ``path`` is a folder.
+        WriteError
+            If it cannot be written; an old file is kept.
+        """
+        asked: dict[str, Any] = {
+            name: getattr(self, name)
+            for name in ("value", "of", "alpha", "quantity", "target", "confidence")
+        }
+        share = self.open_set_fraction
+        asked["open_set_fraction"] = asdict(share) if isinstance(share, OpenSetFraction) else share
+        parts = {"rule": Part(RULE, asked)}
+        if self.scores is not None:
+            parts["scores"] = self.scores.part()
+        elif self.queries is not None:
+            parts["queries"] = queries_part(self.queries)
+        write(as_path("path", path), parts)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Rule:
+        """Read the file of ``save``; the threshold is computed again from the queries in it.
+
+        Raises
+        ------
+        FileFormatError
+            For a file that is not ours, damaged or newer, or that holds no rule.
+        """
+        saved, scores = SavedFile(as_path("path", path), torch=False), None
+        if "scores" in saved and "rule" not in saved:
+            raise FileFormatError(f"{path} holds a calibration without a rule: load it as one.")
+        with saved.checked():
+            asked = Fields(saved.part(RULE).content, "rule")
+            value, of = asked.number("value", least=0, most=1), asked.text("of", OF)
+            alpha = asked.share("alpha") if "alpha" in asked else None
+            if "quantity" not in asked:
+                return cls(value, of, alpha=alpha)
+            quantity, target = asked.text("quantity", QUANTITIES), asked.share("target")
+            confidence, fraction = asked.share("confidence"), _fraction_of(asked)
+            if "scores" in saved:
+                scores = ScoredQueries.of_part(saved.part(SCORES))
+                queries = scores.queries
+            else:
+                queries = queries_of(saved.part(QUERIES))
+        with suppress(InputError, *MALFORMED):
+            chosen = queries.chosen(quantity, target, confidence, fraction)
+            if chosen.value != value and quantity == "precision":  # of ``largest_guarantee``
+                chosen = queries.largest(confidence)
+            if (chosen.value, chosen.target) == (value, target):
+                return cls.of_chosen(
+                    chosen, queries, quantity, confidence, of, alpha, fraction, scores
+                )
+        raise FileFormatError(f"{path} holds a rule that does not follow from its queries.")
+
+    def export(
+        self, path: str | Path, format: str = "onnx", *, dtype: torch.dtype | None = None
+    ) -> RuleGraph:
+        """Write probability and answered as one graph, for any number of queries.
+
+        It answers as this rule does, but for probabilities within a rounding (1e-12) of ``value``.
+
+        Parameters
+        ----------
+        path : path
+            Of one file, which is replaced.
+        format : "onnx" | "torch"
+            ONNX of opset 18 (extra ``export``), or what ``torch.export.load`` reads.
+        dtype : torch.float32 or torch.float64, optional
+            Of what enters and leaves; None: float32. It computes in float64.
+
+        Raises
+        ------
+        InputError
+            For another ``dtype``; for a rule of an index, whose calibration is exported instead.
+        ExportError
+            For evidence with the name of an output.
+        MissingPackageError
+            For "onnx" without the packages onnx and onnxscript.
+        """
+        from laplace_metric.calibration._export import RuleModule, write_rule
+
+        if self.scores is None:
+            raise InputError("this rule is of an index: calibration.export(...) writes its graph.")
+        c = self.scores
+        return write_rule(
+            RuleModule(c.model, c.kinds, c.k, self.value),
+            as_path("path", path),
+            format,
+            dtype,
+            kinds=c.kinds,
+            evidence=c.evidence,
+            rule=self.sentence,
+        )
+
+
+def as_rule(rule: Rule | float | None, of: str) -> Rule:
+    """Return a rule; of a number, or of None, the one that compares it with the probability ``of``.
+
+    Raises
+    ------
+    InputError
+        Unless it is a ``Rule``, or a number in [0, 1].
+    """
+    if isinstance(rule, Rule):
+        return rule
+    return Rule.at(LIKELIER_THAN_NOT if rule is None else rule, of)
+
+
+def accepts(rule: Rule, found: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Return which queries [Q] are answered: the only place where a threshold is compared.
+
+    A query is answered if its probability is at least the rule's value and its p-value is above
+    alpha.
+
+    Parameters
+    ----------
+    rule : Rule
+        Of an index.
+    found : Assessment, SearchResult or CalibratedHits
+        Match probabilities [Q, k], label probabilities [Q] and p-values [Q].
+
+    Raises
+    ------
+    NotFittedError
+        If there is no such probability.
+    """
+    enough = _statistic(rule, found) >= rule.value
+    return enough if rule.alpha is None else enough & (_numpy(found.p_value) > rule.alpha)
+
+
+def _statistic(rule: Rule, found: Any) -> Array:
+    """Probability [Q] that a rule compares."""
+    labelled = rule.of == "label"
+    probability = found.label_probability if labelled else found.match_probability
+    if probability is None:
+        how = " with labels" * labelled
+        raise NotFittedError(f"the index was not calibrated{how}: call index.calibrate(...) first.")
+    return _numpy(probability) if labelled else _numpy(probability)[:, 0]
+
+
+def _numpy(values: Any) -> np.ndarray[Any, Any]:
+    return np.asarray(values.detach().cpu().numpy() if is_tensor(values) else values)
+
+
+def _fraction_of(asked: Fields) -> Fraction | None:
+    if "open_set_fraction" not in asked:
+        return None
+    if not isinstance(asked.content["open_set_fraction"], dict):
+        return asked.share("open_set_fraction")
+    estimated = asked.inner("open_set_fraction")
+    shares = {name: estimated.number(name, least=0, most=1) for name in ESTIMATED}
+    return OpenSetFraction(**shares, n=estimated.whole("n"))
+
+
+def asked_rate(
+    precision: float | None, recall: float | None, fmr: float | None, fpir: float | None
+) -> tuple[str, float]:
+    """Return the name and the value of the one rate that is asked for.
+
+    Raises
+    ------
+    InputError
+        Unless one is.
+    """
+    asked = {"precision": precision, "recall": recall, "fmr": fmr, "fpir": fpir}
+    given = [(name, rate) for name, rate in asked.items() if rate is not None]
+    if len(given) != 1:
+        raise InputError("pass one of precision=, recall=, fmr=, fpir=.")
+    return given[0]

@@ -1,0 +1,169 @@
+"""Decisions for the scores of any search: probability of a match, guarantees, what to pass on.
+
+A search returns up to k hits for each query, with a score or several. Half of the queries fit the
+probability of a match (``_score_model``), the other half carries every guarantee, with p the
+probability of the first hit:
+
+    precision, recall  of accepted first hits
+    FPIR, FMR          of first hits of queries without a match, and of comparisons
+    relevant items     that are left out of what is passed on
+
+A place without a hit (``_padding``) is no comparison, in any test and any rate. A query without a
+hit is never answered; it counts in coverage, FNIR and ``keep_relevant``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from laplace_metric._utils.validation import as_path
+from laplace_metric.calibration._rule import Rule, asked_rate
+from laplace_metric.calibration._scored_queries import SCORES, ScoredQueries
+from laplace_metric.calibration.guarantees._open_set_fraction import Fraction
+from laplace_metric.calibration.guarantees._queries_needed import QueriesNeeded
+from laplace_metric.io import SavedFile, write
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class ScoreCalibration(ScoredQueries):
+    """Match probabilities of scored hits, and the guarantees that they support.
+
+    Its fields are those of ``ScoredQueries``; ``calibrate_scores`` makes it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> g = np.random.default_rng(0)
+    >>> right = g.random(600) < 0.7
+    >>> cosine = np.where(right, g.normal(0.8, 0.07, 600), g.normal(0.65, 0.07, 600))
+    >>> from laplace_metric.calibration import calibrate_scores
+    >>> rule = calibrate_scores(cosine, right).guarantee(precision=0.9)
+    >>> print(rule)  # doctest: +ELLIPSIS
+    accepts a similarity of 0.73... or more (a match probability of at least 0...)
+    guarantees a precision of at least 90% with 95% confidence (simulated, not proven)
+    on 600 cross-fitted queries: precision 9...%; answers 6...% of all
+    >>> rule([0.9, 0.5]).answered
+    array([ True, False])
+    """
+
+    def guarantee(
+        self,
+        *,
+        precision: float | None = None,
+        recall: float | None = None,
+        fmr: float | None = None,
+        fpir: float | None = None,
+        confidence: float = 0.95,
+        open_set_fraction: Fraction | None = None,
+    ) -> Rule:
+        """Return the rule that answers most and keeps one of these rates.
+
+        Parameters
+        ----------
+        precision : float in (0, 1)
+            Share of the answered first hits that are relevant, at least. It holds for the share of
+            open-set queries that calibrated it: see ``Rule.precision_at``.
+        recall : float in (0, 1)
+            Share of the relevant first hits that are answered, at least.
+        fmr : float in (0, 1)
+            False match rate (1:1): share of the comparisons that are no match and are accepted, at
+            most. It does not depend on the share of open-set queries.
+        fpir : float in (0, 1)
+            False positive identification rate (1:N): share of the queries without a match in the
+            collection that are answered, at most. It does not depend on their share.
+        confidence : float in (0, 1)
+            Probability, over calibration sets, with which the rate is kept.
+        open_set_fraction : float in (0, 1) or OpenSetFraction, optional
+            Share of the queries without a match for which a precision is to hold, if it is another
+            than the calibration's. Proven for a share that is known; for an estimate, which counts
+            with its upper bound, simulated.
+
+        Raises
+        ------
+        InputError
+            Unless one rate is given; if it cannot be guaranteed, with what would do; for another
+            rate than a precision, or a share, of a calibration by ``cross_fit=5`` alone; for an
+            estimated share where more than the share moved.
+        """
+        quantity, target = asked_rate(precision, recall, fmr, fpir)
+        by: ScoredQueries = self
+        of_classes = quantity == "fpir" and len(self.queries.unseen) > 0
+        if quantity != "precision" and not of_classes:
+            by = self.by_halves(f"{quantity}=")
+        elif open_set_fraction is not None:
+            by = self.by_halves("open_set_fraction=")
+        return Rule.guaranteeing(
+            by.queries,
+            quantity,
+            target,
+            confidence,
+            open_set_fraction=open_set_fraction,
+            scores=by,
+        )
+
+    def largest_guarantee(self, *, confidence: float = 0.95) -> Rule:
+        """Return the rule of the largest precision, in whole per cent, that can be guaranteed.
+
+        It is chosen by the data, and holds with ``confidence`` all the same.
+
+        Parameters
+        ----------
+        confidence : float in (0, 1)
+            Probability, over calibration sets, with which the precision is kept.
+
+        Raises
+        ------
+        InputError
+            If not even 1 % can be guaranteed.
+        """
+        chosen = self.queries.largest(confidence)
+        return Rule.of_chosen(chosen, self.queries, "precision", confidence, scores=self)
+
+    def queries_needed(self, precision: float, confidence: float = 0.95) -> QueriesNeeded:
+        """Estimate how many more queries it takes to guarantee a precision.
+
+        Parameters
+        ----------
+        precision, confidence : float in (0, 1)
+            As for ``guarantee``.
+
+        Raises
+        ------
+        InputError
+            For shares outside (0, 1).
+        """
+        return self.queries.queries_needed(precision, confidence)
+
+    def save(self, path: str | Path) -> None:
+        """Write one file; ``ScoreCalibration.load`` reads it, without torch.
+
+        Parameters
+        ----------
+        path : path
+            Name of a safetensors file, such as "scores.safetensors".
+
+        Raises
+        ------
+        WriteError
+            If it cannot be written; an old file is kept.
+        """
+        write(as_path("path", path), self.part())
+
+    @classmethod
+    def load(cls, path: str | Path) -> ScoreCalibration:
+        """Read the file of ``save``, or of ``Rule.save``.
+
+        Parameters
+        ----------
+        path : path
+            Name of the file.
+
+        Raises
+        ------
+        FileFormatError
+            For a file that is not ours, damaged or newer.
+        """
+        saved = SavedFile(as_path("path", path), torch=False)
+        with saved.checked():
+            return cls.of_part(saved.part(SCORES))

@@ -1,0 +1,26 @@
+"""Exact tests and bounds of the share of successes among n independent trials."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from laplace_metric.calibration._arrays import Counts, Flags
+
+
+def lower_bound(successes: int, n: int, delta: float) -> float:
+    """Clopper & Pearson's: ``P(Bin(n, bound) >= successes) = delta``."""
+    from scipy.special import betaincinv
+
+    return 0.0 if successes == 0 else float(betaincinv(successes, n - successes + 1, delta))
+
+
+def rejected(successes: Counts, n: Counts, target: float, level: float) -> Flags:
+    """Return whether ``P(Bin(n, target) >= successes) <= level``, elementwise."""
+    from scipy.special import bdtrc
+
+    return np.asarray(bdtrc(successes - 1, n, target) <= level)
+
+
+def run_of(flags: Flags) -> int:
+    """Length of the run of true values at the beginning."""
+    return len(flags) if flags.all() else int(np.argmin(flags))

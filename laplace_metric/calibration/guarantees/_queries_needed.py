@@ -1,0 +1,182 @@
+"""How many more held-out queries would be enough to guarantee a precision.
+
+A guarantee tests n held-out queries (``_precision``): of the n_s surest, a share s of all, k_s are
+right, and the test passes if
+
+    P(Bin(n_s, target) >= k_s) <= delta / J
+
+for one of J = 10 shares. With m more queries, answered as these are, n'_s = ceil((n + m) s) are
+accepted and k'_s of them are right. What is known of the share that is right, under Jeffreys'
+prior, and of the new ones among them is
+
+    theta_s          ~ Beta(k_s + 1/2, n_s - k_s + 1/2)
+    k'_s - k_s | ... ~ BetaBinomial(n'_s - n_s, k_s + 1/2, n_s - k_s + 1/2)
+
+and the chance that share s passes is P(k'_s >= c_s), with c_s the least number that does. The
+guarantee has at least the largest of these chances: the predictive power of Spiegelhalter,
+Freedman & Blackburn (1986, Controlled Clinical Trials 7).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from laplace_metric.calibration._arrays import Array, Flags
+from laplace_metric.calibration.guarantees._test_sequences import STARTS, Tests
+
+CHANCE = 0.8
+"""Chance that the guarantee can be made with the queries that are asked for."""
+PRIOR = 0.5
+"""Jeffreys', in successes and in failures."""
+REACH = 20
+"""How many times the queries that there are; beyond, the prior speaks and not they."""
+
+
+@dataclass(frozen=True)
+class QueriesNeeded:
+    """Queries that are missing to guarantee a precision.
+
+    Parameters
+    ----------
+    more : int or None
+        Queries to add, with which it can likely be guaranteed; 0 if it can be already. None if even
+        20 times as many as there are would not likely do: the surest answers are wrong too often,
+        or too few to tell.
+    surest, right : int
+        Accepted hits of the first test that comes nearest, and how many of them are right.
+    flawless : int
+        Accepted hits that would be enough, if all of them were right.
+    ever : float
+        Chance that any number of queries would be enough: ``max_s P(theta_s > target)``.
+    """
+
+    more: int | None
+    surest: int
+    right: int
+    flawless: int
+    ever: float
+
+
+def about(n: int) -> str:
+    """Return an estimated number of queries with the two digits that it deserves, rounded up.
+
+    Examples
+    --------
+    >>> about(1_264), about(103), about(28), about(3)
+    ('1,300', '110', '28', '3')
+    """
+    unit = 10 ** max(0, len(str(n)) - 2)
+    return f"{-(-n // unit) * unit:,}"
+
+
+def queries_needed(
+    p: Array,
+    right: Flags,
+    target: float,
+    delta: float,
+    *,
+    chance: float = CHANCE,
+    thresholds: Array | None = None,
+) -> QueriesNeeded:
+    """Estimate how many more tested queries it takes to guarantee a precision.
+
+    Parameters
+    ----------
+    p : [n]
+        Probability of each answer, in [0, 1]; ``NEVER`` where nothing is answered.
+    right : [n]
+        Whether the answer is right.
+    target, delta : float in (0, 1)
+        Precision, and probability that the guarantee does not hold.
+    chance : float in (0, 1)
+        That the guarantee can be made then, if new queries are answered as these are.
+    thresholds : [m] or None
+        Probabilities of other queries, among which thresholds are chosen; None: p.
+
+    Examples
+    --------
+    >>> p = np.linspace(0, 1, 100)
+    >>> missing = queries_needed(p, p > 0.4, 0.95, 0.05)
+    >>> missing.more, missing.right, missing.surest, missing.flawless
+    (204, 60, 60, 105)
+    """
+    from scipy.stats import beta
+
+    level = delta / STARTS
+    found = Tests.of(p, right, thresholds)
+    starts = [int(start) for start in found.starts if found.accepted[start]]
+    tests = tuple((int(found.accepted[start]), int(found.right[start])) for start in starts)
+    flawless = math.ceil(math.log(level) / math.log(target)) + found.spent
+    if not tests:  # nothing is answered
+        return QueriesNeeded(None, 0, 0, flawless, float(beta.sf(target, PRIOR, PRIOR)))
+    at = max(starts, key=lambda start: found.bound(start, level))
+    surest, good = int(found.accepted[at]), int(found.right[at])
+    ever = max(float(beta.sf(target, k + PRIOR, n - k + PRIOR)) for n, k in tests)
+    more = _more(tests, len(p), target, level, chance, found.spent)
+    return QueriesNeeded(more, surest, good, flawless, ever)
+
+
+@lru_cache(64)  # a guarantee that cannot be given is asked for again and again
+def _more(
+    tests: tuple[tuple[int, int], ...],
+    n: int,
+    target: float,
+    level: float,
+    chance: float,
+    spent: int,
+) -> int | None:
+    """Return the least number of further queries that is likely enough, of n and their tests."""
+
+    def enough(more: int) -> bool:
+        then = [-(-(n + more) * accepted // n) for accepted, _ in tests]
+        pairs = zip(tests, then, strict=True)
+        return any(chance_of_test(a, k, m, target, level, spent) >= chance for (a, k), m in pairs)
+
+    return _smallest(enough, REACH * n)
+
+
+def chance_of_test(
+    accepted: int, right: int, then: int, target: float, level: float, spent: int = 0
+) -> float:
+    """That ``then`` accepted hits pass the test, of which ``accepted`` are known by now.
+
+    Parameters
+    ----------
+    spent : int
+        Right hits that the test leaves out.
+
+    Examples
+    --------
+    >>> chance_of_test(100, 100, 100, 0.9, 0.005), chance_of_test(100, 80, 100, 0.9, 0.005)
+    (1.0, 0.0)
+    """
+    from scipy.special import betaln, gammaln
+    from scipy.stats import binom
+
+    needed = int(binom.isf(level, then - spent, target)) + 1 + spent
+    m, missing = then - accepted, max(0, needed - right)
+    if missing > m:
+        return 0.0
+    a, b, new = right + PRIOR, accepted - right + PRIOR, np.arange(missing, m + 1)
+    choices = gammaln(m + 1) - gammaln(new + 1) - gammaln(m - new + 1)
+    return min(1.0, float(np.exp(choices + betaln(new + a, m - new + b) - betaln(a, b)).sum()))
+
+
+def _smallest(enough: Callable[[int], bool], most: int) -> int | None:
+    """The least number that is enough where one fewer is not, by doubling and halving."""
+    if enough(0):
+        return 0
+    low, high = 0, 1
+    while not enough(high):
+        if high >= most:
+            return None
+        low, high = high, min(2 * high, most)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high

@@ -1,0 +1,24 @@
+"""Guarantees of arrays, as the tests of their theory ask for them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from laplace_metric.calibration import QueriesNeeded, Rule
+from laplace_metric.calibration._guarantee import judged_queries
+
+
+def largest_guarantee(p, right, *, confidence=0.95, abstained=None, thresholds=None) -> Rule:
+    queries = judged_queries(p, right, abstained, thresholds)
+    return Rule.of_chosen(queries.largest(confidence), queries, "precision", confidence)
+
+
+def queries_needed(
+    p, right, *, precision, confidence=0.95, chance=0.8, abstained=None, thresholds=None
+) -> QueriesNeeded:
+    """Of the tested queries: where half of the queries test, it takes twice as many."""
+    queries = judged_queries(p, right, abstained, thresholds)
+    found = queries.queries_needed(precision, confidence, chance)
+    if thresholds is None or found.more is None:
+        return found
+    return replace(found, more=found.more // 2)
