@@ -64,7 +64,7 @@ def test_keeps_its_precision_on_new_queries_and_abstains_on_noise(guard):
         match=r"50 of 50 queries \(100%, 95% interval 93% to 100%\) are unlike",
     ):
         noise = guard.ask(NOISE)
-    assert set(noise.labels) == {None}
+    assert set(noise.label) == {None}
     assert set(noise.reason) == {"unfamiliar"}
     assert noise[0].label is None
     assert noise[0].reason == "unfamiliar"
@@ -532,7 +532,7 @@ def test_near_copies_are_told_and_other_items_are_not():
 
 def test_some_of_the_answers(guard):
     answers = guard.ask(np.concatenate([X[NEW][:5], NOISE[:5]]))
-    assert "5 of 10 queries have a label; 5 are unfamiliar, 0 uncertain" in repr(answers)
+    assert "5 of 10 queries are answered; 5 are unfamiliar, 0 uncertain" in repr(answers)
     for some in (slice(3, 7), [3, 4, 5, 6], np.arange(10) // 4 == 1):
         if not isinstance(some, np.ndarray):
             assert answers[some].label.tolist() == answers.label[3:7].tolist()

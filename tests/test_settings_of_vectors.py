@@ -68,8 +68,8 @@ def test_a_digit_of_thrice_the_length_is_the_same_to_guard_and_index():
     asked = np.concatenate([x[900:930], 3 * x[900:930]])
     ours, theirs = guard.ask(asked), index.ask(asked, guard.rule)
     assert ours.label.tolist() == theirs.label.tolist()
-    assert ours.unknown[30:].all()
-    assert not ours.unknown[:30].all()
+    assert (ours.reason[30:] == "unfamiliar").all()
+    assert not (ours.reason[:30] == "unfamiliar").all()
 
 
 def test_what_was_chosen_is_shown():

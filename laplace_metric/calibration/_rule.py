@@ -517,7 +517,7 @@ def _statistic(rule: Rule, found: Any) -> Array:
     labelled = rule.of == "label"
     probability = found.label_probability if labelled else found.match_probability
     if probability is None:
-        how = " with labels" * labelled
+        how = "" if found.p_value is None else " with labels"
         raise NotFittedError(f"the index was not calibrated{how}: call index.calibrate(...) first.")
     return _numpy(probability) if labelled else _numpy(probability)[:, 0]
 

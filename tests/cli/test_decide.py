@@ -64,7 +64,7 @@ def test_ragged_lists_and_unjudged_hits(tmp_path, monkeypatch, capsys):
     out = capsys.readouterr()
     assert "1 of" in out.err
     assert "are not judged" in out.err
-    assert "false positive identification rate at most 10%" in out.out
+    assert "false positive identification rate of at most 10%" in out.out
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,7 @@ def test_cells_of_a_csv_are_no_formulas(arrays):
     assert main(["search", "i2", "named.npz", "-k", "1", "--output", "r.csv", "--quiet"]) == 0
     with open("r.csv", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert {row["label"] for row in rows} == {f"'{name}" for name in names}
+    assert {row["item_label"] for row in rows} == {f"'{name}" for name in names}
     cells = ["-1", "-1.5e-3", "- x", "a=b", "\r=1", " =1", "\uff1d1", "", "-"]
     write_table(Path("t.csv"), {"x": cells, "n": [-1.5] * len(cells)})
     with open("t.csv", newline="") as file:

@@ -43,7 +43,7 @@ def test_a_table_says_what_the_tensors_say(calibrated, points):
     result = calibrated.search(x[300:304], k=3, alpha=0.1)
     table = result.to_pandas()
     assert isinstance(table, pandas.DataFrame)
-    pairs = {"id": result.ids, "label": result.labels, "distance": result.distance}
+    pairs = {"id": result.ids, "item_label": result.labels, "distance": result.distance}
     pairs |= {"distance_sd": result.distance_sd, "match_probability": result.match_probability}
     queries = {"epistemic": result.epistemic}
     queries |= {"ambiguity": result.ambiguity, "label": result.label}
