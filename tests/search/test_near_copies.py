@@ -11,7 +11,7 @@ from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wi
 from laplace_metric import Guard, LaplaceEmbedder
 from laplace_metric.errors import FittedQueriesWarning
 from laplace_metric.models import Precomputed
-from laplace_metric.search._near_copies import MOST, NearCopies, near_copies
+from laplace_metric.search._near_copies import LARGEST_BURST, MOST, NearCopies, near_copies
 
 CLASSES = 20
 
@@ -41,6 +41,27 @@ def test_bursts_of_any_size_are_found(size, per_class, noise, width):
     assert copies.share > MOST
     assert copies.size == size
     assert copies.apart < 0.7
+
+
+def test_the_largest_burst_is_found():
+    assert found(*bursts(60, 2)).size == LARGEST_BURST == 60
+
+
+def test_pairs_in_classes_of_four_are_found_among_larger_classes():
+    """Twenty classes of twenty that are even, and ten of two pairs."""
+    g = np.random.default_rng(0)
+    y = np.concatenate([np.repeat(np.arange(20), 20), np.repeat(np.arange(20, 30), 4)])
+    x = g.normal(size=(len(y), 16))
+    x[401::2] = x[400::2] + 0.01 * g.normal(size=(20, 16))
+    copies = found(x, y)
+    assert copies.share == pytest.approx(40 / 440)
+    assert copies.size == 2
+
+
+def test_four_vectors_are_enough_for_a_pair():
+    x = np.array([[0.0, 0.0], [0.0, 1e-6], [1.0, 0.0], [1.4, 0.0]])
+    assert found(x, np.zeros(4)).share == 0.5
+    assert found(x[:3], np.zeros(3)).share == 0
 
 
 def test_the_size_and_how_near_they_are_is_measured():
