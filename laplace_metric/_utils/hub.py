@@ -36,7 +36,7 @@ def without_retries(name: str) -> Iterator[None]:
     InputError
         As it was raised within, with why the hub was not asked.
     """
-    reason = None if Path(name).expanduser().is_dir() else unreachable()
+    reason = None if Path(name).expanduser().is_dir() else why_unreachable()
     if reason is None:
         yield
         return
@@ -59,7 +59,7 @@ def without_retries(name: str) -> Iterator[None]:
         setattr(constants, SWITCHES[0], was)
 
 
-def unreachable() -> str | None:
+def why_unreachable() -> str | None:
     """Return the reason why the hub cannot be asked; None: it can."""
     for switch in SWITCHES:
         if os.environ.get(switch, "").upper() in ("1", "ON", "YES", "TRUE"):
