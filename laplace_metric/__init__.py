@@ -2,7 +2,8 @@
 
 Data flow in one direction, and a package imports only those before it (``.importlinter``)::
 
-    loader -> inputs h of the head   models, heads   reads batches; finds the last layer, h [N, D]
+    data   -> batches                inputs          reads what users pass, once, at each call
+           -> inputs h of the head   models, heads   calls the model; finds the last layer, h [N, D]
            -> Jacobians              heads           J = dz/dtheta of the head
            -> H                      curvature       pairs of points; begin with curvature.by_class
            -> posterior              laplace         N(theta, (n_eff H + tau I)^-1), J S J^T

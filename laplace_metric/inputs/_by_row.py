@@ -14,7 +14,7 @@ from laplace_metric.inputs._batches import ModelInput
 
 
 def count_inputs(name: str, inputs: ModelInput) -> int:
-    """N of inputs: the rows of an array, the length of a list, those of every part of a mapping.
+    """Return the number of inputs: rows of an array, length of a list or of each part of a mapping.
 
     Raises
     ------
@@ -42,7 +42,7 @@ def count_inputs(name: str, inputs: ModelInput) -> int:
 
 
 def take_inputs(inputs: ModelInput, rows: Int[Tensor, " B"]) -> ModelInput:
-    """Some rows of inputs, of the same kind.
+    """Return some rows of inputs, of the same kind.
 
     Examples
     --------

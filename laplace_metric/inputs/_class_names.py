@@ -24,7 +24,7 @@ from laplace_metric.inputs._rows import named_rows
 
 
 def names_of(labels: Any) -> list[str] | None:
-    """Class names as a list; None where labels are anything else.
+    """Return class names as a list; None where labels are anything else.
 
     Examples
     --------
@@ -55,7 +55,7 @@ def check_names(name: str, names: Sequence[str]) -> None:
 
 
 def class_codes(names: Sequence[str]) -> Int[Tensor, " N"]:
-    """A whole number [N] for each class name, the same in every process.
+    """Return a whole number [N] for each class name, the same in every process.
 
     Two of a million names share a number with a probability of 5e-8.
 

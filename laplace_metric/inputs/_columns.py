@@ -101,7 +101,7 @@ class Column:
         return len(self.values)
 
     def take(self, index: Any) -> Column:
-        """The entries at ``index``, in its shape."""
+        """Return the entries at ``index``, in its shape."""
         return Column(self.values[index])
 
     def joined(self, name: str, other: Column) -> Column:
@@ -122,12 +122,12 @@ class Column:
             raise InputError(f"{name} are {kinds[0]} in the index and {kinds[1]} here.")
 
     def duplicates(self) -> list[Any]:
-        """Entries that stand more than once."""
+        """Return the entries that stand more than once."""
         unique, counts = np.unique(self.values, return_counts=True)
         return unique[counts > 1].tolist()
 
     def codes_of(self, values: Any) -> npt.NDArray[np.int64]:
-        """First position of each value among the sorted unique entries; -1 where it is none."""
+        """Return the place of each value among the sorted unique entries; -1 where it is none."""
         unique, column = np.unique(self.values), Column.of("values", values)
         if column.is_text != self.is_text:
             return np.full(len(column), -1)

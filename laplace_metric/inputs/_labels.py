@@ -17,7 +17,7 @@ from laplace_metric.inputs._missing import check_missing
 
 
 def check_labels(labels: Any, *, name: str = "labels") -> Int[Tensor, " B"]:
-    """Labels as an int64 tensor; class names by their codes.
+    """Return labels as an int64 tensor; class names by their codes.
 
     Raises
     ------
@@ -54,7 +54,7 @@ def _is_plain(labels: Any) -> TypeGuard[Tensor]:
 
 
 def joined_labels(batch_labels: Sequence[Any]) -> Any:
-    """Labels of all batches, or None if none had any."""
+    """Return the labels of all batches, or None if none had any."""
     if not batch_labels:
         return None
     if isinstance(batch_labels[0], Tensor):

@@ -91,7 +91,7 @@ def rows_of_this_batch(n: int) -> str:
 
 
 def row_list(rows: Sequence[int], most: int = 5) -> str:
-    """The first rows, for an error.
+    """Return the first rows, for an error.
 
     Examples
     --------

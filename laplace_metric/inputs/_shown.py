@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def shown(value: Any) -> str:
-    """Kind and shapes.
+    """Return the kind and the shapes of a value.
 
     Examples
     --------

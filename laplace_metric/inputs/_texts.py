@@ -137,7 +137,7 @@ def _of_array(name: str, array: np.ndarray[Any, Any]) -> Any:
 
 
 def _of_sequence(name: str, inputs: list[Any] | tuple[Any, ...]) -> Any:
-    """A tuple with anything but texts is several arguments of a model, or a pair with labels."""
+    """Return texts as a list; a tuple of anything else is several arguments, or a pair."""
     if isinstance(inputs, tuple):
         texts = bool(inputs) and all(isinstance(x, str) for x in inputs)
         return list(inputs) if texts else inputs
@@ -162,7 +162,7 @@ def _without_end(name: str, line: Any) -> str:
 
 
 def _first(values: Iterable[Any]) -> Iterator[Any]:
-    """The first entry, if there is one."""
+    """Yield the first entry, if there is one."""
     for value in values:
         yield value
         return

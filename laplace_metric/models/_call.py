@@ -48,7 +48,7 @@ class Call(nn.Module):
         self.method, self.options = method, options
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Whatever the method returns.
+        """Return whatever the method returns.
 
         Raises
         ------

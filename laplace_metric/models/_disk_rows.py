@@ -80,7 +80,7 @@ class DiskRows:
 
     @classmethod
     def temporary(cls, directory: str | None = None) -> DiskRows:
-        """A new folder, removed by ``close``, with the object, or with the interpreter.
+        """Make a new folder, removed by ``close``, with the object, or with the interpreter.
 
         ``directory``: where that folder lives; None: the system's temporary folder.
         """
@@ -153,11 +153,11 @@ class DiskRows:
         self.commit()
 
     def read(self, column: int, start: int, stop: int, *, pinned: bool = False) -> Tensor:
-        """Rows ``start`` to ``stop`` of the features (0) or labels (1), in new (pinned) memory."""
+        """Return rows ``start`` to ``stop`` of features (0) or labels (1), in new memory."""
         return self._read(column, [(start, slice(0, stop - start))], stop - start, pinned=pinned)
 
     def rows(self, index: Int[Tensor, " n"]) -> Float[Tensor, "n D"]:
-        """The features at ``index`` (0 to N - 1), in any order and with repetitions."""
+        """Return the features at ``index`` (0 to N - 1), in any order and with repetitions."""
         values, inverse = torch.unique(index.cpu(), return_inverse=True)
         return self._read(0, _runs(values), len(values))[inverse]
 
@@ -171,7 +171,7 @@ class DiskRows:
         return self.spec[number].shape[1:].numel() * self.spec[number].element_size()
 
     def _read(self, number: int, runs: Iterable[Run], n: int, *, pinned: bool = False) -> Tensor:
-        """Rows [n, ...] of a column, filled with the runs.
+        """Return rows [n, ...] of a column, filled with the runs.
 
         Raises
         ------
@@ -218,12 +218,12 @@ class DiskRows:
 
 
 def _bytes_of(rows: Tensor) -> memoryview:
-    """The memory of a contiguous tensor on the CPU."""
+    """Return the memory of a contiguous tensor on the CPU."""
     return memoryview(rows.view(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
 
 
 def _hash_of(path: Path, n_bytes: int) -> Any:
-    """The sha256 of the first bytes of a file, to go on from; of fewer, where it is shorter."""
+    """Return the sha256 of the first bytes of a file; of fewer, where it is shorter."""
     sha256 = hashlib.sha256()
     with open(path, "rb", opener=files.only_regular) as file:
         while block := file.read(min(2**20, n_bytes)):
@@ -233,7 +233,7 @@ def _hash_of(path: Path, n_bytes: int) -> Any:
 
 
 def _runs(index: Tensor) -> Iterator[Run]:
-    """A strictly increasing index as runs of neighbours.
+    """Yield a strictly increasing index as runs of neighbours.
 
     Examples
     --------

@@ -16,7 +16,7 @@ _SWITCHED: dict[int, tuple[nn.Module, int, bool]] = {}
 
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Eval mode without gradients; afterwards each sub-module has the mode that it had before.
+    """Switch to eval mode without gradients; afterwards each sub-module has its mode of before.
 
     Any number of threads at once: the first call switches a module, the last one switches it back.
     A model that is in eval mode is not touched.

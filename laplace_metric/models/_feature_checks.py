@@ -16,7 +16,7 @@ CHECKS_AT_ONCE = 1024
 
 
 def check_shapes(features: Tensor, labels: Tensor, *, where: str) -> None:
-    """Features must be floats [N, D] with one label a row.
+    """Refuse features that are not floats [N, D] with one label a row.
 
     Raises
     ------

@@ -22,7 +22,7 @@ Fingerprints = npt.NDArray[np.uint64]
 
 
 def row_fingerprints(features: Float[Tensor, "n D"]) -> Fingerprints:
-    """A number of 64 bits for each row h, unsorted: one byte each of eight coordinates.
+    """Return a number of 64 bits for each row h, unsorted: one byte each of eight coordinates.
 
     ``b_k = floor(p_k / s) mod 256`` with ``p_0 = ln |h|`` and ``p_k = w_k . h / |h|``, k = 1 to 7,
     and w_k [D] fixed random numbers of unit variance (random projections: Achlioptas 2003). While
@@ -49,14 +49,14 @@ def row_fingerprints(features: Float[Tensor, "n D"]) -> Fingerprints:
 
 
 def sorted_fingerprints(parts: Sequence[Fingerprints]) -> Fingerprints:
-    """All of them, sorted, each once."""
+    """Return all of them, sorted, each once."""
     joined = np.concatenate(parts)
     joined.sort()
     return joined[np.append(True, joined[1:] != joined[:-1])]
 
 
 def projection_weights(width: int) -> Float[Tensor, "7 D"]:
-    """Random numbers of unit variance, the same on every machine and in every version of torch."""
+    """Return random numbers of unit variance, the same on every machine and version of torch."""
     drawn = hashlib.shake_128(b"laplace_metric").digest(2 * 7 * width)
     uniform = np.frombuffer(drawn, "<u2").reshape(7, width).astype(np.float64) / 2**15 - 1
     return torch.from_numpy(uniform * 3**0.5)
@@ -64,7 +64,7 @@ def projection_weights(width: int) -> Float[Tensor, "7 D"]:
 
 NEAR = [(a, b) for a in (-1, 0, 1) for b in (-1, 0, 1)]
 """Differences of the two highest bytes of fingerprints that may be of one row."""
-BLOCK = 4096
+COMPARED_AT_ONCE = 4096
 """Rows that are compared at once."""
 
 
@@ -80,8 +80,8 @@ def in_fit(known: Fingerprints, rows: Fingerprints) -> Bool[np.ndarray, " Q"]:
     array([ True, False,  True])
     """
     top, found = (known >> np.uint64(48)).astype(np.int64), np.zeros(len(rows), bool)
-    for start in range(0, len(rows), BLOCK):
-        part = rows[start : start + BLOCK]
+    for start in range(0, len(rows), COMPARED_AT_ONCE):
+        part = rows[start : start + COMPARED_AT_ONCE]
         first, second = np.divmod((part >> np.uint64(48)).astype(np.int64), 256)
         highest = np.stack([(first + a) % 256 << 8 | (second + b) % 256 for a, b in NEAR], 1)
         begin = np.searchsorted(top, highest.ravel())

@@ -31,11 +31,11 @@ class MemoryRows:
         self._rows += len(features)
 
     def read(self, column: int, start: int, stop: int, *, pinned: bool = False) -> Tensor:
-        """A view of rows of the features (0) or labels (1); ``pinned`` is for files."""
+        """Return a view of rows of the features (0) or labels (1); ``pinned`` is for files."""
         return self._joined()[column][start:stop]
 
     def rows(self, index: Int[Tensor, " n"]) -> Float[Tensor, "n D"]:
-        """The features at ``index``."""
+        """Return the features at ``index``."""
         features, _ = self._joined()
         return features[index.to(features.device)]
 

@@ -12,7 +12,7 @@ from laplace_metric.errors import InputError
 
 
 def check_module(model: Any) -> nn.Module:
-    """The model itself, if it is a module.
+    """Return the model itself, if it is a module.
 
     Raises
     ------
@@ -25,7 +25,7 @@ def check_module(model: Any) -> nn.Module:
 
 
 def unwrapped(model: Any) -> nn.Module:
-    """The module inside ``torch.compile``, ``DataParallel`` and ``DistributedDataParallel``.
+    """Return the module inside ``torch.compile``, ``DataParallel``, ``DistributedDataParallel``.
 
     It has the same weights, and its layers have the names that they had before: a posterior that
     was fitted on a compiled model loads on a plain one. Hooks on a wrapper would make

@@ -64,7 +64,7 @@ class Pooled(nn.Module):
         self.field = usual if field is None else field
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        """One vector per input [B, Z].
+        """Return one vector per input [B, Z].
 
         Raises
         ------
@@ -85,7 +85,7 @@ class Pooled(nn.Module):
         return pooled(tokens, self._mask(args, kwargs), self.pooling)
 
     def _mask(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
-        """``attention_mask``, by name or by its place among the model's arguments."""
+        """Return ``attention_mask``, by name or by its place among the model's arguments."""
         bound = signature(unwrapped(self.model).forward).bind_partial(*args, **kwargs).arguments
         mask: Tensor | None = kwargs.get("attention_mask", bound.get("attention_mask"))
         return mask
@@ -98,7 +98,7 @@ class Pooled(nn.Module):
 def pooled(
     tokens: Float[Tensor, "B T Z"], mask: Shaped[Tensor, "B T"] | None, pooling: str
 ) -> Float[Tensor, "B Z"]:
-    """The vectors of tokens as one vector per input.
+    """Return one vector per input, of the vectors of its tokens.
 
     ``mask`` is zero at padding, which may stand on either side; None: there is no padding.
 
@@ -123,7 +123,7 @@ def pooled(
 
 
 def _read(output: Any, field: str | int) -> Tensor:
-    """The field of a model's output; of a tensor, the tensor."""
+    """Return the field of a model's output; of a tensor, the tensor."""
     if isinstance(output, Tensor):
         return output
     try:

@@ -40,7 +40,7 @@ class Precomputed(nn.Module):
         self.size = None if size is None else check_count("size", size)
 
     def forward(self, embeddings: Any) -> Float[Tensor, "N D"]:
-        """The embeddings as float32 or float64.
+        """Return the embeddings as float32 or float64.
 
         Raises
         ------

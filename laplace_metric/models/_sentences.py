@@ -46,7 +46,7 @@ class Sentences(nn.Module):
         self.prompt: str | None = default if prompt is None else prompt
 
     def forward(self, texts: Sequence[str]) -> Tensor:
-        """Embeddings [B, Z] of B strings.
+        """Return the embeddings [B, Z] of B strings.
 
         Raises
         ------

@@ -32,7 +32,7 @@ LABELS_AT_ONCE = 2**20
 
 
 def block_rows(n_columns: int, itemsize: int, budget: int = BLOCK_BYTES) -> int:
-    """Rows of a [rows, n_columns] block within ``budget`` bytes, at least 64."""
+    """Return the rows of a [rows, n_columns] block within ``budget`` bytes, at least 64."""
     return max(64, budget // max(1, n_columns * itemsize))
 
 
@@ -87,7 +87,7 @@ class FeatureStore:
         *,
         dtype: torch.dtype | None = None,
     ) -> FeatureStore:
-        """A store around tensors that are there already; nothing is copied."""
+        """Return a store around tensors that are there already; nothing is copied."""
         check_shapes(features, labels, where="features")
         store = cls(dtype=dtype, device=labels.device)
         store._rows.append(features, labels)
@@ -161,7 +161,7 @@ class FeatureStore:
         return self._move(classes)
 
     def members(self, label: int) -> Int[Tensor, " n"]:
-        """Indices of the points of a class, ascending."""
+        """Return the indices of the points of a class, ascending."""
         if self._by_class is None or len(self._by_class[0]) != len(self):
             labels = self.labels
             order = labels.argsort(stable=True)
@@ -177,12 +177,12 @@ class FeatureStore:
         return self._device or torch.device("cpu")
 
     def rows(self, index: Int[Tensor, " n"]) -> Float[Tensor, "n D"]:
-        """The features at ``index``."""
+        """Return the features at ``index``."""
         features = self._move(self._checked.rows(index))
         return features.to(self._dtype or features.dtype)
 
     def blocks(self) -> Iterator[Block]:
-        """Every row once, in blocks whose boundaries depend on width and stored type alone."""
+        """Yield every row once, in blocks whose bounds depend on width and stored type alone."""
         rows, pinned = self._checked, self.device.type == "cuda"
         derived = self._derived if isinstance(rows, MemoryRows) else None
         for part in self._slices():
@@ -236,7 +236,7 @@ class FeatureStore:
         return self._rows
 
     def _slices(self) -> Iterator[slice]:
-        """The rows of every block."""
+        """Yield the rows of every block."""
         if (spec := self._rows.spec) is not None:
             step = block_rows(spec[0].shape[1], spec[0].element_size())
             for start in range(0, len(self), step):

@@ -144,6 +144,6 @@ def input_fingerprints(inputs: ModelInput) -> Fingerprints:
 
 
 def _rows(part: Tensor) -> Tensor:
-    """Numbers [n, D] of inputs [n, ...], as float32 so that float64 of the same values agrees."""
+    """Return numbers [n, D] of inputs, as float32 so that float64 of the same values agrees."""
     flat = part.detach().reshape(len(part), -1)
     return flat[:, :: 1 + (flat.shape[1] - 1) // COORDINATES].float()

@@ -18,6 +18,7 @@ from torch import Tensor
 from laplace_metric.calibration._hits import LabelledHits, SearchHits
 from laplace_metric.errors import InputError, LabelError
 from laplace_metric.inputs._columns import Column, Values
+from laplace_metric.inputs._id_lists import read_id_lists
 from laplace_metric.inputs._labels import joined_labels
 from laplace_metric.inputs._not_classes import IS_NO_CLASS
 from laplace_metric.search._encoded import Encoded
@@ -139,25 +140,12 @@ def rows_of_matches(items: Items, matches: Matches) -> list[Tensor]:
     InputError
         For what is no list of lists, and ids that are not in the index.
     """
-    if isinstance(matches, (str, bytes)) or not isinstance(matches, Sequence):
-        raise InputError(
-            f"matches is a {type(matches).__name__}: pass a list with a list of ids for each query."
-        )
-    columns = [_ids(f"matches[{query}]", named) for query, named in enumerate(matches)]
-    kinds = {column.is_text for column in columns if len(column)}
-    if len(kinds) > 1:
-        raise InputError("matches hold numbers and strings: pass ids as those of the index.")
+    columns = read_id_lists("matches", matches)
     sizes = [len(column) for column in columns]
-    if not kinds:
+    if not sum(sizes):
         return [torch.zeros(0, dtype=torch.long) for _ in sizes]
     ids = np.concatenate([column.values for column in columns if len(column)])
     return list(items.rows_of(ids, "matches").split(sizes))
-
-
-def _ids(name: str, named: Any) -> Column:
-    if isinstance(named, (str, bytes)) or not hasattr(named, "__len__"):
-        raise InputError(f"{name} is {named!r:.40}: pass a list of ids, an empty one for none.")
-    return Column.of(name, named if isinstance(named, (Tensor, np.ndarray)) else list(named))
 
 
 def _by_name(items: Items, rows: list[Tensor], n_queries: int) -> Relevance:
