@@ -34,6 +34,7 @@ from laplace_metric.familiarity._triangles import times_upper
 from laplace_metric.heads._backends import jacobian_of
 from laplace_metric.heads._factors import OrthogonalFactor, columnwise
 from laplace_metric.image_text._encoding import encode_all
+from laplace_metric.inputs import read_items
 from laplace_metric.models._fingerprints import in_fit, row_fingerprints
 from laplace_metric.models._store import FeatureStore
 from laplace_metric.search._encoded import Encoded
@@ -158,9 +159,9 @@ CASES: list[tuple[Any, str, int, Case]] = [
     (MarginPairWeights, "COLUMN_BYTES", 1, margin),
     (_distances_of_means, "MEAN_BYTES", 1, means),
     (batches_of, "ROWS", 7, rows),
-    (in_fit, "BLOCK", 7, fitted),
+    (in_fit, "COMPARED_AT_ONCE", 7, fitted),
     (block_candidates, "WORK_BYTES", 1, candidates),
-    (encode_all, "BLOCK", 7, encoded),
+    (read_items, "BATCH", 7, encoded),
 ]
 """What is defined beside the size, its name, a small value, and what is compared.
 
