@@ -47,7 +47,7 @@ class ClassDropout(Trained):
     score : "entropy" | "jensen_shannon"
         Uncertainty of the samples: the entropy of their mean probabilities, the default, or their
         Jensen-Shannon divergence.
-    generator : torch.Generator or None
+    seed : torch.Generator or None
         Generator of the masks, on the model's device. None, the default: the same masks in every
         call.
 
@@ -68,7 +68,7 @@ class ClassDropout(Trained):
     rate: float = 0.1
     n_samples: int = 10
     score: str = "entropy"
-    generator: torch.Generator | None = field(default=None, metadata=UNSAVED)
+    seed: torch.Generator | None = field(default=None, metadata=UNSAVED)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -119,6 +119,6 @@ class ClassDropout(Trained):
         return checked(self.points(activations, score))
 
     def _generator(self) -> torch.Generator:
-        if self.generator is not None:
-            return self.generator
+        if self.seed is not None:
+            return self.seed
         return torch.Generator(device_of(self.model)).manual_seed(self.training.seed)

@@ -82,7 +82,7 @@ class DeepEnsemble(Baseline):
         members = nn.ModuleList(copy.deepcopy(self.model) for _ in range(self.n_members))
         return {"members": members, "rotations": Rotations(self.n_members, sizes.embedding)}
 
-    def fit(self, loader: Iterable[Any], *, progress: bool = True) -> DeepEnsemble:
+    def fit(self, loader: Iterable[Any], *, progress: bool = False) -> DeepEnsemble:
         """Train the members one after the other, then align them.
 
         Raises
@@ -132,10 +132,10 @@ class DeepEnsemble(Baseline):
         """Return the members' embeddings, rotated into one space."""
         return checked(Embedding(Empirical(self._rotated(inputs), self.spherical)))
 
-    def draw(self, n: int, generator: Seed = None) -> Draw:
+    def draw(self, n: int, seed: Seed = None) -> Draw:
         """Return n members, the same for all inputs: each once for n = M, else with replacement."""
         check_count("n", n)
-        generator = as_generator(generator)
+        generator = as_generator(seed)
         m = self.n_members
         device = torch.device("cpu") if generator is None else generator.device
         chosen = torch.randint(m, (n,), generator=generator, device=device)

@@ -49,7 +49,7 @@ class Deterministic(OnePass):
         super().__post_init__()
         check_name("score", self.score, SCORES)
 
-    def fit(self, loader: Iterable[Any], *, progress: bool = True) -> Deterministic:
+    def fit(self, loader: Iterable[Any], *, progress: bool = False) -> Deterministic:
         """Find the head on the first batch; nothing is learnt."""
         self._fitted = self._locate_on(loader)
         return self
@@ -60,10 +60,10 @@ class Deterministic(OnePass):
         score = norm.reciprocal() if self.score == "norm" else torch.zeros_like(norm)
         return self.points(activations, score)
 
-    def draw(self, n: int, generator: Seed = None) -> Draw:
+    def draw(self, n: int, seed: Seed = None) -> Draw:
         """Return n times the same embedder."""
         check_count("n", n)
-        generator = as_generator(generator)
+        as_generator(seed)  # an error of a bad seed
 
         def embed(inputs: ModelInput) -> Tensor:
             return self(inputs).mean.expand(n, -1, -1)

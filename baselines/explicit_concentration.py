@@ -151,7 +151,7 @@ class ExplicitConcentration(Directional):
             bases[self.base], align=self.align, regularize=self.regularize
         )
 
-    def fit(self, loader: Iterable[Any], *, progress: bool = True) -> ExplicitConcentration:
+    def fit(self, loader: Iterable[Any], *, progress: bool = False) -> ExplicitConcentration:
         """Train as ``Trained.fit``; BYOL's target network is dropped at the end."""
         try:
             super().fit(loader, progress=progress)

@@ -106,7 +106,7 @@ class FrozenLossPrediction(Detector):
         network = perceptron(sizes.width(self.on), self.hidden, 1, nn.LeakyReLU)
         return {"statistics": Memory("mean", "scale"), "predictor": network}
 
-    def fit(self, loader: Iterable[Any], *, progress: bool = True) -> FrozenLossPrediction:
+    def fit(self, loader: Iterable[Any], *, progress: bool = False) -> FrozenLossPrediction:
         """Gather a loader of ``(inputs, labels)``, and train the head.
 
         Raises

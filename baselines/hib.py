@@ -60,14 +60,14 @@ class HedgedInstanceLoss(nn.Module):
         embeddings: Tensor,
         labels: Tensor,
         variance: Tensor,
-        generator: torch.Generator | None = None,
+        seed: torch.Generator | None = None,
     ) -> Tensor:
         """Map means and variances [B, Z] to a scalar."""
         check_rows(embeddings, labels, variance=variance)
         s, b = self.n_samples, len(embeddings)
         noise = torch.randn(
             (s, *embeddings.shape),
-            generator=generator,
+            generator=seed,
             dtype=embeddings.dtype,
             device=embeddings.device,
         )

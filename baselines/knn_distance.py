@@ -29,7 +29,7 @@ class KNNDistance(Detector):
         larger sets. Default: 50.
     fraction : float in (0, 1]
         Share of the training set that is kept, drawn at random. Default: 1.
-    generator : torch.Generator or None
+    seed : torch.Generator or None
         Generator of this draw, on the CPU. None, the default: the same draw each time.
 
     Raises
@@ -47,7 +47,7 @@ class KNNDistance(Detector):
 
     k: int = 50
     fraction: float = 1.0
-    generator: torch.Generator | None = field(default=None, metadata=UNSAVED)
+    seed: torch.Generator | None = field(default=None, metadata=UNSAVED)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -60,7 +60,7 @@ class KNNDistance(Detector):
 
     def learn(self, vectors: Tensor, labels: Tensor) -> None:
         """Store the unit vectors of the training set, or a part of them."""
-        kept = kept_rows(len(vectors), self.k, self.fraction, self.generator)
+        kept = kept_rows(len(vectors), self.k, self.fraction, self.seed)
         memory = self.parts["memory"]
         assert isinstance(memory, Memory)
         memory.store(vectors=nn.functional.normalize(vectors[kept], dim=-1))

@@ -39,7 +39,7 @@ class MCDropout(Baseline):
         True, the default, compares embeddings by direction; then every draw is l2-normalised.
     n_samples : int
         Number of draws for each prediction. Default: 100.
-    generator : torch.Generator or None
+    seed : torch.Generator or None
         Generator of the masks, which makes predictions reproducible. None, the default: torch's
         global generator.
 
@@ -56,14 +56,14 @@ class MCDropout(Baseline):
     """
 
     n_samples: int = 100
-    generator: torch.Generator | None = field(default=None, metadata=UNSAVED)
+    seed: torch.Generator | None = field(default=None, metadata=UNSAVED)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_count("n_samples", self.n_samples)
         self._layers = dropout_layers(self.model)
 
-    def fit(self, loader: Iterable[Any], *, progress: bool = True) -> MCDropout:
+    def fit(self, loader: Iterable[Any], *, progress: bool = False) -> MCDropout:
         """Find the head, which files name; there is nothing to learn after training."""
         self._fitted = self._locate_on(loader)
         return self
@@ -72,15 +72,15 @@ class MCDropout(Baseline):
         """Return the draws of ``n_samples`` passes, with masks independent between inputs."""
 
         def make(_name: str, shape: tuple[int, ...], rate: float, x: Tensor) -> Tensor:
-            return bernoulli_mask(shape, rate, x, self.generator)
+            return bernoulli_mask(shape, rate, x, self.seed)
 
         draws = torch.stack([self._pass(inputs, make) for _ in range(self.n_samples)])
         return checked(Embedding(Empirical(draws, self.spherical)))
 
-    def draw(self, n: int, generator: Seed = None) -> Draw:
+    def draw(self, n: int, seed: Seed = None) -> Draw:
         """Return n thinned networks: the masks of draw s are shared by all inputs and calls."""
         check_count("n", n)
-        generator = as_generator(generator)
+        generator = as_generator(seed)
         masks_of_draws: list[dict[str, Tensor]] = [{} for _ in range(n)]
 
         def pass_of(masks: dict[str, Tensor], inputs: ModelInput) -> Tensor:

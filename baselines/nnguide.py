@@ -36,7 +36,7 @@ class NNGuide(ClassifierDetector):
     fraction : float in (0, 1]
         Share of the training set that is the bank, drawn at random (the authors: 1% of ImageNet).
         Default: 1.
-    generator : torch.Generator or None
+    seed : torch.Generator or None
         Generator of this draw, on the CPU. None, the default: the same draw each time.
     classifier : nn.Linear or None
         Linear layer that gives logits [B, C] of the vectors [B, Z]. None, the default, as an
@@ -61,7 +61,7 @@ class NNGuide(ClassifierDetector):
 
     k: int = 10
     fraction: float = 1.0
-    generator: torch.Generator | None = field(default=None, metadata=UNSAVED)
+    seed: torch.Generator | None = field(default=None, metadata=UNSAVED)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -74,7 +74,7 @@ class NNGuide(ClassifierDetector):
 
     def learn(self, vectors: Tensor, labels: Tensor) -> None:
         """Keep the classifier, and the bank of unit vectors times their energies."""
-        kept = kept_rows(len(vectors), self.k, self.fraction, self.generator)
+        kept = kept_rows(len(vectors), self.k, self.fraction, self.seed)
         weight, bias = self.linear_classifier(vectors, labels)
         self._memory.store(weight=weight, bias=bias)
         x = vectors[kept]

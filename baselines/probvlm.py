@@ -133,7 +133,7 @@ class ProbVLM:
         epochs: int = 20,
         batch_size: int = 512,
         learning_rate: float = 1e-3,
-        generator: Seed = None,
+        seed: Seed = None,
     ) -> ProbVLM:
         """Train both networks on pairs of embeddings; returns itself.
 
@@ -147,7 +147,7 @@ class ProbVLM:
             Number of passes over the pairs, and number of pairs of a batch. Default: 20 and 512.
         learning_rate : float
             Learning rate of Adam. Default: 0.001.
-        generator : torch.Generator, seed or None
+        seed : torch.Generator, int or None
             CPU generator or seed of the weights and the order. None, the default: a new one, seeded
             from torch's global state.
 
@@ -163,7 +163,7 @@ class ProbVLM:
             check_count(name, value)
         check_positive("learning_rate", learning_rate)
         z = image.mean.detach(), text.mean.detach()
-        with own_randomness(generator, z[0].device) as source:
+        with own_randomness(seed, z[0].device) as source:
             size, hidden, moves = z[0].shape[1], self.hidden, self.residual
             heads = tuple(_Head(size, hidden, residual=moves).to(z[0]) for _ in range(2))
             parameters = [p for head in heads for p in head.parameters()]

@@ -215,13 +215,13 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
         loader: Any,
         labels: Any = None,
         *,
-        progress: bool = True,
+        progress: bool = False,
         reference: int | None = None,
-        generator: Seed = None,
+        seed: Seed = None,
         memory_bytes: int = FitOptions.memory_bytes,
         checkpoint_dir: str | Path | None = None,
         distributed: bool = False,
-        precision: torch.dtype | None = None,
+        dtype: torch.dtype | None = None,
     ) -> Self:
         """Fit the posterior from ``(inputs, labels)`` batches; the model runs over them once.
 
@@ -234,12 +234,12 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
             Class of each input, if the loader has none of its own: ``fit(X, y)``. None, the
             default: the loader has them.
         progress : bool
-            Show a progress bar. Default: True.
+            Show a progress bar. Default: False.
         reference : int or None
             Number of random points from which in-margin negatives are estimated, for a finite
             margin and many points (``hessian_.standard_error`` reports how well). None, the
             default: exact, O(N^2).
-        generator : torch.Generator, seed or None
+        seed : torch.Generator, int or None
             Generator of the CPU, or seed, that picks the reference points by their place in the
             loader. Of several ranks, that of the first one counts, and shards stand one behind the
             other. None, the default: torch's global generator.
@@ -257,7 +257,7 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
             ``DistributedSampler`` pads by default). Each gets the same posterior. It does not
             depend on how points are split, except in which points ``reference`` picks. Default:
             False.
-        precision : torch.dtype or None
+        dtype : torch.dtype or None
             Dtype of the sums over points. None, the default: that of the head's inputs, float64 if
             ``distributed``. Where terms cancel (all but ``hessian="fixed"`` with arccos) it is
             float64 in any case.
@@ -287,9 +287,7 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
         """
         inputs = read_inputs("loader", loader, labels, labelled=True)
         folder = None if checkpoint_dir is None else as_path("checkpoint_dir", checkpoint_dir)
-        options = FitOptions(
-            reference, generator, memory_bytes, progress, precision, distributed, folder
-        )
+        options = FitOptions(reference, seed, memory_bytes, progress, dtype, distributed, folder)
         self.settings.check_options(options)
         runtime: tuple[Any, ...] = ()
         if options.needs_runtime:
@@ -362,19 +360,19 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
         h, z = seen.features.clone(), seen.raw.clone()  # of memory that the caller may write to
         return predicted_embedding(h, z, fitted)
 
-    def draw(self, n: int, generator: Seed = None) -> Draw:
+    def draw(self, n: int, seed: Seed = None) -> Draw:
         """Draw n embedders from the posterior; return a function from inputs to [n, B, Z].
 
         Parameters
         ----------
         n : int
             Number of draws, at least 1.
-        generator : torch.Generator, seed or None
+        seed : torch.Generator, int or None
             Generator or seed of the draws. None, the default: torch's global generator.
         """
         check_count("n", n)
         fitted = self._fitted_to_these_weights()
-        weights = fitted.posterior.sample(n, generator)
+        weights = fitted.posterior.sample(n, seed)
 
         def embed(inputs: ModelInput) -> Tensor:
             self._fitted_to_these_weights()
@@ -398,7 +396,7 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
         return seen_at_head(self.model, fitted, read_batch("inputs", inputs))
 
     def uncertainties(
-        self, loader: Iterable[Any], *, kind: str = "uncertainty", progress: bool = True
+        self, loader: Iterable[Any], *, kind: str = "uncertainty", progress: bool = False
     ) -> Tensor:
         """Return one number [N] for everything a loader yields, without its distributions.
 
@@ -411,7 +409,7 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
         kind : "uncertainty" | "epistemic" | "ambiguity"
             Number of ``Embedding`` that is computed. Default: "uncertainty".
         progress : bool
-            Show a progress bar. Default: True.
+            Show a progress bar. Default: False.
 
         Raises
         ------
@@ -500,7 +498,7 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
         metric: Metric | None = None,
         bounds: Sequence[float] = _prior_precision.BOUNDS,
         tune_n_effective: bool = False,
-        progress: bool = True,
+        progress: bool = False,
     ) -> float:
         """Tune the prior precision, adopt it and return it.
 
@@ -522,7 +520,7 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
             fitted points. (The evidence of a contrastive loss says nothing about its scale.)
             Default: False.
         progress : bool
-            Show a progress bar for "validation". Default: True.
+            Show a progress bar for "validation". Default: False.
 
         Raises
         ------

@@ -297,7 +297,7 @@ class Embedding(Shown):
         return as_pandas({name: x.detach().cpu().numpy() for name, x in columns.items()})
 
     @full_precision()
-    def sample(self, n: int, generator: Seed = None) -> Float[Tensor, "n B Z"]:
+    def sample(self, n: int, seed: Seed = None) -> Float[Tensor, "n B Z"]:
         """Return draws [n, B, Z], independent between inputs.
 
         For draws that share their weights between inputs use the method's ``sample``.
@@ -306,10 +306,10 @@ class Embedding(Shown):
         ----------
         n : int
             Number of draws for each input, at least 0.
-        generator : torch.Generator, seed or None
+        seed : torch.Generator, int or None
             Generator or seed of the draws. None, the default: torch's global generator.
         """
-        return self.distribution.sample(n, generator)
+        return self.distribution.sample(n, seed)
 
     def __len__(self) -> int:
         return len(self.mean)

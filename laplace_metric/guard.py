@@ -88,7 +88,7 @@ class Guard(Shown):
         None: exact search.
     open_set_fraction : float
         Share of queries to come whose label no item has; see ``Index.calibrate``.
-    seed : torch.Generator, seed or None
+    seed : torch.Generator, int or None
         Of the split.
     progress : bool
     **settings
@@ -184,7 +184,7 @@ class Guard(Shown):
             if search is not None:
                 self.index = self.index.searched_by(_search_of(search, ids, len(self.index)))
             self.index.calibrate(
-                *held_out, open_set_fraction=open_set_fraction, generator=seed, progress=progress
+                *held_out, open_set_fraction=open_set_fraction, seed=seed, progress=progress
             )
         self._choose(precision)
 

@@ -97,7 +97,7 @@ class LaplaceEmbedder(PosteriorEmbedder):
         engine: str | EngineKind = "flat",
         rank_by: str = "mean",
         compact: bool = False,
-        progress: bool = True,
+        progress: bool = False,
     ) -> Index:
         """Return an index of items to search among, with their uncertainty.
 
@@ -120,7 +120,7 @@ class LaplaceEmbedder(PosteriorEmbedder):
             then counts errors as independent and the same in all directions, and "shared" is no
             ranking. For millions of items. Default: False.
         progress : bool
-            Show a progress bar. Default: True.
+            Show a progress bar. Default: False.
 
         Raises
         ------
@@ -154,7 +154,7 @@ class LaplaceEmbedder(PosteriorEmbedder):
         open_set_fraction: float = 0.0,
         engine: str | EngineKind | Callable[..., Any] = "flat",
         rank_by: str = "mean",
-        progress: bool = True,
+        progress: bool = False,
     ) -> Index:
         """Return a calibrated index of all items, for collections too small to hold queries out.
 
@@ -193,7 +193,7 @@ class LaplaceEmbedder(PosteriorEmbedder):
         n_queries : int or None
             Number of items that are queries, approximately: a random part of each class, in the
             place of ``folds``. It saves time where items are many. None, the default: all.
-        seed : torch.Generator, seed or None
+        seed : torch.Generator, int or None
             Generator or seed that deals each class out to the folds, and splits the queries as
             ``Index.calibrate`` does. Default: 0.
         k, depth : int
@@ -210,7 +210,7 @@ class LaplaceEmbedder(PosteriorEmbedder):
             over all items, as for ``Index.searched_by``, which then finds the items of other folds,
             too. Default: "flat" and "mean".
         progress : bool
-            Show a progress bar. Default: True.
+            Show a progress bar. Default: False.
 
         Raises
         ------

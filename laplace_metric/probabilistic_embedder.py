@@ -34,7 +34,7 @@ class ProbabilisticEmbedder(ABC):
     model: nn.Module
 
     @abstractmethod
-    def fit(self, loader: Iterable[Any], *, progress: bool = True) -> ProbabilisticEmbedder:
+    def fit(self, loader: Iterable[Any], *, progress: bool = False) -> ProbabilisticEmbedder:
         """Learn what the method needs from ``(inputs, labels)`` batches; returns itself.
 
         Parameters
@@ -42,7 +42,7 @@ class ProbabilisticEmbedder(ABC):
         loader : iterable of (inputs, labels)
             Batches to fit.
         progress : bool
-            Show a progress bar. Default: True.
+            Show a progress bar. Default: False.
         """
 
     @abstractmethod
@@ -50,20 +50,18 @@ class ProbabilisticEmbedder(ABC):
         """Return distributions over the embeddings of one batch of inputs."""
 
     @abstractmethod
-    def draw(self, n: int, generator: Seed = None) -> Draw:
+    def draw(self, n: int, seed: Seed = None) -> Draw:
         """Draw n embedders; the returned function maps any inputs to [n, B, Z] under them.
 
         Parameters
         ----------
         n : int
             Number of draws, at least 1.
-        generator : torch.Generator, seed or None
+        seed : torch.Generator, int or None
             Generator or seed of the draws. None, the default: torch's global generator.
         """
 
-    def sample(
-        self, inputs: ModelInput, n: int = 100, generator: Seed = None
-    ) -> Float[Tensor, "n B Z"]:
+    def sample(self, inputs: ModelInput, n: int = 100, seed: Seed = None) -> Float[Tensor, "n B Z"]:
         """Return joint draws [n, B, Z]: draw s uses the same sampled model for all inputs.
 
         Parameters
@@ -72,13 +70,13 @@ class ProbabilisticEmbedder(ABC):
             Inputs as the model takes them.
         n : int
             Number of draws, at least 1. Default: 100.
-        generator : torch.Generator, seed or None
+        seed : torch.Generator, int or None
             Generator or seed of the draws. None, the default: torch's global generator.
         """
         check_count("n", n)
-        return self.draw(n, as_generator(generator))(inputs)
+        return self.draw(n, as_generator(seed))(inputs)
 
-    def embed(self, loader: Iterable[Any], *, progress: bool = True) -> tuple[Embedding, Any]:
+    def embed(self, loader: Iterable[Any], *, progress: bool = False) -> tuple[Embedding, Any]:
         """Return embeddings and labels [N] of all batches ``(inputs, labels)`` of a loader.
 
         Labels are a tensor of whole numbers, or an array of names where the loader has names.
@@ -88,7 +86,7 @@ class ProbabilisticEmbedder(ABC):
         loader : iterable of (inputs, labels)
             Batches to embed.
         progress : bool
-            Show a progress bar. Default: True.
+            Show a progress bar. Default: False.
         """
         labelled = read_inputs("loader", loader, labelled=True)
         parts, labels, names = [], [], labelled.names

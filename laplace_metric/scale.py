@@ -73,7 +73,7 @@ class Plan:
     reference : (features [R, D], labels [R]) or None
         Random points of all shards, among which in-margin negatives are searched; needed for a
         finite margin. None, the default: the margin is not finite.
-    precision : torch.dtype
+    dtype : torch.dtype
         Dtype of the sums. Default: float64, in which the result does not depend on how points are
         split.
 
@@ -100,7 +100,7 @@ class Plan:
         inputs: ModelInput,
         *,
         reference: tuple[Any, Any] | None = None,
-        precision: torch.dtype = torch.float64,
+        dtype: torch.dtype = torch.float64,
     ) -> None:
         if not isinstance(embedder, LaplaceEmbedder):
             raise InputError(f"embedder is a {type(embedder).__name__}: pass a LaplaceEmbedder.")
@@ -109,7 +109,7 @@ class Plan:
             raise InputError("a plan needs pairs='all': pairs of batches do not add up.")
         on_device = to_device(read_batch("inputs", inputs), device_of(self.model))
         self.head, _ = locate_head(self.model, on_device, embedder.head)
-        self._fit = HeadFit.of(self.head, settings, precision)
+        self._fit = HeadFit.of(self.head, settings, dtype)
         columns: list[FeatureStore] = []
         if self._fit.loss.negatives_by_pair:
             if reference is None:
@@ -168,7 +168,7 @@ class Plan:
 def collect(task: Pass, features: Any, labels: Any) -> Statistics:
     """Return the statistics of one shard, which may have no rows.
 
-    Arrays or tensors; they are read in blocks, in the precision of the plan.
+    Arrays or tensors; they are read in blocks, in the ``dtype`` of the plan.
 
     Parameters
     ----------

@@ -31,7 +31,7 @@ def train_embedder(
     optimizer: torch.optim.Optimizer | None = None,
     scheduler: torch.optim.lr_scheduler.LRScheduler | None = None,
     miner: Callable[[Tensor, Tensor], Any] | None = None,
-    progress: bool = True,
+    progress: bool = False,
 ) -> list[float]:
     """Train an embedder with a metric loss, in place.
 
@@ -62,7 +62,7 @@ def train_embedder(
         Miner of pytorch-metric-learning, whose tuples the loss gets as its third argument. None,
         the default: no miner.
     progress : bool
-        Show a progress bar. Default: True.
+        Show a progress bar. Default: False.
 
     Returns
     -------

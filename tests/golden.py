@@ -138,7 +138,7 @@ for choice in product(("euclidean", "arccos"), ("diag", "kron", "full")):
         margin = 0.5 if distance == "arccos" else 1.0
         exact = fitted(distance=distance, structure=structure, margin=margin, hessian="full")
         few = LaplaceEmbedder(network(), distance=distance, structure=structure, margin=margin)
-        few.fit(batches(), reference=50, generator=3, **QUIET)
+        few.fit(batches(), reference=50, seed=3, **QUIET)
         return {**of_embedder(exact), "by reference": few(QUERIES).variance}
 
 
@@ -213,7 +213,7 @@ def _stored() -> Numbers:
         again = LaplaceEmbedder(network())
         again.fit(batches(), checkpoint_dir=f"{folder}/fit", **QUIET)
     every = {"small": small, "checkpointed": checkpointed, "again": again}
-    precise = LaplaceEmbedder(network()).fit(batches(), precision=torch.float64, **QUIET)
+    precise = LaplaceEmbedder(network()).fit(batches(), dtype=torch.float64, **QUIET)
     return {name: e(QUERIES).variance for name, e in (every | {"precise": precise}).items()}
 
 
@@ -275,7 +275,7 @@ def vectors_embedder(distance: str = "arccos") -> LaplaceEmbedder:
 
 def calibrated(distance: str = "arccos", portable: bool = False, **settings: Any) -> Index:
     index = vectors_embedder(distance).index(*pixels("train", 0, 400), **QUIET, **settings)
-    index.calibrate(*pixels("test", 0, 300), portable=portable, generator=0)
+    index.calibrate(*pixels("test", 0, 300), portable=portable, seed=0)
     return index
 
 
@@ -345,7 +345,7 @@ def _answers() -> Numbers:
 @setting("index: open-set calibration, add, remove, cross-fitted")
 def _changes() -> Numbers:
     index = vectors_embedder().index(*pixels("train", 0, 400), **QUIET)
-    index.calibrate(*pixels("test", 0, 300), open_set_fraction=0.2, generator=1)
+    index.calibrate(*pixels("test", 0, 300), open_set_fraction=0.2, seed=1)
     first = picked(index.search(QUERIES, k=3), RESULT)
     index.add(*pixels("train", 400, 420))
     index.remove([0, 1, 2])
@@ -360,7 +360,7 @@ def _portable() -> Numbers:
     index = vectors_embedder().index(*pixels("train", 0, 400), **QUIET)
     queries, labels = pixels("test", 0, 200)
     items = pixels("train", 0, 400)[1]
-    index.calibrate(queries, matches=[(items == y).nonzero()[:9, 0] for y in labels], generator=0)
+    index.calibrate(queries, matches=[(items == y).nonzero()[:9, 0] for y in labels], seed=0)
     by_id = index.search(QUERIES, k=5).match_probability
     portable = calibrated(portable=True)
     asked = portable.search(QUERIES, k=20)
@@ -387,7 +387,7 @@ def _metrics() -> Numbers:
     lift = evaluation.sparsification(score, right)
     samples = x + 0.1 * torch.randn(4, *x.shape, generator=torch.Generator().manual_seed(0))
     reliability = evaluation.retrieval_calibration(samples, y)
-    interval = evaluation.bootstrap_interval(evaluation.r_auroc, score, right, n=50, generator=0)
+    interval = evaluation.bootstrap_interval(evaluation.r_auroc, score, right, n=50, seed=0)
     probability = torch.sigmoid(score - score.mean())
     chosen = guarantee(probability, probability > torch.linspace(0, 1, 200), precision=0.6)
     scores = score, NOISE.sum(1)
@@ -409,7 +409,7 @@ def _metrics() -> Numbers:
 @setting("method under the evaluation protocol")
 def _protocol() -> Numbers:
     noise = [(NOISE, torch.zeros(50).long())]
-    options = {"n_draws": 5, "generator": 0, "n_bootstrap": 20}
+    options = {"n_draws": 5, "seed": 0, "n_bootstrap": 20}
     later = [(LATER[0], LATER[1])]
     result = evaluate_method(fitted(), later, {"noise": noise}, **options)
     numbers = {k: v for k, v in result.numbers().items() if "second" not in k}
@@ -450,7 +450,7 @@ for choice in (("average", "diag"), ("paper", "kron"), ("average", "full")):
         model = network()
         online = OnlineLaplace(model, recursion=recursion, structure=structure, samples=2)
         loader = batches(0, 300, 60)
-        embedder = online.fit(loader, ContrastiveLoss(), epochs=2, generator=0, **QUIET)
+        embedder = online.fit(loader, ContrastiveLoss(), epochs=2, seed=0, **QUIET)
         history = [*online.losses_, *online.variances_, *online.priors_]
         return {**of_embedder(embedder), "history": history, "weights": model[2].weight}
 
@@ -472,7 +472,7 @@ for objective in ("prolip", "prolip-regions", "siglip"):
         links = torch.cat([torch.stack([rows, y], 1), torch.stack([rows, 10 + y % 2], 1)])
         pairs = ImageTextPairs(x, texts, links)
         embedder = ImageTextEmbedder(Precomputed(), Precomputed(), dim=6, objective=objective)
-        embedder.fit(pairs, epochs=3, batch_size=60, generator=0, **QUIET)
+        embedder.fit(pairs, epochs=3, batch_size=60, seed=0, **QUIET)
         images, words = embedder.embed_image(QUERIES[:12]), embedder.embed_text(texts)
         index = embedder.index_images(x, **QUIET)
         found = index.search(texts, k=4)
@@ -483,7 +483,7 @@ for objective in ("prolip", "prolip-regions", "siglip"):
             "losses": embedder.fitted_.losses,
         }
         if objective != "siglip":
-            embedder.calibrate_inclusion(pairs, generator=0)
+            embedder.calibrate_inclusion(pairs, seed=0)
             included = embedder.includes(words, images)
             numbers |= picked(words, "variance ambiguity")
             numbers |= picked(included, "probability score")
@@ -496,7 +496,7 @@ for objective in ("prolip", "prolip-regions", "siglip"):
 @setting("monitor")
 def _monitor() -> Numbers:
     known = vectors_embedder()(pixels("test", 0, 300)[0]).uncertainty
-    monitor = Monitor({"u": known}, window=50, generator=0)
+    monitor = Monitor({"u": known}, window=50, seed=0)
     later = vectors_embedder()(torch.cat([LATER[0], NOISE])).uncertainty
     reports = monitor.update({"u": later})
     p_values = [r.shift_tests["u"].p_value for r in reports]

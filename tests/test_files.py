@@ -47,7 +47,7 @@ def test_normalised_network_and_standard_error_survive(model, loader, tmp_path):
 
     net = Net()
     embedder = LaplaceEmbedder(net, distance="euclidean", structure="diag", margin=0.5)
-    embedder.fit(loader, progress=False, reference=24, generator=torch.Generator().manual_seed(0))
+    embedder.fit(loader, progress=False, reference=24, seed=torch.Generator().manual_seed(0))
     embedder.save(tmp_path / "p")
     loaded = LaplaceEmbedder.load(tmp_path / "p", net)
     assert loaded.spherical

@@ -217,8 +217,6 @@ def test_online_training_draws_the_convolution():
     model = convolutional(*POOLED)
     before = model[1].weight.clone()
     online = OnlineLaplace(model, samples=2)
-    embedder = online.fit(
-        [(IMAGES, LABELS)], ContrastiveLoss(), epochs=2, generator=0, progress=False
-    )
+    embedder = online.fit([(IMAGES, LABELS)], ContrastiveLoss(), epochs=2, seed=0, progress=False)
     assert not torch.equal(model[1].weight, before)
     assert embedder(IMAGES).variance.shape == (24, 5)

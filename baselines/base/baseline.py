@@ -90,10 +90,10 @@ class Baseline(ProbabilisticEmbedder):
         """The learnt modules."""
         return self.fitted_.parts
 
-    def draw(self, n: int, generator: Seed = None) -> Draw:
+    def draw(self, n: int, seed: Seed = None) -> Draw:
         """Return n draws for each input, independent between inputs."""
         check_count("n", n)
-        source = as_generator(generator)
+        source = as_generator(seed)
         return lambda inputs: self(inputs).sample(n, source)
 
     def save(self, path: str | Path) -> None:

@@ -81,7 +81,7 @@ class Detector(OnePass):
     def score(self, vectors: Tensor) -> Tensor:
         """Return uncertainty [B] of vectors [B, Z]."""
 
-    def fit(self, loader: Iterable[Any], *, progress: bool = True) -> Detector:
+    def fit(self, loader: Iterable[Any], *, progress: bool = False) -> Detector:
         """Gather and summarise a loader of ``(inputs, labels)``.
 
         Raises

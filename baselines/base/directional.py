@@ -117,10 +117,10 @@ class SampledLoss(nn.Module, ABC):
         embeddings: Tensor,
         labels: Tensor,
         concentration: Tensor,
-        generator: torch.Generator | None = None,
+        seed: torch.Generator | None = None,
     ) -> Tensor:
         """Map directions [B, Z] (of any length) and concentrations [B] to a scalar, in nats."""
         check_rows(embeddings, labels, concentration=concentration)
         mu = nn.functional.normalize(embeddings, dim=-1)
         p = VonMisesFisher(mu, concentration, validate_args=False)
-        return self.of_draws(p.rsample((self.n_samples,), generator=generator), labels)
+        return self.of_draws(p.rsample((self.n_samples,), seed=seed), labels)

@@ -103,7 +103,7 @@ class Trained(OnePass):
             yield "model", self.model
         yield "parts", self.parts
 
-    def fit(self, loader: Iterable[Any], *, progress: bool = True) -> Self:
+    def fit(self, loader: Iterable[Any], *, progress: bool = False) -> Self:
         """Train on a loader of ``(inputs, labels)`` that can be gone through again.
 
         Raises
@@ -113,7 +113,7 @@ class Trained(OnePass):
         """
         return self._fit(loader, progress, {})
 
-    def fine_tune(self, loader: Iterable[Any], *, progress: bool = True) -> Self:
+    def fine_tune(self, loader: Iterable[Any], *, progress: bool = False) -> Self:
         """Repeat ``fit`` on other data, from everything that was learnt.
 
         New parts go on from the old ones where names and shapes agree (a concentration head); those

@@ -42,7 +42,7 @@ from laplace_metric.distributions._von_mises_fisher import check_vmf_arguments
 def sample_angle(
     concentration: Float[Tensor, " ..."],
     dimension: int,
-    generator: Seed = None,
+    seed: Seed = None,
 ) -> Angle:
     """Return one exact draw for each concentration, in float64 and without gradient.
 
@@ -52,7 +52,7 @@ def sample_angle(
         Concentration kappa of each angle.
     dimension : int >= 2
         Dimension D of the ambient space.
-    generator : torch.Generator or seed, optional
+    seed : torch.Generator or int, optional
         Generator or seed of the draws. None, the default: torch's global generator.
 
     Raises
@@ -67,7 +67,7 @@ def sample_angle(
     (True, True)
     """
     check_vmf_arguments(concentration, dimension)
-    generator, k = as_generator(generator), concentration.detach().double()
+    generator, k = as_generator(seed), concentration.detach().double()
     flat = k.flatten()
     draw = _inverse if dimension == 3 else _rejection
     below, above = draw(flat, dimension, generator)  # 1 - w and 1 + w

@@ -63,9 +63,9 @@ class Empirical:
         resultant = directions.mean(0).norm(dim=-1).clamp_max(1)  # [B]
         return vmf_concentration(resultant, self.draws.shape[-1])
 
-    def sample(self, n: int, generator: Seed = None) -> Float[Tensor, "n B Z"]:
+    def sample(self, n: int, seed: Seed = None) -> Float[Tensor, "n B Z"]:
         """Return the draws themselves for ``n = S``, else n resampled ones [n, B, Z]."""
-        generator, (s, b, _) = as_generator(generator), self.draws.shape
+        generator, (s, b, _) = as_generator(seed), self.draws.shape
         if check_count("n", n, 0) == s:
             return self.draws
         pick = torch.randint(s, (n, b), generator=generator, device=self.draws.device)

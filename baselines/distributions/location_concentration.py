@@ -136,19 +136,19 @@ class LocationConcentration(Distribution):
     def rsample(
         self,
         sample_shape: Any = torch.Size(),  # noqa: B008  as in torch
-        generator: Seed = None,
+        seed: Seed = None,
     ) -> Float[Tensor, "... D"]:
         """Return draws [*sample_shape, ..., D], differentiable in loc and concentration."""
-        return self._draw(as_shape("sample_shape", sample_shape), as_generator(generator))
+        return self._draw(as_shape("sample_shape", sample_shape), as_generator(seed))
 
     def sample(
         self,
         sample_shape: Any = torch.Size(),  # noqa: B008  as in torch
-        generator: Seed = None,
+        seed: Seed = None,
     ) -> Float[Tensor, "... D"]:
         """Return ``rsample`` without gradient."""
         with torch.no_grad():
-            return self.rsample(sample_shape, generator)
+            return self.rsample(sample_shape, seed)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> LocationConcentration:
         """Return the same parameters for a larger batch."""

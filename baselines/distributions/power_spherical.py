@@ -103,10 +103,10 @@ class HypersphericalUniform(Distribution):
     def rsample(
         self,
         sample_shape: Any = torch.Size(),  # noqa: B008  as in torch
-        generator: Seed = None,
+        seed: Seed = None,
     ) -> Float[Tensor, "... D"]:
         """Return normalised standard normal vectors [*sample_shape, ..., D]."""
-        generator, sample_shape = as_generator(generator), as_shape("sample_shape", sample_shape)
+        generator, sample_shape = as_generator(seed), as_shape("sample_shape", sample_shape)
         like, shape = self._zero, self._extended_shape(sample_shape)
         z = torch.randn(shape, generator=generator, dtype=like.dtype, device=like.device)
         return nn.functional.normalize(z, dim=-1, eps=torch.finfo(like.dtype).tiny)

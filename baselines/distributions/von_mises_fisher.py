@@ -167,9 +167,9 @@ class Directions:
         p = self.distribution
         return p.variance + ((1 - p.resultant)[..., None] * self.loc).square()
 
-    def sample(self, n: int, generator: Seed = None) -> Float[Tensor, "n B D"]:
+    def sample(self, n: int, seed: Seed = None) -> Float[Tensor, "n B D"]:
         """Return exact draws [n, B, D] of unit length."""
-        return self.distribution.sample((check_count("n", n, 0),), generator)
+        return self.distribution.sample((check_count("n", n, 0),), seed)
 
     def select(self, index: Tensor | slice) -> Directions:
         """Return distributions at ``index`` of the batch."""

@@ -139,7 +139,7 @@ def evaluate_method(
     ood: Mapping[str, Iterable[Any]],
     *,
     n_draws: int = 100,
-    generator: Seed = None,
+    seed: Seed = None,
     n_bootstrap: int = 1000,
     progress: bool = False,
 ) -> MethodResult:
@@ -156,7 +156,7 @@ def evaluate_method(
     n_draws : int
         Joint draws S: one ``method.draw(S)`` serves all batches, so that draw s embeds every
         query with the same sampled model. Memory: S * Q * Z numbers.
-    generator : torch.Generator or seed, optional
+    seed : torch.Generator or seed, optional
         Makes the draws reproducible.
     n_bootstrap : int
         Resamples of each AUROC; the same ones for every method on the same sets.
@@ -183,7 +183,7 @@ def evaluate_method(
     >>> result.queries.mean.shape, sorted(result.ood)
     (torch.Size([12, 2]), ['far'])
     """
-    generator = as_generator(generator)
+    generator = as_generator(seed)
     draw = method.draw(n_draws, generator)
     embedded, samples, seconds = _embed(method, queries, draw, progress)
     if len(embedded.labels) < 2:

@@ -118,7 +118,7 @@ def told_apart(embedder: ImageTextEmbedder, problem: ClassProblem, seed: int) ->
         rows = few(problem.shot_labels, k, seed)
         shots, labels = embedder.embed_image(problem.shots[rows]), problem.shot_labels[rows]
         if bool((prompts.variance > 0).all()):
-            pi = prompt_weights(shots, labels, prompts, t, generator=seed)
+            pi = prompt_weights(shots, labels, prompts, t, seed=seed)
             row[f"weights, {k} shots"] = accuracy(zero_shot(image, prompts, t, pi))
         row[f"mean of {k} shots"] = accuracy(image.mean @ _class_means(shots, labels, prompts).mT)
     return row
@@ -141,7 +141,7 @@ def unlabelled_weights(image: Embedding, prompts: Embedding, templates: int, see
     near = zero_shot(image, prompts, templates).topk(min(NEAREST, len(image.mean)), dim=0).indices
     labels = torch.arange(near.shape[1]).repeat_interleave(len(near))
     shots = image[near.mT.flatten()]
-    return prompt_weights(shots, labels, prompts, templates, alpha=PRIOR, generator=seed)
+    return prompt_weights(shots, labels, prompts, templates, alpha=PRIOR, seed=seed)
 
 
 def by_uncertainty(uncertainty: Tensor, right: Tensor) -> Row:

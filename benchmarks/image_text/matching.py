@@ -212,7 +212,7 @@ def matching(
 ) -> dict[str, dict[str, float]]:
     """Means over splits, of both ways; numbers that no split has are left out."""
     embedder = ImageTextEmbedder(Precomputed(), Precomputed(), dim=DIM, dropout=DROPOUT)
-    how: dict[str, Any] = {"learning_rate": LEARNING_RATE, "generator": seed, "progress": False}
+    how: dict[str, Any] = {"learning_rate": LEARNING_RATE, "seed": seed, "progress": False}
     embedder.fit(problem.training[0], epochs=epochs, **how)
     words = {"known": problem.training[1], "new": unseen_keywords(problem)}
     ways = {

@@ -80,7 +80,7 @@ def measured(problem: EmojiProblem, method: str, seed: int, epochs: int) -> dict
     embedder = ImageTextEmbedder(*encoders, dim=DIM, dropout=DROPOUT, objective=objective)
     start = time.perf_counter()
     rate = LEARNING_RATE
-    how: dict[str, Any] = {"epochs": epochs, "learning_rate": rate, "generator": seed}
+    how: dict[str, Any] = {"epochs": epochs, "learning_rate": rate, "seed": seed}
     if objective.masked:
         images, texts = problem.masked
         how["masked"] = (images, texts if method == PRINTED else None)

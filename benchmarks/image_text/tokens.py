@@ -96,8 +96,8 @@ def trained(
     pairs = drawings.pairs("train", without_new=True)
     sizes: dict[str, Any] = {"width": WIDTH, "heads": HEADS, "dropout": how["dropout"]}
     embedder = ImageTextEmbedder(
-        ImageTransformer(pairs.images, PATCH, depth=DEPTH, **sizes, generator=seed),
-        TextTransformer(pairs.texts, depth=TEXT_DEPTH, **sizes, generator=seed + 1),
+        ImageTransformer(pairs.images, PATCH, depth=DEPTH, **sizes, seed=seed),
+        TextTransformer(pairs.texts, depth=TEXT_DEPTH, **sizes, seed=seed + 1),
         dim=DIM,
         objective=objective,
         tokens="uncertainty",
@@ -113,7 +113,7 @@ def trained(
         batch_size=BATCH,
         masked=hidden,
         **rates,
-        generator=seed,
+        seed=seed,
         progress=False,
     )
 

@@ -95,13 +95,13 @@ class ImageTransformer(nn.Module):
         depth: int = 4,
         heads: int = 4,
         dropout: float = 0.0,
-        generator: Seed = None,
+        seed: Seed = None,
     ) -> None:
         super().__init__()
         pixels = [unit(images)[:, channel].double() for channel in range(3)]
         self.mean, self.std = ([float(f(x)) for x in pixels] for f in (torch.mean, torch.std))
         n_patches = (images.shape[-1] // patch) ** 2
-        with own_randomness(generator, torch.device("cpu")):
+        with own_randomness(seed, torch.device("cpu")):
             self.patches = nn.Conv2d(3, width, patch, patch)
             self.positions = nn.Parameter(STD * torch.randn(n_patches, width))
             self.two = TwoTokens(width, depth, heads, dropout)
@@ -141,11 +141,11 @@ class TextTransformer(nn.Module):
         depth: int = 4,
         heads: int = 4,
         dropout: float = 0.0,
-        generator: Seed = None,
+        seed: Seed = None,
     ) -> None:
         super().__init__()
         self.pieces = WordPieces(texts, size, length)
-        with own_randomness(generator, torch.device("cpu")):
+        with own_randomness(seed, torch.device("cpu")):
             self.embedding = nn.Embedding(len(self.pieces), width)
             nn.init.normal_(self.embedding.weight, std=STD)
             self.positions = nn.Parameter(STD * torch.randn(length, width))

@@ -117,7 +117,7 @@ def trained(
         Precomputed(), Precomputed(), DIM, objective=objective, dropout=DROPOUT
     )
     return embedder.fit(
-        pairs, epochs=epochs, learning_rate=LEARNING_RATE, generator=seed, masked=masked,
+        pairs, epochs=epochs, learning_rate=LEARNING_RATE, seed=seed, masked=masked,
         progress=False,
     )  # fmt: skip
 
@@ -130,7 +130,7 @@ def found(planted: Planted, objective: Callable[[], Objective], seed: int, epoch
 
     row: Row = {}
     for kind, groups in (("", None), (", by base", planted.base)):
-        scores = noisy_pairs(fit, planted.pairs, folds=FOLDS, groups=groups, generator=seed)
+        scores = noisy_pairs(fit, planted.pairs, folds=FOLDS, groups=groups, seed=seed)
         for name, score in scores.by_image().items():
             row |= _aurocs(f"{name}{kind}", score, planted)
     seen = fit(planted.pairs)  # and by a model that has learnt them

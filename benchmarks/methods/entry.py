@@ -106,7 +106,7 @@ def mc_dropout(network: nn.Module, training: Training, rate: float, margin: floa
         learner.fit(loaders.training, progress=False)
         device = next(learner.model.parameters()).device
         generator = torch.Generator(device).manual_seed(0)
-        method = MCDropout(learner.model, n_samples=PASSES, generator=generator)
+        method = MCDropout(learner.model, n_samples=PASSES, seed=generator)
         return method.fit(loaders.gathered, progress=False), learner.losses_
 
     return fit

@@ -113,7 +113,7 @@ class Process:
         """One z [n, D] of each x."""
         if self.setting.family == "dirac":
             return self.mu(x)
-        return self.posterior(x).sample(generator=self.generator)
+        return self.posterior(x).sample(seed=self.generator)
 
     def pairs(self, n: int) -> tuple[Tensor, Tensor]:
         """x, x+ [n, D]: every pair of a fresh pool is a candidate, until there are n."""

@@ -29,7 +29,7 @@ from laplace_metric.evaluation._share_interval import share_interval
 from laplace_metric.inputs._columns import Column
 from laplace_metric.models import Precomputed
 from laplace_metric.search import Index
-from laplace_metric.search._cross_hits import cross_labelled_hits, precision_of_classes
+from laplace_metric.search._cross_hits import cross_labelled_hits, prior_of_classes
 from laplace_metric.search._folds import check_sizes, folds_of
 from laplace_metric.search._label_sets import LabelSets
 
@@ -91,8 +91,8 @@ def cross_fitted(x: Tensor, y: Tensor, seed: int) -> Index:
     generator = torch.Generator().manual_seed(seed)
     fold = folds_of(y, FOLDS, generator)
     index = embedder.index(x, y, progress=False)
-    precision, labels = precision_of_classes(index), Column.of("labels", y)
-    labelled = cross_labelled_hits(embedder, x, labels, fold, DEPTH, class_precision=precision)
+    prior, labels = prior_of_classes(index), Column.of("labels", y)
+    labelled = cross_labelled_hits(embedder, x, labels, fold, DEPTH, class_prior=prior)
     index.learn(labelled, K, generator)
     return index
 

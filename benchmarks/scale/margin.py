@@ -46,7 +46,7 @@ def reference_cost(n: int, reference: int, size: ScaleSize) -> Row:
     """One estimate: time, and its standard error beside the curvature."""
     data = list(Points(n, size.problem))
     embedder = LaplaceEmbedder(size.problem.model(), structure="diag", margin=MARGIN)
-    options = {"reference": reference, "generator": torch.Generator().manual_seed(0)}
+    options = {"reference": reference, "seed": torch.Generator().manual_seed(0)}
     wall, cpu = seconds(lambda: embedder.fit(data, progress=False, **options))  # type: ignore[arg-type]
     hessian = embedder.hessian_
     assert hessian.standard_error is not None
@@ -83,7 +83,7 @@ def curvature(n: int, reference: int | None, size: ScaleSize, seed: int = 0) -> 
     contrast = ContrastiveLoss.of("arccos", "fixed", normalized=False, margin=MARGIN)
     store, generator = FeatureStore.of(*Points(n, size.problem).together()), torch.Generator()
     sums = all_pairs_curvature(store, head, contrast, "diag", reference=reference,
-                               generator=generator.manual_seed(seed))  # fmt: skip
+                               seed=generator.manual_seed(seed))  # fmt: skip
     assert isinstance(sums, DiagCurvature)
     return sums
 

@@ -96,7 +96,7 @@ def rows(
         generator = torch.Generator().manual_seed(0)
         reference = REFERENCE if "margin" in settings else None
         fitted = LaplaceEmbedder(network, **settings).fit(
-            fitting.loaders().gathered, progress=False, reference=reference, generator=generator
+            fitting.loaders().gathered, progress=False, reference=reference, seed=generator
         )
         for prior in priors:
             embedder = with_prior(fitted, prior)

@@ -196,7 +196,7 @@ class Trainer:
         if not (folder / "note.json").is_file():
             laplace = OnlineLaplace(network, **{**PLAIN, **ONLINE[name]})
             start = time.perf_counter()
-            fit = partial(laplace.fit, generator=self.seed)
+            fit = partial(laplace.fit, seed=self.seed)
             embedder = self.train(network, fit, 0 if nothing else SHARED, EPOCHS)
             seconds = (time.perf_counter() - start) / (EPOCHS if nothing else EPOCHS - SHARED)
             embedder.save(folder / "posterior")

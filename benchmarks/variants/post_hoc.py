@@ -97,7 +97,7 @@ def measure(
         sets["fashion-mnist"],
         {name: sets[name] for name in OUT},
         n_draws=n_draws,
-        generator=torch.Generator().manual_seed(0),
+        seed=torch.Generator().manual_seed(0),
         n_bootstrap=200,
     )
     return {**result.numbers(), "fit_seconds": fit_seconds, **extra}
@@ -111,7 +111,7 @@ def laplace_rows(
     reference = REFERENCE if "margin" in settings else None
     start = time.perf_counter()
     embedder = LaplaceEmbedder(model, structure="diag", positivity="clip", **settings).fit(
-        train, progress=False, reference=reference, generator=torch.Generator().manual_seed(0)
+        train, progress=False, reference=reference, seed=torch.Generator().manual_seed(0)
     )
     seconds = time.perf_counter() - start
     for prior in ("default", "marglik"):
@@ -146,7 +146,7 @@ def run_laplace(cache: Path, size: int, seed: int, images: Sets, record: Recorde
 def run_dropout(cache: Path, size: int, seed: int, images: Sets, record: Recorder) -> None:
     """MC dropout on the network that was trained with it."""
     network = load_trained(cache, Run(size, seed, 0.2))
-    method = MCDropout(network, n_samples=N_PASSES, generator=torch.Generator().manual_seed(0))
+    method = MCDropout(network, n_samples=N_PASSES, seed=torch.Generator().manual_seed(0))
     sets = {name: images[name].loader(100) for name in TESTS}
     record("mc dropout", lambda: measure(method, sets, 0.0, N_PASSES))
 

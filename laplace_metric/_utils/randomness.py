@@ -20,7 +20,7 @@ Seed = torch.Generator | int | None
 """What every function that draws takes: a generator, the seed of a new one, or None."""
 
 
-def as_generator(generator: Seed, name: str = "generator") -> torch.Generator | None:
+def as_generator(generator: Seed, name: str = "seed") -> torch.Generator | None:
     """Return the generator itself, a CPU generator of a seed, or None.
 
     Raises

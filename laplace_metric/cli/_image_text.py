@@ -159,7 +159,7 @@ def fit_pairs(options: Namespace) -> None:
             pairs,
             epochs=options.epochs,
             learning_rate=options.learning_rate,
-            generator=options.seed,
+            seed=options.seed,
             checkpoint=checkpoint,
             progress=reporter.progress,
         )

@@ -38,7 +38,7 @@ def all_pairs_curvature(
     structure: str = "diag",
     *,
     reference: int | None = None,
-    generator: Seed = None,
+    seed: Seed = None,
     progress: bool = False,
 ) -> Curvature:
     """Compute H of every ordered pair of the points, before the positivity step.
@@ -56,7 +56,7 @@ def all_pairs_curvature(
     reference : int or None
         Number of random points from which in-margin negatives are estimated, for a finite margin;
         the diagonal then has its standard error. None, the default: all points, exact.
-    generator : int, torch.Generator or None
+    seed : torch.Generator, int or None
         Generator or seed of the choice of these points. None, the default: torch's global
         generator.
     progress : bool
@@ -79,7 +79,7 @@ def all_pairs_curvature(
     torch.Size([15])
     """
     check_memory(structure, head.layouts, source.device)
-    columns = margin_columns(source, loss, structure, reference, generator)
+    columns = margin_columns(source, loss, structure, reference, seed)
     schedule = curvature_passes(head, loss, structure, columns)
     return execute(schedule, source, progress=progress)
 
@@ -89,14 +89,14 @@ def margin_columns(
     loss: ContrastiveLoss,
     structure: str,
     reference: int | None = None,
-    generator: Seed = None,
+    seed: Seed = None,
 ) -> list[FeatureStore]:
     """Return groups of points among which in-margin negatives are searched: none, all, or some."""
     if not loss.negatives_by_pair:
         return []
     if reference is None:
         return [source]
-    groups = column_groups(len(source), structure, reference, generator)
+    groups = column_groups(len(source), structure, reference, seed)
     labels = source.labels
     return [FeatureStore.of(source.rows(g), labels[g.to(labels.device)]) for g in groups]
 

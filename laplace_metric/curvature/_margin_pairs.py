@@ -31,7 +31,7 @@ COLUMN_BYTES = 64 * 2**20
 """Memory of the features of columns, and of the targets of pairs, at once for cross blocks."""
 
 
-def column_groups(n: int, structure: str, reference: int, generator: Seed = None) -> list[Tensor]:
+def column_groups(n: int, structure: str, reference: int, seed: Seed = None) -> list[Tensor]:
     """Draw about ``reference`` random indices of n points.
 
     For the diagonal they are in ``GROUPS`` disjoint groups, whose spread gives the standard error.
@@ -44,7 +44,7 @@ def column_groups(n: int, structure: str, reference: int, generator: Seed = None
     if not 2 * GROUPS <= reference <= n:
         raise InputError(f"reference={reference}: choose from {2 * GROUPS} to N = {n} points.")
     size = reference // GROUPS
-    drawn = torch.randperm(n, generator=as_generator(generator))[: size * GROUPS]
+    drawn = torch.randperm(n, generator=as_generator(seed))[: size * GROUPS]
     return list(drawn.split(size if structure == "diag" else len(drawn)))
 
 

@@ -139,7 +139,7 @@ class ImageFolder(Dataset[Any]):
         labels = None if self.labels is None else self.labels[rows].tolist()
         return ImageFolder(self.name, self.ids[rows].tolist(), labels, self.reader)
 
-    def split(self, share: float, generator: Seed = 0) -> tuple[ImageFolder, ImageFolder]:
+    def split(self, share: float, seed: Seed = 0) -> tuple[ImageFolder, ImageFolder]:
         """Return two parts in their order, of which the second has about this share of each class.
 
         Every class of two images or more is in both. Copies of one photograph, and frames of one
@@ -149,7 +149,7 @@ class ImageFolder(Dataset[Any]):
         ----------
         share : float
             Share of the second part, above 0 and below 1.
-        generator : torch.Generator, seed or None
+        seed : torch.Generator, int or None
             Source of the random order within each class; None draws a new one, 0 is the default.
 
         Raises
@@ -165,7 +165,7 @@ class ImageFolder(Dataset[Any]):
         """
         if not isinstance(share, (int, float)) or not 0 < share < 1:
             raise InputError(f"share={share!r}: pass a number above 0 and below 1.")
-        source, second = as_generator(generator), np.zeros(len(self), dtype=bool)
+        source, second = as_generator(seed), np.zeros(len(self), dtype=bool)
         classes = np.zeros(len(self)) if self.labels is None else self.labels
         for name in np.unique(classes):
             rows = np.flatnonzero(classes == name)
@@ -180,7 +180,7 @@ class ImageFolder(Dataset[Any]):
         self,
         batch_size: int,
         shuffle: bool = False,
-        generator: Seed = None,
+        seed: Seed = None,
         workers: int = 0,
         *,
         numbers: bool = False,
@@ -188,7 +188,7 @@ class ImageFolder(Dataset[Any]):
         """Return batches ``(images [b, C, H, W], names of classes)``; images alone without classes.
 
         The files of a batch are read by several threads. The last batch may be smaller. With
-        ``shuffle`` the order is drawn anew each pass, from ``generator`` (or its seed) unless it
+        ``shuffle`` the order is drawn anew each pass, from ``seed`` (or its seed) unless it
         is None.
 
         Parameters
@@ -197,7 +197,7 @@ class ImageFolder(Dataset[Any]):
             Images of a batch.
         shuffle : bool
             True draws a new order in each pass; False, the default, keeps that of ``ids``.
-        generator : torch.Generator, seed or None
+        seed : torch.Generator, int or None
             Source of the orders; None, the default, draws a new one.
         workers : int
             Processes that read ahead, see ``torch.utils.data.DataLoader``; 0, the default: none.
@@ -218,7 +218,7 @@ class ImageFolder(Dataset[Any]):
             partial(self._batch, numbers=labels),
             batch_size,
             shuffle=shuffle,
-            generator=generator,
+            seed=seed,
             workers=workers,
         )
 

@@ -136,13 +136,13 @@ class ImageSet:
         self,
         batch_size: int,
         shuffle: bool = False,
-        generator: Seed = None,
+        seed: Seed = None,
     ) -> DataLoader[Batch]:
         """Return batches (images [b, C, H, W] float32 in [0, 1], labels [b]).
 
         A batch is cut out of the tensors by one indexing operation; nothing is collated
         image by image. The last batch may be smaller. With `shuffle` the order is drawn anew
-        each pass, from `generator` (or its seed) unless it is None.
+        each pass, from `seed` (or its seed) unless it is None.
 
         Parameters
         ----------
@@ -150,7 +150,7 @@ class ImageSet:
             Number of images of a batch, at least 1; the last batch may be smaller.
         shuffle : bool
             True draws a new order in each pass. False, the default, keeps the order of the rows.
-        generator : torch.Generator, seed or None
+        seed : torch.Generator, int or None
             Generator or seed of the orders. None, the default: a new one each time.
 
         Raises
@@ -158,7 +158,7 @@ class ImageSet:
         InputError
             If `batch_size` is below 1.
         """
-        return row_loader(len(self), self._batch, batch_size, shuffle=shuffle, generator=generator)
+        return row_loader(len(self), self._batch, batch_size, shuffle=shuffle, seed=seed)
 
     def _batch(self, rows: list[int]) -> Batch:
         index = torch.tensor(rows)

@@ -62,7 +62,7 @@ def row_loader(
     batch_size: int,
     *,
     shuffle: bool = False,
-    generator: Seed = None,
+    seed: Seed = None,
     workers: int = 0,
 ) -> DataLoader[Any]:
     """Return batches ``read(rows)``, in order, or in a new order each pass.
@@ -74,7 +74,7 @@ def row_loader(
     """
     check_count("batch_size", batch_size)
     check_count("workers", workers, 0)
-    source, rows = as_generator(generator), range(n)
+    source, rows = as_generator(seed), range(n)
     return DataLoader(
         rows,  # type: ignore[arg-type]
         batch_size,

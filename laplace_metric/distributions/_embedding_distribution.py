@@ -29,14 +29,14 @@ class EmbeddingDistribution(Protocol):
     def concentration(self) -> Float[Tensor, " B"]:
         """von Mises-Fisher concentration kappa of the direction [B], in [0, inf]."""
 
-    def sample(self, n: int, generator: Seed = None) -> Float[Tensor, "n B Z"]:
+    def sample(self, n: int, seed: Seed = None) -> Float[Tensor, "n B Z"]:
         """Return draws [n, B, Z], independent over n and B.
 
         Parameters
         ----------
         n : int
             Number of draws for each input, at least 0.
-        generator : torch.Generator, seed or None
+        seed : torch.Generator, int or None
             Generator or seed of the draws. None, the default: torch's global generator.
         """
 

@@ -36,7 +36,7 @@ def gaussian_draws(
     loc: Float[Tensor, "B Z"],
     covariance: Covariance,
     n: int,
-    generator: Seed = None,
+    seed: Seed = None,
 ) -> Float[Tensor, "n B Z"]:
     """Draw n independent samples [n, B, Z] of N(loc, C).
 
@@ -46,7 +46,7 @@ def gaussian_draws(
     >>> gaussian_draws(torch.ones(1, 2), DiagonalCovariance(torch.zeros(1, 2)), 3).unique()
     tensor([1.])
     """
-    shape, generator = (check_count("n", n, 0), *loc.shape), as_generator(generator)
+    shape, generator = (check_count("n", n, 0), *loc.shape), as_generator(seed)
     noise = torch.randn(shape, generator=generator, dtype=loc.dtype, device=loc.device)
     return covariance.color(noise).add_(loc)
 
@@ -130,17 +130,17 @@ class Gaussian(HasCovariance):
         """Concentration of the direction z / |z| [B]."""
         return ProjectedNormal(self.loc, self.covariance).concentration
 
-    def sample(self, n: int, generator: Seed = None) -> Float[Tensor, "n B Z"]:
+    def sample(self, n: int, seed: Seed = None) -> Float[Tensor, "n B Z"]:
         """Return draws [n, B, Z], independent over n and B.
 
         Parameters
         ----------
         n : int
             Number of draws for each input, at least 0.
-        generator : torch.Generator, seed or None
+        seed : torch.Generator, int or None
             Generator or seed of the draws. None, the default: torch's global generator.
         """
-        return gaussian_draws(self.loc, self.covariance, n, generator)
+        return gaussian_draws(self.loc, self.covariance, n, seed)
 
 
 class ProjectedNormal(HasCovariance):
@@ -190,17 +190,17 @@ class ProjectedNormal(HasCovariance):
         resultant = (1 + self.total_variance).rsqrt()
         return vmf_concentration(resultant, self.loc.shape[-1])
 
-    def sample(self, n: int, generator: Seed = None) -> Float[Tensor, "n B Z"]:
+    def sample(self, n: int, seed: Seed = None) -> Float[Tensor, "n B Z"]:
         """Return exact draws [n, B, Z] of unit length.
 
         Parameters
         ----------
         n : int
             Number of draws for each input, at least 0.
-        generator : torch.Generator, seed or None
+        seed : torch.Generator, int or None
             Generator or seed of the draws. None, the default: torch's global generator.
         """
-        z = gaussian_draws(self.loc, self.covariance, n, generator)
+        z = gaussian_draws(self.loc, self.covariance, n, seed)
         return nn.functional.normalize(z, dim=-1)
 
     @property

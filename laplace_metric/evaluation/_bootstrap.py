@@ -58,7 +58,7 @@ def bootstrap_interval(
     n: int = 1000,
     level: float = 0.95,
     paired: bool = True,
-    generator: Seed = None,
+    seed: Seed = None,
 ) -> BootstrapInterval:
     """Compute the percentile bootstrap interval (Efron & Tibshirani 1993, ch. 13) of a metric.
 
@@ -77,7 +77,7 @@ def bootstrap_interval(
         True, the default, draws the same rows of every array (an uncertainty and whether its query
         is right). False draws each array on its own, keeping its size (scores in and out of
         distribution).
-    generator : torch.Generator or seed, optional
+    seed : torch.Generator or int, optional
         Generator or seed of the resamples. None, the default: a fresh one with a fixed seed, so
         that the same data give the same interval.
 
@@ -98,7 +98,7 @@ def bootstrap_interval(
     (0.75, True, 1.0)
     """
     share = check_share("level", level)
-    drawn = bootstrap_replicates(metric, *arrays, n=n, paired=paired, generator=generator).numpy()
+    drawn = bootstrap_replicates(metric, *arrays, n=n, paired=paired, seed=seed).numpy()
     defined, low, high = drawn[~np.isnan(drawn)], math.nan, math.nan
     if len(defined):
         low, high = np.quantile(defined, [(1 - share) / 2, (1 + share) / 2]).tolist()
@@ -118,7 +118,7 @@ def bootstrap_replicates(
     *arrays: ArrayLike,
     n: int = 1000,
     paired: bool = True,
-    generator: Seed = None,
+    seed: Seed = None,
 ) -> Float[Tensor, " n"]:
     """Compute the metric [n] of each resample, float64; NaN where it is undefined.
 
@@ -147,7 +147,7 @@ def bootstrap_replicates(
             "that are independent."
         )
     check_function("metric", metric, *(f"arrays[{i}]" for i in range(len(arrays))))
-    source = as_generator(generator) or torch.Generator()
+    source = as_generator(seed) or torch.Generator()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UndefinedMetricWarning)
         drawn = [_number(metric, _resample(data, paired, source)) for _ in range(count)]

@@ -176,8 +176,8 @@ class ImageTextEmbedder:
         learning_rate: float = 1e-3,
         weight_decay: float = 0.05,
         masked: MaskedInputs | None = None,
-        generator: Seed = None,
-        progress: bool = True,
+        seed: Seed = None,
+        progress: bool = False,
         checkpoint: str | Path | None = None,
     ) -> ImageTextEmbedder:
         """Train new heads on pairs, then fit the posterior; returns itself.
@@ -202,11 +202,11 @@ class ImageTextEmbedder:
             Inputs for an objective with a weight for masked inputs: what is left of every image and
             text of ``pairs`` after masking, in their order, as the encoders take them; None for a
             side that has no such term. None, the default: the objective has no such weight.
-        generator : torch.Generator, seed or None
+        seed : torch.Generator, int or None
             CPU generator or seed of the initial weights, the order and dropout. None, the default:
             a new one, seeded from torch's global state.
         progress : bool
-            Show a progress bar. Default: True.
+            Show a progress bar. Default: False.
         checkpoint : path or None
             Folder to which the run is written before the first step and after each epoch; a run
             that lies there goes on from its last epoch to the same result. None, the default: no
@@ -237,7 +237,7 @@ class ImageTextEmbedder:
             "learning_rate": learning_rate,
             "weight_decay": weight_decay,
         }
-        with own_randomness(generator, full[0].device) as source:
+        with own_randomness(seed, full[0].device) as source:
             heads = self._new_heads(*(features.shape[-1] for features in full)).to(full[0])
             run = PairRun(self.towers, heads, pairs, full, masked, settings, source, folder)
             with train_mode([heads, run.encoders]):
@@ -386,7 +386,7 @@ class ImageTextEmbedder:
         return scale[0] * self.similarity(a, b) + scale[1]
 
     def calibrate_inclusion(
-        self, pairs: ImageTextPairs, *, generator: Seed = None
+        self, pairs: ImageTextPairs, *, seed: Seed = None
     ) -> InclusionCalibration:
         """Calibrate ``inc`` on these pairs and as many random ones; stored for ``includes``.
 
@@ -397,7 +397,7 @@ class ImageTextEmbedder:
         ----------
         pairs : ImageTextPairs
             Pairs that were not trained on.
-        generator : torch.Generator, seed or None
+        seed : torch.Generator, int or None
             Generator or seed of the random pairs. None, the default: torch's global generator.
 
         Raises
@@ -409,7 +409,7 @@ class ImageTextEmbedder:
         """
         images, texts = self.embed_image(pairs.images), self.embed_text(pairs.texts)
         i, j = pairs.pairs.unbind(1)
-        other = random_partners(pairs, as_generator(generator))
+        other = random_partners(pairs, as_generator(seed))
         own = inclusion_score(images[i], texts[j])
         random = inclusion_score(images[other[0]], texts[other[1]])
         self.fitted_.inclusion = InclusionCalibration.of(own, random)
@@ -451,7 +451,7 @@ class ImageTextEmbedder:
         *,
         engine: str | EngineKind = "flat",
         rank_by: str | None = None,
-        progress: bool = True,
+        progress: bool = False,
     ) -> Index:
         """Return an index of images to search among with texts.
 
@@ -472,7 +472,7 @@ class ImageTextEmbedder:
             (CSD, exactly), or the cosine of the means. None, the default: the first if there are
             variances.
         progress : bool
-            Show a progress bar. Default: True.
+            Show a progress bar. Default: False.
 
         Raises
         ------
@@ -501,7 +501,7 @@ class ImageTextEmbedder:
         *,
         engine: str | EngineKind = "flat",
         rank_by: str | None = None,
-        progress: bool = True,
+        progress: bool = False,
     ) -> Index:
         """Return an index of texts to search among with images.
 
@@ -520,7 +520,7 @@ class ImageTextEmbedder:
             Distance by which items are ranked, as for ``index_images``. None, the default:
             "expected" if there are variances.
         progress : bool
-            Show a progress bar. Default: True.
+            Show a progress bar. Default: False.
         """
         return self._index(1, texts, ids, engine=engine, rank_by=rank_by, progress=progress)
 

@@ -80,7 +80,7 @@ def noisy_pairs(
     *,
     folds: int = 5,
     groups: ArrayLike | None = None,
-    generator: Seed = None,
+    seed: Seed = None,
 ) -> PairScores:
     """Score every pair by heads that were not fitted to its image; holds [N / K, M] scores.
 
@@ -95,7 +95,7 @@ def noisy_pairs(
     groups : whole numbers [N] or None
         Group of each image; images of one group, such as near-duplicates, are in one fold. None,
         the default: each image is a group.
-    generator : torch.Generator, seed or None
+    seed : torch.Generator, int or None
         Generator or seed of the folds. None, the default: torch's global generator.
 
     Raises
@@ -118,7 +118,7 @@ def noisy_pairs(
     check_function("fit", fit, "pairs")
     if not isinstance(pairs, ImageTextPairs):
         raise InputError(f"pairs is a {type(pairs).__name__}: pass ImageTextPairs.")
-    fold = _folds(pairs, folds, groups, as_generator(generator))
+    fold = _folds(pairs, folds, groups, as_generator(seed))
     images, texts = pairs.pairs.unbind(1)
     parts: list[tuple[Tensor, dict[str, Tensor]]] = []
     for k in range(folds):

@@ -47,7 +47,7 @@ def prompt_weights(
     alpha: float = 2.0,
     epsilon: float = 0.02,
     samples: int = 20,
-    generator: Seed = None,
+    seed: Seed = None,
 ) -> Float[Tensor, "C N"]:
     """Compute the weights of the prompts of each class from a few images of it.
 
@@ -69,7 +69,7 @@ def prompt_weights(
         Number added to the variances of the prompts. Default: 0.02.
     samples : int
         Number of draws of each image, which are the observations. Default: 20.
-    generator : torch.Generator, seed or None
+    seed : torch.Generator, int or None
         Generator or seed of the samples of the images. None, the default: torch's global generator.
 
     Returns
@@ -101,7 +101,7 @@ def prompt_weights(
     y = as_labels("labels", labels, image.mean, "image")
     if not 0 <= int(y.min()) <= int(y.max()) < len(mu):
         raise LabelError(f"labels lie in {int(y.min())} to {int(y.max())} of {len(mu)} classes.")
-    draws = image.sample(samples, as_generator(generator))  # [samples, B, D]
+    draws = image.sample(samples, as_generator(seed))  # [samples, B, D]
     prior = _prior(variance.sum(-1), alpha)
     weights = []
     for c in range(len(mu)):

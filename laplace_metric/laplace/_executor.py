@@ -110,7 +110,7 @@ class PassExecutor:
         def draw() -> list[Tensor]:
             if reference is None:
                 return [torch.arange(sum(sizes))]
-            return column_groups(sum(sizes), structure, reference, options.generator)
+            return column_groups(sum(sizes), structure, reference, options.seed)
 
         drawn = processes.run_on_all(lambda: self.storage.columns(draw))
         groups = processes.gather(drawn)[0]

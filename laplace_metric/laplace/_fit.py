@@ -99,7 +99,7 @@ class HeadFit:
 
     @classmethod
     def of(
-        cls, located: LocatedHead, settings: Settings, precision: torch.dtype | None = None
+        cls, located: LocatedHead, settings: Settings, dtype: torch.dtype | None = None
     ) -> HeadFit:
         """Decide the structure and the types.
 
@@ -109,17 +109,17 @@ class HeadFit:
             The head in its model.
         settings : Settings
             Settings of the posterior as the user gave them, "auto" included.
-        precision : torch.dtype, optional
+        dtype : torch.dtype, optional
             Dtype of the sums over points. None, the default: the dtype of the weights.
 
         Raises
         ------
         InputError
-            If ``precision`` is not floating-point.
+            If ``dtype`` is not floating-point.
         """
         jacobian = jacobian_of(located.module, located.n_outputs, settings.backend)
         settings, loss = settings.for_head(jacobian), settings.loss(normalized=located.normalized)
-        exact = jacobian if precision is None else in_dtype(precision, located, settings)
+        exact = jacobian if dtype is None else in_dtype(dtype, located, settings)
         return cls(located, jacobian, exact, loss, settings)
 
     def passes(self, columns: Sequence[FeatureStore] = ()) -> PassSchedule[Curvature]:
@@ -188,14 +188,14 @@ def fit_posterior(
     batches = labelled_batches(inputs, device, progress=progress, description="Fitting")
     first = on_all(lambda: first_batch(batches, or_none=processes.n > 1))
     located, features = agreed_head(model, head, first, processes)
-    fit = on_all(lambda: HeadFit.of(located, settings, options.precision))
+    fit = on_all(lambda: HeadFit.of(located, settings, options.dtype))
     batches = batches if first is None else chain([first], batches)
     if settings.pairs != "all":
         return _fit_by_batches(model, fit, batches, features)
     with ExitStack() as closing:
         storage = InMemory(options.memory_bytes) if storage_of is None else storage_of(fit)
         closing.callback(storage.close)
-        store = on_all(lambda: closing.enter_context(storage.store(device, options.precision)))
+        store = on_all(lambda: closing.enter_context(storage.store(device, options.dtype)))
         on_all(lambda: collect_points(model, located, batches, features, store, storage))
         labels = store.labels.cpu().numpy()
         on_all(lambda: check_noise("labels", labels))
@@ -249,7 +249,7 @@ def in_dtype(dtype: torch.dtype | None, head: LocatedHead, settings: Settings) -
         For what is no floating type.
     """
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
-        raise InputError(f"precision={dtype!r}: pass a floating type, such as torch.float64.")
+        raise InputError(f"dtype={dtype!r}: pass a floating type, such as torch.float64.")
     module = head.module if dtype is None else deepcopy(head.module).to(dtype)
     return jacobian_of(module, head.n_outputs, settings.backend)
 

@@ -19,7 +19,7 @@ def fit_identity(model: nn.Module, settings: Settings, options: FitOptions) -> d
     """Return, as JSON values, what every process of a fit must have alike: weights as a hash."""
     state = {k: v for k, v in model.state_dict().items() if isinstance(v, Tensor)}
     weights = digest(f"{model} {list(state)}", list(state.values()))
-    sums = {"precision": str(options.precision), "reference": options.reference}
+    sums = {"dtype": str(options.dtype), "reference": options.reference}
     return {**settings.to_json(), **sums, "model": weights, "version": __version__}
 
 
@@ -27,7 +27,7 @@ def checkpoint_identity(
     model: nn.Module, head: LocatedHead, settings: Settings, options: FitOptions
 ) -> dict[str, Any]:
     """Return, as JSON values, what decides the sums of a fit: they do not depend on the prior."""
-    source = None if options.reference is None else as_generator(options.generator)
+    source = None if options.reference is None else as_generator(options.seed)
     state = [] if source is None else [source.get_state()]
     content = fit_identity(model, settings, options)
     for name in ("prior_precision", "n_effective", "positivity"):

@@ -26,29 +26,27 @@ class FitOptions:
 
     Examples
     --------
-    >>> FitOptions(distributed=True).precision  # sums must not depend on how ranks split points
+    >>> FitOptions(distributed=True).dtype  # sums must not depend on how ranks split points
     torch.float64
     """
 
     reference: int | None = None
-    generator: Seed = None
+    seed: Seed = None
     memory_bytes: int = 512 * 2**20
-    progress: bool = True
-    precision: torch.dtype | None = None
+    progress: bool = False
+    dtype: torch.dtype | None = None
     distributed: bool = False
     checkpoint_dir: Path | None = None
 
     def __post_init__(self) -> None:
-        if self.precision not in PRECISIONS:
-            raise InputError(
-                f"precision={self.precision!r}: pass torch.float32, torch.float64 or None."
-            )
-        if self.distributed and self.precision is None:
-            object.__setattr__(self, "precision", torch.float64)
+        if self.dtype not in PRECISIONS:
+            raise InputError(f"dtype={self.dtype!r}: pass torch.float32, torch.float64 or None.")
+        if self.distributed and self.dtype is None:
+            object.__setattr__(self, "dtype", torch.float64)
         if self.reference is not None:
             object.__setattr__(self, "reference", check_count("reference", self.reference, 0))
-        if self.generator is not None:
-            object.__setattr__(self, "generator", as_generator(self.generator))
+        if self.seed is not None:
+            object.__setattr__(self, "seed", as_generator(self.seed))
         if type(self.memory_bytes) is not int or self.memory_bytes < 0:
             memory_bytes = check_count("memory_bytes", self.memory_bytes, 0)
             object.__setattr__(self, "memory_bytes", memory_bytes)

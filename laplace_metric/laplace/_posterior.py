@@ -126,17 +126,17 @@ class Posterior(Shown):
         return replace(self, prior_precision=prior_precision, n_effective=n)
 
     @full_precision()
-    def sample(self, n: int, generator: Seed = None) -> Float[Tensor, "n P"]:
+    def sample(self, n: int, seed: Seed = None) -> Float[Tensor, "n P"]:
         """Draw ``n`` parameter vectors, [n, P].
 
         Parameters
         ----------
         n : int
             Number of draws, at least 1.
-        generator : torch.Generator, seed or None
+        seed : torch.Generator, int or None
             Generator or seed of the draws. None, the default: torch's global generator.
         """
-        shape, source = (check_count("n", n), len(self.mean)), as_generator(generator)
+        shape, source = (check_count("n", n), len(self.mean)), as_generator(seed)
         kind = self.mean.dtype, self.mean.device
         noise = torch.randn(shape, generator=source, dtype=kind[0], device=kind[1])
         return self.basis.from_eigenbasis(noise.mul_(self.spectrum.sqrt())).add(self.mean)

@@ -108,7 +108,7 @@ class Settings(Shown):
         InputError
             If sums are to be shared, kept or in another precision, without ``pairs="all"``.
         """
-        for name in ("distributed", "checkpoint_dir", "precision"):
+        for name in ("distributed", "checkpoint_dir", "dtype"):
             if self.pairs != "all" and getattr(options, name):
                 raise InputError(f"{name} needs pairs='all': pairs of batches do not add up.")
 

@@ -61,7 +61,7 @@ class Monitor(Shown):
     false_alarms : float in (0, 1)
         Rate a of false alarms, of both answers. Default: 0.01; a smaller one takes longer to notice
         a drift.
-    generator : torch.Generator or seed, optional
+    seed : torch.Generator or int, optional
         CPU generator or seed of the draws that break ties. None, the default: a new one with a
         fixed seed. Its state advances with every query.
 
@@ -93,11 +93,11 @@ class Monitor(Shown):
         *,
         window: int = 500,
         false_alarms: float = 0.01,
-        generator: Seed = None,
+        seed: Seed = None,
     ) -> None:
         self.window = check_count("window", window, LEAST)
         self.false_alarms = check_share("false_alarms", false_alarms)
-        source = as_generator(generator)
+        source = as_generator(seed)
         self.generator = torch.Generator() if source is None else source
         self.reports: list[WindowReport] = []
         if not isinstance(reference, Mapping) or not reference:

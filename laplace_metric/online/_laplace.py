@@ -214,25 +214,25 @@ class OnlineLaplace(Shown):
         epochs: int,
         optimizer: torch.optim.Optimizer | None = None,
         scheduler: torch.optim.lr_scheduler.LRScheduler | None = None,
-        generator: Seed = None,
-        progress: bool = True,
+        seed: Seed = None,
+        progress: bool = False,
         checkpoint: str | Path | None = None,
         refit_loader: Any = None,
     ) -> LaplaceEmbedder:
         """Train the model in place and return it with its posterior.
 
         Modes are put back at the end, and no global random state is touched: dropout and all
-        else draws from states that are seeded from ``generator``.
+        else draws from states that are seeded from ``seed``.
 
         Parameters
         ----------
         loader, loss, epochs, optimizer, scheduler
             Data, loss and training, as in ``train_embedder``, with its defaults.
-        generator : torch.Generator, seed or None
+        seed : torch.Generator, int or None
             Generator of the CPU, or seed. None, the default: a new one, seeded from the state of
             ``torch.manual_seed`` without moving that state on.
         progress : bool
-            Show a progress bar. Default: True.
+            Show a progress bar. Default: False.
         checkpoint : path or None
             Folder of a checkpoint, written before the first step and after each epoch. If it holds
             a run, that one goes on from its last epoch, to the same bits on a CPU with as many
@@ -264,7 +264,7 @@ class OnlineLaplace(Shown):
             raise InputError("scheduler= is given without its optimizer: pass optimizer= too.")
         last = self._last_loader(loader, refit_loader)
         optimizer = optimizer or default_optimizer(modules)
-        with own_randomness(generator, device_of(self.model)) as weights:
+        with own_randomness(seed, device_of(self.model)) as weights:
             with train_mode(modules):
                 run = OnlineRun(
                     self.model,

@@ -68,7 +68,7 @@ class ClassModel:
     root : Tensor [D, D]
     weights : Tensor [C, D]
     bias : Tensor [C]
-    precision : Tensor [1]
+    prior_precision : Tensor [1]
         l; 0 for linear discriminant analysis.
 
     Examples
@@ -86,7 +86,7 @@ class ClassModel:
     root: Float[Tensor, "D D"]
     weights: Float[Tensor, "C D"]
     bias: Float[Tensor, " C"]
-    precision: Float[Tensor, 1]
+    prior_precision: Float[Tensor, 1]
 
     @classmethod
     @torch.no_grad()
@@ -96,12 +96,12 @@ class ClassModel:
         rows: Float[Tensor, "N D"],
         codes: Int[Tensor, " N"],
         classes: Column,
-        precision: float | None = None,
+        prior_precision: float | None = None,
     ) -> ClassModel | None:
         """Fit to rows of the gallery and the codes of their classes.
 
-        Classes without a row are left out. ``precision``: l; None: chosen. Return None for a single
-        class, and if all rows are equal.
+        Classes without a row are left out. ``prior_precision``: l; None: chosen. Return None for
+        a single class, and if all rows are equal.
         """
         there, codes = codes.unique(return_inverse=True)
         classes, n_classes = classes.take(there.cpu().numpy()), len(there)
@@ -120,17 +120,17 @@ class ClassModel:
         )
         some = _part(codes, CELLS // (n_classes * rows.shape[1]))
         few = len(some) < LEAST * n_classes
-        if precision == 0 or (few and precision is None):
+        if prior_precision == 0 or (few and prior_precision is None):
             return model
         x, y = model._whitened(rows[some.to(rows.device)]), codes[some].to(rows.device)
         origin = torch.cat([torch.zeros_like(means), log_share[:, None]], 1)
-        best, precision = _chosen(x, y, origin, precision)
-        best = _posterior_mode(x, y, best, precision)
+        best, prior_precision = _chosen(x, y, origin, prior_precision)
+        best = _posterior_mode(x, y, best, prior_precision)
         return replace(
             model,
             weights=best[:, :-1].clone(),
             bias=best[:, -1].clone(),
-            precision=torch.tensor([precision], device=rows.device),
+            prior_precision=torch.tensor([prior_precision], device=rows.device),
         )
 
     def _whitened(self, rows: Tensor) -> Tensor:
@@ -227,11 +227,13 @@ def _part(codes: Int[Tensor, " N"], most: int) -> Int[Tensor, " n"]:
     return torch.randperm(len(codes), generator=generator)[:most].sort().values
 
 
-def _chosen(x: Tensor, y: Tensor, origin: Tensor, precision: float | None) -> tuple[Tensor, float]:
+def _chosen(
+    x: Tensor, y: Tensor, origin: Tensor, prior_precision: float | None
+) -> tuple[Tensor, float]:
     """The precision by which a held-out fifth is likeliest, and the weights that found it."""
     best = origin
-    if precision is not None:
-        return best, precision
+    if prior_precision is not None:
+        return best, prior_precision
     generator = torch.Generator().manual_seed(0)
     held = torch.zeros(len(y), dtype=torch.bool)
     held[torch.randperm(len(y), generator=generator)[: len(y) // FOLDS]] = True
@@ -252,7 +254,7 @@ def _chosen(x: Tensor, y: Tensor, origin: Tensor, precision: float | None) -> tu
     return best, chosen
 
 
-def _posterior_mode(x: Tensor, y: Tensor, start: Tensor, precision: float) -> Tensor:
+def _posterior_mode(x: Tensor, y: Tensor, start: Tensor, prior_precision: float) -> Tensor:
     """``argmax sum_n log p(y_n | x_n) - l/2 |w|^2`` [C, D + 1] by L-BFGS; b has a flat prior.
 
     The ascent is in w and ``b + w . m / 2``, the log share of a class under linear discriminant
@@ -273,13 +275,13 @@ def _posterior_mode(x: Tensor, y: Tensor, start: Tensor, precision: float) -> Te
 
     def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
         wb = shifted(torch.from_numpy(flat).to(x).reshape(start.shape), -1)
-        value, slope = precision / 2 * wb[:, :-1].square().sum(), wb.new_zeros(wb.shape[::-1])
+        value, slope = prior_precision / 2 * wb[:, :-1].square().sum(), wb.new_zeros(wb.shape[::-1])
         for rows, at in blocks:
             logits = rows @ wb.mT
             p = logits.softmax(1)  # log p by its largest, which no rounding makes 0
             value -= (logits.gather(1, at)[:, 0] - logits.amax(1) + p.amax(1).log()).sum()
             slope.addmm_(rows.mT, p.scatter_add_(1, at, -ones[: len(at)]))
-        slope[:-1] += precision * wb[:, :-1].mT - half.mT * slope[-1]
+        slope[:-1] += prior_precision * wb[:, :-1].mT - half.mT * slope[-1]
         return float(value) / n, (slope.mT / n).double().flatten().cpu().numpy()
 
     options = {"maxiter": ITERATIONS, "ftol": TOLERANCE, "gtol": 1e-6}
@@ -295,7 +297,7 @@ def inputs_of(encoded: Encoded) -> Float[Tensor, "N D"]:
 
 
 def cross_fitted(
-    rows: Float[Tensor, "N D"], codes: Int[Tensor, " N"], classes: Column, precision: float
+    rows: Float[Tensor, "N D"], codes: Int[Tensor, " N"], classes: Column, prior_precision: float
 ) -> tuple[list[ClassModel | None], Int[np.ndarray, " N"]]:
     """Fit one model without each fold; return them, and the fold of each row [N]."""
     order = torch.randperm(len(codes), generator=torch.Generator().manual_seed(0))
@@ -305,5 +307,7 @@ def cross_fitted(
     models = []
     for f in range(FOLDS):
         rest = (fold != f).nonzero().flatten()
-        models.append(ClassModel.fit(rows[rest.to(rows.device)], codes[rest], classes, precision))
+        models.append(
+            ClassModel.fit(rows[rest.to(rows.device)], codes[rest], classes, prior_precision)
+        )
     return models, fold.numpy()

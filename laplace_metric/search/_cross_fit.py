@@ -28,7 +28,7 @@ from laplace_metric.errors import FittedQueriesWarning, InputError, LabelError, 
 from laplace_metric.inputs import Inputs
 from laplace_metric.inputs._columns import Column
 from laplace_metric.models._fingerprints import in_fit, row_fingerprints
-from laplace_metric.search._cross_hits import cross_labelled_hits, precision_of_classes
+from laplace_metric.search._cross_hits import cross_labelled_hits, prior_of_classes
 from laplace_metric.search._encoder import Encoder
 from laplace_metric.search._engine_settings import EngineKind
 from laplace_metric.search._fitted_queries import TOLERATED
@@ -55,7 +55,7 @@ def cross_index(
     open_set_fraction: float = 0.0,
     engine: str | EngineKind | Callable[..., Any] = "flat",
     rank_by: str = "mean",
-    progress: bool = True,
+    progress: bool = False,
 ) -> Index:
     """See ``LaplaceEmbedder.cross_index``; ``inputs`` are batches that ``embedder`` was fitted to.
 
@@ -103,7 +103,7 @@ def cross_index(
     )
     if callable(engine):
         index = index.searched_by(engine)
-    precision = None if portable else precision_of_classes(index)
+    class_prior = None if portable else prior_of_classes(index)
     labelled = cross_labelled_hits(
         embedder,
         features,
@@ -111,10 +111,10 @@ def cross_index(
         fold,
         max(k, depth, VOTES),
         open_set_fraction=open_set_fraction,
-        generator=generator,
+        seed=generator,
         engine=index.engine if callable(engine) else engine,
         rank_by=rank_by,
-        class_precision=precision,
+        class_prior=class_prior,
         n_folds=asked,
     )
     index.learn(labelled, k, generator, portable=portable, own_items=True, cross_fit=PARTS)

@@ -38,10 +38,10 @@ def cross_labelled_hits(
     depth: int,
     *,
     open_set_fraction: float = 0.0,
-    generator: Seed = None,
+    seed: Seed = None,
     engine: str | EngineKind | Engine = "flat",
     rank_by: str = "mean",
-    class_precision: float | None = None,
+    class_prior: float | None = None,
     n_folds: int | None = None,
 ) -> LabelledHits:
     """Search the items of each fold in an index of the others [N, depth], in their order.
@@ -57,7 +57,7 @@ def cross_labelled_hits(
     engine, rank_by
         As for ``LaplaceEmbedder.index``; or an engine over all items, which then finds those
         outside a fold, too.
-    class_precision : float or None
+    class_prior : float or None
         Of the prior of the class model, so that each fold has that of the whole; None: no model.
     n_folds : int or None
         Folds that are asked; None: all.
@@ -80,8 +80,8 @@ def cross_labelled_hits(
         )
         if isinstance(engine, Engine):
             index = index._with(_outside(engine, index, others))
-        if class_precision is not None:
-            index.learn_classes(class_precision)
+        if class_prior is not None:
+            index.learn_classes(class_prior)
         index.query_encoder = encoder
         asked_for += len(ours)  # folds are small: what one rounds away the next makes up for
         share = (round(open_set_fraction * asked_for) - drawn) / len(ours)
@@ -93,7 +93,7 @@ def cross_labelled_hits(
                 labels.take(ours.numpy()).values,
                 depth,
                 open_set_fraction=min(share, ALL),
-                generator=generator,
+                seed=seed,
             )
         parts.append(_recoded(hits, classes, others))
         rows.append(ours)
@@ -115,12 +115,12 @@ def _outside(engine: Engine, index: Index, others: Int[Tensor, " n"]) -> Engine:
     return ForeignEngine(index.items.encoded.mean, index.items.ids, find)
 
 
-def precision_of_classes(index: Index) -> float | None:
+def prior_of_classes(index: Index) -> float | None:
     """Learn the class model of all items, and return what its folds need; None: too few a class."""
     classes = index.items.classes
     if classes is not None and len(index) >= LEAST_A_CLASS * len(classes):
         index.learn_classes()
-    return None if index.class_model is None else float(index.class_model.precision)
+    return None if index.class_model is None else float(index.class_model.prior_precision)
 
 
 def _recoded(labelled: LabelledHits, classes: Column, rows: Tensor) -> LabelledHits:

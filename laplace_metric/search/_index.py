@@ -140,7 +140,7 @@ class Index(Shown):
         query_encoder: SearchEncoder | None = None,
         engine: str | EngineKind = "flat",
         rank_by: str = "mean",
-        progress: bool = True,
+        progress: bool = False,
     ) -> Index:
         """Index items that ``encoder`` reads; see ``LaplaceEmbedder.index``.
 
@@ -447,7 +447,7 @@ class Index(Shown):
         portable: bool = False,
         open_set_fraction: float = 0.0,
         cross_fit: int | None = None,
-        generator: Seed = None,
+        seed: Seed = None,
         progress: bool = False,
     ) -> Calibration:
         """Learn from held-out queries what a match looks like; kept as ``calibration``.
@@ -482,7 +482,7 @@ class Index(Shown):
             each fifth tests a probability that was fitted to the others, and one that was fitted to
             all answers; with few queries much more can be guaranteed, by simulation
             (``Calibration.cross_fitted``). None: 5 of fewer than 1,000 queries, else 0.
-        generator : torch.Generator, seed or None
+        seed : torch.Generator, int or None
             Draws them, and splits the queries; None: one with a fixed seed.
 
         Raises
@@ -502,7 +502,7 @@ class Index(Shown):
         now = self._now()
         deepest = max(k, depth, VOTES)
         if open_set_fraction:  # else the generator is left to the split
-            generator = as_generator(0 if generator is None else generator)
+            seed = as_generator(0 if seed is None else seed)
         # Where no class model is fitted, hits must not carry the odds of an earlier one.
         now._state = replace(now._state, class_model=None)
         if not portable and matches is None:
@@ -513,18 +513,18 @@ class Index(Shown):
             deepest,
             matches=matches,
             open_set_fraction=open_set_fraction,
-            generator=generator if open_set_fraction else None,
+            seed=seed if open_set_fraction else None,
             progress=progress,
         )
         if matches is None and not labelled.known.any():
             _refuse_foreign(labels, now.items.classes, len(labelled))
-        return self.learn(labelled, k, generator, portable=portable, cross_fit=cross_fit, since=now)
+        return self.learn(labelled, k, seed, portable=portable, cross_fit=cross_fit, since=now)
 
     def learn(
         self,
         labelled: LabelledHits,
         k: int = 10,
-        generator: Seed = None,
+        seed: Seed = None,
         *,
         portable: bool = False,
         own_items: bool = False,
@@ -553,7 +553,7 @@ class Index(Shown):
             For too few queries.
         """
         k, now = check_count("k", k), self._now() if since is None else since
-        source = as_generator(0 if generator is None else generator)
+        source = as_generator(0 if seed is None else seed)
         assert source is not None
         order = torch.randperm(len(labelled), generator=source, device=source.device)
         calibration = calibrated(
@@ -634,7 +634,7 @@ class Index(Shown):
         *,
         matches: Matches | None = None,
         open_set_fraction: float = 0.0,
-        generator: Seed = None,
+        seed: Seed = None,
         progress: bool = False,
     ) -> LabelledHits:
         """The k nearest items of queries, and which of them are a match.
@@ -645,7 +645,7 @@ class Index(Shown):
         matches : Q lists of ids, in place of labels
             All items that are a match of each query; an empty list where none is.
         open_set_fraction : float
-            Share of queries without a match: as many as are missing are drawn by ``generator`` from
+            Share of queries without a match: as many as are missing are drawn by ``seed`` from
             the others, and find all items but those that are their match.
 
         Raises
@@ -678,7 +678,7 @@ class Index(Shown):
             "optimistic: keep one of each.",
         )
         found = relevance(self._nearest(encoded, depth))
-        rows_without = _drawn_open_set(relevance.known, open_set_fraction, generator)
+        rows_without = _drawn_open_set(relevance.known, open_set_fraction, seed)
         if not len(rows_without):
             return found
         others = relevance.others(self._exact(), rows_without)
@@ -1008,8 +1008,8 @@ class Index(Shown):
         models: list[ClassModel | None] = [None]
         fold, codes, classes = np.zeros(len(self)), self.items.label_codes, self.items.classes
         if self.class_model is not None and codes is not None and classes is not None:
-            rows, precision = inputs_of(self.items.encoded), float(self.class_model.precision)
-            models, fold = cross_fitted(rows, codes, classes, precision)
+            rows, prior = inputs_of(self.items.encoded), float(self.class_model.prior_precision)
+            models, fold = cross_fitted(rows, codes, classes, prior)
         for own in torch.arange(len(self)).split(BLOCK):
 
             def itself(rows: Tensor, part: slice, own: Tensor = own) -> Tensor:
@@ -1020,7 +1020,7 @@ class Index(Shown):
             found = self._nearest(asked, k, search, models, fold[own.numpy()])
             yield relevance.of_some(found, own)
 
-    def learn_classes(self, precision: float | None = None) -> None:
+    def learn_classes(self, prior_precision: float | None = None) -> None:
         """Fit the class model to the items; ``calibrate`` and ``cross_index`` call it.
 
         Call it before ``labelled_hits`` if you calibrate in two steps, with ``learn``. It does
@@ -1028,7 +1028,7 @@ class Index(Shown):
 
         Parameters
         ----------
-        precision : float or None
+        prior_precision : float or None
             Precision l of the Gaussian prior over the weights; 0: linear discriminant analysis;
             None: the best of a held-out fifth of the items.
         """
@@ -1036,7 +1036,7 @@ class Index(Shown):
         if codes is None or classes is None or self.query_encoder is not self.encoder:
             return
         items = self.items
-        model = ClassModel.fit(inputs_of(items.encoded), codes, classes, precision)
+        model = ClassModel.fit(inputs_of(items.encoded), codes, classes, prior_precision)
         with self._changing:
             if self.items is items:  # a model of items that changed meanwhile is stale
                 self._state = replace(self._state, class_model=model)
@@ -1120,13 +1120,13 @@ def _some(labels: Column, most: int = 3) -> str:
     return ", ".join(repr(label) for label in labels.values[:most].tolist()) + rest
 
 
-def _drawn_open_set(known: Bool[Tensor, " Q"], share: float, generator: Seed) -> Int[Tensor, " n"]:
+def _drawn_open_set(known: Bool[Tensor, " Q"], share: float, seed: Seed) -> Int[Tensor, " n"]:
     """Known queries [n] that make up what is missing of a ``share`` of all that are not."""
     if share == 0:
         return torch.zeros(0, dtype=torch.long)
     check_share("open_set_fraction", share)
     missing = round(share * len(known)) - int((~known).sum())
-    source = as_generator(0 if generator is None else generator)
+    source = as_generator(0 if seed is None else seed)
     assert source is not None
     rows = known.nonzero().flatten()
     order = torch.randperm(len(rows), generator=source, device=source.device).cpu()

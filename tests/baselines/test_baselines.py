@@ -36,7 +36,7 @@ def test_mc_dropout_moments(data):
     torch.manual_seed(0)
     model, x = nn.Sequential(nn.Dropout(0.3), nn.Linear(5, 3)), data[0][:4]
     method = MCDropout(
-        model, n_samples=20_000, spherical=False, generator=torch.Generator().manual_seed(0)
+        model, n_samples=20_000, spherical=False, seed=torch.Generator().manual_seed(0)
     )
     embedding, weight = method(x), model[1].weight.detach()
     expected = 0.3 / 0.7 * (x.square() @ weight.square().T)
@@ -49,7 +49,7 @@ def test_mc_dropout_leaves_everything_alone(dropout_model, data):
     dropout_model.train()
     state = torch.get_rng_state()
     before = {k: v.clone() for k, v in dropout_model.state_dict().items()}
-    method = MCDropout(dropout_model, n_samples=3, generator=torch.Generator().manual_seed(0))
+    method = MCDropout(dropout_model, n_samples=3, seed=torch.Generator().manual_seed(0))
     method(data[0])
     method.sample(data[0], 2, torch.Generator().manual_seed(0))
     assert torch.equal(torch.get_rng_state(), state)
@@ -61,7 +61,7 @@ def test_mc_dropout_leaves_everything_alone(dropout_model, data):
 def test_mc_dropout_is_reproducible_and_independent_between_inputs(dropout_model, data):
     x = data[0][:1].expand(6, -1)
     a, b = (
-        MCDropout(dropout_model, n_samples=4, generator=torch.Generator().manual_seed(1))(x)
+        MCDropout(dropout_model, n_samples=4, seed=torch.Generator().manual_seed(1))(x)
         for _ in range(2)
     )
     assert torch.equal(a.distribution.draws, b.distribution.draws)

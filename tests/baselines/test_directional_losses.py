@@ -170,7 +170,7 @@ def values(loss, oracle, **extra):
 @pytest.mark.parametrize("name", SAMPLED)
 def test_sampled_losses_converge_to_the_expectation(name):
     make, oracle = SAMPLED[name]
-    actual, expected = values(make(), oracle, generator=torch.Generator().manual_seed(0))
+    actual, expected = values(make(), oracle, seed=torch.Generator().manual_seed(0))
     for a, b in zip(actual, expected, strict=True):
         torch.testing.assert_close(a, b, rtol=0.03, atol=0.004)
 

@@ -75,7 +75,7 @@ def test_hib_is_the_expected_match_by_quadrature():
             (same if LABELS[i] == LABELS[j] else different).append((p, 1 - p))
     kl = float(kl_to_standard_normal(mu, v).mean())
     expected = -np.mean(np.log([a for a, _ in same])) - np.mean(np.log([b for _, b in different]))
-    actual = loss(mu, LABELS, v, generator=torch.Generator().manual_seed(0))
+    actual = loss(mu, LABELS, v, seed=torch.Generator().manual_seed(0))
     assert float(actual.detach()) == pytest.approx(expected + 0.3 * kl, rel=0.05)
 
 

@@ -39,7 +39,7 @@ def test_a_fraction_is_stored(model, loader, data):
     assert stored.shape == (15, 4)
     everything = torch.nn.functional.normalize(model(data[0]).detach(), dim=1)
     assert bool((stored @ everything.T > 1 - 1e-5).any(1).all())
-    method.generator = torch.Generator().manual_seed(5)
+    method.seed = torch.Generator().manual_seed(5)
     other = method.fit(loader, progress=False).parts["memory"].vectors
     assert not torch.equal(stored, other)
 

@@ -65,7 +65,7 @@ def spread_problem(seed: int = 0):
 def test_a_text_whose_images_lie_far_apart_is_wide(residual):
     image, text, pairs = spread_problem()
     post = ProbVLM(32, residual=residual, own=0.1)
-    post.fit(image, text, pairs, epochs=120, learning_rate=5e-3, generator=0)
+    post.fit(image, text, pairs, epochs=120, learning_rate=5e-3, seed=0)
     assert post.losses[-1] < post.losses[0]
     wide = post.embed_text(text)
     assert float(wide.uncertainty[1::2].min()) > float(wide.uncertainty[::2].max())
@@ -93,6 +93,6 @@ def test_what_is_refused():
         ProbVLM().fit(e, e, pairs, epochs=0)
     with pytest.raises(InputError, match="own=0"):
         ProbVLM(own=0)
-    fitted = ProbVLM(4).fit(e, e, pairs, epochs=1, generator=0)
+    fitted = ProbVLM(4).fit(e, e, pairs, epochs=1, seed=0)
     with pytest.raises(InputError, match="size 5, in the fit it was 3"):
         fitted.embed_text(random_embedding(2, 5, 0))

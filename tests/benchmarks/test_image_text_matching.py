@@ -50,7 +50,7 @@ BASES = [row // 2 for row in range(300)]
 @pytest.fixture(scope="module")
 def embedder(problem) -> ImageTextEmbedder:
     made = ImageTextEmbedder(Precomputed(), Precomputed(), dim=8)
-    how = {"learning_rate": 0.02, "batch_size": 50, "generator": 0, "progress": False}
+    how = {"learning_rate": 0.02, "batch_size": 50, "seed": 0, "progress": False}
     return made.fit(problem.training[0], epochs=20, **how)
 
 

@@ -23,11 +23,11 @@ def images(n: int) -> Tensor:
 
 
 def image_encoder(**changes) -> ImageTransformer:
-    return ImageTransformer(images(4), 4, **{**SMALL, "generator": 0, **changes})
+    return ImageTransformer(images(4), 4, **{**SMALL, "seed": 0, **changes})
 
 
 def text_encoder(**changes) -> TextTransformer:
-    return TextTransformer(TEXTS, 60, **{**SMALL, "generator": 1, **changes})
+    return TextTransformer(TEXTS, 60, **{**SMALL, "seed": 1, **changes})
 
 
 def test_padding_hides_what_stands_there_and_long_texts_are_cut():
@@ -90,9 +90,7 @@ def test_they_learn_from_nothing_and_a_seed_decides():
             train_encoders=True, encoder_rate=1.0,
         )  # fmt: skip
         how = {"batch_size": 16, "learning_rate": 0.005, "progress": False}
-        fits.append(
-            embedder.fit(pairs, epochs=15, masked=masked(pairs, 0.5), generator=seed, **how)
-        )
+        fits.append(embedder.fit(pairs, epochs=15, masked=masked(pairs, 0.5), seed=seed, **how))
     first, second, third = (nn.ModuleList(f.towers).state_dict() for f in fits)
     assert all(bool((first[k] == second[k]).all()) for k in first)
     assert not all(bool((first[k] == third[k]).all()) for k in first)

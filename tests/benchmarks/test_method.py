@@ -60,7 +60,7 @@ def measure(method, size, **options):
         method,
         batches(x, y, size),
         {"far": batches(*far, size)},
-        generator=generator,
+        seed=generator,
         **{"n_draws": 20, "n_bootstrap": 50, **options},
     )
 
@@ -96,7 +96,7 @@ def test_the_draws_are_joint_over_batches(kind, laplace, model):
 
     def method():
         source = torch.Generator().manual_seed(0)
-        return laplace if kind == "laplace" else MCDropout(model, n_samples=5, generator=source)
+        return laplace if kind == "laplace" else MCDropout(model, n_samples=5, seed=source)
 
     whole, parts = measure(method(), 50), measure(method(), 7)
     torch.testing.assert_close(whole.calibration.confidence, parts.calibration.confidence)

@@ -54,7 +54,7 @@ def test_spread_is_the_expected_cosine_distance(family):
     if family == "vmf":
         expected = 1 - VonMisesFisher(mu, kappa).resultant
     else:
-        draws = process.posterior(x).sample((3_000,), generator=torch.Generator().manual_seed(1))
+        draws = process.posterior(x).sample((3_000,), seed=torch.Generator().manual_seed(1))
         expected = 1 - (draws * mu).sum(-1).mean(0)
     torch.testing.assert_close(spread(process, x), expected, atol=0.03, rtol=0)
 

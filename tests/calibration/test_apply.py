@@ -123,7 +123,7 @@ def test_hits_that_others_found_teach_a_portable_calibration(embedder, points):
     learnt = index.learn(labelled, 10, 0, portable=True)
     assert learnt.matcher.feature_set == "portable"
     assert index.calibration is learnt
-    same_call = index.calibrate(x[300:600], y[300:600], portable=True, generator=0)
+    same_call = index.calibrate(x[300:600], y[300:600], portable=True, seed=0)
     assert np.array_equal(learnt.statistics, same_call.statistics)
     assert np.array_equal(learnt.probability, same_call.probability)
     assert index.learn(labelled, 10, 0).matcher.feature_set == "all"

@@ -289,7 +289,7 @@ def test_every_class_of_an_index_is_covered_and_pooled_sets_leave_some_out(index
     for seed in range(6):
         order = 400 + torch.randperm(2000, generator=torch.Generator().manual_seed(seed)).numpy()
         ours, theirs = np.split(order, 2)
-        index.calibrate(x[ours], y[ours].tolist(), generator=seed)
+        index.calibrate(x[ours], y[ours].tolist(), seed=seed)
         labels = y[theirs]
         for by_class, rows in coverage.items():
             held = index.label_sets(x[theirs], by_class=by_class).holds(labels.tolist()).numpy()

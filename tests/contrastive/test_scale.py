@@ -76,7 +76,7 @@ def test_reference_subset_is_unbiased_with_an_honest_standard_error(distance, no
     arguments = (h, labels, head(3, 5), distance, hessian, normalized, 1.0)
     exact = curvature(*arguments).values
     draws = [
-        curvature(*arguments, reference=80, generator=torch.Generator().manual_seed(seed))
+        curvature(*arguments, reference=80, seed=torch.Generator().manual_seed(seed))
         for seed in range(60)
     ]
     values = torch.stack([draw.values for draw in draws])
@@ -92,7 +92,7 @@ def test_reference_subset_is_unbiased_with_an_honest_standard_error(distance, no
 def test_every_point_as_reference_is_exact():
     h, labels = clusters(64, 5, 4)
     arguments = (h, labels, head(3, 5), "arccos", "full", False, 1.0)
-    result = curvature(*arguments, reference=64, generator=torch.Generator().manual_seed(0))
+    result = curvature(*arguments, reference=64, seed=torch.Generator().manual_seed(0))
     torch.testing.assert_close(result.values, curvature(*arguments).values)
     assert float(result.standard_error.max()) == 0
 
@@ -101,7 +101,7 @@ def test_reference_is_reproducible_and_checked():
     h, labels = clusters(64, 5, 4)
     arguments = (h, labels, head(3, 5), "arccos", "fixed", False, 1.0)
     a, b = (
-        curvature(*arguments, reference=32, generator=torch.Generator().manual_seed(3)).values
+        curvature(*arguments, reference=32, seed=torch.Generator().manual_seed(3)).values
         for _ in range(2)
     )
     assert torch.equal(a, b)

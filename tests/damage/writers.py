@@ -146,7 +146,7 @@ def _train_in(folder: Path) -> str:
     model, generator = network(), torch.Generator().manual_seed(0)
     loss = lambda x, y: (x - y[:, None]).square().mean()  # noqa: E731
     how = {"epochs": 2, "optimizer": torch.optim.Adam(model.parameters()), "progress": False}
-    how |= {"checkpoint": folder, "generator": generator}
+    how |= {"checkpoint": folder, "seed": generator}
     x, y = points(0)
     batches = list(zip(x.split(20), y.split(20), strict=True))
     return _posterior(OnlineLaplace(model, decay=0.8).fit(batches, loss, **how))

@@ -25,7 +25,7 @@ def generator(seed=0):
 @pytest.mark.parametrize("level", [0.95, 0.5])
 def test_agrees_with_scipy(level):
     rows = np.random.default_rng(0).normal(size=150)
-    ours = bootstrap_interval(np.mean, rows, n=3000, level=level, generator=generator())
+    ours = bootstrap_interval(np.mean, rows, n=3000, level=level, seed=generator())
     theirs = stats.bootstrap(
         (rows,),
         np.mean,
@@ -70,8 +70,8 @@ def test_reproducible_and_leaves_global_state_alone():
     first = bootstrap_interval(torch.mean, rows, n=30)
     assert torch.equal(before, torch.get_rng_state())
     assert first == bootstrap_interval(torch.mean, rows, n=30)
-    seeded = bootstrap_interval(torch.mean, rows, n=30, generator=generator(7))
-    assert seeded == bootstrap_interval(torch.mean, rows, n=30, generator=generator(7))
+    seeded = bootstrap_interval(torch.mean, rows, n=30, seed=generator(7))
+    assert seeded == bootstrap_interval(torch.mean, rows, n=30, seed=generator(7))
     assert seeded != first
 
 

@@ -14,7 +14,7 @@ from laplace_metric.laplace._fit_options import FitOptions
 def draws(embedder, index, x, names):
     def reference(generator):
         fitted = LaplaceEmbedder(embedder.model, head="append", margin=1.0).fit(
-            x, names, reference=np.int64(32), generator=generator, progress=False
+            x, names, reference=np.int64(32), seed=generator, progress=False
         )
         return fitted.hessian_.diagonal()
 
@@ -25,7 +25,7 @@ def draws(embedder, index, x, names):
         "posterior": lambda g: embedder.posterior_.sample(3, g),
         "reference points": reference,
         "column groups": lambda g: torch.cat(column_groups(400, "diag", 32, g)),
-        "calibration": lambda g: index.calibrate(x, names, np.int64(5), generator=g).probability,
+        "calibration": lambda g: index.calibrate(x, names, np.int64(5), seed=g).probability,
         "loader": lambda g: next(iter(datasets.load("digits").loader(9, True, g)))[1],
     }
 
@@ -45,7 +45,7 @@ def test_a_seed_is_its_generator(name, embedder, points, names):
 def test_numbers_of_numpy_are_numbers(index, points):
     options = FitOptions(np.int32(20), np.int64(3), np.int64(1000))
     assert (type(options.reference), type(options.memory_bytes)) == (int, int)
-    assert options.generator.initial_seed() == 3
+    assert options.seed.initial_seed() == 3
     result = index.search(points[0][:3], np.int64(4), alpha=np.float32(0.1))
     assert result.ids.shape == (3, 4)
     if index.calibration is not None:

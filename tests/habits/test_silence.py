@@ -104,7 +104,7 @@ def last_line(capsys, title):
 def test_a_fit_counts_what_was_given(given, points, network, capsys):
     make, count, unit = GIVEN[given]
     data, labels = make(points[0][:200], points[1][:200])
-    LaplaceEmbedder(network).fit(data, labels)
+    LaplaceEmbedder(network).fit(data, labels, progress=True)
     line = last_line(capsys, "Fitting")
     assert f" {count} " in line
     assert f" {unit}" in line.rsplit(",", 1)[1]

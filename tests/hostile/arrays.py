@@ -117,7 +117,7 @@ JUNK = [
         [None, 5, 0.5, "x", b"x", True, [], {}, (), {1, 2}, [[]], [[[[]]]], object(), print, ...],
     ),
     *variants(
-        generator=lambda _x: (i for i in range(3)),
+        seed=lambda _x: (i for i in range(3)),
         date=lambda _x: datetime.datetime(2020, 1, 1),
         dtype=lambda _x: torch.float32,
         itself_in_a_dict=lambda x: {"x": x},

@@ -267,7 +267,7 @@ def _changed_inputs(variant: Variant) -> Variant:
 LOADERS = [
     *variants(
         same=True,
-        generator=lambda loader: (batch for batch in loader),
+        seed=lambda loader: (batch for batch in loader),
         tuple_of_batches=tuple,
         lists=lambda loader: [list(batch) for batch in loader],
         later_empty=lambda loader: [*loader, (loader[0][0][:0], loader[0][1][:0])],

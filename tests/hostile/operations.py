@@ -60,9 +60,9 @@ def _searched(index: Index) -> Any:
 def density(name: str) -> Callable[[], Any]:
     """Make a distribution of PyTorch's kind, and ask it for everything."""
 
-    def use(generator: Any, shape: Any, value: Any, **k: Any) -> Any:
+    def use(seed: Any, shape: Any, value: Any, **k: Any) -> Any:
         p = getattr(dist, name)(**k)
-        return None if name in NO_DENSITY else p.log_prob(value), p.sample(shape, generator)
+        return None if name in NO_DENSITY else p.log_prob(value), p.sample(shape, seed)
 
     return lambda: use
 
@@ -70,9 +70,9 @@ def density(name: str) -> Callable[[], Any]:
 def asked(name: str, *properties: str) -> Callable[[], Any]:
     """Make a distribution of embeddings, and ask it for everything."""
 
-    def use(n: Any, generator: Any, **k: Any) -> Any:
+    def use(n: Any, seed: Any, **k: Any) -> Any:
         p = getattr(dist, name)(**k)
-        return {"sample": p.sample(n, generator)} | {x: getattr(p, x) for x in properties}
+        return {"sample": p.sample(n, seed)} | {x: getattr(p, x) for x in properties}
 
     return lambda: use
 
@@ -147,7 +147,7 @@ operation(
 operation(
     "LaplaceEmbedder.fit",
     embeds(lambda **k: LaplaceEmbedder(network(), margin=1.0).fit(**k)),
-    "loader generator precision",
+    "loader seed dtype",
     {"reference": ("count", 16), "memory_bytes": ("count", 2**20),
      "checkpoint_dir": ("path", places.scratch)},
     weight=5, deterministic=False, fixed={"progress": False},
@@ -182,12 +182,12 @@ operation(
     "loader", weight=2,
 )
 operation(
-    "embedder.sample", lambda: places.model_embedder().sample, "inputs n generator",
+    "embedder.sample", lambda: places.model_embedder().sample, "inputs n seed",
     deterministic=False, weight=2,
 )
 operation(
     "embedder.draw", lambda: lambda **k: places.model_embedder().draw(**k)(places.x()),
-    "n generator", deterministic=False,
+    "n seed", deterministic=False,
 )
 operation("embedder.distance", lambda: places.embedder().distance, "x y", weight=2)
 operation("embedder.diagnose", lambda: places.model_embedder().diagnose, "inputs")
@@ -237,7 +237,7 @@ operation(
     other={"ids": ("ids", lambda: places.ids()[:3])}, weight=3,
 )
 operation(
-    "index.calibrate", lambda: places.index().calibrate, "k depth generator", QUERIES, weight=4
+    "index.calibrate", lambda: places.index().calibrate, "k depth seed", QUERIES, weight=4
 )
 operation(
     "index.evaluate", lambda: places.calibrated().evaluate, "depth",
@@ -267,7 +267,7 @@ operation(
 )
 operation(
     "image_text.index_texts.calibrate", lambda: places.text_index().calibrate,
-    "k depth generator",
+    "k depth seed",
     {"queries": ("array", places.queries), "matches": ("matches", places.text_matches)}, weight=3,
 )
 operation("index.retrieval_sets", lambda: places.calibrated().retrieval_sets, "queries alpha")
@@ -311,7 +311,7 @@ operation("p_values", lambda: p_values, other={"held_out": SCORES, "scores": SCO
 # streams that are watched for drift
 
 operation(
-    "Monitor", lambda: lambda **k: Monitor(**k).update(STREAM), "window generator",
+    "Monitor", lambda: lambda **k: Monitor(**k).update(STREAM), "window seed",
     {"reference": ("mapping", lambda: dict(STREAM)), "false_alarms": ("real", 0.05)},
     weight=3, deterministic=False,
 )
@@ -341,7 +341,7 @@ operation(
 operation(
     "OnlineLaplace.fit",
     embeds(lambda **k: OnlineLaplace(network()).fit(**k, progress=False)),
-    "loader loss epochs optimizer scheduler generator",
+    "loader loss epochs optimizer scheduler seed",
     {"checkpoint": ("path", places.scratch)},
     deterministic=False, weight=4,
 )
@@ -358,7 +358,7 @@ functions("evaluation", ev, "r_auroc sparsification abstention", "uncertainty co
 functions("evaluation", ev, "expected_calibration_error", "confidence correct bins")
 for _name in ("bootstrap_interval", "bootstrap_replicates"):
     operation(
-        f"evaluation.{_name}", lambda n=_name: getattr(ev, n), "generator",
+        f"evaluation.{_name}", lambda n=_name: getattr(ev, n), "seed",
         {"metric": ("metric", lambda a: float(a.mean())), "array": SCORES, "n": ("count", 10),
          "paired": ("flag", True),
          **({"level": ("real", 0.9)} if _name == "bootstrap_interval" else {})},
@@ -382,30 +382,30 @@ functions(
 DRAWN: dict[str, Any] = {"deterministic": False, "weight": 2}
 for _name in ("VonMisesFisher", "PowerSpherical", *NO_DENSITY):
     operation(
-        f"distributions.{_name}", density(_name), "loc concentration value shape generator", **DRAWN
+        f"distributions.{_name}", density(_name), "loc concentration value shape seed", **DRAWN
     )
 operation(
     "distributions.NonIsotropicVonMisesFisher", density("NonIsotropicVonMisesFisher"),
-    "loc value shape generator", {"concentration": VARIANCE}, **DRAWN,
+    "loc value shape seed", {"concentration": VARIANCE}, **DRAWN,
 )
 operation(
     "distributions.HypersphericalUniform", density("HypersphericalUniform"),
-    "dimension value shape generator", **DRAWN,
+    "dimension value shape seed", **DRAWN,
 )
 
 operation("distributions.VonMisesFisher.moments", lambda: _moments, "loc concentration")
 for _name in ("Gaussian", "ProjectedNormal"):
     operation(
         f"distributions.{_name}", asked(_name, "mean", "variance", "concentration"),
-        "loc n generator", {"covariance": VARIANCE}, **DRAWN,
+        "loc n seed", {"covariance": VARIANCE}, **DRAWN,
     )
 operation(
-    "distributions.Empirical", asked("Empirical", "mean", "variance"), "n generator",
+    "distributions.Empirical", asked("Empirical", "mean", "variance"), "n seed",
     {"draws": ("array", lambda: places.fixed(3, 5, D)), "spherical": ("flag", False)}, **DRAWN,
 )
 operation(
     "distributions.Directions", asked("Directions", "mean", "variance"),
-    "loc concentration n generator", **DRAWN,
+    "loc concentration n seed", **DRAWN,
 )
 operation(
     "distributions.DiagonalCovariance", covariance("DiagonalCovariance"), "vectors noise",
@@ -423,7 +423,7 @@ functions(
 functions("distributions", dist, "vmf_concentration", "dimension", _RESULTANT)
 functions("distributions", dist, "cap_angle cap_cosine", "concentration dimension probability")
 operation(
-    "distributions.sample_angle", lambda: dist.sample_angle, "concentration dimension generator",
+    "distributions.sample_angle", lambda: dist.sample_angle, "concentration dimension seed",
     deterministic=False,
 )
 functions("distributions", dist, "unnormalized_vmf_score", "loc concentration", {"x": PLAIN["loc"]})
@@ -453,7 +453,7 @@ operation(
     "scale.Plan", lambda: lambda **k: scale.Plan(LaplaceEmbedder(network(), margin=1.0), **k),
     "inputs",
     {"reference": ("loader", lambda: (places.fixed(6, 8), torch.arange(6) % 3)),
-     "precision": ("dtype", torch.float64)},
+     "dtype": ("dtype", torch.float64)},
 )
 operation(
     "scale.collect",

@@ -90,7 +90,7 @@ def text_matches() -> list[list[int]]:
 def image_text() -> ImageTextEmbedder:
     pairs = ImageTextPairs(x(), texts(), torch.stack([torch.arange(N), y()], 1))
     embedder = ImageTextEmbedder(Precomputed(), Precomputed(), dim=4)
-    return embedder.fit(pairs, epochs=2, generator=0, progress=False)
+    return embedder.fit(pairs, epochs=2, seed=0, progress=False)
 
 
 def text_index() -> Index:

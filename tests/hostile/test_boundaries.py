@@ -267,7 +267,7 @@ REFUSED = {
     "score": lambda: dist.unnormalized_vmf_score(UNIT, K, "x"),
     "bootstrap": lambda: ev.bootstrap_interval(None, [1.0]),
     "bootstrap result": lambda: ev.bootstrap_interval(lambda x: x, [1.0, 2.0], n=2),
-    "monitor generator": lambda: Monitor(STREAM, window=30, generator="0"),
+    "monitor generator": lambda: Monitor(STREAM, window=30, seed="0"),
     "monitor path": lambda: Monitor(STREAM, window=30).save(5),
     "loss text": lambda: train("x"),
     "loss float": lambda: train(lambda z, y: 1.0),
@@ -293,7 +293,7 @@ REFUSED = {
     ),
     "loss meta": lambda: train(lambda z, y: z.to("meta").sum()),
     "hidden": lambda: LossPrediction(network(), hidden=-1),
-    "precision of sums": lambda: scale.Plan(LaplaceEmbedder(network()), X, precision=torch.int64),
+    "dtype of sums": lambda: scale.Plan(LaplaceEmbedder(network()), X, dtype=torch.int64),
     "metric of other arrays": lambda: ev.bootstrap_interval(lambda: 1.0, SCORES),
     "empty arrays": lambda: ev.bootstrap_replicates(np.mean, np.ones((3, 0)), n=3),
     "nan among scores": lambda: p_values(one(0.0, float("nan")), SCORES),
@@ -465,14 +465,14 @@ def test_weights_that_are_computed_cannot_be_moved_online():
 
 
 SEEDED = {
-    "monitor": lambda g: Monitor(STREAM, window=30, generator=g).update(STREAM),
+    "monitor": lambda g: Monitor(STREAM, window=30, seed=g).update(STREAM),
     "von Mises-Fisher": lambda g: dist.VonMisesFisher(UNIT, K).sample((2,), g),
     "uniform": lambda g: dist.HypersphericalUniform(3).sample((2,), g),
     "gaussian": lambda g: dist.Gaussian(POINTS, POINTS).sample(2, g),
     "empirical": lambda g: dist.Empirical(torch.rand(3, 2, 2), False).sample(2, g).shape,
     "directions": lambda g: dist.Directions(UNIT, K).sample(2, g),
     "angle": lambda g: dist.sample_angle(K, 4, g).cosine,
-    "bootstrap": lambda g: ev.bootstrap_replicates(lambda x: x.mean(), [0, 1, 5], n=5, generator=g),
+    "bootstrap": lambda g: ev.bootstrap_replicates(lambda x: x.mean(), [0, 1, 5], n=5, seed=g),
 }
 
 

@@ -51,7 +51,7 @@ def pairs() -> ImageTextPairs:
 
 @pytest.fixture(scope="session")
 def fitted() -> ImageTextEmbedder:
-    how = {"batch_size": 30, "learning_rate": 0.02, "progress": False, "generator": 0}
+    how = {"batch_size": 30, "learning_rate": 0.02, "progress": False, "seed": 0}
     return make_embedder().fit(make_pairs(), epochs=20, **how)
 
 

@@ -31,7 +31,7 @@ QUICK = {"batch_size": 30, "learning_rate": 0.02, "progress": False}
 
 @pytest.mark.parametrize("objective", ["prolip", "pcme++", "siglip", "clip"])
 def test_every_objective_learns_to_match_new_images(objective, pairs):
-    embedder = make_embedder(objective).fit(pairs, epochs=15, generator=0, **QUICK)
+    embedder = make_embedder(objective).fit(pairs, epochs=15, seed=0, **QUICK)
     new = embedder.embed_image(features(seed=9))
     similarity = embedder.similarity(new, embedder.embed_text(pairs.texts))[:, :CLASSES]
     right = similarity.argmax(1) == torch.arange(len(new)) % CLASSES
@@ -86,7 +86,7 @@ class Fragile(ProLIP):
 @pytest.mark.parametrize("at", [1, 4, 6])
 def test_an_interrupted_fit_resumes_to_the_same_bits(at, pairs, tmp_path):
     """Four steps an epoch: within the first, at the end of one, within the second."""
-    how = {"epochs": 3, "generator": 4, **QUICK}
+    how = {"epochs": 3, "seed": 4, **QUICK}
     how["masked"] = (pairs.images / 2, None)
     whole = make_two(Fragile(-1), dropout=0.3).fit(pairs, checkpoint=tmp_path / "whole", **how)
     broken = make_two(Fragile(at), dropout=0.3)
@@ -103,15 +103,15 @@ def test_an_interrupted_fit_resumes_to_the_same_bits(at, pairs, tmp_path):
 
 
 def test_a_checkpoint_of_another_run_is_refused(pairs, tmp_path):
-    make_embedder().fit(pairs, epochs=2, generator=0, checkpoint=tmp_path, **QUICK)
+    make_embedder().fit(pairs, epochs=2, seed=0, checkpoint=tmp_path, **QUICK)
     how = {**QUICK, "learning_rate": 0.1}
     with pytest.raises(FileFormatError, match="learning_rate"):
-        make_embedder().fit(pairs, epochs=2, generator=0, checkpoint=tmp_path, **how)
+        make_embedder().fit(pairs, epochs=2, seed=0, checkpoint=tmp_path, **how)
     with pytest.raises(FileFormatError, match="objective"):
-        make_embedder("siglip").fit(pairs, epochs=2, generator=0, checkpoint=tmp_path, **QUICK)
+        make_embedder("siglip").fit(pairs, epochs=2, seed=0, checkpoint=tmp_path, **QUICK)
     other = make_embedder(ProLIP(vib=1e-3))
     with pytest.raises(FileFormatError, match="weights"):
-        other.fit(pairs, epochs=2, generator=0, checkpoint=tmp_path, **QUICK)
+        other.fit(pairs, epochs=2, seed=0, checkpoint=tmp_path, **QUICK)
 
 
 class Pushes(Objective):
@@ -138,7 +138,7 @@ class Pushes(Objective):
 def test_a_collapse_stops_the_training_and_is_named(what, message, pairs):
     how = {**QUICK, "learning_rate": 0.3}
     with pytest.raises(CollapseError, match=message):
-        make_embedder(Pushes(what)).fit(pairs, epochs=40, generator=0, **how)
+        make_embedder(Pushes(what)).fit(pairs, epochs=40, seed=0, **how)
 
 
 def test_spreads_are_those_of_the_epoch():
@@ -165,7 +165,7 @@ def test_frozen_encoders_run_once_and_trained_ones_learn_at_their_rate(train, pa
         embedder = make_two(train_encoders=train, encoder_rate=rate)
         encoders = embedder.towers.image, embedder.towers.text
         before = [encoder.layer.weight.detach().clone() for encoder in encoders]
-        embedder.fit(pairs, epochs=2, generator=0, **{**QUICK, "weight_decay": 0.0})
+        embedder.fit(pairs, epochs=2, seed=0, **{**QUICK, "weight_decay": 0.0})
         for encoder in encoders:
             assert encoder.training
             assert (encoder.calls == 1) is not train
@@ -186,7 +186,7 @@ def test_variances_come_from_their_own_token(pairs):
             for name in ("inputs", "raw", "log_v"):
                 same = getattr(before, name) == getattr(after, name)
                 assert bool(same.all()) is (name not in changed)
-    embedder = make_two().fit(pairs, epochs=1, generator=0, **QUICK)
+    embedder = make_two().fit(pairs, epochs=1, seed=0, **QUICK)
     posterior, heads = embedder.fitted_.posteriors[0], embedder.fitted_.heads
     with torch.no_grad():
         h = heads.image(embedder.towers.image.eval()(pairs.images)).inputs
@@ -197,9 +197,9 @@ def test_variances_come_from_their_own_token(pairs):
 
 def test_tokens_must_be_what_the_encoders_give(pairs):
     with pytest.raises(InputError, match=r"of images gives \[CLS\] and \[UNC\] an input.*'uncer"):
-        make_two(tokens="head").fit(pairs, epochs=1, generator=0, **QUICK)
+        make_two(tokens="head").fit(pairs, epochs=1, seed=0, **QUICK)
     with pytest.raises(InputError, match=r"of images gives one vector.*tokens='head'"):
-        make_embedder(tokens="uncertainty").fit(pairs, epochs=1, generator=0, **QUICK)
+        make_embedder(tokens="uncertainty").fit(pairs, epochs=1, seed=0, **QUICK)
 
 
 class Recorded(ProLIP):
@@ -221,7 +221,7 @@ class Recorded(ProLIP):
 def test_the_masked_term_is_the_inclusion_of_the_same_rows_in_what_is_left_of_them(pairs):
     """Precomputed: the masked rows are the full ones, negated, so each is found again."""
     objective = Recorded()
-    how = {**QUICK, "epochs": 1, "generator": 0}
+    how = {**QUICK, "epochs": 1, "seed": 0}
     embedder = make_embedder(objective, layer_norm=False)
     embedder.fit(pairs, masked=(-pairs.images, -pairs.texts), **how)
     assert len(objective.seen) == 2 * 4  # both sides of four steps
@@ -238,12 +238,12 @@ def test_the_masked_term_is_the_inclusion_of_the_same_rows_in_what_is_left_of_th
 
 def test_functions_and_doubles(pairs):
     embedder = ImageTextEmbedder(lambda x: 2 * x.double(), lambda x: x.double() + 1, dim=8)
-    embedder.fit(pairs, epochs=1, generator=0, **QUICK)
+    embedder.fit(pairs, epochs=1, seed=0, **QUICK)
     all_, one = embedder.embed_text(pairs.texts), embedder.embed_text(pairs.texts[:1])
     assert all_.mean.dtype == torch.float64
     torch.testing.assert_close(one.epistemic, all_.epistemic[:1])
     with pytest.raises(NonFiniteError, match="first in row 3"):
-        embedder.fit(damaged(pairs), epochs=1, generator=0, **QUICK)
+        embedder.fit(damaged(pairs), epochs=1, seed=0, **QUICK)
     with pytest.raises(InputError, match=r"needs a torch\.nn\.Module as image_encoder"):
         ImageTextEmbedder(lambda x: x, lambda x: x, train_encoders=True)
 
@@ -279,7 +279,7 @@ MASKED = ProLIP(masked=0.1)
 def test_bad_input_is_named(settings, changes, error, message):
     given = changes.get("pairs", make_pairs())
     given = given(make_pairs()) if callable(given) else given
-    how = {"epochs": 1, "generator": 0, **QUICK, **changes, "pairs": given}
+    how = {"epochs": 1, "seed": 0, **QUICK, **changes, "pairs": given}
     with pytest.raises(error, match=message):
         make_embedder(**settings).fit(**how)
 
@@ -301,7 +301,7 @@ def test_variances_that_are_all_alike_are_named():
 
 def test_the_masked_term_is_added_to_the_loss(pairs):
     """At the first step weights are the same: losses differ by the term."""
-    how = {**QUICK, "batch_size": 999, "epochs": 1, "generator": 0}
+    how = {**QUICK, "batch_size": 999, "epochs": 1, "seed": 0}
     without = make_embedder(ProLIP(c=3.0, epsilon=-2.0)).fit(pairs, **how).fitted_.losses[0]
     objective = Recorded()
     masked = (pairs.images / 2 + 1, pairs.texts.flip(1))

@@ -13,7 +13,7 @@ from tests.image_text.conftest import CLASSES, features, make_embedder, make_pai
 
 
 def quick(part: ImageTextPairs, objective: str = "prolip", epochs: int = 8):
-    how = {"batch_size": 30, "learning_rate": 0.02, "progress": False, "generator": 0}
+    how = {"batch_size": 30, "learning_rate": 0.02, "progress": False, "seed": 0}
     return make_embedder(objective).fit(part, epochs=epochs, **how)
 
 
@@ -28,7 +28,7 @@ def spied():
         return embedder
 
     pairs = make_pairs()
-    return pairs, fits, noisy_pairs(fit, pairs, folds=3, generator=4)
+    return pairs, fits, noisy_pairs(fit, pairs, folds=3, seed=4)
 
 
 def test_no_image_is_scored_by_a_model_that_has_seen_it(spied):
@@ -77,7 +77,7 @@ def test_planted_wrong_pairs_are_found(objective):
     shown = torch.where(wrong, (label + 1 + torch.arange(n) % 4) % CLASSES, label)
     texts = torch.randn(CLASSES, 7, generator=torch.Generator().manual_seed(6))
     pairs = ImageTextPairs(features(20), texts, torch.stack([torch.arange(n), shown], 1))
-    found = noisy_pairs(lambda part: quick(part, objective, 30), pairs, folds=3, generator=0)
+    found = noisy_pairs(lambda part: quick(part, objective, 30), pairs, folds=3, seed=0)
     for name in ("match", "other_text", "other_image"):
         score = found.by_image()[name]
         assert auroc(score[~wrong], score[wrong]) > 0.9
@@ -93,7 +93,7 @@ def test_groups_stay_together():
         parts.append(part)
         return quick(part)
 
-    found = noisy_pairs(fit, pairs, folds=2, groups=groups, generator=0)
+    found = noisy_pairs(fit, pairs, folds=2, groups=groups, seed=0)
     fold_of_image = torch.zeros(pairs.n_images).long().scatter(0, found.images, found.fold)
     for group in groups.unique():
         assert len(fold_of_image[groups == group].unique()) == 1
@@ -120,4 +120,4 @@ def test_what_is_refused():
     with pytest.raises(InputError, match="fit is a str"):
         noisy_pairs("prolip", pairs)
     with pytest.raises(InputError, match="fit gave a int"):
-        noisy_pairs(lambda part: 3, pairs, generator=0)
+        noisy_pairs(lambda part: 3, pairs, seed=0)

@@ -19,7 +19,7 @@ from laplace_metric.models import Precomputed
 from tests.image_text.conftest import features, make_embedder, make_pairs, state
 from tests.saved_files import rewrite
 
-QUICK = {"epochs": 2, "batch_size": 30, "progress": False, "generator": 0}
+QUICK = {"epochs": 2, "batch_size": 30, "progress": False, "seed": 0}
 
 
 def test_epistemic_is_the_spread_of_means_under_sampled_weights(pairs):
@@ -68,7 +68,7 @@ def test_an_objective_without_a_probability_has_no_epistemic(pairs):
     with pytest.raises(InputError, match="no probability of a pair, so no posterior"):
         embedder.fit_posterior(pairs)
     with pytest.raises(InputError, match="no variance"):
-        embedder.calibrate_inclusion(pairs, generator=0)
+        embedder.calibrate_inclusion(pairs, seed=0)
 
 
 @pytest.mark.parametrize("objective", ["prolip", "pcme++"])
@@ -87,7 +87,7 @@ def test_inclusion_with_its_control(fitted):
     fitted.fitted_.inclusion = None
     with pytest.raises(NotFittedError, match="calibrate_inclusion"):
         fitted.includes(fitted.embed_text(held_out.texts), fitted.embed_text(held_out.texts))
-    calibration = fitted.calibrate_inclusion(held_out, generator=0)
+    calibration = fitted.calibrate_inclusion(held_out, seed=0)
     assert calibration.auroc > 0.75
     image, text = fitted.embed_image(held_out.images), fitted.embed_text(held_out.texts)
     i, j = held_out.pairs.unbind(1)
@@ -129,7 +129,7 @@ def test_random_partners_are_of_the_same_images_and_never_their_own(monkeypatch)
 def test_a_saved_embedder_answers_as_before(objective, pairs, tmp_path):
     embedder = make_embedder(objective).fit(pairs, **QUICK)
     if embedder.objective.probabilistic:
-        embedder.calibrate_inclusion(make_pairs(seed=9), generator=0)
+        embedder.calibrate_inclusion(make_pairs(seed=9), seed=0)
     embedder.save(tmp_path / "saved")
     loaded = ImageTextEmbedder.load(tmp_path / "saved", Precomputed(), Precomputed())
     assert loaded.settings == embedder.settings

@@ -27,7 +27,7 @@ from laplace_metric.search._encoder import Encoder
 from tests.image_text.conftest import features, make_embedder, make_pairs
 from tests.thread_table import hammered
 
-QUICK = {"epochs": 2, "batch_size": 30, "progress": False, "generator": 0}
+QUICK = {"epochs": 2, "batch_size": 30, "progress": False, "seed": 0}
 QUIET = {"progress": False}
 
 
@@ -219,7 +219,7 @@ def test_an_index_keeps_the_heads_that_it_was_built_with(pairs):
     embedder = make_embedder().fit(pairs, **QUICK)
     index = embedder.index_images(pairs.images, **QUIET)
     before = index.search(pairs.texts, k=3)
-    embedder.fit(pairs, epochs=1, progress=False, generator=5)
+    embedder.fit(pairs, epochs=1, progress=False, seed=5)
     assert torch.equal(index.search(pairs.texts, k=3).distance, before.distance)
     assert not torch.equal(
         embedder.index_images(pairs.images, **QUIET).search(pairs.texts, k=3).distance,

@@ -69,7 +69,7 @@ def test_em_ends_at_the_mode_of_the_posterior(alpha, monkeypatch):
     monkeypatch.setattr(_prompt_weights, "MAX_STEPS", 5_000)
     image, labels, prompts = shots(3)
     weights = prompt_weights(
-        image, labels, prompts, 4, alpha=alpha, samples=4, epsilon=0.05, generator=1
+        image, labels, prompts, 4, alpha=alpha, samples=4, epsilon=0.05, seed=1
     )
     x = image.sample(4, torch.Generator().manual_seed(1))
     for c in range(2):
@@ -103,7 +103,7 @@ def brute_force(objective) -> float:
 def test_a_class_without_images_has_the_mode_of_its_prior():
     image, _, prompts = shots(7)
     alpha = 3.0
-    weights = prompt_weights(image, torch.zeros(6).long(), prompts, 4, alpha=alpha, generator=0)
+    weights = prompt_weights(image, torch.zeros(6).long(), prompts, 4, alpha=alpha, seed=0)
     u = 1 / prompts.variance[4:].sum(1)
     u = u / u.sum()
     torch.testing.assert_close(weights[1], u)
@@ -112,7 +112,7 @@ def test_a_class_without_images_has_the_mode_of_its_prior():
     prior = Dirichlet(1 + (alpha - 1) * 4 * u)
     nearby = torch.softmax(u.log() + 0.05 * noise, 1)
     assert bool((prior.log_prob(u) >= prior.log_prob(nearby)).all())
-    flat = prompt_weights(image, torch.zeros(6).long(), prompts, 4, alpha=1.0, generator=0)
+    flat = prompt_weights(image, torch.zeros(6).long(), prompts, 4, alpha=1.0, seed=0)
     torch.testing.assert_close(flat[1], torch.full((4,), 0.25, dtype=F64))
 
 

@@ -258,7 +258,7 @@ def test_trainings_take_data_sets_and_arrays_of_rows(problem):
 
     def online(model, loader):
         learner = OnlineLaplace(model)
-        learner.fit(loader, lambda z, _: z.square().mean(), epochs=2, progress=False, generator=0)
+        learner.fit(loader, lambda z, _: z.square().mean(), epochs=2, progress=False, seed=0)
 
     for train in (plain, online):
         expected = trained([(x, y)], train)

@@ -95,7 +95,7 @@ def run(
         epochs=epochs,
         optimizer=optimizer,
         scheduler=scheduler,
-        generator=torch.Generator().manual_seed(3),
+        seed=torch.Generator().manual_seed(3),
         progress=False,
         checkpoint=folder,
     )

@@ -28,7 +28,7 @@ def train(model, batches, *, epochs=2, refit_loader=None, checkpoint=None, **set
         batches,
         ContrastiveLoss(),
         epochs=epochs,
-        generator=0,
+        seed=0,
         progress=False,
         refit_loader=refit_loader,
         checkpoint=checkpoint,

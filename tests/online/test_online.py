@@ -78,7 +78,7 @@ def test_dropout_and_batch_norm_happen_as_often_as_in_plain_training(batches):
 
     plain, online = net(), net()
     laplace = OnlineLaplace(online, head=online[-1], prior_precision=1e30, samples=1)
-    laplace.fit(batches, ContrastiveLoss(), epochs=2, generator=generator(4), progress=False)
+    laplace.fit(batches, ContrastiveLoss(), epochs=2, seed=generator(4), progress=False)
     weights = generator(4)  # as ``fit`` seeds the global state from it
     torch.manual_seed(int(torch.randint(2**62, (), generator=weights)))
     train_embedder(plain, batches, ContrastiveLoss(), epochs=2, progress=False)
@@ -134,7 +134,7 @@ def test_first_step_goes_down_the_sampled_gradient_with_the_prior_s_spread():
         quadratic,
         epochs=1,
         optimizer=torch.optim.SGD(model.parameters(), lr=rate),
-        generator=generator(7),
+        seed=generator(7),
         progress=False,
     )
     weights = generator(7)
@@ -184,7 +184,7 @@ def test_curvature_is_measured_at_the_sampled_heads_before_the_step(make_model, 
             return super().forward(embeddings, labels, *args)
 
     OnlineLaplace(model, prior_precision=tau, decay=0.5, n_effective=20.0, samples=1).fit(
-        batches, Spy(), epochs=1, generator=generator(2), progress=False
+        batches, Spy(), epochs=1, seed=generator(2), progress=False
     )
     weights, curvature = generator(2), None
     torch.randint(2**62, (), generator=weights)
@@ -279,7 +279,7 @@ def test_heads_that_are_no_linear_layer(make_model, points, batches):
     general = OnlineLaplace(make_model(), backend="torch.func", hessian="positives")
     closed = OnlineLaplace(make_model(), hessian="positives")
     fits = [
-        o.fit(batches, ContrastiveLoss(), epochs=1, generator=generator(), progress=False)
+        o.fit(batches, ContrastiveLoss(), epochs=1, seed=generator(), progress=False)
         for o in (general, closed)
     ]
     assert isinstance(fits[0].fitted_.jacobian, FunctionalJacobian)
@@ -312,7 +312,7 @@ def test_same_generator_same_result_whatever_the_global_state(make_model, batche
     for i, model in enumerate(models):
         torch.manual_seed(i)
         OnlineLaplace(model).fit(
-            batches, ContrastiveLoss(), epochs=2, generator=generator(i // 2), progress=False
+            batches, ContrastiveLoss(), epochs=2, seed=generator(i // 2), progress=False
         )
     assert same_weights(models[0], models[1])
     assert not same_weights(models[0], models[2])
@@ -324,7 +324,7 @@ def test_a_data_parallel_model_is_trained_as_the_model_inside(make_model, batche
     for wrap in (nn.Sequential, nn.DataParallel):
         model = make_model()
         online = OnlineLaplace(wrap(model), head=None)
-        online.fit(batches, ContrastiveLoss(), epochs=1, progress=False, generator=generator())
+        online.fit(batches, ContrastiveLoss(), epochs=1, progress=False, seed=generator())
         fits.append(model)
     assert same_weights(*fits)
 
@@ -423,6 +423,6 @@ def test_a_second_fit_begins_with_the_prior_that_was_asked_for(make_model, batch
     state = copy.deepcopy(online.model.state_dict())
     for _ in range(2):
         online.model.load_state_dict(state)
-        online.fit(batches, ContrastiveLoss(), epochs=2, generator=0, progress=False)
+        online.fit(batches, ContrastiveLoss(), epochs=2, seed=0, progress=False)
         first = first or online.priors_
     assert online.priors_ == first

@@ -41,7 +41,7 @@ def shard(rank: int, n: int, dtype=torch.float64):
 def fitted(dtype=torch.float64, reference=None, folder=None, **settings):
     rank, n = dist.get_rank(), dist.get_world_size()
     g = torch.Generator().manual_seed(rank)  # rank 0's draw counts
-    how = {"progress": False, "distributed": True, "reference": reference, "generator": g}
+    how = {"progress": False, "distributed": True, "reference": reference, "seed": g}
     one = embedder(dtype, **settings).fit(shard(rank, n, dtype), checkpoint_dir=folder, **how)
     assert one.fitted_.n_points == len(one.fitted_.fingerprints) == N
     return one.hessian_

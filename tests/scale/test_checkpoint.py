@@ -101,8 +101,8 @@ def test_another_fit_is_refused(tmp_path):
         model[0].bias += 1
     with pytest.raises(FileFormatError, match="another fit: model"):
         LaplaceEmbedder(model).fit(batches(), progress=False, checkpoint_dir=tmp_path)
-    with pytest.raises(FileFormatError, match="precision is 'None' there and 'torch.float32'"):
-        embedder().fit(batches(), progress=False, checkpoint_dir=tmp_path, precision=torch.float32)
+    with pytest.raises(FileFormatError, match="dtype is 'None' there and 'torch.float32'"):
+        embedder().fit(batches(), progress=False, checkpoint_dir=tmp_path, dtype=torch.float32)
     with pytest.raises(FileFormatError, match="another fit: reference"):
         embedder().fit(batches(), progress=False, checkpoint_dir=tmp_path, reference=20)
     tanh = torch.nn.Sequential(network()[0], torch.nn.Tanh())  # the same weights, another model

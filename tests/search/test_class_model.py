@@ -64,7 +64,7 @@ def test_few_items_a_class_are_linear_discriminant_analysis(counts, monkeypatch)
     scores = v @ means.T - (means**2).sum(1) / 2 + np.log(np.array(counts) / sum(counts))
     found = model.log_odds(new, every(20, 3)).numpy()
     np.testing.assert_allclose(found, odds_of(scores), rtol=1e-3, atol=1e-3)
-    assert float(model.precision) == 0
+    assert float(model.prior_precision) == 0
 
 
 @pytest.mark.parametrize("precision", [1.0, 30.0])
@@ -98,8 +98,8 @@ def test_the_precision_is_the_one_of_a_held_out_fifth():
     """Labels at random have nothing to teach: the strongest; clear ones a weaker one."""
     x, y = points(400, 4)
     noise = torch.randint(0, 4, (400,), generator=torch.Generator().manual_seed(3))
-    assert float(ClassModel.fit(x, noise, names(4)).precision) == module.PRECISIONS[0]
-    assert float(ClassModel.fit(4 * x, y, names(4)).precision) < module.PRECISIONS[1]
+    assert float(ClassModel.fit(x, noise, names(4)).prior_precision) == module.PRECISIONS[0]
+    assert float(ClassModel.fit(4 * x, y, names(4)).prior_precision) < module.PRECISIONS[1]
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
@@ -109,8 +109,10 @@ def test_classes_of_one_item_do_not_choose_the_precision(seed):
     y = torch.cat([torch.arange(120) % 3, 3 + torch.arange(20)])
     x = 1.2 * torch.randn(23, 6, generator=g)[y] + torch.randn(140, 6, generator=g)
     assert len(y) >= module.LEAST * 23
-    weak = float(ClassModel.fit(x[:120], y[:120], names(3)).precision)
-    assert float(ClassModel.fit(x, y, names(23)).precision) <= 10 * weak < module.PRECISIONS[0]
+    weak = float(ClassModel.fit(x[:120], y[:120], names(3)).prior_precision)
+    assert (
+        float(ClassModel.fit(x, y, names(23)).prior_precision) <= 10 * weak < module.PRECISIONS[0]
+    )
     alone = torch.arange(20)  # each held-out item has a class of its own: nothing to choose by
     best, precision = module._chosen(x[120:], alone, origin := torch.zeros(20, 7), None)
     assert precision == module.PRECISIONS[1]
@@ -210,7 +212,7 @@ def test_queries_that_pretend_are_not_told_by_their_own_class():
         x[:300], y[:300]
     )
     index.learn_classes()
-    asked = index.labelled_hits(x[300:600], y[300:600], 20, open_set_fraction=0.4, generator=0)
+    asked = index.labelled_hits(x[300:600], y[300:600], 20, open_set_fraction=0.4, seed=0)
     none = ~asked.known
     assert none.sum() == 120
     rows = torch.from_numpy(none).nonzero().flatten() + 300
@@ -278,7 +280,7 @@ def test_a_part_of_a_large_gallery(monkeypatch):
     assert torch.equal(part.root, whole.root)  # of all items
     assert not torch.equal(part.weights, whole.weights)
     monkeypatch.setattr(module, "CELLS", 4 * 6 * 10)
-    assert float(ClassModel.fit(x, y, names(4)).precision) == 0
+    assert float(ClassModel.fit(x, y, names(4)).prior_precision) == 0
 
 
 def test_blocks_of_rows_change_nothing(monkeypatch):
@@ -296,9 +298,9 @@ def test_folds_have_the_prior_of_the_whole(monkeypatch):
     asked = []
     fit = ClassModel.fit.__func__
 
-    def spy(cls, rows, codes, classes, precision=None):
-        model = fit(cls, rows, codes, classes, precision)
-        asked.append((len(rows), precision, float(model.precision)))
+    def spy(cls, rows, codes, classes, prior_precision=None):
+        model = fit(cls, rows, codes, classes, prior_precision)
+        asked.append((len(rows), prior_precision, float(model.prior_precision)))
         return model
 
     monkeypatch.setattr(ClassModel, "fit", classmethod(spy))

@@ -29,7 +29,7 @@ def test_they_are_as_many_as_are_missing(of_ten):
     plain = index.labelled_hits(x, y, DEPTH)
     open_set = int((~plain.known).sum())
     assert 0 < open_set < 0.3 * len(y)
-    found = index.labelled_hits(x, y, DEPTH, open_set_fraction=0.4, generator=1)
+    found = index.labelled_hits(x, y, DEPTH, open_set_fraction=0.4, seed=1)
     assert int((~found.known).sum()) == round(0.4 * len(y))
     turned = plain.known & ~found.known
     assert np.array_equal(found.match[~turned], plain.match[~turned])
@@ -38,9 +38,9 @@ def test_they_are_as_many_as_are_missing(of_ten):
     assert bool((found.codes[turned] == -1).all())
     less = index.labelled_hits(x, y, DEPTH, open_set_fraction=open_set / len(y) / 2)
     assert np.array_equal(less.known, plain.known)
-    again = index.labelled_hits(x, y, DEPTH, open_set_fraction=0.4, generator=1)
+    again = index.labelled_hits(x, y, DEPTH, open_set_fraction=0.4, seed=1)
     assert np.array_equal(again.known, found.known)
-    other = index.labelled_hits(x, y, DEPTH, open_set_fraction=0.4, generator=2)
+    other = index.labelled_hits(x, y, DEPTH, open_set_fraction=0.4, seed=2)
     assert not np.array_equal(other.known, found.known)
 
 
@@ -89,9 +89,7 @@ def test_a_calibration_with_them_answers_fewer_open_set_queries(of_ten, points):
     let_in = []
     for share in (0.0, 0.3):
         some = y[:120] < 10  # no open-set queries are at hand
-        calibration = index.calibrate(
-            x[:120][some], y[:120][some], open_set_fraction=share, generator=0
-        )
+        calibration = index.calibrate(x[:120][some], y[:120][some], open_set_fraction=share, seed=0)
         found = index.search(asked, k=1)
         open_set = truth >= 10
         let_in.append(float(found.match_probability[open_set, 0].mean()))

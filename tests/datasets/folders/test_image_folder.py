@@ -119,11 +119,11 @@ def test_a_loader_reads_every_image_once(photos, workers):
 
 def test_a_loader_that_shuffles(photos):
     found = load_folder(photos)
-    orders = [in_order(found.loader(2, shuffle=True, generator=seed))[0] for seed in range(9)]
-    again = in_order(found.loader(2, shuffle=True, generator=3))[0]
+    orders = [in_order(found.loader(2, shuffle=True, seed=seed))[0] for seed in range(9)]
+    again = in_order(found.loader(2, shuffle=True, seed=3))[0]
     assert torch.equal(orders[3], again)
     assert len({tuple(x.flatten().tolist()) for x in orders}) > 4
-    loader = found.loader(5, shuffle=True, generator=0)
+    loader = found.loader(5, shuffle=True, seed=0)
     assert not torch.equal(in_order(loader)[0], in_order(loader)[0])
     for options, says in (((0,), "batch_size"), ((2, False, None, -1), "workers")):
         with pytest.raises(InputError, match=says):
@@ -204,7 +204,7 @@ def test_cross_index_and_training(shades):
 
     found, model = shades
     trained = copy.deepcopy(model)
-    loader = found.loader(8, shuffle=True, generator=0, numbers=True)
+    loader = found.loader(8, shuffle=True, seed=0, numbers=True)
     train_embedder(trained, loader, ContrastiveLoss(), epochs=1, progress=False)
     assert not torch.equal(model[2].weight, trained[2].weight)
     with pytest.raises(InputError, match="trained on"):  # its items cannot calibrate it
