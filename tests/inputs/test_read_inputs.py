@@ -213,7 +213,7 @@ def test_a_guard_and_its_parts_agree_on_what_was_read(problem):
     for items, labels in ((inputs, None), (TensorDataset(x, y), None), (iter([(x, y)]), None)):
         guard = Guard(items, labels, model=model, trained_on_items=False)
         assert torch.equal(guard.index.items.encoded.mean, expected.index.items.encoded.mean)
-        assert guard.ask(x).labels.tolist() == expected.ask(x).labels.tolist()
+        assert guard.ask(x).label.tolist() == expected.ask(x).label.tolist()
 
 
 @pytest.mark.filterwarnings("ignore::laplace_metric.errors.LaplaceMetricWarning")
