@@ -18,8 +18,8 @@ from sklearn.neighbors import NearestNeighbors
 from torch.utils.data import DataLoader, TensorDataset
 
 from laplace_metric import Guard, LaplaceEmbedder
-from laplace_metric.calibration._hits import query_statistics
-from laplace_metric.calibration._labels import least_common_p_values
+from laplace_metric.calibration._conformal import least_common_p_values
+from laplace_metric.calibration._features import query_statistics
 from laplace_metric.errors import (
     FewQueriesWarning,
     FileFormatError,

@@ -26,7 +26,7 @@ from benchmarks.engine.statistics import spearman
 from benchmarks.records import folder_of, write_record
 from benchmarks.retrieval.problems import PROBLEMS, Labelled, Problem, Source
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.calibration._hits import VOTES
+from laplace_metric.calibration._votes import VOTES
 from laplace_metric.errors import LaplaceMetricWarning
 from laplace_metric.search import SearchResult
 

@@ -50,9 +50,10 @@ from benchmarks.retrieval.measure import K, shuffled
 from benchmarks.retrieval.problems import CONFIRMING, Problem
 from benchmarks.retrieval.rows import record_rows
 from benchmarks.retrieval.split import drawn
-from laplace_metric.calibration._hits import FEATURES, LabelledHits, PairFeatures
+from laplace_metric.calibration._features import FEATURES, PairFeatures
+from laplace_metric.calibration._hits import LabelledHits
 from laplace_metric.calibration._learn import calibrated
-from laplace_metric.calibration._probability import WIDE, fit_score
+from laplace_metric.calibration._logistic_score import WIDE, fit_score
 from laplace_metric.evaluation import auroc, expected_calibration_error
 
 SPLITS, CALIBRATE, ASKED = 10, 400, 2_000

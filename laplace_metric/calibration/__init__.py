@@ -2,20 +2,22 @@
 
 Arrays in, decisions out: NumPy, SciPy and scikit-learn, without torch.
 
-_hits               what queries found: distances, labels of neighbours, votes, features
-_probability        score of a hit -> match probability
-_labels             the label of a query, and sets of labels
-_calibration        all of it, fitted once (_learn) and saved (_saved); gives an _assessment of the
-                    hits of an index, _calibrated_hits of any engine (_engine_hits)
-_score_calibration  probabilities of scores of any search (_scored_queries), made by
-                    _calibrate_scores from the features of _score_model; _numbers reads arguments,
-                    _padding knows places without a hit, _qrels relevance by ids, _copies repeated
-                    queries
-_calibration_queries  the queries that test a guarantee, of both kinds; the theories are in
-                    guarantees, a file each
-_rule               a threshold with what is guaranteed, and the one comparison; gives _answers
-_unknown_share      more unknown queries than calibration explains
-_export             a calibration or a rule as a graph, for which torch is needed
+Of an index
+    _hits, _votes, _features  what queries found, what labels of neighbours say, and each pair
+    _match_probability        a pair -> P(match): _logistic_score, then one of _calibrators
+    _label_posterior          a query -> P(label); _label_sets, _first_match: sets that hold it
+    _conformal                p-values and quantiles of held-out scores
+    _calibration              all of it, fitted once (_learn), saved (_saved): an _assessment of the
+                              hits of an index, _calibrated_hits of any engine (_engine_hits)
+    _unknown_share            more unknown queries than calibration explains
+Of scores of any search
+    _calibrate_scores         judged scores -> _score_calibration, a value of _scored_queries, by
+                              _score_features and _score_model; _numbers, _qrels read arguments,
+                              _padding knows places without a hit, _copies repeated queries
+Of both
+    _calibration_queries      queries that test a guarantee; the theories are in guarantees
+    _rule, _answers           a threshold with its guarantee, the one comparison, what it gives
+    _calibration_graph, _rule_graph   graphs without Python, for which torch is needed
 """
 
 from laplace_metric.calibration._answers import Answer, Answers

@@ -15,20 +15,19 @@ from laplace_metric.calibration._arrays import Array, Flags, Judged
 from laplace_metric.calibration._calibration_queries import CalibrationQueries
 from laplace_metric.calibration._copies import copies_among
 from laplace_metric.calibration._learn import FEW, PARTS
+from laplace_metric.calibration._match_probability import FOLDS
 from laplace_metric.calibration._numbers import numbers
 from laplace_metric.calibration._padding import NO_HIT
-from laplace_metric.calibration._probability import FOLDS
 from laplace_metric.calibration._qrels import empty_by_id, ids_by_query, judged_by_id
 from laplace_metric.calibration._score_calibration import ScoreCalibration
-from laplace_metric.calibration._score_model import (
+from laplace_metric.calibration._score_features import (
     checked_scores,
     evidence_column,
-    fit_score_model,
     judgements,
     score_features,
-    warn_of_scores,
-    warn_of_ties,
 )
+from laplace_metric.calibration._score_model import fit_score_model
+from laplace_metric.calibration._score_warnings import warn_of_scores, warn_of_ties
 from laplace_metric.calibration._scored_queries import KINDS
 from laplace_metric.errors import InputError, ScoresWarning, callers_line
 

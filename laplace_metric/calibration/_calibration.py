@@ -16,32 +16,26 @@ from laplace_metric._utils.validation import as_path, check_name, check_share, i
 from laplace_metric.calibration._assessment import Assessment
 from laplace_metric.calibration._calibrated_hits import CalibratedHits
 from laplace_metric.calibration._calibration_queries import CalibrationQueries
+from laplace_metric.calibration._conformal import (
+    conformal_quantile,
+    least_common_p_values,
+    ranks_among_others,
+)
 from laplace_metric.calibration._engine_hits import (
     given_hits,
     given_labels,
     like,
     warn_if_scaled,
 )
-from laplace_metric.calibration._hits import (
-    FEATURES,
-    VOTES,
-    PairFeatures,
-    SearchHits,
-    query_statistics,
-)
-from laplace_metric.calibration._labels import (
-    Candidates,
-    HeldOutLabels,
-    LabelPosterior,
-    conformal_quantile,
-    label_scores,
-    least_common_p_values,
-    log_first_match,
-    ranks_among_others,
-)
-from laplace_metric.calibration._probability import MatchProbability
+from laplace_metric.calibration._features import FEATURES, PairFeatures, query_statistics
+from laplace_metric.calibration._first_match import log_first_match
+from laplace_metric.calibration._hits import SearchHits
+from laplace_metric.calibration._label_posterior import Candidates, LabelPosterior
+from laplace_metric.calibration._label_sets import HeldOutLabels, label_scores
+from laplace_metric.calibration._match_probability import MatchProbability
 from laplace_metric.calibration._rule import Rule, asked_rate
 from laplace_metric.calibration._unknown_share import UnknownShare, warn_if_unfamiliar
+from laplace_metric.calibration._votes import VOTES
 from laplace_metric.calibration.guarantees._open_set_fraction import Fraction
 from laplace_metric.calibration.guarantees._queries_needed import QueriesNeeded
 from laplace_metric.errors import ExportError, InputError, NotFittedError
@@ -49,7 +43,7 @@ from laplace_metric.errors import ExportError, InputError, NotFittedError
 if TYPE_CHECKING:
     import torch
 
-    from laplace_metric.calibration._export import CalibrationGraph
+    from laplace_metric.calibration._calibration_graph import CalibrationGraph
     from laplace_metric.evaluation._probability_quality import Quality
 
 VOTED = {"share", "weighted", "ratio", "ambiguity"}
@@ -320,7 +314,10 @@ class Calibration(Shown):
         >>> dict(zip(graph.outputs, found))["match_probability"].shape
         torch.Size([100, 20])
         """
-        from laplace_metric.calibration._export import CalibrationModule, write_calibration_graph
+        from laplace_metric.calibration._calibration_graph import (
+            CalibrationModule,
+            write_calibration_graph,
+        )
 
         alpha = check_share("alpha", alpha)
         if "spread" in self.looks_at or self.asks_classes:

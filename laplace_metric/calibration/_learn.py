@@ -10,26 +10,13 @@ from jaxtyping import Bool, Float
 
 from laplace_metric._utils.validation import check_count
 from laplace_metric.calibration._calibration import Calibration
-from laplace_metric.calibration._hits import (
-    LabelledHits,
-    PairFeatures,
-    joined_arrays,
-    mapped_arrays,
-    query_statistics,
-)
-from laplace_metric.calibration._labels import (
-    Candidates,
-    HeldOutLabels,
-    LabelPosterior,
-    first_match_score,
-    label_scores,
-    least_common_p_values,
-    own_p_values,
-)
-from laplace_metric.calibration._probability import (
-    MatchProbability,
-    fit_match_probability,
-)
+from laplace_metric.calibration._conformal import least_common_p_values, own_p_values
+from laplace_metric.calibration._features import PairFeatures, query_statistics
+from laplace_metric.calibration._first_match import first_match_score
+from laplace_metric.calibration._hits import LabelledHits, joined_arrays, mapped_arrays
+from laplace_metric.calibration._label_posterior import Candidates, LabelPosterior
+from laplace_metric.calibration._label_sets import HeldOutLabels, label_scores
+from laplace_metric.calibration._match_probability import MatchProbability, fit_match_probability
 from laplace_metric.errors import InputError
 
 LEAST_KNOWN = 5

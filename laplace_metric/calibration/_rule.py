@@ -29,7 +29,7 @@ from laplace_metric.io import MALFORMED, Fields, Kind, Part, SavedFile, write
 if TYPE_CHECKING:
     import torch
 
-    from laplace_metric.calibration._export import RuleGraph
+    from laplace_metric.calibration._rule_graph import RuleGraph
 
 RULE = Kind("rule", "a saved rule", 3)
 OF = ("match", "label")
@@ -461,7 +461,7 @@ at alpha=0.05
         MissingPackageError
             For "onnx" without the packages onnx and onnxscript.
         """
-        from laplace_metric.calibration._export import RuleModule, write_rule
+        from laplace_metric.calibration._rule_graph import RuleModule, write_rule
 
         if self.scores is None:
             raise InputError("this rule is of an index: calibration.export(...) writes its graph.")

@@ -12,13 +12,12 @@ import numpy.typing as npt
 
 from laplace_metric._utils.validation import as_path
 from laplace_metric.calibration._calibration import Calibration
-from laplace_metric.calibration._hits import FEATURE_SETS, FEATURES
-from laplace_metric.calibration._labels import HeldOutLabels, LabelPosterior
-from laplace_metric.calibration._probability import (
-    CALIBRATORS,
-    MatchProbability,
-    Score,
-)
+from laplace_metric.calibration._calibrators import CALIBRATORS
+from laplace_metric.calibration._features import FEATURE_SETS, FEATURES
+from laplace_metric.calibration._label_posterior import LabelPosterior
+from laplace_metric.calibration._label_sets import HeldOutLabels
+from laplace_metric.calibration._logistic_score import Score
+from laplace_metric.calibration._match_probability import MatchProbability
 from laplace_metric.calibration._saved_calibrator import calibrator_of
 from laplace_metric.errors import FileFormatError, InputError
 from laplace_metric.io import Fields, Kind, Part, SavedFile, checked_array, write

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from laplace_metric.calibration._probability import Calibrator
+from laplace_metric.calibration._calibrators import Calibrator
 from laplace_metric.errors import FileFormatError
 from laplace_metric.io import checked_array
 

@@ -12,16 +12,16 @@ from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.validation import ArrayLike, as_array, check_share
 from laplace_metric.calibration._arrays import Array
 from laplace_metric.calibration._calibration_queries import CalibrationQueries
+from laplace_metric.calibration._calibrators import CALIBRATORS
 from laplace_metric.calibration._padding import NO_HIT
-from laplace_metric.calibration._probability import CALIBRATORS
 from laplace_metric.calibration._saved_calibrator import calibrator_of
 from laplace_metric.calibration._saved_queries import queries_of_arrays, query_arrays
-from laplace_metric.calibration._score_model import (
-    ScoreModel,
+from laplace_metric.calibration._score_features import (
     checked_scores,
     evidence_column,
     score_features,
 )
+from laplace_metric.calibration._score_model import ScoreModel
 from laplace_metric.calibration.guarantees._open_set_fraction import (
     Fraction,
     OpenSetFraction,

@@ -22,8 +22,8 @@ from torch import Tensor
 from laplace_metric._utils.precision import at_least_float32
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import check_count
-from laplace_metric.calibration._hits import VOTES
 from laplace_metric.calibration._learn import PARTS
+from laplace_metric.calibration._votes import VOTES
 from laplace_metric.errors import FittedQueriesWarning, InputError, LabelError, callers_line
 from laplace_metric.inputs import Inputs
 from laplace_metric.inputs._columns import Column

@@ -24,9 +24,10 @@ from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import as_path, check_count, check_name, check_share
 from laplace_metric.calibration._answers import Answers
 from laplace_metric.calibration._calibration import Calibration
-from laplace_metric.calibration._hits import VOTES, LabelledHits, LabelVotes, SearchHits
+from laplace_metric.calibration._hits import LabelledHits, SearchHits
 from laplace_metric.calibration._learn import calibrated
 from laplace_metric.calibration._rule import Rule, as_rule
+from laplace_metric.calibration._votes import VOTES, LabelVotes
 from laplace_metric.calibration.guarantees._open_set_fraction import Fraction
 from laplace_metric.errors import (
     InputError,
@@ -725,7 +726,7 @@ class Index(Shown):
         """Sets of labels that hold the query's, class by class, with probability 1 - alpha or more.
 
         Split conformal prediction with the probabilities of the neighbours' labels
-        (``calibration._labels`` has the equations). It is valid if these queries are
+        (``calibration._label_sets`` has the equations). It is valid if these queries are
         exchangeable with the held-out ones, and says nothing of a query whose label the index does
         not have. Who is guaranteed what, on average over held-out sets:
 

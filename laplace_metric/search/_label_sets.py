@@ -13,8 +13,9 @@ from torch import Tensor
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric.calibration._calibration import Calibration
+from laplace_metric.calibration._conformal import fewest_queries
 from laplace_metric.calibration._hits import SearchHits
-from laplace_metric.calibration._labels import LabelLevels, fewest_queries
+from laplace_metric.calibration._label_sets import LabelLevels
 from laplace_metric.errors import UnreachableAlphaWarning, callers_line
 from laplace_metric.inputs._columns import Column
 

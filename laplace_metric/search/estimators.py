@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from torch import Tensor, nn
 
 from laplace_metric._utils.validation import check_count, check_name
-from laplace_metric.calibration._hits import VOTES
+from laplace_metric.calibration._votes import VOTES
 from laplace_metric.errors import InputError, LabelError, LaplaceMetricWarning, callers_line
 from laplace_metric.evaluation import abstention
 from laplace_metric.inputs import Inputs

@@ -11,8 +11,7 @@ from scipy.stats import ks_2samp
 from torch import Tensor
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.calibration import Rule, _engine_hits
-from laplace_metric.calibration import _hits as hits_module
+from laplace_metric.calibration import Rule, _engine_hits, _votes
 from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration._saved import read_calibration, write_calibration
 from laplace_metric.errors import (
@@ -80,9 +79,9 @@ def test_the_same_hits_give_the_same(embedder, points, rank_by, names):
 @pytest.mark.parametrize("features", ["distance", "portable"])
 def test_whatever_it_looks_at(embedder, points, monkeypatch, features):
     """Each set of features on its own: nothing is forgotten that has a weight."""
-    from laplace_metric.calibration import _probability as probability
+    from laplace_metric.calibration import _match_probability
 
-    monkeypatch.setattr(probability, "PORTABLE", features)
+    monkeypatch.setattr(_match_probability, "PORTABLE", features)
     index = built(embedder, points, portable=True)
     assert index.calibration.matcher.feature_set == features
     found = index.search(points[0][600:], k=K)
@@ -298,7 +297,7 @@ def test_it_is_pure(embedder, points):
 def test_neighbours_that_agree_leave_no_rank_to_rounding():
     """1e-16 nats is what is left of log 1; it must not make one query stranger than another."""
     distance = np.sort(np.random.default_rng(0).random((200, 20)), 1)
-    votes = hits_module.LabelVotes.of(distance, np.zeros((200, 20), dtype=np.int64))
+    votes = _votes.LabelVotes.of(distance, np.zeros((200, 20), dtype=np.int64))
     assert (votes.ambiguity == 0).all()
 
 

@@ -11,17 +11,11 @@ import pytest
 import torch
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.calibration import _labels as conformal
+from laplace_metric.calibration import _conformal, _first_match, _match_probability, guarantee
 from laplace_metric.calibration import _learn as storage
-from laplace_metric.calibration import _probability as probability
-from laplace_metric.calibration import guarantee
-from laplace_metric.calibration._hits import (
-    LabelledHits,
-    PairFeatures,
-    SearchHits,
-    query_statistics,
-)
-from laplace_metric.calibration._probability import fit_match_probability
+from laplace_metric.calibration._features import PairFeatures, query_statistics
+from laplace_metric.calibration._hits import LabelledHits, SearchHits
+from laplace_metric.calibration._match_probability import fit_match_probability
 from laplace_metric.calibration._saved import calibration_of, calibration_part
 from laplace_metric.errors import FewQueriesWarning, FileFormatError, InputError, UnknownNameError
 from laplace_metric.evaluation import expected_calibration_error
@@ -199,16 +193,16 @@ def least_common(known, new):
 def test_p_values_of_the_least_common_statistic(n):
     g = np.random.default_rng(n)
     known, new = g.integers(0, 9, (n, 3)) * 1.0, g.integers(-1, 11, (50, 3)) * 1.0
-    ours = conformal.least_common_p_values(known, new)
+    ours = _conformal.least_common_p_values(known, new)
     assert ours.tolist() == [least_common(known.tolist(), row) for row in new.tolist()]
 
 
 @pytest.mark.parametrize("cells", [1, 500])
 def test_blocks_of_p_values(cells, monkeypatch):
     known, new = np.random.default_rng(0).random((2, 30, 3))
-    whole = conformal.least_common_p_values(known, new)
-    monkeypatch.setattr(conformal, "BLOCK_CELLS", cells)
-    assert np.array_equal(conformal.least_common_p_values(known, new), whole)
+    whole = _conformal.least_common_p_values(known, new)
+    monkeypatch.setattr(_conformal, "BLOCK_CELLS", cells)
+    assert np.array_equal(_conformal.least_common_p_values(known, new), whole)
 
 
 def test_noise_is_unknown_from_twenty_held_out_queries_on(labelled):
@@ -314,7 +308,7 @@ def test_every_query_tests_a_fit_that_did_not_see_it(labelled):
         logit = other.logit(PairFeatures.of(some.take(part).hits))
         np.testing.assert_allclose(fitted.probability[tests], other(logit)[:, :K], rtol=1e-9)
         np.testing.assert_allclose(
-            fitted.first_match[tests], conformal.first_match_score(logit, some.match[part])
+            fitted.first_match[tests], _first_match.first_match_score(logit, some.match[part])
         )
         np.testing.assert_array_equal(fitted.match[tests], some.match[part, :K])
         np.testing.assert_array_equal(fitted.known[tests], some.known[part])
@@ -327,7 +321,7 @@ def test_every_query_tests_a_fit_that_did_not_see_it(labelled):
 
 
 def test_the_fits_of_parts_take_over_what_was_chosen(labelled, monkeypatch):
-    monkeypatch.setattr(probability, "CALIBRATORS", ("beta",))
+    monkeypatch.setattr(_match_probability, "CALIBRATORS", ("beta",))
     features = PairFeatures.of(labelled.hits).take(K)
     kept = fit_match_probability(features, labelled.match[:, :K])
     monkeypatch.undo()

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laplace_metric.calibration._labels import conformal_quantile, p_values
+from laplace_metric.calibration._conformal import conformal_quantile, p_values
 from laplace_metric.errors import InputError
 
 SCORES = st.lists(st.integers(-3, 3).map(float), min_size=1, max_size=12)

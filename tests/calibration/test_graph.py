@@ -16,17 +16,16 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.calibration import Rule, calibrate_scores
-from laplace_metric.calibration import _probability as probability
+from laplace_metric.calibration import Rule, _match_probability, calibrate_scores
 from laplace_metric.calibration._calibration import Calibration
-from laplace_metric.calibration._export import (
+from laplace_metric.calibration._calibration_graph import (
     INPUTS,
     OUTPUTS,
     CalibrationGraph,
     CalibrationModule,
-    KnotTable,
 )
-from laplace_metric.calibration._probability import CALIBRATORS, Calibrator
+from laplace_metric.calibration._calibrator_graph import KnotTable
+from laplace_metric.calibration._calibrators import CALIBRATORS, Calibrator
 from laplace_metric.errors import ExportError, InputError, MissingPackageError, UnknownNameError
 from laplace_metric.export import _file_formats
 from laplace_metric.export._file_formats import METADATA, OPSET
@@ -111,8 +110,8 @@ def same(found: list[Tensor], expected: list[Any], atol: float) -> None:
 @pytest.mark.parametrize("features", SETS)
 @pytest.mark.parametrize("calibrator", list(CALIBRATORS))
 def test_every_kind_of_calibration(embedder, monkeypatch, features, calibrator):
-    monkeypatch.setattr(probability, "PORTABLE", features)
-    monkeypatch.setattr(probability, "CALIBRATORS", (calibrator,))
+    monkeypatch.setattr(_match_probability, "PORTABLE", features)
+    monkeypatch.setattr(_match_probability, "CALIBRATORS", (calibrator,))
     calibration = built(embedder).calibration
     assert calibration.matcher.chosen == f"{features}, {calibrator}"
     tensors = neighbours(built(embedder))
@@ -126,7 +125,7 @@ def test_every_kind_of_calibration(embedder, monkeypatch, features, calibrator):
     ("calibrator", "dtype"), [("isotonic", torch.float64), ("beta", torch.float32)]
 )
 def test_a_file(embedder, monkeypatch, tmp_path, format, calibrator, dtype):
-    monkeypatch.setattr(probability, "CALIBRATORS", (calibrator,))
+    monkeypatch.setattr(_match_probability, "CALIBRATORS", (calibrator,))
     index = built(embedder, NAMES[Y])
     calibration = index.calibration
     graph = calibration.export(tmp_path / "verdict", format, alpha=0.2, dtype=dtype)
@@ -145,7 +144,7 @@ def test_a_file(embedder, monkeypatch, tmp_path, format, calibrator, dtype):
 @pytest.fixture(scope="module", params=list(CALIBRATORS))
 def any_calibration(embedder, request) -> Calibration:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(probability, "CALIBRATORS", (request.param,))
+        patch.setattr(_match_probability, "CALIBRATORS", (request.param,))
         return built(embedder).calibration
 
 

@@ -12,13 +12,9 @@ from hypothesis import strategies as st
 from scipy.stats import beta, binom
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.calibration import _labels as labels
-from laplace_metric.calibration._labels import (
-    HeldOutLabels,
-    conformal_quantile,
-    fewest_queries,
-    label_scores,
-)
+from laplace_metric.calibration import _label_sets
+from laplace_metric.calibration._conformal import conformal_quantile, fewest_queries
+from laplace_metric.calibration._label_sets import HeldOutLabels, label_scores
 from laplace_metric.calibration._saved import calibration_of, calibration_part
 from laplace_metric.errors import (
     FileFormatError,
@@ -366,6 +362,6 @@ def test_shares_outside_their_range(how, index, world):
 
 
 def test_numbers_of_the_docstring():
-    assert fewest_queries(0.1, labels.LEAST_RANK) == 49
+    assert fewest_queries(0.1, _label_sets.LEAST_RANK) == 49
     k = math.floor(0.1 * 151)
     assert round(float(beta.std(151 - k, k)), 3) == 0.024

@@ -10,17 +10,11 @@ import torch
 from sklearn.model_selection import GroupKFold
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.calibration import _probability as probability
-from laplace_metric.calibration._hits import FEATURE_SETS, FEATURES, PairFeatures
-from laplace_metric.calibration._probability import (
-    FLATTEST,
-    FOLDS,
-    WIDE,
-    WIDTH,
-    fit_calibrator,
-    fit_match_probability,
-    fit_score,
-)
+from laplace_metric.calibration import _logistic_score, _match_probability
+from laplace_metric.calibration._calibrators import fit_calibrator
+from laplace_metric.calibration._features import FEATURE_SETS, FEATURES, PairFeatures
+from laplace_metric.calibration._logistic_score import FLATTEST, WIDE, WIDTH, fit_score
+from laplace_metric.calibration._match_probability import FOLDS, fit_match_probability
 from laplace_metric.datasets import load
 from laplace_metric.errors import FewQueriesWarning, InputError
 from laplace_metric.evaluation import auroc, expected_calibration_error
@@ -83,7 +77,7 @@ def test_the_log_loss_is_that_of_the_folds():
     groups = np.repeat(np.arange(50), K)
     loss = np.empty(len(y))
     for train, test in GroupKFold(FOLDS).split(x, y, groups):
-        score, fitted = probability._fitted(x[train], y[train], groups[train], "all", "beta")
+        score, fitted = _match_probability._fitted(x[train], y[train], groups[train], "all", "beta")
         p = fitted(score(x[test]))
         loss[test] = -(y[test] * np.log(p) + (1 - y[test]) * np.log(1 - p))
     mean_loss, error = matcher.losses["beta"]
@@ -97,13 +91,13 @@ def test_pairs_of_one_query_stay_together(monkeypatch):
     exists = features.exists.copy()
     exists[3:9, 2:] = False
     training_queries = []
-    fitted = probability.fit_score
+    fitted = _logistic_score.fit_score
 
     def spy(x, y, weight, columns, width):
         training_queries.append(x[:, 1])
         return fitted(x, y, weight, columns, width)
 
-    monkeypatch.setattr(probability, "fit_score", spy)
+    monkeypatch.setattr(_match_probability, "fit_score", spy)
     fit_match_probability(PairFeatures(features.values, exists), match)
     sizes = dict(zip(range(40), exists.sum(1).tolist(), strict=True))
     assert len(training_queries) == FOLDS + 1
@@ -132,8 +126,8 @@ def test_nobody_is_no_match():
 def test_every_map_gives_nobody_no_chance(name):
     features, _, match = simulated()
     x, y = features.values.reshape(-1, len(FEATURES)), match.flatten() * 1.0
-    fitted = probability._fitted(x, y, np.repeat(np.arange(Q), K), "all", name)
-    matcher = probability.MatchProbability("all", *fitted, {})
+    fitted = _match_probability._fitted(x, y, np.repeat(np.arange(Q), K), "all", name)
+    matcher = _match_probability.MatchProbability("all", *fitted, {})
     assert matcher(np.array([-np.inf, 0.0]))[0] == 0
 
 
@@ -235,7 +229,7 @@ def test_a_constant_feature_has_no_weight(rounding):
     column = FEATURES.index("share")
     values[:, column] = 0.3 * (1 + rounding * g.standard_normal(120))
     match = (values[:, FEATURES.index("distance")] < g.random(120)).astype(float)
-    score = probability.fit_score(values, match, np.ones(120), list(range(len(FEATURES))))
+    score = _logistic_score.fit_score(values, match, np.ones(120), list(range(len(FEATURES))))
     assert score.weights[column] == 0
     assert abs(score.weights).max() < 100
     assert abs(score.offset) < 100

@@ -18,18 +18,10 @@ from scipy.stats import binom
 from sklearn.datasets import load_digits
 from sklearn.neighbors import NearestNeighbors
 
-from laplace_metric.calibration import (
-    Rule,
-    ScoreCalibration,
-    _score_model,
-    calibrate_scores,
-)
+from laplace_metric.calibration import Rule, ScoreCalibration, _score_model, calibrate_scores
 from laplace_metric.calibration._learn import FEW
-from laplace_metric.calibration._score_model import (
-    checked_scores,
-    fit_score_model,
-    score_features,
-)
+from laplace_metric.calibration._score_features import checked_scores, score_features
+from laplace_metric.calibration._score_model import fit_score_model
 from laplace_metric.calibration.guarantees._biometric_rates import (
     error_rates,
     fewest_false,

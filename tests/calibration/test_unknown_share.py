@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.calibration._labels import least_common_p_values
+from laplace_metric.calibration._conformal import least_common_p_values
 from laplace_metric.calibration._unknown_share import RARE, UnknownShare
 from laplace_metric.errors import LaplaceMetricWarning, UnfamiliarQueriesWarning
 

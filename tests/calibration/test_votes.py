@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laplace_metric.calibration import _hits as votes
-from laplace_metric.calibration._hits import VOTES, LabelVotes, PairFeatures, SearchHits
+from laplace_metric.calibration import _votes
+from laplace_metric.calibration._features import PairFeatures
+from laplace_metric.calibration._hits import SearchHits
+from laplace_metric.calibration._votes import VOTES, LabelVotes
 from laplace_metric.errors import NonFiniteError
 
 
@@ -65,7 +67,7 @@ def test_blocks_are_the_whole(monkeypatch):
     g = np.random.default_rng(0)
     distance, labels = np.sort(g.random((9, 30)), 1), np.arange(270).reshape(9, 30)
     whole = LabelVotes.of(distance, labels % 4)
-    monkeypatch.setattr(votes, "BLOCK_CELLS", 1)
+    monkeypatch.setattr(_votes, "BLOCK_CELLS", 1)
     parts = LabelVotes.of(distance, labels % 4)
     assert all(np.array_equal(a, getattr(parts, name)) for name, a in vars(whole).items())
 

@@ -16,7 +16,7 @@ import baselines
 from benchmarks.datasets import load
 from laplace_metric import Embedding, Index, LaplaceEmbedder, Monitor, OnlineLaplace, scale
 from laplace_metric.calibration import Rule, guarantee
-from laplace_metric.calibration._labels import conformal_quantile, p_values
+from laplace_metric.calibration._conformal import conformal_quantile, p_values
 from laplace_metric.datasets import ImageSet
 from laplace_metric.models import Call, Pooled, Precomputed, Sentences
 from laplace_metric.training import train_embedder

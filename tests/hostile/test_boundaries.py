@@ -23,7 +23,7 @@ from laplace_metric._utils.validation import (
     check_share,
 )
 from laplace_metric.calibration import guarantee
-from laplace_metric.calibration._labels import conformal_quantile, p_values
+from laplace_metric.calibration._conformal import conformal_quantile, p_values
 from laplace_metric.datasets import ImageSet
 from laplace_metric.errors import (
     DtypeError,

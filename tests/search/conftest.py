@@ -8,7 +8,7 @@ from torch import Tensor
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.calibration import _learn
-from laplace_metric.calibration._probability import MatchProbability, _fitted
+from laplace_metric.calibration._match_probability import MatchProbability, _fitted
 
 CLASSES, SIZE = 12, 6
 

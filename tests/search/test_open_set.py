@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from laplace_metric.calibration._hits import LabelVotes
+from laplace_metric.calibration._votes import LabelVotes
 from laplace_metric.errors import InputError
 from laplace_metric.search._engine_settings import IVF
 from laplace_metric.search._flat_engine import FlatEngine

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.calibration._hits import VOTES, LabelVotes
+from laplace_metric.calibration._votes import VOTES, LabelVotes
 from laplace_metric.search import HNSW, Index
 
 RANKINGS = ("mean", "expected", "shared")

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from laplace_metric.calibration import Rule
-from laplace_metric.calibration._hits import PairFeatures
+from laplace_metric.calibration._features import PairFeatures
 from laplace_metric.errors import (
     InputError,
     MissingPackageError,

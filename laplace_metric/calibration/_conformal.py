@@ -1,0 +1,182 @@
+"""Split conformal prediction: ranks among held-out scores, valid for any model.
+
+If a new score is exchangeable with n held-out ones (the queries come from the same source, in no
+particular order, and the gallery is the same), then
+
+    P(p <= alpha) <= alpha    for p = (1 + #{i : s_i <= s}) / (n + 1)
+    1 - alpha <= P(s >= q) <= 1 - alpha + 1 / (n + 1)
+                              for the k-th smallest score q, k = floor(alpha (n + 1))
+
+the last without ties (Vovk et al. 2005; Lei et al. 2018). The first is used with scores that no
+held-out query taught anything, so that all of them count. On average over held-out sets and
+queries: neither for one class nor for one held-out set. Drift, another gallery, repeated or
+neighbouring frames of one video break it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from laplace_metric._utils.validation import ArrayLike, as_floats, check_share
+from laplace_metric.calibration._namespace import namespace
+from laplace_metric.errors import InputError
+
+# Split conformal prediction: ranks among held-out scores, valid for any model.
+
+BLOCK_CELLS = 2**22
+"""Of (query, known query) pairs that are compared at once."""
+
+
+def p_values(held_out: ArrayLike, scores: ArrayLike) -> Float[np.ndarray, " Q"]:
+    """p [Q] of scores [Q], small where they are low among ``held_out`` [n].
+
+    Raises
+    ------
+    InputError
+        Unless both are [n] and [Q] numbers, none of them NaN.
+
+    Examples
+    --------
+    >>> p_values([1.0, 2.0, 3.0], [0.0, 2.5, 9.0])
+    array([0.25, 0.75, 1.  ])
+    """
+    reference, new = _ordered("held_out", held_out), _ordered("scores", scores)
+    below = np.searchsorted(np.sort(reference), new, side="right")
+    return (1 + below) / (len(reference) + 1)
+
+
+def least_common_p_values(
+    known: Float[np.ndarray, "n J"],
+    new: Float[np.ndarray, "Q J"],
+    others: Int[np.ndarray, "J n"] | None = None,
+) -> Float[np.ndarray, " Q"]:
+    """Full conformal p [Q] of "exchangeable with the known": small where a statistic is large.
+
+    A point's rank in statistic j is how many of the other n are at least as large; its score the
+    least of its J ranks, ties by their sum, the new point among the n + 1. No point is set aside,
+    and what is extreme in all statistics reaches 1 / (n + 1).
+
+    Parameters
+    ----------
+    others : [J, n], optional
+        ``ranks_among_others(known)``, where it is at hand.
+
+    Examples
+    --------
+    >>> known = np.array([[1.0, 0.0], [2.0, 3.0], [3.0, 1.0], [0.0, 2.0]])
+    >>> least_common_p_values(known, np.array([[9.0, 9.0], [0.5, 0.5]]))
+    array([0.2, 1. ])
+    """
+    n = len(known)
+    columns, others = known.T.copy(), ranks_among_others(known) if others is None else others
+    step = max(1, BLOCK_CELLS // max(1, n))
+    parts = [
+        count_as_strange(columns, others, new[i : i + step])
+        for i in range(0, max(1, len(new)), step)
+    ]
+    return (1 + np.concatenate(parts)) / (n + 1)
+
+
+def ranks_among_others(known: Float[np.ndarray, "n J"]) -> Int[np.ndarray, "J n"]:
+    """Count how many of the other n - 1 known points are at least as large in each statistic."""
+    return np.stack([len(x) - 1 - np.searchsorted(np.sort(x), x) for x in known.T])
+
+
+def count_as_strange(columns: Any, others: Any, new: Any) -> Any:
+    """Count the known points at most as common as each of ``new`` [Q, J], of arrays or tensors.
+
+    Parameters
+    ----------
+    columns : [J, n]
+        Statistics of the known points, and ``others``: their ranks without the new one.
+    """
+    size, n = columns.shape
+    pairs = [(columns[j], new[:, j, None]) for j in range(size)]
+    known = _strangeness([others[j] + (x >= column) for j, (column, x) in enumerate(pairs)], n)
+    ours = _strangeness([(column >= x).sum(1) for column, x in pairs], n)
+    return (known <= ours[:, None]).sum(1)
+
+
+def own_p_values(known: Float[np.ndarray, "n J"]) -> Float[np.ndarray, " n"]:
+    """p [n] of each known point among the other n - 1: that of ``least_common_p_values`` for it.
+
+    A point and the others are the same n points whichever it is, so that their ranks say it all.
+
+    Examples
+    --------
+    >>> own_p_values(np.array([[1.0, 0.0], [2.0, 3.0], [3.0, 1.0], [0.0, 2.0]])).tolist()
+    [1.0, 0.25, 0.5, 0.75]
+    """
+    n = len(known)
+    score = _strangeness(list(ranks_among_others(known) + 1), n - 1)
+    return np.searchsorted(np.sort(score), score, side="right") / n
+
+
+def _strangeness(ranks: list[Any], n: int) -> Any:
+    """The least of J ranks of n + 1 points, ties by their sum: small is strange."""
+    least = total = ranks[0]
+    for rank in ranks[1:]:
+        least, total = namespace(rank).minimum(least, rank), total + rank
+    return least * (len(ranks) * (n + 1) + 1) + total
+
+
+def conformal_quantile(held_out: ArrayLike, alpha: float, confidence: float | None = None) -> float:
+    """q, so that a new score is at least q with probability 1 - alpha or more; -inf for few scores.
+
+    Parameters
+    ----------
+    confidence : float or None
+        None: on average over held-out scores. Else: with this confidence for these held-out ones,
+        whose share above the k-th smallest is Beta(n + 1 - k, k) distributed, so that
+        ``P(Binomial(n, alpha) < k) <= 1 - confidence`` (Vovk 2012, proposition 2a).
+
+    Raises
+    ------
+    InputError
+        Unless alpha and confidence lie between 0 and 1 and ``held_out`` are [n] numbers, none of
+        them NaN.
+
+    Examples
+    --------
+    >>> conformal_quantile(np.arange(1.0, 100.0), 0.1)
+    10.0
+    >>> conformal_quantile(np.arange(1.0, 100.0), 0.1, confidence=0.95)
+    5.0
+    """
+    alpha, scores = check_share("alpha", alpha), _ordered("held_out", held_out)
+    n = len(scores)
+    k = min(n, math.floor(alpha * (n + 1) * (1 + 1e-12)))  # 0.1 * 20 is 2 also in floats
+    if confidence is not None:
+        from scipy.stats import binom
+
+        doubt = 1 - check_share("confidence", confidence)
+        k = min(k, int((binom.cdf(range(n), n, alpha) <= doubt).sum()))
+    return -math.inf if k == 0 else float(np.sort(scores)[k - 1])
+
+
+def fewest_queries(alpha: float, rank: int = 1) -> int:
+    """Held-out scores of which a quantile is the one of this rank: rank / alpha - 1, rounded up.
+
+    Raises
+    ------
+    InputError
+        For an alpha outside (0, 1).
+
+    Examples
+    --------
+    >>> fewest_queries(0.1), fewest_queries(0.05), fewest_queries(0.1, 5)
+    (9, 19, 49)
+    """
+    return max(1, math.ceil(min(rank / check_share("alpha", alpha) - 1, 1e18) * (1 - 1e-12)))
+
+
+def _ordered(name: str, values: ArrayLike) -> Float[np.ndarray, " n"]:
+    """Scores [n]; infinite ones have a rank too."""
+    scores = as_floats(name, values)
+    if scores.ndim != 1 or np.isnan(scores).any():
+        raise InputError(f"{name} has shape {scores.shape}, or NaN: pass [n] numbers.")
+    return scores

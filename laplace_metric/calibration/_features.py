@@ -1,0 +1,98 @@
+"""Features of each pair of a query and a neighbour, and statistics of each query."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from laplace_metric.calibration._hits import SearchHits
+from laplace_metric.calibration._namespace import namespace
+from laplace_metric.errors import NonFiniteError
+
+FEATURES = (
+    *("distance", "spread", "rank"),
+    *("share", "weighted", "ratio", "ambiguity", "epistemic", "class_model"),
+)
+FEATURE_SETS: dict[str, list[int]] = {
+    "distance": [0, 2],
+    "all": [0, 1, 2, 3, 4, 5, 6, 7, 8],
+    "portable": [0, 2, 3, 4, 5, 6, 7],
+}
+"""What a probability may use: distance and rank, or everything.
+
+"portable" is everything but what no other engine knows: the deviation of a distance, and what the
+class model of the gallery says.
+"""
+
+
+@dataclass(frozen=True)
+class PairFeatures:
+    """Features of (query, neighbour) pairs.
+
+    Parameters
+    ----------
+    values : [Q, k, F], float64
+        ``FEATURES``: the distance of the means; the logarithms of its standard deviation and of the
+        neighbour's rank; what the labels of ``VOTES`` neighbours
+        say (``LabelVotes``; 0 without labels); the query's epistemic number; the log odds of
+        the neighbour's label by the class model (0 without).
+    exists : [Q, k]
+        Whether there is a neighbour.
+    """
+
+    values: Float[np.ndarray, "Q k F"]
+    exists: Bool[np.ndarray, "Q k"]
+
+    @classmethod
+    def of(cls, hits: SearchHits) -> PairFeatures:
+        """Compute the features of every hit.
+
+        Raises
+        ------
+        NonFiniteError
+            For NaN among them, which would be no probability.
+        """
+        with np.errstate(divide="ignore"):  # log 0 of what is certain, which a score bounds
+            values, exists = pair_features(hits)
+        if (missing := np.isnan(values)).any():
+            query, _, feature = np.argwhere(missing)[0]
+            rows = int(missing.any((1, 2)).sum())
+            raise NonFiniteError(
+                f"evidence {FEATURES[feature]!r} of query {query} is NaN ({rows:,} queries): check "
+                "the distances, their deviations and the epistemic numbers of these queries."
+            )
+        return cls(values, exists)
+
+    def take(self, k: int) -> PairFeatures:
+        """Return the features of the k nearest neighbours."""
+        return PairFeatures(self.values[:, :k], self.exists[:, :k])
+
+
+def pair_features(hits: SearchHits) -> tuple[Any, Any]:
+    """Values [Q, k, F] and which pairs exist [Q, k], of arrays or of tensors."""
+    xp, votes = namespace(hits.distance), hits.votes
+    none = xp.zeros_like(hits.distance)
+    rank = xp.ones_like(hits.distance).cumsum(1)
+    columns = [hits.distance, xp.log(hits.distance_sd), xp.log(rank)]
+    if votes is None:
+        columns += [none] * 4
+    else:
+        columns += [votes.share, votes.weighted, votes.ratio, votes.ambiguity[:, None] + none]
+    columns.append(hits.epistemic[:, None] + none)
+    columns.append(none if votes is None or votes.class_odds is None else votes.class_odds)
+    exists = hits.positions >= 0
+    return xp.where(exists[..., None], xp.stack(columns, -1), 0.0), exists
+
+
+def query_statistics(hits: SearchHits) -> Any:
+    """Compute statistics [Q, 3] that are larger for queries unlike any before.
+
+    The distance of the nearest item, the query's epistemic number, and the ambiguity of its
+    neighbours' labels (0 without labels).
+    """
+    xp = namespace(hits.distance)
+    ambiguity = xp.zeros_like(hits.epistemic) if hits.votes is None else hits.votes.ambiguity
+    return xp.stack([xp.amin(hits.distance, 1), hits.epistemic, ambiguity], 1)

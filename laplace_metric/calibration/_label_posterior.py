@@ -1,0 +1,111 @@
+"""The probability of each label of a query, and that it is none of them.
+
+"None of the neighbours' labels" is one answer. Among the labels c of the V voting neighbours, with
+l_c the score of the nearest neighbour of that label, p_c its weight in the vote (``_hits``) and o_c
+its log odds by the class model of the gallery (0 without one),
+
+    P(c)    = exp(s_c) / (1 + sum_c' exp(s_c')),    s_c = a l_c + g log p_c + h o_c + b
+    P(none) = 1 / (1 + sum_c' exp(s_c'))
+
+close to a logarithmic opinion pool (Genest & Zidek 1986), which has log probabilities where o_c has
+log odds. a, g, h and b maximise the likelihood of labelled queries, whose label is none of the
+candidates where they have no neighbour of it: a conditional logit (McFadden 1974) over what the
+search returned.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from jaxtyping import Bool, Float
+
+from laplace_metric.calibration._namespace import namespace
+from laplace_metric.calibration._votes import VOTES, LabelVotes
+
+Numbers = npt.NDArray[np.float64]
+START = np.array([0.5, 0.5, 0.0, 0.0])
+"""(a, g, h, b) that a faint penalty draws to, so that separable queries have a solution."""
+PENALTY = 1e-2
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The labels among which an answer is chosen, each at its nearest neighbour.
+
+    Parameters
+    ----------
+    logit, log_weight, class_odds : [Q, V]
+        l_c, log p_c and o_c; 0 where a neighbour is not the nearest one of its label.
+    first : [Q, V]
+        Whether it is.
+    """
+
+    logit: Float[np.ndarray, "Q V"]
+    log_weight: Float[np.ndarray, "Q V"]
+    class_odds: Float[np.ndarray, "Q V"]
+    first: Bool[np.ndarray, "Q V"]
+
+    @classmethod
+    def of(cls, logit: Any, votes: LabelVotes) -> Candidates:
+        """From scores [Q, K], -inf where there is no neighbour."""
+        xp = namespace(logit)
+        logit, weighted, labels = (x[:, :VOTES] for x in (logit, votes.weighted, votes.labels))
+        same = (labels[:, :, None] == labels[:, None]) * 1
+        first = (same.argmax(2) == xp.arange(same.shape[1])) & (logit != -xp.inf)
+        log_weight = xp.log(xp.where(weighted > 0, weighted, 1.0))
+        odds = xp.zeros_like(logit) if votes.class_odds is None else votes.class_odds[:, :VOTES]
+        logit, log_weight, odds = (xp.where(first, x, 0.0) for x in (logit, log_weight, odds))
+        return cls(logit, log_weight, odds, first)
+
+
+@dataclass(frozen=True)
+class LabelPosterior:
+    """P(c) of the candidates.
+
+    Parameters
+    ----------
+    numbers : [4]
+        a, g, h and b.
+    """
+
+    numbers: Float[np.ndarray, " 4"]
+
+    def __call__(self, candidates: Candidates) -> Any:
+        """P [Q, V] of each neighbour's label where it is the nearest of its label, else 0."""
+        score, total = self._scores(candidates)
+        return namespace(score).exp(score - total[:, None])
+
+    def _scores(self, candidates: Candidates) -> tuple[Any, Any]:
+        """Scores [Q, V], of which that of "none" would be 0, and log of the sum of all odds [Q]."""
+        xp, (a, g, h, b) = namespace(candidates.logit), self.numbers
+        score = a * candidates.logit + g * candidates.log_weight + h * candidates.class_odds + b
+        score = xp.where(candidates.first, score, -xp.inf)
+        top = xp.amax(score, 1).clip(min=0)
+        odds = xp.exp(-top) + xp.exp(score - top[:, None]).sum(1)
+        return score, top + xp.log(odds)
+
+    def answer(self, candidates: Candidates) -> tuple[Any, Any]:
+        """The neighbour with the likeliest label [Q], and the probability of that label [Q]."""
+        probability = self(candidates)
+        return probability.argmax(1), namespace(probability).amax(probability, 1)
+
+    @classmethod
+    def fit(cls, candidates: Candidates, match: Bool[np.ndarray, "Q K"]) -> LabelPosterior:
+        """``match``: whether the neighbours' labels are the query's."""
+        from scipy.optimize import minimize
+
+        right = match[:, : candidates.first.shape[1]] & candidates.first
+        terms = [candidates.logit, candidates.log_weight, candidates.class_odds, candidates.first]
+
+        def loss(numbers: Numbers) -> tuple[float, Numbers]:
+            score, total = cls(numbers)._scores(candidates)
+            residual, gap = np.exp(score - total[:, None]) - right, numbers - START
+            slope = np.array([(residual * term).sum() for term in terms])
+            value = total.sum() - score[right].sum()
+            return value + PENALTY * gap @ gap, slope + 2 * PENALTY * gap
+
+        best = minimize(loss, START, jac=True, method="BFGS", options={"gtol": 1e-8})
+        return cls(best.x)
