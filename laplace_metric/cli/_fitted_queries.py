@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from laplace_metric.cli._loading import REMEDY
+from laplace_metric.cli._model_recipe import REMEDY
 from laplace_metric.cli._reporter import Reporter
 from laplace_metric.errors import DependentQueriesWarning, FittedQueriesWarning, InputError
 

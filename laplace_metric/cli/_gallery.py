@@ -18,10 +18,13 @@ from typing import Any
 
 from laplace_metric import io as files
 from laplace_metric.calibration._learn import LEAST
-from laplace_metric.cli._loading import LoadedPosterior, SavedRecord, load_posterior, read_posterior
+from laplace_metric.cli._image_source import root_of
+from laplace_metric.cli._loaded_posterior import LoadedPosterior, load_posterior, read_posterior
+from laplace_metric.cli._open_source import open_source
 from laplace_metric.cli._pictures import Pictures
+from laplace_metric.cli._records import SavedRecord
 from laplace_metric.cli._reporter import Reporter
-from laplace_metric.cli._sources import TEXTS, ReadOptions, Source, open_source, root_of
+from laplace_metric.cli._source import TEXTS, ReadOptions, Source
 from laplace_metric.errors import FileFormatError, InputError, LabelError, LaplaceMetricError
 from laplace_metric.laplace._saved_posterior import POSTERIOR
 from laplace_metric.search import Index

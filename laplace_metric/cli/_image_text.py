@@ -18,26 +18,17 @@ from torch import Tensor
 
 from laplace_metric import io as files
 from laplace_metric._utils.tables import read_table
-from laplace_metric.cli._loading import SavedRecord, distrust
+from laplace_metric.cli._answers_table import columns_of, guaranteed_of, tell_answers
+from laplace_metric.cli._image_source import image_source
+from laplace_metric.cli._model_recipe import distrust
 from laplace_metric.cli._models import LoadedModel, check_inputs, load_model
 from laplace_metric.cli._output_paths import discard, working_folder
 from laplace_metric.cli._pictures import Pictures
+from laplace_metric.cli._records import SavedRecord
 from laplace_metric.cli._reporter import Reporter, reporter_of
-from laplace_metric.cli._search import (
-    columns_of,
-    guaranteed_of,
-    reporter_of_answers,
-    tell_answers,
-    write_picture,
-)
-from laplace_metric.cli._sources import (
-    IMAGES,
-    TEXTS,
-    ReadOptions,
-    Source,
-    given_texts,
-    image_source,
-)
+from laplace_metric.cli._result_picture import write_picture
+from laplace_metric.cli._search import reporter_of_answers
+from laplace_metric.cli._source import IMAGES, TEXTS, ReadOptions, Source, given_texts
 from laplace_metric.errors import InputError
 from laplace_metric.image_text import ImageTextEmbedder, ImageTextPairs
 from laplace_metric.image_text._encoding import encode

@@ -1,4 +1,4 @@
-"""``laplace-metric index`` and ``evaluate``: build a calibrated gallery, and measure it."""
+"""``laplace-metric index``: build an index, and calibrate it."""
 
 from __future__ import annotations
 
@@ -11,19 +11,16 @@ import numpy as np
 
 from laplace_metric import io as files
 from laplace_metric.cli._fitted_queries import without_fitted
-from laplace_metric.cli._gallery import CALIBRATE, LoadedIndex, Origin, load_gallery
-from laplace_metric.cli._loading import (
-    LoadedPosterior,
-    ModelRecipe,
-    load_posterior,
-    read_options_of,
-    split_rows,
-)
+from laplace_metric.cli._gallery import CALIBRATE, Origin
+from laplace_metric.cli._loaded_posterior import LoadedPosterior, load_posterior
+from laplace_metric.cli._model_recipe import ModelRecipe, read_options_of
+from laplace_metric.cli._open_source import require_data
+from laplace_metric.cli._records import split_rows
 from laplace_metric.cli._reporter import Reporter, reporter_of
-from laplace_metric.cli._sources import Source, require_data
+from laplace_metric.cli._source import Source
 from laplace_metric.errors import InputError
 from laplace_metric.inputs._columns import Column
-from laplace_metric.search import Index, IndexReport
+from laplace_metric.search import Index
 from laplace_metric.search._evaluate import PRECISIONS, guaranteed_rule
 from laplace_metric.search._folds import check_sizes
 
@@ -223,34 +220,3 @@ def _tell(built: Index, n_queries: int, output: Path, reporter: Reporter) -> Non
             numbers["thresholds"][f"{target:g}"] = None if rule is None else rule.value
     reporter.say(f"wrote {output}")
     reporter.numbers(numbers)
-
-
-# ``laplace-metric evaluate``: how much the answers of an index can be trusted, in numbers.
-
-
-def evaluate(options: Namespace) -> None:
-    """Measure and print."""
-    reporter = reporter_of(options)
-    require_data(options)
-    report, _ = measured(load_gallery(options.index, options, reporter), options, reporter)
-    reporter.say(str(report))
-    reporter.numbers(report.to_json())
-
-
-def measured(
-    gallery: LoadedIndex, options: Namespace, reporter: Reporter
-) -> tuple[IndexReport, Source]:
-    """A report of the data that options name, and the queries that it is of."""
-    queries = gallery.queries(options.data, options, reporter)
-    queries.require_classes("evaluation")
-    ood, size = None, options.batch_size
-    if options.open_set is not None:
-        source = gallery.posterior.source(options.open_set, options, reporter)
-        ood = source.batches(size)
-    with without_fitted(options.data, options, reporter):
-        report = gallery.index.evaluate(
-            queries.batches(size), gallery.classes_of(queries), ood, progress=reporter.progress
-        )
-    if gallery.index.calibration is None:
-        reporter.note(f"{options.index} is not calibrated. {CALIBRATE}")
-    return report, queries

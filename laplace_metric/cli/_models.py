@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from laplace_metric.cli._sources import ReadOptions
+from laplace_metric.cli._source import ReadOptions
 from laplace_metric.errors import InputError
 from laplace_metric.inputs._batches import ModelInput
 from laplace_metric.models._calling import call_model, to_device

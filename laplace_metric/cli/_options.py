@@ -236,10 +236,10 @@ honest uncertainty for any embedder
 COMMANDS = {
     "": (TOP, ""),
     "fit": (FIT, "cli._fit:fit"),
-    "embed": (EMBED, "cli._fit:embed"),
+    "embed": (EMBED, "cli._embed:embed"),
     "index": (INDEX, "cli._index:index"),
     "search": (SEARCH, "cli._search:search"),
-    "evaluate": (EVALUATE, "cli._index:evaluate"),
+    "evaluate": (EVALUATE, "cli._evaluate:evaluate"),
     "report": (REPORT, "cli._report:report"),
     "serve": (SERVE, "serve:serve"),
     "decide": (DECIDE, "cli._decide:decide"),

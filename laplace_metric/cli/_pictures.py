@@ -9,7 +9,7 @@ from typing import Any
 
 from PIL import Image
 
-from laplace_metric.cli._sources import path_below
+from laplace_metric.cli._image_source import path_below
 from laplace_metric.datasets._pixels import Pixels
 
 

@@ -26,9 +26,9 @@ from torch import Tensor
 from laplace_metric._utils.batching import Job, Worker
 from laplace_metric.calibration import Rule
 from laplace_metric.cli._gallery import load_gallery
-from laplace_metric.cli._loading import read_options_of
+from laplace_metric.cli._model_recipe import read_options_of
 from laplace_metric.cli._reporter import Reporter
-from laplace_metric.cli._sources import ARRAYS, IMAGES, TEXTS, ReadOptions
+from laplace_metric.cli._source import ARRAYS, IMAGES, TEXTS, ReadOptions
 from laplace_metric.cli._table_files import rows_of
 from laplace_metric.datasets._grey_or_rgb import TRANSPARENT
 from laplace_metric.datasets._pixels import Pixels

@@ -16,8 +16,9 @@ from sklearn.metrics import brier_score_loss, roc_auc_score
 from torch import nn
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.cli._search import answers_table
-from laplace_metric.cli._sources import ReadOptions, open_source
+from laplace_metric.cli._answers_table import answers_table
+from laplace_metric.cli._open_source import open_source
+from laplace_metric.cli._source import ReadOptions
 from laplace_metric.io import SavedFile
 from laplace_metric.search import Index
 from tests.cli.workshop import FIT, LETTERS, own_model

@@ -53,7 +53,7 @@ def test_a_result_that_cannot_be_written_exits_with_1(arrays, monkeypatch, capsy
     def full(path, _):
         raise WriteError(f"{path} cannot be written: the disk is full.")
 
-    monkeypatch.setattr("laplace_metric.cli._fit.write_atomically", full)
+    monkeypatch.setattr("laplace_metric.cli._embed.write_atomically", full)
     assert main(["embed", "items.npz", "--posterior", "posterior", "--output", "e.npz"]) == 1
     last = capsys.readouterr().err.splitlines()[-1]
     assert last == "laplace-metric: error: e.npz cannot be written: the disk is full."

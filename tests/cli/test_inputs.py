@@ -14,7 +14,8 @@ import torch
 
 from laplace_metric.cli import main
 from laplace_metric.cli._gallery import Origin
-from laplace_metric.cli._sources import ReadOptions, open_source
+from laplace_metric.cli._open_source import open_source
+from laplace_metric.cli._source import ReadOptions
 from laplace_metric.errors import InputError, LabelError
 from laplace_metric.io import SavedFile
 from tests.cli.workshop import LETTERS, MODEL

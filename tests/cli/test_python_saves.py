@@ -12,7 +12,7 @@ from sklearn.datasets import load_digits
 
 from laplace_metric import Guard, LaplaceEmbedder
 from laplace_metric.cli import main
-from laplace_metric.cli._sources import open_source
+from laplace_metric.cli._open_source import open_source
 from laplace_metric.search import Index
 from tests.cli.workshop import MODEL, own_model
 from tests.saved_files import parts_of

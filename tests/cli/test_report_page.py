@@ -19,9 +19,9 @@ from PIL import Image
 
 from laplace_metric import LaplaceEmbedder, __version__
 from laplace_metric.cli._gallery import Origin
+from laplace_metric.cli._looks import LONGEST, SIDE, look_by, picture_uri
+from laplace_metric.cli._open_source import open_source
 from laplace_metric.cli._pictures import Pictures
-from laplace_metric.cli._report import LONGEST, SIDE, look_by, picture_uri
-from laplace_metric.cli._sources import open_source
 from laplace_metric.io import SavedFile
 from laplace_metric.search import Index
 from tests.cli.workshop import LETTERS, own_model, refused, write_images, write_vectors

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.cli._loading import ModelRecipe, split_rows
-from laplace_metric.cli._sources import open_source
+from laplace_metric.cli._model_recipe import ModelRecipe
+from laplace_metric.cli._open_source import open_source
+from laplace_metric.cli._records import split_rows
 from laplace_metric.io import SavedFile
 from laplace_metric.search import Index
 from tests.cli.workshop import trusting as main

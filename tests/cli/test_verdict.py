@@ -11,13 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from laplace_metric.cli._report import (
-    SHOWN,
-    Share,
-    grouped,
-    headline,
-    percent,
-)
+from laplace_metric.cli._examples import SHOWN, grouped
+from laplace_metric.cli._headline import headline
+from laplace_metric.cli._share import Share, percent
 from laplace_metric.search import IndexReport
 from laplace_metric.search._report import GuaranteedPrecision, OODReport
 

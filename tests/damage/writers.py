@@ -23,7 +23,7 @@ from laplace_metric.calibration import Rule, calibrate_scores
 from laplace_metric.cli import main
 from laplace_metric.cli._gallery import load_gallery
 from laplace_metric.cli._image_text import IMAGES, TEXTS, PairsRecipe
-from laplace_metric.cli._loading import ModelRecipe
+from laplace_metric.cli._model_recipe import ModelRecipe
 from laplace_metric.cli._options import parser_of
 from laplace_metric.cli._reporter import Reporter
 from laplace_metric.curvature._statistics import Statistics

@@ -10,7 +10,8 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
-from laplace_metric.cli._sources import ReadOptions, open_source
+from laplace_metric.cli._open_source import open_source
+from laplace_metric.cli._source import ReadOptions
 from laplace_metric.errors import FileFormatError, InputError, LabelError
 
 

@@ -19,7 +19,7 @@ from benchmarks.datasets import load
 from benchmarks.datasets.formats import read_npy, read_npz
 from benchmarks.datasets.idx import read_idx
 from laplace_metric._utils import archives
-from laplace_metric.cli._sources import open_source
+from laplace_metric.cli._open_source import open_source
 from laplace_metric.errors import FileFormatError
 
 MUCH = 20_480_000

@@ -9,7 +9,7 @@ import warnings
 import pytest
 from PIL import Image
 
-from laplace_metric.cli._sources import open_source
+from laplace_metric.cli._open_source import open_source
 from laplace_metric.datasets import load_folder
 from laplace_metric.datasets._image_files import FORMATS, images_below, is_image
 from laplace_metric.errors import InputError, LaplaceMetricWarning

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from benchmarks.datasets.formats import read_square
+from laplace_metric.cli._open_source import open_source
 from laplace_metric.cli._options import in_options
-from laplace_metric.cli._sources import ReadOptions, open_source
+from laplace_metric.cli._source import ReadOptions
 from laplace_metric.datasets import CentreCrop, load_folder
 from laplace_metric.datasets._grey_or_rgb import as_grey_or_rgb
 from laplace_metric.errors import InputError

@@ -1,0 +1,95 @@
+"""The verdict of a report: how many queries are answered, how precisely, and what more would take.
+
+The share of answers was measured on queries that the guarantee has not seen; a guarantee that they
+contradict, with the whole 95 % interval of what was obtained below it, is called broken.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from laplace_metric.cli._share import Share, percent
+from laplace_metric.cli._templates import templates
+from laplace_metric.search import IndexReport
+from laplace_metric.search._report import GuaranteedPrecision
+
+WORTH = 0.5
+"""A guarantee of less than this is worth nothing."""
+VERDICT = templates().get_template("verdict.txt.j2")
+
+
+def headline(measures: IndexReport) -> dict[str, Any]:
+    """Compose the opening of a page.
+
+    Returns
+    -------
+    dict
+        ``title``, a sentence with a number; ``lines``, those that follow; ``tone``: "kept",
+        "broken" or "none", by whether there is a guarantee, and these queries, open-set ones
+        among them, agree with it;
+        ``made``: this guarantee, the smallest usual one, else the largest that can be made; None.
+    """
+    n, made, guarantees = measures.queries, guaranteed(measures), measures.guarantees
+    answered, right, let_in, tone = Share(0, 0), Share(0, 0), list[str](), "none"
+    unmatched = strange = everything = Share(0, 0)
+    if made is not None:
+        answered, right = counts(made, n)
+        unmatched = Share.of(made.without_match, round((1 - measures.known_share) * n))
+        strange = Share.of(made.ood, measures.ood.items if measures.ood else 0)
+        everything = Share(right.k, answered.k + strange.k)
+        if answered.k:
+            broken = everything.ends[1] < made.guaranteed
+            tone = "broken" if broken else "kept"
+        names = {"queries without a match in the index": unmatched, "open-set queries": strange}
+        let_in = [f"{s.k:,} of {s.n:,} {name} ({s.percent})" for name, s in names.items() if s.n]
+    others = [p for p in guarantees if p.threshold is not None and p is not made]
+    text = VERDICT.render(
+        n=f"{n:,}",
+        all_right=Share.of(measures.answers_right, n),
+        measures=measures,
+        tone=tone,
+        made=made,
+        goal="" if made is None else percent(made.guaranteed),
+        answered=answered,
+        right=right,
+        let_in=let_in,
+        open_set=strange,
+        everything=everything,
+        covered=covered(measures, unmatched.n + strange.n, n + strange.n),
+        more=[f"{counts(p, n)[0].percent} at {percent(p.guaranteed)} precision" for p in others],
+        missing=next((p for p in guarantees if p.threshold is None), None),
+        percent=percent,
+    )
+    title, *lines = text.splitlines()
+    return {"title": title, "lines": lines, "tone": tone, "made": made}
+
+
+def covered(measures: IndexReport, without_match: int, of: int) -> str:
+    """Return which queries the guarantee covers, where some have no match; else nothing."""
+    share = measures.calibrated_without_match
+    if share is None or not without_match:
+        return ""
+    here = percent(without_match / of)
+    if share == 0:
+        return (
+            "The guarantee covers queries that have a match in the index, and "
+            f"{here} of these have none: calibrate with such queries, or index with "
+            "--open-set-fraction."
+        )
+    return (
+        f"The guarantee covers queries of which {percent(share)} have no match in the index, as "
+        f"those that calibrated it; of these {here} have none."
+    )
+
+
+def guaranteed(measures: IndexReport) -> GuaranteedPrecision | None:
+    """The guarantee of the title: the first that can be made, if it is worth one."""
+    offered = (*measures.guarantees[:1], measures.largest_guarantee)
+    found = [p for p in offered if p is not None and p.threshold is not None]
+    return next((p for p in found if p.guaranteed >= WORTH), None)
+
+
+def counts(made: GuaranteedPrecision, n_queries: int) -> tuple[Share, Share]:
+    """Answered, of all queries; and right, of those."""
+    answered = Share.of(made.answered, n_queries)
+    return answered, Share.of(made.obtained, answered.k)

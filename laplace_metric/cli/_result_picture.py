@@ -1,0 +1,20 @@
+"""A picture of the first queries with what they found."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from laplace_metric.io import write_atomically
+from laplace_metric.search import SearchResult
+
+
+def write_picture(
+    path: Path, result: SearchResult, queries: Sequence[Any], items: Sequence[Any]
+) -> None:
+    """Write a PNG of the first queries with what they found."""
+    file = io.BytesIO()
+    result.figure(queries, items).savefig(file, format="png", dpi=110, facecolor="white")
+    write_atomically(path, file.getvalue())
