@@ -31,7 +31,7 @@ from laplace_metric.errors import (
     LabelError,
     callers_line,
 )
-from laplace_metric.inputs import read_inputs, read_vectors
+from laplace_metric.inputs import Inputs, read_inputs, read_vectors
 from laplace_metric.inputs._columns import Column
 from laplace_metric.io import Fields, Kind, Part, SavedFile, write
 from laplace_metric.laplace._vectors import all_unit, settings_of_vectors
@@ -147,6 +147,7 @@ class Guard(Shown):
         if ids is None and hasattr(search, "id_map"):
             ids = _faiss().vector_to_array(search.id_map)
         if model is None:
+            labels = items.labels if labels is None and isinstance(items, Inputs) else labels
             items = _vectors(items)
             if labels is None:
                 raise LabelError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -9,8 +10,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from laplace_metric._utils.validation import as_tensor, check_dense
-from laplace_metric.errors import InputError, NonFiniteError
-from laplace_metric.inputs._rows import bad_rows
+from laplace_metric.errors import EmptyLoaderError, InputError, NonFiniteError
+from laplace_metric.inputs._inputs import Inputs
+from laplace_metric.inputs._rows import bad_rows, rows_before
+from laplace_metric.inputs._texts import gathered_texts
 
 
 def read_vectors(name: str, values: Any, size: int | None = None) -> Float[Tensor, "N D"]:
@@ -20,8 +23,9 @@ def read_vectors(name: str, values: Any, size: int | None = None) -> Float[Tenso
     ----------
     name : str
         Name of the argument, for errors.
-    values : array [N, D]
-        NumPy array, list, data frame, column of vectors or tensor, through which gradients flow.
+    values : array [N, D], or Inputs
+        NumPy array, list, iterator of rows, data frame, column of vectors or tensor, through which
+        gradients flow; or batches of these.
     size : int or None
         D. One row [D] of this size is returned as [1, D]. None: any size.
 
@@ -37,8 +41,13 @@ def read_vectors(name: str, values: Any, size: int | None = None) -> Float[Tenso
     >>> read_vectors("embeddings", [[0.5, 1.0]]).dtype
     torch.float64
     """
-    # through a tensor gradients still flow
-    tensor = check_dense(name, values) if isinstance(values, Tensor) else as_tensor(name, values)
+    if isinstance(values, Inputs):
+        return _joined(name, values, size)
+    if isinstance(values, Tensor):
+        tensor = check_dense(name, values)  # through which gradients still flow
+    else:
+        given = gathered_texts(name, values)
+        tensor = as_tensor(name, list(given) if isinstance(given, Iterator) else given)
     shape = tuple(tensor.shape)
     if shape == (size,):
         tensor = tensor[None]
@@ -54,3 +63,15 @@ def read_vectors(name: str, values: Any, size: int | None = None) -> Float[Tenso
         named = bad_rows((~torch.isfinite(vectors)).any(1))
         raise NonFiniteError(f"{name} hold NaN or infinity in {named}: leave these rows out.")
     return vectors
+
+
+def _joined(name: str, inputs: Inputs, size: int | None) -> Float[Tensor, "N D"]:
+    """Return the vectors of all batches, one behind the other."""
+    parts, n_read = list[Tensor](), 0
+    for batch in inputs:
+        with rows_before(n_read):
+            parts.append(read_vectors(name, batch.inputs, size))
+        n_read += len(parts[-1])
+    if not parts:
+        raise EmptyLoaderError(f"{name} hold nothing: pass at least one vector.")
+    return torch.cat(parts)

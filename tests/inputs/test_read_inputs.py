@@ -217,6 +217,20 @@ def test_a_guard_and_its_parts_agree_on_what_was_read(problem):
 
 
 @pytest.mark.filterwarnings("ignore::laplace_metric.errors.LaplaceMetricWarning")
+def test_a_guard_of_vectors_takes_iterators_and_what_was_read(problem):
+    x, y, _ = problem
+    expected = Guard(x.numpy(), y).index.items.encoded.mean
+    for items, labels in ((iter(x.numpy()), y), (read_inputs("items", x, y), None)):
+        assert torch.equal(Guard(items, labels).index.items.encoded.mean, expected)
+    with pytest.raises(InputError, match="is a str, one text"):
+        Guard("a text", y)
+    broken = x.clone()
+    broken[231] = torch.nan
+    with pytest.raises(NonFiniteError, match=r"row 231 "):
+        Guard(read_inputs("items", broken.split(100)), y)
+
+
+@pytest.mark.filterwarnings("ignore::laplace_metric.errors.LaplaceMetricWarning")
 def test_a_guard_reads_each_item_once(problem):
     x, y, model = problem
     data = Counted(x, y)
