@@ -14,7 +14,10 @@ from laplace_metric.cli._source import ARRAYS, IMAGES, TEXTS, ReadOptions
 from laplace_metric.errors import FileFormatError
 
 Record = TypeVar("Record", bound="SavedRecord")
-_READ_OPTIONS = get_type_hints(ReadOptions)
+_READ_OPTIONS = {
+    name: hint for name, hint in get_type_hints(ReadOptions).items() if name != "transform"
+}
+"""Types of the options that a file may hold: a function is none."""
 _RANGES: dict[str, Callable[[Any], bool]] = {
     "size": lambda x: 0 < x <= MOST_SIDE,
     "channels": lambda x: x in (1, 3),
