@@ -56,44 +56,54 @@ LARGE, ASKED = 20_000, 2_000
 class Guard(Shown):
     """Answer queries with the label of their neighbours, or abstain.
 
-    Without ``held_out`` the items calibrate it: each is asked of an index that it is not in, with a
-    posterior that it was not fitted to. Its guarantees are then simulated, not proven
+    Without ``held_out`` the items calibrate it: each is a query to an index that it is not in, with
+    a posterior that was not fitted to it. Its guarantees are then simulated, not proven
     (``LaplaceEmbedder.cross_index``), and hold only if the model that embeds was not trained on the
-    items. With ``held_out`` they hold for queries that come as those came: from 1,000 queries on
-    they are proven, but for the rule that finds unknown ones; with fewer simulated
-    (``Index.calibrate``).
+    items. With ``held_out`` they hold for later queries that come from the same distribution. From
+    1,000 queries on they are proven, except for the rule that finds unknown ones; with fewer they
+    are simulated (``Index.calibrate``).
 
     Parameters
     ----------
     items : array [N, D], list of texts, or loader
-        Vectors; or inputs of ``model``.
-    labels : [N] whole numbers or strings
-        None: a loader yields them.
+        Items of the gallery: embeddings, or inputs of ``model``.
+    labels : [N] whole numbers or strings, or None
+        Label of each item, which is the answer to a query like it. None, the default: ``items`` is
+        a loader that yields ``(inputs, labels)``.
     model : nn.Module, LaplaceEmbedder or None
-        Inputs -> embeddings; None: items are embeddings.
+        Model that turns inputs into embeddings. A ``LaplaceEmbedder`` that is fitted stays as it
+        is. None, the default: ``items`` and queries are embeddings.
     precision : float in (0, 1)
-        Share of answers that are right, to be guaranteed with 95 % confidence.
-    held_out : (queries, labels), optional
-        Queries that calibrate: neither items nor inputs that the model was trained on. None: the
-        items calibrate.
-    trained_on_items : bool, optional
-        Whether the model that embeds was trained on the items. Without ``held_out``, a model needs
-        False here: a frozen encoder, or one that was trained on other data. None: not stated, which
-        is enough for vectors and with ``held_out``.
-    ids : [N], optional
-        Of the items; default: rows, or those of an ``IndexIDMap``.
-    search : function or faiss.Index, optional
-        A search that runs elsewhere over the same vectors: queries [Q, D] as a NumPy array, and
-        k -> for each a list of the ``ids`` of the nearest items, up to k; or an array [Q, k].
-        None: exact search.
-    open_set_fraction : float
-        Share of queries to come whose label no item has; see ``Index.calibrate``.
+        Share of the answers that are right, to be guaranteed with 95 % confidence. A higher
+        precision answers fewer queries, and needs more items or held-out queries; ``at`` changes it
+        later. Default: 0.9.
+    held_out : (queries, labels) or None
+        Calibration queries and their labels: neither items nor inputs that the model was trained
+        on. Pass 1,000 or more for proven guarantees. None, the default: the items calibrate.
+    trained_on_items : bool or None
+        Statement whether the model that embeds was trained on the items. Without ``held_out``, a
+        model needs False here: a frozen encoder, or one that was trained on other data. None, the
+        default: not stated, which is enough for vectors and with ``held_out``.
+    ids : [N] whole numbers or strings, or None
+        Name of each item, which ``search`` returns. None, the default: items are numbered from 0,
+        or have the ids of an ``IndexIDMap``.
+    search : function, faiss.Index or None
+        Search that runs elsewhere over the same vectors. A function takes queries [Q, D] as a NumPy
+        array, and k; it returns for each query a list of the ``ids`` of the nearest items, up to k,
+        or an array [Q, k]. None, the default: exact search.
+    open_set_fraction : float in [0, 1)
+        Share of the later queries whose label no item has; see ``Index.calibrate``. Set it if such
+        queries come: with 0, guarantees cover only queries whose label some item has, unless
+        ``held_out`` holds others. Default: 0.
     seed : torch.Generator, int or None
-        Of the split.
+        Generator or seed of the random split into folds, or of ``held_out`` into halves or fifths.
+        Default: 0, the same split in every run.
     progress : bool
+        Show a progress bar. Default: False.
     **settings
-        Those of ``LaplaceEmbedder``. ``distance``: of vectors "euclidean", unless all have length 1
-        or ``search`` compares them by direction, "arccos"; of a model "arccos".
+        Settings of a new ``LaplaceEmbedder``, such as ``hessian``. ``distance`` is by default
+        "arccos" for a model; for vectors it is "euclidean", or "arccos" if all have length 1 or
+        ``search`` compares them by direction.
 
     Raises
     ------
@@ -193,22 +203,23 @@ class Guard(Shown):
     def wrap(cls, index: Any, labels: Any, *, vectors: Any = None, **options: Any) -> Guard:
         """Guard a FAISS index: it goes on searching, with the vectors that it has.
 
-        The vectors say how it compares them: by direction where all have length 1, by Euclidean
-        distance otherwise. Its scores are not used, so their scale does not matter. The number of
-        its vectors and its parameters (``nprobe``, ``efSearch``, ``k_factor``, also those of
-        indexes inside it) must stay as they are: ``ask`` refuses an index that has changed.
+        Vectors that all have length 1 are compared by direction, others by Euclidean distance. The
+        scores of the index are not used, so their scale does not matter. The number of its vectors
+        and its parameters (``nprobe``, ``efSearch``, ``k_factor``, also those of indexes inside it)
+        must stay as they are: ``ask`` refuses an index that has changed.
 
         Parameters
         ----------
         index : faiss.Index
-            IndexFlat, IVF, HNSW, PQ; with ``METRIC_INNER_PRODUCT`` of normalised vectors only.
+            IndexFlat, IVF, HNSW or PQ. ``METRIC_INNER_PRODUCT`` needs normalised vectors.
         labels : [N] whole numbers or strings
-            In the order in which the vectors were added; of an inverted file with ids of its own
-            from 0 to N - 1, in the order of these.
-        vectors : array [N, D], optional
-            Needed where the index stores them compressed.
+            Label of each vector, in the order in which the vectors were added. An inverted file
+            with ids of its own from 0 to N - 1 takes them in the order of these ids.
+        vectors : array [N, D] or None
+            Vectors of the index, in the order of ``labels``. Pass them if the index stores them
+            compressed. None, the default: they are read from the index.
         **options
-            As for ``Guard``.
+            Other arguments of ``Guard``, such as ``precision`` and ``held_out``.
 
         Raises
         ------
@@ -247,12 +258,16 @@ class Guard(Shown):
 
         Parameters
         ----------
-        queries : as ``items``
+        queries : array [Q, D], list of texts, or loader
+            Vectors or inputs of the model, of the kind of ``items``.
+        progress : bool
+            Show a progress bar. Default: False.
 
         Returns
         -------
         Answers
-            A label or None for each query, its probability, and why there is none.
+            For each query a label, or None if it abstains; the probability of the label; and the
+            reason for abstaining.
 
         Raises
         ------
@@ -262,14 +277,14 @@ class Guard(Shown):
         Warns
         -----
         UnfamiliarQueriesWarning
-            If more queries are unlike the items than can be by chance; see ``Index.search``.
+            If more queries are unlike the items than chance explains; see ``Index.search``.
         """
         if self.rule is None:
             raise InputError(self._refusal())
         return self.index.ask(queries, self.rule, progress=progress)
 
     def suspicious_labels(self, most: int = 100) -> LabelReview:
-        """Return the items whose label looks most wrong; see ``Index.suspicious_labels``."""
+        """Return up to ``most`` items, 100 by default, whose label looks wrong; see ``Index``."""
         return self.index.suspicious_labels(most)
 
     def at(self, precision: float) -> Guard:
@@ -318,15 +333,16 @@ class Guard(Shown):
         path : path
             File of ``save``.
         model : nn.Module, optional
-            The model that it was saved with; none for vectors.
+            Model that it was saved with: its weights are not in the file. None, the default, for
+            vectors.
         search : function or faiss.Index, optional
-            As for ``Guard``; it is not saved, and guarantees are of the search that calibrated:
-            pass the same. None: exact search.
+            Search that runs elsewhere, as for ``Guard``. It is not saved, and guarantees hold for
+            the search that was calibrated: pass the same. None, the default: exact search.
 
         Raises
         ------
         FileFormatError
-            For a file that is not ours, damaged or newer, or that holds no guard.
+            For a damaged file, one of another program or a newer version, or one without a guard.
         """
         saved, guard = SavedFile(as_path("path", path)), cls.__new__(cls)
         with saved.checked():

@@ -17,7 +17,6 @@ from tests.conftest import ROOT
 NOT_YET_COVERED = (
     "calibration",
     "cli",
-    "guard.py",
     "integrations.py",
     "search",
     "serve.py",
