@@ -64,19 +64,19 @@ class UnknownShare:
 
     def tail(self, unknown: int, queries: int) -> float:
         """Return P(as many or more of the queries are unknown)."""
-        from scipy.stats import beta, binom
+        from scipy.special import bdtrc, betaincinv
 
         if not unknown:
             return 1.0
         at = (np.arange(POINTS) + 0.5) / POINTS
         rank = self._rank  # at 0, no query is ever unknown
-        share = beta.ppf(at, rank, self.n_known + 1 - rank) if rank else np.zeros(1)
+        share = betaincinv(rank, self.n_known + 1 - rank, at) if rank else np.zeros(1)
         of_open_set = np.full(1, self.open_set)
         if self.n_known < self.n_queries:  # its share is known from as many queries
             others = self.n_queries - self.n_known
-            of_open_set = beta.ppf(at, others + 0.5, self.n_known + 0.5)
+            of_open_set = betaincinv(others + 0.5, self.n_known + 0.5, at)
         together = of_open_set[:, None] + (1 - of_open_set[:, None]) * share
-        return float(binom.sf(unknown - 1, queries, together).mean())
+        return float(bdtrc(unknown - 1, queries, together).mean())
 
 
 def warn_if_unfamiliar(unknown: np.ndarray, calibrated: UnknownShare) -> None:

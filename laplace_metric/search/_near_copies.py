@@ -65,10 +65,10 @@ class NearCopies:
     @property
     def are_many(self) -> bool:
         """True if more than ``MOST`` of the vectors have one, beyond chance (exact binomial)."""
-        from scipy.stats import binom
+        from scipy.special import bdtrc  # scipy.stats takes a second to import
 
         count = round(self.share * self.compared)
-        return bool(self.share > MOST and binom.sf(count - 1, self.compared, MOST) <= SURE)
+        return bool(self.share > MOST and bdtrc(count - 1, self.compared, MOST) <= SURE)
 
 
 def near_copies(vectors: Float[Tensor, "N D"], codes: Int[Tensor, " N"] | None) -> NearCopies:
