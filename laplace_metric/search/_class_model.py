@@ -58,18 +58,22 @@ CACHED_CELLS = 2**18
 
 @dataclass(frozen=True)
 class ClassModel:
-    """Fitted to the items of an index when it is calibrated.
+    """Class model of the items of an index, fitted when it is calibrated.
 
     Parameters
     ----------
     classes : Column [C]
-        The labels, sorted.
+        Labels of the items, sorted.
     mean : Tensor [D], float64
+        Mean mu of the directions of the items.
     root : Tensor [D, D]
+        Whitening R of the covariance within classes.
     weights : Tensor [C, D]
+        Weights w_c of each class.
     bias : Tensor [C]
+        Offset b_c of each class.
     prior_precision : Tensor [1]
-        l; 0 for linear discriminant analysis.
+        Precision l of the prior; 0 for linear discriminant analysis.
 
     Examples
     --------

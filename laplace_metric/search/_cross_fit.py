@@ -57,7 +57,43 @@ def cross_index(
     rank_by: str = "mean",
     progress: bool = False,
 ) -> Index:
-    """See ``LaplaceEmbedder.cross_index``; ``inputs`` are batches that ``embedder`` was fitted to.
+    """Return a calibrated index of all items, each of which is a query to an index of others.
+
+    ``LaplaceEmbedder.cross_index`` calls it, and lists what is guaranteed.
+
+    Parameters
+    ----------
+    embedder : RefittableEmbedder
+        Model with a posterior that was fitted to all items, and the settings to fit others.
+    inputs : sequence of batches
+        Items that ``embedder`` was fitted to, in batches that its model takes.
+    labels : Column [N]
+        Class of each item.
+    ids : [N] whole numbers or strings, or None
+        Name of each item. None, the default: items are numbered from 0.
+    folds : int
+        Number of parts, from 2 to the number of items; the index of a fold has
+        ``1 - 1 / folds`` of the items. Default: 5.
+    n_queries : int or None
+        Number of items that are queries, approximately, in the place of ``folds``. It saves time
+        for many items. None, the default: all.
+    seed : torch.Generator, int or None
+        Generator or seed that deals each class out to the folds and splits the queries. Default: 0.
+    k : int
+        Number of neighbours to which the match probability is fitted. Default: 10.
+    depth : int
+        Number of neighbours that retrieval sets may choose from. Default: 50.
+    portable : bool
+        Leave out what only this index knows, as for ``Index.calibrate``. Default: False.
+    open_set_fraction : float in [0, 1)
+        Share of later queries that have no match, as for ``Index.calibrate``. Default: 0.
+    engine : "flat" | "ivf" | "hnsw", ``search.Flat``, ``IVF``, ``HNSW``, or function
+        Search engine, or a search of yours over all items, as for ``Index.searched_by``. Default:
+        "flat".
+    rank_by : "mean" | "expected" | "shared"
+        Distance by which items are ranked, as for ``LaplaceEmbedder.index``. Default: "mean".
+    progress : bool
+        Show a progress bar. Default: False.
 
     Raises
     ------

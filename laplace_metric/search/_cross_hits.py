@@ -48,19 +48,26 @@ def cross_labelled_hits(
 
     Parameters
     ----------
+    embedder : RefittableEmbedder
+        Model with a posterior, and the settings to fit others.
     features : Tensor [N, D]
-        What entered the head.
+        Inputs of the head, of all items.
+    labels : Column [N]
+        Class of each item.
+    fold : Tensor [N]
+        Number of the fold of each item, from 0.
     depth : int
-        At most; fewer if the smallest index has fewer items.
-    open_set_fraction, generator
-        As for ``Index.labelled_hits``, of each fold.
+        Number of neighbours; fewer if the smallest index has fewer items.
+    open_set_fraction, seed
+        Share of queries without a match, and the seed that draws them in each fold, as for
+        ``Index.labelled_hits``.
     engine, rank_by
-        As for ``LaplaceEmbedder.index``; or an engine over all items, which then finds those
-        outside a fold, too.
+        Search engine and ranking, as for ``LaplaceEmbedder.index``. ``engine`` may also be an
+        engine over all items, which then finds those outside a fold, too.
     class_prior : float or None
-        Of the prior of the class model, so that each fold has that of the whole; None: no model.
+        Precision of the prior of the class model, the same for each fold; None: no model.
     n_folds : int or None
-        Folds that are asked; None: all.
+        Number of folds whose items are queries; None: all.
     """
     n_folds = int(fold.max()) + 1 if n_folds is None else n_folds
     codes, classes = class_places(labels), Column(np.unique(labels.values))
@@ -124,7 +131,7 @@ def prior_of_classes(index: Index) -> float | None:
 
 
 def _recoded(labelled: LabelledHits, classes: Column, rows: Tensor) -> LabelledHits:
-    """With places among all ``classes``, and positions among all items."""
+    """Return hits with places among all ``classes``, and positions among all items."""
     hits, votes = labelled.hits, labelled.hits.voted
     assert labelled.classes is not None
     assert labelled.codes is not None

@@ -23,14 +23,14 @@ class Encoded:
     mean : Tensor [N, Z]
         The embedding to search with (unit length on the sphere).
     trace : Tensor [N]
-        Of its covariance: ``Embedding.uncertainty``.
+        Trace of its covariance: ``Embedding.uncertainty``.
     epistemic : Tensor [N]
-        ``Embedding.epistemic``; the uncertainty again where the fit keeps nothing to compare with,
-        and 1e6 where nothing but zeros enters the head.
+        Epistemic number, as ``Embedding.epistemic``: the uncertainty again if the fit stores no
+        points to compare with, and 1e6 where only zeros enter the head.
     basis_inputs : Tensor [N, A]
-        What entered the head, in the eigenbasis of the posterior where it has one: with them,
-        distances know that both embeddings share their weights. Of images and texts, which share
-        none, the variance of each coordinate; of a compact index nothing (A = 0).
+        Inputs of the head, in the eigenbasis of the posterior if it has one: from them follows how
+        the errors of two embeddings depend on their shared weights. Images and texts, which share
+        no weights, have the variance of each coordinate; a compact index has A = 0.
     """
 
     mean: Float[Tensor, "N Z"]
@@ -47,7 +47,7 @@ class Encoded:
 
     @classmethod
     def concatenate(cls, parts: Sequence[Encoded]) -> Encoded:
-        """One behind the other."""
+        """Return the rows of all parts, one part behind the other."""
         return cls(*(torch.cat([getattr(p, f.name) for p in parts]) for f in fields(cls)))
 
 

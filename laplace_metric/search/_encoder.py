@@ -53,15 +53,17 @@ class Encoder:
     Parameters
     ----------
     model : nn.Module
+        Model that turns inputs into embeddings.
     fitted : Fitted
-        Of its head.
+        Head of the model and its posterior.
 
     Attributes
     ----------
     pairs : PairMoments
-        Between what it has encoded.
+        Distances between encoded queries and items.
     identity : str
-        sha256 of what decides uncertainties and distances, the model before the head left out.
+        Digest (sha256) of all that decides uncertainties and distances, except the model before the
+        head.
     fitted_rows : uint64 [N] or None
         Fingerprints of the head's inputs that the posterior was fitted to.
     """
@@ -156,11 +158,11 @@ class Encoder:
         Parameters
         ----------
         inputs : Inputs
-            As ``read`` returns them.
+            Inputs that ``read`` returned.
         progress : bool
-            Show a bar.
+            Show a progress bar.
         rows : list or None
-            Gets the fingerprints of each batch.
+            List to which the fingerprints of each batch are appended.
 
         Raises
         ------

@@ -38,7 +38,7 @@ class FaissEngine(Engine):
     mapped : bool
         True if the vectors of the items were left on disk, so that none can change.
     place : Place, optional
-        Where the lists were left on disk.
+        Place of the lists in a file, if they were left on disk.
     """
 
     kind: IVF | HNSW
@@ -70,7 +70,7 @@ class FaissEngine(Engine):
 
     @classmethod
     def build(cls, vectors: Float[Tensor, "N d"], kind: IVF | HNSW) -> FaissEngine:
-        """Train and fill one."""
+        """Train and fill an index."""
         faiss, data = require_faiss(), floats(vectors)
         n, d = data.shape
         if isinstance(kind, HNSW):

@@ -30,7 +30,7 @@ class FlatEngine(Engine):
     vectors : Tensor [N, d]
         The vectors, which are not copied.
     kind : Flat
-        The settings.
+        Settings of the exact search.
     mapped : bool
         Read the vectors block by block, so that no second copy is made.
 

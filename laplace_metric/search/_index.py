@@ -73,9 +73,9 @@ if TYPE_CHECKING:
 GROWTH = 0.1
 """A calibration is stale once the index has changed by more than this share of its items."""
 DEPTH = 50
-"""Neighbours of each query that an evaluation looks at where there is no calibration to say."""
+"""Neighbours of each query that an evaluation uses if there is no calibration."""
 BLOCK = 4096
-"""Items that are asked of the others at once."""
+"""Items that are searched among the others at once."""
 
 
 _LOG = logging.getLogger(__name__)
@@ -90,10 +90,12 @@ class Index(Shown):
     Parameters
     ----------
     encoder : SearchEncoder
-        Of an embedder, whose posterior as it is now counts: tune it first.
+        Encoder of the items. It holds the posterior of an embedder as it is now: tune it first.
     state : IndexState
+        Items, engine and calibration, replaced as a whole by each change.
     query_encoder : SearchEncoder or None
-        Where queries are of another kind than items, such as texts that find images.
+        Encoder of queries of another kind than the items, such as texts that find images. None, the
+        default: ``encoder``.
 
     Examples
     --------
@@ -147,8 +149,23 @@ class Index(Shown):
 
         Parameters
         ----------
+        encoder : SearchEncoder
+            Encoder of the items.
+        gallery : inputs (an array, a list of texts, a mapping) or a loader of batches
+            Items of the index. A loader may yield ``(inputs, labels)``.
+        labels : [N] whole numbers or strings, or None
+            Class of each item. None, the default: items have none, unless the loader yields them.
+        ids : [N] whole numbers or strings, or None
+            Name of each item. None, the default: items are numbered from 0.
         query_encoder : SearchEncoder or None
-            Reader of the queries; None: as for items.
+            Encoder of queries of another kind. None, the default: ``encoder``.
+        engine : "flat" | "ivf" | "hnsw", or ``search.Flat``, ``IVF``, ``HNSW`` with settings
+            Search engine: exact, or approximate by FAISS for large galleries. Default: "flat",
+            exact.
+        rank_by : "mean" | "expected" | "shared"
+            Distance by which items are ranked, as for ``LaplaceEmbedder.index``. Default: "mean".
+        progress : bool
+            Show a progress bar. Default: False.
 
         Raises
         ------
@@ -241,14 +258,19 @@ class Index(Shown):
     def search(
         self, queries: Any, k: int = 10, *, alpha: float = 0.05, progress: bool = False
     ) -> SearchResult:
-        """The k nearest items of each query.
+        """Return the k nearest items of each query.
 
         Parameters
         ----------
-        queries : one batch of inputs (an array, a list of texts, a mapping) or a loader
+        queries : inputs (an array, a list of texts, a mapping) or a loader of batches
+            Q inputs of the model, or of the query encoder.
         k : int
-        alpha : float
-            Share of queries with a match in the index that may be called ``unknown``.
+            Number of items for each query, from 1 to the number of items. Default: 10.
+        alpha : float in (0, 1)
+            Share of queries with a match in the index that may be called ``unknown``. A larger one
+            finds more open-set queries. It needs a calibration. Default: 0.05.
+        progress : bool
+            Show a progress bar. Default: False.
 
         Raises
         ------
@@ -260,10 +282,10 @@ class Index(Shown):
         StaleCalibrationWarning
             If the index has changed by more than a tenth since it was calibrated.
         UnreachableAlphaWarning
-            If too few queries were held out for anything to be unknown at ``alpha``.
+            If too few calibration queries have a match for any query to be unknown at ``alpha``.
         UnfamiliarQueriesWarning
-            If more queries are unknown than can be by chance: of another encoder, or of classes
-            that were not expected.
+            If more queries are unknown than chance explains: they come from another encoder, or
+            from classes that were not expected.
         """
         self = self._now()
         check_share("alpha", alpha)
@@ -286,23 +308,29 @@ class Index(Shown):
     def ask(
         self, queries: Any, rule: Rule | float | None = None, *, progress: bool = False
     ) -> Answers:
-        """The label of each query, or None where it is unknown or the index not sure enough.
+        """Answer each query with a label, or abstain.
 
-        By all voting neighbours, not by the nearest one alone. "Another label, or none of these"
+        All voting neighbours decide, not the nearest one alone. "Another label, or none of these"
         is one of the answers that share the probability. It is ``rule(index.search(queries))``.
 
         Parameters
         ----------
-        queries : as for ``search``
+        queries : inputs (an array, a list of texts, a mapping) or a loader of batches
+            Q inputs of the model, as for ``search``.
         rule : Rule, float in [0, 1], or None
-            Which queries are answered: a rule of ``guarantee``; or the smallest probability of an
-            answer, which guarantees nothing. None: 0.5, likelier than not. A number does not answer
-            unknown queries; ``Rule.at(0.5, alpha=None)`` does.
+            Rule that decides which queries are answered, from ``guarantee``; or the smallest
+            probability of an answer, which guarantees nothing. None, the default: 0.5, more
+            probable than not. With a number, the index abstains from unknown queries;
+            ``Rule.at(0.5, alpha=None)`` answers them.
+        progress : bool
+            Show a progress bar. Default: False.
 
         Returns
         -------
         Answers
-            Of an index that matches calibrated, not labels, the id of the nearest item.
+            For each query a label, or None if it abstains; the probability of the label; and the
+            reason for abstaining. An index that was calibrated with ``matches`` answers with the id
+            of the nearest item.
 
         Raises
         ------
@@ -343,8 +371,29 @@ class Index(Shown):
 
         Parameters
         ----------
-        precision, recall, fmr, fpir, confidence, of, alpha, open_set_fraction
-            As for ``Calibration.guarantee``.
+        precision : float in (0, 1) or None
+            Smallest share of the answers that are right. Pass one of the four rates; None, the
+            default, for the others.
+        recall : float in (0, 1) or None
+            Smallest share of the right answers that are given. None, the default: another rate.
+        fmr : float in (0, 1) or None
+            Largest false match rate: share of the pairs of a query and one of its k neighbours that
+            are no match and are accepted. None, the default: another rate.
+        fpir : float in (0, 1) or None
+            Largest false positive identification rate: share of the queries without a match in the
+            index that are answered. None, the default: another rate.
+        confidence : float in (0, 1)
+            Probability, over calibration sets, with which the rate is kept. Default: 0.95.
+        of : "match" | "label" or None
+            Answer that is right or wrong: the nearest neighbour, or the label that the index
+            answers with. None, the default: the label if labels calibrated the index, but the
+            neighbour for ``fmr``.
+        alpha : float in (0, 1) or None
+            Share of queries with a match that may be called unknown, and are not answered then.
+            None: the probability alone decides. Default: 0.05.
+        open_set_fraction : float in (0, 1), OpenSetFraction or None
+            Share of open-set queries for which a precision is to hold. None, the default: the share
+            among the calibration queries.
 
         Raises
         ------
@@ -369,6 +418,18 @@ class Index(Shown):
     ) -> None:
         """Add items behind the others; O(N) a call, so add many at once.
 
+        Parameters
+        ----------
+        gallery : inputs (an array, a list of texts, a mapping) or a loader of batches
+            New items, as for ``LaplaceEmbedder.index``.
+        labels : [n] whole numbers or strings, or None
+            Class of each new item; needed if the items of the index have labels. None, the default:
+            none, unless the loader yields them.
+        ids : [n] whole numbers or strings, or None
+            Name of each new item, which no other item has. None, the default: numbers go on.
+        progress : bool
+            Show a progress bar. Default: False.
+
         Raises
         ------
         InputError, LabelError
@@ -391,8 +452,9 @@ class Index(Shown):
         Parameters
         ----------
         find : function
-            Mean embeddings of queries [Q, d] as a NumPy array, and k -> for each a list of the ids
-            of the nearest items, up to k; or an array [Q, k], -1 or "" where it found fewer.
+            Search that takes mean embeddings of queries [Q, d] as a NumPy array, and k. It returns
+            for each query a list of the ids of the nearest items, up to k; or an array [Q, k], with
+            -1 or "" where it found fewer.
 
         Raises
         ------
@@ -451,45 +513,58 @@ class Index(Shown):
         seed: Seed = None,
         progress: bool = False,
     ) -> Calibration:
-        """Learn from held-out queries what a match looks like; kept as ``calibration``.
+        """Fit match probabilities to held-out queries; stored as ``calibration``.
 
-        They should be as the queries to come: in neither training nor the fit, not items of
-        the index, of classes that were not in training if those to come are, and with as many
-        queries without a match as are to come, or ``open_set_fraction``. What a query tests is a
-        probability that did not learn from it: see ``cross_fit``.
+        The calibration queries should be like later ones: in neither training nor the fit, and not
+        items of the index. If later queries are of classes that were not in training, so should
+        these be. The share of queries without a match should be that of later ones; else pass
+        ``open_set_fraction``. A query tests a probability that was not fitted to it: see
+        ``cross_fit``.
 
         Parameters
         ----------
-        queries : as for ``search``
-        labels : [Q] whole numbers or strings, as those of the index; or from the loader
-        matches : Q lists of ids, in place of labels
-            Of each query all items of the index that are a match, an empty list where none is: a
-            relevance judgement. Nothing is learnt of labels then: ``label`` of a search is None.
+        queries : inputs (an array, a list of texts, a mapping) or a loader of batches
+            Q calibration queries, at least 20. A loader may yield ``(inputs, labels)``.
+        labels : [Q] whole numbers or strings, or None
+            Label of each query, as the index names it; a query whose label no item has is an
+            open-set query. None, the default: the loader yields them, or ``matches`` are given.
         k : int
-            Neighbours whose pairs count; a search for more extrapolates to deeper ranks.
+            Number of neighbours of each query to which the match probability is fitted. Pass the k
+            of later searches: a search for more extrapolates to deeper ranks. Default: 10.
+        matches : Q lists of ids, or None
+            Relevance judgements in the place of labels: the ids of all items that are a match of
+            each query, an empty list if no item is. Answers then have no label. None, the default:
+            labels decide.
         depth : int
-            Neighbours that retrieval sets may choose from.
+            Number of neighbours that retrieval sets may choose from. Raise it if the matches of
+            many queries are farther away. Default: 50.
         portable : bool
-            Leave out what only this index knows, the deviation of each distance, so that
-            ``Calibration.apply`` says the same of the hits of another engine.
-        open_set_fraction : float
-            Share of the queries to come that have no match. Of the queries that have one, as many
-            as are missing of this share are drawn, and find all items but their matches. They are
-            as like the index as its own classes are like each other, and guarantees hold for such
-            queries. With few classes, a new one may be more like one of them than they are.
+            Leave out what only this index knows, such as the deviation of each distance, so that
+            ``Calibration.apply`` returns the same for the hits of another engine, and
+            ``Calibration.export`` can write it. Default: False.
+        open_set_fraction : float in [0, 1)
+            Share of later queries that have no match in the index. If fewer calibration queries
+            have none, others are drawn, and find all items except their matches. These are as like
+            the index as its own classes are like each other, and guarantees hold for such queries.
+            With few classes, a new one may be more like one of them than they are. Default: 0, all
+            queries as they are.
         cross_fit : int or None
-            0: one half of the queries teaches the probability, the other half tests it: guarantees
-            are proven with ``alpha=None``; that unknown queries judge each other is simulated. 5:
-            each fifth tests a probability that was fitted to the others, and one that was fitted to
-            all answers; with few queries much more can be guaranteed, by simulation
-            (``Calibration.cross_fitted``). None: 5 of fewer than 1,000 queries, else 0.
+            Number of parts of the queries, each of which tests a fit to the others. 0: the
+            probability is fitted to one half and tested by the other. Guarantees are then proven
+            with ``alpha=None``; the rule that finds unknown queries is simulated. With 5, much more
+            can be guaranteed from few queries, but by simulation (``Calibration.cross_fitted``).
+            Between 2 and 20 parts are possible. None, the default: 5 for fewer than 1,000 queries,
+            else 0.
         seed : torch.Generator, int or None
-            Draws them, and splits the queries; None: one with a fixed seed.
+            Generator or seed that draws open-set queries and splits the queries. None, the default:
+            the seed 0, the same split in every run.
+        progress : bool
+            Show a progress bar. Default: False.
 
         Raises
         ------
         LabelError
-            For an index or queries without labels, where there are no matches; and for both.
+            For an index or queries without labels if there are no matches; and if both are given.
         InputError
             For too few queries, another number of lists than of queries, or ids of no item.
 
@@ -537,16 +612,23 @@ class Index(Shown):
         Parameters
         ----------
         labelled : LabelledHits
-            Of ``labelled_hits``; of as many neighbours as an evaluation is to look at, 20 or more.
-            Call ``learn_classes`` before these are found, or there is no class model.
+            Result of ``labelled_hits``, with the 20 nearest neighbours or more: retrieval sets can
+            choose from as many. Call ``learn_classes`` before, or there is no class model.
+        k : int
+            Number of neighbours to which the match probability is fitted. Default: 10.
+        seed : torch.Generator, int or None
+            Generator or seed that splits the queries. None, the default: the seed 0.
         portable : bool
-            As for ``calibrate``.
+            Leave out what only this index knows, as for ``calibrate``. Default: False.
         own_items : bool
-            True if the queries are items of this index; ``Calibration.own_items`` says so.
+            True if the queries are items of this index, each searched among others. Guarantees are
+            then simulated (``Calibration.own_items``). Default: False.
         cross_fit : int or None
-            As for ``calibrate``.
+            Number of parts of the queries, as for ``calibrate``. None, the default: 5 for fewer
+            than 1,000 queries, else 0.
         since : Index or None
-            The index as it was when it was searched: later changes count as such. None: as it is.
+            The index as it was when it was searched: later changes count towards a stale
+            calibration. None, the default: the index as it is.
 
         Raises
         ------
@@ -587,19 +669,26 @@ class Index(Shown):
         depth: int | None = None,
         progress: bool = False,
     ) -> IndexReport:
-        """Measure on queries with labels or matches how much the answers can be trusted.
+        """Evaluate the answers, and their probabilities if it is calibrated, on labelled queries.
 
         Parameters
         ----------
-        queries : as for ``search``
-            Neither items of the index, nor of the fit, nor those that it was calibrated with.
-        labels : [Q] whole numbers or strings, as those of the index; or from the loader
-        matches : Q lists of ids, in place of labels
-            As for ``calibrate``.
-        ood : as for ``search``, optional
-            Out-of-distribution inputs, of which none has a match in the index.
+        queries : inputs (an array, a list of texts, a mapping) or a loader of batches
+            Q test queries: neither items of the index, nor of the fit, nor calibration queries.
+        labels : [Q] whole numbers or strings, or None
+            Label of each query, as the index names it. None, the default: the loader yields them,
+            or ``matches`` are given.
+        ood : inputs or loader, or None
+            Out-of-distribution inputs, which have no match in the index. None, the default: the
+            report has no OOD numbers.
+        matches : Q lists of ids, or None
+            Ids of all items that are a match of each query, in the place of labels. None, the
+            default: labels decide.
         depth : int or None
-            Neighbours of each query to look at; None: as many as the calibration did, or 50.
+            Number of neighbours of each query, at least 20. None, the default: as many as in the
+            calibration, or 50 without one.
+        progress : bool
+            Show a progress bar. Default: False.
 
         Raises
         ------
@@ -638,16 +727,27 @@ class Index(Shown):
         seed: Seed = None,
         progress: bool = False,
     ) -> LabelledHits:
-        """The k nearest items of queries, and which of them are a match.
+        """Return the k nearest items of queries, and which of them are a match.
 
         Parameters
         ----------
-        labels : [Q] whole numbers or strings, as those of the index; or from the loader
-        matches : Q lists of ids, in place of labels
-            All items that are a match of each query; an empty list where none is.
-        open_set_fraction : float
-            Share of queries without a match: as many as are missing are drawn by ``seed`` from
-            the others, and find all items but those that are their match.
+        queries : inputs (an array, a list of texts, a mapping) or a loader of batches
+            Q queries. A loader may yield ``(inputs, labels)``.
+        labels : [Q] whole numbers or strings, or None
+            Label of each query, as the index names it. None, the default: the loader yields them,
+            or ``matches`` are given.
+        k : int
+            Number of items for each query; at most all are returned. Default: 10.
+        matches : Q lists of ids, or None
+            Ids of all items that are a match of each query, an empty list if no item is. None, the
+            default: labels decide.
+        open_set_fraction : float in [0, 1)
+            Share of queries without a match. If fewer have none, others are drawn, and find all
+            items except their matches. Default: 0.
+        seed : torch.Generator, int or None
+            Generator or seed that draws these queries. None, the default: the seed 0.
+        progress : bool
+            Show a progress bar. Default: False.
 
         Raises
         ------
@@ -694,10 +794,20 @@ class Index(Shown):
     def retrieval_sets(
         self, queries: Any, alpha: float = 0.1, *, progress: bool = False
     ) -> RetrievalSets:
-        """Sets that hold a true match with probability 1 - alpha or more, if there is one.
+        """Return sets that hold a true match with probability 1 - alpha or more, if there is one.
 
         Split conformal prediction, valid if these queries are exchangeable with the held-out ones:
-        a set holds the likeliest first matches. It is empty where nothing looks like a match.
+        a set holds the likeliest first matches. It is empty if no item looks like a match.
+
+        Parameters
+        ----------
+        queries : inputs (an array, a list of texts, a mapping) or a loader of batches
+            Q inputs of the model, as for ``search``.
+        alpha : float in (0, 1)
+            Share of the queries with a match whose set may hold none of their matches. A smaller
+            one makes larger sets. Default: 0.1.
+        progress : bool
+            Show a progress bar. Default: False.
 
         Raises
         ------
@@ -723,12 +833,12 @@ class Index(Shown):
         confidence: float | None = None,
         progress: bool = False,
     ) -> LabelSets:
-        """Sets of labels that hold the query's, class by class, with probability 1 - alpha or more.
+        """Return sets that hold the query's label with probability 1 - alpha or more, per class.
 
         Split conformal prediction with the probabilities of the neighbours' labels
         (``calibration._label_sets`` has the equations). It is valid if these queries are
-        exchangeable with the held-out ones, and says nothing of a query whose label the index does
-        not have. Who is guaranteed what, on average over held-out sets:
+        exchangeable with the held-out ones, and guarantees nothing for a query whose label no item
+        has. The coverage that is guaranteed, on average over held-out sets:
 
         - A class with at least 5 / alpha - 1 held-out queries in the second half of the calibration
           (49 for 0.1; so about 100 in all): 1 - alpha of its own queries (Mondrian).
@@ -746,13 +856,19 @@ class Index(Shown):
 
         Parameters
         ----------
-        queries : as for ``search``
-        alpha : float
-            Share of the queries of a class whose set may miss their label.
+        queries : inputs (an array, a list of texts, a mapping) or a loader of batches
+            Q inputs of the model, as for ``search``.
+        alpha : float in (0, 1)
+            Share of the queries of a class whose set may miss their label. A smaller one makes
+            larger sets. Default: 0.1.
         by_class : bool
-            A level for each class; False: one for all labels.
-        confidence : float or None
-            That a class is covered by 1 - alpha or more; None: on average over held-out sets.
+            Compute a level for each class; False: one for all labels, which needs fewer calibration
+            queries. Default: True.
+        confidence : float in (0, 1) or None
+            Probability, over held-out sets, that a class is covered by 1 - alpha or more. None, the
+            default: coverage on average over held-out sets.
+        progress : bool
+            Show a progress bar. Default: False.
 
         Raises
         ------
@@ -790,15 +906,15 @@ class Index(Shown):
         return LabelSets.of(hits, self.items.classes, calibration, levels)
 
     def suspicious_labels(self, most: int = 100) -> LabelReview:
-        """The items whose label looks most wrong to their neighbours; no model runs.
+        """Return the items whose label looks most wrong to their neighbours; no model runs.
 
-        Each item is asked of all others, and assessed by the calibration. A wrong label that a
-        whole corner of the data shares is not found; one that no other item has is left out.
+        Each item is searched among all others, and assessed by the calibration. A wrong label that
+        all neighbours share is not found; a label that no other item has is left out.
 
         Parameters
         ----------
         most : int
-            Items to name.
+            Largest number of items to return, at least 1. Default: 100.
 
         Raises
         ------
@@ -828,17 +944,19 @@ class Index(Shown):
     def plot_threshold(
         self, precision: float | None = 0.9, *, of: str | None = None, alpha: float | None = 0.05
     ) -> Figure:
-        """Precision and share of answers at each threshold, on held-out queries.
+        """Plot precision and share of answers at each threshold, on held-out queries.
 
         Parameters
         ----------
-        precision : float or None
-            Marked with the threshold that guarantees it, where there is one.
-        of : "match" | "label", optional
-            As for ``guarantee``.
-        alpha : float or None
-            Share of queries with a match that may be called unknown, and are not answered then;
-            None: the probability alone decides.
+        precision : float in (0, 1) or None
+            Precision that is marked, with the threshold that guarantees it if there is one. None:
+            no mark. Default: 0.9.
+        of : "match" | "label" or None
+            Answer that is right or wrong, as for ``guarantee``. None, the default: what the index
+            answers with.
+        alpha : float in (0, 1) or None
+            Share of queries with a match that may be called unknown, and are not answered then.
+            None: the probability alone decides. Default: 0.05.
 
         Raises
         ------
@@ -863,12 +981,13 @@ class Index(Shown):
         )
 
     def plot_reliability(self, *, of: str | None = None) -> Figure:
-        """Probability against the share that is right, on held-out queries.
+        """Plot the probability against the share that is right, on held-out queries.
 
         Parameters
         ----------
-        of : "match" | "label", optional
-            As for ``guarantee``.
+        of : "match" | "label" or None
+            Probability that is plotted: that the nearest item is a match, or that the label is
+            right. None, the default: that of what the index answers with.
 
         Raises
         ------
@@ -919,21 +1038,21 @@ class Index(Shown):
         Parameters
         ----------
         path : path
-            File of ``save``, or another that holds an index: of ``Guard.save``, or of the command
-            line.
+            File of ``save``, of ``Guard.save``, or of the command line.
         embedder : LaplaceEmbedder, or ImageTextEmbedder
-            What the index was built with.
+            Embedder that the index was built with, with the same posterior.
         mmap : bool
-            Leave embeddings on disk and read what a search touches. Items can then be neither added
-            nor removed.
-        verify : bool, optional
-            Hash the whole file. None: unless ``mmap``, where only its header is hashed.
+            Leave embeddings on disk and read what a search touches, for an index that is larger
+            than the memory. Items can then be neither added nor removed. Default: False.
+        verify : bool or None
+            Hash the whole file; False: only its header. None, the default: the whole file unless
+            ``mmap``.
 
         Raises
         ------
         FileFormatError
-            If the file is not ours, damaged, or of another posterior. What stands before the
-            head of the model is not checked.
+            If the file is of another program, damaged, or of another posterior. The part of the
+            model before its head is not checked.
         """
         file = as_path("path", path)
         while True:
@@ -1029,9 +1148,9 @@ class Index(Shown):
 
         Parameters
         ----------
-        prior_precision : float or None
-            Precision l of the Gaussian prior over the weights; 0: linear discriminant analysis;
-            None: the best of a held-out fifth of the items.
+        prior_precision : float >= 0 or None
+            Precision l of the Gaussian prior over the weights; 0: linear discriminant analysis.
+            None, the default: the candidate that is best on a held-out fifth of the items.
         """
         codes, classes = self.items.label_codes, self.items.classes
         if codes is None or classes is None or self.query_encoder is not self.encoder:

@@ -29,8 +29,11 @@ class Items:
     Parameters
     ----------
     encoded : Encoded
+        Embeddings of the items, with their uncertainty.
     ids : Column [N]
+        Name of each item, each once.
     labels : Column [N] or None
+        Class of each item; None if the items have none.
     """
 
     encoded: Encoded
@@ -47,7 +50,7 @@ class Items:
         first: int = 0,
         known: Column | None = None,
     ) -> Items:
-        """Checked; labels that came with the batches count unless ``labels`` are given.
+        """Return checked items; ``labels`` count before those that came with the batches.
 
         Without ids, items are numbered from ``first``. ``known``: labels of the index that they
         are added to.
@@ -69,7 +72,7 @@ class Items:
 
     @cached_property
     def classes(self) -> Column | None:
-        """Their labels [C], sorted, each once; None without labels."""
+        """Labels of the items [C], sorted, each once; None without labels."""
         return None if self.labels is None else Column(np.unique(self.labels.values))
 
     @cached_property
@@ -86,7 +89,7 @@ class Items:
         return Items(encoded, self.ids.take(rows_np), labels)
 
     def joined(self, new: Items) -> Items:
-        """With ``new`` items behind.
+        """Return these items with ``new`` ones behind.
 
         Raises
         ------
@@ -107,7 +110,7 @@ class Items:
         return Items(Encoded.concatenate([self.encoded, new.encoded]), ids, labels)
 
     def rows_of(self, ids: Any, name: str = "ids") -> Int[Tensor, " n"]:
-        """Rows [n] of these ids; ``name`` is what errors call them.
+        """Return the rows [n] of these ids; ``name`` is their name in errors.
 
         Raises
         ------

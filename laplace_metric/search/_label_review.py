@@ -1,4 +1,4 @@
-"""``LabelReview``: items of an index whose label looks wrong. Each item is asked of all others.
+"""``LabelReview``: items of an index whose label looks wrong to their neighbours.
 
 With P(c) of the labels c among the voting neighbours of an item, itself left out
 (``Calibration.assess``), and y the label that it has, items are ordered by
@@ -35,13 +35,13 @@ class LabelReview(Shown):
     Parameters
     ----------
     positions : Tensor [n]
-        Rows of the index.
+        Row of each item in the index.
     ids, labels, suggested : arrays [n]
-        Of each item its id, the label that it has, and the likeliest by its neighbours.
+        Id of each item, the label that it has, and the likeliest label by its neighbours.
     probability : Tensor [n]
-        That the label that it has is right, by its neighbours.
+        Probability, by its neighbours, that the label that an item has is right.
     suggested_probability : Tensor [n]
-        That the suggested one is.
+        Probability that the suggested label is right.
     """
 
     positions: Int[Tensor, " n"]
@@ -72,7 +72,7 @@ class LabelReview(Shown):
 def reviewed(
     others: Iterable[LabelledHits], calibration: Calibration, items: Items, most: int
 ) -> LabelReview:
-    """From what every item finds among the others, block by block."""
+    """Return the review, from the hits of each item among the others, block by block."""
     parts = [_assessed(part, calibration) for part in others]
     own, best, nearest = (np.concatenate(part) for part in zip(*parts, strict=True))
     assert items.labels is not None

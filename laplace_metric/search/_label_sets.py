@@ -32,10 +32,10 @@ class LabelSets(Shown):
         Place in ``classes`` of the label of each of the nearest items, nearest first; -1 where
         there is no item.
     score : Tensor [Q, depth], float64
-        Of each label at its nearest item: its probability; less than 0 where only items beyond the
-        voting ones carry it; -inf at items whose label stands before.
+        Score of each label at its nearest item: its probability; less than 0 if only items beyond
+        the voting ones carry it; -inf at items whose label stands before.
     members : Tensor [Q, depth]
-        Which of these labels are in the set.
+        True for each of these labels that is in the set.
     everywhere : Tensor [C]
         Labels that are in every set, whether an item is near or not: too few of their held-out
         queries, or of those of similar labels, had an item of their label among ``depth``.
@@ -51,7 +51,19 @@ class LabelSets(Shown):
     def of(
         cls, hits: SearchHits, classes: Column, calibration: Calibration, levels: LabelLevels
     ) -> LabelSets:
-        """Labels of neighbours whose score reaches the level of their class."""
+        """Return the labels of neighbours whose score reaches the level of their class.
+
+        Parameters
+        ----------
+        hits : SearchHits
+            Hits of Q queries, as deep as the calibration.
+        classes : Column [C]
+            Sorted labels of the index.
+        calibration : Calibration
+            Calibration by labels, which scores the labels of the hits.
+        levels : LabelLevels
+            Smallest score of a label in a set, for each class.
+        """
         assert hits.votes is not None  # labelled queries calibrated the index
         level, codes = levels.of(classes.values), hits.votes.labels
         score = calibration.label_scores(hits)
@@ -71,7 +83,7 @@ class LabelSets(Shown):
 
     @property
     def sizes(self) -> Int[Tensor, " Q"]:
-        """Labels in each set [Q], those in every set among them; 0: no label looks right."""
+        """Number of labels in each set [Q], including those in every set; 0 if none looks right."""
         everywhere = self.everywhere.to(self.codes.device)[self.codes.clamp(min=0)]
         return (self.members & ~everywhere).sum(1) + int(self.everywhere.sum())
 
@@ -79,7 +91,7 @@ class LabelSets(Shown):
         return len(self.members)
 
     def __getitem__(self, query: int) -> np.ndarray[Any, Any]:
-        """Labels in the set of one query: likeliest first, then those that no item near it has."""
+        """Return the labels in the set of one query: likeliest first, then those in every set."""
         score = self.score[query].masked_fill(~self.members[query], -torch.inf)
         order = score.argsort(descending=True, stable=True)[: int(self.members[query].sum())]
         codes = self.codes[query][order].cpu().numpy()

@@ -77,9 +77,9 @@ def near_copies(vectors: Float[Tensor, "N D"], codes: Int[Tensor, " N"] | None) 
     Parameters
     ----------
     vectors : [N, D]
-        As distances are measured between them.
+        Vectors whose Euclidean distances are compared.
     codes : [N] or None
-        The class of each, -1 for none; None: only single copies are found.
+        Class of each vector, -1 for none; None: only single copies are found.
 
     Examples
     --------
@@ -113,12 +113,14 @@ def warn_of_near_copies(vectors: Tensor, codes: Tensor | None, what: str, theref
 
     Parameters
     ----------
+    vectors : [N, D]
+        Vectors whose Euclidean distances are compared.
     codes : [N] or None
-        As for ``near_copies``.
+        Class of each vector, as for ``near_copies``.
     what : str
         Name of the vectors in the message.
     therefore : str
-        What it breaks and what to do: the last sentence.
+        Last sentence of the message: the consequence, and what to do.
 
     Warns
     -----
@@ -139,7 +141,7 @@ def warn_of_near_copies(vectors: Tensor, codes: Tensor | None, what: str, theref
 
 
 def _copies(vectors: Tensor) -> tuple[Bool[Tensor, " n"], Float[Tensor, " n"]]:
-    """Whether each compared vector has one copy, and its distance relative to the 10th."""
+    """Return whether each compared vector has one copy, and its distance relative to the 10th."""
     rows = spread_rows(len(vectors), COMPARED)
     none = torch.zeros(len(rows), dtype=torch.bool, device=vectors.device), torch.ones(len(rows))
     if len(vectors) <= 2 * NEAREST:
@@ -156,7 +158,7 @@ def _copies(vectors: Tensor) -> tuple[Bool[Tensor, " n"], Float[Tensor, " n"]]:
 
 
 def _of_large_classes(codes: Tensor) -> Bool[Tensor, " n"]:
-    """Whether the class of each compared vector has 10 others."""
+    """Return True for each compared vector whose class has 10 others."""
     _, at, count = codes.unique(return_inverse=True, return_counts=True)
     return (count[at] > NEAREST)[spread_rows(len(codes), COMPARED)]
 

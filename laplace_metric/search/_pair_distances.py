@@ -45,7 +45,7 @@ class PairDistances:
     fitted : Fitted
         Head and posterior that embedded both.
     spherical : bool
-        Whether embeddings are directions.
+        True if embeddings are directions on the sphere.
     """
 
     def __init__(self, fitted: Fitted, *, spherical: bool) -> None:

@@ -62,11 +62,11 @@ class SearchEncoder(Protocol):
 
 
 Encoders = tuple[SearchEncoder, SearchEncoder]
-"""Of items, and of queries."""
+"""Encoder of the items, and of the queries."""
 
 
 class SearchableEmbedder(Protocol):
-    """With encoders of its own, of items and of queries."""
+    """Embedder with encoders of its own, one for items and one for queries."""
 
     def search_encoders(self) -> Sequence[Encoders]:
-        """Each pair that there is."""
+        """Return all pairs of encoders, of items and of queries."""

@@ -21,7 +21,7 @@ HEAD = "head"
 
 
 class RefittableEmbedder(FittedEmbedder, Protocol):
-    """With settings by which another posterior can be fitted."""
+    """Fitted embedder with settings by which another posterior can be fitted."""
 
     @property
     def settings(self) -> Settings:

@@ -33,16 +33,18 @@ Matches = Sequence[Any]
 
 @dataclass(frozen=True)
 class Relevance:
-    """Which items are a match of each of Q queries.
+    """Matches of each of Q queries among the items.
 
     Parameters
     ----------
     is_match : function
-        Rows [q, k] of the index and the queries [q] that ask -> which of them are a match.
+        Function of rows [q, k] of the index and of queries [q], which returns True [q, k] for each
+        row that is a match of its query.
     n_matches : Tensor [Q]
-        Items that are one.
+        Number of items that are a match of each query.
     codes, classes
-        As of ``LabelledHits``.
+        Place of each query's label among the labels of the index, and these labels, as in
+        ``LabelledHits``. None, the default: matches are named, not labelled.
     """
 
     is_match: Callable[[Int[Tensor, "q k"], Int[Tensor, " q"]], Bool[Tensor, "q k"]]
@@ -73,7 +75,7 @@ class Relevance:
         return LabelledHits(hits, none, none[:, 0], codes, self.classes)
 
     def others(self, engine: Engine, queries: Int[Tensor, " q"]) -> RowSearch:
-        """An engine that finds the items that do not match ``queries`` [q]."""
+        """Return an engine that finds the items that do not match ``queries`` [q]."""
 
         def passed_over(rows: Tensor, part: slice) -> Tensor:
             return self.is_match(rows.cpu(), queries[part]).to(rows.device)
@@ -133,7 +135,7 @@ def _by_label(items: Items, labels: Column) -> Relevance:
 
 
 def rows_of_matches(items: Items, matches: Matches) -> list[Tensor]:
-    """Rows [m] of the items that each list names.
+    """Return the rows [m] of the items that each list names.
 
     Raises
     ------

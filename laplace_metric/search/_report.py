@@ -119,6 +119,7 @@ class IndexReport(Shown):
     Parameters
     ----------
     queries : int
+        Number of test queries.
     known_share : float
         Share of queries with a match in the index: whose label it has, where matches are labels.
     answers_right : float
@@ -132,40 +133,55 @@ class IndexReport(Shown):
     ausc_oracle : float
         The largest possible.
     ece, brier : float or None
-        Of the probability of the answers; None without a calibration, as the next.
+        Expected calibration error and Brier score of the probability of the answers; smaller is
+        better. None, the default, without a calibration.
     guarantees : tuple of GuaranteedPrecision
-        Of thresholds for ``PRECISIONS``.
+        Results of the thresholds that guarantee ``PRECISIONS``. Empty, the default, without a
+        calibration.
     largest_guarantee : GuaranteedPrecision or None
-        The most that can be guaranteed, where it is less than all of these.
+        Largest precision that can be guaranteed, if it is less than all of ``PRECISIONS``. Default:
+        None.
     retrieval_sets : SetCoverage or None
+        Coverage and size of retrieval sets. None, the default, without a calibration.
     mean_probability : float or None
-        Share of right answers that the index predicts on these queries.
+        Share of right answers that the index predicts on these queries. None, the default, without
+        a calibration.
     unknown : dict or None
-        Share called unknown "of_known" queries (0.05 by design) and "of_others".
+        Share called unknown "of_known" queries (0.05 by design) and "of_others". None, the default,
+        without a calibration.
     smallest_p_value : float or None
-        That "unknown" can reach with the held-out queries of the calibration.
+        Smallest p-value of "unknown" that the calibration queries allow. None, the default, without
+        a calibration.
     cross_fitted : bool or None
-        ``Calibration.cross_fitted``: its guarantees are simulated; None without a calibration.
+        True if the guarantees are simulated (``Calibration.cross_fitted``). None, the default,
+        without a calibration.
     calibrated_without_match : float or None
         Share of the calibration queries without a match in the index: guarantees cover as many of
-        them, and with 0 only queries that have a match. None without a calibration.
+        them, and with 0 only queries that have a match. None, the default, without a calibration.
     ood : OODReport or None
+        Separation of the out-of-distribution inputs. None, the default, without such inputs.
     sparsification : dict of score to Sparsification
+        Share of right answers as the least certain queries are left out, for each score.
     reliability : Reliability or None
+        Share of right answers in bins of their probability. None, the default, without a
+        calibration.
     right : Tensor [Q]
-        Whether the answer is right.
+        True for each query whose answer is right.
     probability : Tensor [Q] or None
-        That it is.
+        Probability that the answer is right. None, the default, without a calibration.
     decides_about : "label" | "match"
-        The answer to a query: its predicted label, where labels calibrated the index and are given
-        here; else the nearest item, which is right if it is a match.
+        Answer to a query: its predicted label, if labels calibrated the index and are given here;
+        else the nearest item, which is right if it is a match. Default: "match".
     scores : dict of score to Tensor [Q]
-        Of each query, higher is less certain: one less the probability.
+        Scores of each query; a higher one is less certain. The probability stands here as one minus
+        the probability. Default: empty.
     has_match : Tensor [Q] or None
-        Whether the index has a match of each query.
+        True for each query that has a match in the index. Default: None.
     called_unknown : Tensor [Q] or None
-        At a p-value of 0.05 or less; None without a calibration.
+        True for each query with a p-value of 0.05 or less. None, the default, without a
+        calibration.
     ood_scores : dict of score to Tensor [M]
+        Scores of each out-of-distribution input. Default: empty.
     """
 
     queries: int
@@ -205,13 +221,13 @@ class IndexReport(Shown):
 
     @property
     def claim(self) -> str:
-        """What is right about a right answer, in words."""
+        """Statement that a right answer makes true, in words."""
         match = self.decides_about == "match"
         return "nearest item is a match" if match else "predicted label is right"
 
     @property
     def ranked_by(self) -> str:
-        """The score that says best which answers are sure."""
+        """Name of the score that ranks answers best by their certainty."""
         name = f"{self.decides_about} probability"
         return name if name in self.scores else EPISTEMIC
 
@@ -222,7 +238,7 @@ class IndexReport(Shown):
         return [*first[:room], ("and", "print(report) has every number")]
 
     def to_json(self) -> dict[str, Any]:
-        """All numbers; without a calibration or OOD inputs theirs are left out."""
+        """Return all numbers; without a calibration or OOD inputs theirs are left out."""
         values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in SERIES}
         required = values.pop("recall_at_1")
         present = {name: _plain(x) for name, x in values.items() if x is not None and x != ()}

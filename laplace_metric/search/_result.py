@@ -1,4 +1,4 @@
-"""The neighbours of queries, with what a calibration says of them."""
+"""The neighbours of queries, with their calibrated probabilities."""
 
 from __future__ import annotations
 
@@ -36,22 +36,25 @@ class SearchResult(Shown):
     labels : array [Q, k] or None
         Labels of the neighbours; None for an index without labels.
     ambiguity : Tensor [Q] or None
-        How much the labels of the nearest items disagree, in nats from 0 to log 20: the entropy of
+        Disagreement of the labels of the nearest items, in nats from 0 to log 20: the entropy of
         their vote. It does not shrink with more items. None for an index without labels.
     alpha : float
         Share of known queries that may be called unknown.
     template : Tensor [0]
         Empty tensor with the type of the numbers of ``hits`` and the device of all.
     match_probability : Tensor [Q, k] or None
-        Probability that query and neighbour are a match: share their label, or whatever calibrated
-        the index called one. None before ``Index.calibrate``, as the next.
+        Probability that query and neighbour are a match: that they share their label, or are a
+        match by the judgements that calibrated the index. None, the default, before
+        ``Index.calibrate``.
     p_value : Tensor [Q] or None
-        p-value of the hypothesis that the query has a match in the index; small for OOD queries.
+        Conformal p-value of the hypothesis that the query has a match in the index; small for OOD
+        queries. None, the default, before ``Index.calibrate``.
     label : array [Q] or None
-        What the index answers: the likeliest label among those of the neighbours. None, as the
-        next, if it was calibrated with matches rather than with labels.
+        Answer of the index: the likeliest label among those of the neighbours. None, the default,
+        before ``Index.calibrate``, or if matches calibrated it.
     label_probability : Tensor [Q] or None
-        Probability that this label is the query's; the rest is other labels, and none of them.
+        Probability that this label is the query's; the rest is for other labels, and for none of
+        them. None, the default, as for ``label``.
     """
 
     hits: SearchHits
@@ -76,7 +79,25 @@ class SearchResult(Shown):
         alpha: float,
         template: Tensor,
     ) -> SearchResult:
-        """Return the k nearest, with what deeper hits and a calibration say of each query."""
+        """Return the k nearest, with numbers of each query from deeper hits and a calibration.
+
+        Parameters
+        ----------
+        hits : SearchHits
+            Hits of Q queries, k or more for each.
+        ids : Column [N]
+            Ids of the items.
+        labels : Column [N] or None
+            Labels of the items, if they have any.
+        assessment : Assessment or None
+            Calibrated numbers of ``hits``; None without a calibration.
+        k : int
+            Number of neighbours that the result has.
+        alpha : float in (0, 1)
+            Share of known queries that may be called unknown.
+        template : Tensor [0]
+            Empty tensor with the type and the device of the result.
+        """
         near = hits.positions[:, :k]
         found = cls(
             hits.nearest(k),
@@ -121,16 +142,17 @@ class SearchResult(Shown):
 
     @property
     def distance(self) -> Float[Tensor, "Q k"]:
-        """Between mean embeddings [Q, k]; on the sphere ``2 - 2 cos`` is its square."""
+        """Distance of mean embeddings [Q, k]; on the sphere ``2 - 2 cos`` is its square."""
         return self.template.new_tensor(self.hits.distance)
 
     @property
     def distance_sd(self) -> Float[Tensor, "Q k"]:
-        """Its standard deviation [Q, k] under the weights that both share.
+        """Standard deviation of ``distance`` [Q, k], under the weights that both points share.
 
-        On the sphere to second order, up to half too small or large for near pairs: a scale, no
-        interval. ``LaplaceEmbedder.distance`` is exact, at half a millisecond a pair. Between an
-        image and a text it is the spread of what both may mean: of the variances that were learnt.
+        On the sphere it is correct to second order, up to half too small or large for near pairs:
+        a scale, not an interval. ``LaplaceEmbedder.distance`` is exact, at half a millisecond a
+        pair. Between an image and a text it is the spread of both embeddings, from the variances
+        that were learnt.
         """
         return self.template.new_tensor(self.hits.distance_sd)
 
@@ -162,7 +184,7 @@ class SearchResult(Shown):
     def signals(self) -> dict[str, Tensor]:
         """Signals of each query [Q] for ``monitor.Monitor``: epistemic, match probability.
 
-        That of the nearest neighbour, so that it does not depend on k.
+        The match probability is that of the nearest neighbour, so that it does not depend on k.
         """
         signals = {"epistemic": self.epistemic}
         if self.match_probability is not None:
@@ -173,7 +195,7 @@ class SearchResult(Shown):
         return len(self.ids)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """One row a neighbour: query, rank, id, label, distance, distance_sd, and so on.
+        """Return one row a neighbour: query, rank, id, label, distance, distance_sd, and so on.
 
         Raises
         ------
@@ -191,16 +213,18 @@ class SearchResult(Shown):
         rows: int = 8,
         columns: int = 6,
     ) -> Figure:
-        """Queries with their neighbours, match probabilities and what is unknown.
+        """Draw queries with their neighbours, match probabilities and unknown queries.
 
         Parameters
         ----------
-        queries, items : images [H, W], [C, H, W] or [H, W, C] with values in [0, 1] or bytes, or
-            texts, of all Q queries and all N items of the index
+        queries, items : images [H, W], [C, H, W] or [H, W, C], or texts
+            Images with values in [0, 1] or bytes, or texts, of all Q queries and of all N items of
+            the index.
         truth : labels of the queries [Q] or None
-            Frames then say which neighbours have the query's label, not which are likely to.
+            Labels by which frames show the neighbours that have the query's label. None, the
+            default: frames show the neighbours that are likely to.
         rows, columns : int
-            Most queries, and most neighbours of each.
+            Largest number of queries, and of neighbours of each. Default: 8 and 6.
 
         Returns
         -------
@@ -212,7 +236,7 @@ class SearchResult(Shown):
         return neighbours_plot(self, queries, items, truth=truth, rows=rows, columns=columns)
 
     def columns(self) -> dict[str, np.ndarray[Any, Any]]:
-        """The same as arrays [Q k]; what is not known is left out.
+        """Return the same as arrays [Q k]; what is not known is left out.
 
         ``label`` and ``label_probability`` are those of the query; the label of the neighbour is
         ``item_label``.

@@ -38,9 +38,9 @@ class RunningFaiss:
     Parameters
     ----------
     index : faiss.Index
-        It stays the user's own.
+        Index that searches; it is not copied.
     ids : [N]
-        Of its vectors, in their order; not used for an ``IndexIDMap``, which returns its own.
+        Ids of its vectors, in their order; not used for an ``IndexIDMap``, which returns its own.
 
     Raises
     ------

@@ -50,7 +50,7 @@ except ImportError:  # before 1.6 it is a method
 
 Array = npt.NDArray[Any]
 ROWS = 256
-"""That enter the model at once."""
+"""Rows that enter the model at once."""
 
 
 class PosteriorEstimator(BaseEstimator):  # type: ignore[misc]
@@ -116,30 +116,47 @@ def batches_of(x: Array) -> list[Array]:
 
 
 class MatchClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[misc]
-    """The label of the nearest items, whose probabilities are calibrated by cross-fitting.
+    """Classifier by the nearest items, whose probabilities are calibrated by cross-fitting.
 
     Parameters
     ----------
-    model, head, distance, hessian, structure, prior_precision
-        As of ``LaplaceMetricTransformer``.
+    model : nn.Module or None
+        Model that turns rows into embeddings. None, the default: the rows are embeddings already.
+    head : module, dotted name, "append" or None
+        Part of ``model`` that gets the posterior, as for ``LaplaceEmbedder``; not used without a
+        model. None, the default: its last ``nn.Linear`` that runs.
     folds : int
-        Parts of the rows; each asks the others, with a posterior that did not see it.
+        Number of parts of the rows, at least 2; each is searched among the others, with a posterior
+        that was not fitted to it. More are slower. Default: 5.
+    distance : "arccos" | "euclidean" or None
+        Distance of two embeddings, as for ``LaplaceEmbedder``. None, the default: "arccos" for a
+        model and for rows of length 1, "euclidean" for other rows.
+    hessian : "fixed" | "positives" | "full" or None
+        Pairs that count in the curvature, as for ``LaplaceEmbedder``. None, the default:
+        "positives" for rows without a model that are compared by "euclidean", else "fixed".
+    structure : "auto" | "diag" | "kron" | "full"
+        Form in which the curvature is stored, as for ``LaplaceEmbedder``. Default: "auto".
+    prior_precision : float > 0
+        Precision of the prior over the head's parameters; a larger one means less uncertainty.
+        Default: 1.
     random_state : int
-        Deals the rows out to the folds.
-    precision : float or None
+        Seed that deals the rows out to the folds. Default: 0.
+    precision : float in (0, 1) or None
         Share of answers of ``predict`` that is to be right, with 95 % confidence; ``predict``
-        abstains where it is not certain enough. None: it always answers.
+        abstains if it is not certain enough. None, the default: it always answers.
     abstain : object
-        Answer of ``predict`` where it abstains: None, or a value of the classes' type that is
-        not one of them.
+        Answer of ``predict`` if it abstains: None, the default, or a value of the classes' type
+        that is not one of them.
 
     Attributes
     ----------
     classes_ : array [C]
+        Labels of the classes, sorted.
     index_ : Index
-        Of all rows, with labels 0 to C - 1: ``index_.search`` has neighbours, distances, "unknown".
+        Index of all rows, with labels 0 to C - 1: ``index_.search`` returns neighbours, distances
+        and "unknown".
     calibrated_ : bool
-        Whether there were rows enough to calibrate on; else probabilities are votes.
+        True if there were enough rows to calibrate; else probabilities are votes.
     rule_ : Rule or None
         Guarantee of ``precision``, with its coverage on cross-fitted rows.
 
@@ -223,7 +240,7 @@ class MatchClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[misc
     def decision_function(self, X: Any) -> Array:
         """Probability [N, C] that the label is each class; the rest is that it is none of them.
 
-        Of two classes, that of the likelier one [N], with a minus sign for the first class.
+        For two classes it is that of the likelier one [N], with a minus sign for the first class.
         """
         p = self._label_probabilities(self._seen(X))
         return np.where(p[:, 1] > p[:, 0], p[:, 1], -p[:, 0]) if p.shape[1] == 2 else p
@@ -244,7 +261,7 @@ class MatchClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[misc
         return probability
 
     def predict(self, X: Any) -> Array:
-        """The likeliest class [N]; with ``precision``, ``abstain`` where none is certain enough.
+        """Return the likeliest class [N]; with ``precision``, ``abstain`` if it is not certain.
 
         Answers with ``precision`` are those of ``index_.ask(X, rule_)``: they also
         abstain from queries that are unknown to the index.
@@ -260,20 +277,23 @@ class MatchClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[misc
         )
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Share of rows that are answered right; an abstention is not."""
+        """Return the share of rows that are answered right; an abstention is not right."""
         return float(np.average(self.predict(X) == np.asarray(y), weights=sample_weight))
 
 
 def selective_risk_scorer(estimator: Any, X: Any, y: Any) -> float:
-    """Area under the risk-coverage curve, with a minus sign, for ``GridSearchCV(scoring=...)``.
+    """Return minus the area under the risk-coverage curve, for ``GridSearchCV(scoring=...)``.
 
-    The mean error of the most certain share p of the rows, p = 0.05 to 1 (``abstention``). A row
-    is as certain as its largest probability; ``precision`` of a ``MatchClassifier`` is not used.
+    The area is the mean error of the most certain share p of the rows, p = 0.05 to 1
+    (``abstention``). A row is as certain as its largest probability; ``precision`` of a
+    ``MatchClassifier`` is not used.
 
     Parameters
     ----------
-    estimator : fitted classifier with ``predict_proba``
+    estimator : classifier
+        Fitted classifier with ``predict_proba`` and ``classes_``.
     X, y : [N, D], [N]
+        Rows to classify, and their true classes.
 
     Examples
     --------
@@ -296,26 +316,34 @@ NUMBERS = ("uncertainty", "epistemic")
 
 
 class LaplaceMetricTransformer(TransformerMixin, PosteriorEstimator):  # type: ignore[misc]
-    """Embeddings [N, Z] of rows [N, D], with how unsure each is.
+    """Transformer of rows [N, D] to embeddings [N, Z] and their uncertainty.
 
     Parameters
     ----------
     model : nn.Module or None
-        Rows -> embeddings; None: the rows are embeddings already.
-    head : module, name, "append" or None
-        As of ``LaplaceEmbedder``; of a model.
+        Model that turns rows into embeddings. None, the default: the rows are embeddings already.
+    head : module, dotted name, "append" or None
+        Part of ``model`` that gets the posterior, as for ``LaplaceEmbedder``; not used without a
+        model. None, the default: its last ``nn.Linear`` that runs.
     output : "both" | "embedding" | "numbers"
-        The embedding; uncertainty and epistemic number; or these behind the embedding.
-    distance, hessian : str or None
-        As of ``LaplaceEmbedder``. None: of rows of length 1 "arccos" and "fixed", of other rows
-        "euclidean" and "positives", as in ``LaplaceEmbedder.from_embeddings``; of a model its
-        defaults.
-    structure, prior_precision
-        As of ``LaplaceEmbedder``.
+        Columns of the result: the "embedding" [N, Z]; the "numbers" [N, 2], uncertainty and
+        epistemic number; or "both" [N, Z + 2], the embedding first. Default: "both".
+    distance : "arccos" | "euclidean" or None
+        Distance of two embeddings, as for ``LaplaceEmbedder``. None, the default: "arccos" for a
+        model and for rows of length 1, "euclidean" for other rows.
+    hessian : "fixed" | "positives" | "full" or None
+        Pairs that count in the curvature, as for ``LaplaceEmbedder``. None, the default:
+        "positives" for rows without a model that are compared by "euclidean", else "fixed".
+    structure : "auto" | "diag" | "kron" | "full"
+        Form in which the curvature is stored, as for ``LaplaceEmbedder``. Default: "auto".
+    prior_precision : float > 0
+        Precision of the prior over the head's parameters; a larger one means less uncertainty.
+        Default: 1.
 
     Attributes
     ----------
     classes_ : array [C]
+        Labels of the classes, sorted.
     encoder_ : Encoder
         Model and posterior.
 
@@ -361,7 +389,7 @@ class LaplaceMetricTransformer(TransformerMixin, PosteriorEstimator):  # type: i
         return self
 
     def transform(self, X: Any) -> Array:
-        """[N, Z + 2], [N, Z] or [N, 2], in the type of the rows."""
+        """Return [N, Z + 2], [N, Z] or [N, 2] numbers, as ``output``, in the type of the rows."""
         x = self._seen(X)
         encoded = Encoded.concatenate([self.encoder_(batch) for batch in batches_of(x)])
         mean, numbers = encoded.mean, torch.stack([encoded.trace, encoded.epistemic], 1)
@@ -370,7 +398,7 @@ class LaplaceMetricTransformer(TransformerMixin, PosteriorEstimator):  # type: i
         return found
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
-        """Names of the columns."""
+        """Return the names of the columns."""
         embedding = [f"embedding{i}" for i in range(self._n_outputs)]
         names = {"embedding": embedding, "numbers": [*NUMBERS], "both": [*embedding, *NUMBERS]}
         return np.array(names[self.output], dtype=object)
