@@ -113,7 +113,7 @@ class ProbVLM:
     >>> points = torch.nn.functional.normalize(torch.randn(8, 4, generator=g), dim=1)
     >>> e = Embedding(Gaussian(points, torch.zeros(8, 4)))
     >>> pairs = torch.arange(8)[:, None].expand(8, 2)
-    >>> post = ProbVLM(hidden=8).fit(e, e[torch.arange(8).flip(0)], pairs, epochs=3, generator=0)
+    >>> post = ProbVLM(hidden=8).fit(e, e[torch.arange(8).flip(0)], pairs, epochs=3, seed=0)
     >>> post.embed_image(e).uncertainty.shape
     torch.Size([8])
     """

@@ -220,7 +220,7 @@ def parts() -> list[dict[str, Any]]:
 
 def table() -> str:
     """Latency, recall, and how the verdicts differ."""
-    header = ["items", "engine", "build", "p50", "p99", "with verdict", "a second, 100 a call",
+    header = ["items", "engine", "build", "p50", "p99", "with calibration", "a second, 100 a call",
               "recall@10", "distance", "match probability", "same decisions"]  # fmt: skip
     lines = []
     for part, row in [(one, row) for one in parts() for row in one["rows"]]:

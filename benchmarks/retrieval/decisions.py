@@ -56,6 +56,7 @@ from benchmarks.retrieval.split import drawn
 from laplace_metric.calibration import Rule, calibrate_scores
 from laplace_metric.calibration._hits import LabelledHits
 from laplace_metric.calibration._learn import calibrated
+from laplace_metric.calibration._rule import NAMES
 from laplace_metric.errors import FewQueriesWarning, InputError
 from laplace_metric.evaluation import auroc
 from laplace_metric.plots._style import STYLES
@@ -379,7 +380,7 @@ def rates_table() -> str:
             made = [row["made"] for row in found]
             answered = [row["coverage"] for row in found if row["made"]]
             lines.append([
-                name.replace("_", " "),
+                NAMES.get(name, name),
                 f"{target:g}",
                 f"{n:,}",
                 f"{min(made):.0%} to {max(made):.0%}",
@@ -398,7 +399,7 @@ def crossed_table() -> str:
     record = read_record("crossed")
     for name in RATES:
         for n in sorted(int(part) for part in record if part != "environment"):
-            cells = [name.replace("_", " "), f"{n}"]
+            cells = [NAMES.get(name, name), f"{n}"]
             for way in ("halves", "cross-fitted"):
                 rows = [row for row in record[f"{n}"][way] if row["rate"] == name]
                 made = [row["made"] for row in rows]

@@ -42,7 +42,7 @@ class ScoreCalibration(ScoredQueries):
     >>> print(rule)  # doctest: +ELLIPSIS
     accepts a similarity of 0.73... or more (a match probability of at least 0...)
     guarantees a precision of at least 90% with 95% confidence (simulated, not proven)
-    on 600 cross-fitted queries: precision 9...%; answers 6...% of all
+    on 600 cross-fitted queries: precision 9...%; answers 5...% of all
     >>> rule([0.9, 0.5]).answered
     array([ True, False])
     """

@@ -110,7 +110,7 @@ class ImageTextEmbedder:
     >>> links = torch.stack([torch.arange(12), torch.arange(12) % 4], 1)
     >>> pairs = ImageTextPairs(pixels, words, links)
     >>> embedder = ImageTextEmbedder(Precomputed(), Precomputed(), dim=4)
-    >>> _ = embedder.fit(pairs, epochs=2, progress=False, generator=0)
+    >>> _ = embedder.fit(pairs, epochs=2, progress=False, seed=0)
     >>> image, text = embedder.embed_image(pixels), embedder.embed_text(words)
     >>> embedder.similarity(image, text).shape, text.uncertainty.shape, image.epistemic.shape
     (torch.Size([12, 4]), torch.Size([4]), torch.Size([12]))

@@ -110,8 +110,8 @@ def noisy_pairs(
     ...                        torch.stack([torch.arange(12), torch.arange(12) % 3], 1))
     >>> def fit(part):
     ...     embedder = ImageTextEmbedder(Precomputed(), Precomputed(), dim=4)
-    ...     return embedder.fit(part, epochs=2, progress=False, generator=0)
-    >>> found = noisy_pairs(fit, pairs, folds=3, generator=0)
+    ...     return embedder.fit(part, epochs=2, progress=False, seed=0)
+    >>> found = noisy_pairs(fit, pairs, folds=3, seed=0)
     >>> found.scores["match"].shape, found.fold.unique()
     (torch.Size([12]), tensor([0, 1, 2]))
     """

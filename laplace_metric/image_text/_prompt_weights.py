@@ -88,7 +88,7 @@ def prompt_weights(
     --------
     >>> from laplace_metric.distributions import Gaussian
     >>> prompts = Embedding(Gaussian(torch.eye(2), torch.full((2, 2), 0.1)))
-    >>> pi = prompt_weights(prompts[0], [0], prompts, 2, generator=0)  # one image, at the first
+    >>> pi = prompt_weights(prompts[0], [0], prompts, 2, seed=0)  # one image, at the first
     >>> bool(pi[0, 0] > pi[0, 1])
     True
     """

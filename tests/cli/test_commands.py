@@ -275,7 +275,7 @@ def test_texts_with_an_object_as_model(tmp_path, monkeypatch, capsys):
     more = ["-k", "2", "--output", "r.json", "--picture", "p.png"]
     assert main(["search", "index", "q.csv", *more]) == 0
     found = json.loads((tmp_path / "r.json").read_text())
-    assert [row["label"] for row in found] == ["x", "x"]
+    assert [row["item_label"] for row in found] == ["x", "x"]
     said = {text for text, _ in rows}
     assert {row["text"] for row in found} <= said
     capsys.readouterr()

@@ -101,7 +101,7 @@ def test_a_precision_makes_it_abstain(iris):
     always = MatchClassifier().fit(x[:100], y[:100])
     classifier = MatchClassifier(precision=0.8).fit(x[:100], y[:100])
     threshold = always.index_.calibration.guarantee(precision=0.8, of="label")
-    assert classifier.threshold_ == threshold
+    assert classifier.rule_ == threshold
     asked = np.concatenate([x, 100 * np.ones((300, 4))])  # more than one batch; flowers, and none
     found = classifier.predict(asked)
     result = always.index_.search(asked, 1)
