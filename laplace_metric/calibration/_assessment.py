@@ -1,4 +1,4 @@
-"""What a calibration says of the hits of a search, as arrays."""
+"""Calibrated numbers of the hits of a search, as arrays."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class Assessment(Shown):
     logit : [Q, depth]
         Scores of the pairs.
     match_probability : [Q, depth]
-        That query and neighbour are a match.
+        Probability that query and neighbour are a match.
     p_value : [Q]
-        Of "the query has a match in the index".
+        Conformal p-value of "the query has a match in the index".
     carrier : [Q] or None
         Place of the neighbour that carries the likeliest label; None if no labels calibrated the
         index.
     label_probability : [Q] or None
-        That this label is the query's.
+        Probability that this label is the query's; None if no labels calibrated the index.
     """
 
     logit: Float[np.ndarray, "Q depth"]

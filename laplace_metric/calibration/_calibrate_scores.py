@@ -49,50 +49,56 @@ def calibrate_scores(
     cross_fit: int | None = None,
     seed: int = 0,
 ) -> ScoreCalibration:
-    """Learn from judged hits how probable a match is, and test it on queries that it did not see.
+    """Fit match probabilities to judged hits, and test them on queries that the fit did not see.
 
     The queries have to be independent of each other. Copies, which have equal scores and equal
     judgements, count once: a guarantee is then one of distinct queries. Queries that depend on each
     other in other ways, such as those of one session or near paraphrases, are not noticed, and
     break a guarantee more often than its confidence says: pass one query of each session.
 
-    Places without a hit are no comparisons, in what is learnt, tested and reported. Hits with equal
-    scores must not be ordered by their relevance: keep the order of the search.
+    Places without a hit are no comparisons, neither in the fit nor in tests and reports. Hits with
+    equal scores must not be ordered by their relevance: keep the order of the search.
 
     Parameters
     ----------
     scores : [Q], [Q, k] or [Q, k, S]
-        Scores of the hits of each query, the first hit first, by S scorers. Where a query has fewer
-        hits: -inf behind them, inf of distances. What FAISS writes there, 3.4028235e38 with either
-        sign, is no hit, too. A hit has a finite score of each scorer. [Q]: one hit each, such as of
-        judged pairs.
+        Scores of the hits of each query, the first hit first, by S scorers. If a query has fewer
+        hits, -inf stands behind them (inf for distances). The 3.4028235e38, with either sign, that
+        FAISS writes there is no hit, too. A hit has a finite score of each scorer. With [Q], each
+        query has one hit, as in judged pairs.
     relevant : [Q, k], or [Q] of one hit each
         Relevance of each hit: booleans, or 1 and 0; -1 where it was not judged; any number where
         there is no hit. With ``items``: qrels, query -> ids of all relevant items, or query ->
         {id: grade}, where what is not graded was not judged; or "pairs", where the relevant item
         has the query's own id, as that of another view has. ``mated`` and ``total`` follow from
         them.
-    items : dict of query to ids, or [Q, k], optional
+    items : dict of query to ids, [Q, k], or None
         Ids of the hits, in the order of ``scores``; the queries of an array are 0, 1, ... An id of
-        -1, None or NaN marks a place without a hit.
+        -1, None or NaN marks a place without a hit. None, the default: ``relevant`` judges places,
+        not ids.
     kind : "similarity" | "distance" | "score", or one per scorer
-        Similarities fall and distances rise from hit to hit; "score": larger is better, in any
-        order, as of a reranker. Only the first scorer's order is checked.
-    mated : [Q] booleans, or 1, 0 and -1, optional
-        Presence of a relevant item in the collection, found or not. Default: whether one of the
-        hits is relevant; -1, not known, where none is and some are not judged, or where there is no
-        hit.
-    total : [Q], optional
-        Relevant items in the collection, for ``keep_relevant``. Default: those among the hits.
-    evidence : dict of str to [Q] or [Q, k], optional
-        Further columns, such as an uncertainty or the share of a label among the hits.
-    cross_fit : int, optional
-        0: half of the queries fit, the other half tests, and guarantees are proven. 5: all of them
-        test, each by a probability that was fitted without its fifth, and the rule uses one that
-        was fitted to all; a precision is then simulated, not proven, and the rest is refused. None:
-        5 of fewer than 1,000 queries, else 0; all but a precision is proven by halves then, too.
+        Meaning of the scores: similarities fall and distances rise from hit to hit; a larger
+        "score" is better, in any order, as from a reranker. Only the first scorer's order is
+        checked. Default: "similarity".
+    mated : [Q] booleans, or 1, 0 and -1, or None
+        Presence of a relevant item in the collection, found or not; -1 for not known. None, the
+        default: 1 if one of the hits is relevant; -1 if none is and some are not judged, or if
+        there is no hit; else 0.
+    total : [Q] or None
+        Number of relevant items in the collection, for ``keep_relevant``. None, the default: those
+        among the hits.
+    evidence : dict of str to [Q] or [Q, k], or None
+        Further columns, by name, such as an uncertainty or the share of a label among the hits.
+        None, the default: scores alone.
+    cross_fit : int or None
+        Number of parts of the queries, each of which tests a fit to the others. With 0, one half of
+        the queries fits and the other half tests, and guarantees are proven. With 5, all queries
+        test, each with a fit without its fifth, and the rule uses a fit to all: a precision is then
+        simulated, not proven, and other rates are refused. From 2 to 10 parts are possible. None,
+        the default: 0 from 1,000 queries on, and 5 for fewer; other rates than a precision are then
+        proven by halves.
     seed : int
-        Seed of the random split, 0 or more.
+        Seed of the random split, 0 or more. Default: 0.
 
     Raises
     ------
@@ -209,7 +215,7 @@ def calibrate_scores(
 def _of_collection(
     judged: Judged, mated: ArrayLike | None, total: ArrayLike | None
 ) -> tuple[Judged, Array]:
-    """Whether the collection has a relevant item of each query [Q], and how many [Q]."""
+    """Return whether the collection has a relevant item of each query [Q], and how many [Q]."""
     counted = (judged == 1).sum(1).astype(np.float64)
     found = counted > 0
     if mated is None:
@@ -228,7 +234,7 @@ def _of_collection(
 
 
 def _distinct(values: Array, exists: Flags, judged: Judged, columns: list[Array]) -> Flags:
-    """Queries that are no copy of an earlier one [Q]; copies are left out with a warning."""
+    """Return queries that are no copy of an earlier one [Q]; warn of copies, which are left out."""
     found = copies_among(values, exists, judged, columns)
     n, distinct = len(found.first), int(found.first.sum())
     if distinct == n:

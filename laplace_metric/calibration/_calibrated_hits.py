@@ -1,4 +1,4 @@
-"""What a calibration says of the hits of any engine."""
+"""Calibrated numbers of the hits of any engine."""
 
 from __future__ import annotations
 
@@ -18,22 +18,21 @@ class CalibratedHits(Shown):
     Parameters
     ----------
     match_probability : [Q, k]
-        That query and neighbour are a match; 0 where there is no neighbour.
+        Probability that query and neighbour are a match; 0 where there is no neighbour.
     p_value : [Q]
-        Of "the query has a match in the collection".
+        Conformal p-value of "the query has a match in the collection"; small for open-set queries.
     unknown : [Q]
-        ``p_value <= alpha``.
+        True for a query without a match in the collection: ``p_value <= alpha``.
     label : [Q] or None
-        The answer: the likeliest label of the neighbours. None, as the next, if it was calibrated
-        with matches.
+        Answer: the likeliest label of the neighbours. None, the default, if matches calibrated it.
     label_probability : [Q] or None
-        That it is the query's.
+        Probability that ``label`` is the query's. None, the default, if matches calibrated it.
     ambiguity : [Q] or None
-        Entropy in nats of the neighbours' vote; None without labels.
+        Entropy of the neighbours' vote, in nats. None, the default, without labels.
     nearest : [Q] or None
-        Label of the nearest neighbour of each query; None without labels.
-    alpha : float
-        Share of queries with a match that may be called unknown.
+        Label of the nearest neighbour of each query. None, the default, without labels.
+    alpha : float in (0, 1)
+        Share of queries with a match that may be called unknown. Default: 0.05.
     """
 
     match_probability: Array

@@ -54,40 +54,49 @@ VOTED = {"share", "weighted", "ratio", "ambiguity"}
 class Calibration(Shown):
     """Match probabilities, each tested by calibration queries that its fit did not see.
 
+    ``Index.calibrate`` makes it. A tested query is one of the second half of the calibration
+    queries; or one of all of them, each with a fit to others.
+
     Parameters
     ----------
     matcher : MatchProbability
+        Match probability of a pair, as a function of its features.
     labeller : LabelPosterior or None
-        None where matches were said rather than labelled.
+        Probability of each label among the neighbours; None if matches calibrated it.
     k : int
-        Neighbours whose pairs it learnt from.
+        Number of neighbours of each query to which the match probability was fitted.
     depth : int
-        Neighbours that retrieval sets choose from.
+        Number of neighbours that retrieval sets choose from.
     n_items : int
-        Of the index when it was calibrated.
+        Number of items of the index when it was calibrated.
     probability : [n, k]
-        Match probabilities of the pairs of the tested queries, and whether they are a ``match``
-        [n, k]: of the second half of the queries; or of all, each by a fit to other ones.
+        Match probabilities of the pairs of the tested queries.
+    match : [n, k]
+        True for each of these pairs that is a match.
     known : [n]
-        Whether the index has a match of each of those queries.
+        True for each tested query that has a match in the index.
     first_match : [n]
-        The score of the first true match of each, ``log_first_match``; -inf where none is among
-        ``depth``.
+        Score of the first true match of each tested query, ``log_first_match``; -inf if none is
+        among ``depth``.
     statistics : [m, 3]
-        ``query_statistics`` of all known queries, for "unknown".
+        Statistics of all known queries (``query_statistics``), with which p-values compare.
     p_value : [n]
-        Of "the query has a match in the index", of each tested query by all other known ones.
+        Conformal p-value of "the query has a match in the index", for each tested query by all
+        other known ones.
     grid : [m, 1 or 2]
-        Probabilities of the queries that are not tested, among which thresholds are chosen: of the
-        nearest neighbour, and of the answer. None (m = 0) if all are tested.
+        Probabilities of the queries that are not tested, among which thresholds are chosen: that of
+        the nearest neighbour, and that of the answer. Empty (m = 0) if all are tested.
     label_probability : [n] or None
-        Of the answer to each, and whether it was ``right`` [n]; None without labels.
+        Probability of the answer to each tested query. None, the default, without labels.
+    right : [n] or None
+        True for each tested query whose answer was right. None, the default, without labels.
     labels : HeldOutLabels or None
-        Scores of the labels of the known queries, for label sets; None without labels.
+        Scores of the labels of the known queries, for label sets. None, the default, without
+        labels.
     own_items : bool
-        Whether the queries were the items of the index itself, each searched in a part of it
-        without it (``LaplaceEmbedder.cross_index``): they are not exchangeable with new queries,
-        so that no guarantee is proven, and they are no reference for drift.
+        True if the queries were the items of the index itself, each searched in a part of it
+        without it (``LaplaceEmbedder.cross_index``). They are not exchangeable with new queries, so
+        that no guarantee is proven, and they are no reference for drift. Default: False.
     """
 
     matcher: MatchProbability
@@ -134,7 +143,7 @@ class Calibration(Shown):
 
     @property
     def smallest_p_value(self) -> float:
-        """``1 / (m + 1)`` of m known queries: "unknown" is never said at a smaller alpha."""
+        """Smallest attainable p-value, ``1 / (m + 1)`` for m known queries."""
         return 1 / (len(self.statistics) + 1)
 
     @cached_property
@@ -154,12 +163,20 @@ class Calibration(Shown):
         return Assessment(logit, probability, p_value, answer, label_probability)
 
     def warn_if_unfamiliar(self, p_value: np.ndarray, alpha: float) -> None:
-        """Warn if more of a batch of queries are unknown at ``alpha`` than can be by chance.
+        """Warn if more of a batch of queries are unknown at ``alpha`` than chance explains.
+
+        Parameters
+        ----------
+        p_value : [Q]
+            Conformal p-values of the queries, as in ``SearchResult.p_value``.
+        alpha : float in (0, 1)
+            Largest p-value of an unknown query.
 
         Warns
         -----
         UnfamiliarQueriesWarning
-            Also where open-set queries come, as often as among the calibration queries.
+            If too many are unknown. Open-set queries count, even in the share that they have among
+            the calibration queries.
         """
         n_known, known = len(self.statistics), float(self.known.mean())
         n_queries = n_known if known == 0 else max(n_known, round(n_known / known))
@@ -177,24 +194,26 @@ class Calibration(Shown):
         """Assess the hits of any engine as ``Index.search`` does: a pure function of arrays.
 
         It holds for the items, the posterior and the ranking that it was calibrated with. Pass as
-        many neighbours as the index looks at, 20 or more (or all items), in the engine's order;
-        what is said of the first of them then depends on no more of them.
+        many neighbours as the index uses, 20 or more (or all items), in the engine's order; numbers
+        of the first of them do not depend on further ones.
 
         Parameters
         ----------
         distances : [Q, k]
-            Euclidean distances of the mean embeddings, inf where there is no neighbour. Of a
+            Euclidean distances of the mean embeddings, inf where there is no neighbour. For a
             cosine s it is ``sqrt(2 - 2 s)``; FAISS and others return its square: take the root.
         labels : [Q, k] whole numbers or strings, or None
-            Of the neighbours; needed where labels calibrated it.
+            Labels of the neighbours; needed if labels calibrated it. None, the default: the
+            collection has none.
         epistemic : [Q]
-            ``Embedding.epistemic``, or an exported graph's (the uncertainty where the fit keeps
-            nothing to compare with).
+            Epistemic number of each query: ``Embedding.epistemic``, or that of an exported graph
+            (the uncertainty, if the fit stores no points to compare with).
         distance_sd : [Q, k] or None
-            ``SearchResult.distance_sd``; needed if the match probability looks at it, which
-            ``index.calibrate(..., portable=True)`` rules out.
-        alpha : float
-            Share of queries with a match that may be called unknown.
+            Standard deviation of each distance, as ``SearchResult.distance_sd``; needed if the
+            match probability depends on it. None, the default: not known, which is enough after
+            ``index.calibrate(..., portable=True)``.
+        alpha : float in (0, 1)
+            Share of queries with a match that may be called unknown. Default: 0.05.
 
         Returns
         -------
@@ -204,13 +223,12 @@ class Calibration(Shown):
         Raises
         ------
         InputError, NonFiniteError
-            For shapes that do not fit, NaN, too few neighbours, and for what is needed but is not
-            there.
+            For shapes that do not fit, NaN, too few neighbours, and arguments that are missing.
 
         Warns
         -----
         UnfamiliarQueriesWarning
-            If more queries are unknown than can be by chance.
+            If more queries are unknown than chance explains.
         DistanceScaleWarning
             If the distances of ten queries or more look like squares, or are ten times larger or
             smaller than any that calibrated.
@@ -276,19 +294,21 @@ class Calibration(Shown):
         Parameters
         ----------
         path : path
-            Of one file, which is replaced.
+            Name of one file, such as "calibration.onnx", which is replaced.
         format : "onnx" | "torch"
-            ONNX of opset 18 (extra ``export``), or what ``torch.export.load`` reads.
-        alpha : float
-            Share of queries with a match that may be called unknown; "p_value" is there for
-            others.
-        dtype : torch.float32 or torch.float64, optional
-            Of what enters and leaves; None: float32.
+            Format of the file: ONNX of opset 18 (extra ``export``), or a program that
+            ``torch.export.load`` reads. Default: "onnx".
+        alpha : float in (0, 1)
+            Share of queries with a match that may be called unknown. Compare the output "p_value"
+            yourself for another one. Default: 0.05.
+        dtype : torch.float32, torch.float64 or None
+            Type of the inputs and outputs. None, the default: float32.
 
         Raises
         ------
         ExportError
-            If the match probability looks at ``distance_sd``: calibrate with ``portable=True``.
+            If the answers depend on ``distance_sd`` or on the class model of the index: calibrate
+            with ``portable=True``.
         InputError
             For another ``alpha`` or ``dtype``.
         MissingPackageError
@@ -397,33 +417,36 @@ class Calibration(Shown):
     ) -> Rule:
         """Return the rule that answers most and keeps one of these rates.
 
-        Unknown queries are not answered, and neither are the held-out queries by which a rate is
-        tested. Queries without a match in the index that are answered count as errors, in the share
+        Unknown queries are not answered, neither later nor among the held-out queries that test the
+        rate. Queries without a match in the index that are answered count as errors, in the share
         in which they were among the held-out queries.
 
         Parameters
         ----------
-        precision : float in (0, 1)
-            Share of the answers that are right, at least.
-        recall : float in (0, 1)
-            Share of the right answers that are given, at least.
-        fmr : float in (0, 1)
-            False match rate (1:1): share of the pairs of a query and one of its k neighbours that
-            are no match and are accepted, at most.
-        fpir : float in (0, 1)
-            False positive identification rate (1:N): share of the queries without a match in the
-            index that are answered, at most.
+        precision : float in (0, 1) or None
+            Smallest share of the answers that are right. Pass exactly one of the four rates; None,
+            the default, for the others.
+        recall : float in (0, 1) or None
+            Smallest share of the right answers that are given. None, the default: another rate.
+        fmr : float in (0, 1) or None
+            Largest false match rate (1:1): share of the pairs of a query and one of its k
+            neighbours that are no match and are accepted. None, the default: another rate.
+        fpir : float in (0, 1) or None
+            Largest false positive identification rate (1:N): share of the queries without a match
+            in the index that are answered. None, the default: another rate.
         confidence : float in (0, 1)
-            Probability, over calibration sets, with which the rate is kept.
-        of : "match" | "label", optional
-            The answer: the nearest neighbour, or the label that the index answers with. None: the
-            label where labels calibrated the index, but of a false match rate the neighbour.
-        alpha : float in (0, 1), or None
-            Share of queries with a match that may be called unknown, and are not answered then;
-            None: the probability alone decides.
-        open_set_fraction : float in (0, 1) or OpenSetFraction, optional
-            Share of the queries without a match for which a precision is to hold, if it is another
-            than the calibration's.
+            Probability, over calibration sets, with which the rate is kept. A higher one answers
+            fewer queries. Default: 0.95.
+        of : "match" | "label" or None
+            Answer that is right or wrong: the nearest neighbour, or the label that the index
+            answers with. None, the default: the label if labels calibrated the index, but the
+            neighbour for ``fmr``.
+        alpha : float in (0, 1) or None
+            Share of queries with a match that may be called unknown, and are not answered then.
+            None: the probability alone decides. Default: 0.05.
+        open_set_fraction : float in (0, 1), OpenSetFraction or None
+            Share of open-set queries for which a precision is to hold. None, the default: the share
+            among the calibration queries.
 
         Raises
         ------
@@ -431,7 +454,7 @@ class Calibration(Shown):
             Unless one rate is given; if it cannot be guaranteed, with what would do. For ``fmr``,
             ``fpir`` and ``open_set_fraction`` of a cross-fitted calibration.
         NotFittedError
-            Of labels, if none calibrated the index.
+            For labels, if none calibrated the index.
         """
         quantity, target = asked_rate(precision, recall, fmr, fpir)
         about = self._about(of) if quantity != "fmr" or of is not None else "match"
@@ -456,15 +479,21 @@ class Calibration(Shown):
 
         Parameters
         ----------
-        confidence, of, alpha
-            As for ``guarantee``.
+        confidence : float in (0, 1)
+            Probability, over calibration sets, with which the precision is kept. Default: 0.95.
+        of : "match" | "label" or None
+            Answer that is right or wrong, as for ``guarantee``. None, the default: what the index
+            answers with.
+        alpha : float in (0, 1) or None
+            Share of queries with a match that may be called unknown, and are not answered then.
+            None: the probability alone decides. Default: 0.05.
 
         Raises
         ------
         InputError
             If not even 1 % can be guaranteed.
         NotFittedError
-            Of labels, if none calibrated the index.
+            For labels, if none calibrated the index.
         """
         about = self._about(of)
         queries = self.queries(about, alpha)
@@ -481,16 +510,20 @@ class Calibration(Shown):
         Parameters
         ----------
         precision : float in (0, 1)
-            The guarantee.
-        of, alpha
-            As for ``guarantee``.
+            Precision to be guaranteed with 95 % confidence.
+        of : "match" | "label" or None
+            Answer that is right or wrong, as for ``guarantee``. None, the default: what the index
+            answers with.
+        alpha : float in (0, 1) or None
+            Share of queries with a match that may be called unknown, and are not answered then.
+            None: the probability alone decides. Default: 0.05.
 
         Raises
         ------
         InputError
             For a precision outside (0, 1).
         NotFittedError
-            Of labels, if none calibrated the index.
+            For labels, if none calibrated the index.
         """
         return self.queries(self._about(of), alpha).queries_needed(precision)
 
@@ -499,16 +532,19 @@ class Calibration(Shown):
 
         Parameters
         ----------
-        of, alpha
-            As for ``guarantee``. Queries that are unknown at ``alpha``, each by all others, are
-            those that are not answered.
+        of : "match" | "label" or None
+            Answer that is right or wrong, as for ``guarantee``. None, the default: what the index
+            answers with.
+        alpha : float in (0, 1) or None
+            Share of queries with a match that may be called unknown: those, each compared with all
+            others, are not answered. None: all are. Default: 0.05.
 
         Raises
         ------
         InputError
             For an alpha outside (0, 1).
         NotFittedError
-            Of labels, if none calibrated the index.
+            For labels, if none calibrated the index.
         """
         about, abstained = self._about(of), np.zeros_like(self.known)
         if alpha is not None:
@@ -533,19 +569,21 @@ class Calibration(Shown):
         return self.decides_about if of is None else check_name("of", of, ("match", "label"))
 
     def quality(self, n: int = 500, *, of: str | None = None) -> Quality:
-        """Brier score, calibration error and reliability of a probability.
+        """Compute Brier score, calibration error and reliability of a probability.
 
         Parameters
         ----------
         n : int
-            Bootstrap resamples of the queries, which its fit did not see.
-        of : "match" | "label", optional
-            As for ``guarantee``.
+            Number of bootstrap resamples of the queries, which its fit did not see. More make
+            intervals smoother, and take longer. Default: 500.
+        of : "match" | "label" or None
+            Probability that is measured: that the nearest item is a match, or that the label is
+            right. None, the default: that of what the index answers with.
 
         Raises
         ------
         NotFittedError
-            Of labels, if none calibrated the index.
+            For labels, if none calibrated the index.
         """
         from laplace_metric.evaluation._probability_quality import quality
 
@@ -586,7 +624,14 @@ class Calibration(Shown):
     def members(
         self, logit: Float[np.ndarray, "Q depth"], alpha: float
     ) -> Bool[np.ndarray, "Q depth"]:
-        """Which neighbours [Q, depth] are in the set that holds a match, from their scores.
+        """Return which neighbours [Q, depth] are in the set that holds a match, from their scores.
+
+        Parameters
+        ----------
+        logit : [Q, depth]
+            Scores of the pairs, as in ``Assessment``.
+        alpha : float in (0, 1)
+            Share of the queries with a match whose set may hold none.
 
         Raises
         ------

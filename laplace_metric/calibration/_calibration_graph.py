@@ -38,21 +38,23 @@ NOBODY = -(2**63)
 class CalibrationModule(OfConstants):
     """distances, labels [B, K], epistemic [B] -> the numbers of ``CalibratedHits``.
 
-    It computes in float64 and answers in the type of the distances. It refuses nothing but fewer
+    It computes in float64 and answers in the type of the distances. It refuses only fewer
     neighbours than vote.
 
     Parameters
     ----------
     matcher : MatchProbability
+        Match probability of a pair, as a function of its features.
     labeller : LabelPosterior or None
+        Probability of each label among the neighbours; None if matches calibrated it.
     statistics : [m, 3]
-        Of known held-out queries.
+        Statistics of the known held-out queries, with which p-values compare.
     least : int
-        How many neighbours are passed at the least, at most 20: those that vote.
+        Smallest number of neighbours that are passed, at most 20: those that vote.
     alpha : float
         Share of queries with a match that may be called unknown.
     labelled : bool
-        Whether labels are among the inputs.
+        True if labels are among the inputs.
     """
 
     last: Tensor
@@ -110,7 +112,7 @@ class CalibrationModule(OfConstants):
         return *known, answer, label_probability.to(distances), ambiguity.to(distances)
 
     def _hits(self, distance: Tensor, labels: Tensor | None, epistemic: Tensor) -> SearchHits:
-        """With 21 neighbours or more, so that 20 are never all; the others do not exist."""
+        """Return hits with 21 neighbours or more, so that 20 are never all; others do not exist."""
         last = distance.index_select(1, self.last)  # in a graph, it refuses fewer columns
         nobody = torch.full_like(last, torch.inf).expand(-1, VOTES + 1 - self.least)
         distance = distance.masked_fill(is_padding(distance), torch.inf)
@@ -139,7 +141,9 @@ class CalibrationGraph:
     Parameters
     ----------
     path : Path
+        Name of the file.
     format : "onnx" | "torch"
+        Format of the file.
     inputs : tuple of names
         "distances" [batch, neighbours] Euclidean, infinite where there is none; "labels"
         [batch, neighbours] int64 (not where the collection has none); "epistemic" [batch].
@@ -148,18 +152,18 @@ class CalibrationGraph:
         "unknown" [batch]; where labels calibrated it "label" (int64), "label_probability" and
         "ambiguity" [batch].
     neighbours : int
-        The fewest that a query needs: as many vote.
+        Smallest number of neighbours of a query: as many vote.
     alpha : float
-        "unknown" is ``p_value <= alpha``.
+        Largest p-value of an unknown query: "unknown" is ``p_value <= alpha``.
     names : tuple of text or None
-        The number of a name is its place here; a name that is not here, any number from
-        ``len(names)`` on. None where labels are numbers, which stand for themselves.
+        Names of the labels: the number of a name is its place here. A name that is not here has any
+        number from ``len(names)`` on. None if labels are numbers, which stand for themselves.
     looks_at : tuple of names
-        What a match probability depends on.
+        Names of the features on which a match probability depends.
     opset : int or None
-        Of ONNX.
+        Version of the ONNX operators; None for "torch".
     cross_fitted : bool
-        As of ``Calibration``.
+        True if the guarantees of the calibration are simulated, not proven. Default: False.
     """
 
     path: Path

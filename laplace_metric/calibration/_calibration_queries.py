@@ -70,18 +70,18 @@ class Chosen(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class CalibrationQueries:
-    """Probabilities of n queries by a fit that did not see them, and what is true of each.
+    """Probabilities of n queries by a fit that did not see them, and the truth about each.
 
     Parameters
     ----------
     probability : [n, k]
-        Probability that each hit is relevant; or of each answer that it is right, with k = 1.
+        Probability that each hit is relevant; or that each answer is right, with k = 1.
     relevant : [n, k]
         Relevance: 1, 0, -1 where a hit was not judged, -2 where there is no hit.
     mated : [n]
-        Whether the collection holds a relevant item: 1, 0, or -1 where it is not known.
+        Presence of a relevant item in the collection: 1, 0, or -1 where it is not known.
     total : [n]
-        Relevant items of each query in the collection.
+        Number of relevant items of each query in the collection.
     grid : [m]
         Probabilities of the first hits of other queries, among which thresholds of a precision are
         chosen. Empty: those of the tested queries.
@@ -92,7 +92,7 @@ class CalibrationQueries:
         simulated, not proven.
     unseen, unseen_class : [m]
         Probabilities of the first hits of queries whose class is not in the collection, and the
-        number of their class.
+        number of their class. Default: empty.
     """
 
     probability: Array
@@ -123,9 +123,13 @@ class CalibrationQueries:
         probability, right : [n] or [n, k]
             Probability of the answer, or of each hit, and whether it is right.
         mated : [n]
-            Whether the collection has a match.
-        grid, abstained, cross_fitted
-            As of the class.
+            True for each query that has a match in the collection.
+        grid : [m]
+            Probabilities of other queries, among which thresholds of a precision are chosen.
+        abstained : [n]
+            True for each query that is not answered, whatever its probability is.
+        cross_fitted : bool
+            True if each query was tested by another fit than the one that answers.
         """
         hits = right.reshape(len(right), -1)
         return cls(
@@ -147,7 +151,7 @@ class CalibrationQueries:
         return np.where(self.abstained[:, None], NEVER, self.probability)
 
     def answers(self) -> tuple[Array, Flags]:
-        """Probability of the first hit [n'], and whether it is relevant, where that is known.
+        """Return the probability of each first hit that was judged [n'], and its relevance.
 
         The probability is ``NEVER`` where there is no hit, or no answer whatever it is.
         """
@@ -167,12 +171,13 @@ class CalibrationQueries:
 
         Parameters
         ----------
-        quantity : one of ``QUANTITIES``
+        quantity : "precision" | "recall" | "fmr" | "fpir"
+            Rate that is kept.
         target, confidence : float in (0, 1)
-            The rate, and the probability with which it is kept.
-        fraction : float, OpenSetFraction or None
-            Share of the queries without a match for which a precision is to hold; None: that of
-            these queries.
+            Value of the rate, and the probability, over calibration sets, with which it is kept.
+        fraction : float in (0, 1), OpenSetFraction or None
+            Share of open-set queries for which a precision is to hold. None, the default: the share
+            among these queries.
 
         Raises
         ------
@@ -221,10 +226,13 @@ class CalibrationQueries:
 
         Parameters
         ----------
-        precision, confidence : float in (0, 1)
-            The guarantee.
+        precision : float in (0, 1)
+            Precision to be guaranteed.
+        confidence : float in (0, 1)
+            Probability, over calibration sets, with which it holds. Default: 0.95.
         chance : float in (0, 1)
-            That it can be made then, if new queries are answered as these are.
+            Probability that it can be guaranteed then, if new queries are answered as these are.
+            Default: 0.8.
 
         Raises
         ------
@@ -262,6 +270,15 @@ class CalibrationQueries:
         """Return precision and its lower bound where this share of the queries has no match.
 
         See ``precision_of_mixture``.
+
+        Parameters
+        ----------
+        value : float in [0, 1]
+            Smallest probability that is accepted.
+        open_set_fraction : [...] in [0, 1]
+            Share or shares of the queries that have no match.
+        confidence : float in (0, 1)
+            Probability with which the bound holds, for one threshold that was fixed before.
 
         Raises
         ------

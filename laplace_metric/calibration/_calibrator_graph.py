@@ -27,7 +27,7 @@ class KnotTable(nn.Module):
     Parameters
     ----------
     numbers : [2, n]
-        x and y of ``Calibrator`` "isotonic".
+        Positions x of the knots, and their probabilities y, as of ``Calibrator`` "isotonic".
 
     Examples
     --------

@@ -33,8 +33,10 @@ class Calibrator:
     Parameters
     ----------
     kind : "logistic" | "beta" | "isotonic"
+        Name of the calibrator.
     numbers : [2, K]
-        isotonic: the scores and probabilities of K knots; beta: (a, b, c) in the first row.
+        Fitted numbers: scores and probabilities of K knots for "isotonic"; (a, b, c) in the first
+        row for "beta".
     """
 
     kind: str

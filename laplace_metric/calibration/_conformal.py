@@ -63,7 +63,7 @@ def least_common_p_values(
     Parameters
     ----------
     others : [J, n], optional
-        ``ranks_among_others(known)``, where it is at hand.
+        Result of ``ranks_among_others(known)``, which saves computing it again.
 
     Examples
     --------
@@ -92,7 +92,11 @@ def count_as_strange(columns: Any, others: Any, new: Any) -> Any:
     Parameters
     ----------
     columns : [J, n]
-        Statistics of the known points, and ``others``: their ranks without the new one.
+        Statistics of the known points.
+    others : [J, n]
+        Ranks of the known points without the new one.
+    new : [Q, J]
+        Statistics of the new points.
     """
     size, n = columns.shape
     pairs = [(columns[j], new[:, j, None]) for j in range(size)]
@@ -129,10 +133,15 @@ def conformal_quantile(held_out: ArrayLike, alpha: float, confidence: float | No
 
     Parameters
     ----------
-    confidence : float or None
-        None: on average over held-out scores. Else: with this confidence for these held-out ones,
-        whose share above the k-th smallest is Beta(n + 1 - k, k) distributed, so that
-        ``P(Binomial(n, alpha) < k) <= 1 - confidence`` (Vovk 2012, proposition 2a).
+    held_out : [n]
+        Held-out scores, infinite ones among them.
+    alpha : float in (0, 1)
+        Probability that a new score may be below q.
+    confidence : float in (0, 1) or None
+        Probability, over held-out scores, with which 1 - alpha holds for the new ones. The share
+        above the k-th smallest is Beta(n + 1 - k, k) distributed, so that
+        ``P(Binomial(n, alpha) < k) <= 1 - confidence`` (Vovk 2012, proposition 2a). None, the
+        default: 1 - alpha on average over held-out scores.
 
     Raises
     ------

@@ -59,9 +59,9 @@ def copies_among(values: Array, exists: Flags, judged: Judged, columns: list[Arr
     exists : [Q, k]
         Places with a hit.
     judged : [Q, k]
-        1, 0 or -1.
+        Relevance of each hit: 1, 0, or -1 where it was not judged.
     columns : [Q, k] each
-        What else differs between different queries, such as evidence and ids.
+        Further columns that differ between different queries, such as evidence and ids.
 
     Examples
     --------

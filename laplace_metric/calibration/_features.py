@@ -35,12 +35,12 @@ class PairFeatures:
     Parameters
     ----------
     values : [Q, k, F], float64
-        ``FEATURES``: the distance of the means; the logarithms of its standard deviation and of the
-        neighbour's rank; what the labels of ``VOTES`` neighbours
-        say (``LabelVotes``; 0 without labels); the query's epistemic number; the log odds of
-        the neighbour's label by the class model (0 without).
+        Values of ``FEATURES``: the distance of the means; the logarithms of its standard deviation
+        and of the neighbour's rank; the vote of the labels of ``VOTES`` neighbours (``LabelVotes``;
+        0 without labels); the query's epistemic number; the log odds of the neighbour's label by
+        the class model (0 without).
     exists : [Q, k]
-        Whether there is a neighbour.
+        True where there is a neighbour.
     """
 
     values: Float[np.ndarray, "Q k F"]
@@ -90,8 +90,8 @@ def pair_features(hits: SearchHits) -> tuple[Any, Any]:
 def query_statistics(hits: SearchHits) -> Any:
     """Compute statistics [Q, 3] that are larger for queries unlike any before.
 
-    The distance of the nearest item, the query's epistemic number, and the ambiguity of its
-    neighbours' labels (0 without labels).
+    They are the distance of the nearest item, the query's epistemic number, and the ambiguity of
+    its neighbours' labels (0 without labels).
     """
     xp = namespace(hits.distance)
     ambiguity = xp.zeros_like(hits.epistemic) if hits.votes is None else hits.votes.ambiguity

@@ -25,31 +25,38 @@ def guarantee(
 ) -> Rule:
     """Return the rule that accepts most of some probabilities and keeps a rate.
 
-    For scores that are no probabilities there is ``calibrate_scores``; for an index,
-    ``index.guarantee``. Compare probabilities with ``rule.value``.
+    Use ``calibrate_scores`` for scores that are not probabilities, and ``index.guarantee`` for an
+    index. Compare probabilities with ``rule.value``.
 
     Parameters
     ----------
     probability : [n]
-        In [0, 1], of the nearest neighbour of each held-out query.
+        Probability in [0, 1] that the nearest neighbour of each held-out query is a match, by a fit
+        to other queries.
     correct : [n]
-        Whether it is a match: booleans, or 0 and 1.
-    precision : float in (0, 1)
-        Share of the accepted neighbours that are a match, at least: the lowest threshold.
-    recall : float in (0, 1)
-        Share of the matches that are accepted, at least: the highest threshold.
-    fmr : float in (0, 1)
-        Share of the neighbours that are no match and are accepted, at most: the lowest threshold.
-    fpir : float in (0, 1)
-        The same, of queries whose neighbour is no match.
+        Truth about each nearest neighbour: booleans, or 1 for a match and 0 for none.
+    precision : float in (0, 1) or None
+        Smallest share of the accepted neighbours that are a match; the rule has the lowest
+        threshold that keeps it. Pass exactly one of the four rates; None, the default, for the
+        others.
+    recall : float in (0, 1) or None
+        Smallest share of the matches that are accepted; the rule has the highest threshold that
+        keeps it. None, the default: another rate.
+    fmr : float in (0, 1) or None
+        Largest share of the neighbours that are no match and are accepted; the rule has the lowest
+        threshold that keeps it. None, the default: another rate.
+    fpir : float in (0, 1) or None
+        Largest share of the queries whose neighbour is no match and that are answered. With one
+        neighbour a query it is the same as ``fmr``. None, the default: another rate.
     confidence : float in (0, 1)
-        Probability, over held-out sets, with which the rate is kept.
-    abstained : [n], optional
-        Which held-out queries are not answered, whatever the threshold.
-    thresholds : [m], optional
+        Probability, over held-out sets, with which the rate is kept. Default: 0.95.
+    abstained : [n] booleans, or None
+        True for held-out queries that are not answered, whatever the threshold. None, the default:
+        the threshold alone decides.
+    thresholds : [m] or None
         Probabilities of other queries, such as those that fitted the probability, among which a
-        threshold for a precision is chosen: the guarantee is then exact. None: those of the tested
-        queries, each test without one query.
+        threshold for a precision is chosen: the guarantee is then exact. None, the default: those
+        of the tested queries, each test without one query.
 
     Raises
     ------

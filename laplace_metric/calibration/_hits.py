@@ -26,14 +26,15 @@ class SearchHits:
     distance : [Q, k]
         Euclidean distance between the mean embeddings, as any engine has it.
     distance_sd : [Q, k]
-        Its standard deviation under the weights that both share; infinite where there is no
-        neighbour.
+        Standard deviation of the distance, under the weights that both points share; infinite where
+        there is no neighbour.
     uncertainty : [Q] or None
-        Trace of the covariance of each query, no evidence of a match; None where nobody asks.
+        Trace of the covariance of each query, which is not used as evidence of a match; None if it
+        is not known.
     epistemic : [Q]
-        How little the fit set determines each query; larger = less.
+        Epistemic number of each query: larger if the fit set determines its embedding less.
     votes : LabelVotes or None
-        What the labels of the nearest items say; None without labels.
+        Vote of the labels of the nearest items. None, the default, without labels.
     """
 
     positions: Int[np.ndarray, "Q k"]
@@ -45,7 +46,7 @@ class SearchHits:
 
     @property
     def voted(self) -> LabelVotes:
-        """``votes`` of an index that has labels."""
+        """Votes of an index that has labels."""
         assert self.votes is not None
         return self.votes
 
@@ -69,16 +70,17 @@ class LabelledHits:
     Parameters
     ----------
     hits : SearchHits
-        Of [Q, depth] neighbours.
+        Neighbours [Q, depth] of the queries.
     match : [Q, depth]
-        Whether they are a match: have the query's label, or are said to be one.
+        True for each neighbour that is a match: it has the query's label, or is named as one.
     known : [Q]
-        Whether any item of the index is a match of the query.
+        True for each query that has a match in the index.
     codes : [Q] or None
-        Place of the query's label in ``classes``, -1 if the index does not have it; None where
-        matches are said rather than labelled.
+        Place of the query's label in ``classes``, -1 if the index does not have it. None, the
+        default: matches are named, not labelled.
     classes : [C] whole numbers or strings, or None
-        Sorted labels of the index; the votes of ``hits`` have the same codes.
+        Sorted labels of the index; the votes of ``hits`` have the same codes. None, the default, as
+        for ``codes``.
     """
 
     hits: SearchHits

@@ -38,9 +38,10 @@ class Candidates:
     Parameters
     ----------
     logit, log_weight, class_odds : [Q, V]
-        l_c, log p_c and o_c; 0 where a neighbour is not the nearest one of its label.
+        Evidence l_c, log p_c and o_c of each label; 0 where a neighbour is not the nearest one of
+        its label.
     first : [Q, V]
-        Whether it is.
+        True where a neighbour is the nearest one of its label.
     """
 
     logit: Float[np.ndarray, "Q V"]
@@ -50,7 +51,7 @@ class Candidates:
 
     @classmethod
     def of(cls, logit: Any, votes: LabelVotes) -> Candidates:
-        """From scores [Q, K], -inf where there is no neighbour."""
+        """Return the candidates of scores [Q, K], which are -inf where there is no neighbour."""
         xp = namespace(logit)
         logit, weighted, labels = (x[:, :VOTES] for x in (logit, votes.weighted, votes.labels))
         same = (labels[:, :, None] == labels[:, None]) * 1
@@ -68,7 +69,7 @@ class LabelPosterior:
     Parameters
     ----------
     numbers : [4]
-        a, g, h and b.
+        Coefficients a, g, h and b.
     """
 
     numbers: Float[np.ndarray, " 4"]
@@ -94,7 +95,7 @@ class LabelPosterior:
 
     @classmethod
     def fit(cls, candidates: Candidates, match: Bool[np.ndarray, "Q K"]) -> LabelPosterior:
-        """``match``: whether the neighbours' labels are the query's."""
+        """Fit the four coefficients to matches: True where a neighbour has the query's label."""
         from scipy.optimize import minimize
 
         right = match[:, : candidates.first.shape[1]] & candidates.first

@@ -71,20 +71,20 @@ def codes_of(classes: Labels, values: Labels) -> npt.NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class LabelLevels:
-    """The least score with which each label is in a set.
+    """Smallest score with which each label is in a set.
 
     Parameters
     ----------
     classes : [C]
         Sorted labels that the index had when it was calibrated.
     queries : [C]
-        Held-out queries of each, of the second half.
+        Number of held-out queries of each label, in the second half.
     alone : [C]
-        Whether a level comes from queries of that class only.
+        True for a label whose level comes from queries of that class only.
     level : [C]
-        -inf for a label that is in every set.
+        Smallest score of each label in a set; -inf for a label that is in every set.
     other : float
-        The level of a label that came to the index later.
+        Level of a label that came to the index later.
     """
 
     classes: Labels
@@ -110,7 +110,7 @@ class HeldOutLabels:
     clustering_codes, clustering_scores : [m]
         Place in ``classes`` and score of each query of the first half.
     codes, scores : [n]
-        Of the second half.
+        Place in ``classes`` and score of each query of the second half.
     """
 
     classes: Labels

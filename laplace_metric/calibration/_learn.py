@@ -30,7 +30,7 @@ FEW = 1_000
 
 @dataclass(frozen=True)
 class _Fit:
-    """A match probability and, of labels, the pool of evidence for them."""
+    """Match probability and, with labels, the probability of each label."""
 
     matcher: MatchProbability
     labeller: LabelPosterior | None
@@ -91,10 +91,22 @@ def calibrated(
 
     Parameters
     ----------
+    labelled : LabelledHits
+        Hits of the calibration queries.
+    k : int
+        Number of neighbours to which the match probability is fitted.
+    n_items : int
+        Number of items of the index.
+    order : [Q]
+        Random order of the queries, by which they are split.
     cross_fit : int or None
-        0: the fit to the first half is kept, and the second half tests it. Else the fit to all is
-        kept, and each of so many parts tests a fit to the others. None: ``PARTS`` of fewer than
-        ``FEW`` queries.
+        Number of parts, each of which tests a fit to the others; the calibration then has the fit
+        to all. With 0 it has the fit to the first half, and the second half tests it. None, the
+        default: ``PARTS`` for fewer than ``FEW`` queries, else 0.
+    portable : bool
+        Leave out what only this index knows. Default: False.
+    own_items : bool
+        True if the queries are items of the index. Default: False.
 
     Raises
     ------

@@ -58,9 +58,10 @@ class Score:
     Parameters
     ----------
     weights, low, cap : [F]
-        One number per feature: its weight, 0 where it is not used, and the bounds between which it
-        counts; infinite where there is none.
+        One number per feature: its weight, 0 if it is not used, and the bounds between which it
+        counts, infinite without a bound.
     offset : float
+        Constant that is added.
     """
 
     weights: Float[np.ndarray, " F"]
@@ -89,8 +90,9 @@ def posterior_mode(
     Parameters
     ----------
     x : [n, F]
+        Features of each row.
     match : [n]
-        0 or 1.
+        Outcome of each row, 0 or 1.
     weight : [n]
         Observations that each row counts for.
     centre : [F]
@@ -100,7 +102,8 @@ def posterior_mode(
     bounds : F pairs
         Least and largest value of each weight.
     standardised : bool
-        Whether prior and bounds are those of features in units of their standard deviation.
+        True if prior and bounds are those of features in units of their standard deviation.
+        Default: False.
     """
     from scipy.special import expit
 
@@ -144,14 +147,20 @@ def posterior_mode(
 def fit_score(
     values: Array, match: Array, weight: Array, columns: list[int], width: float = WIDTH
 ) -> Score:
-    """From features [n, F] of pairs and whether they match [n], by some columns of it.
+    """Fit a score to features [n, F] of pairs and whether they match [n].
 
     Parameters
     ----------
+    values : [n, F]
+        Features of each pair.
+    match : [n]
+        Outcome of each pair, 0 or 1.
     weight : [n]
-        What each pair counts for: 1 / k, of k pairs of its query.
+        Observations that each pair counts for: 1 / k, for k pairs of its query.
+    columns : list of int
+        Features that are used; the others have weight 0.
     width : float
-        Standard deviation of the prior of the standardised weights.
+        Standard deviation of the prior of the standardised weights. Default: ``WIDTH``.
     """
     middle = np.median(values, 0)
     low, cap = np.zeros(len(FEATURES)), np.full(len(FEATURES), np.inf)

@@ -36,11 +36,13 @@ class MatchProbability:
     Parameters
     ----------
     feature_set : "distance" | "all" | "portable"
-        The features that it uses.
+        Name of the set of features that it uses.
     score : Score
+        Linear score of the features of a pair.
     calibrator : Calibrator
+        Function that turns a score into a probability.
     losses : dict of calibrator to (log loss, standard error)
-        Cross-validated, of every candidate; the smallest was chosen.
+        Cross-validated loss of every candidate; the smallest was chosen.
     """
 
     feature_set: str
@@ -79,13 +81,15 @@ def fit_match_probability(
 
     Parameters
     ----------
-    features : PairFeatures of [Q, k] pairs
+    features : PairFeatures
+        Features of [Q, k] pairs.
     match : [Q, k]
-        Whether their labels agree.
+        True for each pair that is a match.
     portable : bool
-        Leave out what only the index knows.
+        Leave out what only the index knows. Default: False.
     like : MatchProbability, optional
-        One that was fitted to more queries, whose evidence and calibrator are taken over.
+        Fit to more queries, whose evidence and calibrator are taken over. None, the default: they
+        are chosen here.
 
     Raises
     ------

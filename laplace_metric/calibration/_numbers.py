@@ -22,10 +22,11 @@ def numbers(name: str, values: Any, wanted: str | None = None) -> npt.NDArray[np
     Parameters
     ----------
     name : str
-        The argument, for the error.
+        Name of the argument, for the error.
     values : array, tensor, or nested lists
+        Numbers as the caller passed them.
     wanted : str, optional
-        What the error says to pass instead of text.
+        Advice of the error for text. None, the default: general advice.
 
     Raises
     ------

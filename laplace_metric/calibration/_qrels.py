@@ -30,9 +30,11 @@ def judged_by_id(relevant: Any, items: Any, exists: Flags) -> tuple[Judged, Judg
     Parameters
     ----------
     relevant : qrels, or "pairs"
+        Relevance judgements, as for ``calibrate_scores``.
     items : dict of query to ids, or [Q, k] of queries 0, 1, ...
-        The hits, in the order of the scores.
+        Ids of the hits, in the order of the scores.
     exists : [Q, k]
+        True for each place with a hit.
 
     Raises
     ------
@@ -78,13 +80,16 @@ def judged_by_id(relevant: Any, items: Any, exists: Flags) -> tuple[Judged, Judg
 
 
 def empty_by_id(scores: Any, items: Any, kinds: tuple[str, ...]) -> Any:
-    """Return the scores, infinite where the id says that there is no hit.
+    """Return the scores, infinite where the id is that of a place without a hit.
 
     Parameters
     ----------
     scores : [Q], [Q, k] or [Q, k, S]
+        Scores of the hits.
     items : dict of query to ids, or [Q, k]
+        Ids of the hits, in the order of the scores.
     kinds : S of "similarity" | "distance" | "score"
+        Meaning of the scores of each scorer.
     """
     lists = [*items.values()] if isinstance(items, Mapping) else items
     if not isinstance(items, Mapping) and (ids := as_array("items", items)).dtype.kind in "iuf":

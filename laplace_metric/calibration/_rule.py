@@ -35,7 +35,7 @@ RULE = Kind("rule", "a saved rule", 3)
 OF = ("match", "label")
 NAMES = {"fmr": "false match rate", "fpir": "false positive identification rate"}
 LIKELIER_THAN_NOT = 0.5
-"""Threshold of a rule that nobody chose."""
+"""Threshold of a rule if none is given."""
 LARGEST = 1e300
 """A score that decides is looked for up to here."""
 ESTIMATED = ("estimate", "upper", "p_value")
@@ -54,33 +54,38 @@ class Rule(Shown):
     value : float in [0, 1]
         Smallest probability that is answered.
     of : "match" | "label"
-        The probability: that the first hit is a match, or that the label which the index answers
-        with is right.
+        Probability that is compared: that the first hit is a "match", or that the "label" which the
+        index answers with is right. Default: "match".
     quantity : "precision" | "recall" | "fmr" | "fpir" or None
-        Rate that is guaranteed: a precision or recall is at least ``target``, a false match rate
-        and a false positive identification rate at most. None: nothing is guaranteed.
-    target, confidence : float in (0, 1), or None
-        The guarantee, and the probability with which it holds.
-    estimate, bound : float in [0, 1], or None
-        The rate on the calibration queries, and the bound of its test. The threshold was chosen for
-        the target, so only the target holds with ``confidence``.
-    coverage : float in [0, 1], or None
-        Share of the calibration queries that are answered.
+        Rate that is guaranteed. A precision or recall is at least ``target``; a false match rate or
+        a false positive identification rate is at most ``target``. None, the default: nothing is
+        guaranteed.
+    target, confidence : float in (0, 1) or None
+        Guaranteed value of the rate, and the probability, over calibration sets, with which it
+        holds. None, the default, without a guarantee.
+    estimate, bound : float in [0, 1] or None
+        Rate on the calibration queries, and the bound of its test. The threshold was chosen for the
+        target, so only the target holds with ``confidence``. None, the default, without a
+        guarantee.
+    coverage : float in [0, 1] or None
+        Share of the calibration queries that are answered. None, the default, without a guarantee.
     n : int
-        Calibration queries, or new classes, that the test rests on; of a false match rate those
-        with a comparison that is no match.
-    alpha : float in (0, 1), or None
+        Number of calibration queries, or of new classes, that the test uses; for a false match rate
+        those with a comparison that is no match. Default: 0, without a guarantee.
+    alpha : float in (0, 1) or None
         Share of queries with a match that may be called unknown: a query whose p-value is at most
-        this is not answered. None: the probability alone decides.
+        this is not answered. None, the default: the probability alone decides.
     proven : bool
-        True if the guarantee follows from a theorem, but for ``alpha``: that calibration queries
-        find each other unknown is held by simulation. False: simulated.
-    open_set_fraction : float, OpenSetFraction or None
-        Share of the queries without a match for which it holds; None: that of the calibration.
+        True if the guarantee follows from a theorem, except for ``alpha``: the rule that finds
+        unknown queries is tested by simulation. False, the default: simulated.
+    open_set_fraction : float in (0, 1), OpenSetFraction or None
+        Share of open-set queries for which it holds. None, the default: the share among the
+        calibration queries.
     queries : CalibrationQueries or None
-        Queries that tested it.
+        Queries that tested it. None, the default, without a guarantee.
     scores : ScoredQueries or None
-        What turns scores into probabilities; None where hits come with probabilities.
+        Calibration that turns scores into probabilities, for a rule of scores. None, the default:
+        hits come with probabilities.
 
     Examples
     --------
@@ -118,11 +123,11 @@ class Rule(Shown):
         value : float in [0, 1]
             Smallest probability that is answered.
         of : "label" | "match"
-            The probability: of the label that the index answers with, or that the nearest item is a
-            match.
-        alpha : float in (0, 1), or None
-            Share of queries with a match that may be called unknown, and are not answered; None:
-            the probability alone decides.
+            Probability that is compared: that the "label" which the index answers with is right, or
+            that the nearest item is a "match". Default: "label".
+        alpha : float in (0, 1) or None
+            Share of queries with a match that may be called unknown, and are not answered then.
+            None: the probability alone decides. Default: 0.05.
 
         Raises
         ------
@@ -164,10 +169,24 @@ at alpha=0.05
         Parameters
         ----------
         queries : CalibrationQueries
-        quantity, target, confidence, open_set_fraction
-            The guarantee; see ``CalibrationQueries.chosen``.
-        of, alpha, scores
-            As of the class.
+            Queries that test the threshold, with their probabilities.
+        quantity : "precision" | "recall" | "fmr" | "fpir"
+            Rate that is guaranteed.
+        target : float in (0, 1)
+            Value of the rate: the smallest precision or recall, the largest FMR or FPIR.
+        confidence : float in (0, 1)
+            Probability, over calibration sets, with which the rate is kept. Default: 0.95.
+        of : "match" | "label"
+            Probability that is compared. Default: "match".
+        alpha : float in (0, 1) or None
+            Share of queries with a match that may be called unknown. None, the default: the
+            probability alone decides.
+        open_set_fraction : float in (0, 1), OpenSetFraction or None
+            Share of open-set queries for which a precision is to hold. None, the default: the share
+            among ``queries``.
+        scores : ScoredQueries or None
+            Calibration that turns scores into probabilities. None, the default: hits come with
+            probabilities.
 
         Raises
         ------
@@ -191,7 +210,30 @@ at alpha=0.05
         fraction: Fraction | None = None,
         scores: ScoredQueries | None = None,
     ) -> Rule:
-        """Return the rule of a threshold that ``queries`` have chosen."""
+        """Return the rule of a threshold that ``queries`` have chosen.
+
+        Parameters
+        ----------
+        chosen : Chosen
+            Threshold, with the result of its test.
+        queries : CalibrationQueries
+            Queries that tested the threshold.
+        quantity : "precision" | "recall" | "fmr" | "fpir"
+            Rate that is guaranteed.
+        confidence : float in (0, 1)
+            Probability, over calibration sets, with which the rate is kept.
+        of : "match" | "label"
+            Probability that is compared. Default: "match".
+        alpha : float in (0, 1) or None
+            Share of queries with a match that may be called unknown. None, the default: the
+            probability alone decides.
+        fraction : float in (0, 1), OpenSetFraction or None
+            Share of open-set queries for which it holds. None, the default: the share among
+            ``queries``.
+        scores : ScoredQueries or None
+            Calibration that turns scores into probabilities. None, the default: hits come with
+            probabilities.
+        """
         return cls(
             chosen.value,
             of,
@@ -214,8 +256,8 @@ at alpha=0.05
 
         Parameters
         ----------
-        found : SearchResult or CalibratedHits; of a rule of scores, [Q] or [Q, k] or [Q, k, S]
-            What ``index.search`` or ``calibration.apply`` returned; or scores, as for
+        found : SearchResult or CalibratedHits; for a rule of scores, [Q], [Q, k] or [Q, k, S]
+            Result of ``index.search`` or ``calibration.apply``; or scores, as for
             ``calibrate_scores``.
         **evidence : [Q] or [Q, k]
             Further columns of a rule of scores, by name.
@@ -223,7 +265,8 @@ at alpha=0.05
         Returns
         -------
         Answers
-            A label or None for each query, its probability, and why there is none.
+            For each query a label, or None if it abstains; the probability of the answer; and the
+            reason for abstaining.
 
         Raises
         ------
@@ -301,7 +344,7 @@ at alpha=0.05
 
     @property
     def sentence(self) -> str:
-        """What is printed, on one line."""
+        """Text that ``print`` shows, on one line."""
         return "; ".join(self._told())
 
     def _sentence(self) -> str:
@@ -356,6 +399,7 @@ at alpha=0.05
         Parameters
         ----------
         open_set_fraction : [...] in [0, 1]
+            Share or shares of the queries that have no match.
 
         Raises
         ------
@@ -408,7 +452,7 @@ at alpha=0.05
         Raises
         ------
         FileFormatError
-            For a file that is not ours, damaged or newer, or that holds no rule.
+            For a damaged file, one of another program or a newer version, or one without a rule.
         """
         saved, scores = SavedFile(as_path("path", path), torch=False), None
         if "scores" in saved and "rule" not in saved:
@@ -446,11 +490,12 @@ at alpha=0.05
         Parameters
         ----------
         path : path
-            Of one file, which is replaced.
+            Name of one file, such as "rule.onnx", which is replaced.
         format : "onnx" | "torch"
-            ONNX of opset 18 (extra ``export``), or what ``torch.export.load`` reads.
-        dtype : torch.float32 or torch.float64, optional
-            Of what enters and leaves; None: float32. It computes in float64.
+            Format of the file: ONNX of opset 18 (extra ``export``), or a program that
+            ``torch.export.load`` reads. Default: "onnx".
+        dtype : torch.float32, torch.float64 or None
+            Type of the inputs and outputs; it computes in float64. None, the default: float32.
 
         Raises
         ------
@@ -478,7 +523,7 @@ at alpha=0.05
 
 
 def as_rule(rule: Rule | float | None, of: str) -> Rule:
-    """Return a rule; of a number, or of None, the one that compares it with the probability ``of``.
+    """Return a rule; for a number, or None (0.5), the one that compares the probability ``of``.
 
     Raises
     ------
@@ -499,7 +544,7 @@ def accepts(rule: Rule, found: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
     Parameters
     ----------
     rule : Rule
-        Of an index.
+        Rule of an index.
     found : Assessment, SearchResult or CalibratedHits
         Match probabilities [Q, k], label probabilities [Q] and p-values [Q].
 

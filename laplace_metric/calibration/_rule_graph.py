@@ -44,7 +44,7 @@ class RuleModule(OfConstants):
         self.calibrator = self._calibrator_of(model.calibrator)
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, Tensor]:
-        """Of tensors in the order of ``RuleGraph.inputs``; ``score_features`` in NumPy."""
+        """Compute what ``Rule`` computes in NumPy, from tensors in the order of the inputs."""
         scores, *evidence = tensors
         v: Tensor = scores.double().reshape(*scores.shape[:2], -1) * self._sign
         exists = ~is_padding(v).any(2, keepdim=True)  # NaN exists, and gives NaN
@@ -73,17 +73,20 @@ class RuleGraph:
     Parameters
     ----------
     path : Path
+        Name of the file.
     format : "onnx" | "torch"
+        Format of the file.
     inputs : tuple of names
-        "scores" [batch, k], or [batch, k, S] of S scorers, as ``kinds`` says; -inf where a list
-        ends, inf of distances. Then evidence by its names, [batch, k] each.
+        "scores" [batch, k], or [batch, k, S] of S scorers, of ``kinds``; -inf where a list ends,
+        inf for distances. Then evidence by its names, [batch, k] each.
     outputs : tuple of names
         "probability" [batch, k] and "answered" [batch].
     kinds : tuple of names
+        Meaning of the scores of each scorer: "similarity", "distance" or "score".
     rule : str
-        What is guaranteed.
+        Text of the rule, with its guarantee.
     opset : int or None
-        Of ONNX.
+        Version of the ONNX operators; None for "torch".
     """
 
     path: Path

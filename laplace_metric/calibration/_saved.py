@@ -37,7 +37,7 @@ def write_calibration(calibration: Calibration, path: str | Path) -> None:
     Parameters
     ----------
     calibration : Calibration
-        What ``index.calibrate`` returned.
+        Calibration that ``index.calibrate`` returned.
     path : path
         Name of a safetensors file, such as "calibration.safetensors".
 
@@ -76,7 +76,7 @@ def read_calibration(path: str | Path) -> Calibration:
     Raises
     ------
     FileFormatError
-        For a file that is not ours, damaged or newer.
+        For a damaged file, or one of another program or a newer version.
     """
     saved = SavedFile(as_path("path", path), torch=False)
     with saved.checked():

@@ -41,11 +41,11 @@ def queries_of_arrays(
     Parameters
     ----------
     arrays : dict of name to array
-        As ``query_arrays`` returned them.
+        Arrays that ``query_arrays`` returned.
     k : int or None
-        Hits of each query; None: any number.
+        Number of hits of each query; None: any number.
     cross_fitted : bool
-        As of ``CalibrationQueries``.
+        True if each query was tested by another fit than the one that answers.
     where : str
         Name of the part, for errors.
 

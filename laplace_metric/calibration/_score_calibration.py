@@ -61,23 +61,28 @@ class ScoreCalibration(ScoredQueries):
 
         Parameters
         ----------
-        precision : float in (0, 1)
-            Share of the answered first hits that are relevant, at least. It holds for the share of
-            open-set queries that calibrated it: see ``Rule.precision_at``.
-        recall : float in (0, 1)
-            Share of the relevant first hits that are answered, at least.
-        fmr : float in (0, 1)
-            False match rate (1:1): share of the comparisons that are no match and are accepted, at
-            most. It does not depend on the share of open-set queries.
-        fpir : float in (0, 1)
-            False positive identification rate (1:N): share of the queries without a match in the
-            collection that are answered, at most. It does not depend on their share.
+        precision : float in (0, 1) or None
+            Smallest share of the answered first hits that are relevant. It holds for the share of
+            open-set queries that calibrated it: see ``Rule.precision_at``. Pass exactly one of the
+            four rates; None, the default, for the others.
+        recall : float in (0, 1) or None
+            Smallest share of the relevant first hits that are answered. None, the default: another
+            rate.
+        fmr : float in (0, 1) or None
+            Largest false match rate (1:1): share of the comparisons that are no match and are
+            accepted. It does not depend on the share of open-set queries. None, the default:
+            another rate.
+        fpir : float in (0, 1) or None
+            Largest false positive identification rate (1:N): share of the queries without a match
+            in the collection that are answered. It does not depend on their share. None, the
+            default: another rate.
         confidence : float in (0, 1)
-            Probability, over calibration sets, with which the rate is kept.
-        open_set_fraction : float in (0, 1) or OpenSetFraction, optional
-            Share of the queries without a match for which a precision is to hold, if it is another
-            than the calibration's. Proven for a share that is known; for an estimate, which counts
-            with its upper bound, simulated.
+            Probability, over calibration sets, with which the rate is kept. A higher one answers
+            fewer queries. Default: 0.95.
+        open_set_fraction : float in (0, 1), OpenSetFraction or None
+            Share of open-set queries for which a precision is to hold. It is proven for a share
+            that is known; for an estimate, which counts with its upper bound, it is simulated.
+            None, the default: the share among the calibration queries.
 
         Raises
         ------
@@ -110,7 +115,7 @@ class ScoreCalibration(ScoredQueries):
         Parameters
         ----------
         confidence : float in (0, 1)
-            Probability, over calibration sets, with which the precision is kept.
+            Probability, over calibration sets, with which the precision is kept. Default: 0.95.
 
         Raises
         ------
@@ -125,8 +130,10 @@ class ScoreCalibration(ScoredQueries):
 
         Parameters
         ----------
-        precision, confidence : float in (0, 1)
-            As for ``guarantee``.
+        precision : float in (0, 1)
+            Precision to be guaranteed.
+        confidence : float in (0, 1)
+            Probability, over calibration sets, with which it is to hold. Default: 0.95.
 
         Raises
         ------
@@ -162,7 +169,7 @@ class ScoreCalibration(ScoredQueries):
         Raises
         ------
         FileFormatError
-            For a file that is not ours, damaged or newer.
+            For a damaged file, or one of another program or a newer version.
         """
         saved = SavedFile(as_path("path", path), torch=False)
         with saved.checked():

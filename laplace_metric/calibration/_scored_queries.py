@@ -49,26 +49,27 @@ FEATURES = {
 
 @dataclass(frozen=True, repr=False, eq=False)
 class ScoredQueries(Shown):
-    """Match probabilities of scored hits, and the queries that test what they are worth.
+    """Match probabilities of scored hits, and the queries that test them.
 
     Parameters
     ----------
     kinds : tuple of "similarity" | "distance" | "score"
-        One per scorer.
+        Meaning of the scores, one entry per scorer.
     k : int
-        Hits of each query.
+        Number of hits of each query.
     evidence : tuple of str
         Names of further columns.
     chosen : str
         Features and calibrator with the smallest cross-validated log loss.
     losses : dict of str to float
-        That loss, of every candidate.
+        Cross-validated log loss of every candidate.
     model : features -> probability
-        The fit that answers.
+        Fit that answers later queries.
     queries : CalibrationQueries
-        Queries with probabilities by a fit that did not see them; cross-fitted where all test.
+        Queries with probabilities by a fit that did not see them; cross-fitted if all test.
     halves : ScoredQueries or None
-        Of a cross-fitted one: the same queries by halves, for what is guaranteed by halves alone.
+        The same queries by halves, if they are cross-fitted, for rates that only halves can
+        guarantee. None, the default: not computed.
     """
 
     kinds: tuple[str, ...]
@@ -120,10 +121,11 @@ class ScoredQueries(Shown):
         scores : [Q], [Q, k] or [Q, k, S]
             Scores as for ``calibrate_scores``: the same scorers, in the same order, and as many
             hits, or more places of which those beyond k are empty.
-        open_set_fraction : float in (0, 1) or OpenSetFraction, optional
-            Share of the queries without a match, if it is another than the calibration's.
+        open_set_fraction : float in (0, 1), OpenSetFraction or None
+            Share of the later queries that have no match. None, the default: the share among the
+            calibration queries.
         **evidence : [Q] or [Q, k]
-            The columns that calibrated it, by name.
+            Columns that calibrated it, by name.
 
         Raises
         ------
@@ -139,7 +141,21 @@ class ScoredQueries(Shown):
         return p[:, 0] if np.ndim(scores) == 1 else p
 
     def assessed(self, scores: ArrayLike, evidence: Mapping[str, ArrayLike]) -> Array:
-        """Match probabilities [Q, k], and ``NEVER`` where there is no hit."""
+        """Return match probabilities [Q, k], and ``NEVER`` where there is no hit.
+
+        Parameters
+        ----------
+        scores : [Q], [Q, k] or [Q, k, S]
+            Scores as for ``probability``.
+        evidence : dict of str to [Q] or [Q, k]
+            Columns that calibrated it, by name.
+
+        Raises
+        ------
+        InputError
+            For other shapes or columns than those that calibrated it, NaN, and scores that are not
+            sorted.
+        """
         values, exists = checked_scores(scores, self.kinds)
         if set(evidence) != set(self.evidence):
             wanted = ", ".join(self.evidence) or "none"
@@ -160,6 +176,13 @@ class ScoredQueries(Shown):
         """Estimate the share of queries without a match among those that have a hit.
 
         It assumes that only that share moved, and tests it: see ``OpenSetFraction.p_value``.
+
+        Parameters
+        ----------
+        scores : [Q], [Q, k] or [Q, k, S]
+            Scores of new queries, at least 30 with a hit, as for ``probability``.
+        **evidence : [Q] or [Q, k]
+            Columns that calibrated it, by name.
 
         Raises
         ------
@@ -203,10 +226,11 @@ class ScoredQueries(Shown):
         Parameters
         ----------
         scores : [m, k] or [m, k, S]
-            Of queries searched in a collection without their class.
+            Scores of queries that were searched in a collection without their class.
         classes : [m]
-            Their classes: numbers or text.
+            Class of each of these queries: numbers or text.
         **evidence : [m] or [m, k]
+            Columns that calibrated it, by name.
 
         Raises
         ------
@@ -228,6 +252,16 @@ class ScoredQueries(Shown):
 
         The expected share of a query's relevant items that is left out is at most ``miss``, for
         queries that have one: on average over calibration sets, by conformal risk control.
+
+        Parameters
+        ----------
+        scores : [Q], [Q, k] or [Q, k, S]
+            Scores as for ``probability``.
+        miss : float in (0, 1)
+            Largest expected share of relevant items that is left out. A smaller one passes on more
+            hits.
+        **evidence : [Q] or [Q, k]
+            Columns that calibrated it, by name.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""What the labels of the nearest items say of a query: a vote of V = 20.
+"""Vote of the labels of the V = 20 nearest items of a query.
 
 With d_j the distance of the j-th neighbour, a the least and b the largest of them, and l_j its
 label (an engine may rank by something else than this distance, so that d_1 need not be the least),
@@ -43,9 +43,14 @@ class LabelVotes:
     labels : [Q, K]
         Codes of the neighbours' labels, -1 where there is no neighbour.
     share, weighted, ratio : [Q, K], in [0, 1]
+        Evidence that a neighbour shares the query's label: the share of voters with its label,
+        their share weighted by distance, and the ratio of its distance to that of the nearest
+        voter with another label.
     ambiguity : [Q]
+        Entropy of the weighted vote, in nats from 0 to log 20.
     class_odds : [Q, K] or None
-        Log odds of each neighbour's label by the class model of the gallery; None without one.
+        Log odds of each neighbour's label by the class model of the gallery. None, the default,
+        without one.
     """
 
     labels: Int[np.ndarray, "Q K"]

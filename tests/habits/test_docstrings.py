@@ -15,7 +15,6 @@ import pytest
 from tests.conftest import ROOT
 
 NOT_YET_COVERED = (
-    "calibration",
     "cli",
     "integrations.py",
     "serve.py",

@@ -94,13 +94,14 @@ def error_rates(value: float, p: Array, relevant: Judged, mated: Judged) -> dict
     Parameters
     ----------
     value : float
+        Smallest probability that is accepted.
     p : [n, k]
-        Probabilities.
+        Probabilities of the hits.
     relevant : [n, k]
-        1, 0, -1 where a hit was not judged, and ``NO_HIT``: these are not accepted, and no
-        comparisons.
+        Relevance of each hit: 1, 0, -1 where it was not judged, and ``NO_HIT`` for places that are
+        not accepted, and no comparisons.
     mated : [n]
-        1, 0, or -1 where it is not known.
+        Presence of a match in the collection: 1, 0, or -1 where it is not known.
     """
     accepted = (p >= value) & (relevant != NO_HIT)
     first, right, judged = accepted[:, 0], relevant[:, 0] == 1, relevant[:, 0] >= 0

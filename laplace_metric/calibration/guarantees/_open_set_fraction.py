@@ -51,13 +51,14 @@ class OpenSetFraction:
     Parameters
     ----------
     estimate : float
+        Estimate of the share.
     upper : float
-        Bound of the share with 99 % confidence.
+        Upper bound of the share, with 99 % confidence.
     p_value : float
-        Of "only the share of open-set queries moved": small where the new queries are no mixture of
-        those of the calibration.
+        Statistical p-value of "only the share of open-set queries moved": small if the new queries
+        are not a mixture of those of the calibration.
     n : int
-        New queries.
+        Number of new queries.
     """
 
     estimate: float

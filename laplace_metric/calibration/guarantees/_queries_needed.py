@@ -44,15 +44,15 @@ class QueriesNeeded:
     Parameters
     ----------
     more : int or None
-        Queries to add, with which it can likely be guaranteed; 0 if it can be already. None if even
-        20 times as many as there are would not likely do: the surest answers are wrong too often,
-        or too few to tell.
+        Number of queries to add, with which it can probably be guaranteed; 0 if it can be already.
+        None if even 20 times as many as there are would probably not be enough: the most certain
+        answers are wrong too often, or are too few for an estimate.
     surest, right : int
-        Accepted hits of the first test that comes nearest, and how many of them are right.
+        Number of accepted hits of the first test that comes nearest, and of right ones among them.
     flawless : int
-        Accepted hits that would be enough, if all of them were right.
+        Number of accepted hits that would be enough, if all of them were right.
     ever : float
-        Chance that any number of queries would be enough: ``max_s P(theta_s > target)``.
+        Probability that any number of queries would be enough: ``max_s P(theta_s > target)``.
     """
 
     more: int | None
@@ -88,15 +88,16 @@ def queries_needed(
     Parameters
     ----------
     p : [n]
-        Probability of each answer, in [0, 1]; ``NEVER`` where nothing is answered.
+        Probability of each answer, in [0, 1]; ``NEVER`` for queries that are not answered.
     right : [n]
-        Whether the answer is right.
+        True for each answer that is right.
     target, delta : float in (0, 1)
         Precision, and probability that the guarantee does not hold.
     chance : float in (0, 1)
-        That the guarantee can be made then, if new queries are answered as these are.
+        Probability that it can be guaranteed then, if new queries are answered as these are.
+        Default: ``CHANCE``.
     thresholds : [m] or None
-        Probabilities of other queries, among which thresholds are chosen; None: p.
+        Probabilities of other queries, among which thresholds are chosen. None, the default: p.
 
     Examples
     --------
@@ -143,12 +144,20 @@ def _more(
 def chance_of_test(
     accepted: int, right: int, then: int, target: float, level: float, spent: int = 0
 ) -> float:
-    """That ``then`` accepted hits pass the test, of which ``accepted`` are known by now.
+    """Return the chance that ``then`` hits pass the test, of which ``accepted`` are known by now.
 
     Parameters
     ----------
+    accepted, right : int
+        Number of accepted hits by now, and of right ones among them.
+    then : int
+        Number of accepted hits at the test.
+    target : float in (0, 1)
+        Precision that is tested.
+    level : float in (0, 1)
+        Level of the test.
     spent : int
-        Right hits that the test leaves out.
+        Number of right hits that the test leaves out. Default: 0.
 
     Examples
     --------

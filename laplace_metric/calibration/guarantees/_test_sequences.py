@@ -23,12 +23,13 @@ class Tests:
     Parameters
     ----------
     values : [T]
+        Thresholds, from high to low.
     accepted, right : [T]
-        Tested hits that each threshold accepts, and how many of them are right.
+        Number of tested hits that each threshold accepts, and of right ones among them.
     starts : [J]
-        The first threshold of each sequence.
+        Place of the first threshold of each sequence.
     spent : int
-        Right hits that each test leaves out: 1 where a tested hit is the threshold, else 0.
+        Number of right hits that each test leaves out: 1 if a tested hit is the threshold, else 0.
     """
 
     values: Array
@@ -39,7 +40,7 @@ class Tests:
 
     @classmethod
     def of(cls, p: Array, right: Flags, thresholds: Array | None = None) -> Tests:
-        """With the probabilities of other hits as ``thresholds``; None: those of these hits."""
+        """Return the tests of ``thresholds``, probabilities of other hits; None: those of ``p``."""
         answered = p > NEVER
         grid = p[answered] if thresholds is None else thresholds
         values, order = np.unique(grid)[::-1], np.argsort(-p[answered], kind="stable")
