@@ -3,8 +3,8 @@
 Frameworks: ``langchain_retriever``, ``llama_index_postprocessor`` and ``haystack_component`` pass a
 query's hits on if the rule accepts it, each with its ``match_probability``, and else none.
 
-Stores: ``read_hits`` returns scores, ids and the ``kind`` that calibrates them. What they call a
-score or a distance:
+Stores: ``read_hits`` returns scores, ids and the ``kind`` that calibrates them. The stores name
+their scores and distances differently:
 
     sentence-transformers  similarity    ``util.semantic_search``: cosine, or the dot product
     qdrant                 similarity    Cosine and Dot; Euclid and Manhattan: distance
@@ -80,11 +80,12 @@ class StoreHits(Shown):
     Parameters
     ----------
     scores : [Q, k]
-        Scores, infinite behind the last hit of a query.
+        Scores of the hits, infinite behind the last hit of a query.
     items : dict of 0, ..., Q - 1 to ids
-        Ids of the hits. What a store fills short lists with (the score 3.4028235e38, or the id -1
-        or None) is no hit, and is left out.
+        Ids of the hits. Values with which a store fills short lists (the score 3.4028235e38, or the
+        id -1 or None) are no hits, and are left out.
     kind : "similarity" | "distance"
+        Meaning of the scores, which ``calibrate_scores`` needs.
     """
 
     scores: npt.NDArray[np.float64]
@@ -99,21 +100,24 @@ class StoreHits(Shown):
 def read_hits(
     store: str, answers: Any, *, metric: str, k: int | None = None, key: str = "id"
 ) -> StoreHits:
-    """Read what a vector store answered to Q queries.
+    """Return the scores and ids in the answers of a vector store to Q queries.
 
     Parameters
     ----------
-    store : one of ``KINDS``
-    answers
-        sentence-transformers: of ``semantic_search``. qdrant: of ``query_batch_points``. chroma: of
-        ``query``. milvus: of ``search``. lancedb: a list for each query, of ``to_list``. pgvector:
-        a list for each query of rows that begin with id and distance.
+    store : str
+        Name of the store: "sentence-transformers", "qdrant", "chroma", "lancedb", "milvus" or
+        "pgvector".
+    answers : as the store returns them
+        Result of ``semantic_search`` (sentence-transformers), ``query_batch_points`` (qdrant),
+        ``query`` (chroma) or ``search`` (milvus). For lancedb a list with the ``to_list`` of each
+        query; for pgvector a list for each query, of rows that begin with id and distance.
     metric : str
-        By which the store ranks, as it names it, such as "cosine" or "<->".
-    k : int, optional
-        Hits of each query, for a rule that was learnt from as many. Default: the most that any has.
+        Metric by which the store ranks, as it names it, such as "cosine" or "<->".
+    k : int or None
+        Number of hits of each query. Pass that of a rule, which was fitted to as many. None, the
+        default: the largest number that any query has.
     key : str
-        Field of the id, of lancedb and milvus.
+        Name of the field of the id, for lancedb and milvus. Default: "id".
 
     Raises
     ------
@@ -153,16 +157,19 @@ def _padded(scores: Sequence[float], kind: str, k: int) -> list[float]:
 
 
 def passed_on(rule: Rule, scores: Sequence[float], miss: float | None = None) -> list[float]:
-    """Match probabilities of the first hits to pass on of one query: none where the rule abstains.
+    """Return match probabilities of the first hits of one query, which are to be passed on.
+
+    They are none if the rule abstains.
 
     Parameters
     ----------
     rule : Rule
-        Of one scorer, without further evidence.
+        Rule of one scorer, without further evidence.
     scores : [n]
-        Of the hits, the first hit first; at most as many as calibrated the rule.
-    miss : float in (0, 1), optional
-        Pass on as many as ``ScoreCalibration.keep_relevant`` returns; None: all.
+        Scores of the hits, the first hit first; at most as many as calibrated the rule.
+    miss : float in (0, 1) or None
+        Largest expected share of relevant items that is left out, by which
+        ``ScoreCalibration.keep_relevant`` shortens the list. None, the default: all hits.
 
     Raises
     ------
@@ -192,9 +199,13 @@ def langchain_retriever(rule: Rule, store: Any, miss: float | None = None) -> An
     Parameters
     ----------
     rule : Rule
-        Calibrated on what ``store.similarity_search_with_score`` returns.
+        Rule that was calibrated with the scores that ``store.similarity_search_with_score``
+        returns.
     store : langchain_core.vectorstores.VectorStore
-    miss : float in (0, 1), optional
+        Store that is searched, for as many hits as calibrated the rule.
+    miss : float in (0, 1) or None
+        Largest expected share of relevant items that is left out. None, the default: all hits are
+        passed on.
 
     Raises
     ------
@@ -220,6 +231,14 @@ def langchain_retriever(rule: Rule, store: Any, miss: float | None = None) -> An
 
 def llama_index_postprocessor(rule: Rule, miss: float | None = None) -> Any:
     """Return a LlamaIndex node postprocessor; see ``passed_on``.
+
+    Parameters
+    ----------
+    rule : Rule
+        Rule that was calibrated with the scores of the retriever's nodes.
+    miss : float in (0, 1) or None
+        Largest expected share of relevant items that is left out. None, the default: all nodes are
+        passed on.
 
     Raises
     ------
@@ -247,6 +266,14 @@ def llama_index_postprocessor(rule: Rule, miss: float | None = None) -> Any:
 
 def haystack_component(rule: Rule, miss: float | None = None) -> Any:
     """Return a Haystack component, documents -> documents; see ``passed_on``.
+
+    Parameters
+    ----------
+    rule : Rule
+        Rule that was calibrated with the scores of the retriever's documents.
+    miss : float in (0, 1) or None
+        Largest expected share of relevant items that is left out. None, the default: all documents
+        are passed on.
 
     Raises
     ------

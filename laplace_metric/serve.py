@@ -1,8 +1,8 @@
 """An index behind HTTP, run by ``laplace-metric serve`` or by any ASGI server.
 
 ``create_app`` makes an ASGI application of an ``Index`` or a ``Guard``. Answers are those of
-``Index.search``; queries that wait for the model go in together. Slow clients, connections of an
-address and TLS are left to a proxy: the page "Serve" has a tested file for nginx.
+``Index.search``; queries that wait for the model enter it together. A proxy has to handle slow
+clients, limits of connections and TLS: the page "Serve" has a tested file for nginx.
 """
 
 from __future__ import annotations
@@ -149,27 +149,31 @@ def create_app(
     Parameters
     ----------
     index : Index, Guard or None
-        What is searched. None, for ``uvicorn --factory laplace_metric.serve:create_app``: the
-        environment variable ``LAPLACE_METRIC_SERVE`` has the words of the command
-        ``laplace-metric serve``, such as ``index --model my_model:embedder``, and
-        ``LAPLACE_METRIC_API_KEY`` the key; the other arguments are then not used.
+        Index that is searched; a guard brings its embedder and its precision. None, the default, is
+        for ``uvicorn --factory laplace_metric.serve:create_app``: the environment variable
+        ``LAPLACE_METRIC_SERVE`` then has the words of the command ``laplace-metric serve``, such as
+        ``index --model my_model:embedder``, and ``LAPLACE_METRIC_API_KEY`` the key; the other
+        arguments are not used.
     embedder : LaplaceEmbedder or None
-        The posterior of ``index``, for ``/embed``; a guard has its own. None: no ``/embed``.
+        Posterior of ``index``, for ``/embed``; a guard has its own. None, the default: no
+        ``/embed``.
     read : "vectors", "texts" or function
-        What queries are. A function turns a PIL image into an input of the model [C, H, W], and
-        queries are images.
+        Form of the queries. A function turns a PIL image into an input of the model [C, H, W], and
+        queries are images. Default: "vectors".
     precision : float in (0, 1) or None
-        Share of the answers that are right, to be guaranteed if a request names none. None: that of
-        a guard, else no decision.
+        Share of the answers that are right, to be guaranteed for requests that name no precision.
+        None, the default: that of a guard, else no decision.
     api_key : str or None
-        Key that requests send as ``Authorization: Bearer KEY``; ``/healthz`` needs none. None: no
-        key.
+        Key that requests send as ``Authorization: Bearer KEY``, except to ``/healthz``. Set it if
+        others reach the server. None, the default: no key.
     batch : int
-        Most queries of several requests in one call of the model.
+        Largest number of queries, of several requests, in one call of the model. Lower it if the
+        memory of the device is too small. Default: 16.
     waiting : int
-        Most requests that wait for the model; more get 503 with ``Retry-After``.
+        Largest number of requests that wait for the model; more get 503 with ``Retry-After``.
+        Default: 64.
     max_body : int
-        Most bytes of a body; more get 413.
+        Largest body of a request, in bytes; a larger one gets 413. Default: 10 MiB.
 
     Raises
     ------
@@ -223,7 +227,7 @@ def create_app(
         return Response(generate_latest(registry), media_type="text/plain; version=0.0.4")
 
     def healthz() -> dict[str, Any]:
-        """What the server has; it answers as long as it lives."""
+        """Number of items, kind of queries, and calibration, as long as the server runs."""
         kind = "images" if callable(read) else read
         calibrated = index.calibration is not None
         return {"items": len(index), "queries": kind, "calibrated": calibrated}
@@ -260,7 +264,7 @@ def serve(options: Namespace) -> None:
     Raises
     ------
     InputError
-        For an index or a key that cannot be served, and a host that others reach without a key.
+        For an index or a key that cannot be used, and a host that others reach without a key.
     """
     if not (options.insecure or is_loopback(options.host) or read_key(options)):
         raise InputError(

@@ -76,7 +76,7 @@ ARRAY_FILES: dict[str, Callable[[Path], dict[str, Any]]] = {
 
 
 def array_source(path: Path, arrays: dict[str, Any], options: ReadOptions) -> Source:
-    """From arrays, tensors or lists."""
+    """Return the data of arrays, tensors or lists."""
     if "embeddings" not in arrays:
         listed = ", ".join(map(repr, arrays)) or "none"
         raise InputError(f"{path} holds no array 'embeddings'; its arrays: {listed}.")

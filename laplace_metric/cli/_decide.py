@@ -78,12 +78,13 @@ class Hits:
 
     The table is a .csv or .tsv, one hit a row, in any order. A row is no hit if its score is
     infinite or the largest float32, which FAISS writes, or if its item is -1. The order of rows
-    decides nothing: queries are sorted by name, and hits with equal scores by a hash of query and
+    does not matter: queries are sorted by name, and hits with equal scores by a hash of query and
     item.
 
     Parameters
     ----------
     path : Path
+        Name of the table.
     query, score : str
         Names of the columns.
     item : str or None

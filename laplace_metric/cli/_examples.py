@@ -76,7 +76,7 @@ def grouped(measures: IndexReport, made: GuaranteedPrecision | None) -> list[dic
 
 
 def evenly(n: int, most: int) -> list[int]:
-    """At most so many of n places, both ends among them.
+    """Return at most so many of n places, both ends among them.
 
     Examples
     --------

@@ -48,7 +48,7 @@ class PairsRecipe(SavedRecord):
     Parameters
     ----------
     model, text_model : str
-        As the command line took them.
+        Names of the models, as they stood on the command line.
     """
 
     KIND = files.Kind("pairs", "a file of laplace-metric image-text", 2)

@@ -23,12 +23,14 @@ class ModelRecipe(SavedRecord):
     Parameters
     ----------
     model : str or None
-        As ``--model`` took it; None: the data are embeddings.
+        Name of the model, as ``--model`` took it. None, the default: the data are embeddings.
     head : str or None
+        Name of the head, as ``--head`` took it. None, the default: not given.
     kind : str or None
-        Of the inputs: images, texts, arrays. None: not known, of a posterior saved in Python.
+        Kind of the inputs: "images", "texts" or "arrays". None, the default: not known, for a
+        posterior that was saved in Python.
     fingerprint : str
-        Of all of the data.
+        Fingerprint of all of the data. Default: "", not known.
     """
 
     KIND = files.Kind("recipe", "a posterior of the command line", 2)

@@ -34,7 +34,7 @@ class LoadedModel:
     transform: Callable[[Any], Any] | None = None
 
     def reading(self, options: ReadOptions) -> ReadOptions:
-        """How to read inputs of this model.
+        """Return the options by which inputs of this model are read.
 
         Raises
         ------

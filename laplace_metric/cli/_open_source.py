@@ -19,16 +19,17 @@ from laplace_metric.errors import InputError
 def open_source(
     path: Path, options: ReadOptions | None = None, notify: Notify = lambda _: None
 ) -> Source:
-    """A folder of images, or a file whose suffix tells its format.
+    """Return the data of a folder of images, or of a file, by its suffix.
 
     Parameters
     ----------
     path : Path
-        ``DIR/<class>/*.png``, ``DIR/*.png``, an image, or a .csv, .tsv, .npy,
-        .npz, .safetensors.
+        Folder ``DIR/<class>/*.png`` or ``DIR/*.png``, an image, or a file .csv, .tsv, .npy, .npz or
+        .safetensors.
     options : ReadOptions or None
+        Options of reading. None, the default: all are guessed.
     notify : callable
-        Gets a line for each guess.
+        Function that is called with a line for each guess. Default: a function that ignores it.
 
     Raises
     ------

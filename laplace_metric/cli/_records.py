@@ -50,7 +50,7 @@ class SavedRecord:
     holdout : float or None
         Share of the data that was left out, see ``split_rows``.
     seed : int
-        Of that split.
+        Seed of that split. Default: 0.
     read_options : dict
         Fields of ``ReadOptions``: how the inputs are read.
     """

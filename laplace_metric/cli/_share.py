@@ -27,12 +27,12 @@ class Share:
 
     @classmethod
     def of(cls, value: float | None, n: int) -> Share:
-        """A share that was divided already; nothing where it is not known."""
+        """Return a share that was divided already; an empty one if it is not known."""
         return cls(0, 0) if value is None else cls(round(value * n), n)
 
     @property
     def percent(self) -> str:
-        """Without decimals, but 0 and 100 only where they are exact."""
+        """Share in per cent without decimals; 0 and 100 only where they are exact."""
         return "n/a" if self.n == 0 else percent(self.k / self.n)
 
     @property
@@ -43,7 +43,7 @@ class Share:
 
     @property
     def interval(self) -> str:
-        """In per cent; outward, so that it holds as it is written."""
+        """Interval in per cent, rounded outward so that it holds as it is written."""
         if self.n == 0:
             return ""
         low, high = self.ends
@@ -51,7 +51,7 @@ class Share:
 
 
 def percent(share: float) -> str:
-    """A share in per cent; with a decimal where it would look like all or nothing and is neither.
+    """Return a share in per cent; with a decimal if it would look like 0 or 100 and is neither.
 
     Examples
     --------

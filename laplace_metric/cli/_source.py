@@ -34,9 +34,10 @@ class ReadOptions:
     skip_unreadable : bool
         Leave out images that cannot be read; otherwise they are an error.
     text_column, label_column, id_column : str or None
-        Of tables; None: ``text``, ``label``, ``id``, where there are such columns.
+        Columns of a table; None: ``text``, ``label`` and ``id``, if there are such columns.
     image_column : str or None
-        Of tables: holds paths of images; None: ``path`` or ``image``, in a table without texts.
+        Column of a table with paths of images; None: ``path`` or ``image``, in a table without
+        texts.
     labels : Path or None
         Labels of a file of arrays: .npy, or one a line.
     transform : callable or None
@@ -74,18 +75,20 @@ class Source:
     Parameters
     ----------
     path : Path
-        Where they are, for messages.
+        Place of the items, for messages.
     kind : "images" | "texts" | "arrays"
+        Kind of the items.
     ids : tuple of str
-        One an item.
+        Name of each item.
     classes : tuple of str or None
         Class of each item.
     read : callable
-        Rows (whole numbers) -> inputs of a model: [B, C, H, W], B strings, or [B, D].
+        Function of rows (whole numbers) that returns inputs of a model: [B, C, H, W], B strings, or
+        [B, D].
     fingerprint : str
-        Differs between data sets, whatever their items are called.
+        Fingerprint that differs between data sets, whatever the names of their items are.
     options : dict
-        How to read other data in the same way, as fields of ``ReadOptions``.
+        Fields of ``ReadOptions`` by which other data are read in the same way.
 
     Examples
     --------
@@ -139,7 +142,7 @@ class Source:
         return row_loader(len(self), read, size)
 
     def texts(self) -> dict[str, Any]:
-        """What each id stands for, of texts."""
+        """Text of each id, for texts."""
         return dict(zip(self.ids, self.read(range(len(self))), strict=True))
 
     def require_classes(self, needed_for: str, least: int = 1) -> None:

@@ -12,6 +12,13 @@ HELP = {"-h", "--help"}
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return a question with the nearest known names; empty if none is near.
 
+    Parameters
+    ----------
+    name : str
+        Word that is not known.
+    known : names
+        Words that are known.
+
     Examples
     --------
     >>> did_you_mean("serch", ["fit", "search"]), did_you_mean("x", ["fit"])

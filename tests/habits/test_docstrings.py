@@ -14,11 +14,7 @@ import pytest
 
 from tests.conftest import ROOT
 
-NOT_YET_COVERED = (
-    "cli",
-    "integrations.py",
-    "serve.py",
-)
+NOT_YET_COVERED: tuple[str, ...] = ()
 """Files and folders of the package whose docstrings are not held to these rules yet."""
 PACKAGE = ROOT / "laplace_metric"
 COVERED = {
