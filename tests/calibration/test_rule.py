@@ -184,3 +184,18 @@ def test_an_estimated_share_is_simulated():
     share = OpenSetFraction(0.4, 0.45, 0.5, 200)
     assert calibration.guarantee(precision=0.8, open_set_fraction=0.4).proven
     assert not calibration.guarantee(precision=0.8, open_set_fraction=share).proven
+
+
+def test_a_query_at_alpha_is_unfamiliar_and_one_above_is_not(index):
+    found = index.search(points(60, 7)[0])
+    p_value = found.p_value.numpy()
+    alpha = float(np.sort(p_value)[30])
+    answers = Rule.at(0, "match", alpha)(found)
+    assert (answers.reason[p_value <= alpha] == "unfamiliar").all()
+    assert answers.answered[p_value > alpha].all()
+    assert 0 < answers.answered.sum() < 60
+    p = found.label_probability.numpy()
+    least = float(np.sort(p)[30])
+    sure = Rule.at(least, alpha=None)(found)
+    assert np.array_equal(sure.answered, p >= least)
+    assert p[sure.answered].min() == least
