@@ -81,9 +81,9 @@ class Guard(Shown):
         Calibration queries and their labels: neither items nor inputs that the model was trained
         on. Pass 1,000 or more for proven guarantees. None, the default: the items calibrate.
     trained_on_items : bool or None
-        Statement whether the model that embeds was trained on the items. Without ``held_out``, a
-        model needs False here: a frozen encoder, or one that was trained on other data. None, the
-        default: not stated, which is enough for vectors and with ``held_out``.
+        True if the model that embeds was trained on the items, by your statement. Without
+        ``held_out``, a model needs False here: a frozen encoder, or one that was trained on other
+        data. None, the default: not stated, which is enough for vectors and with ``held_out``.
     ids : [N] whole numbers or strings, or None
         Name of each item, which ``search`` returns. None, the default: items are numbered from 0,
         or have the ids of an ``IndexIDMap``.
@@ -398,7 +398,7 @@ class Guard(Shown):
         )
 
     def _if_untrained(self) -> str:
-        """The condition of a calibration by the items, and whether the caller has stated it."""
+        """Return the condition of a calibration by the items, and whether it was stated."""
         if self.trained_on_items is False:
             return ", stated not to have trained the model"
         of = "encoder" if isinstance(self.embedder.model, Precomputed) else "model"

@@ -151,7 +151,7 @@ def _no_hit(item: Any, score: Any) -> bool:
 
 
 def _padded(scores: Sequence[float], kind: str, k: int) -> list[float]:
-    """Scores of a query, infinite behind the last."""
+    """Return the scores of a query, infinite behind the last."""
     behind = np.inf if kind == DISTANCE else -np.inf
     return [*scores, *[behind] * (k - len(scores))]
 
@@ -309,7 +309,7 @@ def _scores_of(rule: Any) -> ScoredQueries:
 
 
 def _with_probability(metadata: dict[str, Any], p: float) -> dict[str, Any]:
-    """A copy with the match probability."""
+    """Return a copy with the match probability."""
     return {**metadata, "match_probability": p}
 
 

@@ -223,11 +223,11 @@ def create_app(
         return Response(json.dumps(rows, allow_nan=False), media_type="application/json")
 
     def metrics() -> Response:
-        """Counts and latencies for Prometheus."""
+        """Return counts and latencies for Prometheus."""
         return Response(generate_latest(registry), media_type="text/plain; version=0.0.4")
 
     def healthz() -> dict[str, Any]:
-        """Number of items, kind of queries, and calibration, as long as the server runs."""
+        """Return the number of items, the kind of queries, and whether it is calibrated."""
         kind = "images" if callable(read) else read
         calibrated = index.calibration is not None
         return {"items": len(index), "queries": kind, "calibrated": calibrated}

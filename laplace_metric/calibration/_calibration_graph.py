@@ -94,7 +94,7 @@ class CalibrationModule(OfConstants):
             self.labeller = LabelPosterior(self._constant("labels", labeller.numbers))
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """``outputs``, of tensors in the order of ``inputs``."""
+        """Return ``outputs``, from tensors in the order of ``inputs``."""
         given = dict(zip(self.inputs, tensors, strict=True))
         labels, distances = given.pop("labels", None), given.pop("distances")
         hits = self._hits(distances.double(), labels, given["epistemic"].double())
@@ -130,7 +130,7 @@ class CalibrationModule(OfConstants):
 
 
 def _of_tensors(kind: Any, *tensors: Any) -> Any:
-    """A value of the formulas' types, of tensors in place of arrays."""
+    """Return a value of the formulas' types, with tensors in the place of arrays."""
     return kind(*tensors)
 
 
@@ -212,7 +212,7 @@ def write_calibration_graph(
 
 
 def _traced(module: CalibrationModule, dtype: torch.dtype) -> torch.export.ExportedProgram:
-    """Any batch, and any number of neighbours from those on that vote."""
+    """Trace for any batch, and for any number of neighbours from those on that vote."""
     least = module.least
     batch, neighbours = torch.export.Dim(SIZES[0]), torch.export.Dim(SIZES[1], min=least)
     pairs = torch.ones(2, least + 3, dtype=dtype)

@@ -320,6 +320,6 @@ class CalibrationQueries:
         return Chosen(value, target, kept[1], self.rates(value)[quantity], of)
 
     def _need_held_out(self, what: str) -> None:
-        """Cross-fitted, an FPIR was broken in 8 % of simulations, not 5 %."""
+        """Refuse cross-fitted queries: an FPIR was broken in 8 % of simulations, not 5 %."""
         if self.cross_fitted:
             raise InputError(f"{what}= takes queries held out: calibrate with cross_fit=0.")

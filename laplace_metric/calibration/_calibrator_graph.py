@@ -49,7 +49,7 @@ class KnotTable(nn.Module):
         self.register_buffer("slope", torch.cat([slope, self.x.new_zeros(1)]))
 
     def forward(self, logit: Float[Tensor, "*B"]) -> Float[Tensor, "*B"]:
-        """p of the scores' shape."""
+        """Return probabilities of the scores' shape."""
         raised = logit.maximum(self.x[0])
         j = (self.x <= raised[..., None]).sum(-1) - 1
         return self.y[j] + self.slope[j] * (raised - self.x[j])

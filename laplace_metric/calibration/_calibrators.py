@@ -43,7 +43,7 @@ class Calibrator:
     numbers: Float[np.ndarray, "2 K"]
 
     def __call__(self, logit: Any) -> Any:
-        """Probabilities in (0, 1) of the scores' shape; finite scores."""
+        """Return probabilities in (0, 1) of finite scores, of their shape."""
         if self.kind == "isotonic":
             return np.interp(logit, *self.numbers)
         if self.kind == "beta":
@@ -54,7 +54,7 @@ class Calibrator:
 
 
 def sigmoid(x: Any) -> Any:
-    """``1 / (1 + exp(-x))`` of an array or a tensor."""
+    """Return ``1 / (1 + exp(-x))`` of an array or a tensor."""
     if namespace(x) is not np:
         return x.sigmoid()
     from scipy.special import expit
@@ -63,7 +63,7 @@ def sigmoid(x: Any) -> Any:
 
 
 def _log_odds(logit: Any) -> tuple[Any, Any]:
-    """``ln s`` and ``-ln(1 - s)``."""
+    """Return ``ln s`` and ``-ln(1 - s)``."""
     # written out: exported to ONNX, logsigmoid is Log(Sigmoid), which underflows at large scores
     xp = namespace(logit)
     rest = xp.log1p(xp.exp(-abs(logit)))

@@ -32,7 +32,7 @@ BLOCK_CELLS = 2**22
 
 
 def p_values(held_out: ArrayLike, scores: ArrayLike) -> Float[np.ndarray, " Q"]:
-    """p [Q] of scores [Q], small where they are low among ``held_out`` [n].
+    """Return p-values [Q] of scores [Q], small where they are low among ``held_out`` [n].
 
     Raises
     ------
@@ -54,7 +54,9 @@ def least_common_p_values(
     new: Float[np.ndarray, "Q J"],
     others: Int[np.ndarray, "J n"] | None = None,
 ) -> Float[np.ndarray, " Q"]:
-    """Full conformal p [Q] of "exchangeable with the known": small where a statistic is large.
+    """Return full conformal p-values [Q] of "exchangeable with the known", for ``new`` points.
+
+    A p-value is small where a statistic is large.
 
     A point's rank in statistic j is how many of the other n are at least as large; its score the
     least of its J ranks, ties by their sum, the new point among the n + 1. No point is set aside,
@@ -106,7 +108,7 @@ def count_as_strange(columns: Any, others: Any, new: Any) -> Any:
 
 
 def own_p_values(known: Float[np.ndarray, "n J"]) -> Float[np.ndarray, " n"]:
-    """p [n] of each known point among the other n - 1: that of ``least_common_p_values`` for it.
+    """Return the p-value [n] of each known point among the other n - 1, as for a new one.
 
     A point and the others are the same n points whichever it is, so that their ranks say it all.
 
@@ -121,7 +123,7 @@ def own_p_values(known: Float[np.ndarray, "n J"]) -> Float[np.ndarray, " n"]:
 
 
 def _strangeness(ranks: list[Any], n: int) -> Any:
-    """The least of J ranks of n + 1 points, ties by their sum: small is strange."""
+    """Return the least of J ranks of n + 1 points, ties by their sum: small is strange."""
     least = total = ranks[0]
     for rank in ranks[1:]:
         least, total = namespace(rank).minimum(least, rank), total + rank
@@ -129,7 +131,7 @@ def _strangeness(ranks: list[Any], n: int) -> Any:
 
 
 def conformal_quantile(held_out: ArrayLike, alpha: float, confidence: float | None = None) -> float:
-    """q, so that a new score is at least q with probability 1 - alpha or more; -inf for few scores.
+    """Return q, below which a new score is with probability alpha or less; -inf for few scores.
 
     Parameters
     ----------
@@ -168,7 +170,7 @@ def conformal_quantile(held_out: ArrayLike, alpha: float, confidence: float | No
 
 
 def fewest_queries(alpha: float, rank: int = 1) -> int:
-    """Held-out scores of which a quantile is the one of this rank: rank / alpha - 1, rounded up.
+    """Return the number of scores whose quantile has this rank: rank / alpha - 1, rounded up.
 
     Raises
     ------
@@ -184,7 +186,7 @@ def fewest_queries(alpha: float, rank: int = 1) -> int:
 
 
 def _ordered(name: str, values: ArrayLike) -> Float[np.ndarray, " n"]:
-    """Scores [n]; infinite ones have a rank too."""
+    """Return checked scores [n]; infinite ones have a rank, too."""
     scores = as_floats(name, values)
     if scores.ndim != 1 or np.isnan(scores).any():
         raise InputError(f"{name} has shape {scores.shape}, or NaN: pass [n] numbers.")

@@ -93,7 +93,7 @@ def copies_among(values: Array, exists: Flags, judged: Judged, columns: list[Arr
 
 
 def _equal(rows: Array) -> npt.NDArray[np.int_]:
-    """Number of the group [Q] of rows [Q, C] that are equal but for rounding."""
+    """Return the group [Q] of each row [Q, C]; rows that are equal but for rounding share one."""
     order = np.lexsort(rows.T[::-1])
     apart = np.abs(np.diff(rows[order], axis=0)) > SAME * rows.std(0)
     group = np.empty(len(rows), int)
@@ -104,7 +104,7 @@ def _equal(rows: Array) -> npt.NDArray[np.int_]:
 def _judged_differently(
     group: npt.NDArray[np.int_], value: Array, judged: Judged
 ) -> tuple[float, int]:
-    """E, and how many groups are judged differently, by their first hits."""
+    """Return E, and the number of groups that are judged differently, by their first hits."""
     from scipy.optimize import isotonic_regression
 
     known = judged[:, 0] >= 0

@@ -58,7 +58,7 @@ def given_hits(distances: Any, labels: Any, epistemic: Any, distance_sd: Any) ->
 
 
 def given_labels(labels: Any, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-    """Whole numbers or strings [Q, k]."""
+    """Return whole numbers or strings [Q, k]."""
     array = as_array("labels", labels.detach().cpu().numpy() if is_tensor(labels) else labels)
     if array.dtype == object:
         array = array.astype(str)
@@ -71,7 +71,7 @@ def given_labels(labels: Any, shape: tuple[int, ...]) -> npt.NDArray[Any]:
 
 
 def like(array: Any, given: Any) -> Any:
-    """The array, or its tensor on the device of ``given`` where that is one."""
+    """Return the array, or its tensor on the device of ``given`` if that is a tensor."""
     if array is None or not is_tensor(given) or array.dtype.kind == "U":
         return array
     return namespace(given).from_numpy(array).to(given.device)
@@ -102,14 +102,14 @@ def warn_if_scaled(hits: SearchHits, nearest: Float[np.ndarray, " m"]) -> None:
 
 
 def _gap(one: Float[np.ndarray, " n"], other: Float[np.ndarray, " m"]) -> float:
-    """``sup_x |F(x) - G(x)|`` of two samples."""
+    """Return ``sup_x |F(x) - G(x)|`` of two samples."""
     from scipy.stats import ks_2samp
 
     return float(ks_2samp(one, other, method="asymp").statistic)
 
 
 def _pairs(name: str, values: Any) -> Float[np.ndarray, "Q k"]:
-    """Not below 0; infinite where there is no neighbour, whichever way that is written."""
+    """Return distances from 0 on; infinite where there is no neighbour, however that is written."""
     pairs = as_floats(name, values)
     if pairs.ndim != 2 or not pairs.shape[1]:
         raise InputError(f"{name} has shape {pairs.shape}: pass [Q, k].")

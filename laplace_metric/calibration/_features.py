@@ -72,7 +72,7 @@ class PairFeatures:
 
 
 def pair_features(hits: SearchHits) -> tuple[Any, Any]:
-    """Values [Q, k, F] and which pairs exist [Q, k], of arrays or of tensors."""
+    """Return values [Q, k, F] and which pairs exist [Q, k], as arrays or as tensors."""
     xp, votes = namespace(hits.distance), hits.votes
     none = xp.zeros_like(hits.distance)
     rank = xp.ones_like(hits.distance).cumsum(1)

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float
 
 
 def log_first_match(logit: Float[np.ndarray, "Q k"]) -> Float[np.ndarray, "Q k"]:
-    """log pi [Q, k] of scores l [Q, k], nearest neighbour first; -inf where there is none.
+    """Return log pi [Q, k] of scores l [Q, k], nearest first; -inf where there is no neighbour.
 
     Examples
     --------
@@ -32,7 +32,7 @@ def log_first_match(logit: Float[np.ndarray, "Q k"]) -> Float[np.ndarray, "Q k"]
 def first_match_score(
     logit: Float[np.ndarray, "Q k"], match: Bool[np.ndarray, "Q k"]
 ) -> Float[np.ndarray, " Q"]:
-    """log pi [Q] of the first neighbour that is a match [Q, k]; -inf where none is.
+    """Return log pi [Q] of the first neighbour that is a match [Q, k]; -inf without a match.
 
     Examples
     --------

@@ -101,7 +101,7 @@ def _flags(name: str, values: ArrayLike, n: int) -> Flags:
 
 
 def _rates(name: str, values: ArrayLike, n: int | None = None) -> Array:
-    """Numbers [Q] in [0, 1], as many as ``n`` probabilities."""
+    """Return numbers [Q] in [0, 1], as many as ``n`` probabilities."""
     rates = as_floats(name, values)
     if rates.ndim != 1 or not rates.size:
         raise InputError(f"{name} has shape {rates.shape}: pass the shape [Q], at least one row.")

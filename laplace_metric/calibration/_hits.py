@@ -99,7 +99,7 @@ class LabelledHits:
 
     @classmethod
     def concatenate(cls, parts: Sequence[LabelledHits]) -> LabelledHits:
-        """Queries of one index, or of some whose positions and codes mean the same."""
+        """Join queries of one index, or of several whose positions and codes mean the same."""
         together: LabelledHits = joined_arrays([replace(part, classes=None) for part in parts])
         return replace(together, classes=parts[0].classes)
 

@@ -75,12 +75,12 @@ class LabelPosterior:
     numbers: Float[np.ndarray, " 4"]
 
     def __call__(self, candidates: Candidates) -> Any:
-        """P [Q, V] of each neighbour's label where it is the nearest of its label, else 0."""
+        """Return P [Q, V] of each neighbour's label if it is the nearest of its label, else 0."""
         score, total = self._scores(candidates)
         return namespace(score).exp(score - total[:, None])
 
     def _scores(self, candidates: Candidates) -> tuple[Any, Any]:
-        """Scores [Q, V], of which that of "none" would be 0, and log of the sum of all odds [Q]."""
+        """Return scores [Q, V], with 0 for "none", and the log of the sum of all odds [Q]."""
         xp, (a, g, h, b) = namespace(candidates.logit), self.numbers
         score = a * candidates.logit + g * candidates.log_weight + h * candidates.class_odds + b
         score = xp.where(candidates.first, score, -xp.inf)
@@ -89,7 +89,7 @@ class LabelPosterior:
         return score, top + xp.log(odds)
 
     def answer(self, candidates: Candidates) -> tuple[Any, Any]:
-        """The neighbour with the likeliest label [Q], and the probability of that label [Q]."""
+        """Return the neighbour with the likeliest label [Q], and that label's probability [Q]."""
         probability = self(candidates)
         return probability.argmax(1), namespace(probability).amax(probability, 1)
 

@@ -43,7 +43,7 @@ CLUSTERS = 2
 def label_scores(
     posterior: Float[np.ndarray, "Q V"], labels: Int[np.ndarray, "Q K"]
 ) -> Float[np.ndarray, "Q K"]:
-    """s [Q, K] at the nearest neighbour of each label, -inf elsewhere; -1 where there is none.
+    """Return s [Q, K] at the nearest neighbour of each label; -inf elsewhere. Labels -1 are none.
 
     Examples
     --------
@@ -122,7 +122,7 @@ class HeldOutLabels:
     def levels(
         self, alpha: float, *, by_class: bool = True, confidence: float | None = None
     ) -> LabelLevels:
-        """q_c of every label; or, with ``by_class=False``, one quantile of all queries.
+        """Return q_c of every label; or, with ``by_class=False``, one quantile of all queries.
 
         Raises
         ------
@@ -147,7 +147,7 @@ class HeldOutLabels:
         return LabelLevels(self.classes, count, alone, level, shared[usual])
 
     def _clusters(self, fewest: int) -> tuple[npt.NDArray[np.int_], int]:
-        """A cluster [C] for each class, easiest last, and that of a class nothing is known of.
+        """Return the cluster [C] of each class, easiest last, and that of an unknown class.
 
         Bounds are quantiles over the queries of rare classes. The mean rank of few queries is drawn
         to the middle by one more query there.

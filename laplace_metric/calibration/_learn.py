@@ -39,7 +39,7 @@ class _Fit:
     def to(
         cls, labelled: LabelledHits, k: int, *, portable: bool, like: _Fit | None = None
     ) -> _Fit:
-        """``like``: a fit to more queries, whose choices are taken over."""
+        """Fit to queries; ``like`` is a fit to more queries, whose choices are taken over."""
         features, chosen = PairFeatures.of(labelled.hits), None if like is None else like.matcher
         matcher = fit_match_probability(
             features.take(k), labelled.match[:, :k], portable=portable, like=chosen

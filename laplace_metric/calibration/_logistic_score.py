@@ -70,7 +70,7 @@ class Score:
     offset: float
 
     def __call__(self, values: Any) -> Any:
-        """l [...] of features [..., F]."""
+        """Return the score l [...] of features [..., F]."""
         xp = namespace(values)
         bounded = xp.minimum(xp.maximum(values, self.low), self.cap)
         return (bounded * self.weights).sum(-1) + self.offset
@@ -179,7 +179,7 @@ def fit_score(
 def _standardised_regression(
     values: Array, match: Array, weight: Array, columns: list[int], width: float
 ) -> tuple[Array, float]:
-    """Weights [F] and offset, found in units of the standard deviation."""
+    """Return weights [F] and offset, found in units of the standard deviation."""
     centre = np.where(np.array(columns) == FEATURES.index("distance"), SLOPE, 0.0)
     most = np.where((centre < 0) & (columns == FEATURE_SETS["distance"]), FLATTEST, np.inf)
     bounds = [(-np.inf, float(end)) for end in most]

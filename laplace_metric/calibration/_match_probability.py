@@ -51,11 +51,11 @@ class MatchProbability:
     losses: dict[str, tuple[float, float]]
 
     def logit(self, features: PairFeatures) -> Float[np.ndarray, "Q k"]:
-        """The score of each pair [Q, k], larger for a match; -inf where there is no neighbour."""
+        """Return the score of each pair [Q, k], larger for a match; -inf without a neighbour."""
         return np.where(features.exists, self.score(features.values), -np.inf)
 
     def __call__(self, logit: Any) -> Any:
-        """[...] in [0, 1] of such scores; 0 where there is no neighbour, NaN of NaN."""
+        """Return probabilities of such scores; 0 where there is no neighbour, NaN for NaN."""
         xp = namespace(logit)
         exists = logit != -xp.inf
         return xp.where(exists, self.calibrator(xp.where(exists, logit, 0.0)), 0.0)
@@ -146,7 +146,7 @@ def _fitted(
 
 
 def query_folds(groups: npt.NDArray[np.int_]) -> Iterator[tuple[Array, Array]]:
-    """Rows [n] to train on and to test with, as masks; the rows of a query stay together.
+    """Yield rows [n] to train and to test with, as masks; the rows of a query stay together.
 
     Queries with most rows first, each goes to the fold that has the fewest.
     """
@@ -168,7 +168,7 @@ def _cross_validated(
     names: list[str],
     width: float,
 ) -> dict[str, tuple[float, float]]:
-    """Mean log loss of held-out pairs and its standard error over queries, of each calibrator."""
+    """Return the mean log loss of held-out pairs and its standard error, for each calibrator."""
     queries = np.bincount(groups).clip(min=1)
     weight = 1 / queries[groups]
     loss = {name: np.empty(len(y)) for name in names}

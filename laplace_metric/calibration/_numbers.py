@@ -69,7 +69,7 @@ def are_booleans(values: Any) -> bool:
 
 
 def _of_objects(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The numbers of an array of objects; the array itself where there are others."""
+    """Return the numbers of an array of objects; the array itself if it holds others."""
     cells = [*array.flat]
     missing = next((i for i, cell in enumerate(cells) if cell is None), None)
     if missing is not None:

@@ -139,7 +139,7 @@ def ids_by_query(items: Any, exists: Flags) -> dict[Any, list[Any]]:
 
 
 def _unlike(name: str, query: Any, ids: Any) -> list[Any]:
-    """A list of ids without the places that have none, and none of the ids twice."""
+    """Return ids without the places that have none; refuse an id that stands twice."""
     try:
         listed = [item for item in _listed(ids) if not is_no_id(item)]
         counts = Counter(listed)
@@ -156,12 +156,12 @@ def _unlike(name: str, query: Any, ids: Any) -> list[Any]:
 
 
 def _listed(ids: Any) -> list[Any]:
-    """A list of ids, or ``TypeError``."""
+    """Return a list of ids, or raise ``TypeError``."""
     return [*(ids.tolist() if hasattr(ids, "tolist") else ids)]
 
 
 def _ids_of(ids: Any) -> list[Any]:
-    """A list of ids, empty where they are none: what they are is named where they are read."""
+    """Return a list of ids, empty for anything else: reading it raises the error."""
     return _listed(ids) if isinstance(ids, Iterable) and not isinstance(ids, str) else []
 
 
@@ -180,7 +180,7 @@ def _check_types(name: str, ids: Iterable[Any], other: str, others: Iterable[Any
 
 
 def _types(ids: Iterable[Any]) -> dict[str, Any]:
-    """Types by name, each with an id that has it; numbers are one type, for 3 == 3.0."""
+    """Return types by name, each with an id that has it; numbers are one type, for 3 == 3.0."""
     examples: dict[Any, Any] = {}
     for item in ids:
         examples.setdefault(type(item), item)

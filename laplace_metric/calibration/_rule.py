@@ -558,7 +558,7 @@ def accepts(rule: Rule, found: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
 
 
 def _statistic(rule: Rule, found: Any) -> Array:
-    """Probability [Q] that a rule compares."""
+    """Return the probability [Q] that a rule compares."""
     labelled = rule.of == "label"
     probability = found.label_probability if labelled else found.match_probability
     if probability is None:

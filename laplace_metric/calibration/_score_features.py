@@ -80,7 +80,7 @@ def checked_scores(scores: ArrayLike, kinds: tuple[str, ...]) -> tuple[Array, Fl
 
 
 def score_features(values: Array, exists: Flags, columns: Sequence[Array]) -> Array:
-    """[Q, k, F]: ``LIST`` of each scorer, the rank, further columns; 0 where there is no hit."""
+    """Return [Q, k, F]: ``LIST`` of each scorer, rank, further columns; 0 where there is no hit."""
     n = exists.sum(1)[:, None].clip(1)  # of a query without a hit nothing is used
     found: list[Array] = []
     for v in np.moveaxis(values, 2, 0):
@@ -101,7 +101,7 @@ def score_features(values: Array, exists: Flags, columns: Sequence[Array]) -> Ar
 
 
 def evidence_column(name: str, column: ArrayLike, exists: Flags) -> Array:
-    """Further evidence [Q, k], of one number a query or a hit."""
+    """Return further evidence [Q, k], from one number a query or a hit."""
     values = numbers(name, column)
     if values.shape == exists.shape[:1]:
         values = np.broadcast_to(values[:, None], exists.shape)

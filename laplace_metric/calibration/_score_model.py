@@ -77,7 +77,7 @@ def _cross_validated(
     scorers: int,
     width: float,
 ) -> dict[str, float]:
-    """Mean log loss of each candidate on held-out queries, of the first ``SELECTED`` hits."""
+    """Return the held-out log loss of each candidate, over the first ``SELECTED`` hits."""
     some = groups < max(LEAST, SELECTED * (groups[-1] + 1) // len(y))
     x, y, groups, weight = x[some], y[some], groups[some], weight[some]
     losses = {f"{of}, {name}": 0.0 for of in sets for name in names}
@@ -93,7 +93,7 @@ def _cross_validated(
 
 
 def _feature_sets(scorers: int, n_features: int, k: int) -> dict[str, list[int]]:
-    """Columns: the value of the first scorer; the values; all of a list; and further evidence."""
+    """Return columns: the first scorer's value; all values; all of a list; further evidence."""
     lists = len(LIST) * scorers + 1
     sets = {"value": [0]}
     if scorers > 1:
@@ -108,7 +108,10 @@ def _feature_sets(scorers: int, n_features: int, k: int) -> dict[str, list[int]]
 def _logistic(
     x: Array, y: Array, weight: Array, columns: list[int], scorers: int, width: float
 ) -> tuple[Array, float]:
-    """Weights [F] and offset, found in units of the standard deviation; no value counts against."""
+    """Return weights [F] and offset; the weights of values are not negative.
+
+    They are found in units of the standard deviation.
+    """
     values = range(0, len(LIST) * scorers, len(LIST))
     centre = np.array([RISING if column == 0 else 0.0 for column in columns])
     bounds = [(0.0 if column in values else -np.inf, np.inf) for column in columns]

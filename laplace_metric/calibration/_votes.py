@@ -100,7 +100,7 @@ class LabelVotes:
 
 
 def label_evidence(distance: Any, labels: Any) -> tuple[Any, Any, Any, Any]:
-    """Share, weighted, ratio [Q, K] and ambiguity [Q]; float64 distances, any codes.
+    """Return share, weighted, ratio [Q, K] and ambiguity [Q]; float64 distances, any codes.
 
     The first ``VOTES`` neighbours vote, in any order. NaN gives NaN.
     """
@@ -124,7 +124,7 @@ def label_evidence(distance: Any, labels: Any) -> tuple[Any, Any, Any, Any]:
 
 
 def _weights(voters: Any, exists: Any) -> Any:
-    """w [Q, V]; 0 where there is no neighbour, equal where all are equally far."""
+    """Return w [Q, V]; 0 where there is no neighbour, equal where all are equally far."""
     xp, squared = namespace(voters), voters * voters
     least = xp.amin(xp.where(exists, squared, xp.inf), 1)[:, None]  # a ranking may put it anywhere
     excess = xp.where(exists, squared - least, 0.0)
@@ -135,5 +135,5 @@ def _weights(voters: Any, exists: Any) -> Any:
 
 
 def _or_one(x: Any) -> Any:
-    """x, and 1 where there is nothing; a graph has no float64 smaller than float32's."""
+    """Return x, and 1 in the place of 0; a graph has no float64 smaller than float32's."""
     return namespace(x).where(x > 0, x, 1.0)

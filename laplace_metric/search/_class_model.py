@@ -150,7 +150,7 @@ class ClassModel:
         labels: Int[Tensor, "Q K"],
         own: Int[Tensor, " Q"] | None = None,
     ) -> Float[Tensor, "Q K"]:
-        """Bounded log odds of ``labels``, codes of classes, in float64.
+        """Return bounded log odds of ``labels``, codes of classes, in float64.
 
         Labels of -1, of a class that the model does not know, have ``p = 1 / (C + 1)``. ``own``:
         the class that is left out for each simulated open-set query, -1 for other queries.
@@ -187,7 +187,7 @@ class ClassModel:
         return np.where(labels < 0, 0.0, odds.cpu().numpy())
 
     def tensors(self) -> dict[str, Tensor]:
-        """All tensors, by name."""
+        """Return all tensors, by name."""
         own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "classes"}
         return own | self.classes.tensors("classes")
 
@@ -212,7 +212,7 @@ class ClassModel:
 
 
 def _gaussians(rows: Tensor, codes: Tensor, n_classes: int) -> ClassGaussians | None:
-    """Mean, class means and whitening of the directions of all rows; None if they are alike."""
+    """Return mean, class means and whitening of all directions; None if they are alike."""
     sums = CentredSums.zeros(n_classes, rows[:1].float())
     step = max(1, BLOCK_CELLS // rows.shape[1])
     for part, own in zip(rows.split(step), codes.split(step), strict=True):
@@ -226,7 +226,7 @@ def _gaussians(rows: Tensor, codes: Tensor, n_classes: int) -> ClassGaussians | 
 
 
 def _part(codes: Int[Tensor, " N"], most: int) -> Int[Tensor, " n"]:
-    """Rows of at most so many items, drawn with a fixed seed."""
+    """Return rows of at most so many items, drawn with a fixed seed."""
     generator = torch.Generator().manual_seed(0)
     return torch.randperm(len(codes), generator=generator)[:most].sort().values
 
@@ -234,7 +234,7 @@ def _part(codes: Int[Tensor, " N"], most: int) -> Int[Tensor, " n"]:
 def _chosen(
     x: Tensor, y: Tensor, origin: Tensor, prior_precision: float | None
 ) -> tuple[Tensor, float]:
-    """The precision by which a held-out fifth is likeliest, and the weights that found it."""
+    """Return the precision by which a held-out fifth is likeliest, and its weights."""
     best = origin
     if prior_precision is not None:
         return best, prior_precision
@@ -259,7 +259,7 @@ def _chosen(
 
 
 def _posterior_mode(x: Tensor, y: Tensor, start: Tensor, prior_precision: float) -> Tensor:
-    """``argmax sum_n log p(y_n | x_n) - l/2 |w|^2`` [C, D + 1] by L-BFGS; b has a flat prior.
+    """Find ``argmax sum_n log p(y_n | x_n) - l/2 |w|^2`` [C, D + 1] by L-BFGS; b has a flat prior.
 
     The ascent is in w and ``b + w . m / 2``, the log share of a class under linear discriminant
     analysis: b and w hardly depend on each other then, and half the steps do.
@@ -295,7 +295,7 @@ def _posterior_mode(x: Tensor, y: Tensor, start: Tensor, prior_precision: float)
 
 
 def inputs_of(encoded: Encoded) -> Float[Tensor, "N D"]:
-    """Inputs of the head, which a class model reads; the embedding if they are not stored."""
+    """Return the inputs of the head for a class model; the embedding if they are not stored."""
     rows = encoded.basis_inputs
     return rows if 0 < rows.shape[1] <= WIDEST else encoded.mean
 

@@ -146,5 +146,5 @@ def _recoded(labelled: LabelledHits, classes: Column, rows: Tensor) -> LabelledH
 
 
 def _looked_up(table: npt.NDArray[Any], at: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """-1 where ``at`` is."""
+    """Return the entries of a table at ``at``; -1 where ``at`` is -1."""
     return np.where(at < 0, -1, table[at.clip(min=0)])

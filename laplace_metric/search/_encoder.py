@@ -33,7 +33,7 @@ from laplace_metric.search._round_errors import RoundErrors
 
 
 def encoders_of(embedder: FittedEmbedder | SearchableEmbedder) -> Sequence[Encoders]:
-    """Pairs of encoders, of items and of queries; of a ``LaplaceEmbedder`` one, whole or compact.
+    """Return pairs of encoders, of items and of queries; ``LaplaceEmbedder`` has two, one compact.
 
     Raises
     ------

@@ -43,7 +43,7 @@ def evaluated(
     ood: SearchHits | None,
     template: Tensor,
 ) -> IndexReport:
-    """See ``Index.evaluate``; the report has the type and the device of ``template``."""
+    """Return the report of ``Index.evaluate``, with the type and the device of ``template``."""
     of = "match" if calibration is None or labelled.codes is None else calibration.decides_about
     answers = _Answers.of(labelled.hits, calibration, of, template)
     known, nearest = labelled.known, labelled.match[:, 0]
@@ -158,7 +158,7 @@ def _calibrated(
 def _guarantees(
     report: IndexReport, calibration: Calibration, answers: _Answers, ood: _Answers | None
 ) -> tuple[tuple[GuaranteedPrecision, ...], GuaranteedPrecision | None]:
-    """Outcome of the rule of each of ``PRECISIONS``; where the first has none, of any."""
+    """Return the outcome of the rule of each of ``PRECISIONS``; if the first has none, of any."""
     right, known, of = _here(report.right), _here(report.has_match), report.decides_about
 
     def outcome(rule: Rule) -> GuaranteedPrecision:

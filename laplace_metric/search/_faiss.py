@@ -62,7 +62,7 @@ class FaissEngine(Engine):
             index.hnsw.efSearch = min(kind.ef, index.ntotal)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Arrays; a copy has its lists in memory."""
+        """Return arrays; a copy has its lists in memory."""
         return {"arrays": self.arrays(), "vectors": self.vectors, "kind": self.kind}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -100,7 +100,7 @@ class FaissEngine(Engine):
     def updated(
         self, vectors: Float[Tensor, "N d"], remaining: Int[Tensor, " N"] | None
     ) -> FaissEngine:
-        """A copy with items added or removed: searches may go on in this one meanwhile.
+        """Return a copy with items added or removed; searches may go on in this one.
 
         A graph is built again without the items that are removed.
         """

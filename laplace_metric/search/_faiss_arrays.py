@@ -148,7 +148,7 @@ def _map_lists(index: Any, sizes: Keys, place: Place) -> None:
 
 
 def _entries(words: Words, sizes: Keys) -> Iterator[tuple[int, npt.NDArray[np.float32], Keys]]:
-    """Number, vectors [n, d] and keys [n] of each list that holds any."""
+    """Yield number, vectors [n, d] and keys [n] of each list that is not empty."""
     d, starts = words.shape[1] - 2, np.cumsum(sizes) - sizes
     for number in np.flatnonzero(sizes).tolist():
         n, start = int(sizes[number]), int(starts[number])

@@ -19,7 +19,7 @@ def class_places(labels: Column) -> Int[Tensor, " N"]:
 
 
 def folds_of(codes: Int[Tensor, " N"], folds: int, generator: torch.Generator) -> Int[Tensor, " N"]:
-    """A fold [N] for each item: every class is dealt out, one class going on after the other.
+    """Return a fold [N] for each item: the classes are dealt out one after the other.
 
     Folds have N / K items and n_c / K of each class, up to one.
 

@@ -88,7 +88,7 @@ class ForeignEngine(Engine):
         self.ids = ids.take(self.rows)
 
     def search(self, queries: Float[Tensor, "Q d"], k: int) -> Int[Tensor, "Q k"]:
-        """Ask the function; -1 or "" is no item, another id that no item has is an error.
+        """Search by the function; -1 or "" is no item, another id that no item has is an error.
 
         Raises
         ------

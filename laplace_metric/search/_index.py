@@ -1089,7 +1089,7 @@ class Index(Shown):
         return self._nearest(encoded, min(calibration.depth, len(self)))
 
     def _depth(self, k: int) -> int:
-        """Neighbours to look at, so that a calibration sees what it saw on held-out queries.
+        """Return the number of neighbours that a calibration needs to see the same evidence.
 
         The labels of ``VOTES`` neighbours vote. Rankings other than "mean" need the whole depth:
         the p-value uses the smallest distance of the means, which need not be that of the first
@@ -1111,7 +1111,7 @@ class Index(Shown):
         return calibration
 
     def _exact(self) -> Engine:
-        """An approximate engine looks where a query's own class is, and finds few others."""
+        """Return an exact engine: an approximate one finds few items of other classes."""
         if isinstance(self.engine, FlatEngine):
             return self.engine
         spherical = self.encoder.spherical
@@ -1195,13 +1195,13 @@ class Index(Shown):
         return replace(hits, votes=replace(votes, class_odds=odds))
 
     def _now(self) -> Index:
-        """A copy, as it is now: what changes ``self`` later leaves it alone."""
+        """Return a copy as it is now, which later changes of ``self`` do not reach."""
         return copy.copy(self)
 
     def _replace(
         self, items: Items, remaining: Tensor | None, n_changes: int, next_id: int
     ) -> None:
-        """Items and engine together; ``remaining`` rows of the old items, None where some came."""
+        """Replace items and engine; ``remaining`` are rows of the old items, None if some came."""
         if self.engine.mapped:
             raise InputError("this index was loaded with mmap=True: load it without to change it.")
         vectors = vectors_of(items.encoded, self.rank_by, spherical=self.encoder.spherical)
@@ -1241,7 +1241,7 @@ def _some(labels: Column, most: int = 3) -> str:
 
 
 def _drawn_open_set(known: Bool[Tensor, " Q"], share: float, seed: Seed) -> Int[Tensor, " n"]:
-    """Known queries [n] that make up what is missing of a ``share`` of all that are not."""
+    """Draw known queries [n] that make up the missing ``share`` of open-set queries."""
     if share == 0:
         return torch.zeros(0, dtype=torch.long)
     check_share("open_set_fraction", share)

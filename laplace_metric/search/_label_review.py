@@ -96,7 +96,7 @@ Arrays = np.ndarray[Any, Any]
 
 
 def _assessed(others: LabelledHits, calibration: Calibration) -> tuple[Arrays, Arrays, Arrays]:
-    """P(y), max_c P(c), and the nearest item that carries that c."""
+    """Return P(y), max_c P(c), and the nearest item that carries that c."""
     assessed = calibration.assess(others.hits)
     assert assessed.carrier is not None  # labels calibrated it
     assert assessed.label_probability is not None

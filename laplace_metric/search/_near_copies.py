@@ -164,7 +164,7 @@ def _of_large_classes(codes: Tensor) -> Bool[Tensor, " n"]:
 
 
 def _bursts(vectors: Tensor, codes: Tensor) -> tuple[Int[Tensor, " n"], Float[Tensor, " n"]]:
-    """Size of the burst of each compared vector, 0 for none; its farthest distance to the next."""
+    """Return the size of the burst of each vector, 0 for none, and its distance to the next."""
     rows, codes = spread_rows(len(vectors), COMPARED), codes.to(vectors.device)
     steps = torch.full((len(rows), LARGEST_BURST), torch.nan, dtype=torch.float64)
     for code in codes[rows].unique().tolist():
@@ -192,5 +192,5 @@ def _bursts(vectors: Tensor, codes: Tensor) -> tuple[Int[Tensor, " n"], Float[Te
 
 
 def _class_gaps(asked: Tensor, members: Tensor, k: int) -> Float[Tensor, "q k"]:
-    """Distances to the k - 1 nearest others of the same class; the first, its own, is left out."""
+    """Return distances to the k - 1 nearest others of the class; its own, the first, is no other."""
     return torch.cdist(asked.double(), members.double()).topk(k, largest=False).values[:, 1:]

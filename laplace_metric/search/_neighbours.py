@@ -82,7 +82,7 @@ def _float64(numbers: Tensor) -> npt.NDArray[np.float64]:
 
 
 def _deviation(squared: Distance, positions: Tensor) -> Tensor:
-    """Standard deviation of the distance [Q, k]: ``sd(d^2) / (2 sqrt(E d^2))``.
+    """Return the standard deviation of the distance [Q, k]: ``sd(d^2) / (2 sqrt(E d^2))``.
 
     The delta method about ``sqrt(E d^2)``: exact to first order where the distance is large
     against its error; for a distance that is all error, in r equal directions, 1 / (8 r) too
@@ -111,7 +111,7 @@ def _reranked(positions: Tensor, squared: Distance, k: int) -> tuple[Tensor, Dis
 
 
 def _distances_of_means(queries: Encoded, items: Encoded, positions: Tensor) -> Tensor:
-    """[Q, k], from differences; infinite where there is no item."""
+    """Return distances [Q, k] from differences; infinite where there is no item."""
     distance = torch.full_like(positions, torch.inf, dtype=queries.mean.dtype)
     step = max(1, MEAN_BYTES // (positions.shape[1] * items.mean[:1].nbytes))
     for start in range(0, len(positions), step):

@@ -28,7 +28,7 @@ class PairMoments(Protocol):
         """True if covariances are of tangents of the sphere."""
 
     def __call__(self, queries: Encoded, items: Encoded, positions: Int[Tensor, "Q k"]) -> Distance:
-        """[Q, k] for the items at ``positions`` [Q, k]; those at -1 are infinitely far."""
+        """Return [Q, k] for the items at ``positions`` [Q, k]; those at -1 are infinitely far."""
 
 
 class PairDistances:
@@ -75,7 +75,7 @@ class PairDistances:
     @full_precision()
     @torch.no_grad()
     def __call__(self, queries: Encoded, items: Encoded, positions: Int[Tensor, "Q k"]) -> Distance:
-        """[Q, k] for the items at ``positions`` [Q, k]; those at -1 are infinitely far."""
+        """Return [Q, k] for the items at ``positions`` [Q, k]; those at -1 are infinitely far."""
         row_bytes = queries.basis_inputs.shape[1] * queries.basis_inputs.element_size()
         step = max(1, PAIR_BYTES // (positions.shape[1] * row_bytes))
         means, variances = queries.mean.new_full((2, *positions.shape), torch.inf)

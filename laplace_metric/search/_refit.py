@@ -55,7 +55,7 @@ def refitted(embedder: RefittableEmbedder, features: Tensor, codes: Tensor) -> H
 
 
 def _head_alone(head: LocatedHead) -> nn.Module:
-    """h -> what the model makes of it."""
+    """Return the head alone, with the normalisation of the model."""
     parts = [(HEAD, head.module)]
     parts += [("directions", _Directions())] if head.normalized else []
     return nn.Sequential(OrderedDict(parts)).eval()

@@ -72,7 +72,7 @@ class RunningFaiss:
         self.noted = now
 
     def __call__(self, queries: np.ndarray[Any, Any], k: int) -> np.ndarray[Any, Any]:
-        """Ids [Q, k] of the nearest; -1 or "" where it finds fewer."""
+        """Return ids [Q, k] of the nearest; -1 or "" where it finds fewer."""
         self.check()
         found: np.ndarray[Any, Any] = self.index.search(queries.astype(np.float32), k)[1]
         if hasattr(self.index, "id_map"):
@@ -126,7 +126,7 @@ def _walk(index: Any, place: str) -> Iterator[tuple[str, int | float | bool | st
 
 
 def _inside(index: Any) -> Iterator[tuple[str, Any]]:
-    """Indexes inside an index, as what they are; it must live as long as these are used."""
+    """Yield indexes inside an index by their types; it must live as long as they are used."""
     import faiss
 
     found = {name: getattr(index, name, None) for name in INDEXES}

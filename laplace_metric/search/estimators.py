@@ -69,7 +69,7 @@ class PosteriorEstimator(BaseEstimator):  # type: ignore[misc]
         return tags
 
     def _checked(self, x: Any, y: Any) -> tuple[Array, Tensor]:
-        """Rows [N, D] and the place of each label in ``classes_``, which is set."""
+        """Return rows [N, D] and the place of each label in ``classes_``, which is set."""
         x, y = validate_data(self, x, y, dtype=[np.float64, np.float32], ensure_min_samples=2)
         check_classification_targets(y)
         self.classes_, codes = np.unique(column_or_1d(y, warn=True), return_inverse=True)
@@ -79,7 +79,7 @@ class PosteriorEstimator(BaseEstimator):  # type: ignore[misc]
         return x, torch.from_numpy(codes.astype(np.int64))
 
     def _seen(self, x: Any) -> Array:
-        """Rows [N, D] of as many features as were fitted."""
+        """Return rows [N, D] of as many features as were fitted."""
         check_is_fitted(self)
         rows: Array = validate_data(self, x, reset=False, dtype=[np.float64, np.float32])
         return rows
@@ -111,7 +111,7 @@ def _check_abstain(abstain: Any, classes: Array) -> None:
 
 
 def batches_of(x: Array) -> list[Array]:
-    """Rows in batches; the memory may be read-only, so that each is a copy."""
+    """Return rows in batches, copied because the memory may be read-only."""
     return [np.array(x[start : start + ROWS]) for start in range(0, len(x), ROWS)]
 
 
@@ -231,14 +231,14 @@ class MatchClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[misc
             return Index.build(Encoder.of(embedder), pairs, codes, progress=False)
 
     def predict_proba(self, X: Any) -> Array:
-        """Probabilities [N, C] of the classes, in the order of ``classes_``; each row sums to 1."""
+        """Return probabilities [N, C], in the order of ``classes_``; each row sums to 1."""
         p = self._label_probabilities(self._seen(X))
         p += (1 - p.sum(1, keepdims=True)).clip(min=0) / p.shape[1]
         found: Array = p / p.sum(1, keepdims=True)
         return found
 
     def decision_function(self, X: Any) -> Array:
-        """Probability [N, C] that the label is each class; the rest is that it is none of them.
+        """Return the probability [N, C] of each class; the rest is that it is none of them.
 
         For two classes it is that of the likelier one [N], with a minus sign for the first class.
         """
@@ -246,7 +246,7 @@ class MatchClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[misc
         return np.where(p[:, 1] > p[:, 0], p[:, 1], -p[:, 0]) if p.shape[1] == 2 else p
 
     def _label_probabilities(self, x: Array) -> Array:
-        """P(c) [N, C]; shares of the vote before a calibration."""
+        """Return P(c) [N, C]; shares of the vote before a calibration."""
         calibration, index = self.index_.calibration, self.index_
         depth = min(len(index), VOTES if calibration is None else max(VOTES, calibration.depth))
         probability = np.zeros((len(x), len(self.classes_)))

@@ -8,7 +8,7 @@ from laplace_metric.calibration._arrays import Counts, Flags
 
 
 def lower_bound(successes: int, n: int, delta: float) -> float:
-    """Clopper & Pearson's: ``P(Bin(n, bound) >= successes) = delta``."""
+    """Return Clopper & Pearson's bound: ``P(Bin(n, bound) >= successes) = delta``."""
     from scipy.special import betaincinv
 
     return 0.0 if successes == 0 else float(betaincinv(successes, n - successes + 1, delta))
@@ -22,5 +22,5 @@ def rejected(successes: Counts, n: Counts, target: float, level: float) -> Flags
 
 
 def run_of(flags: Flags) -> int:
-    """Length of the run of true values at the beginning."""
+    """Return the length of the run of true values at the beginning."""
     return len(flags) if flags.all() else int(np.argmin(flags))

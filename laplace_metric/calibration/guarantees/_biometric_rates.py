@@ -55,7 +55,7 @@ def threshold_of_false(false: Array, target: float, delta: float) -> tuple[float
 
 
 def fewest_false(target: float, delta: float) -> int:
-    """Queries without a match, or comparisons, that a rate of at most ``target`` takes.
+    """Return the number of open-set queries, or comparisons, that a rate of ``target`` needs.
 
     Examples
     --------

@@ -140,13 +140,13 @@ def estimated_fraction(new: Array, mated: Array, open_set: Array) -> OpenSetFrac
 
 
 def _shares(sample: Array, edges: Array) -> Array:
-    """Share of each bin, half a query more in each."""
+    """Return the share of each bin, with half a query more in each."""
     counts = np.bincount(np.searchsorted(edges, sample, side="right"), minlength=len(edges) + 1)
     return (counts + 0.5) / (counts + 0.5).sum()
 
 
 def _covariance(share: Array, n: int) -> Array:
-    """Covariance of all multinomial shares but the last."""
+    """Return the covariance of all multinomial shares but the last."""
     return ((np.diag(share) - np.outer(share, share)) / n)[:-1, :-1]
 
 
@@ -178,7 +178,7 @@ def _log_odds(p: Array) -> Array:
 
 
 def rows_at_fraction(mated: Judged, fraction: float) -> npt.NDArray[np.intp]:
-    """Rows of held-out queries that are a sample with this share of open-set ones.
+    """Return rows of held-out queries that are a sample with this share of open-set ones.
 
     Raises
     ------
@@ -198,7 +198,7 @@ def rows_at_fraction(mated: Judged, fraction: float) -> npt.NDArray[np.intp]:
 
 
 def _draws(available: int, share: float) -> int:
-    """The most draws of which more than ``available`` are of a kind with probability 5e-4."""
+    """Return the most draws of which more than ``available`` are of a kind with chance 5e-4."""
     from scipy.stats import nbinom
 
     return available + int(nbinom.ppf(RUN_OUT / 2, available + 1, share))
@@ -207,7 +207,7 @@ def _draws(available: int, share: float) -> int:
 def precision_of_mixture(
     share: Array, value: float, p: Array, relevant: Judged, mated: Judged, delta: float
 ) -> tuple[Array, Array]:
-    """Precision, and its lower bound, where ``share`` of the queries has no match.
+    """Return precision and its lower bound where ``share`` of the queries has no match.
 
     With a the share of the mated queries whose first hit p [n] is accepted and right, w accepted
     and wrong, and f the FPIR, of queries that have a hit,

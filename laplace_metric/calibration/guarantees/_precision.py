@@ -99,7 +99,7 @@ def largest_precision(
 
 
 def unreachable(name: str, target: float, bound: float, right: int, of: int) -> str:
-    """Say so, with the best bound where a sequence starts: no larger target is reached."""
+    """Return the error, with the best bound where a sequence starts: no larger one is reached."""
     what = f"of the {of} surest, {right} are right"
     if name == "recall":
         what = f"of {of} right ones, {right} are accepted at all"

@@ -177,7 +177,7 @@ def chance_of_test(
 
 
 def _smallest(enough: Callable[[int], bool], most: int) -> int | None:
-    """The least number that is enough where one fewer is not, by doubling and halving."""
+    """Return the least number that is enough if one fewer is not, by doubling and halving."""
     if enough(0):
         return 0
     low, high = 0, 1

@@ -21,12 +21,12 @@ from laplace_metric.errors import InputError
 
 
 def highest_behind(p: Array) -> Array:
-    """s [Q, k]: the highest probability of each hit and those behind it."""
+    """Return s [Q, k]: the highest probability of each hit and those behind it."""
     return np.asarray(np.maximum.accumulate(p[:, ::-1], 1)[:, ::-1])
 
 
 def threshold_of_miss(p: Array, relevant: Judged, total: Array, miss: float) -> float:
-    """The largest t by which the expected share of relevant items left out is at most ``miss``.
+    """Return the largest t whose expected share of relevant items left out is at most ``miss``.
 
     Parameters
     ----------

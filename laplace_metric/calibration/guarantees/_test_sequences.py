@@ -62,6 +62,6 @@ class Tests:
         return max(ends, default=None)
 
     def bound(self, at: int, level: float) -> float:
-        """Lower bound of the precision at one threshold, by its test."""
+        """Return the lower bound of the precision at one threshold, by its test."""
         right, accepted = int(self.right[at]), int(self.accepted[at])
         return lower_bound(right - self.spent, accepted - self.spent, level) if right else 0.0
