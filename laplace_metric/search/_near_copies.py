@@ -192,5 +192,5 @@ def _bursts(vectors: Tensor, codes: Tensor) -> tuple[Int[Tensor, " n"], Float[Te
 
 
 def _class_gaps(asked: Tensor, members: Tensor, k: int) -> Float[Tensor, "q k"]:
-    """Return distances to the k - 1 nearest others of the class; its own, the first, is no other."""
+    """Return distances to the k - 1 nearest others of the class, without the own one, the first."""
     return torch.cdist(asked.double(), members.double()).topk(k, largest=False).values[:, 1:]
