@@ -77,7 +77,7 @@ def _run(words: list[str]) -> int:
 
 
 def _named(words: list[str]) -> tuple[str, list[str]]:
-    """The command that the first words name, or a group of them, and the words that follow."""
+    """Return the command, or the group of commands, that words name, and the words that follow."""
     name, rest = "", words
     while rest and not rest[0].startswith("-") and (known := commands_in(name)):
         if rest[0] not in known:
@@ -102,7 +102,7 @@ def ours() -> TextIO:
 
 @contextmanager
 def others_to_stderr() -> Iterator[None]:
-    """Prints of other code go to standard error within, those of its C code and children too.
+    """Send prints of other code to standard error within, also of its C code and children.
 
     Standard output gets a file number of our own; its old number is standard error within.
 

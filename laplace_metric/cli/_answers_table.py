@@ -48,7 +48,7 @@ def tell_answers(
 
 
 def answers_table(columns: Columns, k: int) -> Table:
-    """The first queries, a row a neighbour; without a column for what there is not."""
+    """Return the first queries, a row a neighbour, with the columns that are known."""
     table, shown = Table(box=SIMPLE_HEAD), ["query", "rank", "id"]
     of = {"text": "text", "item label": "item_label"}
     shown += [name for name, column in of.items() if column in columns]
@@ -75,7 +75,7 @@ def answers_table(columns: Columns, k: int) -> Table:
 
 
 def guaranteed_of(index: Index, options: Namespace, reporter: Reporter) -> Rule | None:
-    """The rule of --precision, which is told; None where it is not given.
+    """Return the rule of --precision, and print it; None if it is not given.
 
     Raises
     ------
@@ -107,7 +107,7 @@ def guaranteed_of(index: Index, options: Namespace, reporter: Reporter) -> Rule 
 def columns_of(
     result: SearchResult, names: Sequence[str], rule: Rule | None = None
 ) -> dict[str, list[Any]]:
-    """Every number of a result as columns, with the names of the queries; with a rule its answers.
+    """Return all numbers of a result as columns, with names of queries and answers of a rule.
 
     ``answered`` and ``reason`` are those of ``Answers``: about the label, or the nearest item where
     no labels calibrated the index.

@@ -38,7 +38,7 @@ def _named_damage(path: Path, form: str, *errors: type[Exception]) -> Iterator[N
 
 
 def _numpy(path: Path) -> dict[str, Any]:
-    """One array, mapped rather than read, or those of an archive."""
+    """Return one array, mapped rather than read, or those of an archive."""
     with _named_damage(path, "arrays of numbers or strings"):
         check_zip(path) if zipfile.is_zipfile(path) else check_npy(path)
         loaded = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -49,7 +49,7 @@ def _numpy(path: Path) -> dict[str, Any]:
 
 
 def _safetensors(path: Path) -> dict[str, Any]:
-    """Tensors; ids and names of classes come from JSON in the header."""
+    """Return tensors; ids and names of classes come from JSON in the header."""
     form = "a safetensors file"
     with (
         _named_damage(path, form, SafetensorError),
@@ -114,12 +114,12 @@ def _read_labels(path: Path) -> Any:
 
 
 def numbered(n: int) -> tuple[str, ...]:
-    """Ids of rows that have none."""
+    """Return ids for rows that have none."""
     return tuple(f"row {row + 1}" for row in range(n))
 
 
 def strings_of(path: Path, what: str, values: Any, n: int) -> tuple[str, ...] | None:
-    """The id or label of each of n rows, none of them empty; None without values."""
+    """Return the id or label of each of n rows, none of them empty; None without values."""
     if n == 0:
         raise InputError(f"{path} holds no row.")
     if values is None:
@@ -139,7 +139,7 @@ def strings_of(path: Path, what: str, values: Any, n: int) -> tuple[str, ...] | 
 
 
 def tensor_of(values: Any, rows: Sequence[int]) -> Tensor:
-    """The rows as float32, or float64 where they are that."""
+    """Return the rows as float32, or as float64 if they are float64."""
     selected = values[list(rows)]
     if isinstance(selected, Tensor):
         return selected if selected.dtype == torch.float64 else selected.float()

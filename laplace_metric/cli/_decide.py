@@ -132,7 +132,7 @@ class Hits:
         self._ties = self._hashes([query, item or "item"] if items is not None else None)
 
     def _hashes(self, identity: list[str] | None) -> npt.NDArray[np.uint64]:
-        """A number of each row, by which hits with equal scores are sorted.
+        """Return a number of each row, by which hits with equal scores are sorted.
 
         Without items a row is known by all of its cells but the judgement, and equal rows are
         numbered by their judgements: the numbers are hashed, so that no judgement stands first.
@@ -170,7 +170,7 @@ class Hits:
         return calibrate_scores(scores, relevant, kind=kind, cross_fit=cross_fit)
 
     def decided(self, rule: Rule) -> tuple[dict[str, list[Any]], npt.NDArray[np.bool_]]:
-        """Columns of the table with rank, probability and answers; and which queries are answered.
+        """Return columns with rank, probability and answers; and which queries are answered.
 
         Raises
         ------
@@ -192,7 +192,7 @@ class Hits:
         return columns, answers.answered
 
     def ranked(self, kind: str, k: int | None = None) -> tuple[npt.NDArray[np.int_], Array]:
-        """Place of each row among those of its query, 0 is the best; and scores [Q, k].
+        """Return the place of each row among those of its query, 0 is the best; and scores [Q, k].
 
         Rows that are no hit stand last. Scores are infinite where a query has fewer hits; k None:
         as many as the longest list has.
@@ -224,7 +224,7 @@ NO_ITEM = ("-1", "-1.0")
 
 
 def _judgement(cell: str) -> int | None:
-    """1, 0, or -1 where it was not judged; None of another cell."""
+    """Return 1, 0, or -1 for a cell that was not judged; None for another one."""
     text = cell.strip().lower()
     if text in MISSING:
         return -1

@@ -26,7 +26,7 @@ def evaluate(options: Namespace) -> None:
 def measured(
     gallery: LoadedIndex, options: Namespace, reporter: Reporter
 ) -> tuple[IndexReport, Source]:
-    """A report of the data that options name, and the queries that it is of."""
+    """Return a report of the data that options name, and its queries."""
     queries = gallery.queries(options.data, options, reporter)
     queries.require_classes("evaluation")
     ood, size = None, options.batch_size

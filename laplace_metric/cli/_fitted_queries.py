@@ -15,7 +15,7 @@ from laplace_metric.errors import DependentQueriesWarning, FittedQueriesWarning,
 
 @contextmanager
 def without_fitted(path: Path, options: Namespace, reporter: Reporter) -> Iterator[None]:
-    """Warnings become notes; queries of the fit, whatever file they are in, need --allow-fitted.
+    """Turn warnings into notes; queries of the fit, in any file, need --allow-fitted.
 
     Raises
     ------

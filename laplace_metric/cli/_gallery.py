@@ -127,7 +127,7 @@ class LoadedIndex:
         return source
 
     def item_texts(self, reporter: Reporter) -> Mapping[Any, str]:
-        """The text of each id; none of images and arrays, nor of a table that has changed."""
+        """Return the text of each id; empty for images, arrays, and a table that has changed."""
         if self.origin.data is None or self.posterior.recipe.kind != TEXTS:
             return {}
         try:
@@ -138,7 +138,7 @@ class LoadedIndex:
         return {name: excerpt(texts[name]) for name in self.index.ids.tolist() if name in texts}
 
     def queries(self, path: Path, options: Namespace, reporter: Reporter) -> Source:
-        """Data to evaluate with; of those of the index or of the fit, what was held out.
+        """Return data to evaluate with; of the data of the index or the fit, the held-out part.
 
         Raises
         ------
@@ -181,7 +181,7 @@ class LoadedIndex:
         return source.take(rows)
 
     def classes_of(self, source: Source) -> Sequence[str] | list[int] | None:
-        """Classes of queries as the index has its labels, which in Python may be numbers.
+        """Return the classes of queries as the index has its labels, which may be numbers.
 
         Raises
         ------

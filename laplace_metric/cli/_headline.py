@@ -83,13 +83,13 @@ def covered(measures: IndexReport, without_match: int, of: int) -> str:
 
 
 def guaranteed(measures: IndexReport) -> GuaranteedPrecision | None:
-    """The guarantee of the title: the first that can be made, if it is worth one."""
+    """Return the guarantee of the title: the first that can be made, if it is worth one."""
     offered = (*measures.guarantees[:1], measures.largest_guarantee)
     found = [p for p in offered if p is not None and p.threshold is not None]
     return next((p for p in found if p.guaranteed >= WORTH), None)
 
 
 def counts(made: GuaranteedPrecision, n_queries: int) -> tuple[Share, Share]:
-    """Answered, of all queries; and right, of those."""
+    """Return the share of queries that are answered, and of answers that are right."""
     answered = Share.of(made.answered, n_queries)
     return answered, Share.of(made.obtained, answered.k)

@@ -21,7 +21,7 @@ def image_source(
     options: ReadOptions,
     notify: Notify,
 ) -> Source:
-    """Images below a folder, or whose paths a table holds; a path is also the id.
+    """Return images below a folder, or whose paths a table holds; a path is also the id.
 
     Raises
     ------
@@ -58,7 +58,7 @@ def image_source(
 
 
 def root_of(path: Path) -> Path:
-    """The folder from which the images of a source are named: itself, or that of a table."""
+    """Return the folder from which images are named: the source itself, or that of a table."""
     return path if path.is_dir() else path.parent
 
 

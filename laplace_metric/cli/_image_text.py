@@ -82,7 +82,7 @@ def read_captions(path: Path, *columns: str) -> list[tuple[str, str]]:
 
 
 def _held_out(pairs: ImageTextPairs, share: float, seed: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows of the images and of the texts that the fit leaves out, and its pairs [P], a mask."""
+    """Return rows of images and texts that the fit leaves out, and its pairs [P], a mask."""
     g = torch.Generator().manual_seed(seed)
     images, texts = (
         torch.randperm(n, generator=g)[: round(share * n)].sort().values
@@ -104,7 +104,7 @@ def _held_out(pairs: ImageTextPairs, share: float, seed: int) -> tuple[Tensor, T
 def _features(
     loaded: LoadedModel, source: Source, options: Namespace, reporter: Reporter
 ) -> Tensor:
-    """Features [N, F] of the items of a source."""
+    """Return features [N, F] of the items of a source."""
     batches = input_batches(
         read_loader(source.kind, source.batches(options.batch_size)),
         device_of(loaded.model),
@@ -116,7 +116,7 @@ def _features(
 
 
 def _text_model(name: str, device: str | None) -> LoadedModel:
-    """The model of texts; ``InputError`` if it takes none."""
+    """Return the model of texts; raise ``InputError`` if it takes none."""
     loaded = load_model(name, device)
     check_inputs(name, loaded.model, ["a text"])
     return loaded
@@ -188,7 +188,7 @@ def fit_pairs(options: Namespace) -> None:
 
 
 def _read(options: Namespace, reporter: Reporter) -> tuple[LoadedModel, Source, ImageTextPairs]:
-    """The model of images, the images, and the names of images and texts that belong together."""
+    """Return the model of images, the images, and the pairs of names of images and texts."""
     path = options.data
     rows = read_captions(path, options.image_column, options.text_column)
     loaded = load_model(options.model, options.device)
@@ -265,7 +265,7 @@ def search_pairs(options: Namespace) -> None:
 def _queries(
     recipe: PairsRecipe, options: Namespace, reporter: Reporter
 ) -> tuple[LoadedModel, Source]:
-    """Texts or images, and the model of them that the user named or trusts."""
+    """Return the model that the user named or trusts, and texts or images."""
     told, own, option = options.model, recipe.model, "--model"
     if options.text:
         told, own, option = options.text_model, recipe.text_model, "--text-model"

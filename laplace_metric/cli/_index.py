@@ -178,7 +178,7 @@ def _small(items: Source, recipe: ModelRecipe, reporter: Reporter) -> int | None
 def _split(
     options: Namespace, recipe: ModelRecipe, source: Source, reporter: Reporter
 ) -> tuple[float | None, int]:
-    """Share of the data to hold out, and seed: of the fit, if these are its data."""
+    """Return the share of the data to hold out, and the seed: of the fit, if these are its data."""
     asked, path = (options.holdout, options.seed), options.data
     if source.fingerprint != recipe.fingerprint:
         if recipe.holdout is not None and str(path.resolve()) == recipe.data:

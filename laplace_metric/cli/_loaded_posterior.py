@@ -29,7 +29,7 @@ class LoadedPosterior:
     loaded: LoadedModel | None
 
     def source(self, path: Path, options: Namespace, reporter: Reporter) -> Source:
-        """Data, read as those of the fit were unless options say otherwise.
+        """Return data, read as those of the fit were unless options differ.
 
         Raises
         ------
@@ -40,7 +40,7 @@ class LoadedPosterior:
         return self.checked(_read_source(path, read_options, self.loaded, reporter))
 
     def checked(self, source: Source) -> Source:
-        """The same items.
+        """Return the same items, checked.
 
         Raises
         ------
@@ -99,7 +99,7 @@ def read_posterior(
 def load_model_and_data(
     options: Namespace, reporter: Reporter
 ) -> tuple[LoadedModel, str | None, Source]:
-    """The model to fit, its head, and the data.
+    """Return the model to fit, its head, and the data.
 
     Raises
     ------

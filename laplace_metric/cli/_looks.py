@@ -70,7 +70,7 @@ def item_look(gallery: LoadedIndex, reporter: Reporter) -> LookOf:
 
 
 def picture_uri(image: Image.Image) -> str:
-    """A data URI of at most ``SIDE`` pixels a side.
+    """Return a data URI of at most ``SIDE`` pixels a side.
 
     Examples
     --------

@@ -41,7 +41,7 @@ class ModelRecipe(SavedRecord):
     fingerprint: str = ""
 
     def read_as(self, source: Source) -> ModelRecipe:
-        """The same, which reads other data as ``source`` was read, where that was not known."""
+        """Return a recipe that reads other data as ``source`` was read, if that was not known."""
         if self.kind is not None:
             return self
         return replace(self, kind=source.kind, read_options=source.options)
@@ -92,7 +92,7 @@ def _recipe(saved: files.SavedFile, options: Namespace) -> ModelRecipe:
 
 
 def distrust(path: Path, model: str, option: str) -> str:
-    """Why a model that a file names is not run, and what to do."""
+    """Return the reason why a model that a file names is not run, and what to do."""
     return (
         f"{path} names the model {model!r}: {code_of(model)}. Whoever wrote the file chose that "
         f"code. Give --trust-recipe to run it, or name a model yourself with {option}."
@@ -100,6 +100,6 @@ def distrust(path: Path, model: str, option: str) -> str:
 
 
 def read_options_of(options: Namespace) -> dict[str, Any]:
-    """The fields of ``ReadOptions`` that the command line sets."""
+    """Return the fields of ``ReadOptions`` that the command line sets."""
     names = {field.name for field in fields(ReadOptions)} - {"transform"}
     return {name: value for name in sorted(names) if (value := getattr(options, name))}

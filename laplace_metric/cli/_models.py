@@ -61,7 +61,7 @@ def guarded(what: str, call: Callable[[], Any]) -> Any:
 
 
 def error_line(error: Exception) -> str:
-    """An error in one line, with the place that raised it."""
+    """Return an error in one line, with the place that raised it."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     lines = str(error).strip().splitlines() or [""]
     location = "" if frame.filename.startswith("<") else f" ({frame.filename}:{frame.lineno})"

@@ -252,7 +252,7 @@ COMMANDS = {
 
 
 def commands_in(group: str) -> dict[str, str]:
-    """The texts of the commands of a group, or of the program (""), by the word that names each."""
+    """Return the texts of the commands of a group, or of the program (""), by their names."""
     names = ((name, name.rpartition(" ")) for name in COMMANDS if name)
     return {word: COMMANDS[name][0] for name, (before, _, word) in names if before == group}
 
@@ -277,7 +277,7 @@ def option_names() -> dict[str, str]:
 
 
 def in_options(text: str) -> str:
-    """A message whose arguments are written as options.
+    """Return a message whose arguments are written as options.
 
     Examples
     --------

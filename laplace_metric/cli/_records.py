@@ -63,7 +63,7 @@ class SavedRecord:
     read_options: dict[str, Any] = field(default_factory=dict)
 
     def split(self, n: int) -> tuple[list[int], list[int], list[int]]:
-        """Rows of the items that were taken, and of those to calibrate and to evaluate with."""
+        """Return rows of items that were taken, and of those to calibrate and to evaluate with."""
         return split_rows(n, self.holdout, self.seed)
 
     def part(self) -> files.Part:
@@ -93,7 +93,7 @@ class SavedRecord:
 
 
 def split_rows(n: int, holdout: float | None, seed: int) -> tuple[list[int], list[int], list[int]]:
-    """Rows of the items to fit and to index, to calibrate with, and to evaluate with.
+    """Return rows of items to fit and to index, to calibrate with, and to evaluate with.
 
     Examples
     --------

@@ -104,7 +104,7 @@ def _shown(
 
 
 def _guarantees(measures: IndexReport) -> list[dict[str, Any]]:
-    """The rows of the table of thresholds."""
+    """Return the rows of the table of thresholds."""
     rows = []
     for made in filter(None, (measures.largest_guarantee, *measures.guarantees)):
         answered, right = counts(made, measures.queries)

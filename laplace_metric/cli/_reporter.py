@@ -44,22 +44,22 @@ class Reporter:
         return not self.quiet
 
     def note(self, text: str) -> None:
-        """A guess or a warning."""
+        """Print a guess or a warning."""
         if not self.quiet:
             print(f"note: {one_line(text)}", file=sys.stderr)
 
     def say(self, text: str) -> None:
-        """A result."""
+        """Print a result."""
         if not self.quiet and self.json != STDOUT:
             print(text, file=ours())
 
     def show(self, table: Table) -> None:
-        """A result as a table."""
+        """Print a result as a table."""
         if not self.quiet and self.json != STDOUT:
             Console(file=ours()).print(table)
 
     def numbers(self, content: dict[str, Any]) -> None:
-        """The result for machines."""
+        """Write the result as JSON, to standard output or to the file of --json."""
         if self.json == STDOUT:
             unicode = (ours().encoding or "utf-8").lower().startswith("utf")
             ours().write(json_text(content, ascii_only=not unicode))
@@ -68,7 +68,7 @@ class Reporter:
 
     @contextmanager
     def warnings(self, refused: type[Warning] | None = None) -> Iterator[None]:
-        """Warnings become notes, each distinct one at the end; those ``refused`` are raised."""
+        """Turn warnings into notes, each distinct one at the end; raise those ``refused``."""
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             if refused is not None:

@@ -47,7 +47,7 @@ def search(options: Namespace) -> None:
 
 
 def _shown(gallery: LoadedIndex, kind: str) -> Sequence[Any]:
-    """Items to show: texts, or images that are read when they are shown."""
+    """Return items to show: texts, or images that are read when they are shown."""
     if kind == ARRAYS:
         raise InputError("--picture needs images or texts: the index holds arrays.")
     if kind == TEXTS:
@@ -60,7 +60,7 @@ def _shown(gallery: LoadedIndex, kind: str) -> Sequence[Any]:
 
 
 def reporter_of_answers(options: Namespace) -> Reporter:
-    """The reporter, whose --output and --picture are checked before the work.
+    """Return the reporter, whose --output and --picture are checked before the work.
 
     Raises
     ------

@@ -110,7 +110,7 @@ class Source:
         return len(self.ids)
 
     def take(self, rows: Sequence[int]) -> Source:
-        """The items at these rows, in that order."""
+        """Return the items at these rows, in that order."""
         return replace(
             self,
             ids=tuple(self.ids[row] for row in rows),
@@ -133,7 +133,7 @@ class Source:
         return torch.tensor([label[name] for name in self.classes])
 
     def batches(self, size: int, *, labelled: bool = False) -> Batches:
-        """``(inputs, labels)``; labels are None unless they are asked for, and without classes."""
+        """Return batches ``(inputs, labels)``; labels are None without classes or ``labelled``."""
         labels = self.labels if labelled else None
 
         def read(rows: list[int]) -> tuple[ModelInput, Tensor | None]:
@@ -142,7 +142,7 @@ class Source:
         return row_loader(len(self), read, size)
 
     def texts(self) -> dict[str, Any]:
-        """Text of each id, for texts."""
+        """Return the text of each id, for texts."""
         return dict(zip(self.ids, self.read(range(len(self))), strict=True))
 
     def require_classes(self, needed_for: str, least: int = 1) -> None:
@@ -166,7 +166,7 @@ class Source:
 
 
 def given_texts(texts: Sequence[str], path: Path = Path("--text")) -> Source:
-    """Texts that are queries themselves; each is also its id.
+    """Return texts that are queries themselves; each is also its id.
 
     Examples
     --------

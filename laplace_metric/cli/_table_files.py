@@ -14,7 +14,7 @@ Columns = Mapping[str, list[Any]]
 
 
 def rows_of(columns: Columns) -> list[dict[str, Any]]:
-    """One mapping a row.
+    """Return one mapping a row.
 
     Examples
     --------
@@ -30,7 +30,7 @@ def write_table(path: Path, columns: Columns) -> None:
 
 
 def csv_text(columns: Columns) -> str:
-    """A CSV, in which no cell is a formula."""
+    """Return a CSV in which no cell is a formula."""
     lines = []
     for row in (columns, *zip(*columns.values(), strict=True)):
         text = io.StringIO(newline="")
@@ -44,7 +44,7 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "
 
 
 def _defused(value: Any) -> Any:
-    """A cell that no spreadsheet takes for a formula: with an apostrophe, unless it is a number.
+    """Escape a cell so that spreadsheets do not evaluate it, unless it is a number.
 
     Examples
     --------

@@ -29,7 +29,7 @@ def table_source(
     options: ReadOptions,
     notify: Notify,
 ) -> Source:
-    """Texts, or images named by their paths; ``cells`` gives those of a column."""
+    """Return texts, or images named by their paths; ``cells`` returns those of a column."""
     in_words = options.text_column is not None or "text" in header
     if options.image_column is None and in_words:
         names = columns_named(path, header, ("text", "label", "id"), options, notify)
@@ -59,7 +59,7 @@ def table_source(
 def columns_named(
     path: Path, header: Collection[str], wanted: Sequence[str], options: ReadOptions, notify: Notify
 ) -> dict[str, str]:
-    """Names of the columns that hold what is wanted; without an option, those of a usual name."""
+    """Return names of the columns that are wanted; without an option, those of a usual name."""
     found, guessed = dict[str, str](), list[str]()
     for what, (words, usual) in COLUMNS.items():
         told = getattr(options, f"{what}_column")
