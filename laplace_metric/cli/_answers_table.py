@@ -57,7 +57,8 @@ def answers_table(columns: Columns, k: int) -> Table:
     for name in shown:
         right = name in ("rank", "distance", "match")
         cut: Any = "fold" if name in ("query", "id") else "ellipsis"
-        table.add_column(name, justify="right" if right else "left", overflow=cut)
+        justify: Any = "right" if right else "left"
+        table.add_column(name, justify=justify, overflow=cut, no_wrap=not name)
     for row in rows_of(columns)[: SHOWN * k]:
         cells = {**row, "distance": f"{row['distance']:.3f} ± {row['distance_sd']:.3f}"}
         cells["match"] = as_percent(row.get("match_probability", 0))
