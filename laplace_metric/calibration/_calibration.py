@@ -433,7 +433,8 @@ class Calibration(Shown):
             neighbours that are no match and are accepted. None, the default: another rate.
         fpir : float in (0, 1) or None
             Largest false positive identification rate (1:N): share of the queries without a match
-            in the index that are answered. None, the default: another rate.
+            in the index that are answered. It counts each such calibration query as independent;
+            queries of one new class are not, so take one a class. None, the default: another rate.
         confidence : float in (0, 1)
             Probability, over calibration sets, with which the rate is kept. A higher one answers
             fewer queries. Default: 0.95.
@@ -562,6 +563,8 @@ class Calibration(Shown):
             grid=self.grid[:, int(about == "label")] if len(self.grid) else np.empty(0),
             abstained=abstained,
             cross_fitted=self.cross_fitted,
+            # an engine may find fewer than k; a hit that there is has a probability above 0
+            exists=self.probability > 0 if about == "match" else None,
         )
 
     def _about(self, of: str | None) -> str:

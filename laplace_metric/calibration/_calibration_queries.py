@@ -115,6 +115,7 @@ class CalibrationQueries:
         grid: Array,
         abstained: Flags,
         cross_fitted: bool,
+        exists: Flags | None = None,
     ) -> CalibrationQueries:
         """Return queries of which every answer was judged.
 
@@ -130,11 +131,17 @@ class CalibrationQueries:
             True for each query that is not answered, whatever its probability is.
         cross_fitted : bool
             True if each query was tested by another fit than the one that answers.
+        exists : [n, k] or None
+            False where a search found fewer hits: these places are no comparisons. None, the
+            default: all exist.
         """
         hits = right.reshape(len(right), -1)
+        relevant = hits.astype(np.int8)
+        if exists is not None:
+            relevant[~exists] = NO_HIT
         return cls(
             probability.reshape(hits.shape),
-            hits.astype(np.int8),
+            relevant,
             mated.astype(np.int8),
             hits.sum(1).astype(np.float64),
             grid,
@@ -239,10 +246,8 @@ class CalibrationQueries:
         InputError
             For shares outside (0, 1).
         """
-        target, delta = (
-            check_share("precision", precision),
-            1 - check_share("confidence", confidence),
-        )
+        target = check_share("precision", precision)
+        delta = 1 - check_share("confidence", confidence)
         check_share("chance", chance)
         found = queries_needed(
             *self.answers(), target, delta, chance=chance, thresholds=self._thresholds

@@ -199,3 +199,26 @@ def test_a_query_at_alpha_is_unfamiliar_and_one_above_is_not(index):
     sure = Rule.at(least, alpha=None)(found)
     assert np.array_equal(sure.answered, p >= least)
     assert p[sure.answered].min() == least
+
+
+def test_a_false_match_rate_of_an_index_counts_neighbours_that_were_found():
+    """Three queries of four find two items: eight places of ten are no comparisons."""
+    x, y = points(400, 0)
+    index = LaplaceEmbedder.from_embeddings(*points(200, 1)).index(x, y)
+    items = index.items.encoded.mean.numpy()
+
+    def find(queries, k):
+        rows = np.square(queries[:, None] - items).sum(-1).argsort(1)[:, :k]
+        rows[np.arange(len(rows)) % 4 > 0, 2:] = -1
+        return rows
+
+    few = index.searched_by(find)
+    few.calibrate(*points(1200, 2, 10), cross_fit=0)
+    rule, c = few.guarantee(fmr=0.05, alpha=None), few.calibration
+    there = c.probability > 0
+    assert 0.5 < (~there).mean() < 0.7
+    false = (c.probability >= rule.value)[there & ~c.match].mean()
+    assert rule.estimate == rule.rates()["fmr"] == pytest.approx(false)
+    found = few.search((new := points(2000, 8, 10))[0], 10)
+    wrong = (found.positions.numpy() >= 0) & (found.labels != new[1][:, None])
+    assert (found.match_probability.numpy() >= rule.value)[wrong].mean() <= 0.05

@@ -118,3 +118,16 @@ def test_open_set_queries_that_were_expected_are_not_told():
     index.calibrate(held_out[0][known], held_out[1][known])
     assert told(lambda: index.search(draw(1000, 3)[0]))
     assert issubclass(UnfamiliarQueriesWarning, LaplaceMetricWarning)
+
+
+@pytest.mark.parametrize(
+    ("alpha", "n", "queries"), [(0.05, 100, 50), (0.1, 400, 1000), (0.2, 39, 20)]
+)
+def test_without_open_set_queries_the_tail_is_beta_binomial(alpha, n, queries):
+    """Of n exchangeable calibration queries rank r is Beta(r, n + 1 - r) distributed."""
+    from scipy.stats import betabinom
+
+    rank, share = int(alpha * (n + 1) + 1e-9), UnknownShare(alpha, n, n)
+    for unknown in range(1, queries, max(1, queries // 15)):
+        exact = betabinom.sf(unknown - 1, queries, rank, n + 1 - rank)
+        assert share.tail(unknown, queries) == pytest.approx(exact, abs=0.004)
