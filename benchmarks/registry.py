@@ -36,6 +36,7 @@ class Command(NamedTuple):
     options : names in ``OPTIONS``
     sizes : names; the first one is the default
     data : pieces that are left out where there is no data folder
+    of_size : pieces of a size, where these are not all; a piece of one size alone is not of others
     """
 
     about: str
@@ -43,6 +44,7 @@ class Command(NamedTuple):
     options: tuple[str, ...] = ()
     sizes: tuple[str, ...] = ()
     data: tuple[str, ...] = ()
+    of_size: Mapping[str, tuple[str, ...]] = {}
 
 
 def device(name: str) -> torch.device:
@@ -125,9 +127,12 @@ COMMANDS = {
     "speed": Command("what the library costs",
                      _modules("costs", "limits", "speed", vmf_speed="speed:run_vmf",
                               jacobians="jacobians", structures="structures",
-                              distances="distances", export="export", modes="modes"),
+                              distances="distances", export="export", modes="modes",
+                              **{"on-device": "on_device"}),
                      ("data", "cache", "output", "device", "laplace-python"),
-                     data=("structures", "distances", "export", "modes")),
+                     ("full", "gpu", "smoke"),
+                     data=("structures", "distances", "export", "modes"),
+                     of_size={"gpu": ("on-device",), "smoke": ("on-device",)}),
     "serve": Command("a load test of the server",
                      {"serve": "benchmarks.costs.serve"},
                      ("data", "cache", "output", "problems")),
@@ -211,8 +216,15 @@ def chosen(command: Command, options: Options) -> list[str]:
         return list(command.pieces)
     if options.pieces is not None:
         return list(options.pieces)
+    if (size := getattr(options, "size", "")) in command.of_size:
+        return list(command.of_size[size])
+    elsewhere = {name for names in command.of_size.values() for name in names}
     has_data = "data" in options and (options.data or os.environ.get("LAPLACE_METRIC_DATA"))
-    return [name for name in command.pieces if has_data or name not in command.data]
+    return [
+        name
+        for name in command.pieces
+        if name not in elsewhere and (has_data or name not in command.data)
+    ]
 
 
 def repeated(command: Command, options: Options) -> list[str]:

@@ -190,3 +190,55 @@ DRIFT = {
     "full": StreamSize(),
     "smoke": StreamSize("smoke", 600, 3, 120, 120, 40, 2, 40, 2, 3, (0.1,), (0.5,)),
 }
+
+
+FitShape = tuple[int, int, int, int]
+"""N, D, Z and classes of a fit."""
+
+
+@dataclass(frozen=True)
+class DeviceSize:
+    """Numbers of ``speed --size gpu``.
+
+    Parameters
+    ----------
+    fits : tuple of FitShape
+        Fits; the last one is also that of ``blocks``, and the one before it that of ``kernels``.
+    galleries : tuple of int
+        Items of each search.
+    compared : FitShape
+        Fit that is compared with float64 on the CPU.
+    reference : int
+        Points of the fits whose embedders are asked.
+    batch, queries : int
+        Inputs of a batch that is embedded; queries of a search.
+    blocks : tuple of int
+        Megabytes of the blocks that a pass reads at once.
+    repeats : int
+        Fits whose median is recorded.
+    limit, total : float
+        Seconds of a part, and of all parts, at most.
+    """
+
+    fits: tuple[FitShape, ...]
+    galleries: tuple[int, ...]
+    compared: FitShape
+    reference: int
+    batch: int
+    queries: int
+    blocks: tuple[int, ...]
+    repeats: int = 3
+    limit: float = 100.0
+    total: float = 520.0
+
+
+ON_DEVICE = {
+    "gpu": DeviceSize(
+        ((20_000, 512, 64, 100), (60_000, 512, 128, 10), (1_000_000, 1_280, 128, 1_000)),
+        (200_000, 1_000_000), (4_000, 256, 32, 20), 20_000, 2_000, 1_000, (4, 32, 128, 512),
+    ),
+    "smoke": DeviceSize(
+        ((300, 24, 6, 6), (400, 24, 8, 4), (600, 32, 8, 10)),
+        (500, 800), (200, 16, 4, 4), 200, 50, 20, (1, 4), repeats=1,
+    ),
+}  # fmt: skip

@@ -7,9 +7,11 @@ import resource
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +94,44 @@ def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
     """Run in a fresh interpreter, so that its peak memory is its own."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         return pool.submit(function, *arguments).result()
+
+
+def in_limited_process(limit: float, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Run in a fresh interpreter, which is ended after ``limit`` seconds.
+
+    Raises
+    ------
+    TimeoutError
+        If there is no result by then.
+    RuntimeError
+        For an exception there, with its traceback, and for a process that ends without a result.
+    """
+    spawning = multiprocessing.get_context("spawn")
+    receiver, sender = spawning.Pipe(duplex=False)
+    process = spawning.Process(target=_send_result, args=(sender, function, arguments), daemon=True)
+    process.start()
+    sender.close()
+    try:
+        if not receiver.poll(limit):
+            raise TimeoutError(f"no result after {limit:.0f} s")
+        try:
+            result, error = receiver.recv()
+        except EOFError:
+            process.join()
+            raise RuntimeError(f"the process ended with code {process.exitcode}") from None
+    finally:
+        process.kill()
+        process.join()
+    if error is not None:
+        raise RuntimeError(error)
+    return result
+
+
+def _send_result(sender: Connection, function: Callable[..., Any], arguments: Any) -> None:
+    try:
+        sender.send((function(*arguments), None))
+    except BaseException:
+        sender.send((None, traceback.format_exc()))
 
 
 def wait(device: str = "cpu") -> None:

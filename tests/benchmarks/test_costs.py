@@ -6,15 +6,20 @@ import copy
 import json
 import os
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
+from benchmarks.costs.on_device import fit, parts_of, waiting_lines
 from benchmarks.costs.serve import compared
 from benchmarks.costs.served_problems import N_QUERIES, PROBLEMS, _texts
 from benchmarks.records import read_record
+from benchmarks.registry import COMMANDS, chosen, parser
+from benchmarks.sizes import ON_DEVICE
+from benchmarks.timing import in_limited_process
 from laplace_metric import LaplaceEmbedder
 
 
@@ -100,3 +105,32 @@ def test_a_guard_keeps_its_precision_with_an_index_that_finds_a_part():
     for row in rows:
         assert row["right"] >= 0.95
         assert abs(row["told"] - row["answered"]) < 0.05
+
+
+def test_a_part_that_fails_or_takes_too_long_is_an_error_with_its_reason():
+    assert in_limited_process(60, divmod, 7, 2) == (3, 1)
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        in_limited_process(60, divmod, 7, 0)
+    with pytest.raises(RuntimeError, match="code 3"):
+        in_limited_process(60, os._exit, 3)
+    with pytest.raises(TimeoutError, match="after 1 s"):
+        in_limited_process(1, time.sleep, 60)
+
+
+def test_a_size_chooses_its_pieces():
+    of = lambda *words: chosen(COMMANDS["speed"], parser("speed").parse_args(words))  # noqa: E731
+    assert of("--size", "gpu") == of("--size", "smoke") == ["on-device"]
+    assert "limits" in of()
+    assert "on-device" not in of()
+
+
+def test_the_stages_of_a_fit_on_a_device_are_those_of_the_code():
+    size = ON_DEVICE["smoke"]
+    (row,) = fit(size, "cpu", size.fits[0])
+    inside = {"read", "cross_fitted", "novelty_units", "fit"}
+    assert inside | {"collect_points", "pass 1", "pass 4", "posterior_of"} < set(row["stages"])
+    assert sum(row["stages"][name] for name in inside) < row["stages"]["with_near_far"]
+    with waiting_lines() as found:
+        pass
+    assert not found
+    assert set(parts_of(size)) > {"agreement", "waits", "embed", "blocks", "kernels"}
