@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laplace_metric.familiarity._near_far import NearFar
-from laplace_metric.familiarity._row_sample import RowSample, fold_of, row_weights
+from laplace_metric.familiarity._row_sample import RowSample, equal_rows, row_weights
 from laplace_metric.models._store import FeatureStore
 
 ROUNDING = {torch.float64: 1e-9, torch.float32: 1e-3}
@@ -54,7 +54,7 @@ def test_no_order_and_no_batch_size_changes_an_answer(
     queries = 1 + torch.randn(9, width, generator=g, dtype=dtype)
     order = torch.randperm(len(h), generator=g)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("laplace_metric.familiarity._fit_set.SCORED", scored)
+        patch.setattr("laplace_metric.familiarity._fit_set.SAMPLED", scored)
         one = answers(h, y, queries, batches[0], dtype)
         place = "laplace_metric.models._store.block_rows"
         patch.setattr(place, lambda *_: rows_of_a_block)
@@ -75,8 +75,8 @@ def sampled(u, labels, size, batch):
         u.split(batch), labels.split(batch), counted.split(batch), strict=True
     ):
         sample.add_(part, part.new_zeros(len(part)), of, all_)
-    rows, _, classes = sample.rows()
-    return rows, classes
+    rows = sample.rows()
+    return rows.u, rows.labels
 
 
 @pytest.mark.parametrize("batch", [1, 7, 400])
@@ -112,14 +112,19 @@ def test_rows_that_recur_keep_their_share(size):
     assert ((share - torch.arange(30) - 1).abs() <= rounding).all()
 
 
-def test_folds_of_distinct_rows_are_equally_large_and_equal_rows_share_one():
+def test_equal_directions_have_one_number_and_their_copies_are_counted_by_class():
     u = distinct(53)
-    assert sorted(fold_of(u, 5).bincount().tolist()) == [10, 10, 11, 11, 11]
-    twice = fold_of(torch.cat([u, u.flip(0)]), 5)
-    assert torch.equal(twice[:53], twice[53:].flip(0))
-    assert twice.bincount(minlength=5).min() > 0
-    near = fold_of(u * (1 + 1e-7), 5)  # rounding of a batch moves few rows at most
-    assert (near != fold_of(u, 5)).sum() <= 2
+    assert len(equal_rows(u).unique()) == 53
+    numbers = equal_rows(torch.cat([u, u.flip(0)]))
+    assert torch.equal(numbers[:53], numbers[53:].flip(0))
+    assert numbers.unique(return_counts=True)[1].tolist() == 53 * [2]
+    rows, y = u[:3].repeat(4, 1), torch.tensor(6 * [0] + 3 * [1] + 3 * [0])
+    sample = RowSample.empty(20, rows)
+    sample.add_(rows, torch.arange(12).double() / 7, y, torch.ones(12).bool())
+    found = sample.rows()
+    assert len(found.equal.unique()) == 3
+    for label, copies in zip(found.labels.tolist(), found.copies.tolist(), strict=True):
+        assert copies == (1 if label else 3)
 
 
 @pytest.mark.parametrize("ones", [1, 3, 12])

@@ -64,7 +64,7 @@ STAGES = (
     "laplace_metric.laplace._executor:next_pass",
     "laplace_metric.models._store:FeatureStore.fingerprints",
     "laplace_metric.familiarity._fit_set:FitSet.read",
-    "laplace_metric.familiarity._fit_set:FitSet.cross_fitted",
+    "laplace_metric.familiarity._near_far:left_one_out",
     "laplace_metric.familiarity._near_far:novelty_units",
     "laplace_metric.familiarity._label_model:LabelModel.fit",
 )

@@ -29,6 +29,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+MOST_CLASSES = 2_048
+"""Classes up to which there is a label model: its channel has the square of their number."""
 ROUNDS = 30
 START = 0.1
 """Share of the labels that are uniform before the first round of EM."""

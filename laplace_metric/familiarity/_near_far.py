@@ -10,8 +10,8 @@ deviation v over those points:
     local  l(u)                         is it like any point of the fit set?
     length w(h) = |s - m| / v           is it as long as they are?
 
-Means and standard deviations are cross-fitted. ``_novelty`` adds them up to one epistemic number,
-and ``_label_model`` computes the ambiguity.
+Means and standard deviations are of points that are left out one at a time (``_cross_fitted``).
+``_novelty`` adds them up to one epistemic number, and ``_label_model`` computes the ambiguity.
 
 far is regression leverage, so the variance of a Laplace posterior with the total curvature; near +
 far and local are variances of a difference under shared weights, with the curvature of positive
@@ -37,8 +37,9 @@ from torch import Tensor
 from laplace_metric._utils.precision import full_precision
 from laplace_metric.embedding import FitSetParts
 from laplace_metric.errors import InputError, NonFiniteError
+from laplace_metric.familiarity._cross_fitted import CrossFitted, left_one_out
 from laplace_metric.familiarity._directions import directions
-from laplace_metric.familiarity._fit_set import CrossFitted, FitSet
+from laplace_metric.familiarity._fit_set import FitSet
 from laplace_metric.familiarity._label_model import LabelModel
 from laplace_metric.familiarity._nearest import nearest_distance, nearest_points, rows_at_once
 from laplace_metric.familiarity._novelty import foreign_sum, length_of, novelty_units, varies
@@ -116,19 +117,19 @@ class NearFar:
         if fit_set is None or (factors := fit_set.scatter.factors()) is None:
             return None
         gaussians = factors.gaussians()
-        seen = fit_set.cross_fitted(by_class=len(gaussians.class_means) > 0)
+        seen = left_one_out(fit_set, gaussians)
         if seen is not None and not varies(seen.scores[seen.known, 0]):
-            gaussians, seen = gaussians.without_classes(), fit_set.cross_fitted(by_class=False)
+            gaussians, seen = gaussians.without_classes(), left_one_out(fit_set, gaussians, False)
         if seen is None or not varies(seen.scores[:, 1]):
             return None
         by_class = len(gaussians.class_means) > 0
-        units = novelty_units(seen, fit_set.lengths, by_class)
+        units = novelty_units(seen, fit_set.sample.lengths, by_class)
         labels = _fitted_label_model(seen, fit_set.scatter.counts) if by_class else None
         means, *roots = (tensor.to(dtype) for tensor in gaussians[1:])
         empty = (means.new_empty(0), means.new_empty(0), means.new_empty(0, 0))
         model = empty if labels is None else (tensor.to(dtype) for tensor in labels)
         exact = torch.promote_types(dtype, fit_set.dtype)
-        points = (fit_set.u - gaussians.mean).to(exact)
+        points = (fit_set.sample.u - gaussians.mean).to(exact)
         return cls(gaussians.mean, means, roots[0], roots[1], points, *units, *model)
 
     def __post_init__(self) -> None:

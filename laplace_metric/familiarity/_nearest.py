@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from laplace_metric.familiarity._row_sample import row_weights
 
+ROWS = 512
+"""Rows of a sample that are compared with all of it at once, so that caches hold the result."""
 AT_ONCE = 2**22
 """Distances to class means that are held at once."""
 SAME, SAME_MARK = 64, 1e-5
@@ -73,9 +77,7 @@ def others_of(
     # ranks, and the distance itself is then taken from the differences to the nearest
     sizes = points.square().sum(1) + x.square().sum(1, keepdim=True)
     apart = sizes - 2 * x @ points.mT
-    marks = (x @ weights)[:, None] - points @ weights
-    same = apart <= SAME * torch.finfo(x.dtype).eps * sizes
-    same = same & (marks.abs() <= SAME_MARK * sizes.sqrt())
+    same = _same(apart, sizes, (x @ weights)[:, None] - points @ weights)
     # without |white|^2, which is the same for all points of a row
     white_apart = white_points.square().sum(1) - 2 * white @ white_points.mT
     found = []
@@ -83,6 +85,78 @@ def others_of(
         nearest = d.masked_fill(same, torch.inf).argmin(1)
         found.append((a - b[nearest]).square().sum(1))
     return found
+
+
+def _same(apart: Tensor, sizes: Tensor, marks: Tensor) -> Tensor:
+    """Return which points are equal, by their squared distance and the difference of their marks.
+
+    ``sizes`` are the sums of their squares.
+    """
+    rounding = apart <= SAME * torch.finfo(apart.dtype).eps * sizes
+    return rounding & (marks.abs() <= SAME_MARK * sizes.sqrt())
+
+
+def nearest_others(
+    points: Sequence[Float[Tensor, "S E"]],
+    rows: Int[Tensor, " n"],
+    equal: Int[Tensor, " S"],
+    group: Int[Tensor, " S"],
+) -> Int[Tensor, "s 2 n"]:
+    """Return the nearest unequal point to each row, and the nearest one of other groups.
+
+    Parameters
+    ----------
+    points : sequence of s tensors [S, E]
+        The points, as each distance sees them; equality is that of the first one.
+    rows : Tensor [n]
+        Points whose neighbours are searched.
+    equal, group : Tensor [S]
+        Numbers of the points' directions, which are the same for equal ones, and of their groups.
+
+    Examples
+    --------
+    >>> x, one = torch.tensor([[0.0], [1.0], [3.0], [3.0]]), torch.arange(4) // 2
+    >>> nearest_others([x], torch.arange(4), torch.tensor([0, 1, 2, 2]), one).tolist()
+    [[[1, 0, 1, 1], [2, 2, 1, 1]]]
+    """
+    # points in the order of their groups: the other members of a group are neighbouring columns
+    order = group.argsort(stable=True)
+    ordered = [p[order] for p in points]
+    x, sizes = ordered[0], [p.square().sum(1) for p in ordered]
+    marks, equal, group = x @ row_weights(x.shape[1]).to(x), equal[order], group[order]
+    at = torch.empty_like(order).index_copy_(0, order, torch.arange(len(order)).to(order))[rows]
+    found = torch.zeros(len(points), 2, len(rows), dtype=torch.int64, device=x.device)
+    copies = len(equal.unique()) < len(equal)
+
+    def search(some: Tensor, first: int, last: int, *, careful: bool) -> None:
+        for part in some.split(ROWS):
+            own = at[part]
+            hidden = equal[own, None] == equal if copies or careful else None
+            if hidden is not None and careful:  # points up to the rounding of their type, too
+                both = sizes[0][own, None] + sizes[0]
+                hidden |= _same(both - 2 * x[own] @ x.mT, both, marks[own, None] - marks)
+            for p, size, nearest in zip(ordered, sizes, found, strict=True):
+                # without the row's own square, which is the same for all points
+                apart = torch.addmm(size, p[own], p.mT, alpha=-2)
+                if hidden is None:
+                    apart[torch.arange(len(own)), own] = torch.inf
+                else:
+                    apart.masked_fill_(hidden, torch.inf)
+                nearest[0, part] = apart.min(1).indices
+                apart[:, first:last] = torch.inf
+                nearest[1, part] = apart.min(1).indices
+
+    ends = group.bincount().cumsum(0).tolist()
+    for number, (first, last) in enumerate(zip([0, *ends], ends, strict=False)):
+        members = (group[at] == number).nonzero()[:, 0]
+        search(members, first, last, careful=False)
+        near = found[:, :, members]
+        both, gaps = sizes[0][at[members]] + sizes[0][near], marks[at[members]] - marks[near]
+        squared = (x[at[members]] - x[near]).square().sum(-1)
+        again = _same(squared, both, gaps).any(0).any(0)
+        if bool(again.any()):
+            search(members[again], first, last, careful=True)
+    return order[found]
 
 
 def rows_at_once(columns: Tensor) -> int:

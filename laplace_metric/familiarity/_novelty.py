@@ -6,7 +6,7 @@ With r, k and l the standardised near, cosine and local (``_near_far``), and w t
     epistemic = novelty + (l - 1)_+ + (w - 2.5)_+       in standard deviations, before and after
 
 The weights are those of a logistic regression, fitted to the fit set itself, of "seen without its
-class" (``CrossFitted.left_out``) against "seen without its fold": novelty is, up to scale, the log
+class" (``CrossFitted.left_out``) against "seen without itself": novelty is, up to scale, the log
 odds of a new class against a known one. ``RIDGE`` keeps it finite; a, b, c = 1 below three classes,
 and a = 0 where classes say nothing. Novelty is learnt from classes alone, and an input that is far
 from every point is foreign whatever its novelty: hence the other two terms, which count where they
@@ -25,7 +25,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from laplace_metric.familiarity._fit_set import CrossFitted
+from laplace_metric.familiarity._cross_fitted import CrossFitted, scored_rows
 
 NOVELTY = [0, 2, 3]
 """near, cosine and local among the scores."""
@@ -42,21 +42,24 @@ LEAST_LENGTH = 1e-3
 def novelty_units(
     seen: CrossFitted, lengths: Tensor, by_class: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return weights [3], length, centre and scale [6], as in ``NearFar``."""
+    """Return weights [3], length, centre and scale [6], as in ``NearFar``.
+
+    ``lengths`` are those of all sampled points.
+    """
     scores, known = seen.scores, seen.known
     centre, scale = scores.mean(0), scores.std(0)
     if by_class:
         centre[0], scale[0] = scores[known, 0].mean(), scores[known, 0].std()
     scale = torch.where(scale > 0, scale, 1.0)
-    # a point whose class the other folds lack is itself of a new class: it does not count as known
+    # a point whose class has no other member is itself of a new class: it does not count as known
     z = ((scores - centre) / scale)[known]
     weights = scores.new_tensor([float(by_class), 1, 1])
     if seen.left_out is not None:
         new = (seen.left_out - centre) / scale
         weights = novelty_weights(z[:, NOVELTY], new[:, NOVELTY])
-    length = _length(lengths)
+    length, scored = _length(lengths), lengths[scored_rows(len(lengths)).to(lengths.device)]
     centre, scale = _with_moments(centre, scale, _novelty(z, weights))
-    w = length_of(lengths, length)[known]
+    w = length_of(scored, length)[known]
     return weights, length, *_with_moments(centre, scale, foreign_sum(z, w, weights, centre, scale))
 
 

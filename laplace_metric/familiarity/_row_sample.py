@@ -1,4 +1,4 @@
-"""A sample of the fit set that the order of its rows cannot change, and its folds.
+"""A sample of the fit set that the order of its rows cannot change.
 
 With w a fixed vector of random numbers of unit variance and c_i the class of row u_i,
 
@@ -7,14 +7,14 @@ With w a fixed vector of random numbers of unit variance and c_i the class of ro
 
 The sample holds the distinct (row, class, length) triples with the smallest k, each with its number
 of copies. What belongs to the final sample belongs to it from its first copy on, so that one pass
-counts exactly (k minimum values: Bar-Yossef et al. 2002). Folds follow the order of p: rounding
-exchanges neighbours at most, and equal rows share a fold.
+counts exactly (k minimum values: Bar-Yossef et al. 2002).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -22,8 +22,6 @@ from torch import Tensor
 
 from laplace_metric.models._fingerprints import projection_weights
 
-SEED = 0
-"""Seed of the order in which folds are dealt."""
 SPREAD = 2.0**16
 """Factor of p in the key: rows closer than its inverse may enter or miss the sample together."""
 GOLDEN = 0.6180339887498949
@@ -107,8 +105,8 @@ class RowSample:
         ):  # fmt: skip
             column.index_copy_(0, place, new)
 
-    def rows(self) -> tuple[Float[Tensor, "n D"], Float[Tensor, " n"], Int[Tensor, " n"]]:
-        """Return n <= S rows, repeated as often as they were read, their lengths and classes.
+    def rows(self) -> SampledRows:
+        """Return n <= S rows, repeated as often as they were read.
 
         If there are more than S copies, they are thinned out evenly (systematic sampling).
         """
@@ -119,8 +117,38 @@ class RowSample:
         # n places, evenly spaced over the copies laid end to end in the order of the keys: a row is
         # taken as often as places fall on its copies, which needs no draw
         middles = (torch.arange(n, device=order.device).double() + 0.5) * (total / max(1, n))
-        index = order[torch.searchsorted(ends.double(), middles)]
-        return self.u[index], self.lengths[index], self.labels[index]
+        place = torch.searchsorted(ends.double(), middles)
+        equal = equal_rows(self.u[order])
+        pair = equal * (self.labels.max() + 1) + self.labels[order]
+        kinds, kind = pair.unique(return_inverse=True)
+        copies = torch.zeros_like(kinds).index_add_(0, kind, self.counts[order])[kind]
+        index = order[place]
+        columns = self.u[index], self.lengths[index], self.labels[index]
+        return SampledRows(*columns, equal[place], copies[place])
+
+
+class SampledRows(NamedTuple):
+    """Rows of a sample.
+
+    Parameters
+    ----------
+    u : Tensor [n, D] float64
+        Directions of the rows.
+    lengths : Tensor [n]
+        Log lengths of the rows.
+    labels : Tensor [n]
+        Number of each row's class.
+    equal : Tensor [n]
+        Number of each row's direction: the same for equal directions, whatever their class.
+    copies : Tensor [n]
+        Number of rows of the stream that have this row's direction and class.
+    """
+
+    u: Tensor
+    lengths: Tensor
+    labels: Tensor
+    equal: Tensor
+    copies: Tensor
 
 
 @lru_cache(maxsize=8)
@@ -136,20 +164,15 @@ def row_weights(width: int) -> Float[Tensor, " D"]:
     return coarse + middle / 2**16 + fine / 2**32
 
 
-def fold_of(u: Float[Tensor, "n D"], n_folds: int) -> Int[Tensor, " n"]:
-    """Return the fold of each row: a fixed random order of folds, dealt along the order of p.
-
-    Equal rows share the fold of the first of them. Folds of distinct rows are equally large.
+def equal_rows(u: Float[Tensor, "n D"]) -> Int[Tensor, " n"]:
+    """Return the number of each row's direction, by its p: the same for equal rows.
 
     Examples
     --------
-    >>> u = torch.nn.functional.normalize(torch.arange(12.0).reshape(6, 2).double() - 4)
-    >>> bool((fold_of(u.flip(0), 3) == fold_of(u, 3).flip(0)).all())
-    True
+    >>> equal_rows(torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]]).double()).bincount().tolist()
+    [2, 1]
     """
-    # fold of the j-th smallest p: the j-th of a fixed shuffle; a row equal to earlier ones (up to
-    # rounding) takes the place of the first of them
     values, order = (u @ row_weights(u.shape[1]).to(u)).sort()
-    dealt = torch.randperm(len(u), generator=torch.Generator().manual_seed(SEED)) % n_folds
-    first = torch.searchsorted(values, values - SAME_ROW)
-    return torch.empty_like(order).index_copy_(0, order, dealt.to(order)[first])
+    starts = torch.zeros_like(order)
+    starts[1:] = values.diff() > SAME_ROW
+    return torch.empty_like(order).index_copy_(0, order, starts.cumsum(0))

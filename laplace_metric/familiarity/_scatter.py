@@ -1,4 +1,4 @@
-"""Sums of a fit set about the means of its classes: covariances, and what points leave behind.
+"""Sums of a fit set about the means of its classes, and covariances from them.
 
 The sums are about centres p_c near the class means, so that little cancels and the product is one
 of the features' own type:
@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool
 from torch import Tensor
 
 from laplace_metric.curvature.by_class import upper_gram
@@ -118,25 +118,15 @@ class Scatter:
     total: Tensor
     rounding: float
 
-    def without(self, u: Float[Tensor, "n D"], labels: Int[Tensor, " n"]) -> Scatter:
-        """Return the scatter of all points but these.
+    @property
+    def degrees(self) -> int:
+        """Degrees of freedom of W, N - C, at least 1."""
+        return max(1, int(self.counts.sum()) - int((self.counts > 0).sum()))
 
-        ``S - sum_i x_i x_i' - s s' / (n - k)`` with x about the mean of all n, and s the sum of
-        the k that are left out (of W: class by class).
-        """
-        gone = torch.zeros_like(self.counts).index_add_(0, labels, torch.ones_like(labels))
-        left, n_left = self.counts - gone, max(1, int(self.counts.sum()) - len(u))
-        x = u - self.means[labels]
-        sums = torch.zeros_like(self.means).index_add_(0, labels, x)
-        some = (gone > 0) & (left > 0)
-        moved = sums[some] / left[some, None].double().sqrt()
-        means = torch.where(left[:, None] > 0, self.means - sums / left.clamp_min(1)[:, None], 0)
-        y, away = u - self.mean, (u - self.mean).sum(0)
-        # s s' / (n - k) as one more row each: both terms in one product [D, k + C] x [k + C, D]
-        x, y = torch.cat([x, moved]), torch.cat([y, away[None] / n_left**0.5])
-        mean, within = self.mean - away / n_left, self.within - x.mT @ x
-        total = self.total - y.mT @ y
-        return replace(self, counts=left, means=means, mean=mean, within=within, total=total)
+    @property
+    def least(self) -> float:
+        """Sum of squares of a coordinate that is not rounding."""
+        return max(LEAST_RIDGE * int(self.counts.sum()), self.rounding)
 
     def collapsed(self, dtype: torch.dtype) -> bool:
         """Return whether squares of ``dtype`` lose the differences within classes.
@@ -151,34 +141,35 @@ class Scatter:
 
         T is that W and the differences between the classes that are left.
         """
-        degrees = max(1, int(self.counts.sum()) - int((self.counts > 0).sum()))
         counts = self.counts.masked_fill(gone, 0)
         n, left = int(counts.sum()), int((counts > 0).sum())
         # the W of all classes, with the degrees of freedom N - C of those that are left
-        within = self.within * (max(0, n - left) / degrees)
+        within = self.within * (max(0, n - left) / self.degrees)
         means = self.means.masked_fill(gone[:, None], 0)
         mean = counts.double() @ means / max(1, n)
         between = (means - mean) * counts.double().sqrt()[:, None]
         total = within + between.mT @ between
         return replace(self, counts=counts, means=means, mean=mean, within=within, total=total)
 
+    @property
+    def ridge(self) -> float | None:
+        """Mean eigenvalue e of W; None where classes say nothing (members alike, or one each)."""
+        n, n_classes = int(self.counts.sum()), int((self.counts > 0).sum())
+        trace = float(self.within.trace()) / len(self.mean)
+        return trace / self.degrees if n > n_classes and trace >= self.least else None
+
     def factors(self) -> Factors | None:
         """Return the factors; None if all points are alike, or all members of each class."""
-        known = self.counts > 0
-        n, n_classes, width = int(self.counts.sum()), int(known.sum()), len(self.mean)
+        n = int(self.counts.sum())
         if n < 2:
             return None
-        total, degrees = self.total / n, max(1, n - n_classes)
-        within = self.within / degrees
-        ridge, usable = float(within.trace()) / width, n > n_classes  # e = tr W / D
-        least = max(LEAST_RIDGE * n, self.rounding)  # what rounds is of n points
-        if not usable or ridge * degrees < least:
-            ridge, usable = float(total.trace()) / width, False
-        if ridge * n < least:
+        total, ridge = self.total / n, self.ridge
+        least = float(total.trace()) / len(self.mean) if ridge is None else ridge
+        if least * n < self.least:
             return None
-        means = self.means[known] - self.mean
-        lower = _factor(within, ridge) if usable else None
-        return Factors(self.mean, means, _factor(total, ridge), lower)
+        means = self.means[self.counts > 0] - self.mean
+        within = None if ridge is None else cholesky(self.within / self.degrees, ridge)
+        return Factors(self.mean, means, cholesky(total, least), within)
 
 
 class Factors(NamedTuple):
@@ -192,15 +183,6 @@ class Factors(NamedTuple):
     total: Tensor
     within: Tensor | None
 
-    def total_whitened(self, gaps: Float[Tensor, "n D"]) -> Float[Tensor, "n D"]:
-        """Return ``L^-1 x`` of each row, for the factor L of T."""
-        return whitened(self.total, gaps)
-
-    def within_whitened(self, gaps: Float[Tensor, "n D"]) -> Float[Tensor, "n D"]:
-        """Return ``L^-1 x`` of each row, for the factor L of W."""
-        assert self.within is not None
-        return whitened(self.within, gaps)
-
     def gaussians(self) -> ClassGaussians:
         """Return the Gaussians, with the inverses of the factors, to score many points."""
         total = _inverse_root(self.total)
@@ -209,12 +191,7 @@ class Factors(NamedTuple):
         return ClassGaussians(self.mean, self.class_means, total, _inverse_root(self.within))
 
 
-def whitened(lower: Tensor, gaps: Tensor) -> Tensor:
-    """Return ``L^-1 x`` of each row x of ``gaps``, for a lower triangle L."""
-    return torch.linalg.solve_triangular(lower, gaps.mT, upper=False).mT
-
-
-def _factor(covariance: Tensor, ridge: float) -> Tensor:
+def cholesky(covariance: Tensor, ridge: float) -> Tensor:
     """Return L with L L' = C + e I."""
     eye = torch.eye(len(covariance), dtype=covariance.dtype, device=covariance.device)
     return torch.linalg.cholesky(covariance + ridge * eye)

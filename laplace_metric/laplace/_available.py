@@ -10,6 +10,7 @@ import warnings
 
 from laplace_metric.errors import LimitWarning, callers_line
 from laplace_metric.familiarity._fit_set import WIDEST
+from laplace_metric.familiarity._label_model import MOST_CLASSES
 from laplace_metric.laplace._fitted import Fitted
 
 OF_THE_FIT_SET = ("epistemic", "near", "far", "local", "ambiguity")
@@ -37,11 +38,11 @@ def warn_if_limited(n_features: int, n_classes: int) -> None:
             "queries by uncertainty in their place. Reduce the vectors first (a PCA fitted to "
             "these inputs, or a layer of the model that is narrower), or use uncertainty."
         )
-    elif n_classes > WIDEST:
+    elif n_classes > MOST_CLASSES:
         text = (
             f"the fit set has {n_classes:,} classes, and ambiguity is computed for up to "
-            f"{WIDEST:,}: this fit has no ambiguity (epistemic is there). Index labelled items and "
-            "read result.ambiguity of a search, or fit to coarser classes."
+            f"{MOST_CLASSES:,}: this fit has no ambiguity (epistemic is there). Index labelled "
+            "items and read result.ambiguity of a search, or fit to coarser classes."
         )
     else:
         return
@@ -81,6 +82,6 @@ def _lacking(fitted: Fitted) -> tuple[tuple[str, ...], str]:
     if not n_classes:
         return ("near", "ambiguity"), "no class has several members that differ"
     if not len(near_far.strength):
-        many = f"{n_classes:,} classes, limit {WIDEST:,}"
-        return ("ambiguity",), many if n_classes > WIDEST else "too few members of each class"
+        many = f"{n_classes:,} classes, limit {MOST_CLASSES:,}"
+        return ("ambiguity",), many if n_classes > MOST_CLASSES else "too few members of each class"
     return (), ""

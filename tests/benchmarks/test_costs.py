@@ -127,7 +127,7 @@ def test_a_size_chooses_its_pieces():
 def test_the_stages_of_a_fit_on_a_device_are_those_of_the_code():
     size = ON_DEVICE["smoke"]
     (row,) = fit(size, "cpu", size.fits[0])
-    inside = {"read", "cross_fitted", "novelty_units", "fit"}
+    inside = {"read", "left_one_out", "novelty_units", "fit"}
     assert inside | {"collect_points", "pass 1", "pass 4", "posterior_of"} < set(row["stages"])
     assert sum(row["stages"][name] for name in inside) < row["stages"]["with_near_far"]
     with waiting_lines() as found:
