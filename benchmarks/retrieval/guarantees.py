@@ -4,8 +4,8 @@
 probability p, uniform or with ties, and are right with a chance that is constant on cells of p. The
 share of calibrations that give a threshold whose true precision is below the target, with an exact
 95 % interval (Clopper & Pearson), and the mean share of hits that is accepted. Three ways to choose
-thresholds: those of other hits, fixed given these (Learn then Test); those of the tested hits, each
-test without the hit at the threshold; and the tested hits' own without that correction.
+where sequences of tests begin: at other hits, fixed given these (Learn then Test); at tested hits,
+the first test without the hit at its threshold; and at tested hits without that correction.
 
 ``--pieces fitted``: calibrations that fit the probability, too. The class of a query is drawn
 from its exact posterior under a mixture of Gaussians with a gallery of 500 items, so that the
@@ -29,7 +29,7 @@ from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration._hits import LabelledHits, SearchHits
 from laplace_metric.calibration._learn import calibrated
 from laplace_metric.calibration._votes import LabelVotes
-from laplace_metric.calibration.guarantees._test_sequences import STARTS, Tests
+from laplace_metric.calibration.guarantees._test_sequences import Tests
 from laplace_metric.errors import InputError, LaplaceMetricWarning
 
 RUNS, SIZES, CONFIDENCES = 2_000, (60, 200, 500), (0.8, 0.95)
@@ -83,7 +83,7 @@ def worlds() -> list[World]:
 
 def measured(world: World, n: int, confidence: float) -> dict[str, Any]:
     """Broken guarantees and coverage of the three ways."""
-    g, level = np.random.default_rng(0), (1 - confidence) / STARTS
+    g, delta = np.random.default_rng(0), 1 - confidence
     broken: dict[str, int] = {"others": 0, "own": 0, "own, uncorrected": 0}
     made, covered = dict.fromkeys(broken, 0), dict.fromkeys(broken, 0.0)
     for _ in range(RUNS):
@@ -91,9 +91,9 @@ def measured(world: World, n: int, confidence: float) -> dict[str, Any]:
         own = Tests.of(p, right)
         ways = Tests.of(p, right, others), own, replace(own, spent=0)
         for way, tests in zip(broken, ways, strict=True):
-            last = tests.lowest(world.target, level)
+            last = tests.lowest(world.target, delta)
             if last is not None:
-                precision, share = world.above(float(tests.values[last]))
+                precision, share = world.above(float(tests.values[last.at]))
                 broken[way] += precision < world.target - 1e-12
                 made[way] += 1
                 covered[way] += share / RUNS

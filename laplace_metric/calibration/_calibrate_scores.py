@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from laplace_metric._utils.validation import ArrayLike, check_count, check_name
 from laplace_metric.calibration._arrays import Array, Flags, Judged
@@ -26,7 +27,7 @@ from laplace_metric.calibration._score_features import (
     judgements,
     score_features,
 )
-from laplace_metric.calibration._score_model import fit_score_model
+from laplace_metric.calibration._score_model import ScoreModel, fit_score_model
 from laplace_metric.calibration._score_warnings import warn_of_scores, warn_of_ties
 from laplace_metric.calibration._scored_queries import KINDS
 from laplace_metric.errors import InputError, ScoresWarning, callers_line
@@ -96,7 +97,9 @@ def calibrate_scores(
         test, each with a fit without its fifth, and the rule uses a fit to all: a precision is then
         simulated, not proven, and other rates are refused. From 2 to 10 parts are possible. None,
         the default: 0 from 1,000 queries on, and 5 for fewer; other rates than a precision are then
-        proven by halves.
+        proven by halves. Of one score for each query, without evidence, nothing has to be learnt:
+        by default all queries test it, and guarantees are proven, a precision under the condition
+        that a better score is never less often relevant.
     seed : int
         Seed of the random split, 0 or more. Default: 0.
 
@@ -182,28 +185,41 @@ def calibrate_scores(
             rest = np.setdiff1d(order, part)
             other = fit_score_model(features[rest], judged[rest], exists[rest], len(kinds))[2]
             probability[part] = other(features[part])
-        probability = np.where(exists, probability, 0.0)
-        return ScoreCalibration(
-            kinds,
-            values.shape[1],
-            tuple(columns),
-            chosen,
-            losses,
-            model,
-            CalibrationQueries(
-                probability[tested],
-                judged[tested],
-                has_match[tested],
-                counted[tested],
-                grid=np.empty(0) if parts else probability[fitted, 0][exists[fitted, 0]],
-                abstained=np.zeros(len(tested), bool),
-                cross_fitted=bool(parts),
-            ),
+        grid = np.empty(0) if parts else probability[fitted, 0][exists[fitted, 0]]
+        queries = tested_queries(probability, tested, grid, cross_fitted=bool(parts))
+        return calibration_of(chosen, losses, model, queries)
+
+    def tested_by_all() -> ScoreCalibration:
+        """Fit the probability of one score, whose order needs no fit, and test by all."""
+        chosen, losses, model = fit_score_model(features[order], judged[order], exists[order], 1)
+        queries = tested_queries(model(features), order, np.empty(0), cross_fitted=False)
+        queries = replace(queries, score=values[order, 0, 0])
+        return calibration_of(chosen, losses, model, queries)
+
+    def tested_queries(
+        probability: Array, tested: npt.NDArray[np.int_], grid: Array, *, cross_fitted: bool
+    ) -> CalibrationQueries:
+        return CalibrationQueries(
+            np.where(exists, probability, 0.0)[tested],
+            judged[tested],
+            has_match[tested],
+            counted[tested],
+            grid=grid,
+            abstained=np.zeros(len(tested), bool),
+            cross_fitted=cross_fitted,
         )
 
-    both = cross_fit is None and len(order) < FEW
-    found = tested_by(PARTS if both else cross_fit or 0)
-    fitted = order if found.cross_fitted else order[: -(-len(order) // 2)]
+    def calibration_of(
+        chosen: str, losses: dict[str, float], model: ScoreModel, queries: CalibrationQueries
+    ) -> ScoreCalibration:
+        k, names = values.shape[1], tuple(columns)
+        return ScoreCalibration(kinds, k, names, chosen, losses, model, queries)
+
+    one_score = cross_fit is None and features.shape[1] == len(kinds) == 1 and not columns
+    both = cross_fit is None and len(order) < FEW and not one_score
+    found = tested_by_all() if one_score else tested_by(PARTS if both else cross_fit or 0)
+    by_halves = not (found.cross_fitted or one_score)
+    fitted = order[: -(-len(order) // 2)] if by_halves else order
     warn_of_scores(features[fitted, :, 0], judged[fitted])
     warn_of_ties(values, judged)
     if both:

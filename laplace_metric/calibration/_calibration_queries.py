@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from laplace_metric._utils.validation import ArrayLike, as_floats, check_share
 from laplace_metric.calibration._arrays import Array, Flags, Judged
@@ -42,6 +43,7 @@ from laplace_metric.errors import InputError
 QUANTITIES = ("precision", "recall", "fmr", "fpir")
 """Rates that can be guaranteed."""
 NOTHING = np.empty(0)
+Rows = npt.NDArray[np.intp]
 
 
 class Chosen(NamedTuple):
@@ -93,6 +95,10 @@ class CalibrationQueries:
     unseen, unseen_class : [m]
         Probabilities of the first hits of queries whose class is not in the collection, and the
         number of their class. Default: empty.
+    score : [n]
+        Score of each first hit, larger for a match, of which alone the probability is a
+        non-decreasing function: nothing is learnt about which hit is better, so that all queries
+        test. Default: empty, more than one number decides.
     """
 
     probability: Array
@@ -104,6 +110,7 @@ class CalibrationQueries:
     cross_fitted: bool
     unseen: Array = field(default_factory=lambda: NOTHING)
     unseen_class: Array = field(default_factory=lambda: NOTHING)
+    score: Array = field(default_factory=lambda: NOTHING)
 
     @classmethod
     def of_answers(
@@ -162,10 +169,46 @@ class CalibrationQueries:
 
         The probability is ``NEVER`` where there is no hit, or no answer whatever it is.
         """
-        first = self.relevant[:, 0]
-        known = first != -1
-        p = np.where(first == NO_HIT, NEVER, self.decided[:, 0])
-        return p[known], first[known] == 1
+        return self._first_hits(np.flatnonzero(self.relevant[:, 0] != -1))
+
+    def _first_hits(self, rows: Rows) -> tuple[Array, Flags]:
+        first = self.relevant[rows, 0]
+        return np.where(first == NO_HIT, NEVER, self.decided[rows, 0]), first == 1
+
+    @property
+    def one_score(self) -> bool:
+        """True if one score decides, so that its order needs no fit."""
+        return len(self.score) > 0
+
+    def _ordered(self, rows: Rows) -> Array:
+        """Return what orders the first hits of ``rows``: their probability, or the one score.
+
+        Of a score it is the rank, which is above ``NEVER``.
+        """
+        p = self._first_hits(rows)[0]
+        if not self.one_score:
+            return p
+        ranks = np.unique(self.score, return_inverse=True)[1].astype(np.float64)
+        return np.where(p == NEVER, NEVER, ranks[rows])
+
+    def _as_probability(self, value: float, order: Array, p: Array) -> float:
+        """Return the probability from which on hits are at least at ``value`` in ``order``.
+
+        Where the probability is constant it may accept less: all thresholds above are kept, too.
+
+        Raises
+        ------
+        InputError
+            If the probability is constant where the score is not.
+        """
+        if not self.one_score:
+            return value
+        accepted, most_below = p[order >= value], p[order < value].max(initial=NEVER)
+        if most_below > NEVER:
+            accepted = accepted[accepted > most_below]
+        if not len(accepted):
+            raise InputError("scores: better ones are not more often relevant, so none decides.")
+        return float(accepted.min())
 
     @property
     def _thresholds(self) -> Array | None:
@@ -197,14 +240,16 @@ class CalibrationQueries:
             raise InputError(f"open_set_fraction= is for precision=: no share moves {quantity}.")
         if quantity in ("fmr", "fpir"):
             return self._of_false(quantity, target, delta)
-        (p, right), thresholds = self.answers(), self._thresholds
+        rows = np.flatnonzero(self.relevant[:, 0] != -1)
         if fraction is not None:
             self._need_held_out("open_set_fraction")
             share, delta = level_at_fraction(fraction, delta)
             rows = rows_at_fraction(np.where(self.relevant[:, 0] >= 0, self.mated, -1), share)
-            p, right = self.decided[rows, 0], self.relevant[rows, 0] == 1
+        p, right = self._first_hits(rows)
         if quantity == "precision":
-            value, bound = lowest_threshold(p, right, target, delta, thresholds)
+            order = self._ordered(rows)
+            value, bound = lowest_threshold(order, right, target, delta, self._thresholds)
+            value = self._as_probability(value, order, p)
             return Chosen(value, target, bound, float(right[p >= value].mean()), len(p))
         if self.cross_fitted:  # from the tested fits to the one that answers no theorem leads
             delta = delta / 2
@@ -219,9 +264,11 @@ class CalibrationQueries:
         InputError
             If not even 1 % can be; for a confidence outside (0, 1).
         """
-        p, right = self.answers()
+        rows = np.flatnonzero(self.relevant[:, 0] != -1)
+        (p, right), order = self._first_hits(rows), self._ordered(rows)
         delta = 1 - check_share("confidence", confidence)
-        target, value, bound = largest_precision(p, right, delta, self._thresholds)
+        target, value, bound = largest_precision(order, right, delta, self._thresholds)
+        value = self._as_probability(value, order, p)
         return Chosen(value, target, bound, float(right[p >= value].mean()), len(p))
 
     def queries_needed(
@@ -249,8 +296,10 @@ class CalibrationQueries:
         target = check_share("precision", precision)
         delta = 1 - check_share("confidence", confidence)
         check_share("chance", chance)
+        rows = np.flatnonzero(self.relevant[:, 0] != -1)
+        order, right = self._ordered(rows), self._first_hits(rows)[1]
         found = queries_needed(
-            *self.answers(), target, delta, chance=chance, thresholds=self._thresholds
+            order, right, target, delta, chance=chance, thresholds=self._thresholds
         )
         halves = 2 if len(self.grid) else 1
         return found if found.more is None else replace(found, more=halves * found.more)

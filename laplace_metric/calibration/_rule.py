@@ -36,6 +36,8 @@ OF = ("match", "label")
 NAMES = {"fmr": "false match rate", "fpir": "false positive identification rate"}
 LIKELIER_THAN_NOT = 0.5
 """Threshold of a rule if none is given."""
+MONOTONE = "a better score is never less often right"
+"""Condition under which a threshold may begin at a tested hit (``_test_sequences``)."""
 LARGEST = 1e300
 """A score that decides is looked for up to here."""
 ESTIMATED = ("estimate", "upper", "p_value")
@@ -308,8 +310,9 @@ at alpha=0.05
         side = "at least" if self.quantity in ("precision", "recall") else "at most"
         proof = "simulated, not proven"
         if self.proven:
-            unknown = ", but for the rule that finds unknown queries"
-            proof = f"proven{'' if self.alpha is None else unknown}"
+            proof = f"proven by {self._theorem()}"
+            if self.alpha is not None:
+                proof += ", but for the rule that finds unknown queries"
         where = ""
         if self.open_set_fraction is not None:
             share = point_of(self.open_set_fraction)
@@ -321,6 +324,14 @@ at alpha=0.05
             f"on {self.n:,} {self._tested()}: {name} {self.estimate:.2%}; answers "
             f"{self.coverage:.1%} of all",
         ]
+
+    def _theorem(self) -> str:
+        """Return the theorem of a proven guarantee."""
+        if self.quantity != "precision":
+            return "order statistics"
+        if self.queries is not None and not len(self.queries.grid):
+            return f"a fixed sequence of exact tests, if {MONOTONE}"
+        return "fixed sequences of exact tests"
 
     def _accepts(self) -> str:
         score = None if self.scores is None else self.score
@@ -339,6 +350,8 @@ at alpha=0.05
     def _tested(self) -> str:
         if self.queries is not None and self.quantity == "fpir" and len(self.queries.unseen):
             return "new classes"
+        if self.queries is not None and self.queries.one_score:
+            return "queries"
         cross = self.queries is not None and self.queries.cross_fitted
         return "cross-fitted queries" if cross else "held-out queries"
 

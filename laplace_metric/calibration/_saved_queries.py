@@ -22,6 +22,7 @@ ARRAYS = (
     "abstained",
     "unseen",
     "unseen_class",
+    "score",
 )
 TYPES = {"relevant": "int8", "mated": "int8", "abstained": "bool"}
 """Of arrays that are not float64."""
@@ -81,7 +82,15 @@ def queries_of_arrays(
         cross_fitted,
         unseen,
         checked("unseen_class", len(unseen)),
+        _score_of(arrays, n, where),
     )
+
+
+def _score_of(arrays: Mapping[str, Any], n: int, where: str) -> Any:
+    """Return the score [n] that alone decides; empty where more does, and in older files."""
+    score = arrays.get("score", np.empty(0))
+    shape = (n,) if np.size(score) else (0,)
+    return checked_array(f"{where}/score", score, shape, dtype="float64")
 
 
 def queries_part(queries: CalibrationQueries) -> Part:

@@ -88,10 +88,11 @@ class ScoredQueries(Shown):
 
     def _sentence(self) -> str:
         features, calibrator = self.chosen.split(", ")
-        tested = "cross-fitted" if self.cross_fitted else "held-out"
+        tested = "cross-fitted " if self.cross_fitted else "held-out "
+        tested = "" if self.queries.one_score else tested
         return (
             f"match probability by {FEATURES[features]}, {calibrator}; tested on "
-            f"{len(self.queries):,} {tested} queries."
+            f"{len(self.queries):,} {tested}queries."
         )
 
     def _shown_rows(self) -> Rows:

@@ -135,7 +135,7 @@ def test_nobody_is_answered():
     p, right, _ = drawn(50, 0)
     everybody = np.ones(50, dtype=bool)
     for promise in ({"precision": 0.5}, {"recall": 0.5}):
-        with pytest.raises(InputError, match="these queries support 0 at most"):
+        with pytest.raises(InputError, match=r"these queries support 0 \("):
             guarantee(p, right, abstained=everybody, **promise)
     with pytest.raises(InputError, match="of 50 queries 0 are answered right"):
         largest_guarantee(p, right, abstained=everybody)
@@ -173,7 +173,7 @@ def test_a_calibration_passes_it_on(labelled, quick):
     given = {"abstained": out, "thresholds": fitted.grid[:, 0]}
     assert ours == replace(guarantee(p, right, precision=0.7, **given), alpha=0.2)
     label = fitted.guarantee(precision=0.6, of="label", alpha=None)
-    assert label.value in fitted.grid[:, 1].tolist()
+    assert label.value in [*fitted.grid[:, 1].tolist(), *fitted.label_probability.tolist()]
     assert re.search(r"at least 0\.\d+ and the query is not unknown at alpha=0.2\n", str(ours))
     most = fitted.largest_guarantee(of="match", alpha=0.2)
     assert most == replace(largest_guarantee(p, right, **given), alpha=0.2)

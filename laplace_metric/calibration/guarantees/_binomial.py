@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from laplace_metric.calibration._arrays import Counts, Flags
+from laplace_metric.calibration._arrays import Array, Counts, Flags
 
 
 def lower_bound(successes: int, n: int, delta: float) -> float:
@@ -14,11 +14,12 @@ def lower_bound(successes: int, n: int, delta: float) -> float:
     return 0.0 if successes == 0 else float(betaincinv(successes, n - successes + 1, delta))
 
 
-def rejected(successes: Counts, n: Counts, target: float, level: float) -> Flags:
-    """Return whether ``P(Bin(n, target) >= successes) <= level``, elementwise."""
+def binomial_p_values(successes: Counts, n: Counts, target: float) -> Array:
+    """Return ``P(Bin(n, target) >= successes)``, elementwise; 1 without a trial."""
     from scipy.special import bdtrc
 
-    return np.asarray(bdtrc(successes - 1, n, target) <= level)
+    found = bdtrc(np.maximum(successes - 1, 0), np.maximum(n, 1), target)
+    return np.where(successes > 0, found, 1.0)
 
 
 def run_of(flags: Flags) -> int:

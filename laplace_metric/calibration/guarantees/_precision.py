@@ -1,26 +1,16 @@
 """The lowest threshold that keeps a precision, and the largest precision that can be kept.
 
 A guarantee is a hypothesis test on held-out queries (Angelopoulos et al. 2025, Learn then Test,
-Annals of Applied Statistics 19). Of n accepted hits s are right; reject "precision <= target" if
-
-    P(Bin(n, target) >= s) <= delta / J
-
-in each of J = 10 sequences of thresholds, from those that accept a tenth of all hits, two tenths,
-..., all towards lower ones, until the first that is not rejected. The probability that a threshold
-does not keep its guarantee is at most delta = 1 - confidence: the thresholds come from other
-queries, those that fitted the probability. Given these, each threshold is fixed; given n, s is
-Bin(n, its precision), ties or not. The first threshold of a sequence whose precision is too low is
-rejected with probability delta / J at most, and none behind it is tested before.
+Annals of Applied Statistics 19): a threshold is accepted if "its precision is at most the target"
+is rejected, in the sequences of ``_test_sequences``, where their proof is. With halves, the
+thresholds where these begin come from the queries that fitted the probability; of one score, for
+which nothing has to be fitted, from the tested queries themselves.
 
 Of the ten sequences' first tests, (s_j of n_j accepted hits), every precision is at least its bound
 b_j, P(Bin(n_j, b_j) >= s_j) = delta / J, with probability 1 - delta. The largest guarantee is the
 largest b_j, rounded down to a hundredth.
 
-Where no other queries are given, precision is tested at the probabilities of the tested hits
-themselves. One of n then is the threshold, and s is Bin(n - 1, precision) and one Bernoulli: the
-test leaves it out as if it were right, P(Bin(n - 1, target) >= s - 1). That is exact where each
-sequence starts and where precision only falls from there; elsewhere it is held by simulation. Hits
-that are abstained from whatever their probability is, such as those of unknown queries, are
+Hits that are abstained from whatever their probability is, such as those of unknown queries, are
 accepted by no threshold: a precision is one of the others. A calibration judges each held-out query
 by all other known ones, as it does those to come; that they judge each other is beyond the theorem,
 which wants a rule made without them, and is held by simulation.
@@ -60,11 +50,12 @@ def lowest_threshold(
     InputError
         If no threshold keeps it, with the best that one does.
     """
-    tests, level = Tests.of(p, right, thresholds), delta / STARTS
-    last = tests.lowest(target, level)
+    tests = Tests.of(p, right, thresholds)
+    last = tests.lowest(target, delta)
     if last is not None:
-        return float(tests.values[last]), tests.bound(last, level)
+        return float(tests.values[last.at]), tests.bound(*last)
     advice = _more_queries(p, right, target, delta, thresholds)
+    level = delta / STARTS
     at = max(tests.starts, key=lambda start: tests.bound(start, level), default=None)
     if at is None:
         raise InputError(unreachable("precision", target, 0.0, 0, 0) + advice)
@@ -99,14 +90,12 @@ def largest_precision(
 
 
 def unreachable(name: str, target: float, bound: float, right: int, of: int) -> str:
-    """Return the error, with the best bound where a sequence starts: no larger one is reached."""
+    """Return the error, with the best of the bounds that hold all at once."""
     what = f"of the {of} surest, {right} are right"
     if name == "recall":
         what = f"of {of} right ones, {right} are accepted at all"
     most = math.floor(1000 * bound) / 1000
-    return (
-        f"{name}={target:g} cannot be guaranteed: these queries support {most:g} at most ({what})."
-    )
+    return f"{name}={target:g} cannot be guaranteed: these queries support {most:g} ({what})."
 
 
 def _more_queries(

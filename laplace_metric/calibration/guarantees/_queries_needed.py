@@ -3,11 +3,11 @@
 A guarantee tests n held-out queries (``_precision``): of the n_s surest, a share s of all, k_s are
 right, and the test passes if
 
-    P(Bin(n_s, target) >= k_s) <= delta / J
+    P(Bin(n_s, target) >= k_s) <= its level
 
-for one of J = 10 shares. With m more queries, answered as these are, n'_s = ceil((n + m) s) are
-accepted and k'_s of them are right. What is known of the share that is right, under Jeffreys'
-prior, and of the new ones among them is
+for one of J = 10 shares, whose levels sum to delta (``_test_sequences``). With m more queries,
+answered as these are, n'_s = ceil((n + m) s) are accepted and k'_s of them are right. What is known
+of the share that is right, under Jeffreys' prior, and of the new ones among them is
 
     theta_s          ~ Beta(k_s + 1/2, n_s - k_s + 1/2)
     k'_s - k_s | ... ~ BetaBinomial(n'_s - n_s, k_s + 1/2, n_s - k_s + 1/2)
@@ -27,7 +27,7 @@ from functools import lru_cache
 import numpy as np
 
 from laplace_metric.calibration._arrays import Array, Flags
-from laplace_metric.calibration.guarantees._test_sequences import STARTS, Tests
+from laplace_metric.calibration.guarantees._test_sequences import STARTS, Tests, levels
 
 CHANCE = 0.8
 """Chance that the guarantee can be made with the queries that are asked for."""
@@ -108,35 +108,43 @@ def queries_needed(
     """
     from scipy.stats import beta
 
-    level = delta / STARTS
     found = Tests.of(p, right, thresholds)
-    starts = [int(start) for start in found.starts if found.accepted[start]]
-    tests = tuple((int(found.accepted[start]), int(found.right[start])) for start in starts)
-    flawless = math.ceil(math.log(level) / math.log(target)) + found.spent
-    if not tests:  # nothing is answered
+    of = zip(found.starts.tolist(), found.expected.tolist(), strict=True)
+    tests = tuple((int(found.accepted[at]), int(found.right[at]), n) for at, n in of)
+    flawless = math.ceil(math.log(delta) / math.log(target)) + found.spent
+    if not any(accepted for accepted, _, _ in tests):  # nothing is answered
         return QueriesNeeded(None, 0, 0, flawless, float(beta.sf(target, PRIOR, PRIOR)))
-    at = max(starts, key=lambda start: found.bound(start, level))
+    at = max(found.starts, key=lambda start: found.bound(start, delta / STARTS))
     surest, good = int(found.accepted[at]), int(found.right[at])
-    ever = max(float(beta.sf(target, k + PRIOR, n - k + PRIOR)) for n, k in tests)
-    more = _more(tests, len(p), target, level, chance, found.spent)
+    ever = max(float(beta.sf(target, k + PRIOR, n - k + PRIOR)) for n, k, _ in tests if n)
+    more = _more(tests, len(p), target, delta, chance, found.spent)
     return QueriesNeeded(more, surest, good, flawless, ever)
 
 
 @lru_cache(64)  # a guarantee that cannot be given is asked for again and again
 def _more(
-    tests: tuple[tuple[int, int], ...],
+    tests: tuple[tuple[int, int, int], ...],
     n: int,
     target: float,
-    level: float,
+    delta: float,
     chance: float,
     spent: int,
 ) -> int | None:
-    """Return the least number of further queries that is likely enough, of n and their tests."""
+    """Return the least number of further queries that is likely enough, of n and their tests.
+
+    ``tests`` are the hits that each start accepts, the right ones, and how many it was to accept.
+    """
+
+    def grown(count: int, more: int) -> int:
+        return -(-(n + more) * count // n)
 
     def enough(more: int) -> bool:
-        then = [-(-(n + more) * accepted // n) for accepted, _ in tests]
-        pairs = zip(tests, then, strict=True)
-        return any(chance_of_test(a, k, m, target, level, spent) >= chance for (a, k), m in pairs)
+        own = levels(np.array([grown(e, more) for *_, e in tests]), spent, target, delta)
+        return any(
+            chance_of_test(a, k, grown(a, more), target, level, spent) >= chance
+            for (a, k, _), level in zip(tests, own.tolist(), strict=True)
+            if a and level
+        )
 
     return _smallest(enough, REACH * n)
 

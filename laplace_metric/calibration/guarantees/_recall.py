@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from laplace_metric.calibration._arrays import Array, Flags
-from laplace_metric.calibration.guarantees._binomial import lower_bound, rejected, run_of
+from laplace_metric.calibration.guarantees._binomial import binomial_p_values, lower_bound, run_of
 from laplace_metric.calibration.guarantees._precision import unreachable
 from laplace_metric.calibration.guarantees._test_sequences import NEVER
 from laplace_metric.errors import InputError
@@ -41,7 +41,7 @@ def highest_threshold(p: Array, right: Flags, target: float, delta: float) -> tu
     values, first = np.unique(of_matches, return_index=True)
     values, first = values[values > NEVER], first[values > NEVER]
     good, total = len(of_matches) - first, np.full(len(first), len(of_matches))
-    steps = run_of(rejected(good, total, target, delta))
+    steps = run_of(binomial_p_values(good, total, target) <= delta)
     if steps == 0:
         abstained = int((of_matches == NEVER).sum())
         least = int(np.ceil(np.log(delta) / np.log(target)))

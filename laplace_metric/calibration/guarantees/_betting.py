@@ -1,0 +1,228 @@
+"""Rates of queries that come in groups: frames of one video, questions of one session.
+
+Queries of a group resemble each other, groups are independent draws. With A_g accepted answers of
+group g, R_g of them right, a precision is at most the target where
+
+    E[R_g - target A_g] <= 0
+
+(a ratio of sums). A group has at most c queries, or counts as c of them: w_g = min(1, c / n_g).
+With the gain of a group, Z_g = w_g (R_g - target A_g) / c, in [-target, 1 - target], bets
+
+    K_g = prod_{i <= g} (1 + lambda_i Z_i),   0 <= lambda_i <= 1 / target, set before Z_i is seen,
+
+are a non-negative supermartingale where the hypothesis holds, so that P(max_g K_g >= 1 / delta) <=
+delta (Ville 1939) and 1 / max_g K_g is a p-value: betting for the mean of a bounded variable
+(Waudby-Smith & Ramdas 2024, JRSS B 86; lambda by their aGRAPA). It takes no distribution of the
+groups' sizes or likeness, and is exact in the sense that nothing is asymptotic. Thresholds are
+tested in the sequences of ``_test_sequences``.
+
+Other rates are means of a gain, too: of a recall, w_g sum of right answers (accepted - target) / c;
+of a rate of false answers, w_g sum of wrong ones (target - accepted) / c. Their thresholds are
+tested in one sequence, from the one that keeps the rate for certain.
+
+For the precision of all hits that are passed on, the hits of a query are a group.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from laplace_metric.calibration._arrays import Array, Flags
+from laplace_metric.calibration.guarantees._binomial import run_of
+from laplace_metric.calibration.guarantees._test_sequences import (
+    NEVER,
+    SHARES,
+    levels,
+    lowest_reached,
+)
+
+MOST_THRESHOLDS = 200
+"""Thresholds that are tested: more are nearer to each other than they can be told apart."""
+LEAST_COUNTED = 0.5
+"""Share of the groups that they count for together, as full ones, by which c is chosen."""
+
+
+def largest_count(sizes: Array) -> int:
+    """Return c: the most queries for which a group may count.
+
+    It is the largest number with which the groups together, ``sum_g min(n_g, c) / c``, count for
+    half of their number.
+
+    Examples
+    --------
+    >>> largest_count(np.array([5, 5, 5, 5])), largest_count(np.array([1] * 99 + [500]))
+    (5, 2)
+    """
+    counts = np.arange(int(sizes.max()), 0, -1)
+    for count in counts:
+        if np.minimum(sizes, count).sum() / count >= LEAST_COUNTED * len(sizes):
+            return int(count)
+    return 1
+
+
+@dataclass(frozen=True)
+class GroupTests:
+    """Answers of groups, by which thresholds are tested.
+
+    Parameters
+    ----------
+    p : [m]
+        Probability of each answer, or hit; ``NEVER`` where nothing is answered.
+    group : [m]
+        Number of its group, from 0.
+    n_groups : int
+        Number of groups.
+    weight : [m]
+        Weight of each answer, ``w_g / c``: those of a group sum to 1 at most.
+    grid : [T]
+        Thresholds, from high to low.
+    expected : [J]
+        Number of full groups that each start is expected to accept.
+    starts : [J]
+        Place of each start.
+    """
+
+    p: Array
+    group: npt.NDArray[np.intp]
+    n_groups: int
+    weight: Array
+    grid: Array
+    expected: npt.NDArray[np.int64]
+    starts: npt.NDArray[np.intp]
+
+    @classmethod
+    def of(
+        cls,
+        p: Array,
+        group: npt.NDArray[np.intp],
+        n_groups: int,
+        most: int,
+        others: Array | None = None,
+    ) -> GroupTests:
+        """Return the tests of answers; thresholds are among ``others``, or, with None, among p.
+
+        Parameters
+        ----------
+        p, group : [m]
+            Probability and group of each answer.
+        n_groups, most : int
+            Number of groups, and c, the most answers for which one may count.
+        others : [m'] or None
+            Probabilities of other answers.
+        """
+        sizes = np.bincount(group, minlength=n_groups)
+        weight = (np.minimum(1, most / sizes.clip(1)) / most)[group]
+        given = np.sort(p[p > NEVER] if others is None else others)[::-1]
+        ranks = np.array([-(-len(given) * s.numerator // s.denominator) for s in SHARES])
+        firsts = given[ranks - 1] if len(given) else np.empty(0)
+        even = np.linspace(0, len(given) - 1, min(len(given), MOST_THRESHOLDS)).astype(int)
+        grid = np.unique(np.concatenate([given[even], firsts]))[::-1]
+        full = np.bincount(group, weight * (p > NEVER), minlength=n_groups).sum()
+        expected = np.array([int(full * float(share)) for share in SHARES])[: len(firsts)]
+        starts = np.searchsorted(-grid, -firsts)
+        return cls(p, group, n_groups, weight, grid, expected, starts)
+
+    def gains(self, worth: Array, base: Array | None = None) -> Array:
+        """Return the gain of each group at each threshold [G, T].
+
+        Parameters
+        ----------
+        worth : [m]
+            Gain of an answer that is accepted.
+        base : [m] or None
+            Gain of an answer whether it is accepted or not. None, the default: 0.
+        """
+        place = np.searchsorted(-self.grid, -self.p, side="left")
+        answered = (self.p > NEVER) & (place < len(self.grid))
+        found = np.zeros((self.n_groups, len(self.grid)))
+        at = self.group[answered], place[answered]
+        np.add.at(found, at, (worth * self.weight)[answered])
+        found = found.cumsum(1)
+        if base is not None:
+            found += np.bincount(self.group, base * self.weight, minlength=self.n_groups)[:, None]
+        return found
+
+    def lowest_precise(self, right: Flags, target: float, delta: float) -> float | None:
+        """Return the lowest threshold that keeps a precision; None if none does."""
+        chances = betting_p_values(self.gains(right - target), target)
+        own = levels(self.expected, 0, target, delta)
+        found = lowest_reached(chances, chances[self.starts], self.starts, own, spent=0)
+        return None if found is None else float(self.grid[found.at])
+
+    def largest_precision(self, right: Flags, delta: float) -> tuple[float, float] | None:
+        """Return the largest precision in hundredths, and its threshold; None for none.
+
+        At each start, precisions are tested from low to high at delta / J.
+        """
+        hundredths = np.arange(1, 100) / 100
+        passed = [
+            betting_p_values(self.gains(right - target)[:, self.starts], target)
+            <= delta / len(SHARES)
+            for target in hundredths
+        ]
+        runs = np.array([run_of(each) for each in np.array(passed).T])
+        if not len(runs) or runs.max() == 0:
+            return None
+        at = self.starts[int(np.flatnonzero(runs == runs.max())[-1])]
+        return float(hundredths[runs.max() - 1]), float(self.grid[at])
+
+    def highest_complete(self, right: Flags, target: float, delta: float) -> float | None:
+        """Return the highest threshold that keeps a recall; None if none does."""
+        counted = right.astype(np.float64)
+        chances = betting_p_values(self.gains(counted, -target * counted), target)
+        steps = run_of(chances[::-1] <= delta)
+        return float(self.grid[::-1][steps - 1]) if steps else None
+
+    def lowest_of_false(self, false: Flags, target: float, delta: float) -> float | None:
+        """Return the lowest threshold that keeps a rate of false answers; None if none does.
+
+        A threshold above all probabilities accepts nothing, and comes first.
+        """
+        counted = false.astype(np.float64)
+        above = np.append(np.nextafter(self.grid[:1], 2.0), self.grid)
+        tests = GroupTests(
+            self.p, self.group, self.n_groups, self.weight, above, self.expected, self.starts
+        )
+        chances = betting_p_values(tests.gains(-counted, target * counted), 1 - target)
+        steps = run_of(chances <= delta)
+        return float(above[steps - 1]) if steps else None
+
+
+def betting_p_values(gains: Array, low: float) -> Array:
+    """Return a p-value [T] of "the mean gain is at most 0", for gains [G, T] of G groups.
+
+    Parameters
+    ----------
+    gains : [G, T]
+        Gain of each group, in [-low, 1 - low].
+    low : float in (0, 1)
+        Largest loss.
+
+    Examples
+    --------
+    >>> betting_p_values(np.full((60, 1), 0.1), 0.9).round(3), betting_p_values(-np.ones((9, 1)), 1)
+    (array([0.012]), array([1.]))
+    """
+    order = np.random.default_rng(0).permutation(len(gains))  # of a file that is sorted
+    wealth, most = np.zeros(gains.shape[1]), np.zeros(gains.shape[1])
+    total, squares = np.full(gains.shape[1], (1 - low) / 2), np.full(gains.shape[1], 0.25)
+    for seen, row in enumerate(gains[order], start=1):
+        mean = total / seen
+        bet = mean / (squares / seen + mean**2)
+        wealth += np.log1p(bet.clip(0, SAFE / low) * row)
+        most = np.maximum(most, wealth)
+        total = total + row
+        squares = squares + (row - total / (seen + 1)) ** 2
+    return np.asarray(np.exp(-most))
+
+
+SAFE = 0.99
+"""Share of the largest bet that is made: a single loss does not take everything."""
+
+
+def fewest_groups(low: float, delta: float) -> int:
+    """Return the number of full groups without an error that a rate needs at the very least."""
+    return int(np.ceil(np.log(delta) / np.log(low)))
