@@ -184,7 +184,8 @@ def blocks(size: DeviceSize, device: str) -> list[Row]:
     loss, jacobian = ContrastiveLoss.of("arccos", "fixed", normalized=False), jacobian_of(head, z)
     rows = []
     for megabytes in size.blocks:
-        bounds = partial(block_rows, budget=megabytes * 2**20)
+        budget = megabytes * 2**20
+        bounds = lambda width, size, _, budget=budget: block_rows(width, size, budget)  # noqa: E731
         with patch("laplace_metric.models._store.block_rows", bounds):
 
             def curvature() -> None:

@@ -41,7 +41,12 @@ from laplace_metric.familiarity._cross_fitted import CrossFitted, left_one_out
 from laplace_metric.familiarity._directions import directions
 from laplace_metric.familiarity._fit_set import FitSet
 from laplace_metric.familiarity._label_model import LabelModel
-from laplace_metric.familiarity._nearest import nearest_distance, nearest_points, rows_at_once
+from laplace_metric.familiarity._nearest import (
+    KeptPoints,
+    nearest_distance,
+    nearest_points,
+    rows_at_once,
+)
 from laplace_metric.familiarity._novelty import foreign_sum, length_of, novelty_units, varies
 from laplace_metric.familiarity._triangles import times_upper
 from laplace_metric.inputs._rows import bad_rows
@@ -163,9 +168,9 @@ class NearFar:
 
     @cached_property
     @full_precision()
-    def _white(self) -> Tensor:
-        """The kept points as ``local`` sees them [S, D]."""
-        return times_upper(self.points, self._root.to(self.points))
+    def _kept(self) -> KeptPoints:
+        """The kept points, and as ``local`` sees them."""
+        return KeptPoints.of(self.points, times_upper(self.points, self._root.to(self.points)))
 
     @property
     def _root(self) -> Tensor:
@@ -190,8 +195,7 @@ class NearFar:
         white, near = times_upper(x, self._root), torch.zeros_like(far)
         if len(self.class_means):
             near = nearest_distance(white, self._classes) - far
-        exact = x.to(self.points), self.points, white.to(self.points), self._white
-        cosine, local = nearest_points(*exact)
+        cosine, local = nearest_points(x.to(self.points), white.to(self.points), self._kept)
         columns = [near, far, cosine, local, length_of(lengths, self.length)]
         return torch.stack([column.to(far) for column in columns], 1)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -36,9 +37,8 @@ def nearest_distance(a: Float[Tensor, "B D"], classes: Float[Tensor, "C D"]) -> 
 
 def nearest_points(
     x: Float[Tensor, "B D"],
-    points: Float[Tensor, "S D"],
     white: Float[Tensor, "B E"],
-    white_points: Float[Tensor, "S E"],
+    kept: KeptPoints,
 ) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"]]:
     """Return cosine and local [B]: squared distances to the nearest point that is not x itself.
 
@@ -47,22 +47,71 @@ def nearest_points(
 
     Parameters
     ----------
-    x, points : Tensor [B, D], [S, D]
-        Directions of the inputs and of the sample.
-    white, white_points : Tensor [B, E], [S, E]
-        Whitened directions of the inputs and of the sample.
+    x, white : Tensor [B, D], [B, E]
+        Directions of the inputs, and the same whitened.
+    kept : KeptPoints
+        Directions of the sample.
 
     Examples
     --------
     >>> x = torch.tensor([[0.0, 0.0], [3.0, 0.0]])
-    >>> nearest_points(x, x, 2 * x, 2 * x)
+    >>> nearest_points(x, 2 * x, KeptPoints.of(x, 2 * x))
     (tensor([9., 9.]), tensor([36., 36.]))
     """
-    weights, found = row_weights(x.shape[1]).to(x), []
-    for part, white_part in zip(*(a.split(rows_at_once(points)) for a in (x, white)), strict=True):
-        found.append(torch.stack(others_of(part, points, white_part, white_points, weights)))
+    step, found = rows_at_once(kept.points), []
+    for part, white_part in zip(x.split(step), white.split(step), strict=True):
+        found.append(_nearest_of_part(part, white_part, kept))
     cosine, local = torch.cat(found, 1)
     return cosine, local
+
+
+class KeptPoints(NamedTuple):
+    """Sample of the fit set, with what does not depend on the inputs that are compared with it.
+
+    Parameters
+    ----------
+    points, white : Tensor [S, D], [S, E]
+        Directions of the sample, and the same whitened.
+    sizes, white_sizes, marks : Tensor [S]
+        Squared lengths of the points, and their products with the random weights.
+    weights : Tensor [D]
+        Random weights by which equal points are recognised.
+    """
+
+    points: Tensor
+    white: Tensor
+    sizes: Tensor
+    white_sizes: Tensor
+    marks: Tensor
+    weights: Tensor
+
+    @classmethod
+    def of(cls, points: Float[Tensor, "S D"], white: Float[Tensor, "S E"]) -> KeptPoints:
+        """Compute sizes and marks."""
+        weights = row_weights(points.shape[1]).to(points)
+        sizes = points.square().sum(1), white.square().sum(1)
+        return cls(points, white, *sizes, points @ weights, weights)
+
+
+def _nearest_of_part(x: Tensor, white: Tensor, kept: KeptPoints) -> Float[Tensor, "2 B"]:
+    """Compute cosine and local of a part; equal points are looked for where one was found.
+
+    Few inputs are points of the fit set: the comparison of ``others_of`` with all points is theirs.
+    """
+    columns, at = [], []
+    for a, b, size in ((x, kept.points, kept.sizes), (white, kept.white, kept.white_sizes)):
+        # without |a|^2, which is the same for all points of a row
+        nearest = torch.addmm(size, a, b.mT, alpha=-2).min(1).indices
+        columns.append((a - b[nearest]).square().sum(1))
+        at.append(nearest)
+    found, nearest = torch.stack(columns), torch.stack(at)
+    sizes = x.square().sum(1) + kept.sizes[nearest]
+    gaps = (x - kept.points[nearest]).square().sum(2)
+    same = _same(gaps, sizes, x @ kept.weights - kept.marks[nearest]).any(0)
+    if bool(same.any()):
+        part = others_of(x[same], kept.points, white[same], kept.white, kept.weights)
+        found[:, same] = torch.stack(part)
+    return found
 
 
 def others_of(

@@ -108,35 +108,44 @@ def novelty_weights(known: Float[Tensor, "n 3"], new: Float[Tensor, "m 3"]) -> F
     x = torch.cat([x, torch.ones_like(x[:, :1])], 1)
     side = torch.cat([x.new_full((len(known),), -1.0), x.new_ones(len(new))])
     share = torch.where(side > 0, x.new_tensor(0.5 / len(new)), 0.5 / len(known))
-    best, least = x.new_zeros(4), torch.inf
-    for free in product([0.0, 1.0], repeat=3):
-        theta, loss = _logistic(x * x.new_tensor([*free, 1.0]), side, share)
-        if loss < least and bool((theta[:3] >= 0).all()):
-            best, least = theta, loss
-    return best[:3]
+    free = x.new_tensor([[*free, 1.0] for free in product([0.0, 1.0], repeat=3)])  # [8, 4]
+    theta, loss = _logistic(x, side, share, free)
+    allowed = loss.masked_fill((theta[:, :3] < 0).any(1), torch.inf)
+    return theta[allowed.argmin(), :3]
 
 
-def _logistic(x: Tensor, side: Tensor, share: Tensor) -> tuple[Tensor, float]:
-    """Fit by Newton's method with halved steps; the intercept, the last column, has no ridge."""
+def _logistic(
+    x: Tensor, side: Tensor, share: Tensor, free: Float[Tensor, "P 4"]
+) -> tuple[Float[Tensor, "P 4"], Float[Tensor, " P"]]:
+    """Solve P problems side by side, each with the columns that are ``free``, by Newton's method.
+
+    A step that would raise a loss is halved instead of taken, in the next round. The intercept, the
+    last column, has no ridge. All problems at once, so that a device is not waited for.
+    """
     ridge = x.new_tensor([RIDGE, RIDGE, RIDGE, 0])
 
-    def loss(theta: Tensor) -> float:
-        return float(share @ softplus(-side * (x @ theta)) + ridge @ theta.square())
+    def losses(theta: Tensor) -> Tensor:
+        return share @ softplus(-side[:, None] * (x @ theta.mT)) + theta.square() @ ridge
 
-    theta = x.new_zeros(4)
-    now = loss(theta)
+    theta, length = torch.zeros_like(free), x.new_ones(len(free))
+    now = losses(theta)
+    outer = (x[:, :, None] * x[:, None]).flatten(1)  # [n, 16]
     for _ in range(STEPS):
         # loss = sum_i q_i log(1 + e^(-s_i x_i.theta)) + ridge.theta^2,
-        #     p     = sigmoid(-s x.theta)                               [n]
-        #     slope = 2 ridge theta - X^T (q s p)                       [4]
-        #     bend  = X^T diag(q p (1 - p)) X + 2 diag(ridge)           [4, 4]
-        p = torch.sigmoid(-side * (x @ theta))
-        slope = 2 * ridge * theta - x.mT @ (share * side * p)
-        bend = (x * (share * p * (1 - p))[:, None]).mT @ x + torch.diag(2 * ridge)
-        step = torch.linalg.solve(bend, slope)
-        while (after := loss(theta - step)) > now and float(step.abs().max()) > CONVERGES:
-            step = step / 2
-        theta, now = theta - step, after
+        #     p     = sigmoid(-s x.theta)                               [n, P]
+        #     slope = 2 ridge theta - X^T (q s p)                       [P, 4]
+        #     bend  = X^T diag(q p (1 - p)) X + 2 diag(ridge)           [P, 4, 4]
+        p = torch.sigmoid(-side[:, None] * (x @ theta.mT))
+        slope = (2 * ridge * theta - (p * (share * side)[:, None]).mT @ x) * free
+        bend = ((p * (1 - p) * share[:, None]).mT @ outer).unflatten(1, (4, 4))
+        bend = (bend + torch.diag(2 * ridge)) * free[:, :, None] * free[:, None]
+        step = torch.linalg.solve_ex(bend + torch.diag_embed(1 - free), slope)[0]  # no check waits
+        moved = theta - length[:, None] * step
+        after = losses(moved)
+        short = length * step.abs().amax(1) <= CONVERGES
+        better = (after <= now) | short
+        theta, now = torch.where(better[:, None], moved, theta), torch.where(better, after, now)
+        length = torch.where(better, 1.0, length / 2)
     return theta, now
 
 

@@ -27,6 +27,9 @@ from laplace_metric.models._memory_rows import MemoryRows
 
 BLOCK_BYTES = 4 * 2**20
 """Bytes of one block: small enough for a CPU's cache, large enough for a full-speed product."""
+DEVICE_BLOCK_BYTES = 128 * 2**20
+"""Bytes of one block elsewhere: a pass of 4 MiB blocks on an H100 starts kernels for 3.5 s, of
+128 MiB blocks it takes 0.3 s (``benchmarks speed --size gpu``)."""
 LABELS_AT_ONCE = 2**20
 """Labels that ``classes`` reads at once: 8 MiB."""
 
@@ -48,7 +51,8 @@ class FeatureStore:
         Folder of those files. None, the default: the system's temporary folder.
     durable : Path or None
         Write everything to ``DiskRows`` in this folder instead, which ``close`` leaves: the store
-        goes on as of its last commit, with the same blocks, bit for bit.
+        goes on as of its last commit, with the same blocks on the
+        same kind of device, bit for bit.
     dtype : torch.dtype or None
         Features are handed out in this type, converted block by block; None: as stored.
     device : torch.device or None
@@ -182,7 +186,7 @@ class FeatureStore:
         return features.to(self._dtype or features.dtype)
 
     def blocks(self) -> Iterator[Block]:
-        """Yield every row once, in blocks whose bounds depend on width and stored type alone."""
+        """Yield every row once, in blocks; their bounds depend on width, stored type and device."""
         rows, pinned = self._checked, self.device.type == "cuda"
         derived = self._derived if isinstance(rows, MemoryRows) else None
         for part in self._slices():
@@ -198,7 +202,8 @@ class FeatureStore:
         rows, n = self._checked, len(self)
         if not 0 < n <= FINGERPRINTS:
             return None
-        step = max(1, FINGERPRINT_BYTES * n // self.nbytes)
+        budget = FINGERPRINT_BYTES if self.device.type == "cpu" else DEVICE_BLOCK_BYTES
+        step = max(1, budget * n // self.nbytes)
         whole = np.empty(n, np.uint64)  # small arrays between large ones would hold the heap open
         for start in range(0, n, step):
             stop = min(start + step, n)
@@ -238,7 +243,8 @@ class FeatureStore:
     def _slices(self) -> Iterator[slice]:
         """Yield the rows of every block."""
         if (spec := self._rows.spec) is not None:
-            step = block_rows(spec[0].shape[1], spec[0].element_size())
+            budget = BLOCK_BYTES if self.device.type == "cpu" else DEVICE_BLOCK_BYTES
+            step = block_rows(spec[0].shape[1], spec[0].element_size(), budget)
             for start in range(0, len(self), step):
                 yield slice(start, min(start + step, len(self)))
 

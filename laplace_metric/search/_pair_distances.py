@@ -18,6 +18,8 @@ from laplace_metric.search._encoded import Encoded
 
 PAIR_BYTES = 2**22
 """Bytes of the head inputs of pairs that are gathered at once."""
+MANY = 4
+"""Pairs an item, from which on the products of all items are computed at once."""
 
 
 class PairMoments(Protocol):
@@ -79,15 +81,24 @@ class PairDistances:
         row_bytes = queries.basis_inputs.shape[1] * queries.basis_inputs.element_size()
         step = max(1, PAIR_BYTES // (positions.shape[1] * row_bytes))
         means, variances = queries.mean.new_full((2, *positions.shape), torch.inf)
+        # where there are many more pairs than items, two of three products of each pair depend on
+        # the item alone, and are computed once; they are not kept, since they are twice the items
+        whole = self._fitted is None and positions.numel() > MANY * len(items)
+        products = self._products(items.basis_inputs.to(queries.mean)) if whole else None
         for start in range(0, len(positions), step):
             block = positions[start : start + step]
             row, rank = (block >= 0).nonzero(as_tuple=True)
             if len(row) == 0:
                 continue
-            needed, item = block[row, rank].unique(return_inverse=True)
             x = queries.basis_inputs[start : start + step]
-            y = items.basis_inputs[needed.to(items.basis_inputs.device)].to(x)
-            squared = self._of(x, y, row, item)
+            if products is not None:
+                item = block[row, rank]
+                y = items.basis_inputs[item.to(items.basis_inputs.device)].to(x)
+                squared = self._of_products(x, y, row, *(p[item] for p in products))
+            else:
+                needed, item = block[row, rank].unique(return_inverse=True)
+                y = items.basis_inputs[needed.to(items.basis_inputs.device)].to(x)
+                squared = self._of(x, y, row, item)
             means[row + start, rank], variances[row + start, rank] = squared.mean, squared.variance
         return Distance(means, variances)
 
@@ -101,8 +112,16 @@ class PairDistances:
             ]
             pairs = EmbeddingPairs(head.forward(a), head.forward(b), *covariances)
             return squared_distance(pairs, spherical=self.spherical)
-        m, v = self._weights.mT, self._variances.mT
-        z_x, z_y = x @ m, y @ m  # [q, Z], [n, Z]
-        a, b = x.square() @ v, y.square() @ v
-        spectral = SpectralPairs(z_x[i], z_y[j], a[i], b[j], (x[i] * y[j]) @ v)
-        return squared_distance(spectral, spherical=self.spherical)
+        z_y, b = self._products(y)
+        return self._of_products(x, y[j], i, z_y[j], b[j])
+
+    def _products(self, x: Float[Tensor, "n A"]) -> tuple[Tensor, Tensor]:
+        """Return ``z = M x`` and the diagonal ``V x^2`` of C(x, x), [n, Z]."""
+        return x @ self._weights.mT, x.square() @ self._variances.mT
+
+    def _of_products(self, x: Tensor, y: Tensor, i: Tensor, z_y: Tensor, b: Tensor) -> Distance:
+        """Return the distances of the pairs (x_i, y), from x [q, A] and y [pairs, A]."""
+        z_x, a = self._products(x)
+        shared = (x[i] * y) @ self._variances.mT
+        pairs = SpectralPairs(z_x[i], z_y, a[i], b, shared)
+        return squared_distance(pairs, spherical=self.spherical)
