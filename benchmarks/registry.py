@@ -125,7 +125,7 @@ COMMANDS = {
                          "figure": "benchmarks.recovery.figure:run_recovery"},
                         ("cache", "runs", "seeds", "quiet"), ("small", "smoke", "paper")),
     "speed": Command("what the library costs",
-                     _modules("costs", "limits", "speed", vmf_speed="speed:run_vmf",
+                     _modules("costs", "limits", "aims", "speed", vmf_speed="speed:run_vmf",
                               jacobians="jacobians", structures="structures",
                               distances="distances", export="export", modes="modes",
                               **{"on-device": "on_device"}),

@@ -274,7 +274,7 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
         Warns
         -----
         LimitWarning
-            If more than 2,048 numbers enter the head (no ``epistemic``), or there are more than
+            If more than 8,192 numbers enter the head (no ``epistemic``), or there are more than
             2,048 classes (no ``ambiguity``).
 
         Examples

@@ -451,12 +451,12 @@ def test_inputs_that_ask_for_gradients(width):
         assert bool((gradient != 0).any())
 
 
-WIDE = torch.randn(60, 2049, generator=torch.Generator().manual_seed(0))
-LIMITED = r"2,049 numbers enter the head, and epistemic.* up to 2,048.*PCA.*or use uncertainty"
+WIDE = torch.randn(60, 8193, generator=torch.Generator().manual_seed(0))
+LIMITED = r"8,193 numbers enter the head, and epistemic.* up to 8,192.*PCA.*or use uncertainty"
 
 
 def wide_head(**settings) -> LaplaceEmbedder:
-    model = nn.Sequential(nn.Identity(), nn.Linear(2049, 3))
+    model = nn.Sequential(nn.Identity(), nn.Linear(8193, 3))
     return LaplaceEmbedder(model, **settings).fit(WIDE, LABELS, progress=False)
 
 
@@ -464,13 +464,13 @@ LABELS = torch.arange(60) % 6
 WIDE_FITS = {
     "a linear layer": wide_head,
     "a chain": lambda: LaplaceEmbedder(
-        (model := nn.Sequential(nn.Linear(2049, 3), nn.Tanh(), nn.Linear(3, 3))),
+        (model := nn.Sequential(nn.Linear(8193, 3), nn.Tanh(), nn.Linear(3, 3))),
         model[:],
         structure="diag",
     ).fit(WIDE, LABELS, progress=False),
     "vectors": lambda: LaplaceEmbedder.from_embeddings(WIDE, LABELS),
     "several passes": lambda: wide_head(distance="euclidean", hessian="full", margin=1.0),
-    "of names": lambda: LaplaceEmbedder(nn.Linear(2049, 3)).fit(
+    "of names": lambda: LaplaceEmbedder(nn.Linear(8193, 3)).fit(
         WIDE.numpy(), [f"class {y}" for y in LABELS], progress=False
     ),
 }
@@ -483,13 +483,13 @@ def test_inputs_that_are_too_wide_for_epistemic_are_told_at_the_fit(kind, tmp_pa
     assert sum(warning.category is LimitWarning for warning in told) == 1
     assert [w.filename for w in told if w.category is LimitWarning] == [__file__]
     shown = " ".join(repr(embedder).split())
-    lacks = "has uncertainty lacks epistemic, near, far, local, ambiguity: 2,049 numbers enter"
-    assert f"{lacks} the head, limit 2,048" in shown
+    lacks = "has uncertainty lacks epistemic, near, far, local, ambiguity: 8,193 numbers enter"
+    assert f"{lacks} the head, limit 8,192" in shown
     embedder.save(tmp_path / "posterior")
     loaded = LaplaceEmbedder.load(
         tmp_path / "posterior", None if kind == "vectors" else embedder.model
     )
-    assert "limit 2,048" in repr(loaded)
+    assert "limit 8,192" in repr(loaded)
 
 
 def test_too_many_classes_for_ambiguity_are_told_at_the_fit():
@@ -507,7 +507,7 @@ def test_within_the_limits_nothing_is_told_and_print_shows_what_there_is():
     with warnings.catch_warnings():
         warnings.simplefilter("error", LimitWarning)
         embedder = LaplaceEmbedder.from_embeddings(WIDE[:, :2048], LABELS)
-        batches = LaplaceEmbedder(nn.Linear(2049, 3), pairs="batch")
+        batches = LaplaceEmbedder(nn.Linear(8193, 3), pairs="batch")
         batches.fit([(WIDE, LABELS)], progress=False)
     assert "has        uncertainty, epistemic, near, far, local, ambiguity" in repr(embedder)
     assert "nothing of its points was kept" in repr(

@@ -857,3 +857,13 @@ def test_the_covariance_within_classes_is_divided_by_points_less_classes(sizes):
     torch.testing.assert_close(
         found.within @ found.within.mT, within + ridge * torch.eye(2, dtype=torch.float64)
     )
+
+
+def test_wide_inputs_have_all_numbers():
+    g = torch.Generator().manual_seed(0)
+    y = torch.arange(80) % 4
+    x = torch.randn(4, 2_049, generator=g)[y] + torch.randn(80, 2_049, generator=g)
+    known, new = x[:60], torch.randn(20, 2_049, generator=g)
+    embedder = LaplaceEmbedder(nn.Linear(2_049, 3)).fit([(known, y[:60])], progress=False)
+    assert embedder(new).epistemic.min() > embedder(x[60:]).epistemic.max()
+    assert embedder(new).ambiguity.shape == (20,)

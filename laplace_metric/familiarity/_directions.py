@@ -11,10 +11,10 @@ def directions(features: Tensor) -> tuple[Tensor, Tensor]:
 
     Rows of zeros stay zeros, with a log length of -infinity.
     """
-    h, longest = features.double(), None
+    h, longest = features, None
     if features.dtype == torch.float64:  # whose squares may overflow, as those of float32 do not
         longest = h.abs().amax(1, keepdim=True)
         h = h / longest.where(longest > 0, 1)
-    lengths = h.norm(dim=1)
+    lengths = torch.linalg.vector_norm(h, dim=1, dtype=torch.float64)
     u, logs = h / lengths.where(lengths > 0, 1)[:, None], lengths.log()
     return u, logs if longest is None else logs + longest[:, 0].log()

@@ -31,8 +31,8 @@ from laplace_metric.models._blocks import Block
 
 SAMPLED = 2_500
 """Points of the fit set, a random sample, that are kept."""
-WIDEST = 2_048
-"""Head inputs; the time that they take grows with the cube of their number."""
+WIDEST = 8_192
+"""Head inputs; the time that they take grows with the cube of their number, to a minute or two."""
 
 
 class FitSet(NamedTuple):

@@ -71,7 +71,9 @@ class CentredSums:
             0, labels, u * (new / members[labels].clamp_min(1).double())[:, None]
         )
         self.counts.add_(members)
-        x = (u - self.centres[labels]) * counted[:, None]  # [n, D]
+        # rows that are not counted are zeros, less the zeros behind the last centre
+        centres = torch.cat([self.centres, torch.zeros_like(self.centres[:1])])
+        x = u - centres[torch.where(counted, labels, len(self.centres))]  # [n, D]
         self.first.index_add_(0, labels, x)
         # differences to a centre are small, so that their product [D, n] x [n, D] may be shorter
         x = x.to(self.dtype)

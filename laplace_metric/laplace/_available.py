@@ -29,7 +29,7 @@ def warn_if_limited(n_features: int, n_classes: int) -> None:
     Warns
     -----
     LimitWarning
-        Beyond 2,048 of either; it names the limit and what to do.
+        Beyond 8,192 numbers or 2,048 classes; it names the limit and what to do.
     """
     if n_features > WIDEST:
         text = (

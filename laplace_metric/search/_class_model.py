@@ -32,7 +32,6 @@ from torch import Tensor
 from laplace_metric._utils.precision import full_precision
 from laplace_metric.familiarity._class_gaussians import ClassGaussians
 from laplace_metric.familiarity._directions import directions
-from laplace_metric.familiarity._fit_set import WIDEST
 from laplace_metric.familiarity._scatter import CentredSums
 from laplace_metric.inputs._columns import Column
 from laplace_metric.search._encoded import Encoded
@@ -52,6 +51,8 @@ LEAST_ODDS, MOST_ODDS = -20.0, 3.0
 """Bounds of the log odds of a label, for p of 2e-9 and .953: see the head of this file."""
 BLOCK_CELLS = 2**24
 """Logits, or numbers of rows, that are held at once."""
+WIDEST = 2_048
+"""Numbers of a row; beyond these the embedding is used."""
 CACHED_CELLS = 2**18
 """Logits that stay in the cache of a processor."""
 
