@@ -26,6 +26,7 @@ from laplace_metric.errors import InputError, NonFiniteError, NotFittedError
 from laplace_metric.familiarity._cross_fitted import left_one_out
 from laplace_metric.familiarity._fit_set import FitSet
 from laplace_metric.familiarity._label_model import LabelModel
+from laplace_metric.familiarity._leave_one_out import OwnRows, removed_within
 from laplace_metric.familiarity._near_far import NearFar
 from laplace_metric.familiarity._novelty import novelty_weights, varies
 from laplace_metric.familiarity._scatter import CentredSums, Scatter
@@ -867,3 +868,17 @@ def test_wide_inputs_have_all_numbers():
     embedder = LaplaceEmbedder(nn.Linear(2_049, 3)).fit([(known, y[:60])], progress=False)
     assert embedder(new).epistemic.min() > embedder(x[60:]).epistemic.max()
     assert embedder(new).ambiguity.shape == (20,)
+
+
+@pytest.mark.parametrize(("n", "n_classes"), [(4, 2), (60, 5)])
+def test_the_ridge_without_a_row_is_that_of_the_others(n, n_classes):
+    h, y = features(n, n_classes=n_classes)
+    found, u = fit_set_of(h, y), unit(h)
+    sample = found.sample
+    own = OwnRows.of(sample.equal, sample.labels, sample.copies)
+    x = sample.u[:, None] - found.scatter.means[own.classes]
+    _, ridges, degrees = removed_within(found.scatter, own, x.square().sum(2))
+    for i, q in enumerate(sample.u):
+        others, labels = without(u, y, int((u - q).abs().amax(1).argmin()))
+        close(ridges[i], scatter(others, labels)[-1])
+        assert degrees[i] == n - 1 - n_classes

@@ -62,7 +62,7 @@ def nearest_kronecker(
         upper = yield from totals(LayeredTerm(head, spherical, list(map(RightOf, left))))
         right = list(map(mirrored, upper))
         product = KronCurvature(tuple(map(_factors, left, right, layouts)))
-        basis, _ = product.eigenbasis()
+        basis, _ = product.eigenbasis(head.parameters.dtype)
         # diag(Q^T A Q) of A's own eigenvectors: its eigenvalues, in their order
         values = [
             ((a @ b.right) * b.right).sum(0) for a, b in zip(right, basis.blocks, strict=True)

@@ -9,7 +9,12 @@ import pytest
 import torch
 from torch import nn
 
-from laplace_metric.curvature import ContrastiveLoss, _nearest_kronecker, by_class
+from laplace_metric.curvature import (
+    ContrastiveLoss,
+    _nearest_kronecker,
+    _structures,
+    by_class,
+)
 from laplace_metric.curvature._all_pairs import AllPairs, all_pairs_curvature, curvature_passes
 from laplace_metric.curvature._batch import batch_curvature
 from laplace_metric.curvature._layer_sums import LeftOf
@@ -297,3 +302,26 @@ def test_float32_and_any_block_size(name, structure, hessian, margin, monkeypatc
     monkeypatch.setattr("laplace_metric.heads._jacobian.JACOBIAN_BYTES", 5_000)
     small = as_matrix(all_pairs_curvature(FeatureStore.of(h, labels), *arguments))
     assert float((small - exact).norm() / exact.norm()) <= 1e-9
+
+
+@pytest.mark.parametrize(("largest_gap", "dtype"), [(1e-5, torch.float32), (0.0, torch.float64)])
+def test_eigenvectors_of_large_factors_are_as_exact_as_they_are_orthogonal(
+    largest_gap, dtype, monkeypatch
+):
+    monkeypatch.setattr(_structures, "LARGE", 40)
+    monkeypatch.setattr(_structures, "ORTHOGONAL", largest_gap)
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(60, 50, generator=g, dtype=torch.float64) * torch.logspace(0, -3, 50)
+    matrix = 1e-30 * x.mT @ x
+    values, vectors = _structures.eigenvectors(matrix, torch.float32)
+    assert torch.equal(vectors, vectors.to(dtype).double())
+    assert bool((vectors.float() != vectors).any()) is (dtype == torch.float64)
+    rebuilt = vectors * values @ vectors.mT
+    eps = 50 * torch.finfo(dtype).eps
+    assert (rebuilt - matrix).norm() < eps * matrix.norm()
+    assert (vectors.mT @ vectors - torch.eye(50)).abs().max() < 1e-5
+    exact = _structures.eigenvectors(matrix, torch.float64)
+    assert (values - exact[0]).abs().max() < eps * exact[0].max()
+    zero, basis = _structures.eigenvectors(torch.zeros(50, 50).double(), torch.float32)
+    assert not zero.any()
+    assert (basis.mT @ basis - torch.eye(50)).abs().max() < 1e-5
