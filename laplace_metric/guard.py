@@ -95,6 +95,10 @@ class Guard(Shown):
         Share of the later queries whose label no item has; see ``Index.calibrate``. Set it if such
         queries come: with 0, guarantees cover only queries whose label some item has, unless
         ``held_out`` holds others. Default: 0.
+    groups : [N] numbers or strings, or None
+        Group of each item, or, with ``held_out``, of each of its queries: the video of a frame, the
+        session of a question. Those of a group depend on each other, and guarantees then count
+        groups. None, the default: all are independent.
     seed : torch.Generator, int or None
         Generator or seed of the random split into folds, or of ``held_out`` into halves or fifths.
         Default: 0, the same split in every run.
@@ -144,6 +148,7 @@ class Guard(Shown):
         ids: Any = None,
         search: Any = None,
         open_set_fraction: float = 0.0,
+        groups: Any = None,
         seed: Seed = 0,
         progress: bool = False,
         **settings: Any,
@@ -184,6 +189,7 @@ class Guard(Shown):
                 n_queries=ASKED if n > LARGE else None,
                 open_set_fraction=open_set_fraction,
                 engine="flat" if search is None else _search_of(search, ids, n),
+                groups=groups,
                 progress=progress,
             )
         else:
@@ -195,7 +201,11 @@ class Guard(Shown):
             if search is not None:
                 self.index = self.index.searched_by(_search_of(search, ids, len(self.index)))
             self.index.calibrate(
-                *held_out, open_set_fraction=open_set_fraction, seed=seed, progress=progress
+                *held_out,
+                open_set_fraction=open_set_fraction,
+                groups=groups,
+                seed=seed,
+                progress=progress,
             )
         self._choose(precision)
 

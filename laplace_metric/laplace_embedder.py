@@ -154,6 +154,7 @@ class LaplaceEmbedder(PosteriorEmbedder):
         open_set_fraction: float = 0.0,
         engine: str | EngineKind | Callable[..., Any] = "flat",
         rank_by: str = "mean",
+        groups: Any = None,
         progress: bool = False,
     ) -> Index:
         """Return a calibrated index of all items, for collections too small to hold queries out.
@@ -209,6 +210,10 @@ class LaplaceEmbedder(PosteriorEmbedder):
             Search engine and ranking, as for ``index``. ``engine`` may also be a search of yours
             over all items, as for ``Index.searched_by``, which then finds the items of other folds,
             too. Default: "flat" and "mean".
+        groups : [N] numbers or strings, or None
+            Group of each item, such as the video of a frame: items of a group are in one fold, so
+            that none finds another one of its group, and guarantees count groups. New queries are
+            of other groups than the items. None, the default: items are independent.
         progress : bool
             Show a progress bar. Default: False.
 
@@ -255,5 +260,6 @@ class LaplaceEmbedder(PosteriorEmbedder):
             open_set_fraction=open_set_fraction,
             engine=engine,
             rank_by=rank_by,
+            groups=groups,
             progress=progress and fitted_already,
         )

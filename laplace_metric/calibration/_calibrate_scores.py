@@ -15,6 +15,7 @@ from laplace_metric._utils.validation import ArrayLike, check_count, check_name
 from laplace_metric.calibration._arrays import Array, Flags, Judged
 from laplace_metric.calibration._calibration_queries import CalibrationQueries
 from laplace_metric.calibration._copies import copies_among
+from laplace_metric.calibration._group_column import read_groups, split_by_group
 from laplace_metric.calibration._learn import FEW, PARTS
 from laplace_metric.calibration._match_probability import FOLDS
 from laplace_metric.calibration._numbers import numbers
@@ -48,6 +49,7 @@ def calibrate_scores(
     total: ArrayLike | None = None,
     evidence: Mapping[str, ArrayLike] | None = None,
     cross_fit: int | None = None,
+    groups: ArrayLike | None = None,
     seed: int = 0,
 ) -> ScoreCalibration:
     """Fit match probabilities to judged hits, and test them on queries that the fit did not see.
@@ -55,7 +57,7 @@ def calibrate_scores(
     The queries have to be independent of each other. Copies, which have equal scores and equal
     judgements, count once: a guarantee is then one of distinct queries. Queries that depend on each
     other in other ways, such as those of one session or near paraphrases, are not noticed, and
-    break a guarantee more often than its confidence says: pass one query of each session.
+    break a guarantee more often than its confidence says: pass ``groups=``, the session of each.
 
     Places without a hit are no comparisons, neither in the fit nor in tests and reports. Hits with
     equal scores must not be ordered by their relevance: keep the order of the search.
@@ -100,6 +102,10 @@ def calibrate_scores(
         proven by halves. Of one score for each query, without evidence, nothing has to be learnt:
         by default all queries test it, and guarantees are proven, a precision under the condition
         that a better score is never less often relevant.
+    groups : [Q] numbers or strings, or None
+        Group of each query, such as its session: queries of a group depend on each other, and
+        guarantees then count groups, none of which fits and tests at once. At least 20 groups.
+        None, the default: queries are independent.
     seed : int
         Seed of the random split, 0 or more. Default: 0.
 
@@ -165,7 +171,10 @@ def calibrate_scores(
             f"{', '.join(TAKEN)}."
         )
     extra = [evidence_column(name, column, exists) for name, column in columns.items()]
-    kept = _distinct(values, exists, judged, [*ids, *extra])
+    grouped = None if groups is None else read_groups(groups, len(values))
+    kept = np.ones(len(values), bool)
+    if grouped is None:
+        kept = _distinct(values, exists, judged, [*ids, *extra])
     values, exists, judged = values[kept], exists[kept], judged[kept]
     has_match, counted, extra = has_match[kept], counted[kept], [column[kept] for column in extra]
     features = score_features(values, exists, extra)
@@ -175,7 +184,7 @@ def calibrate_scores(
 
     def tested_by(parts: int) -> ScoreCalibration:
         """Fit to all, and test in so many parts; 0: fit to one half, and test by the other."""
-        split = np.array_split(order, parts or 2)
+        split = split_by_group(order, grouped, parts or 2)
         fitted, tested = (order, order) if parts else split
         chosen, losses, model = fit_score_model(
             features[fitted], judged[fitted], exists[fitted], len(kinds)
@@ -207,6 +216,7 @@ def calibrate_scores(
             grid=grid,
             abstained=np.zeros(len(tested), bool),
             cross_fitted=cross_fitted,
+            group=np.empty(0) if grouped is None else grouped[tested].astype(np.float64),
         )
 
     def calibration_of(
@@ -219,7 +229,7 @@ def calibrate_scores(
     both = cross_fit is None and len(order) < FEW and not one_score
     found = tested_by_all() if one_score else tested_by(PARTS if both else cross_fit or 0)
     by_halves = not (found.cross_fitted or one_score)
-    fitted = order[: -(-len(order) // 2)] if by_halves else order
+    fitted = split_by_group(order, grouped, 2)[0] if by_halves else order
     warn_of_scores(features[fitted, :, 0], judged[fitted])
     warn_of_ties(values, judged)
     if both:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,7 +33,7 @@ from laplace_metric.calibration._hits import SearchHits
 from laplace_metric.calibration._label_posterior import Candidates, LabelPosterior
 from laplace_metric.calibration._label_sets import HeldOutLabels, label_scores
 from laplace_metric.calibration._match_probability import MatchProbability
-from laplace_metric.calibration._rule import Rule, asked_rate
+from laplace_metric.calibration._rule import HITS, Rule, asked_rate, check_of
 from laplace_metric.calibration._unknown_share import UnknownShare, warn_if_unfamiliar
 from laplace_metric.calibration._votes import VOTES
 from laplace_metric.calibration.guarantees._open_set_fraction import Fraction
@@ -97,6 +97,8 @@ class Calibration(Shown):
         True if the queries were the items of the index itself, each searched in a part of it
         without it (``LaplaceEmbedder.cross_index``). They are not exchangeable with new queries, so
         that no guarantee is proven, and they are no reference for drift. Default: False.
+    group : [n]
+        Number of the group of each tested query, from 0. Default: empty, each is independent.
     """
 
     matcher: MatchProbability
@@ -115,6 +117,7 @@ class Calibration(Shown):
     right: Bool[np.ndarray, " n"] | None = None
     labels: HeldOutLabels | None = None
     own_items: bool = False
+    group: Float[np.ndarray, " n"] = field(default_factory=lambda: np.empty(0))
 
     def _sentence(self) -> str:
         of = "matches" if self.labeller is None else "labels"
@@ -438,10 +441,11 @@ class Calibration(Shown):
         confidence : float in (0, 1)
             Probability, over calibration sets, with which the rate is kept. A higher one answers
             fewer queries. Default: 0.95.
-        of : "match" | "label" or None
-            Answer that is right or wrong: the nearest neighbour, or the label that the index
-            answers with. None, the default: the label if labels calibrated the index, but the
-            neighbour for ``fmr``.
+        of : "match" | "label" | "hits" or None
+            Answer that is right or wrong: the nearest neighbour, the label that the index answers
+            with, or, for a precision, each of all "hits" that are passed on (``Rule.passed``).
+            None, the default: the label if labels calibrated the index, but the neighbour for
+            ``fmr``.
         alpha : float in (0, 1) or None
             Share of queries with a match that may be called unknown, and are not answered then.
             None: the probability alone decides. Default: 0.05.
@@ -458,6 +462,16 @@ class Calibration(Shown):
             For labels, if none calibrated the index.
         """
         quantity, target = asked_rate(precision, recall, fmr, fpir)
+        if of == HITS:
+            return Rule.guaranteeing(
+                self.queries("match", alpha),
+                quantity,
+                target,
+                confidence,
+                of=check_of(of, (HITS,), quantity),
+                alpha=alpha,
+                open_set_fraction=open_set_fraction,
+            )
         about = self._about(of) if quantity != "fmr" or of is not None else "match"
         if quantity == "fmr" and about == "label":
             raise InputError("fmr= is a rate of comparisons, not of labels: pass of='match'.")
@@ -565,6 +579,7 @@ class Calibration(Shown):
             cross_fitted=self.cross_fitted,
             # an engine may find fewer than k; a hit that there is has a probability above 0
             exists=self.probability > 0 if about == "match" else None,
+            group=self.group,
         )
 
     def _about(self, of: str | None) -> str:

@@ -17,6 +17,11 @@ import numpy.typing as npt
 from laplace_metric._utils.validation import ArrayLike, as_floats, check_share
 from laplace_metric.calibration._arrays import Array, Flags, Judged
 from laplace_metric.calibration._padding import NO_HIT
+from laplace_metric.calibration.guarantees._betting import (
+    GroupTests,
+    fewest_groups,
+    largest_count,
+)
 from laplace_metric.calibration.guarantees._biometric_rates import (
     error_rates,
     fewest_false,
@@ -42,6 +47,8 @@ from laplace_metric.errors import InputError
 
 QUANTITIES = ("precision", "recall", "fmr", "fpir")
 """Rates that can be guaranteed."""
+BELOW = 20
+"""Thresholds below the first hits of other queries, for hits behind the first."""
 NOTHING = np.empty(0)
 Rows = npt.NDArray[np.intp]
 
@@ -99,6 +106,9 @@ class CalibrationQueries:
         Score of each first hit, larger for a match, of which alone the probability is a
         non-decreasing function: nothing is learnt about which hit is better, so that all queries
         test. Default: empty, more than one number decides.
+    group : [n]
+        Number of the group of each query, from 0: queries of a group depend on each other. Default:
+        empty, each is independent.
     """
 
     probability: Array
@@ -111,6 +121,7 @@ class CalibrationQueries:
     unseen: Array = field(default_factory=lambda: NOTHING)
     unseen_class: Array = field(default_factory=lambda: NOTHING)
     score: Array = field(default_factory=lambda: NOTHING)
+    group: Array = field(default_factory=lambda: NOTHING)
 
     @classmethod
     def of_answers(
@@ -123,6 +134,7 @@ class CalibrationQueries:
         abstained: Flags,
         cross_fitted: bool,
         exists: Flags | None = None,
+        group: Array = NOTHING,
     ) -> CalibrationQueries:
         """Return queries of which every answer was judged.
 
@@ -141,6 +153,8 @@ class CalibrationQueries:
         exists : [n, k] or None
             False where a search found fewer hits: these places are no comparisons. None, the
             default: all exist.
+        group : [n]
+            Number of the group of each query. Default: empty, each is independent.
         """
         hits = right.reshape(len(right), -1)
         relevant = hits.astype(np.int8)
@@ -154,6 +168,7 @@ class CalibrationQueries:
             grid,
             abstained,
             cross_fitted,
+            group=group,
         )
 
     def __len__(self) -> int:
@@ -174,6 +189,23 @@ class CalibrationQueries:
     def _first_hits(self, rows: Rows) -> tuple[Array, Flags]:
         first = self.relevant[rows, 0]
         return np.where(first == NO_HIT, NEVER, self.decided[rows, 0]), first == 1
+
+    @property
+    def n_groups(self) -> int:
+        """Number of groups of queries; 0 where each is independent."""
+        return len(np.unique(self.group))
+
+    def proves(self, of: str) -> bool:
+        """Return True if a theorem covers a guarantee: see ``guarantees``.
+
+        Parameters
+        ----------
+        of : "match" | "label" | "hits"
+            Answers that are right or wrong.
+        """
+        if self.cross_fitted:
+            return False
+        return len(self.grid) > 0 or not (self.n_groups or of == "hits")
 
     @property
     def one_score(self) -> bool:
@@ -215,7 +247,12 @@ class CalibrationQueries:
         return self.grid if len(self.grid) else None
 
     def chosen(
-        self, quantity: str, target: float, confidence: float, fraction: Fraction | None = None
+        self,
+        quantity: str,
+        target: float,
+        confidence: float,
+        fraction: Fraction | None = None,
+        of: str = "match",
     ) -> Chosen:
         """Return the threshold that accepts most and keeps a rate.
 
@@ -228,6 +265,9 @@ class CalibrationQueries:
         fraction : float in (0, 1), OpenSetFraction or None
             Share of open-set queries for which a precision is to hold. None, the default: the share
             among these queries.
+        of : "match" | "label" | "hits"
+            Answers that are right or wrong: one a query, or all "hits" that are passed on. Default:
+            "match".
 
         Raises
         ------
@@ -238,6 +278,16 @@ class CalibrationQueries:
         target, delta = check_share(quantity, target), 1 - check_share("confidence", confidence)
         if fraction is not None and quantity != "precision":
             raise InputError(f"open_set_fraction= is for precision=: no share moves {quantity}.")
+        if self.n_groups or of == "hits":
+            if fraction is not None:
+                raise InputError(
+                    "open_set_fraction= takes independent queries and one answer each."
+                )
+            if len(self.unseen) and quantity == "fpir":
+                raise InputError(
+                    "fpir= of new classes counts classes, not groups: pass no groups=."
+                )
+            return self._of_groups(quantity, target, delta, of)
         if quantity in ("fmr", "fpir"):
             return self._of_false(quantity, target, delta)
         rows = np.flatnonzero(self.relevant[:, 0] != -1)
@@ -267,6 +317,12 @@ class CalibrationQueries:
         rows = np.flatnonzero(self.relevant[:, 0] != -1)
         (p, right), order = self._first_hits(rows), self._ordered(rows)
         delta = 1 - check_share("confidence", confidence)
+        if self.n_groups:
+            tests, _ = self._group_tests("precision", "match")
+            best = tests.largest_precision(right, delta)
+            if best is None:
+                raise InputError(f"no precision can be guaranteed by these {self._units('match')}.")
+            return Chosen(best[1], best[0], best[0], float(right[p >= best[1]].mean()), len(p))
         target, value, bound = largest_precision(order, right, delta, self._thresholds)
         value = self._as_probability(value, order, p)
         return Chosen(value, target, bound, float(right[p >= value].mean()), len(p))
@@ -298,6 +354,8 @@ class CalibrationQueries:
         check_share("chance", chance)
         rows = np.flatnonzero(self.relevant[:, 0] != -1)
         order, right = self._ordered(rows), self._first_hits(rows)[1]
+        if self.n_groups:  # how alike new groups are is not known
+            return QueriesNeeded(None, 0, 0, fewest_groups(target, delta / 2), float("nan"))
         found = queries_needed(
             order, right, target, delta, chance=chance, thresholds=self._thresholds
         )
@@ -344,6 +402,61 @@ class CalibrationQueries:
             raise InputError("open_set_fraction lies outside [0, 1]: pass shares.")
         first, relevant = self.decided[:, 0], self.relevant[:, 0]
         return precision_of_mixture(share, value, first, relevant, self.mated, 1 - confidence)
+
+    def _group_tests(self, quantity: str, of: str) -> tuple[GroupTests, Flags]:
+        """Return the tests of what a rate counts, and which of it is right."""
+        if quantity == "fmr":
+            counted = self.relevant == 0
+        elif of == "hits":
+            counted = self.relevant >= 0
+        else:
+            counted = np.zeros_like(self.relevant, bool)
+            counted[:, 0] = self.relevant[:, 0] != -1
+            if quantity == "fpir":
+                counted[:, 0] = (self.mated == 0) & (self.relevant[:, 0] != NO_HIT)
+        rows, places = counted.nonzero()
+        p = np.where(self.relevant == NO_HIT, NEVER, self.decided)[rows, places]
+        units = self.group if self.n_groups else np.arange(len(self))
+        names, unit = np.unique(units[rows], return_inverse=True)
+        most = largest_count(np.bincount(unit)) if len(unit) else 1
+        grid = self._thresholds
+        if grid is not None and of == "hits":  # hits behind the first have smaller probabilities
+            grid = np.concatenate([grid, np.linspace(0, grid.min(), BELOW, endpoint=False)])
+        right = self.relevant[rows, places] == 1
+        return GroupTests.of(p, unit, len(names), most, grid, proven=self.proves(of)), right
+
+    def _units(self, of: str) -> str:
+        return f"{self.n_groups or len(self):,} {'groups' if self.n_groups else 'queries'}"
+
+    def _of_groups(self, quantity: str, target: float, delta: float, of: str) -> Chosen:
+        if quantity in ("fmr", "fpir"):
+            self._need_held_out(quantity)
+        elif quantity == "recall" and self.cross_fitted:
+            delta = delta / 2
+        tests, right = self._group_tests(quantity, of)
+        p, low = tests.p, target
+        if quantity == "precision":
+            value = tests.lowest_precise(right, target, delta)
+        elif quantity == "recall":
+            value = tests.highest_complete(right, target, delta)
+        else:
+            value, low = tests.lowest_of_false(~right, target, delta), 1 - target
+        if value is None:
+            raise InputError(
+                f"{quantity}={target:g} cannot be guaranteed by these {self._units(of)}: it takes "
+                f"{fewest_groups(low, delta / 2)} at least, without any error. Ask for less, or "
+                f"calibrate on more {'groups' if self.n_groups else 'queries'}."
+            )
+        value = max(value, 0.0)
+        accepted = p >= value
+        shares = right[accepted] if quantity == "precision" else accepted[right]
+        if quantity in ("fmr", "fpir"):
+            shares = accepted
+        return Chosen(value, target, target, float(shares.mean()), len(self))
+
+    def hits_passed(self, value: float) -> float:
+        """Return the mean number of hits a query whose probability is at least ``value``."""
+        return float(((self.decided >= value) & (self.relevant != NO_HIT)).sum(1).mean())
 
     def _of_false(self, quantity: str, target: float, delta: float) -> Chosen:
         of_classes = quantity == "fpir" and len(self.unseen) > 0

@@ -7,6 +7,7 @@ import numpy as np
 from laplace_metric._utils.validation import ArrayLike, as_floats
 from laplace_metric.calibration._arrays import Array, Flags
 from laplace_metric.calibration._calibration_queries import CalibrationQueries
+from laplace_metric.calibration._group_column import read_groups
 from laplace_metric.calibration._rule import Rule, asked_rate
 from laplace_metric.errors import InputError, NonFiniteError
 
@@ -22,6 +23,7 @@ def guarantee(
     confidence: float = 0.95,
     abstained: ArrayLike | None = None,
     thresholds: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
 ) -> Rule:
     """Return the rule that accepts most of some probabilities and keeps a rate.
 
@@ -56,7 +58,10 @@ def guarantee(
     thresholds : [m] or None
         Probabilities of other queries, such as those that fitted the probability, among which a
         threshold for a precision is chosen: the guarantee is then exact. None, the default: those
-        of the tested queries, each test without one query.
+        of the tested queries, the first test of a sequence without one query.
+    groups : [n] numbers or strings, or None
+        Group of each query: those of a group depend on each other, and groups are counted. None,
+        the default: queries are independent.
 
     Raises
     ------
@@ -73,7 +78,7 @@ def guarantee(
     on 1,000 held-out queries: recall 92.40%; answers 46.2% of all
     """
     quantity, target = asked_rate(precision, recall, fmr, fpir)
-    queries = judged_queries(probability, correct, abstained, thresholds)
+    queries = judged_queries(probability, correct, abstained, thresholds, groups)
     return Rule.guaranteeing(queries, quantity, target, confidence)
 
 
@@ -82,14 +87,16 @@ def judged_queries(
     correct: ArrayLike,
     abstained: ArrayLike | None = None,
     thresholds: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
 ) -> CalibrationQueries:
     """Return held-out queries, checked; see ``guarantee``."""
     p = _rates("probability", probability)
     right = _flags("correct", correct, len(p))
     out = np.zeros(len(p), bool) if abstained is None else _flags("abstained", abstained, len(p))
     grid = np.empty(0) if thresholds is None else _rates("thresholds", thresholds)
+    group = np.empty(0) if groups is None else read_groups(groups, len(p)).astype(np.float64)
     return CalibrationQueries.of_answers(
-        p, right, right, grid=grid, abstained=out, cross_fitted=False
+        p, right, right, grid=grid, abstained=out, cross_fitted=False, group=group
     )
 
 

@@ -13,6 +13,7 @@ from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration._conformal import least_common_p_values, own_p_values
 from laplace_metric.calibration._features import PairFeatures, query_statistics
 from laplace_metric.calibration._first_match import first_match_score
+from laplace_metric.calibration._group_column import split_by_group
 from laplace_metric.calibration._hits import LabelledHits, joined_arrays, mapped_arrays
 from laplace_metric.calibration._label_posterior import Candidates, LabelPosterior
 from laplace_metric.calibration._label_sets import HeldOutLabels, label_scores
@@ -86,6 +87,7 @@ def calibrated(
     cross_fit: int | None = None,
     portable: bool = False,
     own_items: bool = False,
+    group: npt.NDArray[np.intp] | None = None,
 ) -> Calibration:
     """Fit to the queries in ``order`` [Q], and test by queries that a fit did not see.
 
@@ -107,6 +109,9 @@ def calibrated(
         Leave out what only this index knows. Default: False.
     own_items : bool
         True if the queries are items of the index. Default: False.
+    group : [Q] or None
+        Number of the group of each query, none of which fits and tests at once. None, the default:
+        queries are independent.
 
     Raises
     ------
@@ -123,15 +128,18 @@ def calibrated(
     if len(order) < LEAST:
         raise InputError(f"{len(order)} queries to calibrate on: pass at least {LEAST}.")
     labelled, rows = labelled.take(order), np.arange(len(order))
-    first, second = np.array_split(rows, 2)
+    ordered = None if group is None else group[order]
+    first, second = split_by_group(rows, ordered, 2)
     _check(labelled.take(first), labelled.take(second))
     if cross_fit:
         kept, tested, tests = _Fit.to(labelled, k, portable=portable), rows, []
-        for part in np.array_split(rows, cross_fit):
+        parts = split_by_group(rows, ordered, cross_fit)
+        for part in parts:
             others = labelled.take(np.delete(rows, part))
             fit = _Fit.to(others, k, portable=portable, like=kept)
             tests.append(fit.judge(labelled.take(part), k))
-        judged: _Judged = joined_arrays(tests)
+        back = np.concatenate(parts).argsort()
+        judged: _Judged = mapped_arrays(joined_arrays(tests), lambda values: values[back])
     else:
         kept, tested = _Fit.to(labelled.take(first), k, portable=portable), second
         judged = kept.judge(labelled, k)
@@ -164,6 +172,7 @@ def calibrated(
         right=test.right,
         labels=labels,
         own_items=own_items,
+        group=np.empty(0) if ordered is None else ordered[tested].astype(np.float64),
     )
 
 

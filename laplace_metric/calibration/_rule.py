@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 RULE = Kind("rule", "a saved rule", 3)
 OF = ("match", "label")
+HITS = "hits"
+"""What a rule is of that passes on any number of hits of a query."""
 NAMES = {"fmr": "false match rate", "fpir": "false positive identification rate"}
 LIKELIER_THAN_NOT = 0.5
 """Threshold of a rule if none is given."""
@@ -55,9 +57,10 @@ class Rule(Shown):
     ----------
     value : float in [0, 1]
         Smallest probability that is answered.
-    of : "match" | "label"
-        Probability that is compared: that the first hit is a "match", or that the "label" which the
-        index answers with is right. Default: "match".
+    of : "match" | "label" | "hits"
+        Probability that is compared: that the first hit is a "match", that the "label" which the
+        index answers with is right, or that each of all "hits" is a match (``passed``). Default:
+        "match".
     quantity : "precision" | "recall" | "fmr" | "fpir" or None
         Rate that is guaranteed. A precision or recall is at least ``target``; a false match rate or
         a false positive identification rate is at most ``target``. None, the default: nothing is
@@ -195,7 +198,7 @@ at alpha=0.05
         InputError
             If it cannot be guaranteed, with what would do.
         """
-        chosen = queries.chosen(quantity, target, confidence, open_set_fraction)
+        chosen = queries.chosen(quantity, target, confidence, open_set_fraction, of)
         return cls.of_chosen(
             chosen, queries, quantity, confidence, of, alpha, open_set_fraction, scores
         )
@@ -247,7 +250,7 @@ at alpha=0.05
             queries.rates(chosen.value)["coverage"],
             chosen.n,
             alpha,
-            not (queries.cross_fitted or isinstance(fraction, OpenSetFraction)),
+            queries.proves(of) and not isinstance(fraction, OpenSetFraction),
             fraction,
             queries,
             scores,
@@ -277,6 +280,8 @@ at alpha=0.05
         NotFittedError
             For a search of an index that was not calibrated, or without labels.
         """
+        if self.of == HITS:
+            raise InputError("this rule passes on any number of hits: call rule.passed(...).")
         if self.scores is not None:
             if hasattr(found, "match_probability"):
                 raise InputError(
@@ -300,6 +305,38 @@ at alpha=0.05
             None if label is None else _numpy(label), _statistic(self, found), answered, strange
         )
 
+    def passed(self, found: Any, **evidence: ArrayLike) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Return which hits [Q, k] are passed on: all whose probability is at least ``value``.
+
+        Parameters
+        ----------
+        found : SearchResult or CalibratedHits; for a rule of scores, [Q], [Q, k] or [Q, k, S]
+            Result of ``index.search`` or ``calibration.apply``; or scores, as for
+            ``calibrate_scores``.
+        **evidence : [Q] or [Q, k]
+            Further columns of a rule of scores, by name.
+
+        Raises
+        ------
+        InputError
+            For a rule of one answer a query; for other scores than calibrated it.
+        NotFittedError
+            For a search of an index that was not calibrated.
+        """
+        if self.of != HITS:
+            raise InputError(
+                "this rule is of one answer a query: call rule(...), or guarantee a precision of "
+                "all hits with of='hits'."
+            )
+        if self.scores is not None:
+            p = self.scores.assessed(found, evidence)
+            return np.asarray((p > NEVER) & (p >= self.value))
+        p = _match_probability(found)
+        known = np.ones(len(p), bool)
+        if self.alpha is not None:
+            known = _numpy(found.p_value) > self.alpha
+        return np.asarray((p >= self.value) & (p > 0) & known[:, None])
+
     def __str__(self) -> str:
         return "\n".join(self._told())
 
@@ -317,6 +354,14 @@ at alpha=0.05
         if self.open_set_fraction is not None:
             share = point_of(self.open_set_fraction)
             where = f" where {share:.1%} of the queries have no match"
+        if self.of == HITS and self.queries is not None:
+            return [
+                self._accepts(),
+                f"guarantees that at least {100 * self.target:g}% of the hits passed on are "
+                f"relevant with {100 * self.confidence:g}% confidence ({proof})",
+                f"on {self.n:,} {self._tested()}: {self.estimate:.2%} of them; passes on "
+                f"{self.queries.hits_passed(self.value):.3g} hits of a query",
+            ]
         return [
             self._accepts(),
             f"guarantees a {name} of {side} {100 * self.target:g}% with "
@@ -327,6 +372,9 @@ at alpha=0.05
 
     def _theorem(self) -> str:
         """Return the theorem of a proven guarantee."""
+        if self.of == HITS or (self.queries is not None and self.queries.n_groups):
+            of = "groups" if self.queries is not None and self.queries.n_groups else "queries"
+            return f"betting on {of}"
         if self.quantity != "precision":
             return "order statistics"
         if self.queries is not None and not len(self.queries.grid):
@@ -335,7 +383,7 @@ at alpha=0.05
 
     def _accepts(self) -> str:
         score = None if self.scores is None else self.score
-        if self.scores is not None and score is not None and np.isfinite(score):
+        if self.of != HITS and score is not None and np.isfinite(score) and self.scores is not None:
             kind = self.scores.kinds[0]
             order = "less" if kind == "distance" else "more"
             least = f"a match probability of at least {self.value:.4f}"
@@ -343,6 +391,8 @@ at alpha=0.05
         known = (
             "" if self.alpha is None else f" and the query is not unknown at alpha={self.alpha:g}"
         )
+        if self.of == HITS:
+            return f"passes on a hit if its match probability is at least {self.value:.4f}{known}"
         if self.of == "label":
             return f"answers with the label if its probability is at least {self.value:.4f}{known}"
         return f"accepts the first hit if its match probability is at least {self.value:.4f}{known}"
@@ -350,6 +400,10 @@ at alpha=0.05
     def _tested(self) -> str:
         if self.queries is not None and self.quantity == "fpir" and len(self.queries.unseen):
             return "new classes"
+        groups = 0 if self.queries is None else self.queries.n_groups
+        if groups:
+            kind = "cross-fitted " if self.queries and self.queries.cross_fitted else ""
+            return f"{kind}queries of {groups:,} groups"
         if self.queries is not None and self.queries.one_score:
             return "queries"
         cross = self.queries is not None and self.queries.cross_fitted
@@ -472,7 +526,7 @@ at alpha=0.05
             raise FileFormatError(f"{path} holds a calibration without a rule: load it as one.")
         with saved.checked():
             asked = Fields(saved.part(RULE).content, "rule")
-            value, of = asked.number("value", least=0, most=1), asked.text("of", OF)
+            value, of = asked.number("value", least=0, most=1), asked.text("of", (*OF, HITS))
             alpha = asked.share("alpha") if "alpha" in asked else None
             if "quantity" not in asked:
                 return cls(value, of, alpha=alpha)
@@ -484,7 +538,7 @@ at alpha=0.05
             else:
                 queries = queries_of(saved.part(QUERIES))
         with suppress(InputError, *MALFORMED):
-            chosen = queries.chosen(quantity, target, confidence, fraction)
+            chosen = queries.chosen(quantity, target, confidence, fraction, of)
             if chosen.value != value and quantity == "precision":  # of ``largest_guarantee``
                 chosen = queries.largest(confidence)
             if (chosen.value, chosen.target) == (value, target):
@@ -521,6 +575,8 @@ at alpha=0.05
         """
         from laplace_metric.calibration._rule_graph import RuleModule, write_rule
 
+        if self.of == HITS:
+            raise InputError("this rule passes on any number of hits: a graph decides on one.")
         if self.scores is None:
             raise InputError("this rule is of an index: calibration.export(...) writes its graph.")
         c = self.scores
@@ -580,6 +636,26 @@ def _statistic(rule: Rule, found: Any) -> Array:
     return _numpy(probability) if labelled else _numpy(probability)[:, 0]
 
 
+def _match_probability(found: Any) -> Array:
+    """Return the match probability of each hit [Q, k].
+
+    Raises
+    ------
+    InputError
+        For anything but the result of a search.
+    NotFittedError
+        If the index was not calibrated.
+    """
+    if not hasattr(found, "match_probability"):
+        raise InputError(
+            f"found is a {type(found).__name__}, and this rule is of an index: pass what "
+            "index.search(...) or calibration.apply(...) returned."
+        )
+    if found.match_probability is None:
+        raise NotFittedError("the index was not calibrated: call index.calibrate(...) first.")
+    return _numpy(found.match_probability)
+
+
 def _numpy(values: Any) -> np.ndarray[Any, Any]:
     return np.asarray(values.detach().cpu().numpy() if is_tensor(values) else values)
 
@@ -592,6 +668,22 @@ def _fraction_of(asked: Fields) -> Fraction | None:
     estimated = asked.inner("open_set_fraction")
     shares = {name: estimated.number(name, least=0, most=1) for name in ESTIMATED}
     return OpenSetFraction(**shares, n=estimated.whole("n"))
+
+
+def check_of(of: str, known: tuple[str, ...], quantity: str) -> str:
+    """Return what a rate is of, checked.
+
+    Raises
+    ------
+    InputError
+        For a name that is not known, and for all hits with another rate than a precision.
+    """
+    if check_name("of", of, known) == HITS and quantity != "precision":
+        raise InputError(
+            f"{quantity}= is of one answer a query: of='hits' takes precision=. For a recall of "
+            "all relevant items, call keep_relevant(...)."
+        )
+    return of
 
 
 def asked_rate(

@@ -92,6 +92,7 @@ def calibration_part(calibration: Calibration) -> Part:
     content |= {"offset": score.offset, "own_items": calibration.own_items}
     content |= {"losses": {name: list(loss) for name, loss in matcher.losses.items()}}
     arrays = {name: getattr(calibration, name) for name in PER_QUERY}
+    arrays |= {"group": calibration.group} if len(calibration.group) else {}
     arrays |= {name: getattr(score, name) for name in PER_FEATURE}
     arrays |= {"calibrator": matcher.calibrator.numbers}
     if calibration.labeller is not None and calibration.labels is not None:
@@ -142,6 +143,7 @@ def calibration_of(content: dict[str, Any], arrays: Arrays) -> Calibration:
         p_value=stored.shares("p_value", [n]),
         grid=stored.shares("grid", [None, 1 + ("labeller" in arrays)]),
         own_items=fields.flag("own_items"),
+        group=stored.optional("group", n),
     )
     if "labeller" not in arrays:  # calibrated with matches
         return learnt
@@ -186,6 +188,12 @@ class _Arrays:
 
     def __init__(self, arrays: Arrays) -> None:
         self.arrays = arrays
+
+    def optional(self, name: str, n: int) -> Any:
+        """Return numbers [n]; none where they are empty, and in older files."""
+        if not np.size(self.arrays.get(name, ())):
+            return np.empty(0)
+        return self.numbers(name, [n])
 
     def numbers(
         self,

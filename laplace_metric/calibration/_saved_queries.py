@@ -23,7 +23,10 @@ ARRAYS = (
     "unseen",
     "unseen_class",
     "score",
+    "group",
 )
+OPTIONAL = ("score", "group")
+"""Arrays that are not written where they are empty."""
 TYPES = {"relevant": "int8", "mated": "int8", "abstained": "bool"}
 """Of arrays that are not float64."""
 
@@ -31,7 +34,8 @@ TYPES = {"relevant": "int8", "mated": "int8", "abstained": "bool"}
 def query_arrays(queries: CalibrationQueries) -> dict[str, Any]:
     """Return the arrays of calibration queries, in the types that are stored."""
     types = {name: TYPES.get(name, "float64") for name in ARRAYS}
-    return {name: np.asarray(getattr(queries, name), types[name]) for name in ARRAYS}
+    arrays = {name: np.asarray(getattr(queries, name), types[name]) for name in ARRAYS}
+    return {name: array for name, array in arrays.items() if array.size or name not in OPTIONAL}
 
 
 def queries_of_arrays(
@@ -82,15 +86,16 @@ def queries_of_arrays(
         cross_fitted,
         unseen,
         checked("unseen_class", len(unseen)),
-        _score_of(arrays, n, where),
+        _optional(arrays, "score", n, where),
+        _optional(arrays, "group", n, where),
     )
 
 
-def _score_of(arrays: Mapping[str, Any], n: int, where: str) -> Any:
-    """Return the score [n] that alone decides; empty where more does, and in older files."""
-    score = arrays.get("score", np.empty(0))
-    shape = (n,) if np.size(score) else (0,)
-    return checked_array(f"{where}/score", score, shape, dtype="float64")
+def _optional(arrays: Mapping[str, Any], name: str, n: int, where: str) -> Any:
+    """Return an array [n] that may be empty, and is missing in older files."""
+    array = arrays.get(name, np.empty(0))
+    shape = (n,) if np.size(array) else (0,)
+    return checked_array(f"{where}/{name}", array, shape, dtype="float64")
 
 
 def queries_part(queries: CalibrationQueries) -> Part:

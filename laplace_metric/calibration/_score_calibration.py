@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from laplace_metric._utils.validation import as_path
-from laplace_metric.calibration._rule import Rule, asked_rate
+from laplace_metric.calibration._rule import HITS, Rule, asked_rate, check_of
 from laplace_metric.calibration._scored_queries import SCORES, ScoredQueries
 from laplace_metric.calibration.guarantees._open_set_fraction import Fraction
 from laplace_metric.calibration.guarantees._queries_needed import QueriesNeeded
@@ -57,6 +57,7 @@ class ScoreCalibration(ScoredQueries):
         fpir: float | None = None,
         confidence: float = 0.95,
         open_set_fraction: Fraction | None = None,
+        of: str = "match",
     ) -> Rule:
         """Return the rule that answers most and keeps one of these rates.
 
@@ -84,6 +85,9 @@ class ScoreCalibration(ScoredQueries):
             Share of open-set queries for which a precision is to hold. It is proven for a share
             that is known; for an estimate, which counts with its upper bound, it is simulated.
             None, the default: the share among the calibration queries.
+        of : "match" | "hits"
+            Answers that the rate counts: the first hit of each query, or, for a precision, all
+            "hits" that are passed on, any number of each query (``Rule.passed``). Default: "match".
 
         Raises
         ------
@@ -93,6 +97,7 @@ class ScoreCalibration(ScoredQueries):
             estimated share where more than the share moved.
         """
         quantity, target = asked_rate(precision, recall, fmr, fpir)
+        check_of(of, ("match", HITS), quantity)
         by: ScoredQueries = self
         of_classes = quantity == "fpir" and len(self.queries.unseen) > 0
         if quantity != "precision" and not of_classes:
@@ -104,6 +109,7 @@ class ScoreCalibration(ScoredQueries):
             quantity,
             target,
             confidence,
+            of=of,
             open_set_fraction=open_set_fraction,
             scores=by,
         )

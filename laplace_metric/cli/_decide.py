@@ -15,6 +15,7 @@ from laplace_metric._utils.tables import read_table
 from laplace_metric.calibration import Rule, ScoreCalibration, calibrate_scores
 from laplace_metric.calibration._calibration_queries import QUANTITIES
 from laplace_metric.calibration._padding import is_padding
+from laplace_metric.calibration._rule import HITS
 from laplace_metric.cli._reporter import reporter_of
 from laplace_metric.cli._table_files import TABLE_WRITERS, write_table
 from laplace_metric.errors import InputError
@@ -50,11 +51,12 @@ def decide(options: Namespace) -> None:
         score=options.score_column,
         item=options.item_column,
         relevant=options.relevant_column if asked else None,
+        group=options.group_column if asked else None,
     )
     if asked:
         with reporter.warnings():
             calibration = hits.learnt(options.kind, options.cross_fit)
-            rule = calibration.guarantee(**asked, confidence=options.confidence)
+            rule = calibration.guarantee(**asked, confidence=options.confidence, of=options.of)
         rule.save(output)
         reporter.say(str(rule))
         numbers = {name: round(rate, 6) for name, rate in rule.rates().items()}
@@ -91,6 +93,8 @@ class Hits:
         Name of the column of items; None: "item", if there is one.
     relevant : str or None
         Name of the column of judgements; None: the table has none, or it is not asked for.
+    group : str or None
+        Name of the column of groups, one for all rows of a query; None: queries are independent.
 
     Raises
     ------
@@ -99,11 +103,19 @@ class Hits:
     """
 
     def __init__(
-        self, path: Path, *, query: str, score: str, item: str | None, relevant: str | None
+        self,
+        path: Path,
+        *,
+        query: str,
+        score: str,
+        item: str | None,
+        relevant: str | None,
+        group: str | None = None,
     ) -> None:
         needed = {query: "--query-column", score: "--score-column"}
         needed |= {relevant: "--relevant-column"} if relevant else {}
         needed |= {item: "--item-column"} if item else {}
+        needed |= {group: "--group-column"} if group else {}
         self.path, self.relevant = path, relevant
         self.columns = read_table(path, needed)
         names, scores = self.columns[query], self.columns[score]
@@ -117,6 +129,7 @@ class Hits:
         if np.isnan(self.score).any():
             row = int(np.isnan(self.score).argmax()) + 1
             raise InputError(f"{path}: score of row {row} is {scores[row - 1] or 'empty'}.")
+        self.groups = None if group is None else self._groups_of_queries(group)
         items = self.columns.get(item or "item")
         self.exists = ~is_padding(self.score)
         if items is not None:
@@ -130,6 +143,26 @@ class Hits:
             if times > 1:
                 raise InputError(f"{path}: query {name!r} has the item {twice!r} twice.")
         self._ties = self._hashes([query, item or "item"] if items is not None else None)
+
+    def _groups_of_queries(self, column: str) -> list[str]:
+        """Return the group of each query, in the order of ``queries``.
+
+        Raises
+        ------
+        InputError
+            If a cell is empty, or a query is of two groups.
+        """
+        found: dict[int, str] = {}
+        for row, (number, cell) in enumerate(zip(self.query, self.columns[column], strict=True)):
+            name = cell.strip()
+            if name.lower() in MISSING:
+                raise InputError(f"{self.path}: {column} of row {row + 1} is {name or 'empty'}.")
+            if found.setdefault(int(number), name) != name:
+                raise InputError(
+                    f"{self.path}: query {self.queries[number]!r} is of the groups "
+                    f"{found[int(number)]!r} and {name!r} in {column}: give it one."
+                )
+        return [found[number] for number in range(len(self.queries))]
 
     def _hashes(self, identity: list[str] | None) -> npt.NDArray[np.uint64]:
         """Return a number of each row, by which hits with equal scores are sorted.
@@ -167,7 +200,9 @@ class Hits:
         rank, scores = self.ranked(kind)
         relevant, there = np.full(scores.shape, -1.0), self.exists
         relevant[self.query[there], rank[there]] = np.array(judged, float)[there]
-        return calibrate_scores(scores, relevant, kind=kind, cross_fit=cross_fit)
+        return calibrate_scores(
+            scores, relevant, kind=kind, cross_fit=cross_fit, groups=self.groups
+        )
 
     def decided(self, rule: Rule) -> tuple[dict[str, list[Any]], npt.NDArray[np.bool_]]:
         """Return columns with rank, probability and answers; and which queries are answered.
@@ -182,11 +217,17 @@ class Hits:
         if len(calibration.kinds) > 1 or calibration.evidence:
             raise InputError("--apply: the rule wants several scores, which a table does not hold.")
         rank, scores = self.ranked(calibration.kinds[0], calibration.k)
-        answers, p = rule(scores), np.zeros(len(rank))
-        there = self.exists
+        p, there = np.zeros(len(rank)), self.exists
         p[there] = calibration.probability(scores)[self.query[there], rank[there]]
         columns: dict[str, list[Any]] = {**self.columns, "rank": (rank + 1).tolist()}
         columns["match_probability"] = p.tolist()
+        if rule.of == HITS:
+            hits = rule.passed(scores)
+            passed = np.zeros(len(rank), bool)
+            passed[there] = hits[self.query[there], rank[there]]
+            columns["passed"] = passed.tolist()
+            return columns, np.asarray(hits.any(1))
+        answers = rule(scores)
         columns["answered"] = answers.answered[self.query].tolist()
         columns["reason"] = answers.reason[self.query].tolist()
         return columns, answers.answered

@@ -185,6 +185,9 @@ of fewer than 1,000 queries
 --score-column NAME = score
 --item-column NAME: of what was found; default: item, if there is one
 --relevant-column NAME = relevant
+--group-column NAME: group of each query, such as its session or video: queries of a group depend \
+on each other, and groups are counted
+--of match|hits = match: the precision of the first hit of each query, or of all hits passed on
 --apply RULE: use a rule that was learnt, on a table without relevant
 --output FILE: rule.safetensors; of --apply answers.csv or .json
 {_RESULT}"""

@@ -16,12 +16,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from laplace_metric._utils.precision import at_least_float32
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import check_count
+from laplace_metric.calibration._group_column import read_groups
 from laplace_metric.calibration._learn import PARTS
 from laplace_metric.calibration._votes import VOTES
 from laplace_metric.errors import FittedQueriesWarning, InputError, LabelError, callers_line
@@ -32,7 +34,14 @@ from laplace_metric.search._cross_hits import cross_labelled_hits, prior_of_clas
 from laplace_metric.search._encoder import Encoder
 from laplace_metric.search._engine_settings import EngineKind
 from laplace_metric.search._fitted_queries import TOLERATED
-from laplace_metric.search._folds import check_folds, check_sizes, class_places, folds_of
+from laplace_metric.search._folds import (
+    check_classes_apart,
+    check_folds,
+    check_sizes,
+    class_places,
+    folds_of,
+    folds_of_groups,
+)
 from laplace_metric.search._index import Index
 from laplace_metric.search._near_copies import warn_of_near_copies
 from laplace_metric.search._protocols import FittedEmbedder
@@ -55,6 +64,7 @@ def cross_index(
     open_set_fraction: float = 0.0,
     engine: str | EngineKind | Callable[..., Any] = "flat",
     rank_by: str = "mean",
+    groups: Any = None,
     progress: bool = False,
 ) -> Index:
     """Return a calibrated index of all items, each of which is a query to an index of others.
@@ -92,6 +102,9 @@ def cross_index(
         "flat".
     rank_by : "mean" | "expected" | "shared"
         Distance by which items are ranked, as for ``LaplaceEmbedder.index``. Default: "mean".
+    groups : [N] numbers or strings, or None
+        Group of each item, as for ``LaplaceEmbedder.cross_index``. None, the default: items are
+        independent.
     progress : bool
         Show a progress bar. Default: False.
 
@@ -116,10 +129,15 @@ def cross_index(
             "per item."
         )
     _check_fitted(embedder, features)
-    _warn_of_copies(features)
+    group = None if groups is None else read_groups(groups, len(labels), "items")
+    _warn_of_copies(features, group)
     generator = as_generator(seed)
     assert generator is not None
-    fold = folds_of(class_places(labels), n_folds, generator)
+    if group is None:
+        fold = folds_of(class_places(labels), n_folds, generator)
+    else:
+        fold = folds_of_groups(class_places(labels), torch.from_numpy(group), n_folds, generator)
+        check_classes_apart(labels, group)
     index = Index.build(
         Encoder.of(embedder),
         Inputs.of_batches("inputs", [(batch, None) for batch in seen]),
@@ -129,14 +147,16 @@ def cross_index(
         rank_by=rank_by,
         progress=False,
     )
-    warn_of_near_copies(
-        index.items.encoded.mean,
-        index.items.label_codes,
-        "items",
-        "Unless new queries have such near-copies among the items, too, guarantees and "
-        "probabilities will not hold: keep one of each, or calibrate with queries that have none "
-        "(Guard(..., held_out=), or index.calibrate).",
-    )
+    if group is None:
+        warn_of_near_copies(
+            index.items.encoded.mean,
+            index.items.label_codes,
+            "items",
+            "Unless new queries have such near-copies among the items, too, guarantees and "
+            "probabilities will not hold: pass groups=, the video or object of each, keep one of "
+            "each, or calibrate with queries that have none (Guard(..., held_out=), or "
+            "index.calibrate).",
+        )
     if callable(engine):
         index = index.searched_by(engine)
     class_prior = None if portable else prior_of_classes(index)
@@ -153,13 +173,28 @@ def cross_index(
         class_prior=class_prior,
         n_folds=asked,
     )
-    index.learn(labelled, k, generator, portable=portable, own_items=True, cross_fit=PARTS)
+    asked_groups = group
+    if group is not None and asked is not None:
+        asked_groups = group[(fold < asked).numpy()]
+    index.learn(
+        labelled,
+        k,
+        generator,
+        portable=portable,
+        own_items=True,
+        cross_fit=PARTS,
+        groups=asked_groups,
+    )
     return index
 
 
-def _warn_of_copies(features: Tensor) -> None:
-    """Warn if more than ``TOLERATED`` of the rows [N, D] are copies of others."""
-    share = 1 - len(np.unique(row_fingerprints(features))) / len(features)
+def _warn_of_copies(features: Tensor, group: npt.NDArray[np.intp] | None) -> None:
+    """Warn if more than ``TOLERATED`` of the rows [N, D] are copies of others, of other groups."""
+    rows = row_fingerprints(features)
+    n = len(rows)
+    if group is not None:  # copies within a group count once
+        n = len(np.unique(np.stack([np.unique(rows, return_inverse=True)[1], group]), axis=1).T)
+    share = 1 - len(np.unique(rows)) / n
     if share > TOLERATED:
         warnings.warn(
             f"{share:.0%} of the items are copies of others. Copies find each other as no new "

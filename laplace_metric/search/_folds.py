@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
+import numpy.typing as npt
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from laplace_metric.errors import InputError
+from laplace_metric.errors import DependentQueriesWarning, InputError, callers_line
 from laplace_metric.inputs._columns import Column
 
 MOST_IN_PAIRS = 0.25
@@ -33,6 +36,63 @@ def folds_of(codes: Int[Tensor, " N"], folds: int, generator: torch.Generator) -
     fold = torch.empty_like(codes)
     fold[order] = torch.arange(len(codes)) % folds
     return fold
+
+
+def folds_of_groups(
+    codes: Int[Tensor, " N"],
+    group: Int[Tensor, " N"],
+    folds: int,
+    generator: torch.Generator,
+) -> Int[Tensor, " N"]:
+    """Return a fold [N] for each item, the same for all items of a group.
+
+    Groups are dealt out class by class, of the class of their first item.
+
+    Examples
+    --------
+    >>> codes, group = torch.tensor([0, 0, 0, 1, 1, 1]), torch.tensor([0, 0, 1, 2, 2, 3])
+    >>> folds_of_groups(codes, group, 2, torch.Generator().manual_seed(0)).tolist()
+    [0, 0, 1, 0, 0, 1]
+    """
+    first = torch.from_numpy(np.unique(group.numpy(), return_index=True)[1])
+    return folds_of(codes[first], folds, generator)[group]
+
+
+def check_classes_apart(labels: Column, group: npt.NDArray[np.intp]) -> None:
+    """Refuse groups that leave a class without an item outside of each of its groups.
+
+    Raises
+    ------
+    InputError
+        If every class has one group alone.
+
+    Warns
+    -----
+    DependentQueriesWarning
+        If some have: their items count as queries without a match.
+    """
+    codes = class_places(labels).numpy()
+    pairs = np.unique(np.stack([codes, group]), axis=1)[0]
+    classes, count = np.unique(pairs, return_counts=True)
+    alone = classes[count == 1]
+    if not len(alone):
+        return
+    names = ", ".join(map(repr, np.unique(labels.values)[alone[:3]].tolist()))
+    names += ", ..." if len(alone) > 3 else ""
+    if len(alone) == len(classes):
+        raise InputError(
+            f"groups: all {len(classes)} classes have one group each ({names}), so that no "
+            "item has another of its class in another group to find. Pass smaller groups, or "
+            "queries of other groups: Guard(..., held_out=)."
+        )
+    items = int(np.isin(codes, alone).sum())
+    warnings.warn(
+        f"groups: {len(alone)} of {len(classes)} classes have one group alone ({names}): "
+        f"their {items:,} items find none of their class in another group, and count as queries "
+        "without a match.",
+        DependentQueriesWarning,
+        stacklevel=callers_line(),
+    )
 
 
 def check_sizes(labels: Column) -> None:

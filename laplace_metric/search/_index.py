@@ -24,6 +24,7 @@ from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import as_path, check_count, check_name, check_share
 from laplace_metric.calibration._answers import Answers
 from laplace_metric.calibration._calibration import Calibration
+from laplace_metric.calibration._group_column import read_groups
 from laplace_metric.calibration._hits import LabelledHits, SearchHits
 from laplace_metric.calibration._learn import calibrated
 from laplace_metric.calibration._rule import Rule, as_rule
@@ -384,10 +385,11 @@ class Index(Shown):
             index that are answered. None, the default: another rate.
         confidence : float in (0, 1)
             Probability, over calibration sets, with which the rate is kept. Default: 0.95.
-        of : "match" | "label" or None
-            Answer that is right or wrong: the nearest neighbour, or the label that the index
-            answers with. None, the default: the label if labels calibrated the index, but the
-            neighbour for ``fmr``.
+        of : "match" | "label" | "hits" or None
+            Answer that is right or wrong: the nearest neighbour, the label that the index answers
+            with, or, for a precision, each of all "hits" that are passed on (``Rule.passed``).
+            None, the default: the label if labels calibrated the index, but the neighbour for
+            ``fmr``.
         alpha : float in (0, 1) or None
             Share of queries with a match that may be called unknown, and are not answered then.
             None: the probability alone decides. Default: 0.05.
@@ -510,6 +512,7 @@ class Index(Shown):
         portable: bool = False,
         open_set_fraction: float = 0.0,
         cross_fit: int | None = None,
+        groups: Any = None,
         seed: Seed = None,
         progress: bool = False,
     ) -> Calibration:
@@ -555,6 +558,10 @@ class Index(Shown):
             can be guaranteed from few queries, but by simulation (``Calibration.cross_fitted``).
             Between 2 and 20 parts are possible. None, the default: 5 for fewer than 1,000 queries,
             else 0.
+        groups : [Q] numbers or strings, or None
+            Group of each query, such as the video of a frame: queries of a group depend on each
+            other, and guarantees then count groups. No group fits and tests at once. None, the
+            default: queries are independent.
         seed : torch.Generator, int or None
             Generator or seed that draws open-set queries and splits the queries. None, the default:
             the seed 0, the same split in every run.
@@ -590,11 +597,14 @@ class Index(Shown):
             matches=matches,
             open_set_fraction=open_set_fraction,
             seed=seed if open_set_fraction else None,
+            grouped=groups is not None,
             progress=progress,
         )
         if matches is None and not labelled.known.any():
             _refuse_foreign(labels, now.items.classes, len(labelled))
-        return self.learn(labelled, k, seed, portable=portable, cross_fit=cross_fit, since=now)
+        return self.learn(
+            labelled, k, seed, portable=portable, cross_fit=cross_fit, groups=groups, since=now
+        )
 
     def learn(
         self,
@@ -605,6 +615,7 @@ class Index(Shown):
         portable: bool = False,
         own_items: bool = False,
         cross_fit: int | None = None,
+        groups: Any = None,
         since: Index | None = None,
     ) -> Calibration:
         """Calibrate from the hits of queries in this index or in one like it; see ``calibrate``.
@@ -626,6 +637,8 @@ class Index(Shown):
         cross_fit : int or None
             Number of parts of the queries, as for ``calibrate``. None, the default: 5 for fewer
             than 1,000 queries, else 0.
+        groups : [Q] numbers or strings, or None
+            Group of each query, as for ``calibrate``. None, the default: queries are independent.
         since : Index or None
             The index as it was when it was searched: later changes count towards a stale
             calibration. None, the default: the index as it is.
@@ -647,6 +660,7 @@ class Index(Shown):
             portable=portable,
             own_items=own_items,
             cross_fit=cross_fit,
+            group=None if groups is None else read_groups(groups, len(labelled)),
         )
         _LOG.info("calibrated %s", calibration._sentence())
         with self._changing:  # what changed meanwhile is news to the calibration
@@ -725,6 +739,7 @@ class Index(Shown):
         matches: Matches | None = None,
         open_set_fraction: float = 0.0,
         seed: Seed = None,
+        grouped: bool = False,
         progress: bool = False,
     ) -> LabelledHits:
         """Return the k nearest items of queries, and which of them are a match.
@@ -746,6 +761,9 @@ class Index(Shown):
             items except their matches. Default: 0.
         seed : torch.Generator, int or None
             Generator or seed that draws these queries. None, the default: the seed 0.
+        grouped : bool
+            True if near-copies among the queries are in groups that are known, and need no warning.
+            Default: False.
         progress : bool
             Show a progress bar. Default: False.
 
@@ -771,13 +789,14 @@ class Index(Shown):
         if rows:
             warn_if_fitted(known_rows, np.concatenate(rows))
         relevance, depth = read(encoded, batch_labels), min(k, len(self))
-        warn_of_near_copies(
-            encoded.mean,
-            relevance.codes,
-            "queries",
-            "They count as independent and are not, so that guarantees and intervals are too "
-            "optimistic: keep one of each.",
-        )
+        if not grouped:
+            warn_of_near_copies(
+                encoded.mean,
+                relevance.codes,
+                "queries",
+                "They count as independent and are not, so that guarantees and intervals are too "
+                "optimistic: pass groups=, the video or object of each, or keep one of each.",
+            )
         found = relevance(self._nearest(encoded, depth))
         rows_without = _drawn_open_set(relevance.known, open_set_fraction, seed)
         if not len(rows_without):

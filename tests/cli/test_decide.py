@@ -266,3 +266,46 @@ def test_columns_may_have_other_names(tmp_path, monkeypatch, capsys):
     ):
         assert main(["decide", "b.csv", *words, "--output", "c.json"]) == 2
         assert message in capsys.readouterr().err
+
+
+def with_sessions(path, size=3):
+    """The same table with a column of sessions, each of some queries."""
+    rows = list(csv.DictReader(path.open()))
+    with path.open("w", newline="") as file:
+        table = csv.DictWriter(file, [*rows[0], "session"])
+        table.writeheader()
+        for row in rows:
+            table.writerow({**row, "session": f"s{int(row['query'][1:]) // size}"})
+    return rows
+
+
+def test_a_column_of_groups_is_counted_and_all_hits_can_be_passed_on(tmp_path, capsys):
+    path, rule = tmp_path / "judged.csv", tmp_path / "rule.safetensors"
+    write(path, 900)
+    with_sessions(path)
+    learn = ["decide", str(path), "--precision", "0.8", "--group-column", "session"]
+    assert main([*learn, "--output", str(rule)]) == 0
+    assert "cross-fitted queries of 300 groups" in capsys.readouterr().out
+    learn[3] = "0.6"
+    assert main([*learn, "--of", "hits", "--output", str(rule)]) == 0
+    assert "at least 60% of the hits passed on are relevant" in capsys.readouterr().out
+    new, answers = tmp_path / "new.csv", tmp_path / "answers.csv"
+    write(new, 50, seed=1, judged=False)
+    assert main(["decide", str(new), "--apply", str(rule), "--output", str(answers)]) == 0
+    rows = list(csv.DictReader(answers.open()))
+    least = Rule.load(rule).value
+    for row in rows:
+        assert (row["passed"] == "True") == (float(row["match_probability"]) >= least)
+
+
+def test_a_query_of_two_groups_or_none_is_refused(tmp_path, capsys):
+    path = tmp_path / "judged.csv"
+    write(path, 60)
+    with_sessions(path)
+    for cell, message in (("other", "is of the groups"), ("", "session of row 1 is empty")):
+        lines = path.read_text().splitlines()
+        wrong = tmp_path / "wrong.csv"
+        wrong.write_text("\n".join([lines[0], lines[1].rsplit(",", 1)[0] + f",{cell}", *lines[2:]]))
+        command = ["decide", str(wrong), "--precision", "0.8", "--group-column", "session"]
+        assert main(command) != 0
+        assert message in capsys.readouterr().err

@@ -12,9 +12,11 @@ With the gain of a group, Z_g = w_g (R_g - target A_g) / c, in [-target, 1 - tar
 
 are a non-negative supermartingale where the hypothesis holds, so that P(max_g K_g >= 1 / delta) <=
 delta (Ville 1939) and 1 / max_g K_g is a p-value: betting for the mean of a bounded variable
-(Waudby-Smith & Ramdas 2024, JRSS B 86; lambda by their aGRAPA). It takes no distribution of the
-groups' sizes or likeness, and is exact in the sense that nothing is asymptotic. Thresholds are
-tested in the sequences of ``_test_sequences``.
+(Waudby-Smith & Ramdas 2024, JRSS B 86). Given their number n, the groups whose gain is not 0 are
+independent, and their losses 1 - target - Z_g, in [0, 1], have a mean of 1 - target at least, so
+that e P(Bin(n, 1 - target) <= ceil(sum of losses)) is a p-value, too (Bentkus 2004; Bates et al.
+2021). Twice the smaller one is tested. Neither is asymptotic, nor assumes how alike a group is.
+Thresholds are tested in the sequences of ``_test_sequences``.
 
 Other rates are means of a gain, too: of a recall, w_g sum of right answers (accepted - target) / c;
 of a rate of false answers, w_g sum of wrong ones (target - accepted) / c. Their thresholds are
@@ -25,13 +27,15 @@ For the precision of all hits that are passed on, the hits of a query are a grou
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from laplace_metric.calibration._arrays import Array, Flags
 from laplace_metric.calibration.guarantees._binomial import run_of
+from laplace_metric.calibration.guarantees._group_means import student_p_values
 from laplace_metric.calibration.guarantees._test_sequences import (
     NEVER,
     SHARES,
@@ -41,11 +45,13 @@ from laplace_metric.calibration.guarantees._test_sequences import (
 
 MOST_THRESHOLDS = 200
 """Thresholds that are tested: more are nearer to each other than they can be told apart."""
+BETS, SAFE, PRIOR = 24, 0.98, 4
+"""Number of bets; the largest, as a share of what ruins; groups that the first bet is made for."""
 LEAST_COUNTED = 0.5
 """Share of the groups that they count for together, as full ones, by which c is chosen."""
 
 
-def largest_count(sizes: Array) -> int:
+def largest_count(sizes: npt.NDArray[np.int_]) -> int:
     """Return c: the most queries for which a group may count.
 
     It is the largest number with which the groups together, ``sum_g min(n_g, c) / c``, count for
@@ -83,6 +89,9 @@ class GroupTests:
         Number of full groups that each start is expected to accept.
     starts : [J]
         Place of each start.
+    chances : function
+        Test of gains [G, T] with the largest loss: ``group_p_values``, proven, or
+        ``student_p_values``, simulated.
     """
 
     p: Array
@@ -92,6 +101,7 @@ class GroupTests:
     grid: Array
     expected: npt.NDArray[np.int64]
     starts: npt.NDArray[np.intp]
+    chances: Callable[[Array, float], Array]
 
     @classmethod
     def of(
@@ -101,6 +111,8 @@ class GroupTests:
         n_groups: int,
         most: int,
         others: Array | None = None,
+        *,
+        proven: bool,
     ) -> GroupTests:
         """Return the tests of answers; thresholds are among ``others``, or, with None, among p.
 
@@ -112,6 +124,8 @@ class GroupTests:
             Number of groups, and c, the most answers for which one may count.
         others : [m'] or None
             Probabilities of other answers.
+        proven : bool
+            Use the tests that follow from a theorem.
         """
         sizes = np.bincount(group, minlength=n_groups)
         weight = (np.minimum(1, most / sizes.clip(1)) / most)[group]
@@ -123,7 +137,8 @@ class GroupTests:
         full = np.bincount(group, weight * (p > NEVER), minlength=n_groups).sum()
         expected = np.array([int(full * float(share)) for share in SHARES])[: len(firsts)]
         starts = np.searchsorted(-grid, -firsts)
-        return cls(p, group, n_groups, weight, grid, expected, starts)
+        chances = group_p_values if proven else student_p_values
+        return cls(p, group, n_groups, weight, grid, expected, starts, chances)
 
     def gains(self, worth: Array, base: Array | None = None) -> Array:
         """Return the gain of each group at each threshold [G, T].
@@ -147,7 +162,7 @@ class GroupTests:
 
     def lowest_precise(self, right: Flags, target: float, delta: float) -> float | None:
         """Return the lowest threshold that keeps a precision; None if none does."""
-        chances = betting_p_values(self.gains(right - target), target)
+        chances = self.chances(self.gains(right.astype(np.float64) - target), target)
         own = levels(self.expected, 0, target, delta)
         found = lowest_reached(chances, chances[self.starts], self.starts, own, spent=0)
         return None if found is None else float(self.grid[found.at])
@@ -159,7 +174,7 @@ class GroupTests:
         """
         hundredths = np.arange(1, 100) / 100
         passed = [
-            betting_p_values(self.gains(right - target)[:, self.starts], target)
+            self.chances(self.gains(right.astype(np.float64) - target)[:, self.starts], target)
             <= delta / len(SHARES)
             for target in hundredths
         ]
@@ -172,7 +187,7 @@ class GroupTests:
     def highest_complete(self, right: Flags, target: float, delta: float) -> float | None:
         """Return the highest threshold that keeps a recall; None if none does."""
         counted = right.astype(np.float64)
-        chances = betting_p_values(self.gains(counted, -target * counted), target)
+        chances = self.chances(self.gains(counted, -target * counted), target)
         steps = run_of(chances[::-1] <= delta)
         return float(self.grid[::-1][steps - 1]) if steps else None
 
@@ -183,44 +198,55 @@ class GroupTests:
         """
         counted = false.astype(np.float64)
         above = np.append(np.nextafter(self.grid[:1], 2.0), self.grid)
-        tests = GroupTests(
-            self.p, self.group, self.n_groups, self.weight, above, self.expected, self.starts
-        )
-        chances = betting_p_values(tests.gains(-counted, target * counted), 1 - target)
+        tests = replace(self, grid=above)
+        chances = self.chances(tests.gains(-counted, target * counted), 1 - target)
         steps = run_of(chances <= delta)
         return float(above[steps - 1]) if steps else None
 
 
-def betting_p_values(gains: Array, low: float) -> Array:
+def group_p_values(gains: Array, low: float) -> Array:
     """Return a p-value [T] of "the mean gain is at most 0", for gains [G, T] of G groups.
+
+    Twice the smaller of two: betting finds groups that vary little, Bentkus' bound those that are
+    right or wrong as a whole.
 
     Parameters
     ----------
     gains : [G, T]
         Gain of each group, in [-low, 1 - low].
     low : float in (0, 1)
-        Largest loss.
+        Largest loss of a group.
 
     Examples
     --------
-    >>> betting_p_values(np.full((60, 1), 0.1), 0.9).round(3), betting_p_values(-np.ones((9, 1)), 1)
-    (array([0.012]), array([1.]))
+    >>> group_p_values(np.full((60, 1), 0.1), 0.9).round(3), group_p_values(-np.ones((9, 1)), 0.9)
+    (array([0.016]), array([1.]))
     """
-    order = np.random.default_rng(0).permutation(len(gains))  # of a file that is sorted
+    both = np.minimum(_betting(gains, low), _bentkus(gains, low))
+    return np.asarray(np.minimum(2 * both, 1.0))
+
+
+def _betting(gains: Array, low: float) -> Array:
+    """Return ``1 / max_g K_g``, each bet the best constant one on the groups before it."""
+    bets = np.linspace(0, SAFE / low, BETS)[:, None]
+    win = (1 + low) / 2
+    past = PRIOR * (win * np.log1p(bets * (1 - low)) + (1 - win) * np.log1p(-bets * low))
+    past = np.repeat(past, gains.shape[1], 1)
     wealth, most = np.zeros(gains.shape[1]), np.zeros(gains.shape[1])
-    total, squares = np.full(gains.shape[1], (1 - low) / 2), np.full(gains.shape[1], 0.25)
-    for seen, row in enumerate(gains[order], start=1):
-        mean = total / seen
-        bet = mean / (squares / seen + mean**2)
-        wealth += np.log1p(bet.clip(0, SAFE / low) * row)
+    for row in gains[np.random.default_rng(0).permutation(len(gains))]:  # a file may be sorted
+        wealth += np.log1p(bets[past.argmax(0), 0] * row)
         most = np.maximum(most, wealth)
-        total = total + row
-        squares = squares + (row - total / (seen + 1)) ** 2
+        past += np.log1p(bets * row)
     return np.asarray(np.exp(-most))
 
 
-SAFE = 0.99
-"""Share of the largest bet that is made: a single loss does not take everything."""
+def _bentkus(gains: Array, low: float) -> Array:
+    """Return ``e P(Bin(n, 1 - low) <= ceil(sum of losses))`` of the groups whose gain is not 0."""
+    from scipy.special import bdtr
+
+    n = (gains != 0).sum(0)
+    lost = np.ceil(n * (1 - low) - gains.sum(0) - 1e-9).clip(0, n)
+    return np.asarray(np.where(n > 0, np.e * bdtr(lost, n.clip(1), 1 - low), 1.0))
 
 
 def fewest_groups(low: float, delta: float) -> int:

@@ -63,7 +63,7 @@ class Passed(NamedTuple):
     Parameters
     ----------
     at : int
-        Its place.
+        Place of the threshold.
     level : float
         Level of its test.
     spent : int
@@ -145,9 +145,9 @@ def lowest_reached(
     Parameters
     ----------
     chances : [T]
-        p-value of each threshold, from high to low.
+        Statistical p-value of each threshold, from high to low.
     first : [J]
-        p-value of each start, where a sequence begins.
+        Statistical p-value of each start, where a sequence begins.
     starts : [J]
         Place of each start.
     own : [J]

@@ -1,0 +1,108 @@
+"""Groups of queries: which of them depend on each other, read and checked."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from laplace_metric.errors import DependentQueriesWarning, InputError, callers_line
+
+LEAST = 20
+"""Groups, half of which or more test."""
+NEARLY_ALL = 0.5
+"""Share of the queries from which on one group is named."""
+MISSING = ("NoneType", "NAType", "NaTType")
+
+
+def read_groups(groups: Any, n: int, of: str = "queries") -> npt.NDArray[np.intp]:
+    """Return the number of the group of each query [n], from 0.
+
+    Parameters
+    ----------
+    groups : [n] numbers or strings
+        Group of each query.
+    n : int
+        Number of queries.
+    of : str
+        Noun for them in errors. Default: "queries".
+
+    Raises
+    ------
+    InputError
+        For another number of groups than of queries, missing ones, and fewer than 20 different.
+
+    Warns
+    -----
+    DependentQueriesWarning
+        If one group has more than half of the queries.
+
+    Examples
+    --------
+    >>> read_groups([f"video {i % 20}" for i in range(40)], 40).max()
+    np.int64(19)
+    """
+    values = groups.tolist() if hasattr(groups, "tolist") else groups
+    if isinstance(values, (str, bytes)) or not hasattr(values, "__iter__"):
+        raise InputError(f"groups={groups!r:.60}: pass the group of each of the {n:,} {of}.")
+    listed = list(values)
+    if len(listed) != n:
+        raise InputError(f"groups has {len(listed):,} entries for {n:,} {of}: pass one for each.")
+    numbers: dict[Any, int] = {}
+    found = np.empty(n, np.intp)
+    for row, name in enumerate(listed):
+        if type(name).__name__ in MISSING or name != name or isinstance(name, (list, dict)):
+            raise InputError(
+                f"groups holds {name!r:.40} in row {row}: pass a number or name for each; one that "
+                "depends on no other is a group by itself, under a name of its own."
+            )
+        found[row] = numbers.setdefault(name, len(numbers))
+    sizes = np.bincount(found, minlength=1)
+    if len(numbers) < LEAST:
+        raise InputError(
+            f"groups: the {n:,} {of} are of {len(numbers)} groups, which are what counts: pass at "
+            f"least {LEAST}."
+        )
+    if sizes.max() > NEARLY_ALL * n:
+        name = listed[int((found == sizes.argmax()).argmax())]
+        warnings.warn(
+            f"groups: {name!r:.40} has {sizes.max():,} of the {n:,} {of}, and counts for a few of "
+            "them only: the guarantee is hardly one of its queries.",
+            DependentQueriesWarning,
+            stacklevel=callers_line(),
+        )
+    return found
+
+
+def split_by_group(
+    order: npt.NDArray[np.int_], group: npt.NDArray[np.intp] | None, parts: int
+) -> list[npt.NDArray[np.int_]]:
+    """Return ``order`` [n] in parts of about the same size, none of which shares a group.
+
+    Groups are dealt out in the order in which they come, each to the part that is smallest.
+
+    Parameters
+    ----------
+    order : [n]
+        Rows in random order.
+    group : [n] or None
+        Number of the group of each row; None: each is by itself.
+    parts : int
+        Number of parts.
+
+    Examples
+    --------
+    >>> [part.tolist() for part in split_by_group(np.arange(4), np.array([0, 0, 1, 2]), 2)]
+    [[0, 1], [2, 3]]
+    """
+    if group is None:
+        return np.array_split(order, parts)
+    met = group[order]
+    names, first, sizes = np.unique(met, return_index=True, return_counts=True)
+    filled, part_of = np.zeros(parts), np.empty(int(group.max()) + 1, int)
+    for place in np.argsort(first):
+        part_of[names[place]] = smallest = int(filled.argmin())
+        filled[smallest] += sizes[place]
+    return [order[part_of[met] == part] for part in range(parts)]

@@ -1,0 +1,208 @@
+"""Queries that depend on each other: guarantees count groups, and every door takes them."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from laplace_metric import Guard
+from laplace_metric.calibration import Rule, calibrate_scores, guarantee
+from laplace_metric.calibration._group_column import split_by_group
+from laplace_metric.calibration.guarantees._betting import (
+    GroupTests,
+    group_p_values,
+    largest_count,
+)
+from laplace_metric.calibration.guarantees._group_means import student_p_values
+from laplace_metric.errors import DependentQueriesWarning, InputError
+
+RUNS, DELTA = 200, 0.05
+MOST = DELTA + 3 * (DELTA * (1 - DELTA) / RUNS) ** 0.5
+
+
+def sessions(g, n_groups, size, alike=0.7):
+    """Scores of questions, those of a session right or wrong together."""
+    latent = g.normal(size=(n_groups, 1)) * alike**0.5
+    latent = latent + g.normal(size=(n_groups, size)) * (1 - alike) ** 0.5
+    right = latent < norm.ppf(0.7)
+    score = g.normal(np.where(right, 0.8, 0.65), 0.07)
+    return score.ravel(), right.ravel(), np.repeat(np.arange(n_groups), size)
+
+
+def precision_from(t):
+    good, bad = 0.7 * norm.sf(t, 0.8, 0.07), 0.3 * norm.sf(t, 0.65, 0.07)
+    return good / (good + bad)
+
+
+@pytest.mark.parametrize("test", [group_p_values, student_p_values])
+@pytest.mark.parametrize("size", [1, 8])
+def test_of_groups_that_just_miss_the_target_few_are_rejected(test, size):
+    """Groups right or wrong as a whole, or with chances of their own: the level is kept."""
+    g, target = np.random.default_rng(size), 0.9
+    whole = g.random((150, 2_000)) < target
+    chance = g.beta(target * 5, (1 - target) * 5, size=(150, 2_000))
+    for right in (size * whole, g.binomial(size, chance)):
+        p = test((right - target * size) / size, target)
+        assert (p <= 0.05).mean() <= 0.05 + 3 * (0.05 * 0.95 / 2_000) ** 0.5 + 0.005
+
+
+def test_groups_that_are_better_are_found():
+    g = np.random.default_rng(0)
+    gains = (g.binomial(8, g.beta(9.7, 0.3, size=(150, 200))) - 0.9 * 8) / 8
+    assert (group_p_values(gains, 0.9) <= 0.05).mean() > 0.9
+    assert (student_p_values(gains, 0.9) <= 0.05).mean() > 0.9
+
+
+def test_a_gain_is_the_weighted_sum_over_a_group_of_what_is_accepted():
+    g = np.random.default_rng(0)
+    p, group = g.random(60).round(1), g.integers(0, 9, 60)
+    group[:9] = np.arange(9)
+    right, most = g.random(60) < 0.5, largest_count(np.bincount(group))
+    tests = GroupTests.of(p, group, 9, most, proven=True)
+    found = tests.gains(right - 0.9)
+    for at, threshold in enumerate(tests.grid):
+        for number in range(9):
+            own = (group == number) & (p >= threshold)
+            weight = min(1, most / (group == number).sum()) / most
+            assert found[number, at] == pytest.approx(weight * (right[own] - 0.9).sum())
+
+
+def test_sessions_break_a_guarantee_that_does_not_know_of_them_and_none_that_does():
+    g = np.random.default_rng(0)
+    broken, given = {"queries": 0, "groups": 0}, 0
+    for _ in range(40):
+        score, right, session = sessions(g, 150, 10, 0.9)
+        for name, groups in (("queries", None), ("groups", session)):
+            try:
+                rule = calibrate_scores(score, right, groups=groups).guarantee(precision=0.9)
+            except InputError:
+                continue
+            broken[name] += precision_from(rule.score) < 0.9
+            given += name == "groups"
+    assert broken["queries"] >= 4
+    assert broken["groups"] <= 3
+    assert given >= 10
+
+
+def test_a_proven_guarantee_of_groups_takes_halves_and_is_kept():
+    g, made = np.random.default_rng(1), 0
+    for _ in range(RUNS):
+        right = np.repeat(g.random(300) < 0.7999, 3)
+        group = np.repeat(np.arange(300), 3)
+        found = calibrate_scores(g.normal(size=900), right, groups=group, cross_fit=0)
+        assert len(np.intersect1d(found.queries.group, np.arange(300))) == 150
+        try:
+            rule = found.guarantee(precision=0.8)
+        except InputError:
+            continue
+        assert "(proven by betting on groups)\non 450 queries of 150 groups" in str(rule)
+        made += 1
+    assert made / RUNS <= MOST
+
+
+@pytest.mark.parametrize("rate", ["recall", "fmr", "fpir"])
+def test_other_rates_count_groups_too(rate, tmp_path):
+    g, broken = np.random.default_rng(2), 0
+    for _ in range(40):
+        score, right, session = sessions(g, 200, 4)
+        found = calibrate_scores(score, right, groups=session, cross_fit=0)
+        rule = found.guarantee(**{rate: 0.6 if rate == "recall" else 0.3})
+        if rate == "recall":
+            broken += norm.sf(rule.score, 0.8, 0.07) < 0.6
+        else:
+            broken += norm.sf(rule.score, 0.65, 0.07) > 0.3
+    assert broken <= 5
+    rule.save(tmp_path / "rule.safetensors")
+    assert str(Rule.load(tmp_path / "rule.safetensors")) == str(rule)
+
+
+def test_no_part_shares_a_group_with_another():
+    g = np.random.default_rng(0)
+    group, order = g.integers(0, 40, 300), g.permutation(300)
+    parts = split_by_group(order, group, 5)
+    assert sorted(np.concatenate(parts).tolist()) == list(range(300))
+    for one, part in enumerate(parts):
+        for other in parts[:one]:
+            assert not np.intersect1d(group[part], group[other]).size
+    assert np.ptp([len(part) for part in parts]) <= np.bincount(group).max()
+
+
+def videos(g, n_classes=10, clips=20, frames=5):
+    means = 1.3 * g.normal(size=(n_classes, 16))
+    classes = np.repeat(np.arange(n_classes), clips)
+    scenes = means[classes] + g.normal(size=(len(classes), 16))
+    x = np.repeat(scenes, frames, 0) + 0.1 * g.normal(size=(len(scenes) * frames, 16))
+    new = g.integers(n_classes, size=600)
+    later = means[new] + g.normal(size=(600, 16)) + 0.1 * g.normal(size=(600, 16))
+    return x, np.repeat(classes, frames), np.repeat(np.arange(len(scenes)), frames), later, new
+
+
+def test_a_guard_of_frames_is_right_where_it_knows_the_videos():
+    x, y, clip, later, truth = videos(np.random.default_rng(0))
+    with pytest.warns(DependentQueriesWarning, match="pass groups="):
+        blind = Guard(x, y, precision=0.9)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DependentQueriesWarning)
+        guard = Guard(x, y, precision=0.9, groups=[f"clip {c}" for c in clip])
+    answers = guard.ask(later)
+    assert answers.answered.mean() > 0.6
+    assert (answers.label == truth)[answers.answered].mean() >= 0.9
+    assert "cross-fitted queries of 200 groups" in str(guard.rule)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        seen = blind.ask(later)
+    assert seen.answered.mean() < answers.answered.mean()
+
+
+def test_a_saved_guard_keeps_its_groups(tmp_path):
+    x, y, clip, *_ = videos(np.random.default_rng(1), n_classes=5, clips=10)
+    guard = Guard(x, y, precision=0.8, groups=clip)
+    guard.save(tmp_path / "guard.safetensors")
+    again = Guard.load(tmp_path / "guard.safetensors")
+    assert str(again.rule) == str(guard.rule)
+    held_out = Guard(x[:150], y[:150] % 3, held_out=(x[150:], y[150:] % 3), groups=clip[150:])
+    assert held_out.calibration.group.size
+
+
+def test_groups_that_cut_a_class_from_the_gallery_are_told_or_refused():
+    x, y, clip, *_ = videos(np.random.default_rng(2), n_classes=6, clips=8)
+    one = np.where(y == 0, 1_000, clip)  # all of a class in one group
+    with pytest.warns(DependentQueriesWarning, match=r"1 of 6 classes have one group alone \(0\)"):
+        Guard(x, y, precision=0.8, groups=one)
+    many = np.repeat(np.arange(24), 4)
+    rows = np.random.default_rng(0).normal(size=(96, 4))
+    with pytest.raises(InputError, match="all 24 classes have one group each"):
+        Guard(rows, many, groups=many)
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        ([0] * 200, r"are of 1 groups.*at least 20"),
+        (list(range(199)), "groups has 199 entries for 200 queries"),
+        ([*range(199), float("nan")], "groups holds nan in row 199"),
+        ([*range(199), None], "groups holds None in row 199"),
+        ("session", "pass the group of each"),
+        (5, "pass the group of each"),
+    ],
+)
+def test_groups_that_cannot_be_are_refused_by_name(groups, message):
+    g = np.random.default_rng(0)
+    score, right = g.normal(size=200), g.random(200) < 0.7
+    with pytest.raises(InputError, match=message):
+        calibrate_scores(score, right, groups=groups)
+    with pytest.raises(InputError, match=message):
+        guarantee(g.random(200), right, precision=0.5, groups=groups)
+
+
+def test_a_group_with_nearly_all_queries_is_told_and_counts_for_few():
+    g = np.random.default_rng(0)
+    groups = np.where(np.arange(400) < 300, 0, np.arange(400))
+    right = np.where(np.arange(400) < 300, False, g.random(400) < 0.97)
+    with pytest.warns(DependentQueriesWarning, match="0 has 300 of the 400 queries"):
+        rule = guarantee(np.ones(400) * 0.9, right, precision=0.8, groups=groups)
+    assert rule.coverage == 1
+    assert largest_count(np.array([300] + [1] * 100)) <= 2
