@@ -280,11 +280,11 @@ def with_sessions(path, size=3):
 
 
 def test_a_column_of_groups_is_counted_and_all_hits_can_be_passed_on(tmp_path, capsys):
-    path, rule = tmp_path / "judged.csv", tmp_path / "rule.safetensors"
+    path, rule = tmp_path / "judged.csv", tmp_path / "hits.safetensors"
     write(path, 900)
     with_sessions(path)
     learn = ["decide", str(path), "--precision", "0.8", "--group-column", "session"]
-    assert main([*learn, "--output", str(rule)]) == 0
+    assert main([*learn, "--output", str(tmp_path / "first.safetensors")]) == 0
     assert "cross-fitted queries of 300 groups" in capsys.readouterr().out
     learn[3] = "0.6"
     assert main([*learn, "--of", "hits", "--output", str(rule)]) == 0

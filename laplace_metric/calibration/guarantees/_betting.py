@@ -27,7 +27,6 @@ For the precision of all hits that are passed on, the hits of a query are a grou
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -89,9 +88,8 @@ class GroupTests:
         Number of full groups that each start is expected to accept.
     starts : [J]
         Place of each start.
-    chances : function
-        Test of gains [G, T] with the largest loss: ``group_p_values``, proven, or
-        ``student_p_values``, simulated.
+    proven : bool
+        Test by ``group_p_values``, proven; else by ``student_p_values``, simulated.
     """
 
     p: Array
@@ -101,7 +99,7 @@ class GroupTests:
     grid: Array
     expected: npt.NDArray[np.int64]
     starts: npt.NDArray[np.intp]
-    chances: Callable[[Array, float], Array]
+    proven: bool
 
     @classmethod
     def of(
@@ -137,8 +135,7 @@ class GroupTests:
         full = np.bincount(group, weight * (p > NEVER), minlength=n_groups).sum()
         expected = np.array([int(full * float(share)) for share in SHARES])[: len(firsts)]
         starts = np.searchsorted(-grid, -firsts)
-        chances = group_p_values if proven else student_p_values
-        return cls(p, group, n_groups, weight, grid, expected, starts, chances)
+        return cls(p, group, n_groups, weight, grid, expected, starts, proven)
 
     def gains(self, worth: Array, base: Array | None = None) -> Array:
         """Return the gain of each group at each threshold [G, T].
@@ -160,9 +157,17 @@ class GroupTests:
             found += np.bincount(self.group, base * self.weight, minlength=self.n_groups)[:, None]
         return found
 
+    def _precision_chances(self, right: Flags, target: float) -> Array:
+        gains = self.gains(right.astype(np.float64) - target)
+        return self._chances(gains, target, self.gains(np.ones(len(right))))
+
+    def _chances(self, gains: Array, low: float, size: Array) -> Array:
+        """Return a p-value [T] of "the mean gain is at most 0"."""
+        return group_p_values(gains, low) if self.proven else student_p_values(gains, low, size)
+
     def lowest_precise(self, right: Flags, target: float, delta: float) -> float | None:
         """Return the lowest threshold that keeps a precision; None if none does."""
-        chances = self.chances(self.gains(right.astype(np.float64) - target), target)
+        chances = self._precision_chances(right, target)
         own = levels(self.expected, 0, target, delta)
         found = lowest_reached(chances, chances[self.starts], self.starts, own, spent=0)
         return None if found is None else float(self.grid[found.at])
@@ -174,8 +179,7 @@ class GroupTests:
         """
         hundredths = np.arange(1, 100) / 100
         passed = [
-            self.chances(self.gains(right.astype(np.float64) - target)[:, self.starts], target)
-            <= delta / len(SHARES)
+            self._precision_chances(right, target)[self.starts] <= delta / len(SHARES)
             for target in hundredths
         ]
         runs = np.array([run_of(each) for each in np.array(passed).T])
@@ -187,7 +191,8 @@ class GroupTests:
     def highest_complete(self, right: Flags, target: float, delta: float) -> float | None:
         """Return the highest threshold that keeps a recall; None if none does."""
         counted = right.astype(np.float64)
-        chances = self.chances(self.gains(counted, -target * counted), target)
+        gains = self.gains(counted, -target * counted)
+        chances = self._chances(gains, target, self.gains(0 * counted, counted))
         steps = run_of(chances[::-1] <= delta)
         return float(self.grid[::-1][steps - 1]) if steps else None
 
@@ -199,7 +204,8 @@ class GroupTests:
         counted = false.astype(np.float64)
         above = np.append(np.nextafter(self.grid[:1], 2.0), self.grid)
         tests = replace(self, grid=above)
-        chances = self.chances(tests.gains(-counted, target * counted), 1 - target)
+        gains = tests.gains(-counted, target * counted)
+        chances = self._chances(gains, 1 - target, tests.gains(0 * counted, counted))
         steps = run_of(chances <= delta)
         return float(above[steps - 1]) if steps else None
 
