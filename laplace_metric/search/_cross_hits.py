@@ -16,6 +16,7 @@ from laplace_metric._utils.randomness import Seed
 from laplace_metric.calibration._hits import LabelledHits
 from laplace_metric.errors import FittedQueriesWarning
 from laplace_metric.inputs._columns import Column
+from laplace_metric.search._class_model import ClassPrior
 from laplace_metric.search._encoder import Encoder
 from laplace_metric.search._engine import Engine
 from laplace_metric.search._engine_settings import EngineKind
@@ -41,7 +42,7 @@ def cross_labelled_hits(
     seed: Seed = None,
     engine: str | EngineKind | Engine = "flat",
     rank_by: str = "mean",
-    class_prior: float | None = None,
+    class_prior: ClassPrior | None = None,
     n_folds: int | None = None,
 ) -> LabelledHits:
     """Search the items of each fold in an index of the others [N, depth], in their order.
@@ -64,8 +65,8 @@ def cross_labelled_hits(
     engine, rank_by
         Search engine and ranking, as for ``LaplaceEmbedder.index``. ``engine`` may also be an
         engine over all items, which then finds those outside a fold, too.
-    class_prior : float or None
-        Precision of the prior of the class model, the same for each fold; None: no model.
+    class_prior : ClassPrior or None
+        Prior and temperature of the class model, the same for each fold; None: no model.
     n_folds : int or None
         Number of folds whose items are queries; None: all.
     """
@@ -88,7 +89,7 @@ def cross_labelled_hits(
         if isinstance(engine, Engine):
             index = index._with(_outside(engine, index, others))
         if class_prior is not None:
-            index.learn_classes(class_prior)
+            index.learn_classes(*class_prior)
         index.query_encoder = encoder
         asked_for += len(ours)  # folds are small: what one rounds away the next makes up for
         share = (round(open_set_fraction * asked_for) - drawn) / len(ours)
@@ -122,12 +123,12 @@ def _outside(engine: Engine, index: Index, others: Int[Tensor, " n"]) -> Engine:
     return ForeignEngine(index.items.encoded.mean, index.items.ids, find)
 
 
-def prior_of_classes(index: Index) -> float | None:
+def prior_of_classes(index: Index) -> ClassPrior | None:
     """Learn the class model of all items, and return what its folds need; None: too few a class."""
     classes = index.items.classes
     if classes is not None and len(index) >= LEAST_A_CLASS * len(classes):
         index.learn_classes()
-    return None if index.class_model is None else float(index.class_model.prior_precision)
+    return None if index.class_model is None else index.class_model.prior
 
 
 def _recoded(labelled: LabelledHits, classes: Column, rows: Tensor) -> LabelledHits:

@@ -1147,8 +1147,8 @@ class Index(Shown):
         models: list[ClassModel | None] = [None]
         fold, codes, classes = np.zeros(len(self)), self.items.label_codes, self.items.classes
         if self.class_model is not None and codes is not None and classes is not None:
-            rows, prior = inputs_of(self.items.encoded), float(self.class_model.prior_precision)
-            models, fold = cross_fitted(rows, codes, classes, prior)
+            rows = inputs_of(self.items.encoded)
+            models, fold = cross_fitted(rows, codes, classes, self.class_model.prior)
         for own in torch.arange(len(self)).split(BLOCK):
 
             def itself(rows: Tensor, part: slice, own: Tensor = own) -> Tensor:
@@ -1159,7 +1159,9 @@ class Index(Shown):
             found = self._nearest(asked, k, search, models, fold[own.numpy()])
             yield relevance.of_some(found, own)
 
-    def learn_classes(self, prior_precision: float | None = None) -> None:
+    def learn_classes(
+        self, prior_precision: float | None = None, temperature: float | None = None
+    ) -> None:
         """Fit the class model to the items; ``calibrate`` and ``cross_index`` call it.
 
         Call it before ``labelled_hits`` if you calibrate in two steps, with ``learn``. It does
@@ -1170,12 +1172,16 @@ class Index(Shown):
         prior_precision : float >= 0 or None
             Precision l of the Gaussian prior over the weights; 0: linear discriminant analysis.
             None, the default: the candidate that is best on a held-out fifth of the items.
+        temperature : float > 0 or None
+            Number T that divides the moderated log probabilities; linear discriminant analysis has
+            none. None, the default: the one that is best on a held-out fifth of the items.
         """
         codes, classes = self.items.label_codes, self.items.classes
         if codes is None or classes is None or self.query_encoder is not self.encoder:
             return
         items = self.items
-        model = ClassModel.fit(inputs_of(items.encoded), codes, classes, prior_precision)
+        rows = inputs_of(items.encoded)
+        model = ClassModel.fit(rows, codes, classes, prior_precision, temperature)
         with self._changing:
             if self.items is items:  # a model of items that changed meanwhile is stale
                 self._state = replace(self._state, class_model=model)

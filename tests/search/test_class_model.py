@@ -16,7 +16,14 @@ from laplace_metric.evaluation import auroc
 from laplace_metric.inputs._columns import Column
 from laplace_metric.search import Index
 from laplace_metric.search import _class_model as module
-from laplace_metric.search._class_model import LEAST_ODDS, MOST_ODDS, ClassModel, cross_fitted
+from laplace_metric.search import _class_weights as weights
+from laplace_metric.search._class_model import (
+    LEAST_ODDS,
+    MOST_ODDS,
+    ClassModel,
+    ClassPrior,
+    cross_fitted,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore::laplace_metric.errors.LaplaceMetricWarning")
 
@@ -40,12 +47,14 @@ def whitened(x: Tensor, y: Tensor, new: Tensor) -> tuple[np.ndarray, np.ndarray,
     gaps = u - means[labels]
     within = gaps.T @ gaps / (len(u) - len(means))
     ridge = np.trace(within) / len(within)
-    root = np.linalg.cholesky(np.linalg.inv(within + ridge * np.eye(len(within))))
+    root = np.linalg.inv(np.linalg.cholesky(within + ridge * np.eye(len(within)))).T
     return tuple((t - u.mean(0)) @ root for t in (u, means, v))  # type: ignore[return-value]
 
 
-def odds_of(scores: np.ndarray) -> np.ndarray:
-    p = np.exp(scores - scores.max(1, keepdims=True))
+def odds_of(scores: np.ndarray, variance: np.ndarray, temperature: float = 1.0) -> np.ndarray:
+    """Odds of MacKay's moderated output of scores with these variances."""
+    scores = (scores - scores.max(1, keepdims=True)) / np.sqrt(1 + np.pi * variance / 8)
+    p = np.exp(scores / temperature)
     p /= p.sum(1, keepdims=True)
     return np.log(p / (1 - p)).clip(LEAST_ODDS, MOST_ODDS)
 
@@ -62,19 +71,21 @@ def test_few_items_a_class_are_linear_discriminant_analysis(counts, monkeypatch)
     model = ClassModel.fit(x, y, names(3))
     _, means, v = whitened(x, y, new)
     scores = v @ means.T - (means**2).sum(1) / 2 + np.log(np.array(counts) / sum(counts))
+    # the mean of n items of unit covariance varies by I / n, and so -|x - m|^2 / 2 by |x - m|^2 / n
+    variance = ((v[:, None] - means) ** 2).sum(2) / np.array(counts)
     found = model.log_odds(new, every(20, 3)).numpy()
-    np.testing.assert_allclose(found, odds_of(scores), rtol=1e-3, atol=1e-3)
-    assert float(model.prior_precision) == 0
+    np.testing.assert_allclose(found, odds_of(scores, variance), rtol=1e-3, atol=1e-3)
+    assert model.prior == ClassPrior(0, 1)
 
 
 @pytest.mark.parametrize("precision", [1.0, 30.0])
 @pytest.mark.parametrize("n_classes", [2, 5])
 def test_it_is_logistic_regression_in_whitened_coordinates(precision, n_classes, monkeypatch):
-    monkeypatch.setattr(module, "ITERATIONS", 1000)
-    monkeypatch.setattr(module, "TOLERANCE", 1e-12)
-    monkeypatch.setattr(module, "CACHED_CELLS", 100)  # in blocks of 50 or 20 of the 300 rows
+    monkeypatch.setattr(weights, "ITERATIONS", 1000)
+    monkeypatch.setattr(weights, "TOLERANCE", 1e-12)
+    monkeypatch.setattr(weights, "CACHED_CELLS", 100)  # in blocks of 50 or 20 of the 300 rows
     (x, y), (new, _) = points(300, n_classes), points(50, n_classes, seed=1)
-    model = ClassModel.fit(x, y, names(n_classes), precision)
+    model = ClassModel.fit(x, y, names(n_classes), precision, 1.5)
     u, _, v = whitened(x, y, new)
     target = np.eye(n_classes)[y.numpy()]
 
@@ -86,11 +97,15 @@ def test_it_is_logistic_regression_in_whitened_coordinates(precision, n_classes,
         return (total - (scores * target).sum(1)).sum() + precision / 2 * (w[:, :-1] ** 2).sum()
 
     best = minimize(loss, np.zeros(n_classes * 7), method="BFGS").x.reshape(n_classes, -1)
-    expected = odds_of(v @ best[:, :-1].T + best[:, -1])
+    scores = u @ best[:, :-1].T + best[:, -1]
+    p = np.exp(scores - scores.max(1, keepdims=True))
+    p /= p.sum(1, keepdims=True)
+    variance = v**2 @ (1 / ((p * (1 - p)).T @ u**2 + precision)).T
+    expected = odds_of(v @ best[:, :-1].T + best[:, -1], variance, 1.5)
     np.testing.assert_allclose(model.log_odds(new, every(50, n_classes)), expected, atol=0.05)
     skl = LogisticRegression(C=1 / precision, max_iter=5000, tol=1e-8).fit(u, y.numpy())
     if n_classes > 2:  # scikit-learn's two classes share one vector of weights
-        theirs = odds_of(skl.decision_function(v))
+        theirs = odds_of(skl.decision_function(v), variance, 1.5)
         np.testing.assert_allclose(model.log_odds(new, every(50, n_classes)), theirs, atol=0.05)
 
 
@@ -98,8 +113,8 @@ def test_the_precision_is_the_one_of_a_held_out_fifth():
     """Labels at random have nothing to teach: the strongest; clear ones a weaker one."""
     x, y = points(400, 4)
     noise = torch.randint(0, 4, (400,), generator=torch.Generator().manual_seed(3))
-    assert float(ClassModel.fit(x, noise, names(4)).prior_precision) == module.PRECISIONS[0]
-    assert float(ClassModel.fit(4 * x, y, names(4)).prior_precision) < module.PRECISIONS[1]
+    assert float(ClassModel.fit(x, noise, names(4)).prior_precision) == weights.PRECISIONS[0]
+    assert float(ClassModel.fit(4 * x, y, names(4)).prior_precision) < weights.PRECISIONS[1]
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
@@ -111,12 +126,43 @@ def test_classes_of_one_item_do_not_choose_the_precision(seed):
     assert len(y) >= module.LEAST * 23
     weak = float(ClassModel.fit(x[:120], y[:120], names(3)).prior_precision)
     assert (
-        float(ClassModel.fit(x, y, names(23)).prior_precision) <= 10 * weak < module.PRECISIONS[0]
+        float(ClassModel.fit(x, y, names(23)).prior_precision) <= 10 * weak < weights.PRECISIONS[0]
     )
     alone = torch.arange(20)  # each held-out item has a class of its own: nothing to choose by
-    best, precision = module._chosen(x[120:], alone, origin := torch.zeros(20, 7), None)
-    assert precision == module.PRECISIONS[1]
-    assert best is origin
+    origin, held = torch.zeros(20, 7), weights.held_out(20)
+    assert weights.choose(x[120:], alone, held, origin) == (weights.UNTOLD, 1.0, origin)
+    assert weights.choose(x[120:], alone, held, origin, 3.0) == (3.0, 1.0, origin)
+
+
+def test_held_out_items_choose_in_coordinates_that_they_do_not_know(monkeypatch):
+    """With W of all items, they are nearer to their class than any query will be."""
+    seen = []
+    choose = weights.choose
+    monkeypatch.setattr(module, "choose", lambda *a: seen.append(a) or choose(*a))
+    x, y = points(120, 3)
+    x[5] = 0  # has no direction, so that no scatter counts it
+    ClassModel.fit(x, y, names(3))
+    ((found, _, held, *_),) = seen
+    others = ~held
+    others[5] = False
+    _, _, v = whitened(x[others], y[others], x)
+    np.testing.assert_allclose(found, v, atol=1e-3)
+    assert held.sum() == 24
+
+
+def test_queries_find_the_temperature_that_held_out_items_chose():
+    """Of features as wide as there are items, where coordinates of all would be too certain."""
+    g = torch.Generator().manual_seed(0)
+    y = torch.arange(1200) % 6
+    x = torch.randn(6, 200, generator=g)[y] / 4 + torch.randn(1200, 200, generator=g)
+    model = ClassModel.fit(x[:300], y[:300], names(6))
+    logits, variance = model._logits(x[300:])
+    losses = {
+        t: -float(weights.moderated(logits, variance, t).gather(1, y[300:, None]).mean())
+        for t in np.geomspace(0.1, 10, 41)
+    }
+    best = min(losses, key=losses.get)
+    assert best / 1.5 < float(model.temperature) < best * 1.5
 
 
 @settings(max_examples=30, deadline=None)
@@ -165,9 +211,10 @@ def test_an_item_is_asked_of_models_that_did_not_see_it():
     x, y = points(200, 4)
     wrong = y.clone()
     wrong[:10] = (y[:10] + 1) % 4
-    models, fold = cross_fitted(x, wrong, names(4), 1.0)
-    rest = ClassModel.fit(x[fold != 2], wrong[fold != 2], names(4), 1.0)
+    models, fold = cross_fitted(x, wrong, names(4), ClassPrior(1.0, 2.0))
+    rest = ClassModel.fit(x[fold != 2], wrong[fold != 2], names(4), 1.0, 2.0)
     assert torch.equal(rest.weights, models[2].weights)
+    assert models[2].prior == (1, 2)
     assert (np.bincount(fold, minlength=5) == 40).all()
 
 
@@ -245,7 +292,7 @@ def test_it_is_saved_with_the_index(tmp_path, labels):
 def test_tensors_that_do_not_fit_are_refused():
     model = ClassModel.fit(*points(60, 3), names(3))
     tensors = model.tensors()
-    for name in ("bias", "root", "classes"):
+    for name in ("bias", "root", "classes", "variance"):
         with pytest.raises(ValueError, match="a class model of"):
             ClassModel.from_tensors({**tensors, name: tensors[name][:2]})
 
@@ -277,7 +324,7 @@ def test_a_part_of_a_large_gallery(monkeypatch):
     whole = ClassModel.fit(x, y, names(4), 10.0)
     monkeypatch.setattr(module, "CELLS", 4 * 6 * 100)
     part = ClassModel.fit(x, y, names(4), 10.0)
-    assert torch.equal(part.root, whole.root)  # of all items
+    torch.testing.assert_close(part.root, whole.root)  # of all items
     assert not torch.equal(part.weights, whole.weights)
     monkeypatch.setattr(module, "CELLS", 4 * 6 * 10)
     assert float(ClassModel.fit(x, y, names(4)).prior_precision) == 0
@@ -287,6 +334,7 @@ def test_blocks_of_rows_change_nothing(monkeypatch):
     (x, y), (new, _) = points(300, 4), points(70, 4, seed=1)
     whole = ClassModel.fit(x, y, names(4), 10.0)
     monkeypatch.setattr(module, "BLOCK_CELLS", 6 * 7)
+    monkeypatch.setattr(weights, "BLOCK_CELLS", 4 * 7)
     parts = ClassModel.fit(x, y, names(4), 10.0)
     torch.testing.assert_close(parts.root, whole.root)
     found = [model.log_odds(new, every(70, 4)) for model in (whole, parts)]
@@ -298,9 +346,9 @@ def test_folds_have_the_prior_of_the_whole(monkeypatch):
     asked = []
     fit = ClassModel.fit.__func__
 
-    def spy(cls, rows, codes, classes, prior_precision=None):
-        model = fit(cls, rows, codes, classes, prior_precision)
-        asked.append((len(rows), prior_precision, float(model.prior_precision)))
+    def spy(cls, rows, codes, classes, *prior):
+        model = fit(cls, rows, codes, classes, *prior)
+        asked.append((len(rows), prior, model.prior))
         return model
 
     monkeypatch.setattr(ClassModel, "fit", classmethod(spy))
@@ -309,7 +357,7 @@ def test_folds_have_the_prior_of_the_whole(monkeypatch):
     index = embedder.cross_index(x, y, folds=4, progress=False)
     assert index.class_model is not None
     (_, none, chosen), *folds = asked
-    assert none is None
+    assert none == (None, None)
     assert folds == [(90, chosen, chosen)] * 4
 
 
