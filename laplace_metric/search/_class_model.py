@@ -46,8 +46,8 @@ from laplace_metric.search._class_weights import (
     choose,
     held_out,
     hessian_diagonal,
+    likeliest_weights,
     moderated,
-    posterior_mode,
 )
 from laplace_metric.search._encoded import Encoded
 
@@ -162,7 +162,7 @@ class ClassModel:
             prior_precision, start = chosen.prior_precision, chosen.start
             temperature = chosen.temperature if temperature is None else temperature
         x = whitening(items)
-        best = posterior_mode(x, y, start, prior_precision)
+        best = likeliest_weights(x, y, start, prior_precision)
         return replace(
             model,
             weights=best[:, :-1].clone(),

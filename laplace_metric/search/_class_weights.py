@@ -102,7 +102,7 @@ def choose(
     candidates = PRECISIONS if prior_precision is None else (prior_precision,)
     best, largest, at = Choice(candidates[0], 1.0, start), -np.inf, start
     for candidate in candidates:
-        at = posterior_mode(x[~held], y[~held], at, candidate)
+        at = likeliest_weights(x[~held], y[~held], at, candidate)
         precision = hessian_diagonal(x[~held], at) + candidate
         asked = x[tests]
         logits, variance = (
@@ -140,7 +140,7 @@ def hessian_diagonal(
     return total
 
 
-def posterior_mode(x: Tensor, y: Tensor, start: Tensor, prior_precision: float) -> Tensor:
+def likeliest_weights(x: Tensor, y: Tensor, start: Tensor, prior_precision: float) -> Tensor:
     """Find ``argmax sum_n log p(y_n | x_n) - l/2 |w|^2`` [C, D + 1] by L-BFGS; b has a flat prior.
 
     The ascent is in w and ``b + w . m / 2``, the log share of a class under linear discriminant

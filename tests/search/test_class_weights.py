@@ -16,8 +16,8 @@ from laplace_metric.search._class_weights import (
     choose,
     held_out,
     hessian_diagonal,
+    likeliest_weights,
     moderated,
-    posterior_mode,
 )
 
 
@@ -60,7 +60,7 @@ def test_one_sided_variance_of_two_classes_is_the_moderated_output_of_mackay(var
 def test_it_is_nearer_to_an_average_over_the_whole_posterior_than_the_softmax(seed):
     """Monte Carlo over the Laplace posterior with every covariance of all weights."""
     x, y, start = problem(60, 4, 5, seed)
-    wb = posterior_mode(x, y, torch.zeros_like(start), 1.0)
+    wb = likeliest_weights(x, y, torch.zeros_like(start), 1.0)
     precision = full_hessian(x, y, wb) + torch.eye(20, dtype=torch.float64)
     new = 2 * problem(50, 4, 5, seed)[0]
     logits = new @ wb[:, :-1].mT + wb[:, -1]
@@ -103,7 +103,7 @@ def test_prior_and_temperature_are_the_likeliest_of_the_held_out_rows():
     found = choose(x, y, held, origin)
     losses = {}
     for precision in module.PRECISIONS:
-        wb = posterior_mode(x[~held], y[~held], origin, precision)
+        wb = likeliest_weights(x[~held], y[~held], origin, precision)
         variance = x[held].square() @ (1 / (hessian_diagonal(x[~held], wb) + precision)).mT
         logits = x[held] @ wb[:, :-1].mT + wb[:, -1]
         for t in torch.logspace(-1, 1, 81).tolist():
