@@ -176,6 +176,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **online_tables.TABLES,
     "speed": cost_tables.speed,
     "fits": cost_tables.fits,
+    "on_device": cost_tables.on_device,
     "predictions": cost_tables.predictions,
     "determined": cost_tables.determined,
     **{name: partial(protocol_table, name) for name in PROTOCOL_TABLES},

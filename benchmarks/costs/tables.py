@@ -162,6 +162,26 @@ def fits() -> str:
     return markdown(["points", "structure", "limit", "curvature", "whole `fit`"], lines)
 
 
+def on_device() -> str:
+    """Fits and searches on one accelerator, beside the products that none can do without."""
+    record = read_record("speed_gpu")
+    lines = []
+    for row in record["fit"]:
+        inside = _seconds(row["stages"]["with_near_far"])
+        shape = f"fit, {row['n']:,} x {row['d']:,} -> {row['z']:,}"
+        cost = f"{_seconds(row['whole'])} ({row['ratio']:.0f} x)"
+        peak = f"{row['extra_peak_mb']:,.0f} MB"
+        lines.append([shape, _seconds(row["limit"]), cost, inside, peak])
+    for row in record["blocks"]:
+        name = f"curvature alone, blocks of {row['block_mb']} MB"
+        lines.append([name, "", _seconds(row["curvature"]), "", ""])
+    for row in record["search"]:
+        name = f"{row['queries']:,} queries among {row['items']:,} items"
+        lines.append([name, _seconds(row["product"]), _seconds(row["search"]), "", ""])
+    header = ["what", "its products", "time", "of it `epistemic`", "extra peak memory"]
+    return markdown(header, lines)
+
+
 LIMITS = {
     "mean": "forward",
     "uncertainty": "variance_limit",
