@@ -17,7 +17,7 @@ from laplace_metric._utils.precision import full_precision
 from laplace_metric._utils.randomness import Seed
 from laplace_metric._utils.validation import as_path, check_count, check_name
 from laplace_metric.curvature._spectral_curvature import SpectralCurvature
-from laplace_metric.embedding import Embedding
+from laplace_metric.embedding import Embedding, warn_if_wide
 from laplace_metric.errors import InputError, LabelError, NotFittedError
 from laplace_metric.heads._body import BodyRecord
 from laplace_metric.heads._fitted_weights import FittedWeights, stamped_buffers
@@ -42,6 +42,7 @@ from laplace_metric.laplace import (
 )
 from laplace_metric.laplace._available import available
 from laplace_metric.laplace._diagnosis import Uncertainties, diagnose
+from laplace_metric.laplace._evidence import log_marginal_likelihood, loss_of
 from laplace_metric.laplace._fit import fit_posterior, warn_if_negative
 from laplace_metric.laplace._fit_options import FitOptions
 from laplace_metric.laplace._predicted import (
@@ -83,11 +84,12 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
         hessian: str = "fixed",
         structure: str = "auto",
         margin: float | None = None,
-        prior_precision: float = 1.0,
+        prior_precision: float | str = "auto",
         n_effective: float | None = None,
         pairs: str | Miner = "all",
         backend: str = "auto",
         positivity: str = "absolute",
+        temperature: float | str = "auto",
     ) -> None:
         self.model, self.head = unwrapped(model), head
         self.settings = Settings(
@@ -100,6 +102,7 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
             pairs,
             backend,
             positivity,
+            temperature,
         )
         self._fitted: Fitted | None = None
         self._weights: FittedWeights | None = None
@@ -317,16 +320,26 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
     def _shown_rows(self) -> Rows:
         s, fitted = self.settings, self._fitted
         pairs = s.pairs if isinstance(s.pairs, str) else type(s.pairs).__name__
-        numbers = f"prior_precision={s.prior_precision:.4g}, n_effective={s.n_effective or 'N'}"
+        scales = {
+            "prior_precision": s.prior_precision,
+            "n_effective": s.n_effective or "N",
+            "temperature": s.temperature,
+        }
+        if fitted is not None:
+            scales |= {name: getattr(fitted.posterior, name) for name in scales}
+        shown = ", ".join(
+            f"{name}={x if isinstance(x, str) else format(x, '.4g')}" for name, x in scales.items()
+        )
         settings = {
             "loss": f"distance={s.distance!r}, hessian={s.hessian!r}, margin={s.margin}",
             "curvature": f"structure={s.structure!r}, pairs={pairs!r}, positivity={s.positivity!r}",
-            "prior": numbers,
+            "prior": shown,
         }
         if fitted is None:
             return in_rows(settings.items())
         sizes = f"{fitted.head.name!r} to {fitted.head.n_outputs} dimensions"
-        return in_rows({"head": sizes, **settings, **available(fitted)}.items())
+        draws = {} if fitted.draws is None else {"draws": str(fitted.draws)}
+        return in_rows({"head": sizes, **settings, **draws, **available(fitted)}.items())
 
     def __getattr__(self, name: str) -> Any:
         """Raise for a missing attribute; for one that modules have, say where to find it."""
@@ -369,6 +382,12 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
             Number of draws, at least 1.
         seed : torch.Generator, int or None
             Generator or seed of the draws. None, the default: torch's global generator.
+
+        Warns
+        -----
+        WideDrawsWarning
+            When the function is called, if draws of directions lie more than .5 from their means,
+            in the mean squared distance.
         """
         check_count("n", n)
         fitted = self._fitted_to_these_weights()
@@ -380,7 +399,11 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
             with full_precision():
                 check_rows(seen.raw, spherical=fitted.spherical)
                 z = fitted.jacobian.forward_with(seen.features, weights)
-                return nn.functional.normalize(z, dim=-1) if fitted.spherical else z
+                if not fitted.spherical:
+                    return z
+                draws = nn.functional.normalize(z, dim=-1)
+                warn_if_wide(draws, nn.functional.normalize(seen.raw, dim=-1))
+                return draws
 
         return embed
 
@@ -484,11 +507,13 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
         fitted = self.fitted_
         vanishes = fitted.loss.vanishes
         if inputs is None:
-            return diagnose(fitted.posterior, vanishes=vanishes)
+            return diagnose(fitted.posterior, vanishes=vanishes, draws=fitted.draws)
         activations = self.activations(inputs)
         embedding = predicted_embedding(activations.features, activations.raw, fitted)
         seen_as = Uncertainties.of(embedding.uncertainty, activations.raw)
-        return diagnose(fitted.posterior, vanishes=vanishes, uncertainties=seen_as)
+        return diagnose(
+            fitted.posterior, vanishes=vanishes, uncertainties=seen_as, draws=fitted.draws
+        )
 
     def tune_prior(
         self,
@@ -498,9 +523,12 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
         metric: Metric | None = None,
         bounds: Sequence[float] = _prior_precision.BOUNDS,
         tune_n_effective: bool = False,
+        tune_temperature: bool = False,
         progress: bool = False,
     ) -> float:
         """Tune the prior precision, adopt it and return it.
+
+        The temperature stays as it is, unless it is tuned, too: ``posterior_.temperature``.
 
         Parameters
         ----------
@@ -519,6 +547,10 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
             Search n_effective too, with "validation", from a thousandth to a thousand times the
             fitted points. (The evidence of a contrastive loss says nothing about its scale.)
             Default: False.
+        tune_temperature : bool
+            Search the temperature, too, with "validation", from 2^-16 to 16, once the prior
+            precision is chosen. It moves no ranking by uncertainty; metrics of calibration and of
+            draws depend on it. Default: False.
         progress : bool
             Show a progress bar for "validation". Default: False.
 
@@ -537,10 +569,12 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
             If the evidence is of a curvature much of which was negative.
         """
         check_name("method", method, ("marglik", "validation"))
-        n_effective = self.posterior_.n_effective
+        n_effective, temperature = self.posterior_.n_effective, self.posterior_.temperature
         if method == "marglik":
-            if tune_n_effective:
-                raise InputError("tune_n_effective=True needs method='validation'.")
+            asked = {"tune_n_effective": tune_n_effective, "tune_temperature": tune_temperature}
+            for name, wanted in asked.items():
+                if wanted:
+                    raise InputError(f"{name}=True needs method='validation'.")
             positivity = self.settings.positivity
             warn_if_negative(self.hessian_, positivity, "this evidence is of no model")
             tuned = _prior_precision.by_marginal_likelihood(self.posterior_, bounds)
@@ -550,11 +584,69 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
             sizes = (
                 _prior_precision.sizes(self.fitted_.n_points) if tune_n_effective else [n_effective]
             )
-            tuned, n_effective = _prior_precision.by_validation(score, bounds, sizes)
-        self._fitted = self.fitted_.with_precision(tuned, n_effective)
-        kept = n_effective if tune_n_effective else self.settings.n_effective
-        self.settings = replace(self.settings, prior_precision=tuned, n_effective=kept)
+            tuned, n_effective = _prior_precision.by_validation(
+                lambda tau, n: score(tau, n, temperature), bounds, sizes
+            )
+            if tune_temperature:
+                temperature = _prior_precision.temperature_by_validation(
+                    lambda t: score(tuned, n_effective, t)
+                )
+        fitted = self.fitted_.with_precision(tuned, n_effective)
+        self._fitted = fitted.with_temperature(temperature)
+        self.settings = replace(self.settings, prior_precision=tuned, temperature=temperature)
+        if tune_n_effective:
+            self.settings = replace(self.settings, n_effective=n_effective)
         return tuned
+
+    def log_marginal_likelihood(
+        self, loader: Any, labels: Any = None, *, progress: bool = False
+    ) -> float:
+        """Return the log marginal likelihood of the fit, to compare heads of one set of data.
+
+        Of fits to the same data with the same loss, the one with the larger number explains the
+        pairs better for its complexity: another head, structure or prior precision. Constants that
+        all of them share are left out, and the temperature does not enter. A contrastive loss has
+        no scale of its own, so fits with another ``n_effective`` do not compare.
+
+        Parameters
+        ----------
+        loader : iterable of batches, a data set of single items, or inputs next to ``labels``
+            Data that were fitted, as for ``fit``.
+        labels : [N] whole numbers or names of classes, or None
+            Class of each input. None, the default: the loader has them.
+        progress : bool
+            Show a progress bar. Default: False.
+
+        Raises
+        ------
+        InputError
+            For a finite margin.
+        LabelError
+            For data of one class, where the loss has negative pairs.
+
+        Warns
+        -----
+        NegativeCurvatureWarning
+            If much of the curvature was negative: then this is the evidence of no model.
+
+        Examples
+        --------
+        >>> from laplace_metric import LaplaceEmbedder
+        >>> x, y = torch.randn(40, 8), torch.arange(40) % 4
+        >>> fits = [
+        ...     LaplaceEmbedder.from_embeddings(x, y, prior_precision=tau, hessian="positives")
+        ...     for tau in (8.0, 1e4)
+        ... ]
+        >>> better, worse = (fit.log_marginal_likelihood(x, y) for fit in fits)
+        >>> better > worse
+        True
+        """
+        inputs = read_inputs("loader", loader, labels, labelled=True)
+        fitted = self._fitted_to_these_weights()
+        positivity = self.settings.positivity
+        warn_if_negative(self.hessian_, positivity, "this evidence is of no model")
+        loss = loss_of(self.model, fitted, inputs, progress=progress)
+        return log_marginal_likelihood(fitted, loss)
 
     def as_module(self) -> EmbedderModule:
         """Return a copy as an ``nn.Module``, inputs -> mean, epistemic, uncertainty.

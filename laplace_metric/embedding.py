@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,10 +19,20 @@ from laplace_metric._utils.randomness import Seed
 from laplace_metric._utils.tables import as_pandas
 from laplace_metric._utils.validation import as_array, as_tensor
 from laplace_metric.distributions import EmbeddingDistribution, Gaussian, ProjectedNormal
-from laplace_metric.errors import EmptyLoaderError, InputError, NotFittedError, RowError
+from laplace_metric.errors import (
+    EmptyLoaderError,
+    InputError,
+    NotFittedError,
+    RowError,
+    WideDrawsWarning,
+    callers_line,
+)
 
 if TYPE_CHECKING:
     import pandas
+
+WIDE = 0.5
+"""Mean squared distance of unit draws from their means above which they are mostly noise."""
 
 
 class FitSetParts(NamedTuple):
@@ -111,8 +122,9 @@ class Embedding(Shown):
     def uncertainty(self) -> Float[Tensor, " B"]:
         """One number per input [B], larger = less certain.
 
-        The method's own score where it has one, else the trace of the covariance: the expected
-        squared distance of the embedding from its mean.
+        The method's own score where it has one, else the expected squared distance of the embedding
+        from its mean: the trace of the covariance, or of directions a number from 0 to 2, where a
+        uniform one has 2.
         """
         if self.score is not None:
             return self.score
@@ -308,8 +320,17 @@ class Embedding(Shown):
             Number of draws for each input, at least 0.
         seed : torch.Generator, int or None
             Generator or seed of the draws. None, the default: torch's global generator.
+
+        Warns
+        -----
+        WideDrawsWarning
+            If directions are so uncertain that draws lie more than .5 from their means, in the mean
+            squared distance.
         """
-        return self.distribution.sample(n, seed)
+        draws = self.distribution.sample(n, seed)
+        if isinstance(self.distribution, ProjectedNormal):
+            warn_if_wide(draws, self.mean)
+        return draws
 
     def __len__(self) -> int:
         return len(self.mean)
@@ -359,6 +380,19 @@ class Embedding(Shown):
         if len(inputs) < len(parts) or any(part.near_far is not near_far for part in parts):
             return cls(distribution, score)
         return cls(distribution, score, torch.cat(inputs), near_far)
+
+
+def warn_if_wide(draws: Float[Tensor, "n B Z"], mean: Float[Tensor, "B Z"]) -> None:
+    """Warn if unit draws lie further than ``WIDE`` from their means."""
+    spread = float(2 - 2 * (draws * mean).sum(-1).mean()) if draws.numel() else 0.0
+    if spread > WIDE:
+        warnings.warn(
+            f"draws lie {spread:.2g} from their means (mean squared; uniform directions have 2): "
+            "they are mostly noise. These inputs are far from what was fitted, or the posterior is "
+            'too wide: fit with temperature="auto", or a smaller one.',
+            WideDrawsWarning,
+            stacklevel=callers_line(),
+        )
 
 
 def _as_rows(index: Any, n: int) -> slice | Tensor:

@@ -166,3 +166,7 @@ class DistanceScaleWarning(LaplaceMetricWarning):
 
 class StaleCalibrationWarning(LaplaceMetricWarning):
     """An index has changed since its match probability was calibrated."""
+
+
+class WideDrawsWarning(LaplaceMetricWarning):
+    """Draws of embeddings are so far from their means that they are mostly noise."""

@@ -51,8 +51,9 @@ class LaplaceEmbedder(PosteriorEmbedder):
     margin : float > 0 or None
         Largest distance at which negative pairs count: that of the loss the model was trained with.
         None, the default: every negative pair counts.
-    prior_precision : float > 0
-        Precision of the isotropic Gaussian prior over the head's parameters. Default: 1; a larger
+    prior_precision : float > 0 or "auto"
+        Precision of the isotropic Gaussian prior over the head's parameters. "auto", the default,
+        is ``P / |theta|^2``, the prior of largest likelihood for the P trained weights. A larger
         one means less uncertainty, and ``tune_prior`` tunes it.
     n_effective : float > 0 or None
         Number of observations that turns the curvature, an average over pairs, into a sum over
@@ -71,6 +72,12 @@ class LaplaceEmbedder(PosteriorEmbedder):
         structure: both are chosen because they rank inputs better. Use "clip" where variances,
         evidence or calibration are to mean something and classes are unbalanced; ``fit`` warns from
         a negative share of .2 on.
+    temperature : float > 0 or "auto"
+        Factor of the posterior covariance, which leaves rankings by uncertainty as they are and
+        says how far draws lie from the trained weights. "auto", the default, is the largest one up
+        to 1 (Laplace's approximation itself) at which draws find neighbours of the right class as
+        often as their means, up to .01, on up to 1,000 fitted points. Where these are not kept
+        (pairs of batches, several processes) it is 1.
 
     Raises
     ------

@@ -288,9 +288,7 @@ class Measuring:
 def rescaled(embedder: LaplaceEmbedder, prior: float | None, count: float) -> LaplaceEmbedder:
     """The same curvature with another prior (None: by the evidence) and another n."""
     settings = replace(embedder.settings, n_effective=count, prior_precision=prior or 1.0)
-    posterior = replace(
-        embedder.posterior_, n_effective=count, prior_precision=settings.prior_precision
-    )
+    posterior = replace(embedder.posterior_, n_effective=count, prior_precision=prior or 1.0)
     fitted = replace(embedder.fitted_, posterior=posterior)
     other = LaplaceEmbedder.from_fitted(embedder.model, settings, fitted)
     if prior is None:

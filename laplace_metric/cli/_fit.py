@@ -23,7 +23,7 @@ from laplace_metric.models import Precomputed
 SUMMARY = (
     "fitted {items:,} items of {classes:,} classes in {seconds:.1f} s\n"
     "head {head!r}: {parameters:,} uncertain parameters, structure {structure}, prior precision "
-    "{prior_precision:.3g}, embeddings of {dimensions} dimensions\n"
+    "{prior_precision:.3g}, temperature {temperature:.3g}, embeddings of {dimensions} dimensions\n"
     "compared by distance {distance}, hessian {hessian}"
 )
 
@@ -54,7 +54,8 @@ def fit(options: Namespace) -> None:
             **_compared_by(options, loaded.model, items),
             positivity=options.positivity,
             margin=options.margin,
-            prior_precision=options.prior_precision,
+            prior_precision=options.prior_precision or AUTO,
+            temperature=options.temperature or AUTO,
         )
         checkpoint = options.checkpoint or files.refuse_link(working_folder(output))
         loader = items.batches(options.batch_size, labelled=True)
@@ -73,7 +74,8 @@ def fit(options: Namespace) -> None:
         "structure": settings.structure,
         "distance": settings.distance,
         "hessian": settings.hessian,
-        "prior_precision": settings.prior_precision,
+        "prior_precision": embedder.posterior_.prior_precision,
+        "temperature": embedder.posterior_.temperature,
         "dimensions": fitted.head.n_outputs,
         "held_out": len(source) - len(items),
         "output": str(output),

@@ -25,6 +25,7 @@ from laplace_metric.distributions._covariance import (
     PendingCovariance,
     check_values,
 )
+from laplace_metric.distributions._round_chord import round_chord
 from laplace_metric.distributions._von_mises_fisher import vmf_concentration
 from laplace_metric.errors import InputError
 
@@ -177,17 +178,14 @@ class ProjectedNormal(HasCovariance):
 
     @property
     def total_variance(self) -> Float[Tensor, " B"]:
-        """tr T [B], without the variance of each coordinate."""
-        return self.covariance.tangent_trace(self.mean) / self._squared_length[..., 0]
+        """Expected squared distance from the mean direction [B], in [0, 2); see ``round_chord``."""
+        tangent = self.covariance.tangent_trace(self.mean) / self._squared_length[..., 0]
+        return round_chord(tangent, self.loc.shape[-1])
 
     @property
     def concentration(self) -> Float[Tensor, " B"]:
-        """von Mises-Fisher kappa [B] from the resultant length ``R = (1 + tr T)^(-1/2)``.
-
-        Exact to first order in tr T (where ``R = 1 - tr T / 2``), and for an isotropic C in high
-        dimension, where ``R -> r / sqrt(r^2 + tr C)``.
-        """
-        resultant = (1 + self.total_variance).rsqrt()
+        """von Mises-Fisher kappa [B] from the resultant length ``R = E cos``."""
+        resultant = 1 - self.total_variance / 2
         return vmf_concentration(resultant, self.loc.shape[-1])
 
     def sample(self, n: int, seed: Seed = None) -> Float[Tensor, "n B Z"]:

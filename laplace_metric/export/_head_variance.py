@@ -2,7 +2,7 @@
 
 With C = J S J^T, u = z / |z| and T = I - u u^T,
 
-    raw       tr C                        sphere     tr T C T / |z|^2
+    raw       tr C                        sphere     t = tr T C T / |z|^2, then ``round_chord``
 
 Of a chain of linear layers (one for a linear head), layer l has ``J_l = M_l (x) a_l^T``, and with
 S diagonal in Q_S (x) Q_A, V [O, A] its eigenvalues,
@@ -25,11 +25,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from laplace_metric.curvature._eigenbases import DenseEigenbasis, KroneckerEigenbasis
+from laplace_metric.distributions._round_chord import round_chord
 from laplace_metric.heads._chain import ChainJacobian
 from laplace_metric.heads._linear import LinearJacobian
 from laplace_metric.laplace._posterior import Posterior
-
-# The trace of an embedding's covariance as a plain graph, from buffers.
 
 LayerInputs = list[tuple[Tensor, Tensor | None]]
 """a_l [B, A] and M_l [B, Z, O], None for the identity, from the first layer to the last."""
@@ -89,7 +88,7 @@ class HeadVariance(nn.Module):
         else:
             parts = [self._part(i, a, m, u) for i, (a, m) in enumerate(layers)]
             total = torch.stack(parts).sum(0)
-        return total / square[:, 0] if self.spherical else total
+        return round_chord(total / square[:, 0], z.shape[1]) if self.spherical else total
 
     def _layers(self, h: Tensor) -> LayerInputs:
         inputs: list[Tensor] = [h]

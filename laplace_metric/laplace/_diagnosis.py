@@ -9,12 +9,16 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from laplace_metric.curvature._spectral_curvature import NEGATIVE_SHARE
+from laplace_metric.embedding import WIDE
 from laplace_metric.errors import PriorAtEdgeWarning, UndefinedMetricWarning, callers_line
+from laplace_metric.laplace._fitted import Draws
 from laplace_metric.laplace._posterior import Posterior
 from laplace_metric.laplace._prior_precision import by_marginal_likelihood
 
 NEARLY_CONSTANT = 0.05
 PRIOR_DOMINATED = 0.01
+LOST = 0.03
+"""Recall that draws may lose before it is told."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,11 @@ class Diagnosis:
         The prior precision tau in use, and the one with the highest log marginal likelihood.
     uncertainties : Uncertainties or None
         Variation of the uncertainty of the inputs. None, the default: no inputs were given.
+    temperature : float > 0
+        Temperature T in use. Default: 1.
+    draws : Draws or None
+        Spread and recall of heads that were drawn. None, the default: points of the fit were not
+        kept, or the posterior was tuned since.
     findings : tuple of str
         Unusual numbers among these and the advice that follows, one or two sentences each. The
         default is empty: nothing is unusual.
@@ -90,6 +99,8 @@ class Diagnosis:
     prior_precision: float
     evidence_prior_precision: float
     uncertainties: Uncertainties | None = None
+    temperature: float = 1.0
+    draws: Draws | None = None
     findings: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -103,6 +114,9 @@ class Diagnosis:
             f"prior precision         {self.prior_precision:.3g} "
             f"(log marginal likelihood prefers {self.evidence_prior_precision:.3g})",
         ]
+        lines.append(f"temperature             {self.temperature:.3g}")
+        if self.draws is not None:
+            lines.append(f"draws                   {self.draws}")
         if self.uncertainties is not None:
             u = self.uncertainties
             lines.append(f"uncertainty             mean {u.mean:.3g}, variation {u.variation:.1%}")
@@ -111,7 +125,11 @@ class Diagnosis:
 
 
 def diagnose(
-    posterior: Posterior, *, vanishes: bool, uncertainties: Uncertainties | None = None
+    posterior: Posterior,
+    *,
+    vanishes: bool,
+    uncertainties: Uncertainties | None = None,
+    draws: Draws | None = None,
 ) -> Diagnosis:
     """Describe a posterior, and the uncertainties of some inputs if they are given.
 
@@ -122,7 +140,9 @@ def diagnose(
     vanishes : bool
         True if this curvature is zero for balanced classes (``ContrastiveLoss.vanishes``).
     uncertainties : Uncertainties or None
-        Summary of the uncertainties of the inputs in question.
+        Summary of the uncertainties of the inputs in question. None, the default: there are none.
+    draws : Draws or None
+        Spread and recall of heads drawn from this posterior. None, the default: not known.
     """
     gained = posterior.n_effective * posterior.curvature.eigenvalues
     tau = posterior.prior_precision
@@ -139,6 +159,8 @@ def diagnose(
         prior_precision=tau,
         evidence_prior_precision=evidence,
         uncertainties=uncertainties,
+        temperature=posterior.temperature,
+        draws=draws,
     )
     return replace(numbers, findings=tuple(_findings(numbers, vanishes)))
 
@@ -164,6 +186,16 @@ def _findings(d: Diagnosis, vanishes: bool) -> list[str]:
             f"prior-dominated: the data determine {share:.2%} of the parameters, so the covariance "
             "is nearly 1/prior_precision in every direction. Lower prior_precision, raise "
             "n_effective, or call tune_prior()."
+        )
+    if d.draws is not None and d.draws.spread > WIDE:
+        advice.append(
+            f"wide: draws lie {d.draws.spread:.2g} from their means (mean squared; uniform "
+            'directions have 2). Pass temperature="auto", or a smaller number.'
+        )
+    if d.draws is not None and d.draws.recall < d.draws.recall_of_means - LOST:
+        advice.append(
+            f"draws retrieve less than their means: recall@1 {d.draws.recall:.2f}, of the means "
+            f'{d.draws.recall_of_means:.2f}. Pass temperature="auto", or a smaller number.'
         )
     if abs(math.log10(d.evidence_prior_precision / d.prior_precision)) > 2:
         advice.append(

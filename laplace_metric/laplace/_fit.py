@@ -3,7 +3,7 @@
     agreed_head(model, head, inputs)    which layer, Z, whether the model l2-normalises after it
     collect_points(model, ...)          h [N, D] and labels [N]: the model runs over each point once
     HeadFit.passes(columns)             H = sum_ij y_ij J^T d2l J, an average over pairs
-    HeadFit.posterior(H, N)             N(theta, (n_eff H + tau I)^-1)
+    HeadFit.posterior(H, N)             N(theta, T (n_eff H + tau I)^-1)
 
 Which processes run them and where points and finished passes are kept are values: ``Processes``
 (this one, or the ranks of a group) and ``FitStorage`` (in memory, or a checkpoint). ``scale.Plan``
@@ -55,6 +55,7 @@ from laplace_metric.inputs._not_classes import check_noise, warn_if_all_differ
 from laplace_metric.inputs._rows import rows_before
 from laplace_metric.laplace._agreed_head import agreed_head, first_batch
 from laplace_metric.laplace._available import warn_if_limited
+from laplace_metric.laplace._draws import DrawnPoints
 from laplace_metric.laplace._executor import PassExecutor
 from laplace_metric.laplace._fit_identity import fit_identity
 from laplace_metric.laplace._fit_options import FitOptions
@@ -62,8 +63,10 @@ from laplace_metric.laplace._fit_storage import FitStorage, InMemory
 from laplace_metric.laplace._fitted import Fitted
 from laplace_metric.laplace._points import Batches, HeadBatches, collect_points, where
 from laplace_metric.laplace._posterior import Posterior
+from laplace_metric.laplace._prior_precision import of_weights
 from laplace_metric.laplace._processes import ONE_PROCESS, Processes
 from laplace_metric.laplace._settings import Settings
+from laplace_metric.laplace._temperature import temperature_of
 from laplace_metric.models._batches import labelled_batches
 from laplace_metric.models._feature_checks import check_finite, check_shapes
 from laplace_metric.models._fingerprints import Fingerprints
@@ -213,7 +216,16 @@ def fit_posterior(
                 _check_directions(store, fit.jacobian)
             raise
         fitted = fit.posterior(curvature, executor.n_points, executor.fingerprints)
-        return with_near_far(fitted, store) if processes.n == 1 else fitted
+        if processes.n > 1:
+            return fitted
+        return with_near_far(_at_right_size(fitted, store, settings), store)
+
+
+def _at_right_size(fitted: Fitted, store: FeatureStore, settings: Settings) -> Fitted:
+    """Choose the temperature, where it is "auto", and note what draws do at it."""
+    if isinstance(settings.temperature, str):
+        fitted = fitted.with_temperature(temperature_of(DrawnPoints.of(fitted, store)))
+    return replace(fitted, draws=DrawnPoints.of(fitted, store).quality())
 
 
 def _check_directions(store: FeatureStore, head: HeadJacobian) -> None:
@@ -325,7 +337,9 @@ def posterior_of(
     settings: Settings,
     fingerprints: Fingerprints | None = None,
 ) -> Fitted:
-    """Return ``N(theta, (n_eff H + tau I)^-1)``; warn if H is zero or has much negative curvature.
+    """Return ``N(theta, T (n_eff H + tau I)^-1)``; warn if H is zero or much of it is negative.
+
+    A temperature that is to be chosen is 1 here: it needs the points (``_temperature``).
 
     Warns
     -----
@@ -342,7 +356,14 @@ def posterior_of(
     n_effective = float(n_points) if settings.n_effective is None else settings.n_effective
     mean, spectral = jacobian.parameters, curvature.decompose(settings.positivity)
     check_finite_curvature((n_effective * spectral.eigenvalues).to(mean.dtype))
-    posterior = Posterior(mean, spectral, n_effective, settings.prior_precision)
+    prior, temperature = settings.prior_precision, settings.temperature
+    posterior = Posterior(
+        mean,
+        spectral,
+        n_effective,
+        of_weights(mean) if isinstance(prior, str) else prior,
+        1.0 if isinstance(temperature, str) else temperature,
+    )
     _LOG.debug(
         "head %r: %.1f %% of the curvature was negative (positivity=%r), n_effective=%.6g",
         *(head.name, 100 * spectral.negative_fraction, settings.positivity, n_effective),

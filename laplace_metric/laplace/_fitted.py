@@ -14,6 +14,32 @@ from laplace_metric.laplace._posterior import Posterior
 from laplace_metric.models._fingerprints import Fingerprints
 
 
+@dataclass(frozen=True)
+class Draws:
+    """Embeddings under heads that were drawn from a posterior, on points of its fit.
+
+    Parameters
+    ----------
+    spread : float >= 0
+        Mean squared distance of a draw from its mean: of directions in [0, 4], where a uniform one
+        has 2; of vectors as a share of their variance.
+    recall : float in [0, 1]
+        Share of draws whose nearest neighbour, among draws of the same head, is of their class.
+    recall_of_means : float in [0, 1]
+        The same share of the trained head.
+    """
+
+    spread: float
+    recall: float
+    recall_of_means: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.spread:.2g} from their means; recall@1 {self.recall:.2f}, of the means "
+            f"{self.recall_of_means:.2f}"
+        )
+
+
 @dataclass(frozen=True, repr=False)
 class Fitted(Shown):
     """Result of a fit.
@@ -44,6 +70,9 @@ class Fitted(Shown):
     body : BodyRecord or None
         Record of the model apart from the weights of its head. None, the default: it is not
         compared.
+    draws : Draws or None
+        Spread and recall of heads drawn from the posterior, on points of the fit. None, the
+        default, where these were not kept, or the posterior was tuned since.
     """
 
     head: LocatedHead
@@ -56,6 +85,7 @@ class Fitted(Shown):
     near_far: NearFar | None = None
     trained_on: Fingerprints | None = None
     body: BodyRecord | None = None
+    draws: Draws | None = None
 
     @property
     def spherical(self) -> bool:
@@ -72,4 +102,9 @@ class Fitted(Shown):
         n_effective : float > 0 or None
             New number of observations that the curvature stands for. None, the default: as before.
         """
-        return replace(self, posterior=self.posterior.with_precision(prior_precision, n_effective))
+        tuned = self.posterior.with_precision(prior_precision, n_effective)
+        return replace(self, posterior=tuned, draws=None)
+
+    def with_temperature(self, temperature: float) -> Fitted:
+        """Return the same fit at another temperature T > 0."""
+        return replace(self, posterior=self.posterior.with_temperature(temperature), draws=None)

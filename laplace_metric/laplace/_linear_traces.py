@@ -47,7 +47,7 @@ class DiagonalTraces:
     """
 
     def __init__(self, head: LinearJacobian, variances: Tensor) -> None:
-        layout = head.layout
+        self.head, layout = head, head.layout
         budget = CACHED_BYTES if variances.device.type == "cpu" else OTHER_BYTES
         self.rows = block_rows(layout.n_features, variances.element_size(), budget)
         self.outputs = Affine.of(layout.fold(head.parameters).mT, layout.n_features)

@@ -1,8 +1,10 @@
-"""The Laplace posterior over the head: ``q(theta) = N(theta_map, (n_eff H + tau I)^-1)``.
+"""The Laplace posterior over the head: ``q(theta) = N(theta_map, T (n_eff H + tau I)^-1)``.
 
 H comes as ``SpectralCurvature``, ``Q diag(l) Q^T``, so the posterior is elementwise in Q:
 
-    covariance S = Q diag(1 / p) Q^T        p = n_eff l + tau
+    covariance S = Q diag(T / p) Q^T        p = n_eff l + tau
+
+The temperature T scales the covariance as a whole: it leaves every ranking by variance as it is.
 """
 
 from __future__ import annotations
@@ -39,6 +41,9 @@ class Posterior(Shown):
     prior_precision : float > 0
         Precision tau of the isotropic Gaussian prior. A larger value means less uncertainty in the
         directions that the data do not determine.
+    temperature : float > 0
+        Factor T of the covariance. Default: 1, Laplace's approximation itself; below 1, draws are
+        nearer to the trained weights.
 
     Examples
     --------
@@ -52,9 +57,10 @@ class Posterior(Shown):
     curvature: SpectralCurvature
     n_effective: float
     prior_precision: float
+    temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("prior_precision", "n_effective"):
+        for name in ("prior_precision", "n_effective", "temperature"):
             object.__setattr__(self, name, check_positive(name, getattr(self, name)))
 
     def _sentence(self) -> str:
@@ -69,6 +75,7 @@ class Posterior(Shown):
             "structure": type(self.curvature.basis).__name__.removesuffix("Eigenbasis"),
             "prior_precision": self.prior_precision,
             "n_effective": self.n_effective,
+            "temperature": self.temperature,
             "negative curvature": f"{self.curvature.negative_fraction:.1%}",
         }
         return in_rows(shown.items())
@@ -80,9 +87,9 @@ class Posterior(Shown):
 
     @cached_property
     def spectrum(self) -> Float[Tensor, " P"]:
-        """Eigenvalues ``1 / (n_eff l + tau)`` of the covariance [P], in the weights' dtype."""
+        """Eigenvalues ``T / (n_eff l + tau)`` of the covariance [P], in the weights' dtype."""
         precision = self.curvature.precision(self.n_effective, self.prior_precision)
-        return precision.reciprocal().to(self.mean.dtype)
+        return (self.temperature / precision).to(self.mean.dtype)
 
     @cached_property
     @full_precision()
@@ -93,9 +100,9 @@ class Posterior(Shown):
     @cached_property
     @full_precision()
     def rotated(self) -> tuple[Tensor, Affine, Tensor] | None:
-        """One linear layer's ``C = Q_S diag(sum_a x_a^2 / p) Q_S^T``, with ``x = Q_A^T a``.
+        """One linear layer's ``C = Q_S diag(sum_a x_a^2 T / p) Q_S^T``, with ``x = Q_A^T a``.
 
-        Q_S [Z, Z], h -> x and 1 / p [A, Z], both padded; None of any other structure.
+        Q_S [Z, Z], h -> x and T / p [A, Z], both padded; None of any other structure.
         """
         if not isinstance(self.basis, KroneckerEigenbasis) or len(self.basis.blocks) > 1:
             return None
@@ -124,6 +131,10 @@ class Posterior(Shown):
         """
         n = self.n_effective if n_effective is None else n_effective
         return replace(self, prior_precision=prior_precision, n_effective=n)
+
+    def with_temperature(self, temperature: float) -> Posterior:
+        """Return this posterior with another temperature T > 0."""
+        return replace(self, temperature=temperature)
 
     @full_precision()
     def sample(self, n: int, seed: Seed = None) -> Float[Tensor, "n P"]:

@@ -1,4 +1,9 @@
-"""Tuning the prior precision: by the log marginal likelihood, or by a validation metric."""
+"""The prior precision: of the trained weights, by the evidence, or by a validation metric.
+
+By default ``tau = P / |theta|^2``, the isotropic Gaussian of largest likelihood for the P trained
+weights. It moves with the weights' unit as the curvature does, so that no scale of the network
+changes a ranking, and directions that no data determine vary as much as the weights do.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +12,28 @@ import warnings
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from torch import Tensor
 
 from laplace_metric._utils.validation import check_positive
 from laplace_metric.errors import InputError, NonFiniteError, PriorAtEdgeWarning, callers_line
 from laplace_metric.laplace._posterior import Posterior
 
-# Tuning the prior precision: by the log marginal likelihood, or by a validation metric.
-
-
 BOUNDS = (1e-6, 1e6)
 """Default range of tau."""
+TEMPERATURES = [2.0**power for power in range(-16, 5, 2)]
+"""Candidates for the temperature."""
+
+
+def of_weights(mean: Tensor) -> float:
+    """Return ``P / |theta|^2``; 1 where all weights are zero.
+
+    Examples
+    --------
+    >>> of_weights(torch.tensor([3.0, -4.0]))
+    0.08
+    """
+    length = float(mean.double().square().sum())
+    return len(mean) / length if length > 0 else 1.0
 
 
 def check_bounds(bounds: Sequence[float]) -> tuple[float, float]:
@@ -89,6 +106,21 @@ def by_validation(
     if len(n_effective) > 1:
         warn_at_edge(n, min(n_effective), max(n_effective), "n_effective")
     return warn_at_edge(tau, low, high), n
+
+
+def temperature_by_validation(score: Callable[[float], float]) -> float:
+    """Return the T in ``TEMPERATURES`` with the highest ``score(T)``; ties take the smallest.
+
+    Raises
+    ------
+    NonFiniteError
+        If the score is NaN everywhere (an undefined metric).
+    """
+    scores = np.array([score(t) for t in TEMPERATURES])
+    if np.isnan(scores).all():
+        raise NonFiniteError("the validation metric is NaN at every temperature.")
+    best = TEMPERATURES[int(np.nanargmax(scores))]
+    return warn_at_edge(best, min(TEMPERATURES), max(TEMPERATURES), "temperature")
 
 
 def warn_at_edge(value: float, low: float, high: float, name: str = "prior precision") -> float:

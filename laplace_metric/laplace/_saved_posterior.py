@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from torch import Tensor, nn
@@ -22,7 +23,7 @@ from laplace_metric.heads._identity import head_from_spec, head_spec
 from laplace_metric.heads._jacobian import HeadJacobian
 from laplace_metric.heads._located import APPEND, LocatedHead
 from laplace_metric.io import Fields, Kind, Part, checked_array
-from laplace_metric.laplace._fitted import Fitted
+from laplace_metric.laplace._fitted import Draws, Fitted
 from laplace_metric.laplace._posterior import Posterior
 from laplace_metric.laplace._settings import Settings
 from laplace_metric.models import Precomputed
@@ -41,6 +42,9 @@ def posterior_part(settings: Settings, fitted: Fitted) -> Part:
         "settings": settings.to_json(),
         "n_points": fitted.n_points,
         "n_effective": posterior.n_effective,
+        "prior_precision": posterior.prior_precision,
+        "temperature": posterior.temperature,
+        "draws": None if fitted.draws is None else asdict(fitted.draws),
         "clipped_fraction": posterior.curvature.negative_fraction,
         "head": head_spec(fitted.head),
         "body": None if fitted.body is None else fitted.body.to_json(),
@@ -90,19 +94,29 @@ def fitted_of_part(part: Part, model: nn.Module) -> tuple[Settings, Fitted]:
     kept = {k.removeprefix(stored): t for k, t in tensors.items() if k.startswith(stored)}
     for name, tensor in kept.items():
         checked_array(f"posterior/{stored}{name}", tensor, [None] * tensor.ndim)
-    n_effective = content.number("n_effective", least=0)
+    older = {"prior_precision": settings.prior_precision, "temperature": settings.temperature}
+    scales = [
+        Fields({**older, **part.content}, "posterior").number(name, least=0)
+        for name in ("n_effective", "prior_precision", "temperature")
+    ]
     return settings, Fitted(
         head,
         jacobian,
         settings.loss(normalized=head.normalized),
-        Posterior(mean, curvature.to(mean.device), n_effective, settings.prior_precision),
+        Posterior(mean, curvature.to(mean.device), *scales),
         content.whole("n_points"),
         settings.structure,
         fingerprints,
         NearFar.from_tensors(kept).to(mean.device) if kept else None,
         trained_on,
         body,
+        _draws(content.inner("draws")) if "draws" in content else None,
     )
+
+
+def _draws(content: Fields) -> Draws:
+    recalls = (content.number(name, least=0, most=1) for name in ("recall", "recall_of_means"))
+    return Draws(content.number("spread", least=0), *recalls)
 
 
 def _checked_body(content: Fields, model: nn.Module, head: LocatedHead) -> BodyRecord:

@@ -30,6 +30,10 @@ WIDEST = 2_048
 Miner = Callable[[Tensor, Tensor], tuple[Tensor, ...]]
 """A pytorch-metric-learning miner: (embeddings [B, Z], labels [B]) -> index tuple."""
 PAIRS = ("all", "batch")
+CHOSEN = ("prior_precision", "temperature")
+"""Settings that are numbers, or "auto": then a fit chooses them, and its posterior has them."""
+BEFORE = {"positivity": "clip", "temperature": 1.0}
+"""Settings of files that were written before there were these."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,9 @@ class Settings(Shown):
 
     Parameters
     ----------
-    distance, hessian, structure, margin, prior_precision, n_effective, pairs, backend, positivity
+    distance, hessian, structure, margin, prior_precision, temperature, n_effective, pairs, backend
+        Settings with the meanings and the defaults of ``LaplaceEmbedder``.
+    positivity
         Settings with the meanings and the defaults of ``LaplaceEmbedder``.
 
     Raises
@@ -56,11 +62,12 @@ class Settings(Shown):
     hessian: str = "fixed"
     structure: str = AUTO
     margin: float | None = None
-    prior_precision: float = 1.0
+    prior_precision: float | str = AUTO
     n_effective: float | None = None
     pairs: str | Miner = "all"
     backend: str = "auto"
     positivity: str = "absolute"
+    temperature: float | str = AUTO
 
     def __post_init__(self) -> None:
         self.loss(normalized=False)
@@ -71,9 +78,12 @@ class Settings(Shown):
         elif not isinstance(self.pairs, str) or self.pairs not in PAIRS:
             raise UnknownNameError("pairs", self.pairs, (*PAIRS, "a miner (callable)"))
         check_name("positivity", self.positivity, POSITIVITY)
-        for name in ("margin", "prior_precision", "n_effective"):  # kept as floats, not as 10**30
+        for name in ("margin", "n_effective", "prior_precision", "temperature"):
             value = getattr(self, name)
-            if value is not None or name == "prior_precision":
+            if name in CHOSEN and isinstance(value, str):
+                if value != AUTO:
+                    raise UnknownNameError(name, value, (AUTO, "a number above 0"))
+            elif value is not None or name in CHOSEN:  # kept as floats, not as 10**30
                 object.__setattr__(self, name, check_positive(name, value))
 
     def loss(self, *, normalized: bool) -> ContrastiveLoss:
@@ -122,7 +132,7 @@ class Settings(Shown):
         """Read ``to_json``; using a miner that was not kept raises ``InputError``."""
         pairs = content["pairs"]
         pairs_or_stub = pairs if pairs in PAIRS else _LostMiner(pairs)
-        return cls(**{"positivity": "clip", **content, "pairs": pairs_or_stub})
+        return cls(**{**BEFORE, **content, "pairs": pairs_or_stub})
 
 
 @dataclass(frozen=True)

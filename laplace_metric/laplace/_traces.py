@@ -1,7 +1,8 @@
 """The uncertainty of many embeddings without their distributions: traces, a block at a time.
 
     raw         tr C                            C = J S J^T
-    sphere      (tr C - u^T C u) / |z|^2        u = z / |z|: the trace of the tangent covariance
+    sphere      t = (tr C - u^T C u) / |z|^2    u = z / |z|: the trace of the tangent covariance,
+                                                and with it the expected distance (round_chord)
 
 C is never written out:
 
@@ -17,6 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from laplace_metric.curvature._eigenbases import KroneckerEigenbasis
+from laplace_metric.distributions._round_chord import round_chord
 from laplace_metric.heads._factors import Factor
 from laplace_metric.heads._jacobian import HeadJacobian
 from laplace_metric.heads._linear import LinearJacobian
@@ -38,7 +40,10 @@ def traced(
     *,
     spherical: bool,
 ) -> Float[Tensor, " n"]:
-    """Compute the trace of the covariance of each embedding, ``Embedding.uncertainty`` [n].
+    """Compute the expected squared distance of each embedding from its mean [n].
+
+    It is ``Embedding.uncertainty``: the trace of the covariance, or on the sphere what follows from
+    the trace on the tangent space.
 
     Parameters
     ----------
@@ -49,7 +54,7 @@ def traced(
     raw : Tensor [n, Z] or None
         Raw embeddings z, if they are known: on the sphere this saves the product of the head.
     spherical : bool
-        Embeddings are directions: take the trace of the covariance on the tangent space.
+        Embeddings are directions.
 
     Examples
     --------
@@ -64,7 +69,8 @@ def traced(
         part = slice(start, start + traces.rows)
         if spherical:
             z = None if raw is None else raw[part]
-            traces_out[part] = _tangent(*traces.forms(features[part], z))
+            tangent = _tangent(*traces.forms(features[part], z))
+            traces_out[part] = round_chord(tangent, traces.head.n_outputs)
         else:
             traces_out[part] = traces.trace(features[part])
     return traces_out

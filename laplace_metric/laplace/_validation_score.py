@@ -1,4 +1,4 @@
-"""The score of a fit on validation data, as a function of its precision."""
+"""The score of a fit on validation data, as a function of its precision and temperature."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from laplace_metric.models._modules import device_of
 
 Metric = Callable[[Embedding, Tensor], float]
 """(embeddings of N inputs, labels [N]) -> score, higher is better."""
+Score = Callable[[float, float, float], float]
+"""(prior precision, n_effective, temperature) -> score, higher is better."""
 
 
 def validation_score(
@@ -29,8 +31,8 @@ def validation_score(
     metric: Metric | None,
     *,
     progress: bool,
-) -> Callable[[float, float], float]:
-    """Return the function (prior precision, n_effective) -> metric on labelled inputs.
+) -> Score:
+    """Return the function (prior precision, n_effective, temperature) -> metric on labelled inputs.
 
     Raises
     ------
@@ -50,8 +52,8 @@ def validation_score(
         target = torch.cat([target, labels])
     activations = HeadActivations.concatenate(seen)
 
-    def score(tau: float, n_effective: float) -> float:
-        tuned = fitted.with_precision(tau, n_effective)
+    def score(tau: float, n_effective: float, temperature: float) -> float:
+        tuned = fitted.with_precision(tau, n_effective).with_temperature(temperature)
         embedding = predicted_embedding(activations.features, activations.raw, tuned)
         value = metric(embedding, target)
         try:

@@ -60,7 +60,7 @@ class OnlineLaplace(Shown):
         with 1 cost 14 points of recall@1 at Z = 3, with 100 or 1,000 none (one seed;
         ``benchmarks/variants/README.md``). "evidence": 1 in the first epoch, and after each the one
         of the largest marginal likelihood, also after a last fit. None, the default: 100 while it
-        trains, and 1 in a last fit.
+        trains, and "auto" in a last fit, as for ``LaplaceEmbedder``.
     refit : bool
         Fit a posterior when the training is over, as ``LaplaceEmbedder.fit`` does, to all pairs of
         the loader, which is read once more (or of ``fit(..., refit_loader=)``). It replaces the
@@ -169,6 +169,7 @@ class OnlineLaplace(Shown):
             pairs,
             backend,
             positivity="clip" if positivity is None else positivity,
+            temperature=1.0,
         )
         self.refit_settings: Settings | None = None
         if refit:  # what is not given has the defaults of a fit, not those of a training
@@ -197,12 +198,12 @@ class OnlineLaplace(Shown):
             f"{steps.samples} draws each, decay {steps.decay:.4g}, {steps.warmup} warm-up epochs"
         )
         kind = f"structure={s.structure!r}, positivity={s.positivity!r}"
-        prior = f"prior_precision={s.prior_precision:.4g}"
+        prior = f"prior_precision={s.prior_precision}"
         shown = {"steps": of_steps, "curvature": kind, "prior": prior, "last fit": "none"}
         if last is not None:
             shown["last fit"] = (
                 f"structure={last.structure!r}, positivity={last.positivity!r}, "
-                f"prior_precision={last.prior_precision:.4g}"
+                f"prior_precision={last.prior_precision}, temperature={last.temperature}"
             )
         return in_rows(shown.items())
 

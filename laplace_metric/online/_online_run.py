@@ -113,7 +113,9 @@ class OnlineRun(ResumableRun):
         )
         self.seen = note_training(model, trained_parameters(optimizer))
         self.located: LocatedHead | None = None
-        self.prior_precision, self.variance = self.settings.prior_precision, float("nan")
+        prior = settings.prior_precision
+        assert not isinstance(prior, str)  # it is the one of a training, no choice of a fit
+        self.prior_precision, self.variance = prior, float("nan")
         self.variances: list[float] = []
         self.priors: list[float] = []
 

@@ -5,10 +5,10 @@ For independent x and y with means m and ``s^2 = E|z|^2 - |m|^2``, the trace of 
     E|x - y|^2 = |m_x - m_y|^2 + s_x^2 + s_y^2 = |[m_x, 0] - [m_y, s_y]|^2 + s_x^2      (exact)
 
 so an engine that knows nothing of uncertainty ranks a gallery stored as ``[m_y, s_y]`` by expected
-distance. On the sphere E z is shorter than the mean direction u: with t the trace of the tangent
-covariance, as ``ProjectedNormal`` has it,
+distance. On the sphere E z is shorter than the mean direction u: with t the expected squared
+distance from u, as ``ProjectedNormal`` has it,
 
-    m = u / sqrt(1 + t)     s^2 = 1 - |m|^2 = t / (1 + t)
+    m = R u     R = E cos = 1 - t / 2     s^2 = 1 - R^2
 
 The closed form of Chun 2024 (PCME++, CSD) is the same with m = u and s^2 = t.
 """
@@ -27,14 +27,14 @@ def moments(
 
     Examples
     --------
-    >>> m, s = moments(torch.tensor([[1.0, 0.0]]), torch.tensor([3.0]), spherical=True)
+    >>> m, s = moments(torch.tensor([[1.0, 0.0]]), torch.tensor([1.0]), spherical=True)
     >>> m, s ** 2
     (tensor([[0.5000, 0.0000]]), tensor([0.7500]))
     """
     if not spherical:
         return mean, trace.sqrt()
-    length = (1 + trace).rsqrt()
-    return mean * length[:, None], (trace * length.square()).sqrt()
+    length = 1 - trace / 2
+    return mean * length[:, None], (trace * (1 - trace / 4)).sqrt()
 
 
 def gallery_vectors(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from torch import Tensor, nn
@@ -47,7 +47,13 @@ def refitted(embedder: RefittableEmbedder, features: Tensor, codes: Tensor) -> H
     model = _head_alone(head)
     pairs = zip(features.split(BATCH), codes.split(BATCH), strict=True)
     inputs = Inputs.of_batches("features", pairs, labelled=True)
-    settings, options = embedder.settings, FitOptions(progress=False)
+    # of the size of the whole fit: what a part chooses would move each fold's numbers by a factor
+    whole, options = embedder.fitted_.posterior, FitOptions(progress=False)
+    settings = replace(
+        embedder.settings,
+        prior_precision=whole.prior_precision,
+        temperature=whole.temperature,
+    )
     with warnings.catch_warnings():  # the fit to all items has told them
         warnings.simplefilter("ignore", LaplaceMetricWarning)
         fitted = fit_posterior(model, HEAD, inputs, settings, options)

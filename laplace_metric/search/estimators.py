@@ -61,7 +61,7 @@ class PosteriorEstimator(BaseEstimator):  # type: ignore[misc]
     distance: str | None
     hessian: str | None
     structure: str
-    prior_precision: float
+    prior_precision: float | str
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -136,9 +136,9 @@ class MatchClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[misc
         "positives" for rows without a model that are compared by "euclidean", else "fixed".
     structure : "auto" | "diag" | "kron" | "full"
         Form in which the curvature is stored, as for ``LaplaceEmbedder``. Default: "auto".
-    prior_precision : float > 0
-        Precision of the prior over the head's parameters; a larger one means less uncertainty.
-        Default: 1.
+    prior_precision : float > 0 or "auto"
+        Precision of the prior over the head's parameters, as for ``LaplaceEmbedder``; a larger one
+        means less uncertainty. Default: "auto".
     random_state : int
         Seed that deals the rows out to the folds. Default: 0.
     precision : float in (0, 1) or None
@@ -190,7 +190,7 @@ class MatchClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[misc
         distance: str | None = None,
         hessian: str | None = None,
         structure: str = "auto",
-        prior_precision: float = 1.0,
+        prior_precision: float | str = "auto",
         random_state: int = 0,
         precision: float | None = None,
         abstain: Any = None,
@@ -336,9 +336,9 @@ class LaplaceMetricTransformer(TransformerMixin, PosteriorEstimator):  # type: i
         "positives" for rows without a model that are compared by "euclidean", else "fixed".
     structure : "auto" | "diag" | "kron" | "full"
         Form in which the curvature is stored, as for ``LaplaceEmbedder``. Default: "auto".
-    prior_precision : float > 0
-        Precision of the prior over the head's parameters; a larger one means less uncertainty.
-        Default: 1.
+    prior_precision : float > 0 or "auto"
+        Precision of the prior over the head's parameters, as for ``LaplaceEmbedder``; a larger one
+        means less uncertainty. Default: "auto".
 
     Attributes
     ----------
@@ -368,7 +368,7 @@ class LaplaceMetricTransformer(TransformerMixin, PosteriorEstimator):  # type: i
         distance: str | None = None,
         hessian: str | None = None,
         structure: str = "auto",
-        prior_precision: float = 1.0,
+        prior_precision: float | str = "auto",
     ) -> None:
         self.model, self.head, self.output = model, head, output
         self.distance, self.hessian, self.structure = distance, hessian, structure

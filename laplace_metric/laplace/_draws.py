@@ -1,0 +1,123 @@
+"""What heads that are drawn from a posterior do on points of its fit.
+
+Draws of a head share it among all inputs: they are searched among draws of the same head, or among
+the embeddings of the trained one, which an index has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from laplace_metric._utils.precision import full_precision
+from laplace_metric.heads._linear import LinearJacobian
+from laplace_metric.laplace._fitted import Draws, Fitted
+from laplace_metric.models._store import FeatureStore
+
+N_DRAWS = 4
+"""Heads that are drawn."""
+POINTS, NUMBERS, MEMBERS = (250, 1_000), 2**17, 20
+"""Fewest and most points that are compared; numbers in their embeddings; members of a class."""
+
+
+@dataclass(frozen=True)
+class DrawnPoints:
+    """Points of a fit under drawn heads.
+
+    Parameters
+    ----------
+    embed : function
+        Function t -> embeddings [s, n, Z] under s heads, drawn at t times the posterior's
+        temperature. The noise is the same for every t, and 0 gives those of the trained head.
+    labels : Tensor [n]
+        Class of each point.
+    spherical : bool
+        True if embeddings are directions.
+    """
+
+    embed: Callable[[float], Tensor]
+    labels: Int[Tensor, " n"]
+    spherical: bool
+
+    @classmethod
+    @full_precision()
+    @torch.no_grad()
+    def of(cls, fitted: Fitted, store: FeatureStore) -> DrawnPoints:
+        """Choose points of the fit and draw heads, both from seeds of their own.
+
+        Parameters
+        ----------
+        fitted : Fitted
+            Head and posterior.
+        store : FeatureStore
+            Inputs of the head [N, D] and classes [N] that were fitted.
+        """
+        head, mean = fitted.jacobian, fitted.posterior.mean
+        rows = _compared_rows(store, head.n_outputs)
+        h, labels = store.rows(rows).to(mean), store.labels[rows]
+        noise = fitted.posterior.sample(N_DRAWS, torch.Generator(mean.device).manual_seed(0)) - mean
+        if isinstance(head, LinearJacobian):  # z_s = z + sqrt(t) dz_s: one product for every t
+            z = head.forward(h)[None]
+            moved = head.forward_with(h, mean + noise) - z
+            return cls(lambda t: z + t**0.5 * moved, labels, fitted.spherical)
+        forward = head.forward_with
+        return cls(lambda t: forward(h, mean + t**0.5 * noise), labels, fitted.spherical)
+
+    def recalls(self, t: float) -> tuple[float, float]:
+        """Return recall at 1 of draws, among draws of the same head and among the trained ones.
+
+        Both are 1 where no class has two points.
+        """
+        draws, z = self.embed(t), self.embed(0.0)[:1]
+        return self._recall(draws, draws), self._recall(draws, z.expand_as(draws))
+
+    def quality(self) -> Draws | None:
+        """Return spread and recall at the posterior's own temperature; None without points."""
+        if not len(self.labels):
+            return None
+        draws, z = self.embed(1.0), self.embed(0.0)[:1]
+        if self.spherical:
+            draws, z = (nn.functional.normalize(x, dim=-1) for x in (draws, z))
+            scale = 1.0
+        else:
+            scale = float((z - z.mean(1, keepdim=True)).square().sum(-1).mean())
+        moved = float((draws - z).square().sum(-1).mean())
+        spread = moved / scale if scale > 0 else float("inf")
+        return Draws(spread, self._recall(draws, draws), self._recall(z, z))
+
+    def _recall(self, queries: Float[Tensor, "s n Z"], items: Float[Tensor, "s n Z"]) -> float:
+        """Return the share of points whose nearest other one is of their class, over all draws."""
+        if not len(self.labels):
+            return 1.0
+        right = list[Tensor]()
+        for x, y in zip(queries, items, strict=True):
+            if self.spherical:
+                near = nn.functional.normalize(x, dim=-1) @ nn.functional.normalize(y, dim=-1).mT
+            else:
+                near = -torch.cdist(x, y)
+            nearest = near.fill_diagonal_(-torch.inf).argmax(1)
+            right.append((self.labels[nearest] == self.labels).double().mean())
+        return float(torch.stack(right).mean())
+
+
+def _compared_rows(store: FeatureStore, n_outputs: int) -> Int[Tensor, " n"]:
+    """Return the points that are compared: up to 20 members of each of some classes at random."""
+    least, most = POINTS
+    n = max(least, min(most, NUMBERS // n_outputs))
+    source = torch.Generator().manual_seed(0)
+    classes = store.classes
+    rows, taken = list[Tensor](), 0
+    for place in torch.randperm(len(classes), generator=source).tolist():
+        members = store.members(int(classes[place]))
+        if len(members) < 2:
+            continue
+        chosen = torch.randperm(len(members), generator=source)[:MEMBERS]
+        rows.append(members[chosen.to(members.device)])
+        taken += len(rows[-1])
+        if taken >= n:
+            break
+    return torch.cat(rows)[:n] if rows else store.labels.new_zeros(0)
