@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.precision import full_precision
 from laplace_metric._utils.randomness import Seed
-from laplace_metric._utils.validation import as_path, check_count, check_name
+from laplace_metric._utils.validation import as_path, check_count, check_name, check_positive
 from laplace_metric.curvature._spectral_curvature import SpectralCurvature
 from laplace_metric.embedding import Embedding, warn_if_wide
 from laplace_metric.errors import InputError, LabelError, NotFittedError
@@ -51,6 +52,7 @@ from laplace_metric.laplace._predicted import (
     seen_at_head,
     uncertainties_of,
 )
+from laplace_metric.laplace._predictive_vectors import PredictiveVectors
 from laplace_metric.laplace._saved_posterior import POSTERIOR, fitted_of_part, posterior_part
 from laplace_metric.laplace._settings import Miner
 from laplace_metric.laplace._validation_score import Metric, validation_score
@@ -406,6 +408,57 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
                 return draws
 
         return embed
+
+    def predictive_vectors(
+        self, inputs: ModelInput, *, temperature: float | None = None
+    ) -> Float[Tensor, "B Z_plus_A"]:
+        """Return one vector an input whose inner products are the expected ones.
+
+        ``v = [z ; C^(1/2) h]``, with C the sum of the output blocks of the posterior covariance:
+        under weights that all inputs share, ``E z(x)' z(y) = v_x' v_y`` and
+        ``E |z(x) - z(y)|^2 = |v_x - v_y|^2``. So any engine of vectors searches by the posterior
+        predictive. Where embeddings are directions, vectors have length 1: their inner product is
+        the expected cosine to first order.
+
+        Parameters
+        ----------
+        inputs : one batch of inputs
+            Inputs as the model takes them.
+        temperature : float > 0 or None
+            Temperature of the covariance: the larger, the more of each vector is the posterior's.
+            For ranking, larger ones than that of draws are better (``search.Predictive`` chooses
+            one for an index). None, the default: that of the posterior.
+
+        Returns
+        -------
+        Tensor [B, Z + A]
+            Predictive vectors. A is the number of head inputs, and one more of a head with a bias.
+
+        Raises
+        ------
+        HeadError
+            For a head that is not one linear layer.
+        InputError, NonFiniteError
+            As for a call; for a temperature that is no positive number.
+        WeightsChangedError
+            If the head no longer has the weights of the fit.
+
+        Examples
+        --------
+        >>> from laplace_metric import LaplaceEmbedder
+        >>> x, y = torch.randn(40, 8), torch.arange(40) % 4
+        >>> LaplaceEmbedder.from_embeddings(x, y).predictive_vectors(x[:5]).shape
+        torch.Size([5, 17])
+        """
+        fitted = self._fitted_to_these_weights()
+        vectors = PredictiveVectors.of(fitted)
+        factor = 1.0
+        if temperature is not None:
+            factor = check_positive("temperature", temperature) / fitted.posterior.temperature
+        seen = seen_at_head(self.model, fitted, read_batch("inputs", inputs))
+        with full_precision():
+            check_rows(seen.raw, spherical=fitted.spherical)
+            return vectors(vectors.seen(seen.features), factor)
 
     def activations(self, inputs: ModelInput) -> HeadActivations:
         """Run the model once; return what enters its head [B, D] and what leaves it [B, Z].

@@ -16,6 +16,7 @@ from laplace_metric.search import Index, cross_index
 from laplace_metric.search._encoder import Encoder
 from laplace_metric.search._engine_settings import EngineKind
 from laplace_metric.search._folds import class_places
+from laplace_metric.search._rankings import Predictive
 from laplace_metric.search._seen_items import seen_at
 from laplace_metric.search._trained_items import check_untrained
 
@@ -102,7 +103,7 @@ class LaplaceEmbedder(PosteriorEmbedder):
         ids: Any = None,
         *,
         engine: str | EngineKind = "flat",
-        rank_by: str = "mean",
+        rank_by: str | Predictive = "auto",
         compact: bool = False,
         progress: bool = False,
     ) -> Index:
@@ -118,10 +119,16 @@ class LaplaceEmbedder(PosteriorEmbedder):
         engine : "flat" | "ivf" | "hnsw", or ``search.Flat``, ``IVF``, ``HNSW`` with settings
             Search engine: exact, or approximate by FAISS for large galleries. Default: "flat",
             exact.
-        rank_by : "mean" | "expected" | "shared"
-            Distance by which items are ranked: that of the means, the default; the expected
-            distance, as if errors were independent; or the expected distance under the weights that
-            both share.
+        rank_by : "auto" | "mean" | "predictive" | "expected" | "shared", or ``search.Predictive``
+            Ranking of the items. "mean": by the distance of the means. "predictive": by the
+            expected inner product under the posterior, whose draws of the head queries and items
+            share (``predictive_vectors``); it often finds more on classes and instances that the
+            head was not trained on, and stores longer vectors. "auto", the default: "predictive" if
+            it finds the nearest other item of the same class for significantly more of the labelled
+            items, else "mean"; ``print(index)`` says which. "expected": by the expected distance,
+            as if errors were independent; "shared": the shortlist of the means by the expected
+            distance under shared weights. Distances of a result are those of the means, with
+            "predictive" those of the predictive vectors.
         compact : bool
             Leave out the head inputs of the items, D of the D + Z numbers of each: ``distance_sd``
             then counts errors as independent and the same in all directions, and "shared" is no
@@ -160,7 +167,7 @@ class LaplaceEmbedder(PosteriorEmbedder):
         portable: bool = False,
         open_set_fraction: float = 0.0,
         engine: str | EngineKind | Callable[..., Any] = "flat",
-        rank_by: str = "mean",
+        rank_by: str | Predictive = "auto",
         groups: Any = None,
         progress: bool = False,
     ) -> Index:
@@ -216,7 +223,7 @@ class LaplaceEmbedder(PosteriorEmbedder):
         engine, rank_by
             Search engine and ranking, as for ``index``. ``engine`` may also be a search of yours
             over all items, as for ``Index.searched_by``, which then finds the items of other folds,
-            too. Default: "flat" and "mean".
+            too, and which ranks by the means. Default: "flat" and "auto".
         groups : [N] numbers or strings, or None
             Group of each item, such as the video of a frame: items of a group are in one fold, so
             that none finds another one of its group, and guarantees count groups. New queries are

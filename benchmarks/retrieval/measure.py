@@ -20,10 +20,10 @@ from benchmarks.retrieval.rows import record_rows
 from benchmarks.retrieval.split import Question, asked
 from laplace_metric.calibration._hits import LabelledHits
 from laplace_metric.distributions import cap_angle, vmf_concentration
-from laplace_metric.search._neighbours import RANKINGS
 
 SPLITS, QUERIES, K = 20, 6_000, 10
 CREDIBLE = 0.95
+RANKINGS = ("mean", "expected", "shared")
 
 
 def measured(problem: Problem, splits: int = SPLITS, queries: int = QUERIES) -> dict[str, Any]:

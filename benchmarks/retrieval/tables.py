@@ -11,8 +11,8 @@ from scipy.stats import beta
 from benchmarks.records import markdown, read_record, thousandths
 from benchmarks.retrieval.decomposition import NUMBERS
 from benchmarks.retrieval.labels import ALPHA, OFTEN, WAYS
+from benchmarks.retrieval.measure import RANKINGS
 from benchmarks.retrieval.split import ALPHAS
-from laplace_metric.search._neighbours import RANKINGS
 
 Row = dict[str, Any]
 SHOWN, WITH_STRANGERS = (0.9, 0.95), 0.8

@@ -113,6 +113,7 @@ class Tower:
 
     spherical = False
     pairs = IndependentPairs()
+    predictive = None
 
     side: int
     encoder: Encoder

@@ -16,12 +16,13 @@ from torch import Tensor, nn
 from laplace_metric._utils.precision import full_precision
 from laplace_metric.heads._linear import LinearJacobian
 from laplace_metric.laplace._fitted import Draws, Fitted
+from laplace_metric.models._compared_rows import compared_rows
 from laplace_metric.models._store import FeatureStore
 
 N_DRAWS = 4
 """Heads that are drawn."""
-POINTS, NUMBERS, MEMBERS = (250, 1_000), 2**17, 20
-"""Fewest and most points that are compared; numbers in their embeddings; members of a class."""
+POINTS, NUMBERS = (250, 1_000), 2**17
+"""Fewest and most points that are compared, and numbers in their embeddings."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,8 @@ class DrawnPoints:
             Inputs of the head [N, D] and classes [N] that were fitted.
         """
         head, mean = fitted.jacobian, fitted.posterior.mean
-        rows = _compared_rows(store, head.n_outputs)
+        least, most = POINTS
+        rows = compared_rows(store.labels, max(least, min(most, NUMBERS // head.n_outputs)))
         h, labels = store.rows(rows).to(mean), store.labels[rows]
         noise = fitted.posterior.sample(N_DRAWS, torch.Generator(mean.device).manual_seed(0)) - mean
         if isinstance(head, LinearJacobian):  # z_s = z + sqrt(t) dz_s: one product for every t
@@ -102,22 +104,3 @@ class DrawnPoints:
             nearest = near.fill_diagonal_(-torch.inf).argmax(1)
             right.append((self.labels[nearest] == self.labels).double().mean())
         return float(torch.stack(right).mean())
-
-
-def _compared_rows(store: FeatureStore, n_outputs: int) -> Int[Tensor, " n"]:
-    """Return the points that are compared: up to 20 members of each of some classes at random."""
-    least, most = POINTS
-    n = max(least, min(most, NUMBERS // n_outputs))
-    source = torch.Generator().manual_seed(0)
-    classes = store.classes
-    rows, taken = list[Tensor](), 0
-    for place in torch.randperm(len(classes), generator=source).tolist():
-        members = store.members(int(classes[place]))
-        if len(members) < 2:
-            continue
-        chosen = torch.randperm(len(members), generator=source)[:MEMBERS]
-        rows.append(members[chosen.to(members.device)])
-        taken += len(rows[-1])
-        if taken >= n:
-            break
-    return torch.cat(rows)[:n] if rows else store.labels.new_zeros(0)

@@ -5,6 +5,7 @@ from laplace_metric.search._engine_settings import HNSW, IVF, Flat
 from laplace_metric.search._index import Index
 from laplace_metric.search._label_review import LabelReview
 from laplace_metric.search._label_sets import LabelSets
+from laplace_metric.search._rankings import Predictive
 from laplace_metric.search._report import IndexReport
 from laplace_metric.search._result import SearchResult
 from laplace_metric.search._retrieval_sets import RetrievalSets
@@ -17,6 +18,7 @@ __all__ = [
     "IndexReport",
     "LabelReview",
     "LabelSets",
+    "Predictive",
     "RetrievalSets",
     "SearchResult",
     "cross_index",

@@ -45,6 +45,7 @@ from laplace_metric.search._folds import (
 from laplace_metric.search._index import Index
 from laplace_metric.search._near_copies import warn_of_near_copies
 from laplace_metric.search._protocols import FittedEmbedder
+from laplace_metric.search._rankings import AUTO, Predictive, PredictiveRanking
 from laplace_metric.search._refit import RefittableEmbedder
 from laplace_metric.search._seen_items import seen_at
 
@@ -63,7 +64,7 @@ def cross_index(
     portable: bool = False,
     open_set_fraction: float = 0.0,
     engine: str | EngineKind | Callable[..., Any] = "flat",
-    rank_by: str = "mean",
+    rank_by: str | Predictive = AUTO,
     groups: Any = None,
     progress: bool = False,
 ) -> Index:
@@ -100,8 +101,9 @@ def cross_index(
     engine : "flat" | "ivf" | "hnsw", ``search.Flat``, ``IVF``, ``HNSW``, or function
         Search engine, or a search of yours over all items, as for ``Index.searched_by``. Default:
         "flat".
-    rank_by : "mean" | "expected" | "shared"
-        Distance by which items are ranked, as for ``LaplaceEmbedder.index``. Default: "mean".
+    rank_by : str, or ``search.Predictive``
+        Ranking of the items, as for ``LaplaceEmbedder.index``; a search of yours ranks by "mean".
+        Default: "auto".
     groups : [N] numbers or strings, or None
         Group of each item, as for ``LaplaceEmbedder.cross_index``. None, the default: items are
         independent.
@@ -144,7 +146,7 @@ def cross_index(
         labels.values,
         ids,
         engine="flat" if callable(engine) else engine,
-        rank_by=rank_by,
+        rank_by="mean" if callable(engine) and rank_by == AUTO else rank_by,
         progress=False,
     )
     if group is None:
@@ -169,7 +171,7 @@ def cross_index(
         open_set_fraction=open_set_fraction,
         seed=generator,
         engine=index.engine if callable(engine) else engine,
-        rank_by=rank_by,
+        rank_by=_same_ranking(index),
         class_prior=class_prior,
         n_folds=asked,
     )
@@ -186,6 +188,14 @@ def cross_index(
         groups=asked_groups,
     )
     return index
+
+
+def _same_ranking(index: Index) -> str | Predictive:
+    """Return the ranking that folds share with the whole, in the place of a choice of their own."""
+    ranking = index.ranking
+    if isinstance(ranking, PredictiveRanking):
+        return Predictive(ranking.share, len(ranking.columns))
+    return ranking.name
 
 
 def _warn_of_copies(features: Tensor, group: npt.NDArray[np.intp] | None) -> None:

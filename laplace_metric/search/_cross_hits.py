@@ -23,6 +23,7 @@ from laplace_metric.search._engine_settings import EngineKind
 from laplace_metric.search._folds import class_places
 from laplace_metric.search._foreign_engine import ForeignEngine
 from laplace_metric.search._index import Index
+from laplace_metric.search._rankings import Predictive
 from laplace_metric.search._refit import RefittableEmbedder, refitted
 
 ALL = 1 - 1e-9
@@ -41,7 +42,7 @@ def cross_labelled_hits(
     open_set_fraction: float = 0.0,
     seed: Seed = None,
     engine: str | EngineKind | Engine = "flat",
-    rank_by: str = "mean",
+    rank_by: str | Predictive = "mean",
     class_prior: ClassPrior | None = None,
     n_folds: int | None = None,
 ) -> LabelledHits:

@@ -16,17 +16,18 @@ from laplace_metric.errors import EmptyLoaderError, InputError
 from laplace_metric.familiarity._near_far import NOTHING_ENTERS
 from laplace_metric.heads._capture import capture
 from laplace_metric.heads._fitted_weights import FittedWeights
+from laplace_metric.heads._linear import LinearJacobian
 from laplace_metric.heads._row_checks import check_rows
 from laplace_metric.inputs import Inputs, ModelInput, read_inputs
 from laplace_metric.inputs._rows import rows_before
 from laplace_metric.io import digest
 from laplace_metric.laplace import Fitted
+from laplace_metric.laplace._predictive_vectors import PredictiveVectors
 from laplace_metric.laplace._traces import traced, traces_of
 from laplace_metric.models._calling import to_device
 from laplace_metric.models._fingerprints import Fingerprints, row_fingerprints
 from laplace_metric.models._modules import device_of
 from laplace_metric.search._encoded import Encoded, joined
-from laplace_metric.search._neighbours import RANKINGS
 from laplace_metric.search._pair_distances import PairDistances, PairMoments
 from laplace_metric.search._protocols import Encoders, FittedEmbedder, SearchableEmbedder
 from laplace_metric.search._round_errors import RoundErrors
@@ -72,7 +73,11 @@ class Encoder:
         self.model, self.head, self.spherical = model, fitted.head, fitted.spherical
         shared = PairDistances(fitted, spherical=fitted.spherical)
         self.pairs: PairMoments = shared
-        self.rankings: tuple[str, ...] = RANKINGS
+        linear = shared.in_basis and isinstance(fitted.jacobian, LinearJacobian)
+        self.predictive = PredictiveVectors.of(fitted) if linear else None
+        self.rankings: tuple[str, ...] = ("mean", "expected", "shared")
+        if linear:
+            self.rankings += ("predictive",)
         self._kept = shared.basis_inputs
         weights = fitted.posterior.mean, fitted.posterior.spectrum
         self.identity = digest(f"{fitted.spherical} {fitted.structure}", weights)
@@ -106,6 +111,7 @@ class Encoder:
         """Return the same encoder, which keeps nothing of head inputs (see ``_round_errors``)."""
         other = copy.copy(self)
         other.pairs, other.rankings = RoundErrors(spherical=self.spherical), ("mean", "expected")
+        other.predictive = None
         other.identity, other._kept = digest(f"compact {self.identity}", ()), _nothing
         return other
 

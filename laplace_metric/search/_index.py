@@ -21,7 +21,7 @@ from torch import Tensor
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.randomness import Seed, as_generator
-from laplace_metric._utils.validation import as_path, check_count, check_name, check_share
+from laplace_metric._utils.validation import as_path, check_count, check_share
 from laplace_metric.calibration._answers import Answers
 from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration._group_column import read_groups
@@ -44,6 +44,7 @@ from laplace_metric.io import Part, SavedFile, write
 from laplace_metric.models._fingerprints import Fingerprints
 from laplace_metric.search import _built_engine
 from laplace_metric.search import _storage as storage
+from laplace_metric.search._chosen_ranking import chosen_ranking
 from laplace_metric.search._class_model import ClassModel, cross_fitted, inputs_of
 from laplace_metric.search._encoded import Encoded
 from laplace_metric.search._encoder import encoders_of
@@ -58,9 +59,10 @@ from laplace_metric.search._items import Items
 from laplace_metric.search._label_review import LabelReview, reviewed
 from laplace_metric.search._label_sets import LabelSets, warn_if_everything
 from laplace_metric.search._near_copies import warn_of_near_copies
-from laplace_metric.search._neighbours import RowSearch, nearest, vectors_of
+from laplace_metric.search._neighbours import RowSearch, nearest
 from laplace_metric.search._passed_over import without_some
 from laplace_metric.search._protocols import FittedEmbedder, SearchableEmbedder, SearchEncoder
+from laplace_metric.search._rankings import AUTO, Predictive, Ranking
 from laplace_metric.search._relevance import Matches, relevance_of
 from laplace_metric.search._report import IndexReport
 from laplace_metric.search._result import SearchResult
@@ -143,7 +145,7 @@ class Index(Shown):
         *,
         query_encoder: SearchEncoder | None = None,
         engine: str | EngineKind = "flat",
-        rank_by: str = "mean",
+        rank_by: str | Predictive = AUTO,
         progress: bool = False,
     ) -> Index:
         """Index items that ``encoder`` reads; see ``LaplaceEmbedder.index``.
@@ -163,8 +165,8 @@ class Index(Shown):
         engine : "flat" | "ivf" | "hnsw", or ``search.Flat``, ``IVF``, ``HNSW`` with settings
             Search engine: exact, or approximate by FAISS for large galleries. Default: "flat",
             exact.
-        rank_by : "mean" | "expected" | "shared"
-            Distance by which items are ranked, as for ``LaplaceEmbedder.index``. Default: "mean".
+        rank_by : "auto" | "mean" | "predictive" | "expected" | "shared", or ``search.Predictive``
+            Ranking of the items, as for ``LaplaceEmbedder.index``. Default: "auto".
         progress : bool
             Show a progress bar. Default: False.
 
@@ -174,13 +176,14 @@ class Index(Shown):
             For a ranking that the encoder does not have.
         """
         start = time.perf_counter()
-        kind, rank_by = kind_of(engine), check_name("rank_by", rank_by, encoder.rankings)
+        kind = kind_of(engine)
         inputs = encoder.read("gallery", gallery, labels)
         encoded, batch_labels = encoder.all(inputs, progress=progress)
         items = Items.of(encoded, batch_labels, inputs.labels, ids)
-        vectors = vectors_of(items.encoded, rank_by, spherical=encoder.spherical)
+        ranking = chosen_ranking(rank_by, items, encoder)
+        vectors = ranking.item_vectors(items.encoded)
         next_id = 0 if items.ids.is_text else int(items.ids.values.max()) + 1
-        state = IndexState(items, rank_by, _built_engine.build(vectors, kind), 0, next_id, None)
+        state = IndexState(items, ranking, _built_engine.build(vectors, kind), 0, next_id, None)
         index = cls(encoder, state, query_encoder)
         _LOG.info("indexed in %.1f s: %s", time.perf_counter() - start, index._sentence())
         return index
@@ -204,7 +207,7 @@ class Index(Shown):
             "embeddings": self.items.encoded.mean,
             "ids": self.ids,
             "labels": self.labels,
-            "engine": f"{self.kind!r}, rank_by={self.rank_by!r}",
+            "engine": f"{self.kind!r}, rank_by={self.ranking}",
             "calibration": calibration,
         }
         if self.changes:
@@ -228,8 +231,13 @@ class Index(Shown):
 
     @property
     def rank_by(self) -> str:
-        """Meaning of "nearest": "mean", "expected" or "shared"."""
-        return self._state.rank_by
+        """Meaning of "nearest": "mean", "predictive", "expected" or "shared"."""
+        return self.ranking.name
+
+    @property
+    def ranking(self) -> Ranking:
+        """Ranking of the items, with the numbers that it was given; ``print`` shows it."""
+        return self._state.ranking
 
     @property
     def changes(self) -> int:
@@ -465,7 +473,10 @@ class Index(Shown):
             does not find the items.
         """
         if self.rank_by != "mean":
-            raise InputError(f"rank_by={self.rank_by!r}: a search of yours ranks by 'mean'.")
+            raise InputError(
+                f"rank_by={self.rank_by!r}: a search of yours ranks by the means. Build the index "
+                "with rank_by='mean'."
+            )
         vectors = self.items.encoded.mean
         engine = ForeignEngine(vectors, self.items.ids, find)
         first, engine.recall = shares_found(engine, FlatEngine(vectors, Flat()), vectors)
@@ -1089,7 +1100,7 @@ class Index(Shown):
     ) -> Index:
         """Return an index of an opened file."""
         encoders = encoders_of(embedder)
-        state, which = storage.load_index(saved, [items.identity for items, _ in encoders], name)
+        state, which = storage.load_index(saved, [items for items, _ in encoders], name)
         items, queries = encoders[which]
         return cls(items, state, queries)
 
@@ -1133,10 +1144,7 @@ class Index(Shown):
         """Return an exact engine: an approximate one finds few items of other classes."""
         if isinstance(self.engine, FlatEngine):
             return self.engine
-        spherical = self.encoder.spherical
-        return _built_engine.build(
-            vectors_of(self.items.encoded, self.rank_by, spherical=spherical), Flat()
-        )
+        return _built_engine.build(self.ranking.item_vectors(self.items.encoded), Flat())
 
     def _others(self, k: int) -> Iterator[LabelledHits]:
         """Search each item among the others, block by block.
@@ -1200,7 +1208,8 @@ class Index(Shown):
         ``own``: the class that is left out for each simulated open-set query.
         """
         pairs, search = self.encoder.pairs, self.engine.search if search is None else search
-        hits = nearest(search, queries, self.items.encoded, pairs, k, self.rank_by)
+        items, stored = self.items.encoded, self.engine.vectors
+        hits = nearest(search, queries, items, pairs, k, self.ranking, stored)
         codes = self.items.label_codes
         if codes is None:
             return hits
@@ -1229,7 +1238,7 @@ class Index(Shown):
         """Replace items and engine; ``remaining`` are rows of the old items, None if some came."""
         if self.engine.mapped:
             raise InputError("this index was loaded with mmap=True: load it without to change it.")
-        vectors = vectors_of(items.encoded, self.rank_by, spherical=self.encoder.spherical)
+        vectors = self.ranking.item_vectors(items.encoded)
         engine, changes = self.engine.updated(vectors, remaining), self.changes + n_changes
         self._state = replace(
             self._state, items=items, engine=engine, changes=changes, next_id=next_id

@@ -1,10 +1,7 @@
 """The nearest items of each query, and the distance to each.
 
-The engine proposes by one of three rankings; distances are then computed pair by pair.
-
-"mean"        distance of the means, as without uncertainty
-"expected"    expected distance of independent embeddings: one more coordinate (``moments``)
-"shared"      expected distance under shared weights: the means' shortlist, ranked again
+The engine proposes by the vectors of a ranking (``_rankings``). Distances are then computed pair by
+pair: those of the means, or of predictive vectors, which are the means of a larger space.
 """
 
 from __future__ import annotations
@@ -21,51 +18,48 @@ from laplace_metric.calibration._hits import SearchHits
 from laplace_metric.errors import FileFormatError, NonFiniteError
 from laplace_metric.laplace import Distance
 from laplace_metric.search._encoded import Encoded
-from laplace_metric.search._expected_vectors import gallery_vectors, query_vectors
 from laplace_metric.search._pair_distances import PairMoments
+from laplace_metric.search._rankings import Ranking
 
-RANKINGS = ("mean", "expected", "shared")
 MEAN_BYTES = 2**24
 """Bytes of the means of items that are gathered at once."""
-SHORTLIST = 4
-"""Times k: neighbours that "shared" ranks again."""
 BY_DIFFERENCES = "donot_use_mm_for_euclid_dist"
 RowSearch = Callable[[Tensor, int], Tensor]
 """Vectors of the queries [Q, d] and k -> rows of the items [Q, k], or -1: ``Engine.search``."""
 
 
-def vectors_of(items: Encoded, rank_by: str, *, spherical: bool) -> Float[Tensor, "N d"]:
-    """Return the vectors that the engine stores [N, d]: d is Z, or Z + 1 for "expected"."""
-    if rank_by == "expected":
-        return gallery_vectors(items.mean, items.trace, spherical=spherical)
-    return items.mean
-
-
 def nearest(
-    search: RowSearch, queries: Encoded, items: Encoded, pairs: PairMoments, k: int, rank_by: str
+    search: RowSearch,
+    queries: Encoded,
+    items: Encoded,
+    pairs: PairMoments,
+    k: int,
+    ranking: Ranking,
+    stored: Float[Tensor, "N d"],
 ) -> SearchHits:
     """Return the k nearest items of each query, and their distances.
+
+    ``stored``: vectors of the engine, which ``ranking`` made of the items.
 
     Raises
     ------
     FileFormatError
         If a saved index holds embeddings of another width than this model's.
     """
-    width, stored = queries.mean.shape[1], items.mean.shape[1]
-    if width != stored:
+    width, found = queries.mean.shape[1], items.mean.shape[1]
+    if width != found:
         raise FileFormatError(
-            f"this index holds embeddings of {stored} numbers, the model gives {width}: build the "
+            f"this index holds embeddings of {found} numbers, the model gives {width}: build the "
             "index again with this model."
         )
-    vectors = queries.mean
-    if rank_by == "expected":
-        vectors = query_vectors(queries.mean, queries.trace, spherical=pairs.spherical)
-    depth = min(len(items), SHORTLIST * k) if rank_by == "shared" else k
-    positions = search(vectors, depth).to(queries.mean.device)
+    depth = min(len(items), ranking.shortlist * k)
+    asked = ranking.query_vectors(queries)
+    positions = search(asked, depth).to(queries.mean.device)
     squared = pairs(queries, items, positions)
-    if rank_by == "shared":
+    if ranking.shortlist > 1:
         positions, squared = _reranked(positions, squared, k)
-    distance = _distances_of_means(queries, items, positions)
+    centres = (asked, stored) if ranking.measures else (queries.mean, items.mean)
+    distance = _distances(*centres, positions)
     _check_distances(distance, squared, positions)
     return SearchHits(
         positions.cpu().numpy(),
@@ -110,13 +104,13 @@ def _reranked(positions: Tensor, squared: Distance, k: int) -> tuple[Tensor, Dis
     return positions.gather(1, order), Distance(*moments)
 
 
-def _distances_of_means(queries: Encoded, items: Encoded, positions: Tensor) -> Tensor:
+def _distances(queries: Tensor, items: Tensor, positions: Tensor) -> Tensor:
     """Return distances [Q, k] from differences; infinite where there is no item."""
-    distance = torch.full_like(positions, torch.inf, dtype=queries.mean.dtype)
-    step = max(1, MEAN_BYTES // (positions.shape[1] * items.mean[:1].nbytes))
+    distance = torch.full_like(positions, torch.inf, dtype=queries.dtype)
+    step = max(1, MEAN_BYTES // (positions.shape[1] * items[:1].nbytes))
     for start in range(0, len(positions), step):
         block = slice(start, start + step)
-        rows = positions[block].clamp(min=0).to(items.mean.device)
-        means, centre = items.mean[rows].to(queries.mean), queries.mean[block, None]
+        rows = positions[block].clamp(min=0).to(items.device)
+        means, centre = items[rows].to(queries), queries[block, None]
         distance[block] = torch.cdist(centre, means, compute_mode=BY_DIFFERENCES)[:, 0]
     return distance.masked_fill(positions < 0, torch.inf)

@@ -67,6 +67,11 @@ class PairDistances:
             self._weights = block.left.mT @ self._weights @ block.right
             self._variances, self._right = block.fold(posterior.spectrum), block.right
 
+    @property
+    def in_basis(self) -> bool:
+        """True if what is kept of head inputs is seen in the basis of the posterior."""
+        return self._fitted is None
+
     def basis_inputs(self, h: Float[Tensor, "N D"]) -> Float[Tensor, "N A"]:
         """Return what is kept of head inputs: those themselves, or x [N, A]."""
         if self._fitted is not None:

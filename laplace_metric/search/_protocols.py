@@ -9,6 +9,7 @@ from torch import nn
 
 from laplace_metric.inputs import Inputs
 from laplace_metric.laplace import Fitted
+from laplace_metric.laplace._predictive_vectors import PredictiveVectors
 from laplace_metric.models._fingerprints import Fingerprints
 from laplace_metric.search._encoded import Encoded
 from laplace_metric.search._pair_distances import PairMoments
@@ -50,7 +51,11 @@ class SearchEncoder(Protocol):
 
     @property
     def rankings(self) -> tuple[str, ...]:
-        """Rankings that are available, of ``RANKINGS``."""
+        """Names of the rankings that are available."""
+
+    @property
+    def predictive(self) -> PredictiveVectors | None:
+        """Map from what is kept of head inputs to predictive vectors; None if there is none."""
 
     def read(self, name: str, data: Any, labels: Any = None) -> Inputs:
         """Read what a caller passed, once; ``name`` is the argument, for errors."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -22,7 +22,14 @@ from laplace_metric.search._engine_settings import IVF, Flat
 from laplace_metric.search._faiss import FaissEngine
 from laplace_metric.search._faiss_arrays import Place
 from laplace_metric.search._items import Items
-from laplace_metric.search._neighbours import RANKINGS
+from laplace_metric.search._protocols import SearchEncoder
+from laplace_metric.search._rankings import (
+    ExpectedRanking,
+    MeanRanking,
+    PredictiveRanking,
+    Ranking,
+    SharedRanking,
+)
 
 INDEX = Kind("index", "a saved index", 4)
 ENGINE, CLASS_MODEL, CALIBRATION = "engine.", "class_model.", "calibration."
@@ -34,7 +41,7 @@ class IndexState:
     """All of an index but its encoder."""
 
     items: Items
-    rank_by: str
+    ranking: Ranking
     engine: Engine
     changes: int
     next_id: int
@@ -50,13 +57,17 @@ def index_part(state: IndexState, identity: str) -> Part:
         arrays |= items.labels.tensors("labels")
     if isinstance(engine, FaissEngine):
         arrays |= {ENGINE + name: array for name, array in engine.arrays().items()}
-    if state.rank_by == "expected":
+    ranking = state.ranking
+    if ranking.stored:
         arrays["vectors"] = engine.vectors
+    if isinstance(ranking, PredictiveRanking):
+        arrays["columns"] = ranking.columns
     if state.class_model is not None:
         arrays |= {CLASS_MODEL + k: t for k, t in state.class_model.tensors().items()}
     content: dict[str, Any] = {
         "n_items": len(items),
-        "rank_by": state.rank_by,
+        "rank_by": ranking.name,
+        "predictive": ranking.numbers() if isinstance(ranking, PredictiveRanking) else None,
         "changes": state.changes,
         "next_id": state.next_id,
         "engine": _engine_settings.kind_to_json(engine.kind),
@@ -71,15 +82,16 @@ def index_part(state: IndexState, identity: str) -> Part:
 
 
 def load_index(
-    saved: SavedFile, identities: Sequence[str], name: str = INDEX.name
+    saved: SavedFile, encoders: Sequence[SearchEncoder], name: str = INDEX.name
 ) -> tuple[IndexState, int]:
-    """Return an index of an opened file, and which of ``identities`` it has.
+    """Return an index of an opened file, and which of the ``encoders`` embedded its items.
 
     Raises
     ------
     FileFormatError
         If the file holds no index, a damaged one, or one of another encoder.
     """
+    identities = [encoder.identity for encoder in encoders]
     with saved.checked():
         part = saved.part(INDEX, name)
         identity = Fields(part.content, name).text("embedder")
@@ -91,17 +103,19 @@ def load_index(
         place = None
         if saved.mapped and f"{ENGINE}lists" in part.arrays:
             place = Place(saved.path, saved.start_of(f"{name}/{ENGINE}lists"))
-        return _state(part, saved, place), identities.index(identity)
+        which = identities.index(identity)
+        return _state(part, saved, place, encoders[which]), which
 
 
-def _state(part: Part, saved: SavedFile, place: Place | None) -> IndexState:
+def _state(part: Part, saved: SavedFile, place: Place | None, encoder: SearchEncoder) -> IndexState:
     content, tensors = Fields(part.content, "index"), part.arrays
     items = _items(content, tensors, verified=saved.verified)
-    rank_by = content.text("rank_by", RANKINGS)
+    ranking = _ranking(content, tensors, encoder)
     kind = _engine_settings.kind_from_json(content.inner("engine").content)
-    vectors, (n, width) = items.encoded.mean, items.encoded.mean.shape
-    if rank_by == "expected":
-        vectors = _numbers("vectors", tensors, [n, width + 1], verified=saved.verified)
+    vectors = items.encoded.mean
+    if ranking.stored:
+        width = ranking.item_vectors(items.encoded.take(slice(0, 1))).shape[1]
+        vectors = _numbers("vectors", tensors, [len(items), width], verified=saved.verified)
     engine: Engine
     if isinstance(kind, Flat):
         engine = _built_engine.build(vectors, kind, mapped=saved.mapped)
@@ -116,7 +130,30 @@ def _state(part: Part, saved: SavedFile, place: Place | None) -> IndexState:
     if content.flag("class_model"):
         class_model = ClassModel.from_tensors(_below(CLASS_MODEL, tensors))
     changes, next_id = content.whole("changes"), content.whole("next_id", most=2**63)
-    return IndexState(items, rank_by, engine, changes, next_id, calibration, class_model)
+    return IndexState(items, ranking, engine, changes, next_id, calibration, class_model)
+
+
+def _ranking(content: Fields, tensors: Mapping[str, Tensor], encoder: SearchEncoder) -> Ranking:
+    """Return the ranking of a saved index, with the numbers that it was given."""
+    name = content.text("rank_by", encoder.rankings)
+    if name == "expected":
+        return ExpectedRanking(encoder.spherical)
+    if name != "predictive":
+        return SharedRanking() if name == "shared" else MeanRanking()
+    vectors, numbers = encoder.predictive, content.inner("predictive")
+    assert vectors is not None
+    columns = checked_array("index/columns", tensors.get("columns"), [None], dtype="int64")
+    n_columns = len(vectors.variances)
+    if len(columns) and not 0 <= int(columns.min()) <= int(columns.max()) < n_columns:
+        raise FileFormatError(f"index/columns are not all from 0 to {n_columns - 1}")
+    gain = numbers.content.get("gain")
+    return PredictiveRanking(
+        replace(vectors, columns=columns.to(vectors.variances.device)),
+        numbers.share("share"),
+        numbers.number("factor", least=0),
+        numbers.number("lost", least=0, most=1),
+        None if gain is None else (float(gain[0]), float(gain[1])),
+    )
 
 
 def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -1,0 +1,152 @@
+"""Vectors whose inner product is the expected one under the posterior of a linear head.
+
+With shared weights ``W ~ N(W_map, S)`` and ``h = [h; 1]``, S_oo [A, A] the block of output o,
+
+    E[z(x)' z(y)] = z_x' z_y + h_x' C h_y      C = sum_o S_oo      = <v_x, v_y>
+    v_x = [z_x ; C^(1/2) h_x]
+
+so one vector an input searches by the posterior predictive, in any engine and without a draw. Its
+squared distances are ``E |z(x) - z(y)|^2``, exactly; its cosine is the expected cosine to first
+order. In the eigenbasis of C, ``C = R diag(c) R'``:
+
+    diagonal      R = I      c_a = sum_o V_oa         V [Z, A] the variances of the weights
+    Kronecker     R = Q_A    c_a = sum_o V_oa         V in the eigenbasis (Q_S is orthogonal)
+    full          R, c of ``sum_o S_oo`` [A, A]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from laplace_metric._utils.precision import full_precision
+from laplace_metric.curvature._eigenbases import IdentityEigenbasis, KroneckerEigenbasis
+from laplace_metric.errors import HeadError
+from laplace_metric.heads._layout import Layout
+from laplace_metric.heads._linear import LinearJacobian
+from laplace_metric.laplace._fitted import Fitted
+from laplace_metric.models._store import block_rows
+
+BLOCK_BYTES, TINY = 2**24, 1e-12
+"""Bytes of the vectors that are made at once; the length below which one has no direction."""
+
+
+@dataclass(frozen=True)
+class PredictiveVectors:
+    """Map from head inputs to predictive vectors.
+
+    Parameters
+    ----------
+    layout : Layout
+        Sizes of the linear head.
+    weights : Tensor [Z, A]
+        Trained weights [W, b], seen in the basis of ``basis``.
+    basis : Tensor [A, A] or None
+        R, whose columns are eigenvectors of C; None for the identity.
+    variances : Tensor [A]
+        Eigenvalues c of C, at the temperature of the posterior.
+    spherical : bool
+        True if embeddings are directions: then vectors have length 1.
+    columns : Tensor [r] or None
+        Eigenvectors of C that are kept. None, the default: all A of them.
+    """
+
+    layout: Layout
+    weights: Float[Tensor, "Z A"]
+    basis: Float[Tensor, "A A"] | None
+    variances: Float[Tensor, " A"]
+    spherical: bool
+    columns: Int[Tensor, " r"] | None = None
+
+    @classmethod
+    @full_precision()
+    @torch.no_grad()
+    def of(cls, fitted: Fitted) -> PredictiveVectors:
+        """Return the map of a fit; C costs O(Z A), of a full posterior O(Z A P) and A^3.
+
+        Raises
+        ------
+        HeadError
+            If the head is not linear: its inner products have no such form.
+        """
+        head, posterior = fitted.jacobian, fitted.posterior
+        if not isinstance(head, LinearJacobian):
+            raise HeadError(
+                f"head {fitted.head.name!r} is not one linear layer: only of such a head is the "
+                "expected inner product one of vectors. Fit with head= the last nn.Linear, or "
+                'with head="append".'
+            )
+        layout, basis = head.layout, posterior.basis
+        weights = layout.fold(head.parameters)
+        if isinstance(basis, IdentityEigenbasis):
+            variances = layout.fold(posterior.spectrum).sum(0)
+            return cls(layout, weights, None, variances, fitted.spherical)
+        if isinstance(basis, KroneckerEigenbasis):
+            (block,) = basis.blocks
+            variances = block.fold(posterior.spectrum).sum(0)
+            right = block.right
+            return cls(layout, weights @ right, right, variances, fitted.spherical)
+        rows = layout.fold((basis.vectors * posterior.spectrum.sqrt()).mT)  # [P, Z, A]
+        rows = rows.flatten(0, 1)
+        variances, right = torch.linalg.eigh(rows.mT @ rows)
+        return cls(layout, weights @ right, right, variances.clamp_min(0), fitted.spherical)
+
+    def of_rank(
+        self, second_moments: Float[Tensor, " A"], rank: int | None, kept: float
+    ) -> PredictiveVectors:
+        """Keep the columns that matter most to ``h' C h``.
+
+        Parameters
+        ----------
+        second_moments : Tensor [A]
+            Mean square of each head input in the basis.
+        rank : int or None
+            Number r of columns. None: as few as keep the share ``kept`` of the squared length.
+        kept : float in (0, 1]
+            Share of the squared length that is kept.
+        """
+        energy = (self.variances * second_moments).double()
+        order = energy.argsort(descending=True, stable=True)
+        if rank is None:
+            reached = energy[order].cumsum(0) >= kept * energy.sum()
+            rank = int((~reached).sum()) + 1
+        return replace(self, columns=order[: min(rank, len(order))])
+
+    def seen(self, h: Float[Tensor, "N D"]) -> Float[Tensor, "N A"]:
+        """Return head inputs with a 1 for the bias, in the basis."""
+        x = self.layout.augment(h)
+        return x if self.basis is None else x @ self.basis
+
+    def __call__(self, x: Float[Tensor, "N A"], factor: float = 1.0) -> Float[Tensor, "N Z_plus_r"]:
+        """Return v [N, Z + r] of head inputs seen in the basis.
+
+        Parameters
+        ----------
+        x : Tensor [N, A]
+            Result of ``seen``.
+        factor : float >= 0
+            Temperature, in units of that of the posterior. Default: 1.
+        """
+        root = (factor * self.variances).sqrt()
+        root = root if self.columns is None else root[self.columns]
+        n_outputs = len(self.weights)
+        v = x.new_empty(len(x), n_outputs + len(root))
+        step = block_rows(v.shape[1], v.element_size(), BLOCK_BYTES)
+        for start in range(0, len(x), step):  # no second array of this size
+            part = x[start : start + step]
+            block = v[start : start + step]
+            block[:, :n_outputs] = part @ self.weights.mT
+            own = part if self.columns is None else part[:, self.columns]
+            block[:, n_outputs:] = own * root
+            if self.spherical:
+                block /= block.norm(dim=1, keepdim=True).clamp_min(TINY)
+        return v
+
+    def lengths(self, x: Float[Tensor, "N A"]) -> tuple[float, float, Tensor]:
+        """Return the mean of ``|z|^2`` and of ``h' C h``, and the mean square of each input [A]."""
+        squares = x.square().mean(0)
+        z = x @ self.weights.mT
+        return float(z.square().sum(1).mean()), float(self.variances @ squares), squares

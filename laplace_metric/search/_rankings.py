@@ -1,0 +1,201 @@
+"""What "nearest" means: the vectors of items and queries that an engine compares.
+
+"mean"          distance of the means, as without uncertainty
+"expected"      expected distance of independent embeddings: one more coordinate (``moments``)
+"shared"        expected distance under shared weights: the means' shortlist, ranked again
+"predictive"    expected inner product under shared weights (``PredictiveVectors``)
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from laplace_metric._utils.validation import check_count, check_share
+from laplace_metric.laplace._predictive_vectors import PredictiveVectors
+from laplace_metric.search._encoded import Encoded
+from laplace_metric.search._expected_vectors import gallery_vectors, query_vectors
+
+AUTO = "auto"
+KEPT = 0.95
+"""Share of the squared length of the second part of predictive vectors that is kept."""
+
+
+class Ranking(ABC):
+    """Vectors of items and queries whose Euclidean distance ranks."""
+
+    name: ClassVar[str]
+    shortlist: ClassVar[int] = 1
+    """Times k: neighbours that are ranked again by their expected distance."""
+    measures: ClassVar[bool] = False
+    """True if the distance of a hit is that of these vectors, not that of the means."""
+
+    @abstractmethod
+    def item_vectors(self, items: Encoded) -> Float[Tensor, "N d"]:
+        """Return what the engine stores."""
+
+    @abstractmethod
+    def query_vectors(self, queries: Encoded) -> Float[Tensor, "Q d"]:
+        """Return what the engine is asked with."""
+
+    @property
+    def stored(self) -> bool:
+        """True if the engine's vectors are others than the means, so that a file holds them."""
+        return False
+
+    def __str__(self) -> str:
+        return repr(self.name)
+
+
+@dataclass(frozen=True)
+class MeanRanking(Ranking):
+    """By the distance of the means."""
+
+    name: ClassVar[str] = "mean"
+
+    def item_vectors(self, items: Encoded) -> Tensor:
+        return items.mean
+
+    def query_vectors(self, queries: Encoded) -> Tensor:
+        return queries.mean
+
+
+@dataclass(frozen=True)
+class SharedRanking(MeanRanking):
+    """By the expected distance under shared weights, of the nearest by the means."""
+
+    name: ClassVar[str] = "shared"
+    shortlist: ClassVar[int] = 4
+
+
+@dataclass(frozen=True)
+class ExpectedRanking(Ranking):
+    """By the expected distance of independent embeddings.
+
+    Parameters
+    ----------
+    spherical : bool
+        True if embeddings are directions.
+    """
+
+    name: ClassVar[str] = "expected"
+    spherical: bool
+
+    def item_vectors(self, items: Encoded) -> Tensor:
+        return gallery_vectors(items.mean, items.trace, spherical=self.spherical)
+
+    def query_vectors(self, queries: Encoded) -> Tensor:
+        return query_vectors(queries.mean, queries.trace, spherical=self.spherical)
+
+    @property
+    def stored(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
+class Predictive:
+    """Settings of ``rank_by="predictive"``: the expected inner product under shared weights.
+
+    Parameters
+    ----------
+    share : float in (0, 1) or None
+        Share of the items' squared length that comes from the posterior, which is its temperature
+        in units that do not depend on the head. None, the default: the one of .25, .5, .75 and .9
+        that finds most first neighbours right, leaving out one item at a time; .5 without labels.
+    rank : int or None
+        Number of coordinates that the posterior adds to the Z of the mean. None, the default: as
+        many as keep .95 of its part of the squared length.
+
+    Raises
+    ------
+    InputError
+        For a share outside (0, 1), or a rank below 1.
+
+    Examples
+    --------
+    >>> Predictive(share=0.75, rank=64)
+    Predictive(share=0.75, rank=64)
+    """
+
+    share: float | None = None
+    rank: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.share is not None:
+            check_share("Predictive: share", self.share)
+        if self.rank is not None:
+            check_count("Predictive: rank", self.rank)
+
+
+@dataclass(frozen=True)
+class PredictiveRanking(Ranking):
+    """By the expected inner product under shared weights.
+
+    Parameters
+    ----------
+    vectors : PredictiveVectors
+        Map from what an index stores of head inputs to vectors.
+    share : float in (0, 1)
+        Share of the items' squared length that comes from the posterior.
+    factor : float > 0
+        Temperature of this share, in units of that of the posterior.
+    lost : float in [0, 1)
+        Share of the posterior's part of the squared length that is left out.
+    gain : tuple of two floats, or None
+        Share of items whose nearest other item is of their class, by the means and by this ranking.
+        None, the default: it was not measured.
+    """
+
+    name: ClassVar[str] = "predictive"
+    measures: ClassVar[bool] = True
+    vectors: PredictiveVectors
+    share: float
+    factor: float
+    lost: float
+    gain: tuple[float, float] | None = None
+
+    @classmethod
+    def of(
+        cls, vectors: PredictiveVectors, items: Encoded, share: float, rank: int | None = None
+    ) -> PredictiveRanking:
+        """Choose the temperature that has this share on the items, and the columns to keep."""
+        length, own, squares = vectors.lengths(items.basis_inputs)
+        some = vectors.of_rank(squares, rank, KEPT)
+        assert some.columns is not None
+        kept = float((vectors.variances * squares)[some.columns].sum())
+        factor = share / (1 - share) * length / own if own > 0 else 0.0
+        return cls(some, share, factor, 1 - kept / own if own > 0 else 0.0)
+
+    def item_vectors(self, items: Encoded) -> Tensor:
+        return self.vectors(items.basis_inputs, self.factor)
+
+    def query_vectors(self, queries: Encoded) -> Tensor:
+        return self.vectors(queries.basis_inputs, self.factor)
+
+    @property
+    def stored(self) -> bool:
+        return True
+
+    @property
+    def columns(self) -> Int[Tensor, " r"]:
+        """Eigenvectors that are kept."""
+        assert self.vectors.columns is not None
+        return self.vectors.columns
+
+    def __str__(self) -> str:
+        told = (
+            f"{self.name!r} ({self.share:.0%} of the squared length is the posterior's, in "
+            f"{len(self.columns)} coordinates that lose {self.lost:.1%} of it"
+        )
+        if self.gain is None:
+            return f"{told})"
+        before, after = self.gain
+        return f"{told}; nearest right: {after:.1%} of the items, by 'mean' {before:.1%})"
+
+    def numbers(self) -> dict[str, Any]:
+        """Return the plain values of a file."""
+        return {"share": self.share, "factor": self.factor, "lost": self.lost, "gain": self.gain}
