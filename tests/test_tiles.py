@@ -38,7 +38,7 @@ from laplace_metric.inputs import read_items
 from laplace_metric.models._fingerprints import in_fit, row_fingerprints
 from laplace_metric.models._store import FeatureStore
 from laplace_metric.search._encoded import Encoded
-from laplace_metric.search._neighbours import _distances_of_means
+from laplace_metric.search._neighbours import _distances
 from laplace_metric.search.estimators import batches_of
 
 
@@ -117,7 +117,7 @@ def means() -> tuple[torch.Tensor, torch.Tensor]:
     items, queries = numbers(20, 3), numbers(11, 3, seed=1)
     positions = torch.arange(11 * 4).view(11, 4) % 20
     of = [Encoded(m, m[:, 0], m[:, 0], m) for m in (queries, items)]
-    found = _distances_of_means(*of, positions)
+    found = _distances(*of, positions)
     return found, (queries[:, None] - items[positions]).norm(dim=2)
 
 
@@ -157,7 +157,7 @@ CASES: list[tuple[Any, str, int, Case]] = [
     (FeatureStore, "BLOCK_BYTES", 0, blocks),
     (FeatureStore, "FINGERPRINT_BYTES", 1, fingerprints),
     (MarginPairWeights, "COLUMN_BYTES", 1, margin),
-    (_distances_of_means, "MEAN_BYTES", 1, means),
+    (_distances, "MEAN_BYTES", 1, means),
     (batches_of, "ROWS", 7, rows),
     (in_fit, "COMPARED_AT_ONCE", 7, fitted),
     (block_candidates, "WORK_BYTES", 1, candidates),

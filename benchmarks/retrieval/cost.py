@@ -33,6 +33,7 @@ from laplace_metric.search._engine_settings import HNSW, IVF, Flat
 from laplace_metric.search._expected_vectors import gallery_vectors
 from laplace_metric.search._faiss import FaissEngine
 from laplace_metric.search._neighbours import nearest
+from laplace_metric.search._rankings import MeanRanking, SharedRanking
 
 ITEMS, QUERIES, FITTED, K, ROUNDS = {"full": 1_000_000, "smoke": 3_000}, 1_000, 20_000, 10, 3
 GRAPH = 100_000
@@ -76,22 +77,23 @@ def flat(structure: str, n: int) -> Row:
     plain.add(items.mean.numpy())
     expected = build(gallery_vectors(items.mean, items.trace, spherical=True), Flat())
     torch_only = build(items.mean, Flat(faiss=False))
-    parts = (items, index.encoder.pairs)
+    parts, stored = (items, index.encoder.pairs), index.engine.vectors
+    mean, shared = MeanRanking(), SharedRanking()
     one, asked = queries.take(slice(0, 1)), queries.mean.numpy()
     wide = torch.cat([queries.mean, torch.zeros(len(queries), 1)], 1)
-    rank = lambda some, by: nearest(index.engine.search, some, *parts, K, by)  # noqa: E731
+    rank = lambda some, by: nearest(index.engine.search, some, *parts, K, by, stored)  # noqa: E731
     ways: dict[str, Callable[[], Any]] = {
         "plain FAISS": lambda: plain.search(asked, K),
         "engine": lambda: index.engine.search(queries.mean, K),
         "engine, one more coordinate": lambda: expected.search(wide, K),
-        "with distance and its deviation": lambda: rank(queries, "mean"),
-        "shortlist ranked again": lambda: rank(queries, "shared"),
+        "with distance and its deviation": lambda: rank(queries, mean),
+        "shortlist ranked again": lambda: rank(queries, shared),
         "whole search": lambda: index.search(inputs, K),
     }
     single: dict[str, Callable[[], Any]] = {
         "one query, plain FAISS": lambda: plain.search(asked[:1], K),
         "one query": lambda: index.search(inputs[:1], K),
-        "one query, shortlist ranked again": lambda: rank(one, "shared"),
+        "one query, shortlist ranked again": lambda: rank(one, shared),
     }
     slow = {"engine without FAISS": lambda: torch_only.search(queries.mean, K)}
     took = timed(ways) | timed(single) | timed(slow, 1)
