@@ -3,7 +3,7 @@
 from matplotlib.figure import Figure
 
 from benchmarks.plots._cost import CostPoint, cost_plot, spread
-from benchmarks.plots._curves import Axis, Series, bars_plot, histogram_plot, line_plot
+from benchmarks.plots._curves import Axis, Series, bars_plot, histogram_plot, line_plot, lines_plot
 from benchmarks.plots._files import save_figure, save_png, svg_file, svg_plot
 from benchmarks.plots._image_text import (
     ImageStrip,
@@ -36,7 +36,7 @@ __all__ = [
     "Axis", "CostPoint", "DotPanel", "Figure", "ImageStrip", "Series", "Setting", "Sweep",
     "TextSizes", "Tiles", "TradeOff", "abstention_plot", "bars_plot", "cost_plot", "diverging",
     "dot_plot", "draws_plot", "evidence_plot", "fit_rows", "forest_plot", "generality_plot",
-    "headed", "heat_plot", "histogram_plot", "letters_on", "line_plot", "promises_plot",
-    "reliability_plots", "save_figure", "save_png", "scale_plot", "settings_plot", "severity_plot",
+    "headed", "heat_plot", "histogram_plot", "letters_on", "line_plot", "lines_plot",
+    "promises_plot", "reliability_plots", "save_figure", "save_png", "scale_plot", "settings_plot", "severity_plot",
     "spread", "strips_plot", "svg_file", "svg_plot", "sweep_plot", "tiles_plot", "trade_off_plot",
 ]  # fmt: skip

@@ -66,6 +66,18 @@ def line_plot(series: Sequence[Series], x: Axis, y: Axis) -> Figure:
     return figure
 
 
+def lines_plot(parts: Sequence[tuple[Sequence[Series], Axis]], x: Axis) -> Figure:
+    """Panels of the same curves over one grid, each with an axis of its own, and one legend."""
+    figure, panels_of = panels(len(parts), *SIZE)
+    for axes, (series, y) in zip(panels_of, parts, strict=True):
+        for one in series:
+            _draw(axes, one)
+        _dress(axes, x, y)
+    handles = panels_of[0].get_legend_handles_labels()
+    legend_below(figure, 3, handles=handles[0], labels=handles[1])
+    return figure
+
+
 def _draw(axes: Axes, one: Series) -> None:
     x, y = (np.asarray(values, dtype=np.float64) for values in (one.x, one.y))
     if one.style is None:

@@ -1,0 +1,197 @@
+"""What the curvature adds to search: ``python -m benchmarks posterior --data DIR``.
+
+Three seeds of every network of ``problems``, each searched by the five rows of ``kernels``: first
+item right; label by the vote of ten neighbours; and how well the vote's share tells right labels
+from wrong ones (AUROC). Draws of heads at the fitted temperature stand beside the mean. Differences
+of rows are paired, over the collections of all seeds; their intervals are those of Student's t over
+networks and seeds, since collections of one network are not independent.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.stats import t as student
+from sklearn.metrics import roc_auc_score
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from benchmarks.posterior.kernels import ROWS, embedder_of, joined, parts_of
+from benchmarks.posterior.problems import NETWORKS, Collection, Network, Trained, trained
+from benchmarks.records import figures_of, folder_of, markdown, read_record, write_record
+from laplace_metric import LaplaceEmbedder
+from laplace_metric.models._compared_rows import compared_rows
+
+NAME = "posterior"
+SHARES = (0.03, 0.1, 0.25, 0.5, 0.75, 0.9, 0.97)
+CHOSEN = (0.25, 0.5, 0.75, 0.9)
+SEEDS, SMOKE, NEIGHBOURS, N_DRAWS = 3, 1, 10, 8
+MEASURES = ("first", "label", "auroc")
+Row = dict[str, Any]
+
+
+@torch.no_grad()
+def measured(network: Network, seed: int, of: Trained) -> list[Row]:
+    """Every collection of one network."""
+    embedder = embedder_of(of)
+    parts = parts_of(of, embedder)
+    rows = []
+    for collection in of.collections:
+        row = _of_collection(of, collection, parts)
+        drawn = _draws(of, embedder, collection)
+        posterior = embedder.posterior_
+        rows.append(
+            {
+                "network": network.name,
+                "part": network.part,
+                "seed": seed,
+                "collection": collection.name,
+                "temperature": posterior.temperature,
+                "prior_precision": posterior.prior_precision,
+                **drawn,
+                **row,
+            }
+        )
+    return rows
+
+
+def _of_collection(of: Trained, collection: Collection, parts: Any) -> Row:
+    (items, labels), (queries, truth) = collection.items, collection.queries
+    z_items, z_queries = of.head(items), of.head(queries)
+    compared = compared_rows(labels)
+    chosen = {
+        "mean z": _measures(z_queries, z_items, truth, labels),
+        "h": _measures(queries, items, truth, labels),
+    }
+    by_share: dict[str, dict[str, list[float]]] = {}
+    for name, part in parts.items():
+        own_items, own_queries = part(items), part(queries)
+        squares = tuple(float(x.square().sum(1).mean()) for x in (z_items, own_items))
+        at = {}
+        for share in SHARES:
+            vectors = [
+                joined(z, own, share, squares)
+                for z, own in ((z_queries, own_queries), (z_items, own_items))
+            ]
+            at[share] = (vectors, _alone(vectors[1][compared], labels[compared]))
+        found = [_measures(*at[s][0], truth, labels) for s in SHARES]
+        by_share[name] = {m: [one[m] for one in found] for m in MEASURES}
+        best = max(CHOSEN, key=lambda s: at[s][1])
+        chosen[name] = {**_measures(*at[best][0], truth, labels), "share": best}
+    return {"chosen": chosen, "by_share": by_share}
+
+
+def _unit(x: Tensor) -> Tensor:
+    return nn.functional.normalize(x, dim=-1)
+
+
+def _alone(vectors: Tensor, labels: Tensor) -> float:
+    near = (_unit(vectors) @ _unit(vectors).mT).fill_diagonal_(-2)
+    return float((labels[near.argmax(1)] == labels).double().mean())
+
+
+def _measures(queries: Tensor, items: Tensor, truth: Tensor, labels: Tensor) -> dict[str, float]:
+    found = labels[(_unit(queries) @ _unit(items).mT).topk(NEIGHBOURS, 1).indices]
+    first = (found[:, 0] == truth).double()
+    same = found[:, :, None] == found[:, None, :]
+    votes = same.double().mean(2)
+    share, at = votes.max(1)  # the nearest of the labels with most votes
+    right = (found.gather(1, at[:, None])[:, 0] == truth).numpy()
+    auroc = float(roc_auc_score(right, share)) if 0 < right.mean() < 1 else float("nan")
+    return {"first": float(first.mean()), "label": float(right.mean()), "auroc": auroc}
+
+
+def _draws(of: Trained, embedder: LaplaceEmbedder, collection: Collection) -> Row:
+    """Recall of draws of heads, at the temperature of the fit and at a prior precision of 1."""
+    (items, labels), (queries, truth) = collection.items, collection.queries
+    head, posterior = embedder.fitted_.jacobian, embedder.posterior_
+    former = posterior.with_precision(1.0).with_temperature(1.0)
+    result: Row = {}
+    for name, of_weights in (("draws", posterior), ("draws, prior 1", former)):
+        weights = of_weights.sample(N_DRAWS, 0)
+        drawn = zip(
+            head.forward_with(queries, weights), head.forward_with(items, weights), strict=True
+        )
+        result[name] = float(np.mean([_measures(q, i, truth, labels)["first"] for q, i in drawn]))
+    u = embedder(queries)
+    result["uncertainty"] = float(u.uncertainty.mean())
+    return result
+
+
+def run(options: Namespace) -> None:
+    """Train, measure and write the record; then the figure."""
+    smoke = options.size == "smoke"
+    networks = NETWORKS[:1] if smoke else NETWORKS
+    seeds = SMOKE if smoke else SEEDS
+    todo = [(network, seed) for network in networks for seed in range(seeds)]
+    rows: list[Row] = []
+    for network, seed in tqdm(todo, desc="Networks", disable=None):
+        rows += measured(network, seed, trained(network, seed, options.data))
+    print(write_record(NAME, {"shares": SHARES, "rows": rows}, folder_of(options)).name)
+    print(table(folder_of(options)))
+    run_figure(options)
+
+
+def run_figure(options: Namespace) -> None:
+    """The figure alone, from the record."""
+    from benchmarks.plots import save_figure
+    from benchmarks.posterior.figure import share_figure
+
+    record = read_record(NAME, folder_of(options))
+    save_figure(share_figure(record), figures_of(options) / f"{NAME}.png")
+
+
+def differences(rows: Sequence[Row], of: str, against: str, measure: str) -> tuple[float, float]:
+    """Mean paired difference of two rows, and half of its 95 % interval."""
+    by_network: dict[tuple[str, int], list[float]] = {}
+    for row in rows:
+        gap = row["chosen"][of][measure] - row["chosen"][against][measure]
+        by_network.setdefault((row["network"], row["seed"]), []).append(gap)
+    means = np.array([np.nanmean(gaps) for gaps in by_network.values()])
+    if len(means) < 2:
+        return float(means.mean()), float("nan")
+    half = student.ppf(0.975, len(means) - 1) * means.std(ddof=1) / len(means) ** 0.5
+    return float(means.mean()), float(half)
+
+
+def table(folder: Any = None) -> str:
+    """Means of every row, and the posterior's difference to it, development and confirmation."""
+    record = read_record(NAME) if folder is None else read_record(NAME, folder)
+    header = [
+        "part",
+        "row",
+        "first item right",
+        "label right",
+        "AUROC of the vote",
+        "posterior: first",
+        "label",
+        "AUROC",
+    ]
+    lines = []
+    for part in ("development", "confirmation"):
+        rows = [row for row in record["rows"] if row["part"] == part]
+        for name in ROWS if rows else ():
+            means = [np.nanmean([row["chosen"][name][m] for row in rows]) for m in MEASURES]
+            cells = [part, name, *(f"{x:.3f}" for x in means)]
+            for measure in MEASURES:
+                gap, half = differences(rows, "posterior", name, measure)
+                cells.append("" if name == "posterior" else f"{gap:+.3f} ± {half:.3f}")
+            lines.append(cells)
+    return markdown(header, lines)
+
+
+def by_collection() -> str:
+    """Every collection: first item right by each row, and by draws before and after."""
+    rows = read_record(NAME)["rows"]
+    header = ["network", "collection", *ROWS, "draws", "draws, prior 1", "uncertainty"]
+    lines = []
+    for network, collection in dict.fromkeys((r["network"], r["collection"]) for r in rows):
+        some = [r for r in rows if (r["network"], r["collection"]) == (network, collection)]
+        means = [np.mean([r["chosen"][name]["first"] for r in some]) for name in ROWS]
+        means += [np.mean([r[name] for r in some]) for name in header[-3:]]
+        lines.append([network, collection, *(f"{x:.3f}" for x in means)])
+    return markdown(header, lines)

@@ -1,0 +1,43 @@
+"""The ablation as a figure: what is found over the share of the posterior in a vector."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from benchmarks.plots import Axis, Figure, Series, headed, lines_plot
+from laplace_metric.plots._style import STYLES
+
+PANELS = {"first": "first item right", "label": "label right (10 neighbours)"}
+LOOKS = {"h whitened": 1, "noise": 2, "posterior": 0}
+NAMES = {
+    "h whitened": "h, whitened within classes",
+    "noise": "noise N(θ, s²I), no data",
+    "posterior": "posterior",
+}
+
+
+def share_figure(record: dict[str, Any]) -> Figure:
+    """Of the confirmation networks, or of all there are."""
+    rows = [row for row in record["rows"] if row["part"] == "confirmation"] or record["rows"]
+    shares = record["shares"]
+    panels = []
+    for measure, label in PANELS.items():
+        series = []
+        for name, look in LOOKS.items():
+            values = np.mean([row["by_share"][name][measure] for row in rows], axis=0)
+            series.append(Series(NAMES[name], STYLES[look], shares, values.tolist()))
+        for name, line in (("mean z", ":"), ("h", "--")):
+            level = float(np.mean([row["chosen"][name][measure] for row in rows]))
+            told = "mean embedding z alone" if name == "mean z" else "head input h alone"
+            series.append(Series(told, None, shares, [level] * len(shares), line=line))
+        panels.append((series, Axis(label, percent=True)))
+    x = Axis("share of the squared length that is not the mean's", percent=True)
+    figure = lines_plot(panels, x)
+    seeds = {(row["network"], row["seed"]) for row in rows}
+    note = (
+        f"{len(seeds)} networks that were not looked at before, {len(rows)} collections of 2,000 "
+        "items; means. Every vector is [z ; part], at the same share."
+    )
+    return headed(figure, "What a posterior over the head adds to nearest neighbours", note)

@@ -1,0 +1,61 @@
+"""The five rows of the ablation: what is put beside the mean embedding z, in one vector.
+
+    mean z        nothing
+    h             what enters the head, alone
+    h whitened    (S_within + 10 tr/D I)^(-1/2) h: within-class scatter of the fit set, with a ridge
+    noise         N(theta, s^2 I): weights without data, [z ; s sqrt(Z) [h ; 1]]
+    posterior     [z ; C^(1/2) [h ; 1]], the predictive vectors of a fit
+
+Whitened h, noise and posterior are compared at the same share of the squared length, so that no row
+has another temperature than the others; each also at the share that the items' own labels choose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.posterior.problems import Trained
+from laplace_metric import LaplaceEmbedder
+from laplace_metric.laplace._predictive_vectors import PredictiveVectors
+
+Part = Callable[[Tensor], Tensor]
+ROWS = ("mean z", "h", "h whitened", "noise", "posterior")
+RIDGE = 10.0
+
+
+def embedder_of(trained: Trained) -> LaplaceEmbedder:
+    """The head with a posterior, at the defaults of the library."""
+    model = nn.Sequential(nn.Identity(), trained.head)
+    return LaplaceEmbedder(model).fit([trained.fit])
+
+
+def parts_of(trained: Trained, embedder: LaplaceEmbedder) -> dict[str, Part]:
+    """What each row puts beside z, up to its length."""
+    h, y = trained.fit
+    root = _whitening(h, y)
+    vectors = PredictiveVectors.of(embedder.fitted_)
+    return {
+        "h whitened": lambda x: x @ root,
+        "noise": lambda x: torch.cat([x, x.new_ones(len(x), 1)], 1),
+        "posterior": lambda x: vectors.seen(x) * vectors.variances.sqrt(),
+    }
+
+
+def joined(z: Tensor, part: Tensor, share: float, squares: tuple[float, float]) -> Tensor:
+    """``[z ; part]`` at a share of the squared length; ``squares``: of items, z and part."""
+    scale = (share / (1 - share) * squares[0] / squares[1]) ** 0.5
+    return torch.cat([z, scale * part], 1)
+
+
+def _whitening(h: Tensor, y: Tensor) -> Tensor:
+    codes = y.unique(return_inverse=True)[1]
+    n = torch.bincount(codes).to(h)
+    means = torch.zeros(len(n), h.shape[1]).index_add_(0, codes, h) / n[:, None]
+    within = h - means[codes]
+    scatter = within.mT @ within / len(h)
+    ridge = RIDGE * scatter.trace() / len(scatter)
+    values, basis = torch.linalg.eigh((scatter + ridge * torch.eye(len(scatter))).double())
+    return (basis * values.rsqrt()).to(h)
