@@ -19,6 +19,8 @@ from benchmarks.costs import tables as cost_tables
 from benchmarks.engine.statistics import mean_and_standard_error
 from benchmarks.image_text import matching_tables, token_tables, uses_tables
 from benchmarks.image_text import tables as image_text_tables
+from benchmarks.posterior import ablation as posterior
+from benchmarks.posterior import refits as posterior_refits
 from benchmarks.protocols.open_set import OTHERS
 from benchmarks.records import RESULTS, markdown, read_record, thousandths
 from benchmarks.recovery.runs import recovered
@@ -52,7 +54,7 @@ PAGES = (
     ),
     *(
         ROOT / "docs" / f"{name}.md"
-        for name in ("engines", "match", "production", "promises", "serve")
+        for name in ("engines", "match", "posterior", "production", "promises", "serve")
     ),
 )  # fmt: skip
 SEEDS = 3
@@ -193,6 +195,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "schedule": schedule.table,
     "methods": lambda: methods(small("url"), "cifar10-unseen"),
     "recovery": recovered,
+    "posterior": posterior.table,
+    "posterior-collections": posterior.by_collection,
+    "posterior-refits": posterior_refits.table,
     "vmf": cost_tables.vmf,
     "jacobians": cost_tables.jacobians,
     "structures": cost_tables.structures,

@@ -37,6 +37,7 @@ __all__ = [
     "TextSizes", "Tiles", "TradeOff", "abstention_plot", "bars_plot", "cost_plot", "diverging",
     "dot_plot", "draws_plot", "evidence_plot", "fit_rows", "forest_plot", "generality_plot",
     "headed", "heat_plot", "histogram_plot", "letters_on", "line_plot", "lines_plot",
-    "promises_plot", "reliability_plots", "save_figure", "save_png", "scale_plot", "settings_plot", "severity_plot",
-    "spread", "strips_plot", "svg_file", "svg_plot", "sweep_plot", "tiles_plot", "trade_off_plot",
+    "promises_plot", "reliability_plots", "save_figure", "save_png", "scale_plot", "settings_plot",
+    "severity_plot", "spread", "strips_plot", "svg_file", "svg_plot", "sweep_plot", "tiles_plot",
+    "trade_off_plot",
 ]  # fmt: skip

@@ -70,19 +70,21 @@ def _of_collection(of: Trained, collection: Collection, parts: Any) -> Row:
     by_share: dict[str, dict[str, list[float]]] = {}
     for name, part in parts.items():
         own_items, own_queries = part(items), part(queries)
-        squares = tuple(float(x.square().sum(1).mean()) for x in (z_items, own_items))
+        squares = (_mean_square(z_items), _mean_square(own_items))
         at = {}
         for share in SHARES:
-            vectors = [
-                joined(z, own, share, squares)
-                for z, own in ((z_queries, own_queries), (z_items, own_items))
-            ]
-            at[share] = (vectors, _alone(vectors[1][compared], labels[compared]))
-        found = [_measures(*at[s][0], truth, labels) for s in SHARES]
+            asked = joined(z_queries, own_queries, share, squares)
+            stored = joined(z_items, own_items, share, squares)
+            at[share] = (asked, stored, _alone(stored[compared], labels[compared]))
+        found = [_measures(*at[s][:2], truth, labels) for s in SHARES]
         by_share[name] = {m: [one[m] for one in found] for m in MEASURES}
-        best = max(CHOSEN, key=lambda s: at[s][1])
-        chosen[name] = {**_measures(*at[best][0], truth, labels), "share": best}
+        best = max((at[s][2], -s) for s in CHOSEN)[1] * -1  # the smallest of equal ones
+        chosen[name] = {**_measures(*at[best][:2], truth, labels), "share": best}
     return {"chosen": chosen, "by_share": by_share}
+
+
+def _mean_square(x: Tensor) -> float:
+    return float(x.square().sum(1).mean())
 
 
 def _unit(x: Tensor) -> Tensor:
@@ -161,16 +163,8 @@ def differences(rows: Sequence[Row], of: str, against: str, measure: str) -> tup
 def table(folder: Any = None) -> str:
     """Means of every row, and the posterior's difference to it, development and confirmation."""
     record = read_record(NAME) if folder is None else read_record(NAME, folder)
-    header = [
-        "part",
-        "row",
-        "first item right",
-        "label right",
-        "AUROC of the vote",
-        "posterior: first",
-        "label",
-        "AUROC",
-    ]
+    header = ["part", "row", "first item right", "label right", "AUROC of the vote"]
+    header += ["posterior ahead: first", "label", "AUROC"]
     lines = []
     for part in ("development", "confirmation"):
         rows = [row for row in record["rows"] if row["part"] == part]

@@ -84,8 +84,8 @@ def trained(network: Network, seed: int, data: Any) -> Trained:
     omniglot = network.source == "omniglot"
     used = mine if omniglot else mine[:N_TRAINED]
     body = _body()
-    model = nn.Sequential(body, nn.LazyLinear(network.size))
-    model(x[:2])
+    head = nn.Linear(body(x[:2]).shape[1], network.size)
+    model = nn.Sequential(body, head)
     batches = _few_of_each if omniglot else _shuffled
     loader = _Epochs(lambda: batches(x[used], y[used]))
     train_embedder(model, loader, LOSSES[network.loss](), epochs=EPOCHS)
@@ -96,12 +96,12 @@ def trained(network: Network, seed: int, data: Any) -> Trained:
             return torch.cat([body(part) for part in images.split(500)]), labels
 
     fitted = (y < CHARACTERS).nonzero()[:, 0] if omniglot else used[:N_FITTED]
-    collections = [_new(network, x, y, mine, data)] if not omniglot else [_characters(data, order)]
+    collections = [_new(network, x, y, mine)] if not omniglot else [_characters(data, order)]
     for name in UNSEEN:
         if name != network.source:
             collections.append(_split(f"{name}, unseen", *_images(name, "test", data), order))
     return Trained(
-        model[1],
+        head,
         seen(x[fitted], y[fitted]),
         tuple(Collection(c.name, seen(*c.items), seen(*c.queries)) for c in collections),
     )
@@ -149,7 +149,7 @@ def _few_of_each(x: Tensor, y: Tensor) -> Iterator[Labelled]:
         yield x[torch.cat(rows)], y[torch.cat(rows)]
 
 
-def _new(network: Network, x: Tensor, y: Tensor, order: Tensor, data: Any) -> Collection:
+def _new(network: Network, x: Tensor, y: Tensor, order: Tensor) -> Collection:
     rows = order[N_TRAINED:]
     items, queries = rows[:N_ITEMS], rows[N_ITEMS : N_ITEMS + N_QUERIES]
     return Collection(f"{network.source}, new", (x[items], y[items]), (x[queries], y[queries]))

@@ -76,8 +76,8 @@ def compared(of: Trained, loss: Any) -> list[Row]:
         for name, some in (("posterior", posterior), ("noise", noise)):
             fitted = replace(embedder.fitted_, posterior=some)
             with torch.no_grad():
-                sides = [HeadActivations(s, of.head(s), of.head(s)) for s in (a, b)]
-                predicted = distance_of(*sides, fitted, shared_weights=True).variance
+                x, y = (HeadActivations(s, of.head(s), of.head(s)) for s in (a, b))
+                predicted = distance_of(x, y, fitted, shared_weights=True).variance
             row[name] = float(spearmanr(predicted, true).statistic)
             row[f"{name}, ratio"] = float(predicted.median() / true.median())
         rows.append(row)
