@@ -27,9 +27,11 @@ def test_numbers_are_those_of_the_posterior(model, loader, data, structure):
     embedder = fit(model, loader, structure=structure, hessian="positives")
     d = embedder.diagnose(data[0])
     gained = embedder.posterior_.n_effective * embedder.hessian_.eigenvalues
+    tau = embedder.posterior_.prior_precision
+    assert d.prior_precision == tau
     assert d.n_parameters == 36
-    assert d.n_effective_parameters == pytest.approx(float((gained / (gained + 1)).sum()))
-    assert d.prior_dominated == pytest.approx(float((gained < 1).double().mean()))
+    assert d.n_effective_parameters == pytest.approx(float((gained / (gained + tau)).sum()))
+    assert d.prior_dominated == pytest.approx(float((gained < tau).double().mean()))
     u = embedder(data[0]).uncertainty
     assert d.uncertainties.mean == pytest.approx(float(u.mean()))
     assert d.uncertainties.variation == pytest.approx(float(u.std(correction=0) / u.mean()))

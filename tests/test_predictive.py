@@ -48,7 +48,8 @@ def dense(embedder: LaplaceEmbedder, x: torch.Tensor, y: torch.Tensor) -> torch.
     posterior, jacobian = embedder.posterior_, embedder.fitted_.jacobian
     h = posterior.curvature.to_dense()
     precision = posterior.n_effective * h + posterior.prior_precision * torch.eye(len(h))
-    return jacobian.jacobian(x) @ torch.linalg.inv(precision) @ jacobian.jacobian(y).mT
+    scaled = posterior.temperature * torch.linalg.inv(precision)
+    return jacobian.jacobian(x) @ scaled @ jacobian.jacobian(y).mT
 
 
 @pytest.mark.parametrize(("head", "structure"), CASES)

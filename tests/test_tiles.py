@@ -37,7 +37,6 @@ from laplace_metric.image_text._encoding import encode_all
 from laplace_metric.inputs import read_items
 from laplace_metric.models._fingerprints import in_fit, row_fingerprints
 from laplace_metric.models._store import FeatureStore
-from laplace_metric.search._encoded import Encoded
 from laplace_metric.search._neighbours import _distances
 from laplace_metric.search.estimators import batches_of
 
@@ -116,8 +115,7 @@ def label_model() -> tuple[torch.Tensor, torch.Tensor]:
 def means() -> tuple[torch.Tensor, torch.Tensor]:
     items, queries = numbers(20, 3), numbers(11, 3, seed=1)
     positions = torch.arange(11 * 4).view(11, 4) % 20
-    of = [Encoded(m, m[:, 0], m[:, 0], m) for m in (queries, items)]
-    found = _distances(*of, positions)
+    found = _distances(queries, items, positions)
     return found, (queries[:, None] - items[positions]).norm(dim=2)
 
 

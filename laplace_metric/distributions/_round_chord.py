@@ -15,7 +15,7 @@ Gaussian integral. With ``w = 2 x^2 s^2``
     E cos = 2 / sqrt(pi) int (1 + w)^(-Z/2 - 1) exp(-x^2 / (1 + w)) dx
     1     = 2 / sqrt(pi) int exp(-x^2) dx
 
-whose difference loses no digits where t is small:
+whose difference loses no digits where t is small, and is taken up to t = 1:
 
     1 - E cos = -2 / sqrt(pi) int exp(-x^2) expm1(x^2 w / (1 + w) - (Z/2 + 1) log(1 + w)) dx
 
@@ -58,14 +58,18 @@ def round_chord(tangent_trace: Float[Tensor, "*B"], dimension: int) -> Float[Ten
     tensor([0.0000, 0.0099, 0.5900])
     """
     t = tangent_trace.double()
-    shrunk, s2, total = 1 / (1 + t), t / max(dimension - 1, 1), torch.zeros_like(t)
+    shrunk, s2 = 1 / (1 + t), t / max(dimension - 1, 1)
+    lost, kept = torch.zeros_like(t), torch.zeros_like(t)
     for x, weight in NODES:
         x2 = x * x * shrunk
         w = 2 * x2 * s2
         exponent = x2 * w / (1 + w) - (dimension / 2 + 1) * torch.log1p(w)
         # the difference itself where it is small, the two terms where an exponential is not
         near = -torch.exp(-x2) * torch.expm1(exponent.clamp_max(0.5))
-        far = torch.exp(-x2) - torch.exp(exponent - x2)
-        total = total + weight * torch.where(exponent < 0.5, near, far)
-    chord = 4 / math.sqrt(math.pi) * total * shrunk.sqrt()
-    return torch.where(t.isinf(), t, chord.clamp_min(0)).to(tangent_trace.dtype)
+        cosine = torch.exp(exponent - x2)
+        lost = lost + weight * torch.where(exponent < 0.5, near, torch.exp(-x2) - cosine)
+        kept = kept + weight * cosine
+    unit = 4 / math.sqrt(math.pi) * shrunk.sqrt()
+    # the grid follows E cos: where that is short, it ends before exp(-x^2) does
+    chord = torch.where(t > 1, 2 - unit * kept, (unit * lost).clamp_min(0))
+    return torch.where(t.isinf(), t, chord).to(tangent_trace.dtype)
