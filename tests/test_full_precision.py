@@ -128,12 +128,17 @@ def test_online_draws_are_not_rounded(model, monkeypatch):
 def test_half_precision_weights(model, dtype, tmp_path):
     short = copy.deepcopy(model).to(dtype)
     twin = copy.deepcopy(short).float()  # the same rounded weights
-    embedder = fit(short, X.to(dtype), structure="kron")
-    embedding, expected = embedder(X.to(dtype)), fit(twin, X.to(dtype).float(), structure="kron")(X)
+    how = {"structure": "kron", "temperature": 1.0}  # a chosen one depends on ties of the draws
+    embedder = fit(short, X.to(dtype), **how)
+    embedding, expected = embedder(X.to(dtype)), fit(twin, X.to(dtype).float(), **how)(X)
     assert embedding.mean.dtype == embedding.variance.dtype == torch.float32
     bits = torch.finfo(dtype).eps
     torch.testing.assert_close(embedding.mean, expected.mean, atol=4 * bits, rtol=0)
-    torch.testing.assert_close(embedding.uncertainty, expected.uncertainty, atol=0, rtol=8 * bits)
+    for ours, theirs in (
+        (embedding.uncertainty, expected.uncertainty),
+        (embedding.variance.sum(1), expected.variance.sum(1)),
+    ):
+        torch.testing.assert_close(ours, theirs, atol=0, rtol=8 * bits)
     embedder.save(tmp_path / "saved")
     again = LaplaceEmbedder.load(tmp_path / "saved", short)
     assert torch.equal(again(X.to(dtype)).variance, embedding.variance)

@@ -365,7 +365,11 @@ def test_near_and_far_together_and_local_are_shared_weight_variances_of_a_differ
     h, y = features()
     u, q = unit(h), unit(features(seed=1)[0])
     _, means, _, _, e = scatter(u, y)
-    options = {"n_effective": N / (2 * (N - C)), "prior_precision": float(e)}
+    options = {
+        "n_effective": N / (2 * (N - C)),
+        "prior_precision": float(e),
+        "temperature": 1.0,
+    }
     embedder, means = positives(u, y, **options), torch.as_tensor(means)
 
     def variance(others):
