@@ -672,10 +672,12 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
 
         Raises
         ------
-        InputError
-            For a finite margin.
+        InputError, NonFiniteError
+            For a finite margin; as for a call, for inputs without a finite embedding.
         LabelError
             For data of one class, where the loss has negative pairs.
+        WeightsChangedError
+            If the head no longer has the weights of the fit.
 
         Warns
         -----

@@ -34,9 +34,10 @@ def test_arrays_are_a_linear_identity_head(arrays, structure):
     embeddings, labels = arrays
     head = nn.Linear(6, 6, bias=False)
     nn.init.eye_(head.weight)
-    by_model = LaplaceEmbedder(head, structure=structure).fit([(embeddings, labels)])
+    how = {"structure": structure, "temperature": 1.0}  # draws in float64 are others
+    by_model = LaplaceEmbedder(head, **how).fit([(embeddings, labels)])
     for given in (embeddings, embeddings.numpy(), embeddings.double().numpy()):
-        ours = LaplaceEmbedder.from_embeddings(given, labels.numpy(), structure=structure)
+        ours = LaplaceEmbedder.from_embeddings(given, labels.numpy(), **how)
         torch.testing.assert_close(ours(given).mean.float(), embeddings)
         torch.testing.assert_close(
             ours(given).variance.float(), by_model(embeddings).variance, rtol=1e-4, atol=1e-7

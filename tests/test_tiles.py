@@ -89,7 +89,7 @@ def classes() -> tuple[torch.Tensor, torch.Tensor]:
 
 def blocks() -> tuple[torch.Tensor, torch.Tensor]:
     found = [block.features for block in stored(300, 4_096).blocks()]
-    assert len(found) == 3
+    assert len(found) in (3, 5)  # with the size as it is, and with the fewest rows
     return torch.cat(found), numbers(300, 4_096)
 
 

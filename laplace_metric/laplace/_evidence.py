@@ -20,7 +20,9 @@ from torch import Tensor, nn
 from laplace_metric._utils.precision import full_precision
 from laplace_metric.curvature import ContrastiveLoss
 from laplace_metric.errors import InputError, LabelError
+from laplace_metric.heads._row_checks import check_rows
 from laplace_metric.inputs import Inputs
+from laplace_metric.inputs._rows import rows_before
 from laplace_metric.laplace._fitted import Fitted
 from laplace_metric.laplace._predicted import seen_at_head
 from laplace_metric.models._batches import labelled_batches
@@ -47,6 +49,8 @@ def loss_of(model: nn.Module, fitted: Fitted, inputs: Inputs, *, progress: bool)
         For a loss with a margin, whose pairs are not sums over classes.
     LabelError
         If no two inputs are of one class, or all are, where the loss needs such pairs.
+    NonFiniteError
+        If an embedding holds NaN or infinity.
     """
     if fitted.loss.margin is not None:
         raise InputError(
@@ -54,9 +58,12 @@ def loss_of(model: nn.Module, fitted: Fitted, inputs: Inputs, *, progress: bool)
             "Compare heads that were fitted with margin=None."
         )
     batches = labelled_batches(inputs, device_of(model), progress=progress, description="Evidence")
-    embedded, labels = list[Tensor](), list[Tensor]()
+    embedded, labels, n_read = list[Tensor](), list[Tensor](), 0
     for x, codes in batches:
         z = seen_at_head(model, fitted, x).raw.double()
+        with rows_before(n_read):
+            check_rows(z, spherical=fitted.spherical)
+        n_read += len(z)
         embedded.append(nn.functional.normalize(z, dim=-1) if fitted.spherical else z)
         labels.append(codes)
     return pair_loss(torch.cat(embedded), torch.cat(labels), fitted.loss)
