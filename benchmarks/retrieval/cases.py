@@ -72,7 +72,7 @@ def splits_of(name: str, n: int, measured: Callable[[Scope], Row]) -> list[Row]:
     return rows
 
 
-def rule_of(calibration: ScoreCalibration, **asked: float) -> Rule | None:
+def rule_of(calibration: ScoreCalibration, **asked: Any) -> Rule | None:
     """None where it cannot be guaranteed."""
     try:
         return calibration.guarantee(**asked)

@@ -143,7 +143,8 @@ def simulated(world: World, n: int, runs: int, cross_fit: int = 0) -> list[dict[
                 continue
         for name, target in RATES.items():
             try:
-                rule = calibration.guarantee(**{name: target})
+                asked: dict[str, Any] = {name: target}
+                rule = calibration.guarantee(**asked)
             except InputError:
                 continue
             rates, coverage = world.truth(rule)
