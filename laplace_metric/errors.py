@@ -128,6 +128,10 @@ class LimitWarning(LaplaceMetricWarning):
     """A fit is too large for some of its numbers; the message says which, and what to do."""
 
 
+class LogitScaleWarning(LaplaceMetricWarning):
+    """A factor of cosines is so small that it may be the logarithm of one."""
+
+
 class UndefinedMetricWarning(LaplaceMetricWarning):
     """A metric is undefined on these data and returns NaN."""
 

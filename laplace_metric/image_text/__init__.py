@@ -10,6 +10,8 @@ Data flow, from files of this folder::
       -> loss                 _objectives   sums of _losses over all pairs of a batch, of the closed
                                             forms of _csd, _inclusion and _membership
       -> trained heads        _training     one step; means and variances monitored (_spread)
+         or given ones        _projections  of a CLIP or SigLIP; published posteriors of them:
+                                            _projection_factors
       -> posterior            _tower_posterior  N(W, (n_eff H + tau I)^-1), H over all N M pairs
                                             (_sigmoid_curvature, _softmax_curvature)
       -> Embedding, Index     _towers       ambiguity = tr S (learnt), epistemic = tr Cov[mu];
@@ -47,6 +49,7 @@ from laplace_metric.image_text._objectives import (
     SigLIP,
 )
 from laplace_metric.image_text._pairs import ImageTextPairs
+from laplace_metric.image_text._projection_factors import ProjectionFactors
 from laplace_metric.image_text._prompt_weights import prompt_filter, prompt_weights
 from laplace_metric.image_text._published import load_prolip
 from laplace_metric.image_text._zero_shot import zero_shot
@@ -60,6 +63,7 @@ __all__ = [
     "PCMEPlusPlus",
     "ProLIP",
     "ProLIPRegions",
+    "ProjectionFactors",
     "SigLIP",
     "csd",
     "csd_gallery",

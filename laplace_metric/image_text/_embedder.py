@@ -36,9 +36,12 @@ from laplace_metric.image_text._inclusion_calibration import (
 )
 from laplace_metric.image_text._objectives import OBJECTIVES, Objective, TwoHeads
 from laplace_metric.image_text._pairs import ImageTextPairs
+from laplace_metric.image_text._projection_factors import ProjectionFactors
+from laplace_metric.image_text._projections import head_of, objective_of, read_projections
 from laplace_metric.image_text._towers import FittedHeads, Tower
 from laplace_metric.image_text._training import MaskedInputs, PairRun
 from laplace_metric.inputs._batches import ModelInput
+from laplace_metric.models import Precomputed
 from laplace_metric.search import Index
 from laplace_metric.search._engine_settings import EngineKind
 from laplace_metric.training import train_mode
@@ -217,7 +220,8 @@ class ImageTextEmbedder:
         CollapseError
             If means or variances collapse or explode; it says which, and of which side.
         InputError
-            If pairs are no ``ImageTextPairs``, or a number is out of range.
+            If pairs are no ``ImageTextPairs``, a number is out of range, or the projections are
+            those of ``from_projections``.
         DtypeError, NonFiniteError
             For features that cannot be trained on.
         FileFormatError
@@ -229,6 +233,11 @@ class ImageTextEmbedder:
         if check_real("weight_decay", weight_decay) < 0:
             raise InputError(f"weight_decay={weight_decay!r}: pass a number >= 0.")
         folder = None if checkpoint is None else as_path("checkpoint", checkpoint)
+        if self._fitted is not None and self._fitted.given:
+            raise InputError(
+                "these projections were given and are not trained: call fit_posterior(pairs), or "
+                "make an ImageTextEmbedder(...) to train new ones."
+            )
         full = self._features(pairs, progress=progress)
         settings = {
             **self.settings,
@@ -238,7 +247,7 @@ class ImageTextEmbedder:
             "weight_decay": weight_decay,
         }
         with own_randomness(seed, full[0].device) as source:
-            heads = self._new_heads(*(features.shape[-1] for features in full)).to(full[0])
+            heads = self._new_heads([features.shape[-1] for features in full]).to(full[0])
             run = PairRun(self.towers, heads, pairs, full, masked, settings, source, folder)
             with train_mode([heads, run.encoders]):
                 run.train(epochs, show=progress)
@@ -258,7 +267,7 @@ class ImageTextEmbedder:
         check_towers(images, texts, self.tokens)
         return images, texts
 
-    def _new_heads(self, image_size: int, text_size: int) -> TwoHeads:
+    def _new_heads(self, sizes: Sequence[int], biases: Sequence[bool] = (True, True)) -> TwoHeads:
         """Return untrained heads, for features of two sizes, with a copy of the objective."""
         image, text = (
             GaussianHead(
@@ -269,13 +278,103 @@ class ImageTextEmbedder:
                 probabilistic=self.objective.probabilistic,
                 layer_norm=self.layer_norm,
                 first_trace=self.first_trace,
+                bias=bias,
             )
-            for size in (image_size, text_size)
+            for size, bias in zip(sizes, biases, strict=True)
         )
         return TwoHeads(image, text, deepcopy(self.objective))
 
+    @classmethod
+    def from_projections(
+        cls,
+        image_projection: Any,
+        text_projection: Any,
+        logit_scale: float,
+        *,
+        loss: str = "softmax",
+        logit_bias: float | None = None,
+        image_encoder: Encoder | None = None,
+        text_encoder: Encoder | None = None,
+        factors: ProjectionFactors | None = None,
+        prior_precision: float = 1.0,
+        n_effective: float | None = None,
+    ) -> ImageTextEmbedder:
+        """Return an embedder of a CLIP or SigLIP that is there already, and that nobody trains.
+
+        Its means are those of the model, to rounding. Call ``fit_posterior(pairs)`` with pairs of
+        your own, or pass published ``factors``, for ``epistemic``; indexes and calibration are as
+        of a trained embedder. Such a model has no variances, so that ``ambiguity`` is an error.
+
+        Parameters
+        ----------
+        image_projection, text_projection : nn.Linear, or matrix [D, F] and [D, G]
+            Last layers of both towers, which take the features. Of OpenAI's CLIP pass
+            ``clip.visual.proj.T`` and ``clip.text_projection.T``; of Hugging Face's
+            ``model.visual_projection`` and ``model.text_projection``. They are copied.
+        logit_scale : float > 0
+            Factor of the cosines, such as 100: ``model.logit_scale.exp()`` where a model stores its
+            logarithm.
+        loss : "softmax" | "sigmoid"
+            Loss of the training: InfoNCE, as of CLIP, or the pairwise sigmoid, as of SigLIP.
+            Default: "softmax".
+        logit_bias : float or None
+            Offset of the logit, needed for "sigmoid". None, the default: a softmax has none.
+        image_encoder, text_encoder : nn.Module or function, or None
+            Encoders that return the features before the projections. None, the default: inputs are
+            such features (``models.Precomputed``).
+        factors : ProjectionFactors or None
+            Published factors of the curvature, with priors of their own. None, the default: no
+            posterior before ``fit_posterior``.
+        prior_precision, n_effective
+            Settings of ``fit_posterior``, as of ``ImageTextEmbedder``. Default: 1 and None.
+
+        Raises
+        ------
+        UnknownNameError
+            For another loss.
+        InputError
+            For a scale that is not positive, a bias that is missing or not used, projections to
+            spaces of two sizes, and factors of another size.
+        NonFiniteError
+            For NaN and infinity in a projection.
+
+        Warns
+        -----
+        LogitScaleWarning
+            For a scale that is as small as a logarithm of one.
+
+        Examples
+        --------
+        >>> import torch
+        >>> visual, textual = torch.nn.Linear(8, 4, bias=False), torch.nn.Linear(6, 4, bias=False)
+        >>> clip = ImageTextEmbedder.from_projections(visual, textual, 100.0)
+        >>> images, texts = torch.randn(12, 8), torch.randn(12, 6)
+        >>> pairs = ImageTextPairs(images, texts, torch.arange(12)[:, None].expand(12, 2))
+        >>> clip.fit_posterior(pairs).embed_image(images).epistemic.shape
+        torch.Size([12])
+        >>> clip.index_images(images).search(texts, k=3).ids.shape
+        (12, 3)
+        """
+        image, text = read_projections(image_projection, text_projection)
+        objective = objective_of(loss, logit_scale, logit_bias, image.weight)
+        if factors is not None and not isinstance(factors, ProjectionFactors):
+            raise InputError(f"factors is a {type(factors).__name__}: pass ProjectionFactors.")
+        embedder = cls(
+            Precomputed() if image_encoder is None else image_encoder,
+            Precomputed() if text_encoder is None else text_encoder,
+            len(image.weight),
+            objective=objective,
+            layer_norm=False,
+            prior_precision=prior_precision,
+            n_effective=n_effective,
+        )
+        heads = TwoHeads(head_of(image), head_of(text), deepcopy(objective))
+        posteriors = None if factors is None else factors.posteriors(heads)
+        embedder._fitted = FittedHeads(heads, posteriors, given=True)
+        return embedder
+
     def fit_posterior(self, pairs: ImageTextPairs, *, progress: bool = False) -> ImageTextEmbedder:
-        """Fit the posterior of heads that are there already, as after ``load_prolip``.
+        """Fit the posterior of heads that are there: after ``from_projections``, ``load_prolip``.
 
         Parameters
         ----------
@@ -289,7 +388,8 @@ class ImageTextEmbedder:
         NotFittedError
             Without heads.
         InputError
-            If pairs are no ``ImageTextPairs``, or the objective gives no probability of a pair.
+            If pairs are no ``ImageTextPairs``, the objective gives no probability of a pair, or
+            features have another size than the heads take.
         """
         fitted = self.fitted_
         if fitted.heads.objective.scale() is None:
@@ -607,6 +707,6 @@ class ImageTextEmbedder:
                 objective = OBJECTIVES[content["objective"]](**content["objective_settings"])
             embedder = cls(image_encoder, text_encoder, objective=objective, **content["settings"])
             with torch.random.fork_rng(devices=[]):  # the first weights are replaced
-                heads = embedder._new_heads(*content["sizes"])
-            embedder._fitted = fitted_of(content, tensors, heads, embedder.prior_precision)
+                heads = embedder._new_heads(content["sizes"], content["biases"])
+            embedder._fitted = fitted_of(content, tensors, heads)
         return embedder

@@ -25,7 +25,7 @@ from laplace_metric.image_text._towers import FittedHeads
 
 # A fitted ``ImageTextEmbedder`` as JSON and tensors: heads, posteriors, history, inclusion.
 
-IMAGE_TEXT = files.Kind("heads", "saved heads of images and texts", 3)
+IMAGE_TEXT = files.Kind("heads", "saved heads of images and texts", 4)
 HEADS, SIDES = "heads.", ("image.", "text.")
 """Beginnings of names of tensors."""
 NUMBERS = ("slope", "offset", "auroc")
@@ -39,13 +39,17 @@ def heads_part(settings: dict[str, Any], fitted: FittedHeads) -> files.Part:
         "settings": settings,
         "objective": names.get(type(objective)),
         "objective_settings": objective.settings,
-        "sizes": [heads.image.size, heads.text.size],
+        "sizes": [head.size for head in heads.both],
+        "biases": [head.mean.bias is not None for head in heads.both],
+        "given": fitted.given,
         "losses": fitted.losses,
         "spreads": {k: [asdict(s) for s in rows] for k, rows in fitted.spreads.items()},
     }
     tensors = {HEADS + name: tensor for name, tensor in heads.state_dict().items()}
     if fitted.posteriors is not None:
-        content["n_effective"] = fitted.posteriors[0].posterior.n_effective
+        both = [tower.posterior for tower in fitted.posteriors]
+        content["n_effective"] = [posterior.n_effective for posterior in both]
+        content["prior_precision"] = [posterior.prior_precision for posterior in both]
         for side, tower in zip(SIDES, fitted.posteriors, strict=True):
             tensors |= {side + name: t for name, t in _curvature_tensors(tower).items()}
     if fitted.inclusion is not None:
@@ -56,9 +60,7 @@ def heads_part(settings: dict[str, Any], fitted: FittedHeads) -> files.Part:
     return files.Part(IMAGE_TEXT, content, tensors)
 
 
-def fitted_of(
-    content: dict[str, Any], tensors: dict[str, Tensor], heads: TwoHeads, prior_precision: float
-) -> FittedHeads:
+def fitted_of(content: dict[str, Any], tensors: dict[str, Tensor], heads: TwoHeads) -> FittedHeads:
     """Put what ``heads_part`` wrote onto heads of the same sizes.
 
     Raises
@@ -69,16 +71,13 @@ def fitted_of(
     state = _named(tensors, HEADS)
     heads.to(state["image.mean.weight"]).load_state_dict(state)
     spreads = {k: [Spread(**row) for row in rows] for k, rows in content["spreads"].items()}
-    fitted = FittedHeads(heads.eval(), None, content["losses"], spreads)
+    fitted = FittedHeads(heads.eval(), None, content["losses"], spreads, given=content["given"])
     if "n_effective" in content:
         image, text = (
-            TowerPosterior.around(
-                head,
-                _curvature_of(_named(tensors, side), head),
-                content["n_effective"],
-                prior_precision,
+            TowerPosterior.around(head, _curvature_of(_named(tensors, side), head), n, prior)
+            for side, head, n, prior in zip(
+                SIDES, heads.both, content["n_effective"], content["prior_precision"], strict=True
             )
-            for side, head in zip(SIDES, heads.both, strict=True)
         )
         fitted.posteriors = image, text
     if "inclusion" in content:

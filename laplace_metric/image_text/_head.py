@@ -71,6 +71,8 @@ class GaussianHead(nn.Module):
         Normalise the features (layer norm) first.
     first_trace : float > 0
         Approximate ``tr S`` before training.
+    bias : bool
+        True, the default, adds b to the means.
 
     Examples
     --------
@@ -89,12 +91,13 @@ class GaussianHead(nn.Module):
         probabilistic: bool = True,
         layer_norm: bool = True,
         first_trace: float = FIRST_TRACE,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         self.size, self.two_tokens = size, tokens == "uncertainty"
         norm = [nn.LayerNorm(size)] if layer_norm else []
         self.trunk = nn.Sequential(*norm, nn.Dropout(dropout))
-        self.mean = nn.Linear(size, dim)
+        self.mean = nn.Linear(size, dim, bias=bias)
         self.log_variance = nn.Linear(size, dim) if probabilistic else None
         if self.log_variance is not None:
             nn.init.normal_(self.log_variance.weight, std=0.1 / math.sqrt(size))

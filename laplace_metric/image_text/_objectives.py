@@ -234,20 +234,29 @@ class SigLIP(Objective):
 
 
 class CLIP(Objective):
-    """InfoNCE with any number of matches; its temperature starts at .07 and stays above .01."""
+    """InfoNCE with any number of matches; its temperature starts at .07 and stays above .01.
+
+    Parameters
+    ----------
+    largest : float > 0
+        Largest scale, one over the smallest temperature. Default: 100.
+    """
 
     probabilistic, softmax = False, True
 
-    def __init__(self) -> None:
+    def __init__(self, largest: float = 100.0) -> None:
         super().__init__(a=1 / 0.07, b=0.0)
+        self.largest = check_positive("largest", largest)
         self.b.requires_grad_(False)
 
     def forward(self, image: HeadOutput, text: HeadOutput, batch: PairBatch) -> Float[Tensor, ""]:
-        return multi_positive_infonce(image.mu @ text.mu.mT, batch.match, self.a.clamp_max(100))
+        return multi_positive_infonce(
+            image.mu @ text.mu.mT, batch.match, self.a.clamp_max(self.largest)
+        )
 
     def scale(self) -> tuple[float, float]:
-        """Return the scale of the loss, at most 100, and 0."""
-        return min(float(self.a.detach()), 100.0), 0.0
+        """Return the scale of the loss, at most ``largest``, and 0."""
+        return min(float(self.a.detach()), self.largest), 0.0
 
 
 class PCMEPlusPlus(Objective):

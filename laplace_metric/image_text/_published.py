@@ -106,7 +106,7 @@ def load_prolip(
             prior_precision=prior_precision,
             n_effective=n_effective,
         )
-        heads = embedder._new_heads(published.visual.width, published.text.width)
+        heads = embedder._new_heads((published.visual.width, published.text.width))
     try:
         published.load_state_dict(tensors, assign=True)
     except RuntimeError as error:

@@ -58,6 +58,22 @@ def embedding_of(
     return Embedding(gaussian, head_inputs=entering, near_far=posterior)
 
 
+@torch.no_grad()
+def entering_features(name: str, features: Tensor, head: GaussianHead) -> Tensor:
+    """Return features in the type of a head, or raise ``InputError`` if it has no use for them."""
+    if features.shape[1:] != head.shape:
+        sizes = [" x ".join(map(str, shape)) for shape in (features.shape[1:], head.shape)]
+        raise InputError(f"features of {name} have size {sizes[0]}, their head takes {sizes[1]}.")
+    features = features.to(head.mean.weight)
+    lengths = [head(block).raw.norm(dim=1) for block in features.split(BLOCK)]
+    if len(none := (torch.cat(lengths) == 0).nonzero().flatten()):
+        raise InputError(
+            f"features of {name} in row {int(none[0])} are projected to 0, which has no direction "
+            f"({len(none)} such rows): leave these inputs out."
+        )
+    return features
+
+
 @dataclass
 class FittedHeads:
     """Result of ``fit``.
@@ -77,6 +93,9 @@ class FittedHeads:
         Calibration of the inclusion score, if there is one.
     fingerprints : uint64 [N] or None
         Sorted fingerprints of the images of the fit; None in files that have none.
+    given : bool
+        True for projections of a model that is there already, which are not trained. Default:
+        False.
     """
 
     heads: TwoHeads
@@ -85,11 +104,22 @@ class FittedHeads:
     spreads: dict[str, list[Spread]] = field(default_factory=dict)
     inclusion: InclusionCalibration | None = None
     fingerprints: Fingerprints | None = None
+    given: bool = False
 
     def with_posteriors(
         self, features: tuple[Tensor, Tensor], n_effective: float | None, prior_precision: float
     ) -> FittedHeads:
-        """Return these heads with posteriors and fingerprints from the features of all inputs."""
+        """Return these heads with posteriors and fingerprints from the features of all inputs.
+
+        Raises
+        ------
+        InputError
+            For features of another size than the heads take, and those that project to 0.
+        """
+        features = tuple(  # type: ignore[assignment]
+            entering_features(side, part, head)
+            for side, part, head in zip(SIDES, features, self.heads.both, strict=True)
+        )
         posteriors = fit_posteriors(self.heads, features, n_effective, prior_precision)
         with torch.no_grad():
             blocks = features[0].split(BLOCK)

@@ -125,7 +125,7 @@ def _likeliest(logits: Tensor, variance: Tensor, own: Int[Tensor, "n one"]) -> t
         return log_temperature**2 / 2 - float(log_q.gather(1, own).sum())
 
     bounds = tuple(np.log(TEMPERATURES))
-    found = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-2})
+    found = minimize_scalar(loss, bounds=bounds, options={"xatol": 1e-2})
     return -float(found.fun), float(np.exp(found.x))
 
 
