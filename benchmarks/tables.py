@@ -196,6 +196,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "methods": lambda: methods(small("url"), "cifar10-unseen"),
     "recovery": recovered,
     "posterior": posterior.table,
+    "posterior-shares": posterior.at_equal_shares,
     "posterior-collections": posterior.by_collection,
     "posterior-refits": posterior_refits.table,
     "vmf": cost_tables.vmf,

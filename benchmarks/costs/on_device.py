@@ -232,7 +232,9 @@ def search(size: DeviceSize, device: str, n: int) -> list[Row]:
     row: Row = {"items": n, "queries": size.queries, "d": d, "z": z}
     queries, build = h[n:].clone(), []
     batches = list(zip(h[:n].split(LOADED), labels[:n].split(LOADED), strict=True))
-    row["build"] = seconds(lambda: build.append(embedder.index(batches, progress=False)), device)[0]
+    row["build"] = seconds(
+        lambda: build.append(embedder.index(batches, rank_by="mean", progress=False)), device
+    )[0]
     index = build[0]
     row["items_on"] = str(index.items.encoded.mean.device)
     means = embedder(queries).mean

@@ -30,6 +30,7 @@ NAME = "posterior"
 SHARES = (0.03, 0.1, 0.25, 0.5, 0.75, 0.9, 0.97)
 CHOSEN = (0.25, 0.5, 0.75, 0.9)
 SEEDS, SMOKE, NEIGHBOURS, N_DRAWS = 3, 1, 10, 8
+PARTS, RIVALS = ("development", "confirmation"), ("noise", "h whitened")
 MEASURES = ("first", "label", "auroc")
 Row = dict[str, Any]
 
@@ -149,9 +150,14 @@ def run_figure(options: Namespace) -> None:
 
 def differences(rows: Sequence[Row], of: str, against: str, measure: str) -> tuple[float, float]:
     """Mean paired difference of two rows, and half of its 95 % interval."""
+    gaps = [row["chosen"][of][measure] - row["chosen"][against][measure] for row in rows]
+    return _over_networks(rows, gaps)
+
+
+def _over_networks(rows: Sequence[Row], gaps: Sequence[float]) -> tuple[float, float]:
+    """Mean over networks and seeds, and half of its 95 % interval."""
     by_network: dict[tuple[str, int], list[float]] = {}
-    for row in rows:
-        gap = row["chosen"][of][measure] - row["chosen"][against][measure]
+    for row, gap in zip(rows, gaps, strict=True):
         by_network.setdefault((row["network"], row["seed"]), []).append(gap)
     means = np.array([np.nanmean(gaps) for gaps in by_network.values()])
     if len(means) < 2:
@@ -166,7 +172,7 @@ def table(folder: Any = None) -> str:
     header = ["part", "row", "first item right", "label right", "AUROC of the vote"]
     header += ["posterior ahead: first", "label", "AUROC"]
     lines = []
-    for part in ("development", "confirmation"):
+    for part in PARTS:
         rows = [row for row in record["rows"] if row["part"] == part]
         for name in ROWS if rows else ():
             means = [np.nanmean([row["chosen"][name][m] for row in rows]) for m in MEASURES]
@@ -175,6 +181,27 @@ def table(folder: Any = None) -> str:
                 gap, half = differences(rows, "posterior", name, measure)
                 cells.append("" if name == "posterior" else f"{gap:+.3f} ± {half:.3f}")
             lines.append(cells)
+    return markdown(header, lines)
+
+
+def at_equal_shares() -> str:
+    """First item right of the posterior less that of noise and of whitened h, at each share."""
+    record = read_record(NAME)
+    header = ["share", *(f"{part}: against {name}" for part in PARTS for name in RIVALS)]
+    lines = []
+    for place, share in enumerate(record["shares"]):
+        cells = [f"{share:g}"]
+        for part in PARTS:
+            some = [row for row in record["rows"] if row["part"] == part]
+            for name in RIVALS:
+                gaps = [
+                    row["by_share"]["posterior"]["first"][place]
+                    - row["by_share"][name]["first"][place]
+                    for row in some
+                ]
+                gap, half = _over_networks(some, gaps)
+                cells.append(f"{gap:+.3f} ± {half:.3f}")
+        lines.append(cells)
     return markdown(header, lines)
 
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from laplace_metric._utils.precision import full_precision
 from laplace_metric.heads._linear import LinearJacobian
 from laplace_metric.laplace._fitted import Draws, Fitted
+from laplace_metric.laplace._posterior import Posterior
 from laplace_metric.models._compared_rows import compared_rows
 from laplace_metric.models._store import FeatureStore
 
@@ -48,7 +49,7 @@ class DrawnPoints:
     @full_precision()
     @torch.no_grad()
     def of(cls, fitted: Fitted, store: FeatureStore) -> DrawnPoints:
-        """Choose points of the fit and draw heads, both from seeds of their own.
+        """Choose points of the fit and draw heads, both from seeds of their own, on any device.
 
         Parameters
         ----------
@@ -61,7 +62,7 @@ class DrawnPoints:
         least, most = POINTS
         rows = compared_rows(store.labels, max(least, min(most, NUMBERS // head.n_outputs)))
         h, labels = store.rows(rows).to(mean), store.labels[rows]
-        noise = fitted.posterior.sample(N_DRAWS, torch.Generator(mean.device).manual_seed(0)) - mean
+        noise = _noise(fitted.posterior)
         if isinstance(head, LinearJacobian):  # z_s = z + sqrt(t) dz_s: one product for every t
             z = head.forward(h)[None]
             moved = head.forward_with(h, mean + noise) - z
@@ -104,3 +105,10 @@ class DrawnPoints:
             nearest = near.fill_diagonal_(-torch.inf).argmax(1)
             right.append((self.labels[nearest] == self.labels).double().mean())
         return float(torch.stack(right).mean())
+
+
+def _noise(posterior: Posterior) -> Float[Tensor, "s P"]:
+    """Return draws less their mean, of normal numbers that are the same on every device."""
+    shape, source = (N_DRAWS, len(posterior.mean)), torch.Generator().manual_seed(0)
+    normal = torch.randn(shape, generator=source).to(posterior.mean)
+    return posterior.basis.from_eigenbasis(normal * posterior.spectrum.sqrt())
