@@ -1,0 +1,302 @@
+"""The size of a posterior: the prior of the trained weights, and a temperature by draws."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import Tensor, nn
+
+from laplace_metric import LaplaceEmbedder
+from laplace_metric.errors import InputError, LaplaceMetricWarning, WideDrawsWarning
+from laplace_metric.laplace import Settings
+from tests.saved_files import parts_of, rewrite
+
+N_FITTED = 900
+
+
+def digits() -> tuple[Tensor, Tensor]:
+    x, y = load_digits(return_X_y=True)
+    return torch.tensor(x / 16), torch.tensor(y)
+
+
+def on_digits(distance: str, structure: str, **settings) -> LaplaceEmbedder:
+    """An untrained head of 16 outputs, which finds 93 % of the digits' neighbours."""
+    x, y = digits()
+    torch.manual_seed(0)
+    hessian = "positives" if distance == "euclidean" else "fixed"
+    how = {"distance": distance, "hessian": hessian, "structure": structure, **settings}
+    embedder = LaplaceEmbedder(nn.Linear(64, 16).double(), **how)
+    return quietly(embedder, x[:N_FITTED], y[:N_FITTED])
+
+
+def quietly(embedder: LaplaceEmbedder, x: Tensor, y: Tensor, **options) -> LaplaceEmbedder:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LaplaceMetricWarning)
+        return embedder.fit([(x, y)], progress=False, **options)
+
+
+def small(**settings) -> tuple[LaplaceEmbedder, Tensor, Tensor]:
+    g = torch.Generator().manual_seed(0)
+    y = torch.arange(60) % 4
+    x = 2 * torch.randn(4, 6, generator=g, dtype=torch.float64)[y]
+    x = x + torch.randn(60, 6, generator=g, dtype=torch.float64)
+    torch.manual_seed(0)
+    return quietly(LaplaceEmbedder(nn.Linear(6, 4).double(), **settings), x, y), x, y
+
+
+def recall(queries: Tensor, items: Tensor, y: Tensor, *, spherical: bool) -> float:
+    """Share of points whose nearest other one is of their class, over all draws [S, N, Z]."""
+    if spherical:
+        queries, items = (nn.functional.normalize(v, dim=-1) for v in (queries, items))
+    apart = torch.cdist(queries, items)
+    apart.diagonal(dim1=1, dim2=2).fill_(torch.inf)
+    return float((y[apart.argmin(-1)] == y).double().mean())
+
+
+# ---------------------------------------------------------------- what is chosen
+
+
+@pytest.mark.parametrize("structure", ["diag", "kron", "full"])
+@pytest.mark.parametrize("distance", ["arccos", "euclidean"])
+def test_draws_find_neighbours_as_their_means_do_and_much_hotter_ones_do_not(distance, structure):
+    """On all digits, half of them new, under heads of another seed than those of the fit."""
+    embedder, (x, y) = on_digits(distance, structure), digits()
+    head, spherical = embedder.fitted_.jacobian, embedder.spherical
+    with torch.no_grad():
+        means = embedder.model(x)[None]
+    plain = recall(means, means, y, spherical=spherical)
+    assert plain > 0.9
+    found = {}
+    for factor in (1, 16):
+        posterior = embedder.posterior_
+        heated = posterior.with_temperature(factor * posterior.temperature)
+        z = head.forward_with(x, heated.sample(4, torch.Generator().manual_seed(9)))
+        among_draws = recall(z, z, y, spherical=spherical)
+        among_means = recall(z, means.expand_as(z), y, spherical=spherical)
+        found[factor] = min(among_draws, among_means)
+    assert found[1] >= plain - 0.015  # .01, and the rest is the sampling of 900 points
+    assert found[16] < plain - 0.05
+
+
+@pytest.mark.parametrize("distance", ["arccos", "euclidean"])
+def test_the_covariance_is_that_of_the_temperature_and_of_the_weights_own_prior(distance):
+    embedder, x, _ = small(distance=distance, hessian="positives", structure="full")
+    posterior = embedder.posterior_
+    theta = torch.cat([embedder.model.weight.flatten(), embedder.model.bias]).detach()
+    tau = len(theta) / float(theta.square().sum())
+    assert posterior.prior_precision == pytest.approx(tau, rel=1e-12)
+    curvature = posterior.curvature.to_dense()
+    precision = posterior.n_effective * curvature + tau * torch.eye(len(theta)).double()
+    covariance = posterior.temperature * torch.linalg.inv(precision)
+    draws = posterior.sample(100_000, torch.Generator().manual_seed(0)) - theta
+    error = (draws.mT @ draws / len(draws) - covariance).norm() / covariance.norm()
+    assert float(error) < 0.02
+    torch.testing.assert_close(posterior.variance, covariance.diagonal())
+    assert embedder.settings.prior_precision == embedder.settings.temperature == "auto"
+
+
+@pytest.mark.parametrize("distance", ["arccos", "euclidean"])
+def test_the_temperature_moves_no_ranking_of_uncertainties(distance):
+    orders = []
+    for temperature in (1e-4, 1.0, 100.0):
+        embedder, x, _ = small(distance=distance, hessian="positives", temperature=temperature)
+        assert embedder.posterior_.temperature == temperature
+        orders.append(embedder(x).uncertainty.argsort())
+    assert all(torch.equal(order, orders[0]) for order in orders)
+
+
+def test_a_fit_chooses_the_same_again_and_leaves_the_callers_random_numbers_alone():
+    torch.manual_seed(7)
+    first = on_digits("arccos", "kron").posterior_
+    torch.manual_seed(7)
+    embedder, (x, y) = on_digits("arccos", "kron"), digits()
+    before = torch.get_rng_state()
+    again = quietly(embedder, x[:N_FITTED], y[:N_FITTED]).posterior_
+    assert torch.equal(torch.get_rng_state(), before)
+    assert first.temperature == again.temperature
+    assert 2.0**-24 < first.temperature < 1
+
+
+def test_a_narrow_posterior_keeps_laplaces_own_temperature():
+    assert small(n_effective=1e12, prior_precision=1e12)[0].posterior_.temperature == 1
+
+
+@pytest.mark.parametrize("distance", ["arccos", "euclidean"])
+def test_without_a_class_of_two_members_the_temperature_is_one(distance):
+    _, x, _ = small()
+    torch.manual_seed(0)
+    embedder = LaplaceEmbedder(nn.Linear(6, 4).double(), distance=distance)
+    quietly(embedder, x, torch.arange(60))
+    assert embedder.posterior_.temperature == 1
+    assert embedder.fitted_.draws is None
+
+
+def test_where_points_are_not_kept_the_temperature_is_one():
+    embedder = small(pairs="batch")[0]
+    assert embedder.posterior_.temperature == 1
+    assert embedder.fitted_.draws is None
+
+
+# ---------------------------------------------------------------- what is told
+
+
+def test_what_draws_do_is_told_in_print_and_in_the_diagnosis():
+    embedder = small()[0]
+    draws, posterior = embedder.fitted_.draws, embedder.posterior_
+    assert str(draws) in str(embedder)
+    assert f"temperature={posterior.temperature:.4g}" in str(embedder)
+    assert f"prior_precision={posterior.prior_precision:.4g}" in str(embedder)
+    diagnosis = embedder.diagnose()
+    assert diagnosis.draws == draws
+    assert diagnosis.temperature == posterior.temperature
+    assert str(draws) in str(diagnosis)
+
+
+@pytest.mark.parametrize("distance", ["arccos", "euclidean"])
+def test_the_numbers_of_the_draws_are_those_of_other_draws(distance):
+    """Of all 60 points; four heads of another seed have some other spread and recall."""
+    embedder, x, y = small(distance=distance, hessian="positives")
+    draws, spherical = embedder.fitted_.draws, distance == "arccos"
+    z = embedder.sample(x, 2_000, torch.Generator().manual_seed(3))
+    means = embedder(x).mean
+    spread = float((z - means).square().sum(-1).mean())
+    if not spherical:
+        spread /= float((means - means.mean(0)).square().sum(1).mean())
+    assert draws.spread == pytest.approx(spread, rel=0.5)
+    assert draws.recall == pytest.approx(recall(z[:50], z[:50], y, spherical=spherical), abs=0.05)
+    one = means[None]
+    assert draws.recall_of_means == pytest.approx(recall(one, one, y, spherical=spherical))
+
+
+def test_a_diagnosis_finds_draws_that_are_noise():
+    findings = " ".join(small(temperature=100.0)[0].diagnose().findings)
+    assert "wide: draws lie" in findings
+    assert "draws retrieve less than their means" in findings
+    findings = " ".join(small()[0].diagnose().findings)
+    assert "wide" not in findings
+    assert "draws" not in findings
+
+
+# ---------------------------------------------------------------- files
+
+
+def test_temperature_and_draws_are_saved_and_loaded(tmp_path):
+    embedder, x, _ = small()
+    embedder.save(tmp_path / "saved")
+    loaded = LaplaceEmbedder.load(tmp_path / "saved", embedder.model)
+    assert loaded.fitted_.draws == embedder.fitted_.draws
+    assert loaded.posterior_.temperature == embedder.posterior_.temperature != 1
+    assert loaded.posterior_.prior_precision == embedder.posterior_.prior_precision
+    assert loaded.settings == embedder.settings
+    assert torch.equal(loaded(x).variance, embedder(x).variance)
+    assert str(loaded) == str(embedder)
+
+
+def test_a_fit_without_draws_is_saved_and_loaded(tmp_path):
+    embedder = small(pairs="batch")[0]
+    embedder.save(tmp_path / "saved")
+    assert LaplaceEmbedder.load(tmp_path / "saved", embedder.model).fitted_.draws is None
+
+
+def test_a_file_that_was_written_before_there_was_a_temperature_has_one(tmp_path):
+    embedder, x, _ = small(prior_precision=3.0, temperature=1.0)
+    path = tmp_path / "saved"
+    embedder.save(path)
+
+    def age(content, _):
+        for name in ("temperature", "prior_precision", "draws"):
+            del content[name]
+        del content["settings"]["temperature"]
+
+    (name,) = [name for name, part in parts_of(path).items() if "draws" in part.content]
+    rewrite(path, name, age)
+    loaded = LaplaceEmbedder.load(path, embedder.model)
+    assert loaded.posterior_.temperature == loaded.settings.temperature == 1
+    assert loaded.posterior_.prior_precision == 3
+    assert loaded.fitted_.draws is None
+    assert torch.equal(loaded(x).variance, embedder(x).variance)
+
+
+# ---------------------------------------------------------------- tuning
+
+
+def test_the_temperature_is_tuned_by_a_metric_and_forgets_the_draws():
+    embedder, x, y = small(distance="euclidean", hessian="positives")
+    target = 64 * float(embedder(x).variance.mean())
+
+    def metric(embedding, _):
+        return -abs(float((embedding.variance.mean() / target).log()))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LaplaceMetricWarning)
+        tau = embedder.tune_prior(
+            "validation", loader=[(x, y)], metric=metric, bounds=(1e3, 1e4), tune_temperature=True
+        )
+    posterior = embedder.posterior_
+    assert embedder.settings.temperature == posterior.temperature
+    assert embedder.settings.prior_precision == posterior.prior_precision == tau
+    assert 0.5 <= float(embedder(x).variance.mean()) / target <= 2  # candidates are 4 apart
+    assert embedder.fitted_.draws is None
+
+
+def test_tuning_the_prior_alone_leaves_the_temperature():
+    embedder = small(hessian="positives")[0]
+    temperature = embedder.posterior_.temperature
+    embedder.tune_prior()
+    assert embedder.posterior_.temperature == temperature
+    with pytest.raises(InputError, match="tune_temperature=True needs method='validation'"):
+        embedder.tune_prior(tune_temperature=True)
+
+
+# ---------------------------------------------------------------- refusals and warnings
+
+
+@pytest.mark.parametrize("name", ["temperature", "prior_precision"])
+@pytest.mark.parametrize(
+    "value", [0, 0.0, -1, float("nan"), float("inf"), "cold", "", True, None, [1.0]]
+)
+def test_sizes_that_are_neither_auto_nor_a_positive_number_are_refused(name, value):
+    with pytest.raises(InputError, match=name):
+        Settings(**{name: value})
+    with pytest.raises(InputError, match=name):
+        LaplaceEmbedder(nn.Linear(2, 2), **{name: value})
+
+
+@pytest.mark.parametrize("value", [1, 0.25, 16, "auto"])
+def test_auto_and_positive_numbers_are_settings(value):
+    assert Settings(temperature=value).temperature == value
+
+
+def test_draws_that_are_mostly_noise_warn_and_nearer_ones_do_not():
+    """At a mean squared distance of .5, for draws of embeddings and for those of the head."""
+    fits = {}
+    for temperature in 2.0 ** torch.arange(-8, 9):
+        embedder, x, _ = small(distance="arccos", temperature=float(temperature))
+        fits[float(embedder(x).uncertainty.mean())] = embedder
+    calm = fits[max(chord for chord in fits if chord < 0.45)]
+    wild = fits[min(chord for chord in fits if chord > 0.55)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", WideDrawsWarning)
+        calm(x).sample(200, 0)
+        calm.sample(x, 200, 0)
+        calm.draw(200, 0)(x)
+        wild(x).sample(0)
+    for sample in (
+        lambda: wild(x).sample(200, 0),
+        lambda: wild.sample(x, 200, 0),
+        lambda: wild.draw(200, 0)(x),
+    ):
+        with pytest.warns(WideDrawsWarning, match=r"draws lie (0\.[5-9]|1)\d* from their means"):
+            sample()
+
+
+def test_draws_of_vectors_never_warn():
+    """They have no scale of their own."""
+    embedder, x, _ = small(distance="euclidean", hessian="positives", temperature=1e6)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", WideDrawsWarning)
+        embedder(x).sample(50, 0)
+        embedder.draw(50, 0)(x)
