@@ -83,7 +83,7 @@ def test_draws_find_neighbours_as_their_means_do_and_much_hotter_ones_do_not(dis
 
 @pytest.mark.parametrize("distance", ["arccos", "euclidean"])
 def test_the_covariance_is_that_of_the_temperature_and_of_the_weights_own_prior(distance):
-    embedder, x, _ = small(distance=distance, hessian="positives", structure="full")
+    embedder, _, _ = small(distance=distance, hessian="positives", structure="full")
     posterior = embedder.posterior_
     theta = torch.cat([embedder.model.weight.flatten(), embedder.model.bias]).detach()
     tau = len(theta) / float(theta.square().sum())
