@@ -26,12 +26,12 @@ def compared_rows(labels: Int[Tensor, " N"], most: int = MOST) -> Int[Tensor, " 
     shuffled = torch.randperm(len(labels), generator=source).to(labels.device)
     classes, code, counts = labels[shuffled].unique(return_inverse=True, return_counts=True)
     by_class = code.argsort(stable=True)
-    starts, members = counts.cumsum(0) - counts, max(MEMBERS, most // len(classes))
+    starts, sizes = (counts.cumsum(0) - counts).tolist(), counts.tolist()  # one wait for a device
+    members = max(MEMBERS, most // len(classes))
     rows, taken = list[Tensor](), 0
     for place in torch.randperm(len(classes), generator=source).tolist():
-        size = min(int(counts[place]), members)
+        size, start = min(sizes[place], members), starts[place]
         if size > 1:
-            start = int(starts[place])
             rows.append(shuffled[by_class[start : start + size]])
             taken += size
         if taken >= most:
