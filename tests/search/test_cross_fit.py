@@ -20,7 +20,7 @@ from laplace_metric.calibration._hits import LabelledHits
 from laplace_metric.errors import FittedQueriesWarning, InputError, LabelError
 from laplace_metric.inputs._columns import Column
 from laplace_metric.models import Precomputed
-from laplace_metric.search import Index, _cross_hits, _folds, _refit
+from laplace_metric.search import Index, Predictive, _cross_hits, _folds, _refit
 from laplace_metric.search._engine_settings import Flat
 from laplace_metric.search._flat_engine import FlatEngine
 
@@ -52,8 +52,9 @@ def test_folds_are_of_one_size_and_so_are_their_classes(labels, folds, seed):
         assert max(of_class) - min(of_class) <= 1
 
 
+@pytest.mark.parametrize("rank_by", ["mean", Predictive(0.5, 3)], ids=["mean", "predictive"])
 @pytest.mark.parametrize("head", [None, "append", "normalised"])
-def test_each_fold_is_asked_of_a_fit_and_an_index_without_it(head, items, model):
+def test_each_fold_is_asked_of_a_fit_and_an_index_without_it(head, rank_by, items, model):
     """Against folds by hand: an embedder of its own for each, on the model itself."""
     x, y = items
     names = [f"class {c}" for c in y.tolist()]
@@ -64,13 +65,14 @@ def test_each_fold_is_asked_of_a_fit_and_an_index_without_it(head, items, model)
     features = embedder.activations(x).features
     labels = Column.of("labels", names)
     fold = _folds.folds_of(y, 4, torch.Generator().manual_seed(0))
-    found = _cross_hits.cross_labelled_hits(embedder, features, labels, fold, 30)
+    found = _cross_hits.cross_labelled_hits(embedder, features, labels, fold, 30, rank_by=rank_by)
     assert len(found) == N
     for f in range(4):
         ours, others = fold == f, fold != f
-        one = LaplaceEmbedder(model, **how).fit([(x[others], y[others])], progress=False)
-        index = one.index(x[others], [n for n, o in zip(names, others, strict=True) if o],
-                          progress=False)  # fmt: skip
+        of_all = {"temperature": embedder.posterior_.temperature}
+        one = LaplaceEmbedder(model, **how, **of_all).fit([(x[others], y[others])], progress=False)
+        named = [n for n, o in zip(names, others, strict=True) if o]
+        index = one.index(x[others], named, rank_by=rank_by, progress=False)
         wanted = index.labelled_hits(
             x[ours], [n for n, o in zip(names, ours, strict=True) if o], 30
         )

@@ -25,7 +25,12 @@ def uneven(seed: int = 0, distance: str = "euclidean") -> tuple[LaplaceEmbedder,
     model = nn.Linear(8, 4)
     with torch.no_grad():
         model.weight[:, 4:] *= 0.02
-    how = {"distance": distance, "prior_precision": 0.05, "hessian": "positives"}
+    how = {
+        "distance": distance,
+        "prior_precision": 0.05,
+        "hessian": "positives",
+        "temperature": 1.0,
+    }
     return LaplaceEmbedder(model, **how).fit(x[:60], y[:60], progress=False), x, y
 
 
