@@ -64,9 +64,9 @@ def chosen_ranking(asked: str | Predictive, items: Items, encoder: SearchEncoder
         return _by_labels(items, encoder)
     if asked == "predictive" and asked not in available:
         raise InputError(
-            "rank_by='predictive' needs head inputs of the items and a head that is one linear "
-            "layer: build the index without compact=True, from an embedder that is fitted to its "
-            f"last nn.Linear. Here there is {', '.join(map(repr, available))}."
+            "rank_by='predictive' needs head inputs of the items, a head that is one linear layer, "
+            'and structure="diag" or "kron": build the index without compact=True, from an '
+            f"embedder that is fitted like this. Here there is {', '.join(map(repr, available))}."
         )
     if not isinstance(asked, str):
         raise UnknownNameError("rank_by", asked, (AUTO, *available, "Predictive()"))

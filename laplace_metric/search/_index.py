@@ -62,7 +62,7 @@ from laplace_metric.search._near_copies import warn_of_near_copies
 from laplace_metric.search._neighbours import RowSearch, nearest
 from laplace_metric.search._passed_over import without_some
 from laplace_metric.search._protocols import FittedEmbedder, SearchableEmbedder, SearchEncoder
-from laplace_metric.search._rankings import AUTO, Predictive, Ranking
+from laplace_metric.search._rankings import AUTO, Predictive, PredictiveRanking, Ranking
 from laplace_metric.search._relevance import Matches, relevance_of
 from laplace_metric.search._report import IndexReport
 from laplace_metric.search._result import SearchResult
@@ -207,9 +207,11 @@ class Index(Shown):
             "embeddings": self.items.encoded.mean,
             "ids": self.ids,
             "labels": self.labels,
-            "engine": f"{self.kind!r}, rank_by={self.ranking}",
+            "engine": f"{self.kind!r}, rank_by={self.rank_by!r}",
             "calibration": calibration,
         }
+        if isinstance(self.ranking, PredictiveRanking):
+            shown["predictive"] = str(self.ranking)
         if self.changes:
             shown["changed since"] = f"{self.changes:,} items"
         return in_rows(shown.items())

@@ -47,9 +47,6 @@ class Ranking(ABC):
         """True if the engine's vectors are others than the means, so that a file holds them."""
         return False
 
-    def __str__(self) -> str:
-        return repr(self.name)
-
 
 @dataclass(frozen=True)
 class MeanRanking(Ranking):
@@ -168,7 +165,8 @@ class PredictiveRanking(Ranking):
         assert some.columns is not None
         kept = float((vectors.variances * squares)[some.columns].sum())
         factor = share / (1 - share) * length / own if own > 0 else 0.0
-        return cls(some, share, factor, 1 - kept / own if own > 0 else 0.0)
+        lost = max(0.0, 1 - kept / own) if own > 0 else 0.0  # sums in two orders round apart
+        return cls(some, share, factor, lost)
 
     def item_vectors(self, items: Encoded) -> Tensor:
         return self.vectors(items.basis_inputs, self.factor)
@@ -187,14 +185,12 @@ class PredictiveRanking(Ranking):
         return self.vectors.columns
 
     def __str__(self) -> str:
-        told = (
-            f"{self.name!r} ({self.share:.0%} of the squared length is the posterior's, in "
-            f"{len(self.columns)} coordinates that lose {self.lost:.1%} of it"
-        )
+        """Return one line of a table: what the posterior adds, and what it gains."""
+        told = f"{self.share:.0%} posterior, in {len(self.columns)} numbers ({self.lost:.1%} lost)"
         if self.gain is None:
-            return f"{told})"
+            return told
         before, after = self.gain
-        return f"{told}; nearest right: {after:.1%} of the items, by 'mean' {before:.1%})"
+        return f"{told}; nearest right {after:.1%}, by 'mean' {before:.1%}"
 
     def numbers(self) -> dict[str, Any]:
         """Return the plain values of a file."""

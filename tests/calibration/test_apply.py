@@ -67,7 +67,7 @@ def same(verdict, found: SearchResult, k: int = K) -> None:
     np.testing.assert_array_equal(np.asarray(verdict.label), found.label)
 
 
-@pytest.mark.parametrize("rank_by", ["mean", "expected", "shared"])
+@pytest.mark.parametrize("rank_by", ["mean", "predictive", "expected", "shared"])
 @pytest.mark.parametrize("names", [False, True])
 def test_the_same_hits_give_the_same(embedder, points, rank_by, names):
     index = built(embedder, points, portable=True, names=names, rank_by=rank_by)

@@ -145,7 +145,7 @@ def test_negative_curvature_counts_by_its_size_where_that_is_asked_for(make_mode
 def test_print_shows_the_last_fit(make_model):
     assert "last fit" in repr(OnlineLaplace(make_model()))
     shown = repr(OnlineLaplace(make_model(), refit=True, positivity="clip"))
-    assert "structure='auto', positivity='clip', prior_precision=1" in shown
+    assert "structure='auto', positivity='clip', prior_precision=auto" in shown
 
 
 @silent

@@ -60,7 +60,7 @@ def test_round_trip(index, calibrated, mmap, points, embedder, tmp_path):
         assert loaded.search(x[:1], k=2).match_probability is not None
 
 
-@pytest.mark.parametrize("rank_by", ["mean", "expected", "shared"])
+@pytest.mark.parametrize("rank_by", ["mean", "predictive", "expected", "shared"])
 @pytest.mark.parametrize("mmap", [False, True])
 def test_the_ranking_is_kept(rank_by, mmap, points, embedder, tmp_path):
     x, _ = points
