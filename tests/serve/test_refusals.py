@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -278,6 +279,7 @@ def test_more_requests_than_may_wait_get_503_and_the_others_their_answers():
     embedder, x, y = embedder_of_digits(model)
     client = TestClient(create_app(embedder.index(x, y), embedder, waiting=3))
     model.gate.clear()
+    model.rows.clear()
     done = threading.Semaphore(0)
 
     def ask(row: int):
@@ -286,7 +288,12 @@ def test_more_requests_than_may_wait_get_503_and_the_others_their_answers():
         return row, response
 
     with ThreadPoolExecutor(12) as pool:
-        asked = [pool.submit(ask, row) for row in range(12)]
+        asked = [pool.submit(ask, 0)]
+        deadline = time.monotonic() + 30
+        while not model.rows:  # until the model has it
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        asked += [pool.submit(ask, row) for row in range(1, 12)]
         for _ in range(8):  # one is with the model, three wait
             assert done.acquire(timeout=30)
         assert client.get("/healthz").status_code == 200
