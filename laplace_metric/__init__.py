@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from laplace_metric.errors import LaplaceMetricError, LaplaceMetricWarning
     from laplace_metric.guard import Guard
     from laplace_metric.laplace_embedder import LaplaceEmbedder
+    from laplace_metric.laplace_ensemble import LaplaceEnsemble
     from laplace_metric.monitor import Monitor
     from laplace_metric.online import OnlineLaplace
     from laplace_metric.probabilistic_embedder import ProbabilisticEmbedder
@@ -45,6 +46,7 @@ __all__ = [
     "Guard",
     "Index",
     "LaplaceEmbedder",
+    "LaplaceEnsemble",
     "LaplaceMetricError",
     "LaplaceMetricWarning",
     "Monitor",
@@ -61,6 +63,7 @@ _HOMES = {
     "Guard": "guard",
     "Index": "search",
     "LaplaceEmbedder": "laplace_embedder",
+    "LaplaceEnsemble": "laplace_ensemble",
     "LaplaceMetricError": "errors",
     "LaplaceMetricWarning": "errors",
     "Monitor": "monitor",

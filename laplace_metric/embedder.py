@@ -784,8 +784,12 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
         WriteError
             If it cannot be written; an old file is kept.
         """
-        write(as_path("path", path), self._part())
+        write(as_path("path", path), self._parts())
         _LOG.info("saved to %s: %s", path, self._sentence())
+
+    def _parts(self) -> dict[str, Part]:
+        """Return all parts of a file."""
+        return {POSTERIOR.name: self._part()}
 
     def _part(self) -> Part:
         """Return the posterior as a part of a file."""
@@ -816,11 +820,11 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
         return cls._of(SavedFile(as_path("path", path)), model)
 
     @classmethod
-    def _of(cls, saved: SavedFile, model: nn.Module | None) -> Self:
-        """Return the posterior of an opened file on its model."""
+    def _of(cls, saved: SavedFile, model: nn.Module | None, name: str = POSTERIOR.name) -> Self:
+        """Return the posterior of an opened file, a part of this name, on its model."""
         network = Precomputed() if model is None else unwrapped(model)
         with saved.checked():
-            settings, fitted = fitted_of_part(saved.part(POSTERIOR), network)
+            settings, fitted = fitted_of_part(saved.part(POSTERIOR, name), network)
         if isinstance(network, Precomputed):
             network.size = fitted.head.n_outputs
         warn_if_negative(fitted.posterior.curvature, settings.positivity)

@@ -18,7 +18,12 @@ from laplace_metric._utils.precision import full_precision
 from laplace_metric._utils.randomness import Seed
 from laplace_metric._utils.tables import as_pandas
 from laplace_metric._utils.validation import as_array, as_tensor
-from laplace_metric.distributions import EmbeddingDistribution, Gaussian, ProjectedNormal
+from laplace_metric.distributions import (
+    Concatenated,
+    EmbeddingDistribution,
+    Gaussian,
+    ProjectedNormal,
+)
 from laplace_metric.errors import (
     EmptyLoaderError,
     InputError,
@@ -129,7 +134,7 @@ class Embedding(Shown):
         if self.score is not None:
             return self.score
         law = self.distribution
-        if isinstance(law, (Gaussian, ProjectedNormal)):
+        if isinstance(law, (Gaussian, ProjectedNormal, Concatenated)):
             return law.total_variance
         return law.variance.sum(-1)
 
@@ -328,7 +333,9 @@ class Embedding(Shown):
             squared distance.
         """
         draws = self.distribution.sample(n, seed)
-        if isinstance(self.distribution, ProjectedNormal):
+        law = self.distribution
+        directions = law.parts[0] if isinstance(law, Concatenated) else law
+        if isinstance(directions, ProjectedNormal):
             warn_if_wide(draws, self.mean)
         return draws
 

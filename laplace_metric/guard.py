@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
 from inspect import signature
 from pathlib import Path
@@ -36,6 +36,7 @@ from laplace_metric.inputs._columns import Column
 from laplace_metric.io import Fields, Kind, Part, SavedFile, write
 from laplace_metric.laplace._vectors import all_unit, settings_of_vectors
 from laplace_metric.laplace_embedder import LaplaceEmbedder
+from laplace_metric.laplace_ensemble import ENSEMBLE, LaplaceEnsemble
 from laplace_metric.models import Precomputed
 from laplace_metric.search import Flat, Index
 from laplace_metric.search._fitted_queries import TOLERATED
@@ -70,9 +71,10 @@ class Guard(Shown):
     labels : [N] whole numbers or strings, or None
         Label of each item, which is the answer to a query like it. None, the default: ``items`` is
         a loader that yields ``(inputs, labels)``.
-    model : nn.Module, LaplaceEmbedder or None
+    model : nn.Module, LaplaceEmbedder, LaplaceEnsemble or None
         Model that turns inputs into embeddings. A ``LaplaceEmbedder`` that is fitted stays as it
-        is. None, the default: ``items`` and queries are embeddings.
+        is, and so do the members of a ``LaplaceEnsemble``, which needs ``held_out``. None, the
+        default: ``items`` and queries are embeddings.
     precision : float in (0, 1)
         Share of the answers that are right, to be guaranteed with 95 % confidence. A higher
         precision answers fewer queries, and needs more items or held-out queries; ``at`` changes it
@@ -141,7 +143,7 @@ class Guard(Shown):
         items: Any,
         labels: Any = None,
         *,
-        model: nn.Module | LaplaceEmbedder | None = None,
+        model: nn.Module | LaplaceEmbedder | LaplaceEnsemble | None = None,
         precision: float = 0.9,
         held_out: tuple[Any, Any] | None = None,
         trained_on_items: bool | None = None,
@@ -157,6 +159,11 @@ class Guard(Shown):
         _check_settings(settings)
         if held_out is not None and (not isinstance(held_out, (tuple, list)) or len(held_out) != 2):
             raise InputError(f"held_out is a {type(held_out).__name__}: pass (queries, labels).")
+        if isinstance(model, LaplaceEnsemble) and held_out is None:
+            raise InputError(
+                "model is a LaplaceEnsemble, which its items cannot calibrate: pass held_out="
+                "(queries, labels)."
+            )
         _check_trained(model, trained_on_items, calibrates=held_out is None)
         self.trained_on_items = trained_on_items
         if ids is None and hasattr(search, "id_map"):
@@ -174,14 +181,16 @@ class Guard(Shown):
                 settings["distance"] = _distance_of_search(items, ids, search)
             settings = settings_of_vectors(settings, unit=unit)
             model = LaplaceEmbedder(Precomputed(items.shape[1]), head="append", **settings)
-        elif not isinstance(model, LaplaceEmbedder):
+        elif not isinstance(model, (LaplaceEmbedder, LaplaceEnsemble)):
             model = LaplaceEmbedder(model, **settings)
         elif settings:
-            raise InputError(f"model is a LaplaceEmbedder, which has its own {[*settings]}.")
-        self.embedder = model
+            kind = type(model).__name__
+            raise InputError(f"model is a {kind}, which has its own {[*settings]}.")
+        self.embedder: LaplaceEmbedder | LaplaceEnsemble = model
         inputs = read_inputs("items", items, labels)
         n = inputs.count or 0
         if held_out is None:
+            assert isinstance(model, LaplaceEmbedder)
             self.index = model.cross_index(
                 inputs,
                 ids=ids,
@@ -194,7 +203,7 @@ class Guard(Shown):
             )
         else:
             inputs = inputs.held() if isinstance(items, Iterator) else inputs
-            if model._fitted is None:
+            if isinstance(model, LaplaceEmbedder) and model._fitted is None:
                 model.fit(inputs, progress=progress)
             held_out = _told_if_trained_on(model, *held_out)
             self.index = model.index(inputs, ids=ids, progress=progress)
@@ -324,7 +333,7 @@ class Guard(Shown):
         WriteError
             If it cannot be written; an old file is kept.
         """
-        parts = {"posterior": self.embedder._part(), "index": self.index._part()}
+        parts = {**self.embedder._parts(), "index": self.index._part()}
         told = {"precision": self.precision, "trained_on_items": self.trained_on_items}
         parts["guard"] = Part(GUARD, told)
         write(as_path("path", path), parts)
@@ -333,7 +342,7 @@ class Guard(Shown):
     def load(
         cls,
         path: str | Path,
-        model: nn.Module | None = None,
+        model: nn.Module | Sequence[nn.Module] | None = None,
         search: Any = None,
     ) -> Guard:
         """Read what ``save`` wrote.
@@ -343,8 +352,8 @@ class Guard(Shown):
         path : path
             File of ``save``.
         model : nn.Module, optional
-            Model that it was saved with: its weights are not in the file. None, the default, for
-            vectors.
+            Model that it was saved with: its weights are not in the file. A list of models, in the
+            order of the members, of an ensemble. None, the default, for vectors.
         search : function or faiss.Index, optional
             Search that runs elsewhere, as for ``Guard``. It is not saved, and guarantees hold for
             the search that was calibrated: pass the same. None, the default: exact search.
@@ -361,7 +370,7 @@ class Guard(Shown):
             if "trained_on_items" in told:
                 stated = told.flag("trained_on_items")
         guard.trained_on_items = stated
-        guard.embedder = LaplaceEmbedder._of(saved, model)
+        guard.embedder = _embedder_of(saved, model)
         guard.index = Index._of(saved, guard.embedder)
         if guard.index.calibration is None or guard.index.calibration.labels is None:
             raise FileFormatError(f"{path} is damaged: its index is not calibrated by labels.")
@@ -423,8 +432,7 @@ class Guard(Shown):
         rows = [("items", f"{len(self.index):,}"), ("calibrated by", by)]
         if bool(self.calibration.known.all()):
             rows.append(("open-set queries", "not covered: pass open_set_fraction= if some come"))
-        chosen = self.embedder.settings
-        rows.append(("compared by", f"distance={chosen.distance!r}, hessian={chosen.hessian!r}"))
+        rows.append(("compared by", _compared_by(self.embedder)))
         if self.recall is not None:
             rows.append(("search finds", f"{self.recall:.0%} of the {NEAREST} nearest"))
         for level in LEVELS:
@@ -452,13 +460,39 @@ def _check_trained(model: Any, stated: Any, *, calibrates: bool) -> None:
         )
 
 
-def _told_if_trained_on(model: LaplaceEmbedder, queries: Any, labels: Any) -> tuple[Any, Any]:
+def _embedder_of(saved: SavedFile, model: Any) -> LaplaceEmbedder | LaplaceEnsemble:
+    """Return the embedder of an opened file on its model, or the ensemble on its models.
+
+    Raises
+    ------
+    InputError
+        For several models where there is one posterior.
+    """
+    if ENSEMBLE.name in saved:
+        return LaplaceEnsemble._of(saved, model)
+    if model is not None and not isinstance(model, nn.Module):
+        raise InputError(f"model is a {type(model).__name__}: pass the nn.Module.")
+    return LaplaceEmbedder._of(saved, model)
+
+
+def _compared_by(embedder: LaplaceEmbedder | LaplaceEnsemble) -> str:
+    if isinstance(embedder, LaplaceEnsemble):
+        return f"{len(embedder)} embedders: {_compared_by(embedder.members[0])}"
+    chosen = embedder.settings
+    return f"distance={chosen.distance!r}, hessian={chosen.hessian!r}"
+
+
+def _told_if_trained_on(
+    model: LaplaceEmbedder | LaplaceEnsemble, queries: Any, labels: Any
+) -> tuple[Any, Any]:
     """Warn of held-out queries that the model was trained on; return them to be read again."""
     inputs = read_inputs("held_out", queries)
-    if training_inputs(model) is None:
+    members = model.members if isinstance(model, LaplaceEnsemble) else (model,)
+    if all(training_inputs(member) is None for member in members):
         return inputs, labels
     inputs = inputs.held()
-    share = share_trained_on(model, [batch.inputs for batch in inputs])
+    batches = [batch.inputs for batch in inputs]
+    share = max(share_trained_on(member, batches) for member in members)
     if share > TOLERATED:
         warnings.warn(
             f"the model was trained on {share:.0%} of the queries of held_out=, which it embeds "

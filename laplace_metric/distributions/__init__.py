@@ -7,12 +7,14 @@ sphere that only other methods need, draws, and the normaliser of the von Mises-
 ``baselines.distributions``.
 """
 
+from laplace_metric.distributions._concatenated import Concatenated
 from laplace_metric.distributions._covariance import Covariance, DenseCovariance, DiagonalCovariance
 from laplace_metric.distributions._embedding_distribution import EmbeddingDistribution
 from laplace_metric.distributions._gaussian import Gaussian, ProjectedNormal
 from laplace_metric.distributions._von_mises_fisher import cap_angle, cap_cosine, vmf_concentration
 
 __all__ = [
+    "Concatenated",
     "Covariance",
     "DenseCovariance",
     "DiagonalCovariance",

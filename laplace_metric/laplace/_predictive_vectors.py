@@ -108,12 +108,11 @@ class PredictiveVectors:
         kept : float in (0, 1]
             Share of the squared length that is kept.
         """
-        energy = (self.variances * second_moments).double()
-        order = energy.argsort(descending=True, stable=True)
-        if rank is None:
-            reached = energy[order].cumsum(0) >= kept * energy.sum()
-            rank = int((~reached).sum()) + 1
-        return replace(self, columns=order[: min(rank, len(order))])
+        return self.with_columns(largest_columns(self.variances * second_moments, rank, kept))
+
+    def with_columns(self, columns: Int[Tensor, " r"]) -> PredictiveVectors:
+        """Keep these eigenvectors."""
+        return replace(self, columns=columns)
 
     def seen(self, h: Float[Tensor, "N D"]) -> Float[Tensor, "N A"]:
         """Return head inputs with a 1 for the bias, in the basis."""
@@ -150,3 +149,14 @@ class PredictiveVectors:
         squares = x.square().mean(0)
         z = x @ self.weights.mT
         return float(z.square().sum(1).mean()), float(self.variances @ squares), squares
+
+
+def largest_columns(
+    energy: Float[Tensor, " A"], rank: int | None, kept: float
+) -> Int[Tensor, " r"]:
+    """Return the columns of the largest energies, ``rank`` of them, or those of a share of all."""
+    order = energy.double().argsort(descending=True, stable=True)
+    if rank is None:
+        reached = energy.double()[order].cumsum(0) >= kept * energy.double().sum()
+        rank = int((~reached).sum()) + 1
+    return order[: min(rank, len(order))]

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
 from laplace_metric._utils.precision import at_least_float32, full_precision
-from laplace_metric._utils.progress import ItemBar
-from laplace_metric.errors import EmptyLoaderError, InputError
+from laplace_metric.errors import InputError
 from laplace_metric.familiarity._near_far import NOTHING_ENTERS
 from laplace_metric.heads._capture import capture
 from laplace_metric.heads._fitted_weights import FittedWeights
 from laplace_metric.heads._linear import LinearJacobian
 from laplace_metric.heads._row_checks import check_rows
-from laplace_metric.inputs import Inputs, ModelInput, read_inputs
-from laplace_metric.inputs._rows import rows_before
+from laplace_metric.inputs import ModelInput
 from laplace_metric.io import digest
 from laplace_metric.laplace import Fitted
 from laplace_metric.laplace._predictive_vectors import PredictiveVectors
@@ -27,10 +23,12 @@ from laplace_metric.laplace._traces import traced, traces_of
 from laplace_metric.models._calling import to_device
 from laplace_metric.models._fingerprints import Fingerprints, row_fingerprints
 from laplace_metric.models._modules import device_of
-from laplace_metric.search._encoded import Encoded, joined
+from laplace_metric.search._batch_encoder import BatchEncoder
+from laplace_metric.search._encoded import Encoded
 from laplace_metric.search._pair_distances import PairDistances, PairMoments
 from laplace_metric.search._protocols import Encoders, FittedEmbedder, SearchableEmbedder
 from laplace_metric.search._round_errors import RoundErrors
+from laplace_metric.search._vector_map import VectorMap
 
 
 def encoders_of(embedder: FittedEmbedder | SearchableEmbedder) -> Sequence[Encoders]:
@@ -48,7 +46,7 @@ def encoders_of(embedder: FittedEmbedder | SearchableEmbedder) -> Sequence[Encod
     return [(encoder, encoder), (compact, compact)]
 
 
-class Encoder:
+class Encoder(BatchEncoder):
     """A model with a posterior, as it is now; what does not depend on inputs is computed once.
 
     Parameters
@@ -67,6 +65,8 @@ class Encoder:
         head.
     fitted_rows : uint64 [N] or None
         Fingerprints of the head's inputs that the posterior was fitted to.
+    n_kept : int
+        Number of columns of ``Encoded.basis_inputs``.
     """
 
     def __init__(self, model: nn.Module, fitted: Fitted) -> None:
@@ -74,11 +74,13 @@ class Encoder:
         shared = PairDistances(fitted, spherical=fitted.spherical)
         self.pairs: PairMoments = shared
         linear = shared.in_basis and isinstance(fitted.jacobian, LinearJacobian)
-        self.predictive = PredictiveVectors.of(fitted) if linear else None
+        self.predictive: VectorMap | None = PredictiveVectors.of(fitted) if linear else None
         self.rankings: tuple[str, ...] = ("mean", "expected", "shared")
         if linear:
             self.rankings += ("predictive",)
         self._kept = shared.basis_inputs
+        layout = fitted.jacobian.layouts[0]
+        self.n_kept = layout.n_columns if shared.in_basis else layout.n_features
         weights = fitted.posterior.mean, fitted.posterior.spectrum
         self.identity = digest(f"{fitted.spherical} {fitted.structure}", weights)
         self.fitted_rows = fitted.fingerprints
@@ -111,7 +113,7 @@ class Encoder:
         """Return the same encoder, which keeps nothing of head inputs (see ``_round_errors``)."""
         other = copy.copy(self)
         other.pairs, other.rankings = RoundErrors(spherical=self.spherical), ("mean", "expected")
-        other.predictive = None
+        other.predictive, other.n_kept = None, 0
         other.identity, other._kept = digest(f"compact {self.identity}", ()), _nothing
         return other
 
@@ -151,50 +153,6 @@ class Encoder:
         epistemic = torch.full_like(trace, NOTHING_ENTERS)
         epistemic[enters] = self._near_far.epistemic(h[enters]).to(trace)
         return epistemic
-
-    def read(self, name: str, data: Any, labels: Any = None) -> Inputs:
-        """Read what a caller passed: arrays, texts, mappings or loaders."""
-        return read_inputs(name, data, labels)
-
-    def all(
-        self, inputs: Inputs, *, progress: bool, rows: list[Fingerprints] | None = None
-    ) -> tuple[Encoded, list[Any]]:
-        """Encode all inputs, and return the labels [n] of each batch that came with any.
-
-        Parameters
-        ----------
-        inputs : Inputs
-            Inputs that ``read`` returned.
-        progress : bool
-            Show a progress bar.
-        rows : list or None
-            List to which the fingerprints of each batch are appended.
-
-        Raises
-        ------
-        EmptyLoaderError
-            If there are none.
-        """
-        labels, bar = list[Any](), None
-        if progress:  # a bar that is not shown costs a search time, too
-            bar = ItemBar("Embedding", inputs.count, inputs.n_batches)
-
-        def parts() -> Iterator[Encoded]:
-            n_read = 0
-            for batch in inputs:
-                with rows_before(n_read):
-                    part = self(batch.inputs, rows)
-                n_read += len(part)
-                labels.extend([] if batch.labels is None else [batch.labels])
-                if bar is not None:
-                    bar.advance(len(part))
-                yield part
-
-        with bar or nullcontext():
-            encoded = joined(parts())
-        if encoded is None:
-            raise EmptyLoaderError(f"{inputs.name} holds nothing: pass at least one item.")
-        return encoded, labels
 
 
 def _nothing(h: Tensor) -> Tensor:

@@ -9,10 +9,10 @@ from torch import nn
 
 from laplace_metric.inputs import Inputs
 from laplace_metric.laplace import Fitted
-from laplace_metric.laplace._predictive_vectors import PredictiveVectors
 from laplace_metric.models._fingerprints import Fingerprints
 from laplace_metric.search._encoded import Encoded
 from laplace_metric.search._pair_distances import PairMoments
+from laplace_metric.search._vector_map import VectorMap
 
 
 class FittedEmbedder(Protocol):
@@ -54,7 +54,7 @@ class SearchEncoder(Protocol):
         """Names of the rankings that are available."""
 
     @property
-    def predictive(self) -> PredictiveVectors | None:
+    def predictive(self) -> VectorMap | None:
         """Map from what is kept of head inputs to predictive vectors; None if there is none."""
 
     def read(self, name: str, data: Any, labels: Any = None) -> Inputs:

@@ -16,9 +16,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from laplace_metric._utils.validation import check_count, check_share
-from laplace_metric.laplace._predictive_vectors import PredictiveVectors
 from laplace_metric.search._encoded import Encoded
 from laplace_metric.search._expected_vectors import gallery_vectors, query_vectors
+from laplace_metric.search._vector_map import VectorMap
 
 AUTO = "auto"
 KEPT = 0.95
@@ -134,7 +134,7 @@ class PredictiveRanking(Ranking):
 
     Parameters
     ----------
-    vectors : PredictiveVectors
+    vectors : VectorMap
         Map from what an index stores of head inputs to vectors.
     share : float in (0, 1)
         Share of the items' squared length that comes from the posterior.
@@ -149,7 +149,7 @@ class PredictiveRanking(Ranking):
 
     name: ClassVar[str] = "predictive"
     measures: ClassVar[bool] = True
-    vectors: PredictiveVectors
+    vectors: VectorMap
     share: float
     factor: float
     lost: float
@@ -157,7 +157,7 @@ class PredictiveRanking(Ranking):
 
     @classmethod
     def of(
-        cls, vectors: PredictiveVectors, items: Encoded, share: float, rank: int | None = None
+        cls, vectors: VectorMap, items: Encoded, share: float, rank: int | None = None
     ) -> PredictiveRanking:
         """Choose the temperature that has this share on the items, and the columns to keep."""
         length, own, squares = vectors.lengths(items.basis_inputs)

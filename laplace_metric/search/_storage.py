@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -148,7 +148,7 @@ def _ranking(content: Fields, tensors: Mapping[str, Tensor], encoder: SearchEnco
         raise FileFormatError(f"index/columns are not all from 0 to {n_columns - 1}")
     gain = numbers.content.get("gain")
     return PredictiveRanking(
-        replace(vectors, columns=columns.to(vectors.variances.device)),
+        vectors.with_columns(columns.to(vectors.variances.device)),
         numbers.share("share"),
         numbers.number("factor", least=0),
         numbers.number("lost", least=0, most=1),

@@ -1,0 +1,110 @@
+"""Predictive vectors of several models side by side.
+
+With v_m the predictive vectors of model m (``_predictive_vectors``), of length 1 for directions,
+
+    v = [v_1 ; ... ; v_M] / sqrt(M)        <v(x), v(y)> = mean_m E[z_m(x)' z_m(y)]
+
+the expected inner product under a posterior that has one mode for each model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from laplace_metric.laplace._predictive_vectors import PredictiveVectors, largest_columns
+
+
+@dataclass(frozen=True)
+class EnsembleVectors:
+    """Map from the head inputs of M models, side by side, to predictive vectors.
+
+    Parameters
+    ----------
+    parts : tuple of M PredictiveVectors
+        Map of each model.
+    columns : Tensor [r] or None
+        Eigenvectors that are kept, numbered through all models. None, the default: all.
+    """
+
+    parts: tuple[PredictiveVectors, ...]
+    columns: Int[Tensor, " r"] | None = None
+
+    @cached_property
+    def variances(self) -> Float[Tensor, " A"]:
+        """Eigenvalues c of all models."""
+        return torch.cat([part.variances for part in self.parts])
+
+    @property
+    def _widths(self) -> list[int]:
+        return [len(part.variances) for part in self.parts]
+
+    def with_columns(self, columns: Int[Tensor, " r"]) -> EnsembleVectors:
+        """Keep these eigenvectors."""
+        return replace(self, columns=columns)
+
+    def of_rank(
+        self, second_moments: Float[Tensor, " A"], rank: int | None, kept: float
+    ) -> EnsembleVectors:
+        """Keep the columns that matter most, of any model, as ``PredictiveVectors`` does.
+
+        Parameters
+        ----------
+        second_moments : Tensor [A]
+            Mean squares that ``lengths`` returned.
+        rank : int or None
+            Number r of columns. None: as few as keep the share ``kept`` of the squared length.
+        kept : float in (0, 1]
+            Share of the squared length that is kept.
+        """
+        return self.with_columns(largest_columns(self.variances * second_moments, rank, kept))
+
+    def seen(self, h: Float[Tensor, "N D"]) -> Float[Tensor, "N A"]:
+        """Return head inputs of all models, side by side, as ``PredictiveVectors.seen``."""
+        widths = [part.layout.n_features for part in self.parts]
+        pairs = zip(self.parts, h.split(widths, 1), strict=True)
+        return torch.cat([part.seen(columns) for part, columns in pairs], 1)
+
+    def __call__(self, x: Float[Tensor, "N A"], factor: float = 1.0) -> Float[Tensor, "N V"]:
+        """Return v of head inputs seen in the bases.
+
+        Parameters
+        ----------
+        x : Tensor [N, A]
+            Result of ``seen``.
+        factor : float >= 0
+            Temperature, in units of those of the posteriors. Default: 1.
+        """
+        pairs = zip(self._kept_parts(), x.split(self._widths, 1), strict=True)
+        return torch.cat([part(own, factor) for part, own in pairs], 1) / len(self.parts) ** 0.5
+
+    def _kept_parts(self) -> Iterator[PredictiveVectors]:
+        """Yield the map of each model, with its own columns."""
+        start = 0
+        for part, width in zip(self.parts, self._widths, strict=True):
+            own = part
+            if self.columns is not None:
+                there = (self.columns >= start) & (self.columns < start + width)
+                own = part.with_columns(self.columns[there] - start)
+            start += width
+            yield own
+
+    def lengths(self, x: Float[Tensor, "N A"]) -> tuple[float, float, Tensor]:
+        """Return the mean of ``|z|^2``, that of ``h' C h``, and the mean square of each input [A].
+
+        Models whose embeddings are directions count in units of their own mean of ``|z|^2``.
+        """
+        pairs = zip(self.parts, x.split(self._widths, 1), strict=True)
+        found = [part.lengths(own) for part, own in pairs]
+        n, of_means, of_posteriors = len(self.parts), 0.0, 0.0
+        squares = []
+        for part, (length, own, square) in zip(self.parts, found, strict=True):
+            unit = n * length if part.spherical else float(n)
+            of_means, of_posteriors = of_means + length / unit, of_posteriors + own / unit
+            squares.append(square / unit)
+        return of_means, of_posteriors, torch.cat(squares)
