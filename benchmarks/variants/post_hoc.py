@@ -118,7 +118,7 @@ def laplace_rows(
         if prior == "marglik":
             embedder.tune_prior()
         extra: dict[str, Any] = {
-            "prior_precision": embedder.settings.prior_precision,
+            "prior_precision": embedder.posterior_.prior_precision,
             "clipped_fraction": embedder.hessian_.negative_fraction,
         }
         yield prior, measure(embedder, sets, seconds, **extra)

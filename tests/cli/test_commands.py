@@ -13,7 +13,7 @@ import pytest
 import torch
 from rich.console import Console
 from sklearn.metrics import brier_score_loss, roc_auc_score
-from torch import nn
+from torch import Tensor, nn
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.cli._answers_table import answers_table
@@ -135,6 +135,16 @@ def test_search_is_the_search_of_the_library(indexed, capsys):
     assert "results" not in printed
 
 
+def ranked_by(index: Index, embedder: LaplaceEmbedder, x: Tensor) -> Tensor:
+    """Unit vectors that an index of directions compares, by what it says of its ranking."""
+    if index.rank_by == "mean":
+        return embedder(x).mean
+    temperature = index.ranking.factor * embedder.posterior_.temperature
+    v, n = embedder.predictive_vectors(x, temperature=temperature), embedder.head_.n_outputs
+    kept = torch.cat([torch.arange(n), n + index.ranking.columns])
+    return nn.functional.normalize(v[:, kept], dim=1)
+
+
 def test_evaluate_measures_what_was_kept_apart(indexed, capsys):
     assert main(["evaluate", "index", "photos", "--json", "-"]) == 0
     shown = capsys.readouterr()
@@ -144,10 +154,11 @@ def test_evaluate_measures_what_was_kept_apart(indexed, capsys):
     from laplace_metric.cli._gallery import Origin
 
     items, _, rows = Origin.read(SavedFile(indexed / "index")).split(600)
-    index = Index.load("index", LaplaceEmbedder.load("index", own_model()))
+    embedder = LaplaceEmbedder.load("index", own_model())
+    index = Index.load("index", embedder)
     found = index.search(photos.read(rows), 1)
-    mean = nn.functional.normalize(own_model()(photos.read(range(600))), dim=1).detach()
-    nearest = (mean[rows] @ mean[items].T).argmax(1)
+    seen = ranked_by(index, embedder, photos.read(range(600)))
+    nearest = (seen[rows] @ seen[items].T).argmax(1)
     truth = np.array(photos.classes)
     right = truth[rows] == truth[np.array(items)[nearest.numpy()]]
     assert numbers["queries"] == 120
