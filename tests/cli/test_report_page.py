@@ -184,6 +184,7 @@ def test_the_page_needs_nothing_and_repeats_nothing(page):
         re.sub(r"<pre>.*?</pre>|<article.*?</article>|<title>.*?</title>", "", page, flags=re.S)
     )
     sentences = [s for s in re.split(r"(?<=[.:;?]) ", text) if len(s.split()) >= 6]
+    sentences = [s for s in sentences if len(re.findall(r"[^\W\d]+", s)) >= 4]  # not of numbers
     assert len(sentences) > 10
     assert len(set(sentences)) == len(sentences), [s for s in sentences if sentences.count(s) > 1]
     ids = re.findall(r'\bid="([^"]+)"', page)
