@@ -448,7 +448,7 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
         >>> from laplace_metric import LaplaceEmbedder
         >>> x, y = torch.randn(40, 8), torch.arange(40) % 4
         >>> LaplaceEmbedder.from_embeddings(x, y).predictive_vectors(x[:5]).shape
-        torch.Size([5, 17])
+        torch.Size([5, 16])
         """
         fitted = self._fitted_to_these_weights()
         vectors = PredictiveVectors.of(fitted)

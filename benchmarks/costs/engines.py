@@ -60,7 +60,7 @@ class Reference:
     def __init__(self, problem: EngineProblem, n: int) -> None:
         self.inputs = problem.asked[0]
         self.spherical = problem.embedder.spherical
-        self.index: Index = problem.embedder.index(*problem.some(n), progress=False)
+        self.index: Index = problem.embedder.index(*problem.some(n), rank_by="mean", progress=False)
         self.calibration = self.index.calibrate(*problem.held_out, portable=True)
         self.threshold = self.calibration.guarantee(precision=PRECISION, of="match")
         self.queries: Embedding = problem.embedder(self.inputs)
@@ -129,7 +129,9 @@ def measured(problem: EngineProblem, n: int) -> Iterator[dict[str, Any]]:
         if name.startswith("our index"):
             index = reference.index
             if isinstance(engine, OwnEngine) and isinstance(engine.kind, HNSW):
-                index = problem.embedder.index(*problem.some(n), engine=engine.kind, progress=False)
+                index = problem.embedder.index(
+                    *problem.some(n), engine=engine.kind, rank_by="mean", progress=False
+                )
                 index.calibrate(*problem.held_out, portable=True)
             row["verdict_p50"] = float(np.median(single(reference.inputs, index.search, JUDGED)))
         print(row, flush=True)

@@ -39,9 +39,11 @@ def test_another_prior_is_another_fit():
     torch.manual_seed(0)
     x, y, model = torch.randn(30, 4), torch.arange(30) % 3, nn.Linear(4, 3)
     once = LaplaceEmbedder(model).fit([(x, y)], progress=False)
-    again = LaplaceEmbedder(model, prior_precision=7.0).fit([(x, y)], progress=False)
+    of_once = {"temperature": once.posterior_.temperature}
+    again = LaplaceEmbedder(model, prior_precision=7.0, **of_once).fit([(x, y)], progress=False)
     torch.testing.assert_close(with_prior(once, 7.0)(x).uncertainty, again(x).uncertainty)
-    assert once.settings.prior_precision == 1
+    assert once.settings.prior_precision == "auto"
+    assert once.posterior_.prior_precision != 7
 
 
 def test_the_record_is_whole():

@@ -65,7 +65,8 @@ def digits() -> tuple[LaplaceEmbedder, Index, torch.Tensor]:
     torch.manual_seed(0)
     model = perceptron(64, 32, hidden=128)
     embedder = LaplaceEmbedder(model).fit(train.loader(256), progress=False)
-    index = embedder.index(train.pixels(slice(0, ITEMS)), train.labels[:ITEMS], progress=False)
+    items = train.pixels(slice(0, ITEMS)), train.labels[:ITEMS]
+    index = embedder.index(*items, rank_by="mean", progress=False)
     held = test.pixels(slice(0, HELD_OUT)), test.labels[:HELD_OUT]
     index.calibrate(*held, portable=True)
     return embedder, index, test.pixels(slice(HELD_OUT, HELD_OUT + 200))
