@@ -390,7 +390,15 @@ class Embedding(Shown):
 
 
 def warn_if_wide(draws: Float[Tensor, "n B Z"], mean: Float[Tensor, "B Z"]) -> None:
-    """Warn if unit draws lie further than ``WIDE`` from their means."""
+    """Warn if unit draws lie further than ``WIDE`` from their means.
+
+    Parameters
+    ----------
+    draws : Tensor [n, B, Z]
+        Draws of length 1 for each of B inputs.
+    mean : Tensor [B, Z]
+        Mean direction of each input.
+    """
     spread = float(2 - 2 * (draws * mean).sum(-1).mean()) if draws.numel() else 0.0
     if spread > WIDE:
         warnings.warn(

@@ -80,7 +80,8 @@ def pair_loss(f: Tensor, labels: Tensor, loss: ContrastiveLoss) -> float:
     Examples
     --------
     >>> f = torch.tensor([[0.0], [2.0], [4.0]])
-    >>> pair_loss(f, torch.tensor([0, 0, 1]), ContrastiveLoss.of("euclidean", "positives"))
+    >>> loss = ContrastiveLoss.of("euclidean", "positives", normalized=False)
+    >>> pair_loss(f, torch.tensor([0, 0, 1]), loss)
     0.8
     """
     codes = labels.unique(return_inverse=True)[1]

@@ -29,6 +29,7 @@ def of_weights(mean: Tensor) -> float:
 
     Examples
     --------
+    >>> import torch
     >>> of_weights(torch.tensor([3.0, -4.0]))
     0.08
     """

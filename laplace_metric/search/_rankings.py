@@ -50,7 +50,7 @@ class Ranking(ABC):
 
 @dataclass(frozen=True)
 class MeanRanking(Ranking):
-    """By the distance of the means."""
+    """Ranking by the distance of the means."""
 
     name: ClassVar[str] = "mean"
 
@@ -63,7 +63,7 @@ class MeanRanking(Ranking):
 
 @dataclass(frozen=True)
 class SharedRanking(MeanRanking):
-    """By the expected distance under shared weights, of the nearest by the means."""
+    """Ranking of the nearest by the means, by the expected distance under shared weights."""
 
     name: ClassVar[str] = "shared"
     shortlist: ClassVar[int] = 4
@@ -71,7 +71,7 @@ class SharedRanking(MeanRanking):
 
 @dataclass(frozen=True)
 class ExpectedRanking(Ranking):
-    """By the expected distance of independent embeddings.
+    """Ranking by the expected distance of independent embeddings.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ class Predictive:
 
 @dataclass(frozen=True)
 class PredictiveRanking(Ranking):
-    """By the expected inner product under shared weights.
+    """Ranking by the expected inner product under shared weights.
 
     Parameters
     ----------
