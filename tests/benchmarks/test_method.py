@@ -49,7 +49,9 @@ def model():
 
 @pytest.fixture(scope="module")
 def laplace(model):
-    return LaplaceEmbedder(model, prior_precision=1.0, temperature=1.0).fit([blobs(60, 1)], progress=False)
+    return LaplaceEmbedder(model, prior_precision=1.0, temperature=1.0).fit(
+        [blobs(60, 1)], progress=False
+    )
 
 
 def measure(method, size, **options):
