@@ -34,7 +34,7 @@ from laplace_metric.heads._backends import jacobian_of
 from laplace_metric.laplace import Posterior
 from laplace_metric.laplace._predictive_covariance import covariance
 from laplace_metric.models._store import FeatureStore
-from tests.search import test_class_model
+from tests.search import test_class_model, test_class_weights
 
 C, N, D = 5, 60, 6
 
@@ -703,8 +703,8 @@ def test_new_classes_are_near_and_foreign_inputs_far():
 def test_the_page_names_tests_that_exist():
     page = Path(__file__).parent.parent / "docs" / "one_family.md"
     names = re.findall(r"`(test_\w+)`", page.read_text())
-    assert len(names) == 9
-    assert set(names) <= {*globals(), *vars(test_class_model)}
+    assert len(names) == 10
+    assert set(names) <= {*globals(), *vars(test_class_model), *vars(test_class_weights)}
 
 
 # Ambiguity by the classes of the fit set

@@ -74,7 +74,7 @@ def guarantee(
     >>> p = np.linspace(0, 1, 1000)
     >>> print(guarantee(p, p > 0.5, recall=0.9))
     accepts the first hit if its match probability is at least 0.5385
-    guarantees a recall of at least 90% with 95% confidence (proven)
+    guarantees a recall of at least 90% with 95% confidence (proven by order statistics)
     on 1,000 held-out queries: recall 92.40%; answers 46.2% of all
     """
     quantity, target = asked_rate(precision, recall, fmr, fpir)

@@ -40,9 +40,8 @@ class ScoreCalibration(ScoredQueries):
     >>> from laplace_metric.calibration import calibrate_scores
     >>> rule = calibrate_scores(cosine, right).guarantee(precision=0.9)
     >>> print(rule)  # doctest: +ELLIPSIS
-    accepts a similarity of 0.73... or more (a match probability of at least 0...)
-    guarantees a precision of at least 90% with 95% confidence (proven by a fixed sequence of exact
-    tests, if a better score is never less often right)
+    accepts a similarity of 0.71... or more (a match probability of at least 0.6...)
+    guarantees a precision of at least 90% with 95% confidence (proven by a fixed sequence of...
     on 600 queries: precision 9...%; answers 6...% of all
     >>> rule([0.9, 0.5]).answered
     array([ True, False])

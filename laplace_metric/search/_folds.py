@@ -52,7 +52,7 @@ def folds_of_groups(
     --------
     >>> codes, group = torch.tensor([0, 0, 0, 1, 1, 1]), torch.tensor([0, 0, 1, 2, 2, 3])
     >>> folds_of_groups(codes, group, 2, torch.Generator().manual_seed(0)).tolist()
-    [0, 0, 1, 0, 0, 1]
+    [0, 0, 1, 1, 1, 0]
     """
     first = torch.from_numpy(np.unique(group.numpy(), return_index=True)[1])
     return folds_of(codes[first], folds, generator)[group]

@@ -50,6 +50,7 @@ def test_the_uncertainty_is_that_of_float64(distance, hessian, structure, bias, 
 def test_the_bias_of_a_raw_head_has_no_curvature(structure, offset):
     h, labels = features(offset)  # differences of features do not see it, whatever they are
     settings = {"distance": "euclidean", "hessian": "positives", "structure": structure}
+    settings |= {"prior_precision": 1.0, "temperature": 1.0}
     embedder = fitted(torch.float32, h, labels, bias=True, **settings)
     bias = embedder.posterior_.variance[-Z:]
     torch.testing.assert_close(bias, torch.ones(Z), rtol=1e-5, atol=0)  # the prior, as it was

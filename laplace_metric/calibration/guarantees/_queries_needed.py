@@ -104,7 +104,7 @@ def queries_needed(
     >>> p = np.linspace(0, 1, 100)
     >>> missing = queries_needed(p, p > 0.4, 0.95, 0.05)
     >>> missing.more, missing.right, missing.surest, missing.flawless
-    (204, 60, 60, 105)
+    (27, 50, 50, 60)
     """
     from scipy.stats import beta
 

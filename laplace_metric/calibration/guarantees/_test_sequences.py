@@ -193,7 +193,7 @@ def levels(expected: Counts, spent: int, target: float, delta: float) -> Array:
     Examples
     --------
     >>> (levels(np.array([20, 40, 60, 80]), 0, 0.9, 0.04) / 0.04 * STARTS).round().tolist()
-    [0.0, 2.0, 1.0, 1.0]
+    [0.0, 0.0, 3.0, 1.0]
     """
     own, saved = np.full(len(expected), delta / STARTS), 0.0
     for place, accepted in enumerate(expected):
