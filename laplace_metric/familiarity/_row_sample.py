@@ -169,7 +169,8 @@ def equal_rows(u: Float[Tensor, "n D"]) -> Int[Tensor, " n"]:
 
     Examples
     --------
-    >>> equal_rows(torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]]).double()).bincount().sort().values.tolist()
+    >>> rows = torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]]).double()
+    >>> equal_rows(rows).bincount().sort().values.tolist()
     [1, 2]
     """
     values, order = (u @ row_weights(u.shape[1]).to(u)).sort()

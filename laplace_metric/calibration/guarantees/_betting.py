@@ -225,7 +225,8 @@ def group_p_values(gains: Array, low: float) -> Array:
 
     Examples
     --------
-    >>> group_p_values(np.full((60, 1), 0.1), 0.9).round(3), group_p_values(np.full((9, 1), -0.1), 0.9)
+    >>> gains = np.full((60, 1), 0.1)
+    >>> group_p_values(gains, 0.9).round(3), group_p_values(-gains, 0.9)
     (array([0.007]), array([1.]))
     """
     both = np.minimum(_betting(gains, low), _bentkus(gains, low))
