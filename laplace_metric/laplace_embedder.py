@@ -216,7 +216,8 @@ class LaplaceEmbedder(PosteriorEmbedder):
             choose from. Default: 10 and 50.
         portable : bool
             Leave out what only this index knows, the deviation of each distance, so that
-            ``Calibration.apply`` says the same of the hits of another engine. Default: False.
+            ``Calibration.apply`` says the same of the hits of another engine, which holds the
+            means: ``rank_by="auto"`` is then "mean". Default: False.
         open_set_fraction : float
             Share of open-set queries that are expected later, as for ``Index.calibrate``. Default:
             0.

@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks import tables
 from laplace_metric import LaplaceEmbedder, Rule
+from tests import pages
 
 README = Path(__file__).parent.parent / "README.md"
 BASELINES = README.parent / "baselines" / "README.md"
@@ -27,18 +28,11 @@ WIDEST = 100
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_the_code_runs_in_order(page, tmp_path, monkeypatch, capsys):
+def test_the_code_runs_in_order(page, tmp_path, monkeypatch):
     """What a block of text below a block of Python shows is what it prints."""
     monkeypatch.chdir(tmp_path)
-    found = re.findall(r"```(python|text)\n(.*?)```", page.read_text(), flags=re.S)
-    scope: dict[str, object] = {}
-    printed = ""
-    for language, block in found:
-        if language == "text":
-            assert block == printed
-            continue
-        exec(compile(block, str(page), "exec"), scope)
-        printed = capsys.readouterr().out
+    for shown, printed in pages.shown_and_printed(page):
+        assert shown == printed, f"python -m tests.pages {page} stores what is printed now"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -20,8 +20,8 @@ from laplace_metric.laplace._posterior import Posterior
 from laplace_metric.models._compared_rows import compared_rows
 from laplace_metric.models._store import FeatureStore
 
-N_DRAWS = 4
-"""Heads that are drawn."""
+N_DRAWS, FEW_POINTS = (4, 16), 1_000
+"""Fewest and most heads that are drawn, and draws of points that fewer points are drawn up to."""
 POINTS, NUMBERS = (250, 1_000), 2**17
 """Fewest and most points that are compared, and numbers in their embeddings."""
 
@@ -62,7 +62,9 @@ class DrawnPoints:
         least, most = POINTS
         rows = compared_rows(store.labels, max(least, min(most, NUMBERS // head.n_outputs)))
         h, labels = store.rows(rows).to(mean), store.labels[rows]
-        noise = _noise(fitted.posterior)
+        least, most = N_DRAWS
+        n_draws = max(least, min(most, FEW_POINTS // max(len(rows), 1)))
+        noise = _noise(fitted.posterior, n_draws)
         if isinstance(head, LinearJacobian):  # z_s = z + sqrt(t) dz_s: one product for every t
             z = head.forward(h)[None]
             moved = head.forward_with(h, mean + noise) - z
@@ -96,19 +98,23 @@ class DrawnPoints:
         """Return the share of points whose nearest other one is of their class, over all draws."""
         if not len(self.labels):
             return 1.0
+        if self.spherical:
+            queries, items = (nn.functional.normalize(x, dim=-1) for x in (queries, items))
+        center = items[:1].mean(1)  # products of what all points share would drown their differences
         right = list[Tensor]()
-        for x, y in zip(queries, items, strict=True):
-            if self.spherical:
-                near = nn.functional.normalize(x, dim=-1) @ nn.functional.normalize(y, dim=-1).mT
-            else:
-                near = -torch.cdist(x, y)
+        for x, y in zip(queries - center, items - center, strict=True):
+            near = x @ y.mT - y.square().sum(-1) / 2  # |x|^2 / 2 less half the squared distance
             nearest = near.fill_diagonal_(-torch.inf).argmax(1)
             right.append((self.labels[nearest] == self.labels).double().mean())
         return float(torch.stack(right).mean())
 
 
-def _noise(posterior: Posterior) -> Float[Tensor, "s P"]:
-    """Return draws less their mean, of normal numbers that are the same on every device."""
-    shape, source = (N_DRAWS, len(posterior.mean)), torch.Generator().manual_seed(0)
-    normal = torch.randn(shape, generator=source).to(posterior.mean)
+def _noise(posterior: Posterior, n_draws: int) -> Float[Tensor, "s P"]:
+    """Return draws less their mean, by the symmetric root of the covariance.
+
+    Another root would turn with the signs of eigenvectors, which differ between precisions and
+    devices; the normal numbers are the same on all.
+    """
+    shape, source = (n_draws, len(posterior.mean)), torch.Generator().manual_seed(0)
+    normal = posterior.basis.to_eigenbasis(torch.randn(shape, generator=source).to(posterior.mean))
     return posterior.basis.from_eigenbasis(normal * posterior.spectrum.sqrt())

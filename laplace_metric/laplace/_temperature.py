@@ -31,7 +31,8 @@ COLDEST, HALVINGS = 2.0**-24, 7
 def temperature_of(points: DrawnPoints) -> float:
     """Return the temperature of a fit; 1 where no class has two points.
 
-    Costs sixteen products of four draws of at most 1,000 embeddings with themselves.
+    Costs sixteen products of draws of at most 1,000 embeddings: of four heads, or of up to sixteen
+    where points are few.
 
     Parameters
     ----------

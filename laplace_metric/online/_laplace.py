@@ -198,7 +198,7 @@ class OnlineLaplace(Shown):
             f"{steps.samples} draws each, decay {steps.decay:.4g}, {steps.warmup} warm-up epochs"
         )
         kind = f"structure={s.structure!r}, positivity={s.positivity!r}"
-        prior = f"prior_precision={s.prior_precision}"
+        prior = f"prior_precision={s.prior_precision:g}"
         shown = {"steps": of_steps, "curvature": kind, "prior": prior, "last fit": "none"}
         if last is not None:
             shown["last fit"] = (

@@ -146,7 +146,7 @@ def cross_index(
         labels.values,
         ids,
         engine="flat" if callable(engine) else engine,
-        rank_by="mean" if callable(engine) and rank_by == AUTO else rank_by,
+        rank_by="mean" if (callable(engine) or portable) and rank_by == AUTO else rank_by,
         progress=False,
     )
     if group is None:

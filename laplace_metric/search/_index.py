@@ -557,7 +557,8 @@ class Index(Shown):
         portable : bool
             Leave out what only this index knows, such as the deviation of each distance, so that
             ``Calibration.apply`` returns the same for the hits of another engine, and
-            ``Calibration.export`` can write it. Default: False.
+            ``Calibration.export`` can write it. The other engine holds the means, so that the index
+            must rank by them: ``rank_by="mean"``. Default: False.
         open_set_fraction : float in [0, 1)
             Share of later queries that have no match in the index. If fewer calibration queries
             have none, others are drawn, and find all items except their matches. These are as like
@@ -586,7 +587,8 @@ class Index(Shown):
         LabelError
             For an index or queries without labels if there are no matches; and if both are given.
         InputError
-            For too few queries, another number of lists than of queries, or ids of no item.
+            For too few queries, another number of lists than of queries, or ids of no item. For
+            ``portable=True`` if distances are not those of the means.
 
         Warns
         -----
@@ -596,6 +598,8 @@ class Index(Shown):
         """
         k, depth = check_count("k", k), check_count("depth", depth)
         now = self._now()
+        if portable:
+            _check_portable(now.ranking)
         deepest = max(k, depth, VOTES)
         if open_set_fraction:  # else the generator is left to the split
             seed = as_generator(0 if seed is None else seed)
@@ -659,9 +663,11 @@ class Index(Shown):
         Raises
         ------
         InputError
-            For too few queries.
+            For too few queries, or for ``portable=True`` if distances are not those of the means.
         """
         k, now = check_count("k", k), self._now() if since is None else since
+        if portable:
+            _check_portable(now.ranking)
         source = as_generator(0 if seed is None else seed)
         assert source is not None
         order = torch.randperm(len(labelled), generator=source, device=source.device)
@@ -1256,6 +1262,15 @@ def _warn_if_unreachable(calibration: Calibration, alpha: float) -> None:
             f"with {math.ceil(min(1 / alpha - 1, 1e18))} of them, or raise alpha.",
             UnreachableAlphaWarning,
             stacklevel=callers_line(),
+        )
+
+
+def _check_portable(ranking: Ranking) -> None:
+    """Raise ``InputError`` if distances are none that another engine could know."""
+    if ranking.measures:
+        raise InputError(
+            f"portable=True: this index ranks by {ranking.name!r}, and another engine, which holds "
+            "the means, has other distances. Build the index with rank_by='mean'."
         )
 
 

@@ -31,7 +31,7 @@ from laplace_metric.search._rankings import (
     SharedRanking,
 )
 
-INDEX = Kind("index", "a saved index", 4)
+INDEX = Kind("index", "a saved index", 5)
 ENGINE, CLASS_MODEL, CALIBRATION = "engine.", "class_model.", "calibration."
 """Before the names of the arrays of an engine, a class model and a calibration."""
 

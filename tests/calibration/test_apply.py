@@ -67,7 +67,20 @@ def same(verdict, found: SearchResult, k: int = K) -> None:
     np.testing.assert_array_equal(np.asarray(verdict.label), found.label)
 
 
-@pytest.mark.parametrize("rank_by", ["mean", "predictive", "expected", "shared"])
+def test_distances_of_predictive_vectors_are_not_portable(embedder, points):
+    """Another engine holds the means, and would give other distances to the same score."""
+    x, y = points
+    index = embedder.index(x[:300], y[:300], rank_by="predictive", progress=False)
+    with pytest.raises(InputError, match="portable=True: this index ranks by 'predictive'.*'mean'"):
+        index.calibrate(x[300:600], y[300:600], portable=True)
+    labelled = index.labelled_hits(x[300:600], y[300:600])
+    with pytest.raises(InputError, match="portable=True"):
+        index.learn(labelled, portable=True)
+    cross = embedder.cross_index(x[:200], y[:200], portable=True, progress=False)
+    assert cross.rank_by == "mean"
+
+
+@pytest.mark.parametrize("rank_by", ["mean", "expected", "shared"])
 @pytest.mark.parametrize("names", [False, True])
 def test_the_same_hits_give_the_same(embedder, points, rank_by, names):
     index = built(embedder, points, portable=True, names=names, rank_by=rank_by)
