@@ -66,19 +66,20 @@ class DrawnPoints:
         n_draws = max(least, min(most, FEW_POINTS // max(len(rows), 1)))
         noise = _noise(fitted.posterior, n_draws)
         if isinstance(head, LinearJacobian):  # z_s = z + sqrt(t) dz_s: one product for every t
-            z = head.forward(h)[None]
+            h, mean, noise = h.double(), mean.double(), noise.double()
+            z = head.forward_with(h, mean[None])
             moved = head.forward_with(h, mean + noise) - z
             return cls(lambda t: z + t**0.5 * moved, labels, fitted.spherical)
         forward = head.forward_with
         return cls(lambda t: forward(h, mean + t**0.5 * noise), labels, fitted.spherical)
 
-    def recalls(self, t: float) -> tuple[float, float]:
-        """Return recall at 1 of draws, among draws of the same head and among the trained ones.
+    def right(self, t: float) -> Float[Tensor, "2 n"]:
+        """Return the share of heads by which the nearest other point is of the same class.
 
-        Both are 1 where no class has two points.
+        Draws are searched among draws of the same head, and among the trained head's embeddings.
         """
         draws, z = self.embed(t), self.embed(0.0)[:1]
-        return self._recall(draws, draws), self._recall(draws, z.expand_as(draws))
+        return torch.stack([self._right(draws, draws), self._right(draws, z.expand_as(draws))])
 
     def quality(self) -> Draws | None:
         """Return spread and recall at the posterior's own temperature; None without points."""
@@ -92,21 +93,25 @@ class DrawnPoints:
             scale = float((z - z.mean(1, keepdim=True)).square().sum(-1).mean())
         moved = float((draws - z).square().sum(-1).mean())
         spread = moved / scale if scale > 0 else float("inf")
-        return Draws(spread, self._recall(draws, draws), self._recall(z, z))
+        recall, recall_of_means = (float(self._right(x, x).mean()) for x in (draws, z))
+        return Draws(spread, recall, recall_of_means)
 
-    def _recall(self, queries: Float[Tensor, "s n Z"], items: Float[Tensor, "s n Z"]) -> float:
-        """Return the share of points whose nearest other one is of their class, over all draws."""
-        if not len(self.labels):
-            return 1.0
+    def _right(
+        self, queries: Float[Tensor, "s n Z"], items: Float[Tensor, "s n Z"]
+    ) -> Float[Tensor, " n"]:
+        """Return the share of heads by which the nearest other point is of the same class."""
         if self.spherical:
             queries, items = (nn.functional.normalize(x, dim=-1) for x in (queries, items))
-        center = items[:1].mean(1)  # products of what all points share would drown their differences
-        right = list[Tensor]()
-        for x, y in zip(queries - center, items - center, strict=True):
+        # Differences alone, and of size 1: products of what all share would drown them.
+        center = items[:1].mean(1)
+        unit = (items - center).abs().amax().clamp_min(torch.finfo(items.dtype).tiny)
+        queries, items = (((x - center) / unit).float() for x in (queries, items))
+        right = self.labels.new_zeros(len(self.labels), dtype=torch.float64)
+        for x, y in zip(queries, items, strict=True):
             near = x @ y.mT - y.square().sum(-1) / 2  # |x|^2 / 2 less half the squared distance
             nearest = near.fill_diagonal_(-torch.inf).argmax(1)
-            right.append((self.labels[nearest] == self.labels).double().mean())
-        return float(torch.stack(right).mean())
+            right += self.labels[nearest] == self.labels
+        return right / len(queries)
 
 
 def _noise(posterior: Posterior, n_draws: int) -> Float[Tensor, "s P"]:

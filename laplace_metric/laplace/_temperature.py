@@ -4,11 +4,12 @@ T leaves every ranking by variance as it is, and says how far draws lie from the
 A contrastive loss does not know: its own scale is arbitrary, and pairs are not independent. So T is
 the largest one up to 1, Laplace's approximation itself, at which draws keep what the head is for:
 
-    T = max { t <= 1 : min (mean_s recall(theta_s, theta_s), mean_s recall(theta_s, theta))
-                       >= recall(theta, theta) - .01 }                       theta_s ~ q_t
+    T = max { t <= 1 : mean d <= max(.01, std(d) / sqrt n) },
+    d_i = right_i(theta, theta) - mean_s right_i(theta_s, theta_s)    and with (theta_s, theta)
 
-with recall(a, b) the share of fitted points, embedded by the weights a, whose nearest other fitted
-point, embedded by b, is of their class.
+for theta_s ~ q_t, and right_i(a, b) = 1 if the nearest other fitted point, embedded by the weights
+b, is of the class of point i, embedded by a. A loss within its standard error is none: among few
+points the nearest of one or two would else set T.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from laplace_metric._utils.precision import full_precision
 from laplace_metric.laplace._draws import DrawnPoints
 
 LOST = 0.01
-"""Loss of recall that draws may have."""
+"""Loss of recall that draws may have among any number of points."""
 COLDEST, HALVINGS = 2.0**-24, 7
 """Smallest T that is searched, and halvings of the range of log T."""
 
@@ -39,12 +40,19 @@ def temperature_of(points: DrawnPoints) -> float:
     points : DrawnPoints
         Points of the fit under heads that were drawn at temperature 1.
     """
-    least = min(points.recalls(0.0)) - LOST
-    if min(points.recalls(1.0)) >= least:
+    if not len(points.labels):
+        return 1.0
+    before = points.right(0.0)
+
+    def keeps(t: float) -> bool:
+        loss = before - points.right(t)
+        noise = loss.std(-1, correction=0) / loss.shape[1] ** 0.5
+        return bool((loss.mean(-1) <= noise.clamp_min(LOST)).all())
+
+    if keeps(1.0):
         return 1.0
     low, high = math.log2(COLDEST), 0.0
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        keeps = min(points.recalls(2.0**middle)) >= least
-        low, high = (middle, high) if keeps else (low, middle)
+        low, high = (middle, high) if keeps(2.0**middle) else (low, middle)
     return 2.0**low
