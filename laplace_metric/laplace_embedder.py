@@ -77,8 +77,8 @@ class LaplaceEmbedder(PosteriorEmbedder):
         Factor of the posterior covariance, which leaves rankings by uncertainty as they are and
         says how far draws lie from the trained weights. "auto", the default, is the largest one up
         to 1 (Laplace's approximation itself) at which draws find neighbours of the right class as
-        often as their means, up to .01, on up to 1,000 fitted points. Where these are not kept
-        (pairs of batches, several processes) it is 1.
+        often as their means, up to .01 or the standard error, on up to 1,000 fitted points. Where
+        these are not kept (pairs of batches, several processes) it is 1.
 
     Raises
     ------
