@@ -22,6 +22,7 @@ from laplace_metric._utils.display import Rows, Shown
 from laplace_metric._utils.randomness import Seed
 from laplace_metric._utils.validation import as_path, check_share
 from laplace_metric.calibration import Answers, Calibration, Rule
+from laplace_metric.calibration._gallery_change import GalleryChange
 from laplace_metric.calibration.guarantees._queries_needed import about
 from laplace_metric.errors import (
     FewQueriesWarning,
@@ -29,6 +30,7 @@ from laplace_metric.errors import (
     FittedQueriesWarning,
     InputError,
     LabelError,
+    StaleCalibrationWarning,
     callers_line,
 )
 from laplace_metric.inputs import Inputs, read_inputs, read_vectors
@@ -223,9 +225,9 @@ class Guard(Shown):
         """Guard a FAISS index: it goes on searching, with the vectors that it has.
 
         Vectors that all have length 1 are compared by direction, others by Euclidean distance. The
-        scores of the index are not used, so their scale does not matter. The number of its vectors
-        and its parameters (``nprobe``, ``efSearch``, ``k_factor``, also those of indexes inside it)
-        must stay as they are: ``ask`` refuses an index that has changed.
+        scores of the index are not used, so their scale does not matter. Its parameters
+        (``nprobe``, ``efSearch``, ``k_factor``, also those of indexes inside it) must stay as they
+        are: ``ask`` refuses an index that has changed. New vectors go through ``add``.
 
         Parameters
         ----------
@@ -272,6 +274,119 @@ class Guard(Shown):
         assert found is not None
         return found
 
+    @property
+    def rule(self) -> Rule | None:
+        """Rule of the guaranteed precision for the gallery as it is now; None: there is none."""
+        return None if self._chosen is None else self._chosen.after(self.index.change)
+
+    def add(
+        self, items: Any, labels: Any = None, ids: Any = None, *, progress: bool = False
+    ) -> None:
+        """Add items to the gallery; the class model is fitted to all items again.
+
+        The posterior, the calibration and the threshold stay. A guarantee is about the gallery that
+        was calibrated: ``print(guard)`` and ``guard.rule`` say what it still covers. Up to a tenth
+        of the items, of the same classes, it is simulated to hold; beyond a tenth, or with a new
+        class, it is over, and ``calibrate`` or a new ``Guard`` makes another.
+
+        A FAISS index that is wrapped is given the vectors, unless it has them already: no search
+        may run in it meanwhile. A search function must find the new items before they are added
+        here.
+
+        Parameters
+        ----------
+        items : array [n, D], list of texts, or loader
+            New items, of the kind of ``items``.
+        labels : [n] whole numbers or strings, or None
+            Label of each new item. None, the default: ``items`` is a loader that yields
+            ``(inputs, labels)``.
+        ids : [n] whole numbers or strings, or None
+            Name of each new item, which no other item has. None, the default: numbers go on, or an
+            ``IndexIDMap`` has them already.
+        progress : bool
+            Show a progress bar. Default: False.
+
+        Raises
+        ------
+        InputError, LabelError
+            For ids that are there already, items of another width or with NaN, another number of
+            labels than of items or none, and a search that does not find the items. Nothing is
+            added then.
+
+        Warns
+        -----
+        StaleCalibrationWarning
+            If the guarantee no longer covers the gallery, with the reason.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_digits
+        >>> x, y = load_digits(return_X_y=True)
+        >>> guard = Guard(x[:900], y[:900])
+        >>> guard.add(x[900:940], y[900:940])
+        >>> guard.rule.gallery.changed, guard.rule.gallery.covered
+        (40, True)
+        """
+        engine = self.index.engine
+        if isinstance(engine, ForeignEngine):
+            ids = engine.ids_of_new(ids)
+        if labels is None and isinstance(items, Inputs):
+            labels = items.labels
+        self.index.add(items, labels, ids, progress=progress)
+        if (model := self.index.class_model) is not None:
+            self.index.learn_classes(*model.prior)
+        change = self.index.change
+        if change is not None and not change.covered:
+            _warn_of(change)
+
+    def calibrate(
+        self,
+        queries: Any,
+        labels: Any = None,
+        *,
+        open_set_fraction: float = 0.0,
+        groups: Any = None,
+        seed: Seed = 0,
+        progress: bool = False,
+    ) -> None:
+        """Calibrate again with held-out queries, such as after ``add``; the precision stays.
+
+        Parameters
+        ----------
+        queries : array [Q, D], list of texts, or loader
+            Queries that are neither items nor inputs that the model was trained on, like later
+            ones.
+        labels : [Q] whole numbers or strings, or None
+            Label of each query. None, the default: ``queries`` is a loader that yields
+            ``(inputs, labels)``.
+        open_set_fraction : float in [0, 1)
+            Share of the later queries whose label no item has. Default: 0.
+        groups : [Q] numbers or strings, or None
+            Group of each query, as for ``Guard``. None, the default: all are independent.
+        seed : torch.Generator, int or None
+            Generator or seed of the random split. Default: 0.
+        progress : bool
+            Show a progress bar. Default: False.
+
+        Raises
+        ------
+        InputError, LabelError
+            As ``Index.calibrate``.
+
+        Warns
+        -----
+        FewQueriesWarning
+            If the precision cannot be guaranteed, with what can.
+        """
+        self.index.calibrate(
+            *_told_if_trained_on(self.embedder, queries, labels),
+            open_set_fraction=open_set_fraction,
+            groups=groups,
+            seed=seed,
+            progress=progress,
+        )
+        self._choose(self.precision)
+
     def ask(self, queries: Any, *, progress: bool = False) -> Answers:
         """Answer or abstain.
 
@@ -297,9 +412,14 @@ class Guard(Shown):
         -----
         UnfamiliarQueriesWarning
             If more queries are unlike the items than chance explains; see ``Index.search``.
+        StaleCalibrationWarning
+            If the guarantee no longer covers the gallery; see ``add``.
         """
         if self.rule is None:
             raise InputError(self._refusal())
+        change = self.index.change
+        if change is not None and not (change.covered or change.large):  # the index warns of size
+            _warn_of(change)
         return self.index.ask(queries, self.rule, progress=progress)
 
     def suspicious_labels(self, most: int = 100) -> LabelReview:
@@ -381,8 +501,8 @@ class Guard(Shown):
         return guard
 
     def _choose(self, precision: float) -> None:
-        self.precision, self.rule = precision, self._rule(precision)
-        if self.rule is None:
+        self.precision, self._chosen = precision, self._rule(precision)
+        if self._chosen is None:
             warnings.warn(self._refusal(), FewQueriesWarning, stacklevel=callers_line())
 
     def _rule(self, precision: float) -> Rule | None:
@@ -410,10 +530,14 @@ class Guard(Shown):
     def _sentence(self) -> str:
         if self.rule is None:
             return self._refusal()
+        change = self.index.change
+        if change is not None and not change.covered:
+            return f"its guarantee {change}."
         return (
             f"answers {self.rule.coverage:.0%} of queries like its own; of the answers at "
             f"least {self.precision:.4g} are right, with 95% confidence"
-            f"{', simulated and not proven.' if self.calibration.cross_fitted else '.'}"
+            f"{'' if self.rule.proven else ', simulated and not proven'}"
+            f"{'.' if change is None else f'; it {change}.'}"
         )
 
     def _if_untrained(self) -> str:
@@ -435,13 +559,24 @@ class Guard(Shown):
         rows.append(("compared by", _compared_by(self.embedder)))
         if self.recall is not None:
             rows.append(("search finds", f"{self.recall:.0%} of the {NEAREST} nearest"))
-        for level in LEVELS:
+        change = self.index.change
+        for level in LEVELS if change is None or change.covered else ():
             if (found := self._rule(level)) is not None:
                 told = f"answers {found.coverage:.0%}"
             else:
                 told = self._missing(level)
             rows.append((f"{100 * level:g}% right", told))
         return rows
+
+
+def _warn_of(change: GalleryChange) -> None:
+    """Warn of a change of the gallery that its guarantee does not cover."""
+    warnings.warn(
+        f"the guarantee no longer covers the gallery: {change.reason}. Pass queries like later "
+        "ones to guard.calibrate(queries, labels), or guard all items again.",
+        StaleCalibrationWarning,
+        stacklevel=callers_line(),
+    )
 
 
 def _check_trained(model: Any, stated: Any, *, calibrates: bool) -> None:

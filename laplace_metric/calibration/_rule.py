@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from laplace_metric._utils.validation import ArrayLike, as_path, check_name, che
 from laplace_metric.calibration._answers import Answers
 from laplace_metric.calibration._arrays import Array
 from laplace_metric.calibration._calibration_queries import QUANTITIES, CalibrationQueries, Chosen
+from laplace_metric.calibration._gallery_change import GalleryChange
 from laplace_metric.calibration._saved_queries import QUERIES, queries_of, queries_part
 from laplace_metric.calibration._scored_queries import SCORES, ScoredQueries
 from laplace_metric.calibration.guarantees._open_set_fraction import (
@@ -91,6 +92,9 @@ class Rule(Shown):
     scores : ScoredQueries or None
         Calibration that turns scores into probabilities, for a rule of scores. None, the default:
         hits come with probabilities.
+    gallery : GalleryChange or None
+        Change of the gallery since the calibration, for a rule of an index: what the guarantee
+        still covers. None, the default: none is known.
 
     Examples
     --------
@@ -118,6 +122,7 @@ class Rule(Shown):
     open_set_fraction: Fraction | None = None
     queries: CalibrationQueries | None = field(default=None, compare=False)
     scores: ScoredQueries | None = field(default=None, compare=False)
+    gallery: GalleryChange | None = None
 
     @classmethod
     def at(cls, value: float, of: str = "label", alpha: float | None = 0.05) -> Rule:
@@ -256,6 +261,16 @@ at alpha=0.05
             scores,
         )
 
+    def after(self, change: GalleryChange | None) -> Rule:
+        """Return the same rule for a gallery that has changed: its guarantee is not proven then.
+
+        Parameters
+        ----------
+        change : GalleryChange or None
+            Change since the calibration; None: there was none.
+        """
+        return replace(self, gallery=change, proven=self.proven and change is None)
+
     def __call__(self, found: Any, **evidence: ArrayLike) -> Answers:
         """Answer each query, or abstain.
 
@@ -354,20 +369,26 @@ at alpha=0.05
         if self.open_set_fraction is not None:
             share = point_of(self.open_set_fraction)
             where = f" where {share:.1%} of the queries have no match"
+        still = "guarantees"
+        if self.gallery is not None and not self.gallery.covered:
+            still = "guaranteed"
+        after = [] if self.gallery is None else [str(self.gallery)]
         if self.of == HITS and self.queries is not None:
             return [
                 self._accepts(),
-                f"guarantees that at least {100 * self.target:g}% of the hits passed on are "
+                f"{still} that at least {100 * self.target:g}% of the hits passed on are "
                 f"relevant with {100 * self.confidence:g}% confidence ({proof})",
                 f"on {self.n:,} {self._tested()}: {self.estimate:.2%} of them; passes on "
                 f"{self.queries.hits_passed(self.value):.3g} hits of a query",
+                *after,
             ]
         return [
             self._accepts(),
-            f"guarantees a {name} of {side} {100 * self.target:g}% with "
+            f"{still} a {name} of {side} {100 * self.target:g}% with "
             f"{100 * self.confidence:g}% confidence{where} ({proof})",
             f"on {self.n:,} {self._tested()}: {name} {self.estimate:.2%}; answers "
             f"{self.coverage:.1%} of all",
+            *after,
         ]
 
     def _theorem(self) -> str:
@@ -505,6 +526,7 @@ at alpha=0.05
         }
         share = self.open_set_fraction
         asked["open_set_fraction"] = asdict(share) if isinstance(share, OpenSetFraction) else share
+        asked["gallery"] = None if self.gallery is None else self.gallery.content()
         parts = {"rule": Part(RULE, asked)}
         if self.scores is not None:
             parts["scores"] = self.scores.part()
@@ -532,6 +554,9 @@ at alpha=0.05
                 return cls(value, of, alpha=alpha)
             quantity, target = asked.text("quantity", QUANTITIES), asked.share("target")
             confidence, fraction = asked.share("confidence"), _fraction_of(asked)
+            change = None
+            if "gallery" in asked:
+                change = GalleryChange.of_content(asked.inner("gallery"))
             if "scores" in saved:
                 scores = ScoredQueries.of_part(saved.part(SCORES))
                 queries = scores.queries
@@ -544,7 +569,7 @@ at alpha=0.05
             if (chosen.value, chosen.target) == (value, target):
                 return cls.of_chosen(
                     chosen, queries, quantity, confidence, of, alpha, fraction, scores
-                )
+                ).after(change)
         raise FileFormatError(f"{path} holds a rule that does not follow from its queries.")
 
     def export(

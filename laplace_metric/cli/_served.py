@@ -122,10 +122,9 @@ class Service:
             self.rule(precision)  # a guarantee that cannot hold is refused at the start
 
     def _rule(self, precision: float) -> Rule:
-        calibration = self.index.calibration
-        if calibration is None:
+        if self.index.calibration is None:
             raise NotFittedError(f"precision={precision:g}: the index is not calibrated.")
-        return calibration.guarantee(precision=precision)
+        return self.index.guarantee(precision=precision)
 
     def check_free(self) -> None:
         """Raise 503 if as many requests wait for the model as may."""

@@ -16,6 +16,12 @@ from laplace_metric.errors import InputError
 from laplace_metric.inputs._columns import Column
 from laplace_metric.search._engine import Engine
 from laplace_metric.search._engine_settings import Flat
+from laplace_metric.search._flat_engine import FlatEngine
+from laplace_metric.search._found_shares import CHECKED, NEAREST, shares_found, spread_rows
+from laplace_metric.search._running_faiss import RunningFaiss
+
+LEAST_FOUND = 0.5
+"""Share of the items that a search must find when it is asked for them."""
 
 
 class OutsideSearch:
@@ -126,8 +132,8 @@ class ForeignEngine(Engine):
         if unknown.any():
             raise InputError(
                 f"search returned ids {column.values[unknown][:3].tolist()}, which no item has: "
-                "pass all items that it holds, with ids= that it returns; without ids= they are "
-                f"rows, 0 to {len(self.ids) - 1}."
+                "pass all items that it holds, with ids= that it returns, and new ones to "
+                f"guard.add(...); without ids= they are rows, 0 to {len(self.ids) - 1}."
             )
         return np.where(known, self.rows[at], -1)
 
@@ -136,5 +142,51 @@ class ForeignEngine(Engine):
     ) -> ForeignEngine:
         """Raise InputError: the other search would not know of the change."""
         raise InputError(
-            "this index searches with an engine of yours: change its items there, and build again."
+            "this index searches with an engine of yours: remove its items there, and build again."
         )
+
+    def ids_of_new(self, ids: Any) -> Any:
+        """Return the ids of items that are added: those of a FAISS index that has them, or given.
+
+        Raises
+        ------
+        InputError
+            For other ids than those that the FAISS index has.
+        """
+        find = self.find.find
+        return find.ids_of_new(ids) if isinstance(find, RunningFaiss) else ids
+
+    def grown(self, vectors: Float[Tensor, "N d"], ids: Column) -> ForeignEngine:
+        """Return the search over these items, of which those behind the present ones are new.
+
+        A FAISS index is given them, unless it has them; any other search must find them.
+
+        Parameters
+        ----------
+        vectors : Tensor [N, d]
+            Vectors of all items, the new ones last.
+        ids : Column [N]
+            Ids of all items.
+
+        Raises
+        ------
+        InputError
+            If the search does not find the new items.
+        """
+        find, known = self.find.find, len(self.vectors)
+        engine = ForeignEngine(vectors, ids, find)
+        if isinstance(find, RunningFaiss):
+            new = vectors[known:].cpu().numpy()
+            engine.find = OutsideSearch(find.grown(new, ids.values))
+        rows = known + spread_rows(len(vectors) - known, CHECKED)
+        asked = vectors[rows.to(vectors.device)]
+        found = engine.search(asked, min(NEAREST, len(vectors))).cpu() == rows[:, None]
+        share = float(found.any(1).double().mean())
+        if share < LEAST_FOUND:
+            raise InputError(
+                f"this index searches with an engine of yours, which finds {share:.0%} of the new "
+                f"items that it is asked for: add them there first, where it returns their ids "
+                f"({', '.join(map(repr, ids.values[known:][:3].tolist()))}, ...), then here."
+            )
+        engine.recall = shares_found(engine, FlatEngine(vectors, Flat()), vectors)[1]
+        return engine

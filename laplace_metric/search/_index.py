@@ -24,6 +24,7 @@ from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import as_path, check_count, check_share
 from laplace_metric.calibration._answers import Answers
 from laplace_metric.calibration._calibration import Calibration
+from laplace_metric.calibration._gallery_change import GalleryChange
 from laplace_metric.calibration._group_column import read_groups
 from laplace_metric.calibration._hits import LabelledHits, SearchHits
 from laplace_metric.calibration._learn import calibrated
@@ -53,7 +54,7 @@ from laplace_metric.search._engine_settings import EngineKind, Flat, kind_of
 from laplace_metric.search._evaluate import evaluated
 from laplace_metric.search._fitted_queries import warn_if_fitted
 from laplace_metric.search._flat_engine import FlatEngine
-from laplace_metric.search._foreign_engine import ForeignEngine
+from laplace_metric.search._foreign_engine import LEAST_FOUND, ForeignEngine
 from laplace_metric.search._found_shares import shares_found
 from laplace_metric.search._items import Items
 from laplace_metric.search._label_review import LabelReview, reviewed
@@ -73,8 +74,6 @@ if TYPE_CHECKING:
     from laplace_metric.plots import Figure
 
 
-GROWTH = 0.1
-"""A calibration is stale once the index has changed by more than this share of its items."""
 DEPTH = 50
 """Neighbours of each query that an evaluation uses if there is no calibration."""
 BLOCK = 4096
@@ -247,6 +246,16 @@ class Index(Shown):
         return self._state.changes
 
     @property
+    def change(self) -> GalleryChange | None:
+        """Change of the gallery since its calibration; None without either."""
+        now, calibration = self._now(), self.calibration
+        if calibration is None or not now.changes:
+            return None
+        before = None if calibration.labels is None else calibration.labels.classes
+        classes = None if now.items.classes is None else now.items.classes.values
+        return GalleryChange.of(calibration.n_items, now.changes, before, classes)
+
+    @property
     def ids(self) -> np.ndarray[Any, Any]:
         """Ids of all items [N], in the order in which they were added."""
         return self.items.ids.values
@@ -380,6 +389,9 @@ class Index(Shown):
     ) -> Rule:
         """Return the rule that answers most and keeps a rate; see ``Calibration.guarantee``.
 
+        It is a guarantee of the gallery that was calibrated; once items were added or removed, the
+        rule says what it still covers.
+
         Parameters
         ----------
         precision : float in (0, 1) or None
@@ -414,7 +426,7 @@ class Index(Shown):
         InputError
             If it cannot be guaranteed, with what would do.
         """
-        return self._calibrated().guarantee(
+        rule = self._calibrated().guarantee(
             precision=precision,
             recall=recall,
             fmr=fmr,
@@ -424,11 +436,15 @@ class Index(Shown):
             alpha=alpha,
             open_set_fraction=open_set_fraction,
         )
+        return rule.after(self.change)
 
     def add(
         self, gallery: Any, labels: Any = None, ids: Any = None, *, progress: bool = False
     ) -> None:
         """Add items behind the others; O(N) a call, so add many at once.
+
+        A search of yours must find them already (``searched_by``); a FAISS index that ``Guard``
+        wraps is given them, unless it has them.
 
         Parameters
         ----------
@@ -445,7 +461,8 @@ class Index(Shown):
         Raises
         ------
         InputError, LabelError
-            For ids that are there already, labels of another kind; nothing is added then.
+            For ids that are there already, labels of another kind, and a search of yours that
+            does not find them; nothing is added then.
         """
         inputs = self.encoder.read("gallery", gallery, labels)
         encoded, batch_labels = self.encoder.all(inputs, progress=progress)
@@ -482,7 +499,7 @@ class Index(Shown):
         vectors = self.items.encoded.mean
         engine = ForeignEngine(vectors, self.items.ids, find)
         first, engine.recall = shares_found(engine, FlatEngine(vectors, Flat()), vectors)
-        if first < 0.5:
+        if first < LEAST_FOUND:
             by = "arccos" if self.encoder.spherical else "euclidean"
             raise InputError(
                 f"search finds {first:.0%} of the items that it is asked for: it must "
@@ -1139,10 +1156,10 @@ class Index(Shown):
         return min(max(k, needed), len(self))
 
     def _fresh(self, calibration: Calibration) -> Calibration:
-        if self.changes > GROWTH * calibration.n_items:
+        change = self.change
+        if change is not None and change.large:
             warnings.warn(
-                f"{self.changes} items were added or removed since the index was calibrated with "
-                f"{calibration.n_items}: probabilities and sets may be off. Calibrate again.",
+                f"{change.size}: probabilities, guarantees and sets may be off. Calibrate again.",
                 StaleCalibrationWarning,
                 stacklevel=callers_line(),
             )
@@ -1247,7 +1264,11 @@ class Index(Shown):
         if self.engine.mapped:
             raise InputError("this index was loaded with mmap=True: load it without to change it.")
         vectors = self.ranking.item_vectors(items.encoded)
-        engine, changes = self.engine.updated(vectors, remaining), self.changes + n_changes
+        engine, changes = self.engine, self.changes + n_changes
+        if isinstance(engine, ForeignEngine) and remaining is None:
+            engine = engine.grown(vectors, items.ids)
+        else:
+            engine = engine.updated(vectors, remaining)
         self._state = replace(
             self._state, items=items, engine=engine, changes=changes, next_id=next_id
         )

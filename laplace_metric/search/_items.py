@@ -103,7 +103,8 @@ class Items:
             raise InputError(f"ids are in the index already: {ids.duplicates()[:3]} among them.")
         if (self.labels is None) != (new.labels is None):
             passed = "no labels" if new.labels is None else "labels"
-            raise LabelError(f"{passed} were given, unlike for the items of the index.")
+            what = ": pass one for each new item" if new.labels is None else ""
+            raise LabelError(f"{passed} were given, unlike for the items of the index{what}.")
         labels = None
         if self.labels is not None and new.labels is not None:
             labels = self.labels.joined("labels", new.labels)

@@ -28,6 +28,9 @@ HARMLESS = {
 }
 """Attributes that do not change which vectors are found, nor do those that say who owns memory."""
 
+GROWS = ("ntotal", "ntotal2", "entry_point", "max_level")
+"""Ends of the names of what changes where vectors are added."""
+
 Parameters = dict[str, int | float | bool | str]
 """By their place in the index, such as ``quantizer.hnsw.efSearch``."""
 
@@ -90,17 +93,80 @@ class RunningFaiss:
         if self.index.ntotal != len(self.ids):
             raise InputError(
                 f"the FAISS index holds {self.index.ntotal:,} vectors, the guard knows "
-                f"{len(self.ids):,}: guard it again after it has changed."
+                f"{len(self.ids):,}: pass new ones to guard.add(vectors, labels), or guard it "
+                "again."
             )
+        self._check_parameters(grown=False)
+
+    def _check_parameters(self, *, grown: bool) -> None:
         now = parameters_of(self.index)
         for name in [*self.noted, *(name for name in now if name not in self.noted)]:
             then, is_now = self.noted.get(name), now.get(name)
-            if then != is_now:
+            if then != is_now and not (grown and name.endswith(GROWS)):
                 raise InputError(
                     f"the FAISS index has {name}={is_now}, and had {name}={then} when it "
                     "calibrated: it finds other vectors, for which nothing is guaranteed. Put "
                     f"{name}={then} back, or guard the index again."
                 )
+
+    def ids_of_new(self, ids: Any) -> Any:
+        """Return the ids of vectors that were or will be added behind the known ones.
+
+        Parameters
+        ----------
+        ids : [n] whole numbers, or None
+            Ids that were given; None: those of an ``IndexIDMap`` that has the vectors already.
+
+        Raises
+        ------
+        InputError
+            For other ids than the ``IndexIDMap`` has.
+        """
+        if not hasattr(self.index, "id_map") or self.index.ntotal == len(self.ids):
+            return ids
+        import faiss
+
+        own = faiss.vector_to_array(self.index.id_map)[len(self.ids) :]
+        if ids is not None and not np.array_equal(np.asarray(ids), own):
+            raise InputError(
+                f"ids are {np.asarray(ids)[:3].tolist()}, ...; the FAISS index has "
+                f"{own[:3].tolist()}, ... for its new vectors: pass those, or leave ids= out."
+            )
+        return own
+
+    def grown(self, vectors: np.ndarray[Any, Any], ids: np.ndarray[Any, Any]) -> RunningFaiss:
+        """Return the search with new vectors, which are added to the index if it has not got them.
+
+        Parameters
+        ----------
+        vectors : [n, d]
+            Vectors that are added, in the order of their ids.
+        ids : [N + n]
+            Ids of all vectors, the new ones last.
+
+        Raises
+        ------
+        InputError
+            For an index that has other vectors, has changed otherwise, or takes no more.
+        """
+        n_now = self.index.ntotal
+        if n_now not in (len(self.ids), len(ids)):
+            raise InputError(
+                f"the FAISS index holds {n_now:,} vectors; the guard knew {len(self.ids):,} and is "
+                f"told of {len(vectors):,} more: pass exactly those that were added to it."
+            )
+        if n_now == len(self.ids):
+            self.check()
+            rows = np.ascontiguousarray(vectors, dtype=np.float32)
+            try:
+                if hasattr(self.index, "id_map"):
+                    self.index.add_with_ids(rows, ids[n_now:].astype(np.int64))
+                else:
+                    self.index.add(rows)
+            except RuntimeError as error:
+                raise InputError(f"the FAISS index takes no more vectors: {error}") from error
+        self._check_parameters(grown=True)
+        return RunningFaiss(self.index, ids)
 
 
 def parameters_of(index: Any) -> Parameters:

@@ -9,9 +9,9 @@ import torch
 from laplace_metric.calibration import _learn
 from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration._hits import LabelledHits
-from tests.search.conftest import embedder, points, quick
+from tests.search.conftest import embedder, points
 
-__all__ = ["calibrated", "embedder", "points", "quick"]
+__all__ = ["calibrated", "embedder", "points"]
 
 
 def calibrated(

@@ -7,8 +7,6 @@ import torch
 from torch import Tensor
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.calibration import _learn
-from laplace_metric.calibration._match_probability import MatchProbability, _fitted
 
 CLASSES, SIZE = 12, 6
 
@@ -28,15 +26,3 @@ def embedder(points: tuple[Tensor, Tensor]) -> LaplaceEmbedder:
     return LaplaceEmbedder.from_embeddings(
         x[:200], y[:200], prior_precision=20.0, distance="arccos"
     )
-
-
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calibrations in a tenth of the time: one score is enough, since promises hold for any."""
-
-    def fit(features, match, *, portable=False, like=None):
-        x, y = features.values[features.exists], match[features.exists].astype(float)
-        groups = features.exists.nonzero()[0]
-        return MatchProbability("all", *_fitted(x, y, groups, "all", "logistic"), {})
-
-    monkeypatch.setattr(_learn, "fit_match_probability", fit)

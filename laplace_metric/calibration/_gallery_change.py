@@ -1,0 +1,134 @@
+"""How a gallery has changed since it was calibrated, and what a guarantee then covers.
+
+A guarantee is about the gallery that calibrated it: its test saw what queries find there. Of items
+that were added since, of the same classes and drawn as the others were, one is the nearest of a
+query with probability n / (N + n), n of N + n items, so that at a tenth at most one query in eleven
+has another nearest item, and that one is more often right than not. That a precision holds then is
+simulated (``benchmarks/retrieval``), not proven. Beyond a tenth it is neither. A class that was not
+there is another matter at any size: no query of it was tested, and it draws answers from others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from laplace_metric.io import Fields
+
+GROWTH = 0.1
+"""Largest share of the items that may be added or removed until a calibration is stale."""
+NAMED = 3
+"""Number of new classes that are named."""
+
+
+@dataclass(frozen=True)
+class GalleryChange:
+    """Items and classes that came or went since a gallery was calibrated.
+
+    Parameters
+    ----------
+    items : int
+        Number of items when it was calibrated.
+    changed : int
+        Number of items that were added or removed since.
+    n_new_classes : int
+        Number of classes that were not there. Default: 0.
+    named : tuple of str
+        Names of the first three of them. Default: ().
+
+    Examples
+    --------
+    >>> print(GalleryChange(700, 50))
+    holds for the 700 items that were there; 50 were added or removed since (7.1%), of the same \
+classes: simulated up to 10%, not proven
+    >>> GalleryChange(700, 50).covered, GalleryChange(700, 90).covered
+    (True, False)
+    """
+
+    items: int
+    changed: int
+    n_new_classes: int = 0
+    named: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        items: int,
+        changed: int,
+        before: npt.NDArray[Any] | None,
+        now: npt.NDArray[Any] | None,
+    ) -> GalleryChange:
+        """Return the change of a gallery.
+
+        Parameters
+        ----------
+        items, changed : int
+            Number of items when it was calibrated, and of those added or removed since.
+        before, now : [C] or None
+            Classes when it was calibrated, and now. None: it has none.
+        """
+        if before is None or now is None:
+            return cls(items, changed)
+        new = now[~np.isin(now, before)].tolist()
+        return cls(items, changed, len(new), tuple(map(repr, new[:NAMED])))
+
+    @property
+    def covered(self) -> bool:
+        """True if a guarantee still holds, by simulation."""
+        return not (self.large or self.n_new_classes)
+
+    @property
+    def large(self) -> bool:
+        """True if more than a tenth of the items have changed."""
+        return self.changed > GROWTH * self.items
+
+    @property
+    def size(self) -> str:
+        """Text: how many items have changed, and of how many."""
+        return (
+            f"{self.changed:,} items were added or removed since it was calibrated with "
+            f"{self.items:,}"
+        )
+
+    def __str__(self) -> str:
+        share = f"{self.changed / self.items:.1%}"
+        if self.covered:
+            return (
+                f"holds for the {self.items:,} items that were there; {self.changed:,} were added "
+                f"or removed since ({share}), of the same classes: simulated up to {GROWTH:.0%}, "
+                "not proven"
+            )
+        return f"no longer covers the gallery: {self.reason}: calibrate again"
+
+    @property
+    def reason(self) -> str:
+        """Reason why a guarantee no longer holds, if it does not."""
+        if not self.n_new_classes:
+            return self.size
+        names = ", ".join(self.named) + ", ..." * (self.n_new_classes > len(self.named))
+        are = "class is new" if self.n_new_classes == 1 else "classes are new"
+        new = f"{self.n_new_classes} {are} ({names})"
+        return f"{self.size}, and {new}, of which no query was tested"
+
+    def content(self) -> dict[str, Any]:
+        """Return it as the content of a file."""
+        return {**asdict(self), "named": list(self.named)}
+
+    @classmethod
+    def of_content(cls, content: Fields) -> GalleryChange:
+        """Restore what ``content`` returned.
+
+        Raises
+        ------
+        FileFormatError
+            If a value is missing, of another type, or out of its range.
+        """
+        return cls(
+            content.whole("items", least=1),
+            content.whole("changed"),
+            content.whole("n_new_classes"),
+            tuple(content.items("named")),
+        )
