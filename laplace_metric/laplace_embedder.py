@@ -52,10 +52,11 @@ class LaplaceEmbedder(PosteriorEmbedder):
     margin : float > 0 or None
         Largest distance at which negative pairs count: that of the loss the model was trained with.
         None, the default: every negative pair counts.
-    prior_precision : float > 0 or "auto"
-        Precision of the isotropic Gaussian prior over the head's parameters. "auto", the default,
-        is ``P / |theta|^2``, the prior of largest likelihood for the P trained weights. A larger
-        one means less uncertainty, and ``tune_prior`` tunes it.
+    prior_precision : float > 0, "auto" or "layerwise"
+        Precision of the Gaussian prior over the head's parameters. "auto", the default, is
+        ``P / |theta|^2``, the isotropic prior of largest likelihood for the P trained weights;
+        "layerwise" is the same of each linear layer, for heads of several. A larger one means less
+        uncertainty, and ``tune_prior`` tunes it.
     n_effective : float > 0 or None
         Number of observations that turns the curvature, an average over pairs, into a sum over
         data. None, the default: the number of fitted points. A larger one means less uncertainty.

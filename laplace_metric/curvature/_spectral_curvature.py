@@ -126,7 +126,7 @@ class SpectralCurvature:
         q = self.basis.to_eigenbasis(identity)  # rows: Q^T e_i
         return q @ (self.eigenvalues[:, None] * q.mT)
 
-    def precision(self, n_effective: float, prior_precision: float) -> Float[Tensor, " P"]:
+    def precision(self, n_effective: float, prior_precision: float | Tensor) -> Float[Tensor, " P"]:
         """Return eigenvalues ``p = n_eff l + prior_precision`` [P] of the posterior precision."""
         return n_effective * self.eigenvalues + prior_precision
 

@@ -152,7 +152,7 @@ def diagnose(
     numbers = Diagnosis(
         n_parameters=len(gained),
         n_effective_parameters=posterior.n_effective_parameters,
-        prior_dominated=float((gained < tau).double().mean()),
+        prior_dominated=float((gained < posterior.prior()).double().mean()),
         negative_fraction=posterior.curvature.negative_fraction,
         largest=float(gained.max()),
         median=float(gained.median()),

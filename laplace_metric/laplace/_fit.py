@@ -63,9 +63,9 @@ from laplace_metric.laplace._fit_storage import FitStorage, InMemory
 from laplace_metric.laplace._fitted import Fitted
 from laplace_metric.laplace._points import Batches, HeadBatches, collect_points, where
 from laplace_metric.laplace._posterior import Posterior
-from laplace_metric.laplace._prior_precision import of_weights
+from laplace_metric.laplace._prior_precision import of_weights, weights_of_layers
 from laplace_metric.laplace._processes import ONE_PROCESS, Processes
-from laplace_metric.laplace._settings import Settings
+from laplace_metric.laplace._settings import LAYERWISE, Settings
 from laplace_metric.laplace._temperature import temperature_of
 from laplace_metric.models._batches import labelled_batches
 from laplace_metric.models._feature_checks import check_finite, check_shapes
@@ -337,7 +337,7 @@ def posterior_of(
     settings: Settings,
     fingerprints: Fingerprints | None = None,
 ) -> Fitted:
-    """Return ``N(theta, T (n_eff H + tau I)^-1)``; warn if H is zero or much of it is negative.
+    """Return ``N(theta, T (n_eff H + tau W)^-1)``; warn if H is zero or much of it is negative.
 
     A temperature that is to be chosen is 1 here: it needs the points (``_temperature``).
 
@@ -363,6 +363,7 @@ def posterior_of(
         n_effective,
         of_weights(mean) if isinstance(prior, str) else prior,
         1.0 if isinstance(temperature, str) else temperature,
+        weights_of_layers(mean, jacobian.layouts) if prior == LAYERWISE else None,
     )
     _LOG.debug(
         "head %r: %.1f %% of the curvature was negative (positivity=%r), n_effective=%.6g",

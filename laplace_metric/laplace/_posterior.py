@@ -1,8 +1,9 @@
-"""The Laplace posterior over the head: ``q(theta) = N(theta_map, T (n_eff H + tau I)^-1)``.
+"""The Laplace posterior over the head: ``q(theta) = N(theta_map, T (n_eff H + tau W)^-1)``.
 
-H comes as ``SpectralCurvature``, ``Q diag(l) Q^T``, so the posterior is elementwise in Q:
+W is the identity, or diagonal with one number a layer. H comes as ``SpectralCurvature``,
+``Q diag(l) Q^T`` with Q in blocks of layers, so the posterior is elementwise in Q:
 
-    covariance S = Q diag(T / p) Q^T        p = n_eff l + tau
+    covariance S = Q diag(T / p) Q^T        p = n_eff l + tau w
 
 The temperature T scales the covariance as a whole: it leaves every ranking by variance as it is.
 """
@@ -44,6 +45,9 @@ class Posterior(Shown):
     temperature : float > 0
         Factor T of the covariance. Default: 1, Laplace's approximation itself; below 1, draws are
         nearer to the trained weights.
+    prior_weights : Tensor [P] float64, > 0, or None
+        Prior precisions w of the parameters, in units of tau, one number a layer. None, the
+        default: the prior is isotropic.
 
     Examples
     --------
@@ -58,6 +62,7 @@ class Posterior(Shown):
     n_effective: float
     prior_precision: float
     temperature: float = 1.0
+    prior_weights: Tensor | None = None
 
     def __post_init__(self) -> None:
         for name in ("prior_precision", "n_effective", "temperature"):
@@ -74,6 +79,7 @@ class Posterior(Shown):
             "mean": self.mean,
             "structure": type(self.curvature.basis).__name__.removesuffix("Eigenbasis"),
             "prior_precision": self.prior_precision,
+            "prior_weights": self.prior_weights,
             "n_effective": self.n_effective,
             "temperature": self.temperature,
             "negative curvature": f"{self.curvature.negative_fraction:.1%}",
@@ -85,10 +91,21 @@ class Posterior(Shown):
         """Q, the eigenvectors of the covariance, in the dtype of the weights."""
         return self.curvature.basis.to(self.mean)
 
+    def prior(self, prior_precision: float | None = None) -> float | Float[Tensor, " P"]:
+        """Return the prior precision of each eigenvector, tau w; one number where w is 1.
+
+        Parameters
+        ----------
+        prior_precision : float > 0 or None
+            tau. None, the default: that of this posterior.
+        """
+        tau = self.prior_precision if prior_precision is None else prior_precision
+        return tau if self.prior_weights is None else tau * self.prior_weights
+
     @cached_property
     def spectrum(self) -> Float[Tensor, " P"]:
-        """Eigenvalues ``T / (n_eff l + tau)`` of the covariance [P], in the weights' dtype."""
-        precision = self.curvature.precision(self.n_effective, self.prior_precision)
+        """Eigenvalues ``T / (n_eff l + tau w)`` of the covariance [P], in the weights' dtype."""
+        precision = self.curvature.precision(self.n_effective, self.prior())
         return (self.temperature / precision).to(self.mean.dtype)
 
     @cached_property
@@ -112,12 +129,12 @@ class Posterior(Shown):
 
     @property
     def n_effective_parameters(self) -> float:
-        """``sum n_eff l / (n_eff l + tau)`` in [0, P]: directions that the data determine.
+        """``sum n_eff l / (n_eff l + tau w)`` in [0, P]: directions that the data determine.
 
         (MacKay 1992, eq 2.22.)
         """
         gained = self.n_effective * self.curvature.eigenvalues
-        return float((gained / (gained + self.prior_precision)).sum())
+        return float((gained / (gained + self.prior())).sum())
 
     def with_precision(self, prior_precision: float, n_effective: float | None = None) -> Posterior:
         """Return this posterior with another prior precision, and n_effective if given.
@@ -155,14 +172,12 @@ class Posterior(Shown):
     def log_prior_and_determinant(self, prior_precision: float) -> float:
         """Compute the part of the log marginal likelihood that depends on the prior precision tau.
 
-        ``P/2 log tau - tau/2 |theta_map|^2 - 1/2 log det(n_eff H + tau I)``
+        ``1/2 (sum log(tau w) - sum tau w theta_map^2 - log det(n_eff H + tau W))``
 
         (Laplace's approximation of the evidence; the data term does not depend on tau.)
         """
-        p, tau = len(self.mean), prior_precision
-        log_det = float(self.curvature.precision(self.n_effective, tau).log().sum())
-        return 0.5 * (
-            p * float(torch.tensor(tau, dtype=torch.float64).log())
-            - tau * float(self.mean.double().square().sum())
-            - log_det
-        )
+        prior = self.prior(prior_precision)
+        log_det = self.curvature.precision(self.n_effective, prior).log().sum()
+        each = torch.as_tensor(prior).to(log_det).expand(len(self.mean))
+        squares = self.mean.to(log_det).square()
+        return 0.5 * float(each.log().sum() - (each * squares).sum() - log_det)

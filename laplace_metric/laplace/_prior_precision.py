@@ -2,7 +2,8 @@
 
 By default ``tau = P / |theta|^2``, the isotropic Gaussian of largest likelihood for the P trained
 weights. It moves with the weights' unit as the curvature does, so that no scale of the network
-changes a ranking, and directions that no data determine vary as much as the weights do.
+changes a ranking, and directions that no data determine vary as much as the weights do. By layers,
+``tau_l = P_l / |theta_l|^2``: a layer of small weights is held more than one of large weights.
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ import warnings
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from laplace_metric._utils.validation import check_positive
 from laplace_metric.errors import InputError, NonFiniteError, PriorAtEdgeWarning, callers_line
+from laplace_metric.heads._layout import Layout
 from laplace_metric.laplace._posterior import Posterior
 
 BOUNDS = (1e-6, 1e6)
@@ -35,6 +39,21 @@ def of_weights(mean: Tensor) -> float:
     """
     length = float(mean.double().square().sum())
     return len(mean) / length if length > 0 else 1.0
+
+
+def weights_of_layers(mean: Tensor, layouts: Sequence[Layout]) -> Float[Tensor, " P"]:
+    """Return w [P] with ``tau w = P_l / |theta_l|^2`` in layer l, for ``tau = of_weights(mean)``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> layers = [Layout(1, 1, bias=False), Layout(1, 1, bias=False)]
+    >>> weights_of_layers(torch.tensor([1.0, 7.0]), layers) * of_weights(torch.tensor([1.0, 7.0]))
+    tensor([1.0000, 0.0204], dtype=torch.float64)
+    """
+    layers = mean.split([layout.n_parameters for layout in layouts])
+    parts = [torch.full_like(x, of_weights(x), dtype=torch.float64) for x in layers]
+    return torch.cat(parts) / of_weights(mean)
 
 
 def check_bounds(bounds: Sequence[float]) -> tuple[float, float]:

@@ -50,6 +50,8 @@ def posterior_part(settings: Settings, fitted: Fitted) -> Part:
         "body": None if fitted.body is None else fitted.body.to_json(),
     }
     tensors = {"eigenvalues": posterior.curvature.eigenvalues, **_basis_tensors(posterior)}
+    if posterior.prior_weights is not None:
+        tensors["prior_weights"] = posterior.prior_weights
     if posterior.curvature.standard_error is not None:
         tensors["standard_error"] = posterior.curvature.standard_error
     if fitted.near_far is not None:
@@ -99,11 +101,16 @@ def fitted_of_part(part: Part, model: nn.Module) -> tuple[Settings, Fitted]:
         Fields({**older, **part.content}, "posterior").number(name, least=0)
         for name in ("n_effective", "prior_precision", "temperature")
     ]
+    weights = None
+    if "prior_weights" in tensors:
+        weights = _vector("prior_weights", tensors, jacobian).to(mean.device)
+        if not float(weights.min()) > 0:
+            raise FileFormatError("posterior/prior_weights are not all above 0")
     return settings, Fitted(
         head,
         jacobian,
         settings.loss(normalized=head.normalized),
-        Posterior(mean, curvature.to(mean.device), *scales),
+        Posterior(mean, curvature.to(mean.device), *scales, weights),
         content.whole("n_points"),
         settings.structure,
         fingerprints,

@@ -24,14 +24,14 @@ from laplace_metric.heads._backends import BACKENDS
 from laplace_metric.heads._jacobian import HeadJacobian
 from laplace_metric.laplace._fit_options import FitOptions
 
-AUTO = "auto"
+AUTO, LAYERWISE = "auto", "layerwise"
 WIDEST = 2_048
 """Largest number of inputs or outputs of a linear layer whose decomposition takes seconds."""
 Miner = Callable[[Tensor, Tensor], tuple[Tensor, ...]]
 """A pytorch-metric-learning miner: (embeddings [B, Z], labels [B]) -> index tuple."""
 PAIRS = ("all", "batch")
-CHOSEN = ("prior_precision", "temperature")
-"""Settings that are numbers, or "auto": then a fit chooses them, and its posterior has them."""
+CHOSEN = {"prior_precision": (AUTO, LAYERWISE), "temperature": (AUTO,)}
+"""Settings that are numbers, or words: then a fit chooses them, and its posterior has them."""
 BEFORE = {"positivity": "clip", "temperature": 1.0}
 """Settings of files that were written before there were these."""
 
@@ -81,8 +81,8 @@ class Settings(Shown):
         for name in ("margin", "n_effective", "prior_precision", "temperature"):
             value = getattr(self, name)
             if name in CHOSEN and isinstance(value, str):
-                if value != AUTO:
-                    raise UnknownNameError(name, value, (AUTO, "a number above 0"))
+                if value not in CHOSEN[name]:
+                    raise UnknownNameError(name, value, (*CHOSEN[name], "a number above 0"))
             elif value is not None or name in CHOSEN:  # kept as floats, not as 10**30
                 object.__setattr__(self, name, check_positive(name, value))
 
@@ -97,6 +97,12 @@ class Settings(Shown):
 
         ``"kron"`` for linear layers of up to 2,048 inputs and outputs, else ``"diag"``.
 
+        Raises
+        ------
+        InputError
+            For a prior of layers, of a head that is none of linear layers, or with
+            ``structure="full"``, which couples them.
+
         Examples
         --------
         >>> from torch import nn
@@ -105,6 +111,11 @@ class Settings(Shown):
         >>> [Settings().for_head(head).structure for head in heads]
         ['kron', 'diag']
         """
+        if self.prior_precision == LAYERWISE and (not head.layered or self.structure == "full"):
+            raise InputError(
+                'prior_precision="layerwise" needs a head of linear layers, and structure="diag" or '
+                '"kron", which do not couple them: pass "auto" or a number.'
+            )
         if self.structure != AUTO:
             return self
         narrow = all(max(x.n_outputs, x.n_features) <= WIDEST for x in head.layouts)

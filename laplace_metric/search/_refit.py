@@ -57,6 +57,8 @@ def refitted(embedder: RefittableEmbedder, features: Tensor, codes: Tensor) -> H
     with warnings.catch_warnings():  # the fit to all items has told them
         warnings.simplefilter("ignore", LaplaceMetricWarning)
         fitted = fit_posterior(model, HEAD, inputs, settings, options)
+    posterior = replace(fitted.posterior, prior_weights=whole.prior_weights)
+    fitted = replace(fitted, posterior=posterior)
     return HeadEmbedder(model, fitted, settings)
 
 
