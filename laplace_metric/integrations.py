@@ -12,6 +12,14 @@ their scores and distances differently:
     lancedb                distance      l2: squared; cosine: 1 - cosine; dot: 1 - dot product
     milvus                 similarity    COSINE and IP, although called "distance"; L2: squared
     pgvector               distance      <-> L2, <=> 1 - cosine, <#> minus the dot product, <+> L1
+    faiss                  similarity    METRIC_INNER_PRODUCT; METRIC_L2: squared distance
+
+``fused_hits`` merges the lists of several searches by their ranks (reciprocal rank fusion), as
+hybrid searches do; Qdrant's own fusion is read with ``metric="rrf"``. A fused score is one like any
+other where the same fusion answers later: precision, recall and the share of open-set queries that
+are answered can be guaranteed. It is refused for what it does not say: a false match rate, since a
+pair alone has no rank; and where the first hits of all queries have one score, as in the ranks of a
+single list and in scores that each query divides by its largest.
 
 A rule is valid for the scale that calibrated it: calibrate on hits of the store to be asked.
 """
@@ -27,14 +35,15 @@ import numpy as np
 import numpy.typing as npt
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
-from laplace_metric._utils.validation import check_name
+from laplace_metric._utils.validation import as_array, check_count, check_name
 from laplace_metric.calibration import Rule, ScoreCalibration
 from laplace_metric.calibration._padding import is_no_id, is_padding
 from laplace_metric.calibration._scored_queries import ScoredQueries
-from laplace_metric.errors import InputError, MissingPackageError
+from laplace_metric.errors import InputError, MissingPackageError, NonFiniteError
 
 __all__ = [
     "StoreHits",
+    "fused_hits",
     "haystack_component",
     "langchain_retriever",
     "llama_index_postprocessor",
@@ -43,7 +52,38 @@ __all__ = [
 ]
 Pairs = list[tuple[Any, float]]
 """Id and score of each hit of a query."""
-SIMILARITY, DISTANCE = "similarity", "distance"
+SIMILARITY, DISTANCE, FUSED = "similarity", "distance", "fused"
+FAISS_METRICS = ("inner_product", "l2")
+"""Names of ``faiss.METRIC_INNER_PRODUCT``, 0, and ``faiss.METRIC_L2``, 1."""
+RANK_CONSTANT = 60
+"""Constant of reciprocal rank fusion (Cormack, Clarke & Buettcher 2009)."""
+
+
+def _faiss_rows(answers: Any, _: str) -> list[Pairs]:
+    """Return the pairs in FAISS's arrays, scores or distances D and ids I."""
+    if not isinstance(answers, (tuple, list)) or len(answers) != 2:
+        raise InputError("answers are not those of faiss: pass (D, I), as index.search returns.")
+    scores, ids = (np.asarray(as_array("answers", part)) for part in answers)
+    if scores.ndim != 2 or scores.shape != ids.shape:
+        raise InputError(
+            f"answers are D {list(scores.shape)} and I {list(ids.shape)}: pass (D, I), both [Q, k]."
+        )
+    if ids.dtype.kind not in "iu" or scores.dtype.kind != "f":
+        raise InputError(
+            f"answers are D of {scores.dtype} and I of {ids.dtype}: pass (D, I), scores as floats, "
+            "then ids as whole numbers."
+        )
+    if (rows := np.isnan(scores).any(1)).any():
+        raise NonFiniteError(
+            f"answers: D holds NaN in row {rows.argmax()} ({rows.sum():,} rows): check those "
+            "queries."
+        )
+    return [
+        [*zip(own, row, strict=True)]
+        for own, row in zip(ids.tolist(), scores.tolist(), strict=True)
+    ]
+
+
 READERS: dict[str, Callable[[Any, str], list[Pairs]]] = {
     "sentence-transformers": lambda answers, _: [
         [(hit["corpus_id"], hit["score"]) for hit in answer] for answer in answers
@@ -62,14 +102,22 @@ READERS: dict[str, Callable[[Any, str], list[Pairs]]] = {
         [(hit[key], hit["distance"]) for hit in answer] for answer in answers
     ],
     "pgvector": lambda answers, _: [[(row[0], row[1]) for row in answer] for answer in answers],
+    "faiss": _faiss_rows,
 }
 KINDS = {
     "sentence-transformers": {"cosine": SIMILARITY, "dot": SIMILARITY},
-    "qdrant": {"cosine": SIMILARITY, "dot": SIMILARITY, "euclid": DISTANCE, "manhattan": DISTANCE},
+    "qdrant": {
+        "cosine": SIMILARITY,
+        "dot": SIMILARITY,
+        "euclid": DISTANCE,
+        "manhattan": DISTANCE,
+        "rrf": FUSED,
+    },
     "chroma": {"l2": DISTANCE, "cosine": DISTANCE, "ip": DISTANCE},
     "lancedb": {"l2": DISTANCE, "cosine": DISTANCE, "dot": DISTANCE},
     "milvus": {"cosine": SIMILARITY, "ip": SIMILARITY, "l2": DISTANCE},
     "pgvector": {"<->": DISTANCE, "<=>": DISTANCE, "<#>": DISTANCE, "<+>": DISTANCE},
+    "faiss": dict(zip(FAISS_METRICS, (SIMILARITY, DISTANCE), strict=True)),
 }
 
 
@@ -84,7 +132,7 @@ class StoreHits(Shown):
     items : dict of 0, ..., Q - 1 to ids
         Ids of the hits. Values with which a store fills short lists (the score 3.4028235e38, or the
         id -1 or None) are no hits, and are left out.
-    kind : "similarity" | "distance"
+    kind : "similarity" | "distance" | "fused"
         Meaning of the scores, which ``calibrate_scores`` needs.
     """
 
@@ -98,21 +146,24 @@ class StoreHits(Shown):
 
 
 def read_hits(
-    store: str, answers: Any, *, metric: str, k: int | None = None, key: str = "id"
+    store: str, answers: Any, *, metric: str | int, k: int | None = None, key: str = "id"
 ) -> StoreHits:
     """Return the scores and ids in the answers of a vector store to Q queries.
 
     Parameters
     ----------
     store : str
-        Name of the store: "sentence-transformers", "qdrant", "chroma", "lancedb", "milvus" or
-        "pgvector".
+        Name of the store: "sentence-transformers", "qdrant", "chroma", "lancedb", "milvus",
+        "pgvector" or "faiss".
     answers : as the store returns them
         Result of ``semantic_search`` (sentence-transformers), ``query_batch_points`` (qdrant),
         ``query`` (chroma) or ``search`` (milvus). For lancedb a list with the ``to_list`` of each
-        query; for pgvector a list for each query, of rows that begin with id and distance.
-    metric : str
-        Metric by which the store ranks, as it names it, such as "cosine" or "<->".
+        query; for pgvector a list for each query, of rows that begin with id and distance; for
+        FAISS the arrays ``(D, I)`` of ``index.search``, in which an id of -1 is no hit.
+    metric : str or int
+        Metric by which the store ranks, as it names it, such as "cosine" or "<->". For FAISS
+        "inner_product" or "l2", whose distances are squared, or ``index.metric_type``. For
+        Qdrant's reciprocal rank fusion "rrf".
     k : int or None
         Number of hits of each query. Pass that of a rule, which was fitted to as many. None, the
         default: the largest number that any query has.
@@ -122,7 +173,8 @@ def read_hits(
     Raises
     ------
     InputError
-        For other stores and metrics, answers of another form, and more hits than ``k``.
+        For other stores and metrics, answers of another form, scores of FAISS in the order of the
+        other metric, and more hits than ``k``.
 
     Examples
     --------
@@ -130,19 +182,101 @@ def read_hits(
     >>> hits = read_hits("sentence-transformers", answers, metric="cosine")
     >>> hits.scores, hits.items, hits.kind
     (array([[0.9, 0.4]]), {0: [7, 2]}, 'similarity')
+    >>> found = np.array([[0.9, -3.4e38]], np.float32), np.array([[7, -1]])
+    >>> read_hits("faiss", found, metric="inner_product").items
+    {0: [7]}
     """
     check_name("store", store, KINDS)
+    if store == "faiss" and metric in (0, 1):
+        metric = FAISS_METRICS[int(metric)]
     kind = KINDS[store][check_name("metric", str(metric).lower(), KINDS[store])]
     try:
         rows = READERS[store](answers, key)
-    except (TypeError, KeyError, AttributeError, IndexError) as error:
+    except InputError:
+        raise
+    except (TypeError, ValueError, KeyError, AttributeError, IndexError) as error:
         raise InputError(f"answers are not those of {store}: {error!r}.") from error
     rows = [[(item, score) for item, score in row if not _no_hit(item, score)] for row in rows]
     most = max(map(len, rows), default=0)
     if k is not None and most > k:
         raise InputError(f"answers hold {most} hits of a query: search for {k}.")
-    scores = [_padded([score for _, score in row], kind, k or most) for row in rows]
+    if store == "faiss":
+        _check_order(rows, kind)
+    return _hits_of(rows, kind, k or most)
+
+
+def fused_hits(
+    answers: Sequence[StoreHits], *, k: int | None = None, constant: int = RANK_CONSTANT
+) -> StoreHits:
+    """Merge the lists of several searches by reciprocal rank fusion.
+
+    The fused score of an item is the sum over the lists that hold it of ``1 / (constant + rank)``,
+    with ranks from 1. Of equal scores the item of the earlier list comes first. Fuse the same
+    searches in the same way, as deep, for calibration and for later queries.
+
+    Parameters
+    ----------
+    answers : sequence of StoreHits
+        Hits of two or more searches for the same queries, such as of words and of vectors. Their
+        scores are not used, only their order.
+    k : int or None
+        Number of hits of each query that are kept. Pass that of a rule. None, the default: the
+        largest number that any query has.
+    constant : int
+        Constant that is added to each rank, 0 or more. Default: 60.
+
+    Raises
+    ------
+    InputError
+        For fewer than two searches, or searches of other numbers of queries.
+
+    Examples
+    --------
+    >>> words = StoreHits(np.array([[3.0, 2.0]]), {0: ["a", "b"]}, "similarity")
+    >>> vectors = StoreHits(np.array([[0.9, 0.8]]), {0: ["b", "c"]}, "similarity")
+    >>> hits = fused_hits([words, vectors])
+    >>> hits.items[0], hits.scores.round(4)
+    (['b', 'a', 'c'], array([[0.0325, 0.0164, 0.0161]]))
+    """
+    lists = list(answers)
+    if not all(isinstance(own, StoreHits) for own in lists):
+        raise InputError("answers: pass the StoreHits of each search, as read_hits returns them.")
+    if len(lists) < 2:
+        raise InputError(
+            f"answers are of {len(lists)} searches: fuse two or more. Ranks of one list are the "
+            "same for every query, so that no rule can tell queries apart."
+        )
+    if len({len(own.items) for own in lists}) > 1:
+        raise InputError(
+            f"answers are of {[len(own.items) for own in lists]} queries: pass those of the same."
+        )
+    least, fused = check_count("constant", constant, 0), list[Pairs]()
+    for queries in zip(*(own.items.values() for own in lists), strict=True):
+        score: dict[Any, float] = {}
+        for ids in queries:
+            for rank, item in enumerate(ids, 1):
+                score[item] = score.get(item, 0.0) + 1 / (least + rank)
+        fused.append(sorted(score.items(), key=lambda pair: -pair[1]))
+    most = max(map(len, fused), default=0) if k is None else check_count("k", k)
+    return _hits_of([row[:most] for row in fused], FUSED, most)
+
+
+def _hits_of(rows: list[Pairs], kind: str, k: int) -> StoreHits:
+    scores = [_padded([score for _, score in row], kind, k) for row in rows]
     return StoreHits(np.array(scores), {q: [i for i, _ in row] for q, row in enumerate(rows)}, kind)
+
+
+def _check_order(rows: list[Pairs], kind: str) -> None:
+    """Refuse lists that are sorted as the other metric of FAISS sorts them."""
+    steps = [row[-1][1] - row[0][1] for row in rows if row]
+    wrong = sum(step < 0 if kind == DISTANCE else step > 0 for step in steps)
+    if wrong > len(steps) / 2:
+        now, other = FAISS_METRICS[::-1] if kind == DISTANCE else FAISS_METRICS
+        how = "falls" if kind == DISTANCE else "rises"
+        raise InputError(
+            f"answers: D {how} from hit to hit in {wrong:,} of {len(steps):,} queries, as "
+            f"metric={other!r} does, and not {now!r}: pass metric=index.metric_type."
+        )
 
 
 def _no_hit(item: Any, score: Any) -> bool:

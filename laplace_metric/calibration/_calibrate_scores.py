@@ -30,7 +30,7 @@ from laplace_metric.calibration._score_features import (
 )
 from laplace_metric.calibration._score_model import ScoreModel, fit_score_model
 from laplace_metric.calibration._score_warnings import warn_of_scores, warn_of_ties
-from laplace_metric.calibration._scored_queries import KINDS
+from laplace_metric.calibration._scored_queries import FUSED, KINDS
 from laplace_metric.errors import InputError, ScoresWarning, callers_line
 
 LEAST = 2 * FOLDS
@@ -79,10 +79,11 @@ def calibrate_scores(
         Ids of the hits, in the order of ``scores``; the queries of an array are 0, 1, ... An id of
         -1, None or NaN marks a place without a hit. None, the default: ``relevant`` judges places,
         not ids.
-    kind : "similarity" | "distance" | "score", or one per scorer
+    kind : "similarity" | "distance" | "score" | "fused", or one per scorer
         Meaning of the scores: similarities fall and distances rise from hit to hit; a larger
-        "score" is better, in any order, as from a reranker. Only the first scorer's order is
-        checked. Default: "similarity".
+        "score" is better, in any order, as from a reranker; "fused" ones come of the ranks in
+        several lists (``integrations.fused_hits``), fall from hit to hit, and mean something for
+        the same fusion alone. Only the first scorer's order is checked. Default: "similarity".
     mated : [Q] booleans, or 1, 0 and -1, or None
         Presence of a relevant item in the collection, found or not; -1 for not known. None, the
         default: 1 if one of the hits is relevant; -1 if none is and some are not judged, or if
@@ -142,6 +143,7 @@ def calibrate_scores(
     values, exists = checked_scores(scores, kinds)
     if not exists.any():
         raise InputError(f"scores: {len(exists)} queries have no hit: pass queries with hits.")
+    _check_fused(values, exists, kinds)
     ids: list[Array] = []
     if items is not None:
         rows = ids_by_query(items, exists)
@@ -223,7 +225,8 @@ def calibrate_scores(
         chosen: str, losses: dict[str, float], model: ScoreModel, queries: CalibrationQueries
     ) -> ScoreCalibration:
         k, names = values.shape[1], tuple(columns)
-        return ScoreCalibration(kinds, k, names, chosen, losses, model, queries)
+        largest = float(values[..., 0][exists].max()) if kinds[0] == FUSED else np.inf
+        return ScoreCalibration(kinds, k, names, chosen, losses, model, queries, largest=largest)
 
     one_score = cross_fit is None and features.shape[1] == len(kinds) == 1 and not columns
     both = cross_fit is None and len(order) < FEW and not one_score
@@ -236,6 +239,25 @@ def calibrate_scores(
         with suppress(InputError):  # one half may have hits of one kind only
             found = replace(found, halves=tested_by(0))
     return found
+
+
+def _check_fused(values: Array, exists: Flags, kinds: tuple[str, ...]) -> None:
+    """Refuse fused scores that are the same for the first hit of every query.
+
+    Raises
+    ------
+    InputError
+        Then: ranks of one list, or scores that each query divides by its largest.
+    """
+    first = values[exists[:, 0], 0]
+    for column, kind in zip(first.T, kinds, strict=True):
+        if kind == FUSED and len(column) > 1 and np.ptp(column) <= 1e-9 * np.abs(column).max():
+            raise InputError(
+                f"scores: the first hit of each of {len(column):,} queries has the fused score "
+                f"{column[0]:.4g}, as ranks of one list have, and scores that each query divides "
+                "by its largest: no rule can tell queries apart. Pass the scores of the search, "
+                "kind='similarity', or fuse two lists or more."
+            )
 
 
 def _of_collection(

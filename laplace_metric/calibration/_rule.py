@@ -36,7 +36,11 @@ RULE = Kind("rule", "a saved rule", 3)
 OF = ("match", "label")
 HITS = "hits"
 """What a rule is of that passes on any number of hits of a query."""
-NAMES = {"fmr": "false match rate", "fpir": "false positive identification rate"}
+NAMES = {
+    "fmr": "false match rate",
+    "fpir": "false positive identification rate",
+    "fused": "fused score",
+}
 LIKELIER_THAN_NOT = 0.5
 """Threshold of a rule if none is given."""
 MONOTONE = "a better score is never less often right"
@@ -405,7 +409,7 @@ at alpha=0.05
     def _accepts(self) -> str:
         score = None if self.scores is None else self.score
         if self.of != HITS and score is not None and np.isfinite(score) and self.scores is not None:
-            kind = self.scores.kinds[0]
+            kind = NAMES.get(self.scores.kinds[0], self.scores.kinds[0])
             order = "less" if kind == "distance" else "more"
             least = f"a match probability of at least {self.value:.4f}"
             return f"accepts a {kind} of {score:.6g} or {order} ({least})"

@@ -19,9 +19,10 @@ from pathlib import Path
 
 from laplace_metric._utils.validation import as_path
 from laplace_metric.calibration._rule import HITS, Rule, asked_rate, check_of
-from laplace_metric.calibration._scored_queries import SCORES, ScoredQueries
+from laplace_metric.calibration._scored_queries import FUSED, SCORES, ScoredQueries
 from laplace_metric.calibration.guarantees._open_set_fraction import Fraction
 from laplace_metric.calibration.guarantees._queries_needed import QueriesNeeded
+from laplace_metric.errors import InputError
 from laplace_metric.io import SavedFile, write
 
 
@@ -93,10 +94,15 @@ class ScoreCalibration(ScoredQueries):
         InputError
             Unless one rate is given; if it cannot be guaranteed, with what would do; for another
             rate than a precision, or a share, of a calibration by ``cross_fit=5`` alone; for an
-            estimated share where more than the share moved.
+            estimated share where more than the share moved; for ``fmr`` of fused scores.
         """
         quantity, target = asked_rate(precision, recall, fmr, fpir)
         check_of(of, ("match", HITS), quantity)
+        if quantity == "fmr" and FUSED in self.kinds:
+            raise InputError(
+                "fmr= is a rate of pairs, and a pair alone has no rank, of which fused scores are "
+                "made: calibrate with the scores of one search, or ask for fpir= or precision=."
+            )
         by: ScoredQueries = self
         of_classes = quantity == "fpir" and len(self.queries.unseen) > 0
         if quantity != "precision" and not of_classes:

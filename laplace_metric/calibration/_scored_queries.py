@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -38,7 +39,10 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 SCORES = Kind("scores", "a saved calibration of scores", 3)
-KINDS = ("similarity", "distance", "score")
+FUSED = "fused"
+KINDS = ("similarity", "distance", "score", FUSED)
+BEYOND = 1.25
+"""Fused scores that are larger than all that calibrated by this factor come from another fusion."""
 FEATURES = {
     "value": "the score alone",
     "values": "the scores alone",
@@ -53,7 +57,7 @@ class ScoredQueries(Shown):
 
     Parameters
     ----------
-    kinds : tuple of "similarity" | "distance" | "score"
+    kinds : tuple of "similarity" | "distance" | "score" | "fused"
         Meaning of the scores, one entry per scorer.
     k : int
         Number of hits of each query.
@@ -70,6 +74,8 @@ class ScoredQueries(Shown):
     halves : ScoredQueries or None
         The same queries by halves, if they are cross-fitted, for rates that only halves can
         guarantee. None, the default: not computed.
+    largest : float
+        Largest fused score that calibrated it. Default: infinite, the scores are not fused.
     """
 
     kinds: tuple[str, ...]
@@ -80,6 +86,7 @@ class ScoredQueries(Shown):
     model: ScoreModel
     queries: CalibrationQueries
     halves: Self | None = None
+    largest: float = math.inf
 
     @property
     def cross_fitted(self) -> bool:
@@ -158,6 +165,12 @@ class ScoredQueries(Shown):
             sorted.
         """
         values, exists = checked_scores(scores, self.kinds)
+        if exists.any() and (most := float(values[..., 0][exists].max())) > BEYOND * self.largest:
+            raise InputError(
+                f"scores reach {most:.4g}, and fused scores that calibrated were "
+                f"{self.largest:.4g} at most: they come from another fusion (other lists, or "
+                "another constant). Fuse as for the calibration, or calibrate again."
+            )
         if set(evidence) != set(self.evidence):
             wanted = ", ".join(self.evidence) or "none"
             raise InputError(f"evidence is {sorted(evidence)}: pass {wanted}, which calibrated it.")
@@ -286,6 +299,8 @@ class ScoredQueries(Shown):
         names = {"kinds": list(self.kinds), "k": self.k, "evidence": list(self.evidence)}
         model = {"offset": self.model.offset, "calibrator": self.model.calibrator.kind}
         chosen = {"chosen": self.chosen, "losses": dict(self.losses)}
+        if math.isfinite(self.largest):
+            model["largest"] = self.largest
         return {**names, **chosen, **model, "cross_fitted": self.cross_fitted}
 
     def _arrays(self) -> dict[str, Any]:
@@ -330,4 +345,5 @@ class ScoredQueries(Shown):
             ScoreModel(weights, content.number("offset"), calibrator),
             queries_of_arrays(arrays, k, cross_fitted=content.flag("cross_fitted"), where="scores"),
             halves,
+            content.number("largest", least=0) if "largest" in content else math.inf,
         )

@@ -181,7 +181,7 @@ one), and to learn a rule relevant (1, 0, true, false; -1 or an empty cell: not 
 --fmr F: learn: false match rate of the comparisons, at most
 --fpir F: learn: queries without a match that are answered, at most
 --confidence C = 0.95: of the guarantee
---kind similarity|distance|score = similarity: of the scores
+--kind similarity|distance|score|fused = similarity: of the scores
 --cross-fit N>=0: parts, each tested by a fit to the others; 0: one half tests, proven; default: 5 \
 of fewer than 1,000 queries
 --query-column NAME = query
