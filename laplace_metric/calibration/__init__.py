@@ -25,6 +25,7 @@ from laplace_metric.calibration._calibrate_scores import calibrate_scores
 from laplace_metric.calibration._calibrated_hits import CalibratedHits
 from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration._calibration_queries import CalibrationQueries
+from laplace_metric.calibration._class_rule import ClassRule
 from laplace_metric.calibration._guarantee import guarantee
 from laplace_metric.calibration._rule import Rule
 from laplace_metric.calibration._saved import read_calibration, write_calibration
@@ -38,6 +39,7 @@ __all__ = [
     "CalibratedHits",
     "Calibration",
     "CalibrationQueries",
+    "ClassRule",
     "OpenSetFraction",
     "QueriesNeeded",
     "Rule",

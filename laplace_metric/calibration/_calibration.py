@@ -16,6 +16,7 @@ from laplace_metric._utils.validation import as_path, check_name, check_share, i
 from laplace_metric.calibration._assessment import Assessment
 from laplace_metric.calibration._calibrated_hits import CalibratedHits
 from laplace_metric.calibration._calibration_queries import CalibrationQueries
+from laplace_metric.calibration._class_rule import ClassRule
 from laplace_metric.calibration._conformal import (
     conformal_quantile,
     least_common_p_values,
@@ -99,6 +100,9 @@ class Calibration(Shown):
         that no guarantee is proven, and they are no reference for drift. Default: False.
     group : [n]
         Number of the group of each tested query, from 0. Default: empty, each is independent.
+    answer : [n]
+        Place of the label with which each tested query is answered, among the classes of
+        ``labels``. Default: empty, without labels.
     """
 
     matcher: MatchProbability
@@ -118,6 +122,7 @@ class Calibration(Shown):
     labels: HeldOutLabels | None = None
     own_items: bool = False
     group: Float[np.ndarray, " n"] = field(default_factory=lambda: np.empty(0))
+    answer: Float[np.ndarray, " n"] = field(default_factory=lambda: np.empty(0))
 
     def _sentence(self) -> str:
         of = "matches" if self.labeller is None else "labels"
@@ -484,6 +489,41 @@ class Calibration(Shown):
             alpha=alpha,
             open_set_fraction=open_set_fraction,
         )
+
+    def guarantee_by_class(
+        self, precision: float, *, confidence: float = 0.95, alpha: float | None = 0.05
+    ) -> ClassRule:
+        """Return the rule that keeps a precision of the answers of each class.
+
+        Classes with enough calibration queries that are answered with them are tested, each at an
+        equal share of the level (Bonferroni); the answers of the others are not given.
+
+        Parameters
+        ----------
+        precision : float in (0, 1)
+            Smallest share of the answers with each label that are right.
+        confidence : float in (0, 1)
+            Probability, over calibration sets, with which it holds for all classes at once.
+            Default: 0.95.
+        alpha : float in (0, 1) or None
+            Share of queries with a match that may be called unknown, and are not answered then.
+            None: the probability alone decides. Default: 0.05.
+
+        Raises
+        ------
+        InputError
+            If it can be guaranteed of no class, with the queries that each would need.
+        NotFittedError
+            If no labels calibrated the index.
+        """
+        labels = self.held_out_labels()
+        if not len(self.answer):
+            raise InputError(
+                "this calibration was saved without the labels of its answers: calibrate again."
+            )
+        queries = self.queries("label", alpha)
+        answer = self.answer.astype(np.intp)
+        return ClassRule.guaranteeing(queries, answer, labels.classes, precision, confidence, alpha)
 
     def largest_guarantee(
         self, *, confidence: float = 0.95, of: str | None = None, alpha: float | None = 0.05

@@ -174,6 +174,31 @@ class CalibrationQueries:
     def __len__(self) -> int:
         return len(self.mated)
 
+    def take(self, rows: Rows) -> CalibrationQueries:
+        """Return the queries at ``rows`` [m], with the same thresholds."""
+        return replace(
+            self,
+            probability=self.probability[rows],
+            relevant=self.relevant[rows],
+            mated=self.mated[rows],
+            total=self.total[rows],
+            abstained=self.abstained[rows],
+            score=self.score[rows] if self.one_score else self.score,
+            group=self.group[rows] if len(self.group) else self.group,
+        )
+
+    def fewest(self, target: float, delta: float) -> int:
+        """Return the number of queries, or groups, that a precision takes if all are right.
+
+        Parameters
+        ----------
+        target, delta : float in (0, 1)
+            Precision, and probability that the guarantee does not hold.
+        """
+        if self.n_groups:
+            return fewest_groups(target, delta / 2)
+        return fewest_groups(target, delta) + (not len(self.grid))
+
     @cached_property
     def decided(self) -> Array:
         """Probability of each hit [n, k]; ``NEVER`` of those of queries that are not answered."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from laplace_metric._utils.validation import check_count
 from laplace_metric.calibration._calibration import Calibration
@@ -63,6 +63,7 @@ class _Fit:
             judged,
             label_probability=probability,
             right=np.take_along_axis(labelled.match, answer[:, None], 1)[:, 0],
+            answer=np.take_along_axis(labelled.hits.voted.labels, answer[:, None], 1)[:, 0],
             own_label=np.where(labelled.match, scores, -np.inf).max(1),
         )
 
@@ -76,6 +77,7 @@ class _Judged:
     label_probability: Float[np.ndarray, " Q"] | None = None
     right: Bool[np.ndarray, " Q"] | None = None
     own_label: Float[np.ndarray, " Q"] | None = None
+    answer: Int[np.ndarray, " Q"] | None = None
 
 
 def calibrated(
@@ -172,6 +174,7 @@ def calibrated(
         right=test.right,
         labels=labels,
         own_items=own_items,
+        answer=np.empty(0) if test.answer is None else test.answer.astype(np.float64),
         group=np.empty(0) if ordered is None else ordered[tested].astype(np.float64),
     )
 

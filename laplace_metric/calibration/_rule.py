@@ -318,10 +318,13 @@ at alpha=0.05
         answered = accepts(self, found)
         strange = np.zeros(len(answered), bool)
         if self.alpha is not None:
-            strange = _numpy(found.p_value) <= self.alpha
+            strange = as_numpy(found.p_value) <= self.alpha
         label = found.label if self.of == "label" else found.nearest
         return Answers.of(
-            None if label is None else _numpy(label), _statistic(self, found), answered, strange
+            None if label is None else as_numpy(label),
+            statistic_of(self.of, found),
+            answered,
+            strange,
         )
 
     def passed(self, found: Any, **evidence: ArrayLike) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -353,7 +356,7 @@ at alpha=0.05
         p = _match_probability(found)
         known = np.ones(len(p), bool)
         if self.alpha is not None:
-            known = _numpy(found.p_value) > self.alpha
+            known = as_numpy(found.p_value) > self.alpha
         return np.asarray((p >= self.value) & (p > 0) & known[:, None])
 
     def __str__(self) -> str:
@@ -364,11 +367,7 @@ at alpha=0.05
             return [self._accepts(), "guarantees nothing: the threshold was given, not tested"]
         name = NAMES.get(self.quantity, self.quantity)
         side = "at least" if self.quantity in ("precision", "recall") else "at most"
-        proof = "simulated, not proven"
-        if self.proven:
-            proof = f"proven by {self._theorem()}"
-            if self.alpha is not None:
-                proof += ", but for the rule that finds unknown queries"
+        proof = self.proof
         where = ""
         if self.open_set_fraction is not None:
             share = point_of(self.open_set_fraction)
@@ -394,6 +393,14 @@ at alpha=0.05
             f"{self.coverage:.1%} of all",
             *after,
         ]
+
+    @property
+    def proof(self) -> str:
+        """Text: the theorem of the guarantee, or that it is simulated."""
+        if not self.proven:
+            return "simulated, not proven"
+        but = "" if self.alpha is None else ", but for the rule that finds unknown queries"
+        return f"proven by {self._theorem()}{but}"
 
     def _theorem(self) -> str:
         """Return the theorem of a proven guarantee."""
@@ -651,18 +658,18 @@ def accepts(rule: Rule, found: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
     NotFittedError
         If there is no such probability.
     """
-    enough = _statistic(rule, found) >= rule.value
-    return enough if rule.alpha is None else enough & (_numpy(found.p_value) > rule.alpha)
+    enough = statistic_of(rule.of, found) >= rule.value
+    return enough if rule.alpha is None else enough & (as_numpy(found.p_value) > rule.alpha)
 
 
-def _statistic(rule: Rule, found: Any) -> Array:
-    """Return the probability [Q] that a rule compares."""
-    labelled = rule.of == "label"
+def statistic_of(of: str, found: Any) -> Array:
+    """Return the probability [Q] that a rule of a "label" or a "match" compares."""
+    labelled = of == "label"
     probability = found.label_probability if labelled else found.match_probability
     if probability is None:
         how = "" if found.p_value is None else " with labels"
         raise NotFittedError(f"the index was not calibrated{how}: call index.calibrate(...) first.")
-    return _numpy(probability) if labelled else _numpy(probability)[:, 0]
+    return as_numpy(probability) if labelled else as_numpy(probability)[:, 0]
 
 
 def _match_probability(found: Any) -> Array:
@@ -682,10 +689,10 @@ def _match_probability(found: Any) -> Array:
         )
     if found.match_probability is None:
         raise NotFittedError("the index was not calibrated: call index.calibrate(...) first.")
-    return _numpy(found.match_probability)
+    return as_numpy(found.match_probability)
 
 
-def _numpy(values: Any) -> np.ndarray[Any, Any]:
+def as_numpy(values: Any) -> np.ndarray[Any, Any]:
     return np.asarray(values.detach().cpu().numpy() if is_tensor(values) else values)
 
 

@@ -97,6 +97,7 @@ def calibration_part(calibration: Calibration) -> Part:
     arrays |= {"calibrator": matcher.calibrator.numbers}
     if calibration.labeller is not None and calibration.labels is not None:
         arrays |= {name: getattr(calibration, name) for name in PER_ANSWER}
+        arrays |= {"answer": calibration.answer} if len(calibration.answer) else {}
         arrays |= {"labeller": calibration.labeller.numbers}
         arrays |= {f"label_{name}": getattr(calibration.labels, name) for name in PER_LABEL}
         content["classes"] = calibration.labels.classes.tolist()
@@ -153,6 +154,7 @@ def calibration_of(content: dict[str, Any], arrays: Arrays) -> Calibration:
         labels=_labels_of(fields, stored),
         label_probability=stored.shares("label_probability", [n]),
         right=stored.flags("right", [n]),
+        answer=stored.optional("answer", n),
     )
 
 

@@ -24,6 +24,7 @@ from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import as_path, check_count, check_share
 from laplace_metric.calibration._answers import Answers
 from laplace_metric.calibration._calibration import Calibration
+from laplace_metric.calibration._class_rule import ClassRule
 from laplace_metric.calibration._gallery_change import GalleryChange
 from laplace_metric.calibration._group_column import read_groups
 from laplace_metric.calibration._hits import LabelledHits, SearchHits
@@ -326,7 +327,11 @@ class Index(Shown):
         )
 
     def ask(
-        self, queries: Any, rule: Rule | float | None = None, *, progress: bool = False
+        self,
+        queries: Any,
+        rule: Rule | ClassRule | float | None = None,
+        *,
+        progress: bool = False,
     ) -> Answers:
         """Answer each query with a label, or abstain.
 
@@ -337,8 +342,9 @@ class Index(Shown):
         ----------
         queries : inputs (an array, a list of texts, a mapping) or a loader of batches
             Q inputs of the model, as for ``search``.
-        rule : Rule, float in [0, 1], or None
-            Rule that decides which queries are answered, from ``guarantee``; or the smallest
+        rule : Rule, ClassRule, float in [0, 1], or None
+            Rule that decides which queries are answered, from ``guarantee`` or
+            ``guarantee_by_class``; or the smallest
             probability of an answer, which guarantees nothing. None, the default: 0.5, more
             probable than not. With a number, the index abstains from unknown queries;
             ``Rule.at(0.5, alpha=None)`` answers them.
@@ -371,7 +377,8 @@ class Index(Shown):
         >>> index.ask(x[300:], 0.9).label[:6].tolist()
         [None, None, 2, 3, 0, None]
         """
-        made = as_rule(rule, self._calibrated().decides_about)
+        about = self._calibrated().decides_about
+        made = rule if isinstance(rule, ClassRule) else as_rule(rule, about)
         alpha = 0.05 if made.alpha is None else made.alpha
         return made(self.search(queries, 1, alpha=alpha, progress=progress))
 
@@ -436,6 +443,34 @@ class Index(Shown):
             alpha=alpha,
             open_set_fraction=open_set_fraction,
         )
+        return rule.after(self.change)
+
+    def guarantee_by_class(
+        self, precision: float, *, confidence: float = 0.95, alpha: float | None = 0.05
+    ) -> ClassRule:
+        """Return the rule that keeps a precision of each class.
+
+        See ``Calibration.guarantee_by_class``.
+
+        Parameters
+        ----------
+        precision : float in (0, 1)
+            Smallest share of the answers with each label that are right.
+        confidence : float in (0, 1)
+            Probability, over calibration sets, with which it holds for all classes at once.
+            Default: 0.95.
+        alpha : float in (0, 1) or None
+            Share of queries with a match that may be called unknown, and are not answered then.
+            None: the probability alone decides. Default: 0.05.
+
+        Raises
+        ------
+        NotFittedError
+            Before ``calibrate``, and if no labels calibrated the index.
+        InputError
+            If it can be guaranteed of no class, with the queries that each would need.
+        """
+        rule = self._calibrated().guarantee_by_class(precision, confidence=confidence, alpha=alpha)
         return rule.after(self.change)
 
     def add(
