@@ -703,24 +703,39 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
         loss = loss_of(self.model, fitted, inputs, progress=progress)
         return log_marginal_likelihood(fitted, loss)
 
-    def as_module(self) -> EmbedderModule:
+    def as_module(self, *, predictive_temperature: float | None = None) -> EmbedderModule:
         """Return a copy as an ``nn.Module``, inputs -> mean, epistemic, uncertainty.
 
         For ``to(device)``, ``state_dict``, ``torch.compile``: an embedder is no module.
 
+        Parameters
+        ----------
+        predictive_temperature : float > 0 or None
+            Temperature of a fourth output, ``predictive_vectors`` [B, Z + A]; that of the posterior
+            is ``posterior_.temperature``. None, the default: there is no such output.
+
         Raises
         ------
         HeadError
-            For a head that is neither linear nor a chain of linear layers.
+            For a head that is neither linear nor a chain of linear layers; for predictive vectors,
+            for one that is not one linear layer.
+        InputError
+            For a temperature that is no positive number.
         WeightsChangedError
             If the head no longer has the weights of the fit.
         """
         from laplace_metric.export._module import EmbedderModule
 
-        return EmbedderModule(self.model, self._fitted_to_these_weights(values=True))
+        fitted = self._fitted_to_these_weights(values=True)
+        return EmbedderModule(self.model, fitted, predictive_temperature)
 
     def export(
-        self, path: str | Path, format: str = "onnx", *, example: ModelInput
+        self,
+        path: str | Path,
+        format: str = "onnx",
+        *,
+        example: ModelInput,
+        predictive_temperature: float | None = None,
     ) -> ExportedGraph:
         """Write one graph, inputs -> mean, epistemic, uncertainty, that runs without this package.
 
@@ -738,12 +753,15 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
         example : one batch of inputs, as the model takes it
             Inputs to trace the model with; their values do not count. A list of texts for a model
             of texts.
+        predictive_temperature : float > 0 or None
+            Temperature of a fourth output, "predictive", as for ``as_module``. None, the default:
+            there is no such output.
 
         Raises
         ------
         ExportError
             If the model cannot be traced.
-        HeadError, WeightsChangedError
+        HeadError, InputError, WeightsChangedError
             As ``as_module``.
         MissingPackageError
             For "onnx" without the packages onnx and onnxscript.
@@ -765,7 +783,8 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
         from laplace_metric.export._graph import write_graph
 
         example = read_batch("example", example)
-        return write_graph(self.as_module(), self.model, example, as_path("path", path), format)
+        module = self.as_module(predictive_temperature=predictive_temperature)
+        return write_graph(module, self.model, example, as_path("path", path), format)
 
     def save(self, path: str | Path) -> None:
         """Write the posterior, without the model, to one file.

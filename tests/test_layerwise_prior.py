@@ -50,7 +50,9 @@ def test_variance_and_evidence_are_those_of_the_dense_matrix(structure):
     embedder = fitted(structure)
     posterior = embedder.posterior_
     prior, precision = dense(embedder)
-    torch.testing.assert_close(posterior.variance, precision.inverse().diagonal(), rtol=1e-9, atol=0)
+    torch.testing.assert_close(
+        posterior.variance, precision.inverse().diagonal(), rtol=1e-9, atol=0
+    )
     theta = posterior.mean
     expected = 0.5 * (prior.log().sum() - (prior * theta.square()).sum() - precision.logdet())
     told = posterior.log_prior_and_determinant(posterior.prior_precision)
@@ -95,9 +97,7 @@ def test_heads_without_layers_and_what_couples_them_are_refused(structure):
     x, y = points()
     head = chain() if structure == "full" else nn.Sequential(*chain(), nn.LayerNorm(3).double())
     model = head
-    embedder = LaplaceEmbedder(
-        model, head=model, structure=structure, prior_precision="layerwise"
-    )
+    embedder = LaplaceEmbedder(model, head=model, structure=structure, prior_precision="layerwise")
     with pytest.raises(InputError, match='prior_precision="layerwise" needs a head of linear'):
         embedder.fit([(x, y)], progress=False)
 

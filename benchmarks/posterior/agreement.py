@@ -1,4 +1,4 @@
-"""Does the agreement of drawn heads say more of an answer than all that an index looks at?
+"""Evidence of drawn heads, beside all that an index looks at.
 
 Sixteen heads are drawn. Two columns are their agreement, the share whose nearest item has the label
 of the answer, and the share of that label among the ten nearest of each. Half of the queries
@@ -42,7 +42,7 @@ def _of_collection(of: Trained, embedder: LaplaceEmbedder, collection: Collectio
     index = embedder.index(*collection.items, progress=False)
     index.calibrate(queries[:half], truth[:half])
     found = index.search(queries, DEPTH)
-    answer = torch.as_tensor(found.label.astype(int))
+    answer = torch.as_tensor(np.asarray(found.label).astype(int))
     probability = np.clip(np.asarray(found.label_probability, dtype=float), 1e-6, 1 - 1e-6)
     right = (answer == truth).numpy()
     row: Row = {"probability": float(roc_auc_score(right[half:], probability[half:]))}
@@ -58,7 +58,7 @@ def _of_collection(of: Trained, embedder: LaplaceEmbedder, collection: Collectio
 def _of_draws(
     of: Trained, embedder: LaplaceEmbedder, collection: Collection, answer: Tensor, factor: float
 ) -> Tensor:
-    """Agreement and share of the label [Q, 2] of heads drawn at ``factor`` times the temperature."""
+    """Agreement and share of the label [Q, 2] of heads drawn at a multiple of the temperature."""
     (items, labels), queries = collection.items, collection.queries[0]
     posterior = embedder.posterior_
     weights = posterior.with_temperature(factor * posterior.temperature).sample(DRAWS, 0)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from laplace_metric._utils.validation import as_tensor
 from laplace_metric.errors import ExportError, InputError
 from laplace_metric.export._file_formats import OPSET, check_format, stated, write_program
-from laplace_metric.export._module import OUTPUTS, EmbedderModule
+from laplace_metric.export._module import EmbedderModule
 from laplace_metric.inputs._batches import ModelInput
 from laplace_metric.models import Sentences
 from laplace_metric.models._calling import to_device
@@ -44,7 +44,8 @@ class ExportedGraph:
         Names of the inputs, in the order in which the graph takes them: [batch, ...], or whole
         numbers [batch, length].
     outputs : tuple of names
-        Names of the outputs: "mean" [batch, Z], "epistemic" [batch], "uncertainty" [batch].
+        Names of the outputs: "mean" [batch, Z], "epistemic" [batch], "uncertainty" [batch]; and
+        "predictive" [batch, Z + A], if it was asked for.
     epistemic : "classes and points" | "points" | "uncertainty"
         Meaning of the second output: what it compares an input with.
     spherical : bool
@@ -96,7 +97,7 @@ def write_graph(
     named = _named(model, example, device_of(module))
     opset = OPSET if format == "onnx" else None
     kind, spherical = module.compares_with, module.spherical
-    graph = ExportedGraph(path, format, tuple(named), OUTPUTS, kind, spherical, opset)
+    graph = ExportedGraph(path, format, tuple(named), module.outputs, kind, spherical, opset)
     by_name = isinstance(model, Sentences) or isinstance(example, Mapping)
     tensors = tuple(torch.cat([x, x]) if len(x) == 1 else x for x in named.values())
     batch, length = torch.export.Dim("batch"), torch.export.Dim.AUTO

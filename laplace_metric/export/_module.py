@@ -9,9 +9,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from laplace_metric._utils.precision import full_precision
+from laplace_metric._utils.validation import check_positive
 from laplace_metric.errors import HeadError
 from laplace_metric.export._familiarity import Familiarity
 from laplace_metric.export._head_variance import HeadVariance
+from laplace_metric.export._predictive import Predictive
 from laplace_metric.export._tapped import Tapped
 from laplace_metric.heads._backends import jacobian_of
 from laplace_metric.heads._chain import ChainJacobian
@@ -19,11 +21,12 @@ from laplace_metric.heads._jacobian import HeadJacobian
 from laplace_metric.heads._linear import LinearJacobian
 from laplace_metric.heads._located import LocatedHead
 from laplace_metric.laplace._fitted import Fitted
+from laplace_metric.laplace._predictive_vectors import PredictiveVectors
 
 # ``EmbedderModule``: a fitted embedder as one ``nn.Module`` whose posterior is buffers.
 
 
-OUTPUTS = ("mean", "epistemic", "uncertainty")
+OUTPUTS, PREDICTIVE = ("mean", "epistemic", "uncertainty"), "predictive"
 
 
 class Numbers(NamedTuple):
@@ -45,8 +48,27 @@ class Numbers(NamedTuple):
     uncertainty: Float[Tensor, " B"]
 
 
+class PredictiveNumbers(NamedTuple):
+    """Outputs of a graph with predictive vectors, for B inputs.
+
+    Parameters
+    ----------
+    mean : Tensor [B, Z]
+        Embeddings, as of ``Numbers``.
+    epistemic, uncertainty : Tensor [B]
+        Uncertainties, as of ``Numbers``.
+    predictive : Tensor [B, Z + A]
+        Vectors whose inner products are the expected ones, as ``predictive_vectors`` returns them.
+    """
+
+    mean: Float[Tensor, "B Z"]
+    epistemic: Float[Tensor, " B"]
+    uncertainty: Float[Tensor, " B"]
+    predictive: Float[Tensor, "B Z_plus_A"]
+
+
 class EmbedderModule(nn.Module):
-    """A copy of a fitted embedder as a module: inputs -> ``Numbers``.
+    """A copy of a fitted embedder as a module: inputs -> ``Numbers``, or ``PredictiveNumbers``.
 
     What can be done with a module can be done with it: ``to(device)``, ``state_dict``,
     ``torch.compile``, autocast (of the model; its head's numbers stay float32), inference mode.
@@ -59,12 +81,14 @@ class EmbedderModule(nn.Module):
         Model of the embedder; it is copied, as the tensors of ``fitted`` are.
     fitted : Fitted
         Posterior of this model.
+    predictive_temperature : float > 0 or None
+        Temperature of predictive vectors. None, the default: there are none.
 
     Raises
     ------
     HeadError
         For a head that is neither linear nor a chain of linear layers with elementwise
-        activations.
+        activations; for predictive vectors, for one that is not one linear layer.
 
     Examples
     --------
@@ -76,8 +100,15 @@ class EmbedderModule(nn.Module):
     (torch.Size([3, 8]), torch.Size([3]))
     """
 
-    def __init__(self, model: nn.Module, fitted: Fitted) -> None:
+    def __init__(
+        self, model: nn.Module, fitted: Fitted, predictive_temperature: float | None = None
+    ) -> None:
         super().__init__()
+        self.predictive = None
+        if predictive_temperature is not None:
+            t = check_positive("predictive_temperature", predictive_temperature)
+            vectors = PredictiveVectors.of(fitted)
+            self.predictive = Predictive(vectors, t / fitted.posterior.temperature)
         jacobian = _analytic(fitted.head, fitted.jacobian)
         self.spherical = fitted.spherical
         self.variance = HeadVariance(jacobian, fitted.posterior, spherical=self.spherical)
@@ -91,19 +122,30 @@ class EmbedderModule(nn.Module):
         return self
 
     @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of what it returns, in order."""
+        return OUTPUTS if self.predictive is None else (*OUTPUTS, PREDICTIVE)
+
+    @property
     def compares_with(self) -> str:
         """Return "classes and points" or "points", of the fit set, or "uncertainty"."""
         if self.familiarity is None:
             return "uncertainty"
         return "classes and points" if self.familiarity.knows_classes else "points"
 
-    def forward(self, *args: Any, **kwargs: Any) -> Numbers:
+    def forward(self, *args: Any, **kwargs: Any) -> Numbers | PredictiveNumbers:
         """Run with the model's own inputs: tensors by place or name, a mapping, or a tuple."""
         h, z = self.body(kwargs or (args[0] if len(args) == 1 else args))
         if not torch.is_autocast_enabled(h.device.type):
-            return self._numbers(h, z)
+            return self._all_numbers(h, z)
         with full_precision():
-            return self._numbers(h, z)
+            return self._all_numbers(h, z)
+
+    def _all_numbers(self, h: Tensor, z: Tensor) -> Numbers | PredictiveNumbers:
+        numbers = self._numbers(h, z)
+        if self.predictive is None:
+            return numbers
+        return PredictiveNumbers(*numbers, self.predictive(h, z))
 
     def _numbers(self, h: Tensor, z: Tensor) -> Numbers:
         uncertainty = self.variance(h, z)

@@ -97,10 +97,10 @@ def fitted_of_part(part: Part, model: nn.Module) -> tuple[Settings, Fitted]:
     for name, tensor in kept.items():
         checked_array(f"posterior/{stored}{name}", tensor, [None] * tensor.ndim)
     older = {"prior_precision": settings.prior_precision, "temperature": settings.temperature}
-    scales = [
+    n_effective, prior_precision, temperature = (
         Fields({**older, **part.content}, "posterior").number(name, least=0)
         for name in ("n_effective", "prior_precision", "temperature")
-    ]
+    )
     weights = None
     if "prior_weights" in tensors:
         weights = _vector("prior_weights", tensors, jacobian).to(mean.device)
@@ -110,7 +110,9 @@ def fitted_of_part(part: Part, model: nn.Module) -> tuple[Settings, Fitted]:
         head,
         jacobian,
         settings.loss(normalized=head.normalized),
-        Posterior(mean, curvature.to(mean.device), *scales, weights),
+        Posterior(
+            mean, curvature.to(mean.device), n_effective, prior_precision, temperature, weights
+        ),
         content.whole("n_points"),
         settings.structure,
         fingerprints,

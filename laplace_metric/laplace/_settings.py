@@ -113,8 +113,8 @@ class Settings(Shown):
         """
         if self.prior_precision == LAYERWISE and (not head.layered or self.structure == "full"):
             raise InputError(
-                'prior_precision="layerwise" needs a head of linear layers, and structure="diag" or '
-                '"kron", which do not couple them: pass "auto" or a number.'
+                'prior_precision="layerwise" needs a head of linear layers, and structure="diag" '
+                'or "kron", which do not couple them: pass "auto" or a number.'
             )
         if self.structure != AUTO:
             return self

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import (
     ExportError,
+    HeadError,
     InputError,
     MissingPackageError,
     NotFittedError,
@@ -195,3 +196,28 @@ def test_other_refusals(tmp_path, monkeypatch):
     monkeypatch.setattr(_file_formats, "find_spec", lambda name: None)
     with pytest.raises(MissingPackageError, match=r"laplace-metric\[export\]"):
         embedder.export(tmp_path / "e.onnx", example=QUERIES)
+
+
+@needs_onnx
+@pytest.mark.parametrize("distance", ["euclidean", "arccos"])
+@pytest.mark.parametrize("structure", ["diag", "kron"])
+@pytest.mark.parametrize("format", ["onnx", "torch"])
+def test_predictive_vectors_are_a_fourth_output(tmp_path, structure, distance, format):
+    embedder, x = fitted("linear", structure, distance, torch.float32), QUERIES.float()
+    graph = embedder.export(tmp_path / "e", format, example=x[:2], predictive_temperature=0.3)
+    assert graph.outputs == (*OUTPUTS, "predictive")
+    run = run_onnx if format == "onnx" else run_torch
+    for n in (33, 1):
+        *found, vectors = run(graph.path, x[:n])
+        assert max(relative_errors(found, embedder, x[:n])) < CLOSE
+        expected = embedder.predictive_vectors(x[:n], temperature=0.3)
+        torch.testing.assert_close(vectors, expected, rtol=CLOSE, atol=1e-5)
+    colder = embedder.predictive_vectors(x[:1], temperature=0.03)
+    assert not torch.allclose(vectors, colder, rtol=CLOSE, atol=1e-5)
+
+
+def test_predictive_vectors_of_other_heads_and_temperatures_are_refused():
+    with pytest.raises(HeadError, match="not one linear layer"):
+        fitted("long chain").as_module(predictive_temperature=1.0)
+    with pytest.raises(InputError, match="predictive_temperature=0"):
+        fitted("linear").as_module(predictive_temperature=0)
