@@ -521,7 +521,10 @@ class Guard(Shown):
         return f"precision={self.precision:g} cannot be guaranteed: {told}.{can}"
 
     def _missing(self, precision: float) -> str:
-        more = self.calibration.queries_needed(precision, of="label").more
+        needed = self.calibration.queries_needed(precision, of="label")
+        more = needed.more
+        if more is None and len(self.calibration.group):
+            return f"it takes {needed.flawless:,} groups at least, without any error"
         if more is None:
             return "from these queries it cannot be told how many more would do"
         kind = "items or held-out queries" if self.calibration.own_items else "queries"

@@ -107,7 +107,7 @@ class ClassRule(Shown):
         answer : [n]
             Place in ``classes`` of the label with which each is answered.
         classes : [C]
-            Labels.
+            Labels of the index, sorted.
         precision, confidence : float in (0, 1)
             Precision of each class, and the probability that all are kept.
         alpha : float in (0, 1) or None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Hashable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,9 @@ NEARLY_ALL = 0.5
 MISSING = ("NoneType", "NAType", "NaTType")
 
 
-def read_groups(groups: Any, n: int, of: str = "queries") -> npt.NDArray[np.intp]:
+def read_groups(
+    groups: Any, n: int, of: str = "queries", *, told: bool = False
+) -> npt.NDArray[np.intp]:
     """Return the number of the group of each query [n], from 0.
 
     Parameters
@@ -28,11 +32,14 @@ def read_groups(groups: Any, n: int, of: str = "queries") -> npt.NDArray[np.intp
         Number of queries.
     of : str
         Noun for them in errors. Default: "queries".
+    told : bool
+        Leave out the warning, which a caller has had. Default: False.
 
     Raises
     ------
     InputError
-        For another number of groups than of queries, missing ones, and fewer than 20 different.
+        For another number of groups than of queries, missing ones, names and numbers in one
+        column, several columns, and fewer than 20 different groups.
 
     Warns
     -----
@@ -44,8 +51,11 @@ def read_groups(groups: Any, n: int, of: str = "queries") -> npt.NDArray[np.intp
     >>> read_groups([f"video {i % 20}" for i in range(40)], 40).max()
     np.int64(19)
     """
+    if len(shape := getattr(groups, "shape", ())) > 1:
+        raise InputError(f"groups has shape {tuple(shape)}: pass [{n}], one group for each.")
     values = groups.tolist() if hasattr(groups, "tolist") else groups
-    if isinstance(values, (str, bytes)) or not hasattr(values, "__iter__"):
+    unordered = isinstance(values, (str, bytes, Mapping, AbstractSet))
+    if unordered or not hasattr(values, "__iter__"):
         raise InputError(f"groups={groups!r:.60}: pass the group of each of the {n:,} {of}.")
     listed = list(values)
     if len(listed) != n:
@@ -53,19 +63,26 @@ def read_groups(groups: Any, n: int, of: str = "queries") -> npt.NDArray[np.intp
     numbers: dict[Any, int] = {}
     found = np.empty(n, np.intp)
     for row, name in enumerate(listed):
-        if type(name).__name__ in MISSING or name != name or isinstance(name, (list, dict)):
+        if _is_missing(name):
             raise InputError(
                 f"groups holds {name!r:.40} in row {row}: pass a number or name for each; one that "
                 "depends on no other is a group by itself, under a name of its own."
             )
         found[row] = numbers.setdefault(name, len(numbers))
+    texts = [name for name in numbers if isinstance(name, str)]
+    if 0 < len(texts) < len(numbers):
+        other = next(name for name in numbers if not isinstance(name, str))
+        raise InputError(
+            f"groups holds strings and others, {texts[0]!r:.40} and {other!r:.40}: pass one type, "
+            "or '1' and 1 would be two groups."
+        )
     sizes = np.bincount(found, minlength=1)
     if len(numbers) < LEAST:
         raise InputError(
             f"groups: the {n:,} {of} are of {len(numbers)} groups, which are what counts: pass at "
             f"least {LEAST}."
         )
-    if sizes.max() > NEARLY_ALL * n:
+    if sizes.max() > NEARLY_ALL * n and not told:
         name = listed[int((found == sizes.argmax()).argmax())]
         warnings.warn(
             f"groups: {name!r:.40} has {sizes.max():,} of the {n:,} {of}, and counts for a few of "
@@ -74,6 +91,13 @@ def read_groups(groups: Any, n: int, of: str = "queries") -> npt.NDArray[np.intp
             stacklevel=callers_line(),
         )
     return found
+
+
+def _is_missing(name: Any) -> bool:
+    """Return whether an entry names no group: None, NaN, an empty text, a list."""
+    if type(name).__name__ in MISSING or not isinstance(name, Hashable):
+        return True
+    return bool(name != name) or (isinstance(name, (str, bytes)) and not name.strip())
 
 
 def split_by_group(

@@ -731,7 +731,7 @@ class Index(Shown):
             portable=portable,
             own_items=own_items,
             cross_fit=cross_fit,
-            group=None if groups is None else read_groups(groups, len(labelled)),
+            group=None if groups is None else read_groups(groups, len(labelled), told=own_items),
         )
         _LOG.info("calibrated %s", calibration._sentence())
         with self._changing:  # what changed meanwhile is news to the calibration

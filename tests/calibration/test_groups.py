@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from laplace_metric import Guard
+from laplace_metric import Guard, LaplaceEmbedder
 from laplace_metric.calibration import Rule, calibrate_scores, guarantee
 from laplace_metric.calibration._group_column import split_by_group
 from laplace_metric.calibration.guarantees._betting import (
@@ -17,7 +17,7 @@ from laplace_metric.calibration.guarantees._betting import (
     largest_count,
 )
 from laplace_metric.calibration.guarantees._group_means import student_p_values
-from laplace_metric.errors import DependentQueriesWarning, InputError
+from laplace_metric.errors import DependentQueriesWarning, FewQueriesWarning, InputError
 
 RUNS, DELTA = 200, 0.05
 MOST = DELTA + 3 * (DELTA * (1 - DELTA) / RUNS) ** 0.5
@@ -190,6 +190,14 @@ def test_groups_that_cut_a_class_from_the_gallery_are_told_or_refused():
         (list(range(199)), "groups has 199 entries for 200 queries"),
         ([*range(199), float("nan")], "groups holds nan in row 199"),
         ([*range(199), None], "groups holds None in row 199"),
+        ([*map(str, range(199)), " "], "groups holds ' ' in row 199"),
+        ([*range(199), {1}], r"groups holds \{1\} in row 199"),
+        ([*range(199), [1]], r"groups holds \[1\] in row 199"),
+        ([*range(199), "199"], r"groups holds strings and others, '199' and 0"),
+        (dict.fromkeys(range(200)), "pass the group of each"),
+        (set(range(200)), "pass the group of each"),
+        (np.arange(200)[:, None], r"groups has shape \(200, 1\): pass \[200\]"),
+        ([], "groups has 0 entries for 200 queries"),
         ("session", "pass the group of each"),
         (5, "pass the group of each"),
     ],
@@ -201,6 +209,49 @@ def test_groups_that_cannot_be_are_refused_by_name(groups, message):
         calibrate_scores(score, right, groups=groups)
     with pytest.raises(InputError, match=message):
         guarantee(g.random(200), right, precision=0.5, groups=groups)
+
+
+DOORS = {
+    "items": lambda x, y, groups: Guard(x, y, precision=0.8, groups=groups),
+    "held_out": lambda x, y, groups: Guard(x, y, precision=0.8, held_out=(x + 1, y), groups=groups),
+    "again": lambda x, y, groups: Guard(x, y, precision=0.8).calibrate(x + 1, y, groups=groups),
+    "cross_index": lambda x, y, groups: LaplaceEmbedder.from_embeddings(x, y).cross_index(
+        x, y, groups=groups, progress=False
+    ),
+}
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("door", DOORS)
+def test_every_door_refuses_groups_that_cannot_be_and_tells_of_a_large_one_once(door):
+    g = np.random.default_rng(0)
+    y = np.arange(200) % 4
+    x = (3 * np.eye(4)[y] + g.normal(size=(200, 4))).astype(np.float32)
+    own = np.arange(200) // 2
+    for groups, message in (
+        (np.zeros(200, int), "are of 1 groups"),
+        (own[:-1], "199 entries for 200"),
+        (np.where(own == 7, np.nan, own), "groups holds nan in row 14"),
+        (own[:, None], r"shape \(200, 1\)"),
+    ):
+        with pytest.raises(InputError, match=message):
+            DOORS[door](x, y, groups)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        DOORS[door](x, y, np.where(np.arange(200) < 150, 0, np.arange(200)))
+    told = [w for w in seen if "has 150 of the 200" in str(w.message)]
+    assert len(told) == 1
+    assert told[0].filename == __file__
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_guard_of_groups_says_how_many_it_takes():
+    g = np.random.default_rng(0)
+    y = np.arange(200) % 4
+    x = (3 * np.eye(4)[y] + g.normal(size=(200, 4))).astype(np.float32)
+    with pytest.warns(FewQueriesWarning, match=r"it takes \d+ groups at least, without any error"):
+        guard = Guard(x, y, precision=0.99, groups=np.arange(200) // 2)
+    assert guard.calibration.queries_needed(0.99, of="label").more is None
 
 
 def test_a_group_with_nearly_all_queries_is_told_and_counts_for_few():
