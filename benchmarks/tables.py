@@ -21,6 +21,7 @@ from benchmarks.image_text import matching_tables, token_tables, uses_tables
 from benchmarks.image_text import tables as image_text_tables
 from benchmarks.posterior import ablation as posterior
 from benchmarks.posterior import agreement as posterior_agreement
+from benchmarks.posterior import costs as posterior_costs
 from benchmarks.posterior import refits as posterior_refits
 from benchmarks.protocols.open_set import OTHERS
 from benchmarks.records import RESULTS, markdown, read_record, thousandths
@@ -200,6 +201,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "posterior-shares": posterior.at_equal_shares,
     "posterior-collections": posterior.by_collection,
     "posterior-agreement": posterior_agreement.table,
+    "posterior-costs": posterior_costs.table,
     "posterior-refits": posterior_refits.table,
     "vmf": cost_tables.vmf,
     "jacobians": cost_tables.jacobians,
