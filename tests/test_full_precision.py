@@ -11,6 +11,7 @@ from pytorch_metric_learning.miners import MultiSimilarityMiner
 from torch import Tensor, nn
 
 from laplace_metric import LaplaceEmbedder, OnlineLaplace
+from laplace_metric._utils.precision import full_precision
 from laplace_metric.online import _online_run as step
 
 X, Y = torch.randn(60, 16, generator=torch.Generator().manual_seed(0)), torch.arange(60) % 4
@@ -25,6 +26,20 @@ def model() -> nn.Module:
 
 def bfloat16() -> torch.autocast:
     return torch.autocast("cpu", torch.bfloat16)
+
+
+def test_what_is_nested_leaves_autocast_for_as_long_as_the_outermost():
+    @full_precision()
+    def product(depth: int = 1) -> torch.dtype:
+        return product(depth - 1) if depth else (X @ X.mT).dtype
+
+    with bfloat16():
+        assert product() == torch.float32
+        with full_precision():
+            assert product(3) == torch.float32
+            assert (X @ X.mT).dtype == torch.float32
+        assert (X @ X.mT).dtype == torch.bfloat16
+    assert product() == torch.float32
 
 
 def seen_by_hand(model: nn.Module) -> Tensor:

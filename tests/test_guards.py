@@ -108,6 +108,20 @@ def test_held_out_queries_calibrate(guard):
     np.testing.assert_array_equal(again.calibration.assess(hits).p_value, expected)
 
 
+@pytest.mark.parametrize("distance", ["euclidean", "arccos"])
+def test_a_query_alone_is_answered_as_among_others(distance):
+    x = unit(X) if distance == "arccos" else X
+    own = Guard(x[ITEMS], Y[ITEMS], distance=distance)
+    asked = np.concatenate([x[NEW][:20], x[ITEMS][:5], NOISE[:5]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnfamiliarQueriesWarning)
+        together = own.ask(asked)
+        alone = [own.ask(asked[i : i + 1]) for i in range(len(asked))]
+    assert [answers.label[0] for answers in alone] == together.label.tolist()
+    probability = np.concatenate([answers.probability for answers in alone])
+    np.testing.assert_allclose(probability, together.probability, rtol=1e-4, atol=1e-6)
+
+
 def test_names_and_a_fitted_embedder():
     names = np.array([f"digit {y}" for y in Y])
     model = torch.nn.Sequential(torch.nn.Linear(64, 16))

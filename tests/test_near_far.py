@@ -438,7 +438,7 @@ def test_classes_collapse_earlier_in_more_dimensions(width, collapsed):
     eye, counts = torch.eye(width, dtype=torch.float64), torch.tensor([5, 5])
     means = torch.zeros(2, width, dtype=torch.float64)
     ratio = 2e-4 / torch.finfo(torch.float32).eps
-    found = Scatter(counts, means, means[0], eye, ratio * eye, 0.0)
+    found = Scatter(counts, means, means[0], eye, ratio * eye, 0.0, len(eye))
     assert found.collapsed(torch.float32) is collapsed
     assert not found.collapsed(torch.float64)
 

@@ -5,15 +5,36 @@ An embedder may compute in half precision; its posterior does not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ContextDecorator, ExitStack
 
 import torch
 from torch import Tensor
 
 
-@contextmanager
-def full_precision() -> Iterator[None]:
+class _FullPrecision(ContextDecorator):
+    """Leave autocast for a while, on each device that is in it."""
+
+    def _recreate_cm(self) -> _FullPrecision:
+        return _FullPrecision()  # calls of a decorated function are nested, and run in threads
+
+    def __enter__(self) -> None:
+        self._stack = ExitStack()
+        for device in ("cpu", "cuda"):
+            if _in_autocast(device):  # which a query asks a dozen times
+                self._stack.enter_context(torch.autocast(device, enabled=False))
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+
+def _in_autocast(device: str) -> bool:
+    try:
+        return torch.is_autocast_enabled(device)
+    except TypeError:  # before PyTorch 2.4 this takes no argument
+        return device == "cpu" or torch.cuda.is_available()
+
+
+def full_precision() -> _FullPrecision:
     """Compute products of float32 tensors in float32, whatever autocast the caller is in.
 
     This is a context manager, and a decorator of functions.
@@ -25,10 +46,7 @@ def full_precision() -> Iterator[None]:
     ...     (x @ x).dtype
     torch.float32
     """
-    with ExitStack() as stack:
-        for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
-            stack.enter_context(torch.autocast(device, enabled=False))
-        yield
+    return _FullPrecision()
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.validation import as_path, check_name, check_share, is_tensor
@@ -18,9 +18,9 @@ from laplace_metric.calibration._calibrated_hits import CalibratedHits
 from laplace_metric.calibration._calibration_queries import CalibrationQueries
 from laplace_metric.calibration._class_rule import ClassRule
 from laplace_metric.calibration._conformal import (
+    RankedPoints,
     conformal_quantile,
     least_common_p_values,
-    ranks_among_others,
 )
 from laplace_metric.calibration._engine_hits import (
     given_hits,
@@ -155,15 +155,15 @@ class Calibration(Shown):
         return 1 / (len(self.statistics) + 1)
 
     @cached_property
-    def _ranks(self) -> Int[np.ndarray, "3 m"]:
-        """Ranks of the statistics, which take longer than a single query."""
-        return ranks_among_others(self.statistics)
+    def _ranked(self) -> RankedPoints:
+        """Statistics of the known calibration queries, ranked."""
+        return RankedPoints.of(self.statistics)
 
     def assess(self, hits: SearchHits) -> Assessment:
         """Assess the hits of Q queries with the fitted model."""
         logit = self.matcher.logit(PairFeatures.of(hits))
         ours = query_statistics(hits.nearest(self.depth))
-        p_value = least_common_p_values(self.statistics, ours, self._ranks)
+        p_value = least_common_p_values(self._ranked, ours)
         probability = self.matcher(logit)
         if self.labeller is None:
             return Assessment(logit, probability, p_value)

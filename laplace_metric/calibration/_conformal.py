@@ -16,7 +16,7 @@ neighbouring frames of one video break it.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -49,10 +49,28 @@ def p_values(held_out: ArrayLike, scores: ArrayLike) -> Float[np.ndarray, " Q"]:
     return (1 + below) / (len(reference) + 1)
 
 
+class RankedPoints(NamedTuple):
+    """Known points with their ranks, which take longer than the p-value of a new one.
+
+    Parameters
+    ----------
+    columns : [J, n]
+        Statistics of the points.
+    others : [J, n]
+        Their ranks among each other, as of ``ranks_among_others``.
+    """
+
+    columns: Float[np.ndarray, "J n"]
+    others: Int[np.ndarray, "J n"]
+
+    @classmethod
+    def of(cls, known: Float[np.ndarray, "n J"]) -> RankedPoints:
+        """Rank the points."""
+        return cls(known.T.copy(), ranks_among_others(known))
+
+
 def least_common_p_values(
-    known: Float[np.ndarray, "n J"],
-    new: Float[np.ndarray, "Q J"],
-    others: Int[np.ndarray, "J n"] | None = None,
+    known: Float[np.ndarray, "n J"] | RankedPoints, new: Float[np.ndarray, "Q J"]
 ) -> Float[np.ndarray, " Q"]:
     """Return full conformal p-values [Q] of "exchangeable with the known", for ``new`` points.
 
@@ -64,8 +82,10 @@ def least_common_p_values(
 
     Parameters
     ----------
-    others : [J, n], optional
-        Result of ``ranks_among_others(known)``, which saves computing it again.
+    known : [n, J] or RankedPoints
+        Statistics of the known points, or their ranks, if they were computed before.
+    new : [Q, J]
+        Statistics of the new points.
 
     Examples
     --------
@@ -73,13 +93,10 @@ def least_common_p_values(
     >>> least_common_p_values(known, np.array([[9.0, 9.0], [0.5, 0.5]]))
     array([0.2, 1. ])
     """
-    n = len(known)
-    columns, others = known.T.copy(), ranks_among_others(known) if others is None else others
+    ranked = known if isinstance(known, RankedPoints) else RankedPoints.of(known)
+    n = ranked.columns.shape[1]
     step = max(1, BLOCK_CELLS // max(1, n))
-    parts = [
-        count_as_strange(columns, others, new[i : i + step])
-        for i in range(0, max(1, len(new)), step)
-    ]
+    parts = [count_as_strange(*ranked, new[i : i + step]) for i in range(0, max(1, len(new)), step)]
     return (1 + np.concatenate(parts)) / (n + 1)
 
 

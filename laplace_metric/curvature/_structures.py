@@ -120,8 +120,12 @@ def eigenvectors(matrix: Float[Tensor, "A A"], dtype: torch.dtype) -> tuple[Tens
     """Return the eigenvalues and eigenvectors of a symmetric matrix, float64.
 
     For float32 those of a large matrix are computed in float32, in half the time; in float64 where
-    the vectors turn out not to be orthogonal.
+    the vectors turn out not to be orthogonal. Those of a diagonal matrix are known.
     """
+    diagonal = matrix.diagonal()
+    if torch.equal(matrix, torch.diag(diagonal)):  # as S of a raw linear head, s I
+        values, order = diagonal.sort(stable=True)
+        return values, torch.eye(len(matrix)).to(matrix)[:, order]
     if dtype == torch.float32 and len(matrix) >= LARGE:
         scale = matrix.abs().amax().clamp_min(torch.finfo(dtype).tiny)
         values, vectors = torch.linalg.eigh((matrix / scale).float())

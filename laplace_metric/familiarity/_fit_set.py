@@ -61,10 +61,12 @@ class FitSet(NamedTuple):
         n_points: int,
         *,
         use_lengths: bool = True,
+        width: int | None = None,
     ) -> FitSet | None:
         """Read blocks once; ``classes`` are the labels that occur, ascending. None if too wide.
 
-        Rows of zeros, which have no direction, do not count.
+        Rows of zeros, which have no direction, do not count. ``width`` is that of the space, as for
+        ``CentredSums.scatter``.
         """
         total, sample = None, None
         for block in blocks:
@@ -80,6 +82,6 @@ class FitSet(NamedTuple):
             sample.add_(u, lengths, labels, has_direction)
         if total is None or sample is None:
             return None
-        scatter = total.scatter()
+        scatter = total.scatter(width)
         collapsed = scatter.collapsed(total.dtype)
         return cls(scatter, sample.rows(), torch.float64 if collapsed else total.dtype)

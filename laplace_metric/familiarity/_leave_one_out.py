@@ -166,7 +166,7 @@ def removed_within(
     """Return the terms of W, and e' and f' of each row; ``sizes`` are |x|^2."""
     counts, left = scatter.counts[own.classes].double(), own.left(scatter)
     f, trace = float(scatter.degrees), float(scatter.within.trace())
-    ridge = trace / f / len(scatter.mean)
+    ridge = trace / f / scatter.width
     g = torch.where(left > 0, own.copies * counts / left.clamp_min(1), 0)
     vanished = ((left <= 0) & (own.copies > 0)).sum(1)
     rest = f - own.number + vanished
@@ -185,7 +185,7 @@ def removed_total(
     n, k = float(scatter.counts.sum()), own.number
     h, source = k * n / (n - k), scatter.total if rest_ridge is None else scatter.within
     trace = float(source.trace())
-    ridge = trace / (n if rest_ridge is None else scatter.degrees) / len(scatter.mean)
+    ridge = trace / (n if rest_ridge is None else scatter.degrees) / scatter.width
     if rest_ridge is None:
         rest_ridge = ridge * n / (n - k) * (1 - h * sizes / trace)
     lost = ridge - rest_ridge * (n - k) / n

@@ -111,14 +111,16 @@ class NearFar:
         dtype: torch.dtype = torch.float32,
         *,
         use_lengths: bool = True,
+        width: int | None = None,
     ) -> NearFar | None:
         """Build from head inputs and labels, in one pass; None if too few, all alike or too wide.
 
         ``classes`` are the labels that occur, ascending. Sums are float64, the result is ``dtype``.
-        Without ``use_lengths`` an input is as familiar at any length.
+        Without ``use_lengths`` an input is as familiar at any length. ``width`` is that of the
+        space, where head inputs are coordinates of a subspace that holds all of them.
         Memory: a few [D, D] and [C, D] in float64, up to 2,500 rows and their distances [C].
         """
-        fit_set = FitSet.read(blocks, classes, n_points, use_lengths=use_lengths)
+        fit_set = FitSet.read(blocks, classes, n_points, use_lengths=use_lengths, width=width)
         if fit_set is None or (factors := fit_set.scatter.factors()) is None:
             return None
         gaussians = factors.gaussians()
@@ -245,6 +247,8 @@ class NearFar:
 
 
 def _check(lengths: Tensor) -> None:
+    if bool(lengths.isfinite().all()):
+        return
     n, zero = len(lengths), lengths == -torch.inf
     broken = ~(zero | lengths.isfinite())
     if bool(broken.any()):
@@ -252,11 +256,10 @@ def _check(lengths: Tensor) -> None:
             f"{int(broken.sum())} of {n} head inputs of a batch hold NaN or infinity: check those "
             f"inputs, {bad_rows(broken)}."
         )
-    if bool(zero.any()):
-        raise InputError(
-            f"{int(zero.sum())} of {n} head inputs of a batch are all zeros, and what is exactly "
-            f"zero has no direction: leave those inputs out, {bad_rows(zero)}."
-        )
+    raise InputError(
+        f"{int(zero.sum())} of {n} head inputs of a batch are all zeros, and what is exactly "
+        f"zero has no direction: leave those inputs out, {bad_rows(zero)}."
+    )
 
 
 def _fitted_label_model(scored: CrossFitted, counts: Tensor) -> LabelModel | None:

@@ -79,8 +79,15 @@ class CentredSums:
         x = x.to(self.dtype)
         self.second.add_(upper_gram(x, x))
 
-    def scatter(self) -> Scatter:
-        """Return the sums about the means of the classes, and about the mean of all."""
+    def scatter(self, width: int | None = None) -> Scatter:
+        """Return the sums about the means of the classes, and about the mean of all.
+
+        Parameters
+        ----------
+        width : int or None
+            Coordinates of the space, D, where the sums are of a subspace that holds all points.
+            None, the default: they are of the whole space.
+        """
         counts = self.counts.double()
         offsets = self.first / counts.clamp_min(1)[:, None]
         # rows s_c / sqrt(n_c) [C, D], so that moved' moved = sum_c s_c s_c' / n_c
@@ -92,7 +99,9 @@ class CentredSums:
         # N T is N W plus a sum of squares, so that it is not below it, whatever W rounds to
         between = (means - mean) * counts.sqrt()[:, None]
         rounding = ROUNDINGS * torch.finfo(self.dtype).eps * float(second.trace())
-        return Scatter(self.counts, means, mean, within, within + between.mT @ between, rounding)
+        total = within + between.mT @ between
+        width = len(mean) if width is None else width
+        return Scatter(self.counts, means, mean, within, total, rounding, width)
 
 
 @dataclass(frozen=True)
@@ -111,6 +120,9 @@ class Scatter:
         Sums of squares about the m_c, and about mu.
     rounding : float
         Bound of the eigenvalues of their rounding error. Leaving points out does not lower it.
+    width : int
+        Number of coordinates over which the ridge averages: D, also where the sums are of a
+        subspace that holds all points.
     """
 
     counts: Tensor
@@ -119,6 +131,7 @@ class Scatter:
     within: Tensor
     total: Tensor
     rounding: float
+    width: int
 
     @property
     def degrees(self) -> int:
@@ -136,7 +149,7 @@ class Scatter:
         The nearest point is found by |a|^2 - 2 a b: of the size tr T / tr W times what it compares.
         """
         ratio = float(self.total.trace() / self.within.trace().clamp_min(1e-300))
-        return torch.finfo(dtype).eps * ratio * len(self.mean) ** 0.5 > COLLAPSED
+        return torch.finfo(dtype).eps * ratio * self.width**0.5 > COLLAPSED
 
     def without_classes(self, gone: Bool[Tensor, " C"]) -> Scatter:
         """Return the scatter of the other classes, with the W of all.
@@ -157,7 +170,7 @@ class Scatter:
     def ridge(self) -> float | None:
         """Mean eigenvalue e of W; None where classes say nothing (members alike, or one each)."""
         n, n_classes = int(self.counts.sum()), int((self.counts > 0).sum())
-        trace = float(self.within.trace()) / len(self.mean)
+        trace = float(self.within.trace()) / self.width
         return trace / self.degrees if n > n_classes and trace >= self.least else None
 
     def factors(self) -> Factors | None:
@@ -166,7 +179,7 @@ class Scatter:
         if n < 2:
             return None
         total, ridge = self.total / n, self.ridge
-        least = float(total.trace()) / len(self.mean) if ridge is None else ridge
+        least = float(total.trace()) / self.width if ridge is None else ridge
         if least * n < self.least:
             return None
         means = self.means[self.counts > 0] - self.mean

@@ -58,7 +58,7 @@ from laplace_metric.laplace._available import warn_if_limited
 from laplace_metric.laplace._draws import DrawnPoints
 from laplace_metric.laplace._executor import PassExecutor
 from laplace_metric.laplace._fit_identity import fit_identity
-from laplace_metric.laplace._fit_options import FitOptions
+from laplace_metric.laplace._fit_options import FitOptions, Whole
 from laplace_metric.laplace._fit_storage import FitStorage, InMemory
 from laplace_metric.laplace._fitted import Fitted
 from laplace_metric.laplace._points import Batches, HeadBatches, collect_points, where
@@ -218,7 +218,9 @@ def fit_posterior(
         fitted = fit.posterior(curvature, executor.n_points, executor.fingerprints)
         if processes.n > 1:
             return fitted
-        return with_near_far(_at_right_size(fitted, store, settings), store)
+        if options.whole is None:
+            fitted = _at_right_size(fitted, store, settings)
+        return with_near_far(fitted, store, options.whole)
 
 
 def _at_right_size(fitted: Fitted, store: FeatureStore, settings: Settings) -> Fitted:
@@ -266,22 +268,30 @@ def in_dtype(dtype: torch.dtype | None, head: LocatedHead, settings: Settings) -
     return jacobian_of(module, head.n_outputs, settings.backend)
 
 
-def with_near_far(fitted: Fitted, store: FeatureStore) -> Fitted:
-    """Add what ``Embedding.epistemic`` needs of the fit set.
+def uses_lengths(fitted: Fitted) -> bool:
+    """Return False if directions of head inputs are the embeddings themselves.
 
-    A direction that is the embedding itself is compared at any length, as the metric does.
+    Such inputs are compared at any length, as the metric does.
+    """
+    return not (fitted.spherical and is_identity(fitted.head.module))
+
+
+def with_near_far(fitted: Fitted, store: FeatureStore, whole: Whole | None = None) -> Fitted:
+    """Add what ``Embedding.epistemic`` needs of the fit set, which may be a part of a whole one.
 
     Warns
     -----
     LimitWarning
         If the head's inputs are too wide for it, or the classes too many for ``ambiguity``.
     """
+    whole = Whole(store.width, uses_lengths(fitted)) if whole is None else whole
     near_far = NearFar.of(
         store.blocks(),
         store.classes,
         len(store),
         fitted.posterior.mean.dtype,
-        use_lengths=not (fitted.spherical and is_identity(fitted.head.module)),
+        use_lengths=whole.use_lengths,
+        width=whole.width,
     )
     warn_if_limited(store.width, len(store.classes))
     return replace(fitted, near_far=near_far)

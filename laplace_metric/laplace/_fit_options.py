@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -15,9 +16,25 @@ PRECISIONS = (None, torch.float32, torch.float64)
 """Types of the sums of a fit; None is that of the head."""
 
 
+class Whole(NamedTuple):
+    """The fit of which another one is a part, such as all but a fold.
+
+    Parameters
+    ----------
+    width : int
+        Number of inputs of its head. The head of a part may have fewer: coordinates of a subspace
+        that holds all inputs.
+    use_lengths : bool
+        False if an input is as familiar at any length.
+    """
+
+    width: int
+    use_lengths: bool
+
+
 @dataclass(frozen=True)
 class FitOptions:
-    """Options of ``LaplaceEmbedder.fit``, which documents each.
+    """Options of ``LaplaceEmbedder.fit``, which documents each; ``whole`` is of a part's fit alone.
 
     Raises
     ------
@@ -37,6 +54,7 @@ class FitOptions:
     dtype: torch.dtype | None = None
     distributed: bool = False
     checkpoint_dir: Path | None = None
+    whole: Whole | None = None
 
     def __post_init__(self) -> None:
         if self.dtype not in PRECISIONS:

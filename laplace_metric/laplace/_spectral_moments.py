@@ -30,13 +30,24 @@ SWAPPED = [1, 0, 3, 2]
 
 def spectral_moments(pairs: SpectralPairs, *, spherical: bool) -> tuple[Tensor, Tensor]:
     """Compute the mean and the variance of the squared distance, [B] each."""
-    return _on_the_sphere(pairs) if spherical else _raw(pairs)
+    if spherical:
+        return _on_the_sphere(pairs)
+    return difference_moments(pairs.x - pairs.y, pairs.a + pairs.b - 2 * pairs.w)
 
 
-def _raw(pairs: SpectralPairs) -> tuple[Tensor, Tensor]:
-    m, c = pairs.x - pairs.y, pairs.a + pairs.b - 2 * pairs.w
-    mean = m.square().sum(1) + c.sum(1)
-    return mean, (4 * _dot(m.square(), c) + 2 * c.square().sum(1)).clamp_min(0)
+def difference_moments(m: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute the moments of ``|d|^2`` for B differences d ~ N(m, diag(c)).
+
+    Parameters
+    ----------
+    m : Tensor [B, Z]
+        Means of the differences.
+    c : Tensor [B, Z] or [B, 1]
+        Their variances; one column where all coordinates have the same.
+    """
+    square, alike = m.square(), m.shape[1] // c.shape[1]
+    mean = square.sum(1) + alike * c.sum(1)
+    return mean, (4 * _dot(square, c) + 2 * alike * c.square().sum(1)).clamp_min(0)
 
 
 def _on_the_sphere(pairs: SpectralPairs) -> tuple[Tensor, Tensor]:

@@ -121,11 +121,13 @@ class ClassModel:
         classes: Column,
         prior_precision: float | None = None,
         temperature: float | None = None,
+        width: int | None = None,
     ) -> ClassModel | None:
         """Fit to rows of the gallery and the codes of their classes.
 
         Classes without a row are left out. ``prior_precision``, ``temperature``: l and T; None:
-        chosen. Return None for a single class, and if all rows are equal.
+        chosen. ``width``: numbers of a row of the space, where rows are of a subspace that holds
+        all of them. Return None for a single class, and if all rows are equal.
         """
         there, codes = codes.unique(return_inverse=True)
         classes, n_classes = classes.take(there.cpu().numpy()), len(there)
@@ -134,7 +136,7 @@ class ClassModel:
         some = _part(codes, CELLS // (n_classes * rows.shape[1]))
         few = len(some) < LEAST * n_classes
         held = held_out(len(some))
-        others, factors = _factors(rows, codes, n_classes, some[held])
+        others, factors = _factors(rows, codes, n_classes, some[held], width)
         if factors is None or len(factors.class_means) < n_classes:
             return None
         whitening = Whitening.of(factors)
@@ -219,7 +221,10 @@ class ClassModel:
         own: Int[np.ndarray, " Q"] | None = None,
     ) -> Float[np.ndarray, "Q K"]:
         """Compute log odds of neighbours' labels: codes of ``classes``, those of the index now."""
-        place = self.classes.codes_of(classes.values)
+        own_classes = self.classes.values
+        place = np.arange(len(own_classes))
+        if not np.array_equal(own_classes, classes.values):  # sorting them again takes longer
+            place = self.classes.codes_of(classes.values)
 
         def known(codes: npt.NDArray[np.int64]) -> Tensor:
             there = np.where(codes < 0, -1, place[codes.clip(min=0)])
@@ -284,7 +289,7 @@ class Whitening(NamedTuple):
 
 
 def _factors(
-    rows: Tensor, codes: Tensor, n_classes: int, held: Int[Tensor, " n"]
+    rows: Tensor, codes: Tensor, n_classes: int, held: Int[Tensor, " n"], width: int | None
 ) -> tuple[Factors | None, Factors | None]:
     """Return the factors of all directions but those of the rows ``held``, and of all."""
     sums, found = CentredSums.zeros(n_classes, rows[:1].float()), []
@@ -294,7 +299,7 @@ def _factors(
         for part in chosen.nonzero().flatten().split(step):
             u, lengths = directions(rows[part.to(rows.device)])
             sums.add_(u, codes[part].to(rows.device), lengths.isfinite())
-        found.append(sums.scatter().factors())
+        found.append(sums.scatter(width).factors())
     return found[0], found[1]
 
 

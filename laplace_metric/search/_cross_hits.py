@@ -24,7 +24,7 @@ from laplace_metric.search._folds import class_places
 from laplace_metric.search._foreign_engine import ForeignEngine
 from laplace_metric.search._index import Index
 from laplace_metric.search._rankings import Predictive
-from laplace_metric.search._refit import RefittableEmbedder, refitted
+from laplace_metric.search._refit import Refits, RefittableEmbedder
 
 ALL = 1 - 1e-9
 """A share of all, which is below 1."""
@@ -76,12 +76,13 @@ def cross_labelled_hits(
     largest = int(torch.bincount(fold).max())
     depth = min(depth, len(fold) - largest)
     parts, rows, asked_for, drawn = [], [], 0, 0
+    refits = Refits.of(embedder, features)
     for f in range(n_folds):
         ours, others = (fold == f).nonzero().flatten(), (fold != f).nonzero().flatten()
-        encoder = Encoder.of(refitted(embedder, features[others], codes[others]))
+        encoder = Encoder.of(refits.fit(others, codes[others]))
         index = Index.build(
             encoder.without_epistemic(),
-            features[others],
+            refits.features[others],
             labels.take(others.numpy()).values,
             engine="flat" if isinstance(engine, Engine) else engine,
             rank_by=rank_by,
@@ -90,19 +91,20 @@ def cross_labelled_hits(
         if isinstance(engine, Engine):
             index = index._with(_outside(engine, index, others))
         if class_prior is not None:
-            index.learn_classes(*class_prior)
+            index.learn_classes(*class_prior, refits.row_width)
         index.query_encoder = encoder
         asked_for += len(ours)  # folds are small: what one rounds away the next makes up for
         share = (round(open_set_fraction * asked_for) - drawn) / len(ours)
         drawn = round(open_set_fraction * asked_for)
-        with warnings.catch_warnings():  # of copies, which the whole has told
+        with warnings.catch_warnings():  # of copies and near-copies, which the whole has told
             warnings.simplefilter("ignore", FittedQueriesWarning)
             hits = index.labelled_hits(
-                features[ours],
+                refits.features[ours],
                 labels.take(ours.numpy()).values,
                 depth,
                 open_set_fraction=min(share, ALL),
                 seed=seed,
+                grouped=True,
             )
         parts.append(_recoded(hits, classes, others))
         rows.append(ours)

@@ -75,6 +75,8 @@ def joined(parts: Iterable[Encoded]) -> Encoded | None:
     n = sum(map(len, left))
     if n == 0:
         return None
+    if len(left) == 1:  # copied, since it may be a caller's memory
+        return Encoded.concatenate(left)
     whole = Encoded(*(c.new_empty(n, *c.shape[1:]) for c in vars(left[0]).values()))
     while left:
         part = left.pop()

@@ -150,6 +150,8 @@ class Encoder(BatchEncoder):
         if self._near_far is None:
             return trace
         enters = (h != 0).any(1)
+        if bool(enters.all()):
+            return self._near_far.epistemic(h).to(trace)
         epistemic = torch.full_like(trace, NOTHING_ENTERS)
         epistemic[enters] = self._near_far.epistemic(h[enters]).to(trace)
         return epistemic

@@ -1228,7 +1228,10 @@ class Index(Shown):
             yield relevance.of_some(found, own)
 
     def learn_classes(
-        self, prior_precision: float | None = None, temperature: float | None = None
+        self,
+        prior_precision: float | None = None,
+        temperature: float | None = None,
+        width: int | None = None,
     ) -> None:
         """Fit the class model to the items; ``calibrate`` and ``cross_index`` call it.
 
@@ -1243,13 +1246,16 @@ class Index(Shown):
         temperature : float > 0 or None
             Number T that divides the moderated log probabilities; linear discriminant analysis has
             none. None, the default: the one that is best on a held-out fifth of the items.
+        width : int or None
+            Numbers of a row, where the head's inputs are coordinates of a subspace that holds all
+            of them. None, the default: they are those of the whole space.
         """
         codes, classes = self.items.label_codes, self.items.classes
         if codes is None or classes is None or self.query_encoder is not self.encoder:
             return
         items = self.items
         rows = inputs_of(items.encoded)
-        model = ClassModel.fit(rows, codes, classes, prior_precision, temperature)
+        model = ClassModel.fit(rows, codes, classes, prior_precision, temperature, width)
         with self._changing:
             if self.items is items:  # a model of items that changed meanwhile is stale
                 self._state = replace(self._state, class_model=model)
@@ -1279,7 +1285,11 @@ class Index(Shown):
         models = [self.class_model] if models is None else models
         if classes is None or all(model is None for model in models):
             return replace(hits, votes=votes)
-        odds, rows = np.zeros(labels.shape), inputs_of(queries)
+        rows = inputs_of(queries)
+        if which is None and models[0] is not None:
+            odds = models[0].evidence(rows, labels, classes, own)
+            return replace(hits, votes=replace(votes, class_odds=odds))
+        odds = np.zeros(labels.shape)
         for number, model in enumerate(models):
             if model is not None:
                 at = np.ones(len(labels), bool) if which is None else which == number

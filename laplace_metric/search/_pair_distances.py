@@ -13,6 +13,7 @@ from laplace_metric.curvature._eigenbases import IdentityEigenbasis, KroneckerEi
 from laplace_metric.heads._linear import LinearJacobian
 from laplace_metric.laplace import Distance, Fitted, _predictive_covariance
 from laplace_metric.laplace._embedding_pairs import EmbeddingPairs, SpectralPairs
+from laplace_metric.laplace._spectral_moments import difference_moments
 from laplace_metric.laplace._squared_distance import squared_distance
 from laplace_metric.search._encoded import Encoded
 
@@ -66,6 +67,8 @@ class PairDistances:
             (block,) = basis.blocks
             self._weights = block.left.mT @ self._weights @ block.right
             self._variances, self._right = block.fold(posterior.spectrum), block.right
+        if not spherical and bool((self._variances == self._variances[:1]).all()):
+            self._variances = self._variances[:1]  # S = s I, so that all coordinates vary alike
 
     @property
     def in_basis(self) -> bool:
@@ -86,20 +89,20 @@ class PairDistances:
         row_bytes = queries.basis_inputs.shape[1] * queries.basis_inputs.element_size()
         step = max(1, PAIR_BYTES // (positions.shape[1] * row_bytes))
         means, variances = queries.mean.new_full((2, *positions.shape), torch.inf)
-        # where there are many more pairs than items, two of three products of each pair depend on
-        # the item alone, and are computed once; they are not kept, since they are twice the items
+        # where there are many more pairs than items, what depends on the item alone is computed
+        # once; it is not kept, since it has up to twice the numbers of the items
         whole = self._fitted is None and positions.numel() > MANY * len(items)
-        products = self._products(items.basis_inputs.to(queries.mean)) if whole else None
+        seen = self._seen(items.basis_inputs.to(queries.mean)) if whole else None
         for start in range(0, len(positions), step):
             block = positions[start : start + step]
             row, rank = (block >= 0).nonzero(as_tuple=True)
             if len(row) == 0:
                 continue
             x = queries.basis_inputs[start : start + step]
-            if products is not None:
+            if seen is not None:
                 item = block[row, rank]
                 y = items.basis_inputs[item.to(items.basis_inputs.device)].to(x)
-                squared = self._of_products(x, y, row, *(p[item] for p in products))
+                squared = self._of_seen(x, y, row, [part[item] for part in seen])
             else:
                 needed, item = block[row, rank].unique(return_inverse=True)
                 y = items.basis_inputs[needed.to(items.basis_inputs.device)].to(x)
@@ -117,16 +120,20 @@ class PairDistances:
             ]
             pairs = EmbeddingPairs(head.forward(a), head.forward(b), *covariances)
             return squared_distance(pairs, spherical=self.spherical)
-        z_y, b = self._products(y)
-        return self._of_products(x, y[j], i, z_y[j], b[j])
+        return self._of_seen(x, y[j], i, [part[j] for part in self._seen(y)])
 
-    def _products(self, x: Float[Tensor, "n A"]) -> tuple[Tensor, Tensor]:
-        """Return ``z = M x`` and the diagonal ``V x^2`` of C(x, x), [n, Z]."""
-        return x @ self._weights.mT, x.square() @ self._variances.mT
+    def _seen(self, x: Float[Tensor, "n A"]) -> list[Tensor]:
+        """Return ``z = M x``, and on the sphere the diagonal ``V x^2`` of C(x, x), [n, Z] each."""
+        z = x @ self._weights.mT
+        return [z, x.square() @ self._variances.mT] if self.spherical else [z]
 
-    def _of_products(self, x: Tensor, y: Tensor, i: Tensor, z_y: Tensor, b: Tensor) -> Distance:
-        """Return the distances of the pairs (x_i, y), from x [q, A] and y [pairs, A]."""
-        z_x, a = self._products(x)
-        shared = (x[i] * y) @ self._variances.mT
-        pairs = SpectralPairs(z_x[i], z_y, a[i], b, shared)
-        return squared_distance(pairs, spherical=self.spherical)
+    def _of_seen(self, x: Tensor, y: Tensor, i: Tensor, seen: list[Tensor]) -> Distance:
+        """Return the distances of the pairs (x_i, y), from x [q, A], y [pairs, A] and _seen(y)."""
+        own = [part[i] for part in self._seen(x)]
+        if self.spherical:
+            shared = (x[i] * y) @ self._variances.mT
+            pairs = SpectralPairs(own[0], seen[0], own[1], seen[1], shared)
+            return squared_distance(pairs, spherical=True)
+        # C(x, x) + C(y, y) - 2 C(x, y) is V (x - y)^2: one product, and no difference of large ones
+        spread = (x[i] - y).square() @ self._variances.mT
+        return Distance(*difference_moments(own[0] - seen[0], spread))

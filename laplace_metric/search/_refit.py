@@ -7,14 +7,19 @@ from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from laplace_metric.curvature._eigenbases import KroneckerEigenbasis
 from laplace_metric.errors import LaplaceMetricWarning
+from laplace_metric.heads._linear import LinearJacobian
 from laplace_metric.heads._located import LocatedHead
 from laplace_metric.inputs._inputs import BATCH, Inputs
 from laplace_metric.laplace import Fitted, Settings
-from laplace_metric.laplace._fit import fit_posterior
-from laplace_metric.laplace._fit_options import FitOptions
+from laplace_metric.laplace._fit import fit_posterior, uses_lengths
+from laplace_metric.laplace._fit_options import FitOptions, Whole
+from laplace_metric.search._class_model import WIDEST
 from laplace_metric.search._protocols import FittedEmbedder
 
 HEAD = "head"
@@ -42,28 +47,92 @@ class _Directions(nn.Module):
         return nn.functional.normalize(z, dim=-1)
 
 
-def refitted(embedder: RefittableEmbedder, features: Tensor, codes: Tensor) -> HeadEmbedder:
-    head = embedder.fitted_.head
-    model = _head_alone(head)
-    pairs = zip(features.split(BATCH), codes.split(BATCH), strict=True)
-    inputs = Inputs.of_batches("features", pairs, labelled=True)
-    # of the size of the whole fit: what a part chooses would move each fold's numbers by a factor
-    whole, options = embedder.fitted_.posterior, FitOptions(progress=False)
-    settings = replace(
-        embedder.settings,
-        prior_precision=whole.prior_precision,
-        temperature=whole.temperature,
-    )
-    with warnings.catch_warnings():  # the fit to all items has told them
-        warnings.simplefilter("ignore", LaplaceMetricWarning)
-        fitted = fit_posterior(model, HEAD, inputs, settings, options)
-    posterior = replace(fitted.posterior, prior_weights=whole.prior_weights)
-    fitted = replace(fitted, posterior=posterior)
-    return HeadEmbedder(model, fitted, settings)
+@dataclass(frozen=True)
+class Refits:
+    """Posteriors of parts of the items, from what entered the head.
+
+    Of fewer items than the head has inputs, the head is fitted to coordinates in an orthonormal
+    basis Q of the space that the items span:
+
+        h = Q (Q' h)      z = W h + b = (W Q) (Q' h) + b
+
+    Directions outside of it have no curvature and no item, so that a posterior with a Kronecker
+    basis, which follows rotations, predicts the same of every item; and so do near, far and the
+    class model, whose ridge averages over all D directions (``Whole.width``).
+
+    Parameters
+    ----------
+    embedder : RefittableEmbedder
+        Model with a posterior of all items, and the settings to fit others.
+    model : nn.Module
+        The head alone.
+    features : Tensor [N, D] or [N, N]
+        What enters ``model``, of all items.
+    whole : Whole
+        What a part takes over from the fit to all items.
+    row_width : int or None
+        Numbers of a row of the whole's ``Encoded.basis_inputs``, where these have fewer; else None.
+    """
+
+    embedder: RefittableEmbedder
+    model: nn.Module
+    features: Tensor
+    whole: Whole
+    row_width: int | None
+
+    @classmethod
+    def of(cls, embedder: RefittableEmbedder, features: Float[Tensor, "N D"]) -> Refits:
+        """Choose the space in which parts of these head inputs are fitted."""
+        fitted = embedder.fitted_
+        whole = Whole(features.shape[1], uses_lengths(fitted))
+        module, jacobian, row_width = fitted.head.module, fitted.jacobian, None
+        if _follows_rotations(fitted) and len(features) < features.shape[1]:
+            assert isinstance(jacobian, LinearJacobian)
+            basis = torch.linalg.qr(features.double().mT).Q  # [D, N]
+            features = (features.double() @ basis).to(features)
+            row_width = jacobian.layout.n_columns
+            module = _linear((jacobian.weight.double() @ basis).to(jacobian.weight), jacobian.bias)
+        return cls(embedder, _head_alone(module, fitted.head), features, whole, row_width)
+
+    def fit(self, rows: Int[Tensor, " n"], codes: Int[Tensor, " n"]) -> HeadEmbedder:
+        """Fit to the items at ``rows``, of classes ``codes``."""
+        features = self.features[rows]
+        pairs = zip(features.split(BATCH), codes.split(BATCH), strict=True)
+        inputs = Inputs.of_batches("features", pairs, labelled=True)
+        # of the size of the whole fit: what a part chooses would move each fold's numbers
+        posterior, options = self.embedder.fitted_.posterior, FitOptions(whole=self.whole)
+        settings = replace(
+            self.embedder.settings,
+            prior_precision=posterior.prior_precision,
+            temperature=posterior.temperature,
+        )
+        with warnings.catch_warnings():  # the fit to all items has told them
+            warnings.simplefilter("ignore", LaplaceMetricWarning)
+            fitted = fit_posterior(self.model, HEAD, inputs, settings, options)
+        posterior = replace(fitted.posterior, prior_weights=posterior.prior_weights)
+        return HeadEmbedder(self.model, replace(fitted, posterior=posterior), settings)
 
 
-def _head_alone(head: LocatedHead) -> nn.Module:
+def _follows_rotations(fitted: Fitted) -> bool:
+    """Return whether all that is learnt of head inputs is the same in any orthonormal basis."""
+    head, posterior = fitted.jacobian, fitted.posterior
+    kron = isinstance(posterior.basis, KroneckerEigenbasis) and posterior.prior_weights is None
+    if not kron or fitted.near_far is None or not isinstance(head, LinearJacobian):
+        return False
+    return head.layout.n_columns <= WIDEST
+
+
+def _linear(weight: Float[Tensor, "Z D"], bias: Float[Tensor, " Z"] | None) -> nn.Linear:
+    with torch.device(weight.device):
+        layer = nn.Linear(weight.shape[1], len(weight), bias=bias is not None, dtype=weight.dtype)
+    layer.weight = nn.Parameter(weight)
+    if bias is not None:
+        layer.bias = nn.Parameter(bias)
+    return layer
+
+
+def _head_alone(module: nn.Module, head: LocatedHead) -> nn.Sequential:
     """Return the head alone, with the normalisation of the model."""
-    parts = [(HEAD, head.module)]
+    parts = [(HEAD, module)]
     parts += [("directions", _Directions())] if head.normalized else []
     return nn.Sequential(OrderedDict(parts)).eval()

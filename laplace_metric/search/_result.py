@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -99,24 +99,26 @@ class SearchResult(Shown):
             Empty tensor with the type and the device of the result.
         """
         near = hits.positions[:, :k]
-        found = cls(
+        match, p_value, label, probability = None, None, None, None
+        if assessment is not None:
+            match = torch.from_numpy(assessment.match_probability[:, :k]).to(template.device)
+            p_value = torch.from_numpy(assessment.p_value).to(template.device)
+            carrier, shares = assessment.carrier, assessment.label_probability
+            if carrier is not None and shares is not None and labels is not None:
+                label = _entries(labels, hits.positions[np.arange(len(carrier)), carrier])
+                probability = torch.from_numpy(shares).to(template.device)
+        return cls(
             hits.nearest(k),
             _entries(ids, near),
             None if labels is None else _entries(labels, near),
             None if hits.votes is None else template.new_tensor(hits.votes.ambiguity),
             alpha,
             template,
+            match,
+            p_value,
+            label,
+            probability,
         )
-        if assessment is None:
-            return found
-        match = torch.from_numpy(assessment.match_probability[:, :k]).to(template.device)
-        p_value = torch.from_numpy(assessment.p_value).to(template.device)
-        found = replace(found, match_probability=match, p_value=p_value)
-        if assessment.carrier is None or assessment.label_probability is None or labels is None:
-            return found
-        rows = np.take_along_axis(hits.positions, assessment.carrier[:, None], 1)
-        probability = torch.from_numpy(assessment.label_probability).to(template.device)
-        return replace(found, label=_entries(labels, rows)[:, 0], label_probability=probability)
 
     def _sentence(self) -> str:
         q, k = self.ids.shape

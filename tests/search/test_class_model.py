@@ -368,3 +368,18 @@ def test_small_classes_have_no_class_model_in_folds():
     )
     assert index.class_model is None
     assert "class_model" not in index.calibration.looks_at
+
+
+@pytest.mark.parametrize("n", [60, 400])
+def test_rows_of_a_subspace_have_the_model_of_the_whole_space(n):
+    """The ridge averages over all coordinates, those without a number, too."""
+    g = torch.Generator().manual_seed(0)
+    y = torch.arange(n) % 3
+    x = torch.randn(3, 5, generator=g)[y] + torch.randn(n, 5, generator=g)
+    whole = torch.cat([x.new_zeros(n, 15), x], 1)
+    classes = Column(np.arange(3))
+    part, wide = ClassModel.fit(x, y, classes, width=20), ClassModel.fit(whole, y, classes)
+    expected = wide.log_odds(whole, y[:, None])
+    torch.testing.assert_close(part.log_odds(x, y[:, None]), expected, rtol=1e-4, atol=1e-4)
+    other = ClassModel.fit(x, y, classes).log_odds(x, y[:, None])
+    assert (other - expected).abs().max() > 0.01

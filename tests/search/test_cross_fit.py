@@ -21,6 +21,7 @@ from laplace_metric.errors import FittedQueriesWarning, InputError, LabelError
 from laplace_metric.inputs._columns import Column
 from laplace_metric.models import Precomputed
 from laplace_metric.search import Index, Predictive, _cross_hits, _folds, _refit
+from laplace_metric.search._class_model import ClassPrior
 from laplace_metric.search._engine_settings import Flat
 from laplace_metric.search._flat_engine import FlatEngine
 
@@ -91,6 +92,43 @@ def test_each_fold_is_asked_of_a_fit_and_an_index_without_it(head, rank_by, item
             (mine.hits.votes.ambiguity, wanted.hits.votes.ambiguity),
         ):
             torch.testing.assert_close(ours_, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("distance", ["arccos", "euclidean"])
+def test_folds_of_fewer_items_than_head_inputs_are_as_if_fitted_to_all_inputs(
+    distance, bias, monkeypatch
+):
+    """In float64, against fits to all coordinates, where the items span 60 of 90."""
+    g = torch.Generator().manual_seed(0)
+    y = torch.arange(60) % 4
+    x = torch.randn(4, 90, generator=g)[y] + torch.randn(60, 90, generator=g)
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Identity(), torch.nn.Linear(90, 5, bias=bias)).double()
+    embedder = LaplaceEmbedder(model, distance=distance, structure="kron", hessian="positives")
+    embedder.fit([(x.double(), y)], progress=False)
+    given = embedder, x.double(), Column.of("labels", y.tolist())
+    fold, widths = _folds.folds_of(y, 4, torch.Generator().manual_seed(0)), list[int]()
+    fit = _refit.fit_posterior
+
+    def noted(*arguments):
+        fitted = fit(*arguments)
+        widths.append(fitted.jacobian.layouts[0].n_features)
+        return fitted
+
+    monkeypatch.setattr(_refit, "fit_posterior", noted)
+    prior = ClassPrior(2.0, 1.5)
+    found = _cross_hits.cross_labelled_hits(*given, fold, 20, class_prior=prior)
+    monkeypatch.setattr(_refit, "_follows_rotations", lambda fitted: False)
+    wanted = _cross_hits.cross_labelled_hits(*given, fold, 20, class_prior=prior)
+    assert widths == [60] * 4 + [90] * 4
+    assert np.array_equal(found.hits.positions, wanted.hits.positions)
+    for name in ("distance", "distance_sd", "uncertainty", "epistemic"):
+        pair = getattr(found.hits, name), getattr(wanted.hits, name)
+        np.testing.assert_allclose(*pair, rtol=1e-7, err_msg=name)
+    # in directions without curvature the basis is arbitrary, and with it the weights' variances
+    odds = [hits.voted.class_odds.flatten() for hits in (found.hits, wanted.hits)]
+    assert np.corrcoef(odds)[0, 1] > 0.97
 
 
 def test_an_engine_over_all_items_finds_those_outside_a_fold(items, model):
