@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import InputError, UnknownNameError
-from laplace_metric.search._refit import refitted
+from laplace_metric.search._refit import Refits
 
 
 def points(n: int = 90) -> tuple[Tensor, Tensor]:
@@ -77,7 +77,7 @@ def test_a_file_and_a_refit_keep_it(tmp_path):
     embedder.save(tmp_path / "posterior")
     loaded = LaplaceEmbedder.load(tmp_path / "posterior", embedder.model)
     torch.testing.assert_close(loaded(x).variance, embedder(x).variance, rtol=0, atol=0)
-    again = refitted(embedder, x, y).fitted_.posterior
+    again = Refits.of(embedder, x).fit(torch.arange(len(y)), y).fitted_.posterior
     torch.testing.assert_close(again.variance, embedder.posterior_.variance, rtol=1e-9, atol=0)
 
 

@@ -57,7 +57,7 @@ class RankedPoints(NamedTuple):
     columns : [J, n]
         Statistics of the points.
     others : [J, n]
-        Their ranks among each other, as of ``ranks_among_others``.
+        Ranks of the points among each other, as of ``ranks_among_others``.
     """
 
     columns: Float[np.ndarray, "J n"]

@@ -43,7 +43,7 @@ def difference_moments(m: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
     m : Tensor [B, Z]
         Means of the differences.
     c : Tensor [B, Z] or [B, 1]
-        Their variances; one column where all coordinates have the same.
+        Variances of the differences; one column where all coordinates have the same.
     """
     square, alike = m.square(), m.shape[1] // c.shape[1]
     mean = square.sum(1) + alike * c.sum(1)

@@ -67,9 +67,9 @@ class Refits:
     model : nn.Module
         The head alone.
     features : Tensor [N, D] or [N, N]
-        What enters ``model``, of all items.
+        Inputs of ``model``, of all items.
     whole : Whole
-        What a part takes over from the fit to all items.
+        Values that a part takes over from the fit to all items.
     row_width : int or None
         Numbers of a row of the whole's ``Encoded.basis_inputs``, where these have fewer; else None.
     """
