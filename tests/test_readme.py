@@ -110,7 +110,8 @@ def test_the_caption_of_twenty_queries_is_that_of_the_record():
 def test_the_numbers_of_the_first_page_are_those_of_its_guard_and_of_the_record():
     text = README.read_text()
     scope: dict[str, Any] = {}
-    exec(re.findall(r"```python\n(.*?)```", text, flags=re.S)[0], scope)
+    for block in re.findall(r"```python\n(.*?)```", text, flags=re.S):
+        exec(block, scope)
     guard, new = scope["guard"], scope["new"]
     queries, truth = new.pixels().flatten(1), new.labels.numpy()
     answers = guard.ask(queries)

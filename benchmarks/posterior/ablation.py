@@ -30,6 +30,14 @@ NAME = "posterior"
 SHARES = (0.03, 0.1, 0.25, 0.5, 0.75, 0.9, 0.97)
 CHOSEN = (0.25, 0.5, 0.75, 0.9)
 SEEDS, SMOKE, NEIGHBOURS, N_DRAWS = 3, 1, 10, 8
+SAID = {
+    "mean z": "embedding, as without this library",
+    "h": "what enters the last layer",
+    "h whitened": "the same, whitened within classes",
+    "noise": "embedding and noise that no data shaped",
+    "posterior": "**embedding and posterior**",
+}
+"""What the first page calls the rows."""
 PARTS, RIVALS = ("development", "confirmation"), ("noise", "h whitened")
 MEASURES = ("first", "label", "auroc")
 Row = dict[str, Any]
@@ -182,6 +190,20 @@ def table(folder: Any = None) -> str:
                 cells.append("" if name == "posterior" else f"{gap:+.3f} ± {half:.3f}")
             lines.append(cells)
     return markdown(header, lines)
+
+
+def first_page() -> str:
+    """First item right through networks that nobody looked at before, by each row."""
+    rows = [row for row in read_record(NAME)["rows"] if row["part"] == "confirmation"]
+    lines = []
+    for name, said in SAID.items():
+        first, label = (
+            np.nanmean([row["chosen"][name][m] for row in rows]) for m in ("first", "label")
+        )
+        gap, half = differences(rows, "posterior", name, "first")
+        ahead = "" if name == "posterior" else f"{gap:+.3f} ± {half:.3f}"
+        lines.append([said, f"{first:.3f}", f"{label:.3f}", ahead])
+    return markdown(["ranked by", "first item right", "label right", "posterior ahead"], lines)
 
 
 def at_equal_shares() -> str:

@@ -136,43 +136,6 @@ def front() -> str:
     return markdown(header, lines)
 
 
-SHORT = {
-    "Omniglot, EfficientNet as it is": "Omniglot, pretrained encoder",
-    "Omniglot, unseen alphabets": "Omniglot, new alphabets",
-    "texts, MiniLM as it is": "texts, pretrained encoder",
-    "emoji, EfficientNet as it is": "emoji, pretrained encoder",
-    "birds, EfficientNet as it is": "birds, pretrained encoder",
-    "CIFAR-10, EfficientNet as it is": "CIFAR-10, pretrained encoder",
-    "birds, unseen species, head on EfficientNet": "birds, new species",
-    "FashionMNIST, trained network": "FashionMNIST",
-}
-"""What the first page shows of ``CASES``, and calls it."""
-
-
-def first_page() -> str:
-    """Both numbers beside the best other method's, the largest gain in R-AUROC first."""
-    lines = []
-    for case in CASES:
-        if case.title not in SHORT:
-            continue
-        rows = rows_of(case)
-        wrong, ood = values(rows, ["r_auroc"]), values(rows, ood_metrics(rows))
-        match, epistemic = (wrong[MATCH], best_other(wrong)), (ood[EPISTEMIC], best_other(ood))
-        name = SHORT[case.title] + (" \\*" if case.chose else "")
-        lines.append((match[1].mean - match[0].mean, [name, _short(*match), _short(*epistemic)]))
-    header = ["task", "R-AUROC: ours / best other", "OOD AUROC: ours / best other"]
-    return markdown(header, [line for _, line in sorted(lines)])
-
-
-def _short(ours: Values, other: Values) -> str:
-    """Two means; bold what is ahead, or not significantly behind."""
-    apart, ahead = significant(ours, other), ours.mean > other.mean
-    texts = [thousandths(one.mean) for one in (ours, other)]
-    bold = [not apart or ahead, not apart or not ahead]
-    shown = zip(texts, bold, strict=True)
-    return " / ".join(f"**{text}**" if strong else text for text, strong in shown)
-
-
 def pairs(ending: str = "") -> str:
     """Every OOD set: the epistemic number, and detectors from the best to the worst.
 

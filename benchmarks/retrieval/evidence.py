@@ -285,6 +285,21 @@ def best_rival(row: dict[str, Any]) -> str:
     return max(RIVALS, key=lambda name: float(row[name]["mean"]))
 
 
+def first_page() -> str:
+    """Ours beside rivals that have the same labels and queries."""
+    names = ["+ distance", "share", "probe", "LDA", "match probability"]
+    lines = [
+        [
+            row["problem"] + (" \\*" if row["developed on"] else ""),
+            *_cells(row, names),
+            _signed(row[f"ahead: {best_rival(row)}"]),
+        ]
+        for row in _rows()
+    ]
+    header = ["problem", "distance", "label share", "probe", "LDA", "ours", "ahead of the best"]
+    return markdown(header, lines)
+
+
 def rivals_table() -> str:
     """AUROC of rivals and of ours."""
     names = [*RIVALS, "match probability"]

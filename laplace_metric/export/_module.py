@@ -13,7 +13,7 @@ from laplace_metric._utils.validation import check_positive
 from laplace_metric.errors import HeadError
 from laplace_metric.export._familiarity import Familiarity
 from laplace_metric.export._head_variance import HeadVariance
-from laplace_metric.export._predictive import Predictive
+from laplace_metric.export._predictive import PredictiveOutput
 from laplace_metric.export._tapped import Tapped
 from laplace_metric.heads._backends import jacobian_of
 from laplace_metric.heads._chain import ChainJacobian
@@ -108,7 +108,7 @@ class EmbedderModule(nn.Module):
         if predictive_temperature is not None:
             t = check_positive("predictive_temperature", predictive_temperature)
             vectors = PredictiveVectors.of(fitted)
-            self.predictive = Predictive(vectors, t / fitted.posterior.temperature)
+            self.predictive = PredictiveOutput(vectors, t / fitted.posterior.temperature)
         jacobian = _analytic(fitted.head, fitted.jacobian)
         self.spherical = fitted.spherical
         self.variance = HeadVariance(jacobian, fitted.posterior, spherical=self.spherical)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from laplace_metric.laplace._predictive_vectors import TINY, PredictiveVectors
 
 
-class Predictive(nn.Module):
+class PredictiveOutput(nn.Module):
     """Head inputs h [B, D] and raw embeddings z [B, Z] -> predictive vectors [B, Z + A].
 
     Parameters

@@ -97,7 +97,7 @@ class Posterior(Shown):
         Parameters
         ----------
         prior_precision : float > 0 or None
-            tau. None, the default: that of this posterior.
+            Prior precision tau. None, the default: that of this posterior.
         """
         tau = self.prior_precision if prior_precision is None else prior_precision
         return tau if self.prior_weights is None else tau * self.prior_weights
