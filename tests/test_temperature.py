@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import InputError, LaplaceMetricWarning, WideDrawsWarning
 from laplace_metric.laplace import Settings
+from laplace_metric.laplace._draws import DrawnPoints
+from laplace_metric.laplace._temperature import temperature_of
 from tests.saved_files import parts_of, rewrite
 
 N_FITTED = 900
@@ -302,3 +304,43 @@ def test_draws_of_vectors_never_warn():
         warnings.simplefilter("error", WideDrawsWarning)
         embedder(x).sample(50, 0)
         embedder.draw(50, 0)(x)
+
+
+def drawn(labels: Tensor, moved: float) -> DrawnPoints:
+    """Points around the corners of a square, which draws move by ``sqrt(t) moved``."""
+    g = torch.Generator().manual_seed(0)
+    corners = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])[labels % 4]
+    z = corners + 0.02 * torch.randn(len(labels), 2, generator=g)
+    noise = moved * torch.randn(4, len(labels), 2, generator=g)
+    return DrawnPoints(lambda t: z + t**0.5 * noise, labels, spherical=False)
+
+
+def test_without_pairs_of_a_class_the_temperature_is_that_of_laplace():
+    assert temperature_of(drawn(torch.zeros(0, dtype=torch.long), 0.0)) == 1.0
+
+
+def test_draws_that_retrieve_as_the_means_keep_the_temperature_of_laplace():
+    labels = torch.arange(80) % 4
+    assert temperature_of(drawn(labels, 0.02)) == 1.0
+    low = temperature_of(drawn(labels, 20.0))
+    assert 2.0**-20 < low < 2.0**-8  # noise of .02 to 1 times the side
+
+
+class Told(DrawnPoints):
+    """Points of which some are lost and some are gained at every t > 0."""
+
+    lost, gained = 3, 0
+
+    def right(self, t: float) -> Tensor:
+        right = torch.ones(2, len(self.labels), dtype=torch.float64)
+        right[:, : self.gained] = float(t > 0)
+        right[:, -self.lost :] = float(t == 0)
+        return right
+
+
+def test_a_loss_within_its_standard_error_is_none():
+    """Of 20 points 3 are lost: .15, or with 2 that are gained .05, of a standard error of .11."""
+    points = Told(lambda t: torch.zeros(1, 20, 2), torch.zeros(20), spherical=False)
+    assert temperature_of(points) < 2.0**-23
+    Told.gained = 2
+    assert temperature_of(points) == 1.0
