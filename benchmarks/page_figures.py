@@ -44,6 +44,7 @@ from benchmarks.report.glossary import about
 from benchmarks.report.reading import Part, Record, described, known, parts, summary
 from benchmarks.report.three_numbers import MATCH, same_network
 from benchmarks.retrieval.evidence import RIVALS
+from benchmarks.retrieval.power import power_figure
 from benchmarks.retrieval.split import ALPHAS, PROMISES, SHARES
 from benchmarks.retrieval.tables import SCORES
 from benchmarks.variants.online import NOTHING
@@ -388,5 +389,7 @@ def run_retrieval(options: Namespace) -> None:
     figures = retrieval_figures(read_record("retrieval", folder)["rows"])
     if (folder / "evidence.json").is_file():
         figures["evidence"] = evidence_figure(read_record("evidence", folder)["rows"])
+    if (folder / "power.json").is_file():
+        figures["power"] = power_figure(read_record("power", folder))
     for name, figure in figures.items():
         save_figure(figure, figures_of(options) / f"retrieval-{name}.png")
