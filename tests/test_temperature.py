@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -171,6 +172,39 @@ def test_the_numbers_of_the_draws_are_those_of_other_draws(distance):
     assert draws.recall == pytest.approx(recall(z[:50], z[:50], y, spherical=spherical), abs=0.05)
     one = means[None]
     assert draws.recall_of_means == pytest.approx(recall(one, one, y, spherical=spherical))
+
+
+def test_weights_of_layers_move_by_the_root_of_the_temperature():
+    _, x, y = small()
+    torch.manual_seed(0)
+    head = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4)).double()
+    how = {"distance": "euclidean", "hessian": "positives", "temperature": 1e-8}
+    embedder = quietly(LaplaceEmbedder(head, head=head, **how), x, y)
+    points = DrawnPoints.of(embedder.fitted_, SimpleNamespace(labels=y, rows=lambda r: x[r]))
+    z, one, quarter = points.embed(0.0), points.embed(1.0), points.embed(0.25)
+    assert len(one) == 16  # of 60 points
+    torch.testing.assert_close(quarter - z, (one - z) / 2, rtol=1e-2, atol=1e-9)
+
+
+def test_points_are_fewer_where_embeddings_are_wide():
+    """131,072 numbers, but at least 250 points."""
+    x, y = torch.randn(700, 5), torch.arange(700) % 3
+    for width, n in ((2, 700), (400, 327), (800, 250)):
+        embedder = quietly(LaplaceEmbedder(nn.Linear(5, width), temperature=1.0), x, y)
+        points = DrawnPoints.of(embedder.fitted_, SimpleNamespace(labels=y, rows=lambda r: x[r]))
+        assert points.embed(1.0).shape == (4, n, width)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_what_all_points_share_moves_no_neighbour(dtype):
+    g = torch.Generator().manual_seed(0)
+    z = torch.randn(3, 200, 8, generator=g).to(dtype)
+    labels = torch.arange(200) % 7
+    near, far = (
+        DrawnPoints(lambda t, c=c: z + c, labels, spherical=False).right(1.0)
+        for c in (0.0, 2.0**10)  # squares of 8 million, beside distances of 1
+    )
+    assert float((near - far).abs().mean()) < 0.01
 
 
 def test_a_diagnosis_finds_draws_that_are_noise():
