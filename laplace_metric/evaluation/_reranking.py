@@ -93,7 +93,9 @@ def _by_shortlist(
     m = min(k + SPARE, gallery.shape[0] - (exclude is not None))
     short = search(queries, m, exclude)
     candidates, order = short.indices.sort(dim=1)
-    exact = _from_differences(queries[:, None], gallery[candidates]).squeeze(1)  # [B, M]
+    size = row_block(12 * m * gallery.shape[1], device=gallery.device)  # as given, and in float64
+    parts = zip(queries[:, None].split(size), candidates.split(size), strict=True)
+    exact = torch.cat([_from_differences(x, gallery[near]).squeeze(1) for x, near in parts])
     error = (exact.square() - short.squared.gather(1, order)).abs().amax(1)
     if exclude is not None:
         exact = exact.masked_fill(candidates == exclude[:, None], torch.inf)

@@ -61,7 +61,7 @@ class BatchEncoder(ABC):
                 yield part
 
         with bar or nullcontext():
-            encoded = joined(parts())
+            encoded = joined(parts(), inputs.count)
         if encoded is None:
             raise EmptyLoaderError(f"{inputs.name} holds nothing: pass at least one item.")
         return encoded, labels

@@ -59,6 +59,8 @@ LEAST_ODDS, MOST_ODDS = -20.0, 3.0
 """Bounds of the log odds of a label, for p of 2e-9 and .953: see the head of this file."""
 WIDEST = 2_048
 """Numbers of a row; beyond these the embedding is used."""
+DOUBLE_CELLS = 2**20
+"""Numbers of rows whose directions are held at once, in float64."""
 
 
 class ClassPrior(NamedTuple):
@@ -155,7 +157,9 @@ class ClassModel:
         )
         if prior_precision == 0 or (few and prior_precision is None):
             return model
-        items, y = rows[some.to(rows.device)], codes[some].to(rows.device)
+        items, y = rows, codes[some].to(rows.device)
+        if len(some) < len(rows):  # else these are all rows, in their order
+            items = rows[some.to(rows.device)]
         start = torch.cat([torch.zeros_like(means), log_share[:, None]], 1)
         if prior_precision is None or temperature is None:
             seen = whitening if others is None else Whitening.of(others)
@@ -283,9 +287,12 @@ class Whitening(NamedTuple):
 
     def __call__(self, rows: Float[Tensor, "n D"]) -> Float[Tensor, "n D"]:
         """Return ``R' (u - mu)`` of each row, u its direction, in float32."""
-        step, root = max(1, BLOCK_CELLS // rows.shape[1]), self.root.float()
-        parts = [directions(part)[0] - self.mean for part in rows.split(step)]
-        return torch.cat([part.to(root) @ root for part in parts])
+        root = self.root.float()
+        white = root.new_empty(len(rows), root.shape[1])
+        step = max(1, DOUBLE_CELLS // rows.shape[1])
+        for part, out in zip(rows.split(step), white.split(step), strict=True):
+            torch.matmul((directions(part)[0] - self.mean).to(root), root, out=out)
+        return white
 
 
 def _factors(
@@ -293,7 +300,7 @@ def _factors(
 ) -> tuple[Factors | None, Factors | None]:
     """Return the factors of all directions but those of the rows ``held``, and of all."""
     sums, found = CentredSums.zeros(n_classes, rows[:1].float()), []
-    step = max(1, BLOCK_CELLS // rows.shape[1])
+    step = max(1, DOUBLE_CELLS // rows.shape[1])
     others = torch.ones(len(codes), dtype=torch.bool).index_fill_(0, held, value=False)
     for chosen in (others, ~others):
         for part in chosen.nonzero().flatten().split(step):

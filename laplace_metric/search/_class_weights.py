@@ -43,8 +43,8 @@ FOLDS = 5
 ITERATIONS, TOLERANCE = 60, 1e-4
 """Of the ascent: relative gain of the likelihood in a step, below which it ends. The loss is within
 3e-4 of its minimum then; the best l leads the next by 1e-2 (Omniglot, FashionMNIST)."""
-BLOCK_CELLS = 2**24
-"""Logits, or numbers of rows, that are held at once."""
+BLOCK_CELLS, SQUARED_CELLS = 2**24, 2**21
+"""Logits, and squares of the rows' numbers, that are held at once."""
 CACHED_CELLS = 2**18
 """Logits that stay in the cache of a processor."""
 
@@ -101,10 +101,10 @@ def choose(
         return Choice(prior_precision or UNTOLD, 1.0, start)
     candidates = PRECISIONS if prior_precision is None else (prior_precision,)
     best, largest, at = Choice(candidates[0], 1.0, start), -np.inf, start
+    others, asked = x[~held], x[tests]
     for candidate in candidates:
-        at = likeliest_weights(x[~held], y[~held], at, candidate)
-        precision = hessian_diagonal(x[~held], at) + candidate
-        asked = x[tests]
+        at = likeliest_weights(others, y[~held], at, candidate)
+        precision = hessian_diagonal(others, at) + candidate
         logits, variance = (
             asked @ at[:, :-1].mT + at[:, -1],
             asked.square() @ precision.mT.reciprocal(),
@@ -134,7 +134,7 @@ def hessian_diagonal(
 ) -> Float[Tensor, "C D"]:
     """Return h, the diagonal of the Hessian of ``-sum_n log p(y_n | x_n)`` in w."""
     total = torch.zeros_like(weights[:, :-1])
-    for rows in x.split(max(1, BLOCK_CELLS // len(weights))):
+    for rows in x.split(max(1, SQUARED_CELLS // max(weights.shape))):
         p = (rows @ weights[:, :-1].mT + weights[:, -1]).softmax(1)
         total.addmm_((p * (1 - p)).mT, rows.square())
     return total
@@ -151,7 +151,7 @@ def likeliest_weights(x: Tensor, y: Tensor, start: Tensor, prior_precision: floa
     n, n_classes = len(x), len(start)
     ones, own = x.new_ones(n, 1), y[:, None]
     step = max(1, (CACHED_CELLS if x.device.type == "cpu" else BLOCK_CELLS) // n_classes)
-    blocks = list(zip(torch.cat([x, ones], 1).split(step), own.split(step), strict=True))
+    blocks = list(zip(x.split(step), own.split(step), strict=True))
     half = torch.zeros_like(start[:, :-1]).index_add_(0, y, x)
     half /= 2 * y.bincount(minlength=n_classes).clamp(min=1)[:, None]
 
@@ -163,10 +163,12 @@ def likeliest_weights(x: Tensor, y: Tensor, start: Tensor, prior_precision: floa
         wb = shifted(torch.from_numpy(flat).to(x).reshape(start.shape), -1)
         value, slope = prior_precision / 2 * wb[:, :-1].square().sum(), wb.new_zeros(wb.shape[::-1])
         for rows, at in blocks:
-            logits = rows @ wb.mT
+            logits = torch.addmm(wb[:, -1], rows, wb[:, :-1].mT)
             p = logits.softmax(1)  # log p by its largest, which no rounding makes 0
             value -= (logits.gather(1, at)[:, 0] - logits.amax(1) + p.amax(1).log()).sum()
-            slope.addmm_(rows.mT, p.scatter_add_(1, at, -ones[: len(at)]))
+            residual = p.scatter_add_(1, at, -ones[: len(at)])
+            slope[:-1].addmm_(rows.mT, residual)
+            slope[-1] += residual.sum(0)
         slope[:-1] += prior_precision * wb[:, :-1].mT - half.mT * slope[-1]
         return float(value) / n, (slope.mT / n).double().flatten().cpu().numpy()
 

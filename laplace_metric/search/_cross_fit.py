@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -142,7 +143,9 @@ def cross_index(
         check_classes_apart(labels, group)
     index = Index.build(
         Encoder.of(embedder),
-        Inputs.of_batches("inputs", [(batch, None) for batch in seen]),
+        replace(
+            Inputs.of_batches("inputs", [(batch, None) for batch in seen]), count=len(features)
+        ),
         labels.values,
         ids,
         engine="flat" if callable(engine) else engine,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
+from itertools import chain
 from typing import Any
 
 import torch
@@ -45,17 +46,34 @@ class Encoded:
         """Return the rows at ``rows``, anything that indexes a tensor."""
         return Encoded(*(getattr(self, f.name)[rows] for f in fields(self)))
 
+    def room(self, n: int) -> Encoded:
+        """Return room for n embeddings like these."""
+        return Encoded(*(c.new_empty(n, *c.shape[1:]) for c in vars(self).values()))
+
+    def write(self, part: Encoded, start: int) -> None:
+        """Copy ``part`` to the rows from ``start`` on."""
+        for column, rows in zip(vars(self).values(), vars(part).values(), strict=True):
+            column[start : start + len(part)] = rows
+
     @classmethod
     def concatenate(cls, parts: Sequence[Encoded]) -> Encoded:
         """Return the rows of all parts, one part behind the other."""
         return cls(*(torch.cat([getattr(p, f.name) for p in parts]) for f in fields(cls)))
 
 
-def joined(parts: Iterable[Encoded]) -> Encoded | None:
-    """Join embeddings that come batch by batch, in the memory of all of them once; None for none.
+def joined(parts: Iterable[Encoded], count: int | None = None) -> Encoded | None:
+    """Join embeddings that come batch by batch; None for none.
 
-    Small tensors that are freed stay with the process; so batches are joined to large ones first,
-    and those are freed one after the other as they are copied.
+    Where their number is known, each batch is written to its place. Small tensors that are freed
+    stay with the process; so others are joined to large ones first, and those are freed one after
+    the other as they are copied.
+
+    Parameters
+    ----------
+    parts : iterable of Encoded
+        Batches.
+    count : int or None
+        Number of embeddings that are expected. None, the default: it is not known.
 
     Examples
     --------
@@ -64,6 +82,18 @@ def joined(parts: Iterable[Encoded]) -> Encoded | None:
     torch.Size([8, 3])
     """
     large, small, small_bytes = list[Encoded](), list[Encoded](), 0
+    parts, start = iter(parts), 0
+    if count is not None and (first := next(parts, None)) is not None:
+        room = first.room(count)
+        for part in chain([first], parts):
+            if start + len(part) > count:  # more than were expected
+                parts = chain([part], parts)
+                break
+            room.write(part, start)
+            start += len(part)
+        if start < count:  # rows that are not used must not be kept, nor written with the others
+            room = Encoded.concatenate([room.take(slice(start))])
+        large = [room] if start else []
     for part in parts:
         small.append(part)
         small_bytes += part.mean.nbytes
@@ -75,12 +105,11 @@ def joined(parts: Iterable[Encoded]) -> Encoded | None:
     n = sum(map(len, left))
     if n == 0:
         return None
-    if len(left) == 1:  # copied, since it may be a caller's memory
-        return Encoded.concatenate(left)
-    whole = Encoded(*(c.new_empty(n, *c.shape[1:]) for c in vars(left[0]).values()))
+    if len(left) == 1 and not small_bytes:
+        return left[0]
+    whole = left[0].room(n)
     while left:
         part = left.pop()
-        for column, rows in zip(vars(whole).values(), vars(part).values(), strict=True):
-            column[start : start + len(part)] = rows
+        whole.write(part, start)
         start += len(part)
     return whole
