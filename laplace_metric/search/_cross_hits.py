@@ -76,7 +76,8 @@ def cross_labelled_hits(
     largest = int(torch.bincount(fold).max())
     depth = min(depth, len(fold) - largest)
     parts, rows, asked_for, drawn = [], [], 0, 0
-    refits = Refits.of(embedder, features)
+    # predictive vectors keep some eigenvectors, and which depends on those without curvature
+    refits = Refits.of(embedder, features, reduce=not isinstance(rank_by, Predictive))
     for f in range(n_folds):
         ours, others = (fold == f).nonzero().flatten(), (fold != f).nonzero().flatten()
         encoder = Encoder.of(refits.fit(others, codes[others]))

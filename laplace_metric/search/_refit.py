@@ -81,12 +81,17 @@ class Refits:
     row_width: int | None
 
     @classmethod
-    def of(cls, embedder: RefittableEmbedder, features: Float[Tensor, "N D"]) -> Refits:
-        """Choose the space in which parts of these head inputs are fitted."""
+    def of(
+        cls, embedder: RefittableEmbedder, features: Float[Tensor, "N D"], *, reduce: bool = True
+    ) -> Refits:
+        """Choose the space in which parts of these head inputs are fitted.
+
+        Without ``reduce`` it is that of all inputs.
+        """
         fitted = embedder.fitted_
         whole = Whole(features.shape[1], uses_lengths(fitted))
         module, jacobian, row_width = fitted.head.module, fitted.jacobian, None
-        if _follows_rotations(fitted) and len(features) < features.shape[1]:
+        if reduce and _follows_rotations(fitted) and len(features) < features.shape[1]:
             assert isinstance(jacobian, LinearJacobian)
             basis = torch.linalg.qr(features.double().mT).Q  # [D, N]
             features = (features.double() @ basis).to(features)

@@ -119,9 +119,10 @@ def test_folds_of_fewer_items_than_head_inputs_are_as_if_fitted_to_all_inputs(
     monkeypatch.setattr(_refit, "fit_posterior", noted)
     prior = ClassPrior(2.0, 1.5)
     found = _cross_hits.cross_labelled_hits(*given, fold, 20, class_prior=prior)
+    _cross_hits.cross_labelled_hits(*given, fold, 20, rank_by=Predictive(0.5, 3))
     monkeypatch.setattr(_refit, "_follows_rotations", lambda fitted: False)
     wanted = _cross_hits.cross_labelled_hits(*given, fold, 20, class_prior=prior)
-    assert widths == [60] * 4 + [90] * 4
+    assert widths == [60] * 4 + [90] * 8  # predictive vectors are of all inputs
     assert np.array_equal(found.hits.positions, wanted.hits.positions)
     for name in ("distance", "distance_sd", "uncertainty", "epistemic"):
         pair = getattr(found.hits, name), getattr(wanted.hits, name)
