@@ -71,7 +71,7 @@ def joined(parts: Iterable[Encoded], count: int | None = None) -> Encoded | None
     Parameters
     ----------
     parts : iterable of Encoded
-        Batches.
+        Batches, one behind the other, of one model and type.
     count : int or None
         Number of embeddings that are expected. None, the default: it is not known.
 
