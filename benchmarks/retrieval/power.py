@@ -12,6 +12,9 @@ MAPIE           its ``BinaryClassificationController``, from the package, with i
                 95 % confidence, over those of 100 thresholds that accept anything. Left out where
                 the package is not installed
 
+One threshold: the largest mean share that an exact binomial test of a single threshold can answer
+if it is told the best one. It has nothing to choose, and so no part of its error to share.
+
 Answered: the mean share over calibrations, 0 where there is no rule. Broken: calibrations whose
 rule has a true precision below the target, with an exact 95 % interval (Clopper & Pearson).
 """
@@ -29,7 +32,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from scipy.special import bdtr, expit, logit
-from scipy.stats import binomtest
+from scipy.stats import binom, binomtest
 
 from benchmarks.plots import Axis, Figure, Series, headed, lines_plot
 from benchmarks.records import folder_of, markdown, read_record, write_record
@@ -45,8 +48,8 @@ NOISE = 5e-4
 Array = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 Rule = Callable[[Array, Flags, float], float | None]
-FINE = 400_000
-"""Queries by which the true precision is known, to .001."""
+FINE, PLACES = 400_000, 400
+"""Queries by which the true precision is known, to .001; and thresholds of them that are tried."""
 
 
 @dataclass(frozen=True)
@@ -157,12 +160,28 @@ def ways_of(world: PowerWorld) -> dict[str, Rule]:
     return found | {"MAPIE": mapie} if find_spec("mapie") else found
 
 
+def one_threshold(world: PowerWorld, n: int) -> float:
+    """Return the largest ``share(t) P(the exact test of t passes)`` over thresholds t."""
+    _, precision, share = world.truth()
+    accepted = np.arange(n + 1)
+    errors = binom.ppf(DELTA, accepted, 1 - world.target)
+    errors -= binom.cdf(errors, accepted, 1 - world.target) > DELTA  # the most that pass; -1: none
+    best = 0.0
+    for at in np.linspace(0, FINE - 1, PLACES).astype(int):
+        if precision[at] >= world.target:
+            passes = binom.cdf(errors, accepted, 1 - precision[at])
+            chance = float((binom.pmf(accepted, n, share[at]) * passes).sum())
+            best = max(best, float(share[at]) * chance)
+    return best
+
+
 def power_of(world: PowerWorld, n: int, runs: int) -> dict[str, Any]:
     """Mean share answered and broken rules of every way, and the share of the oracle."""
     p, precision, share = world.truth()
     kept = np.flatnonzero(precision >= world.target)
     row: dict[str, Any] = {"world": world.name, "n": n, "runs": runs}
     row["oracle"] = float(share[kept[-1]]) if len(kept) else 0.0
+    row["one threshold"] = one_threshold(world, n)
     ways = ways_of(world)
     answered, broken = dict.fromkeys(ways, 0.0), dict.fromkeys(ways, 0)
     g = np.random.default_rng(0)
@@ -205,13 +224,21 @@ def power_table() -> str:
     names = [name for name in WAYS if name in rows[0]]
     lines = []
     for row in rows:
-        cells = [row["world"], f"{row['n']:,}", f"{row['oracle']:.1%}"]
+        cells = [row["world"], f"{row['n']:,}"]
+        cells += [f"{row[name]:.1%}" for name in ("oracle", "one threshold")]
         cells += [f"{row[name]['answered']:.1%}" for name in names]
         for name in names:
             told = row[name]
             cells.append(f"{told['broken']:.1%} ({told['low']:.1%} to {told['high']:.1%})")
         lines.append(cells)
-    header = ["world", "queries", "oracle answers", *names, *(f"broken: {n}" for n in names)]
+    header = [
+        "world",
+        "queries",
+        "oracle",
+        "one threshold",
+        *names,
+        *(f"broken: {n}" for n in names),
+    ]
     return markdown(header, lines)
 
 
