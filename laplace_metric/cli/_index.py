@@ -12,6 +12,7 @@ import numpy as np
 from laplace_metric import io as files
 from laplace_metric.cli._fitted_queries import without_fitted
 from laplace_metric.cli._gallery import CALIBRATE, Origin
+from laplace_metric.cli._item_groups import Groups, groups_of_items
 from laplace_metric.cli._loaded_posterior import LoadedPosterior, load_posterior
 from laplace_metric.cli._model_recipe import ModelRecipe, read_options_of
 from laplace_metric.cli._open_source import require_data
@@ -33,7 +34,10 @@ needs, and items at most."""
 
 @dataclass(frozen=True)
 class IndexPlan:
-    """Parts of the data: items to index, and held-out ones or folds of the items that calibrate."""
+    """Parts of the data: items to index, and held-out ones or folds of the items that calibrate.
+
+    Groups are those of what calibrates, by the ids of items; None: each is independent.
+    """
 
     source: Source
     items: Source
@@ -41,6 +45,11 @@ class IndexPlan:
     holdout: float | None
     seed: int
     folds: int | None
+    groups: Groups | None = None
+
+    def groups_of(self, calibrating: Source) -> list[str] | None:
+        """Return the group of each item that calibrates."""
+        return None if self.groups is None else [self.groups[name] for name in calibrating.ids]
 
 
 def index(options: Namespace) -> None:
@@ -93,8 +102,10 @@ def _planned(posterior: LoadedPosterior, options: Namespace, reporter: Reporter)
         )
     rows, held_rows, _ = split_rows(len(source), holdout, seed)
     items, held = source.take(rows), source.take(held_rows)
+    own = options.data, source
     if options.calibrate is not None:
         held = posterior.source(options.calibrate, options, reporter)
+        own = options.calibrate, held
         if held.fingerprint == source.fingerprint:
             raise InputError(
                 f"--calibrate {options.calibrate} holds the items of the index themselves, which "
@@ -109,12 +120,20 @@ def _planned(posterior: LoadedPosterior, options: Namespace, reporter: Reporter)
             "--open-set-fraction: no items are held out to calibrate with. Fit with --holdout 0.4, "
             "or give --calibrate or --cross-fit."
         )
+    groups = None
+    if options.group_column is not None:
+        if options.calibrate is None and folds is None:
+            raise InputError(
+                f"--group-column {options.group_column}: a random part that is held out shares its "
+                "groups with the items. Give --calibrate TABLE, of other groups, or --cross-fit."
+            )
+        groups = groups_of_items(*own, options.group_column)
     if len(held):
         source.require_classes("calibration")
         held.require_classes("calibration")
     if folds is not None:
         items.require_classes("cross-fitting", least=2)
-    return IndexPlan(source, items, held, holdout, seed, folds)
+    return IndexPlan(source, items, held, holdout, seed, folds, groups)
 
 
 def _built(
@@ -134,6 +153,7 @@ def _built(
                 open_set_fraction=open_set_fraction,
                 engine=options.engine,
                 rank_by=options.rank_by,
+                groups=plan.groups_of(items),
                 progress=reporter.progress,
             )
         built = embedder.index(
@@ -151,6 +171,7 @@ def _built(
                 plan.held.batches(size),
                 plan.held.classes,
                 open_set_fraction=open_set_fraction,
+                groups=plan.groups_of(plan.held),
                 progress=reporter.progress,
             )
     return built

@@ -134,6 +134,8 @@ of the fit, which has its own --holdout
 without --holdout, too few to hold any out; 5 for 5,000 items or less
 --open-set-fraction S: share of open-set queries to expect: as many calibrate that find all but \
 their own class; others may be nearer
+--group-column NAME: of a table: group of each item that calibrates, such as its video: items of a \
+group find no other one of it, and groups are counted
 {_ALLOW_FITTED}{_COMMON}"""
 SEARCH = f"""\
 find the neighbours of queries, and how sure each is. With a calibrated index: the probability of \

@@ -1,0 +1,45 @@
+"""Groups of the items of a table, such as the video of each frame."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from laplace_metric._utils.tables import TABLES, read_table
+from laplace_metric.cli._source import Source
+from laplace_metric.errors import InputError
+
+Groups = dict[str, str]
+"""Group of each item, by its id."""
+
+
+def groups_of_items(path: Path, source: Source, column: str) -> Groups:
+    """Return the group of each item of a table.
+
+    Parameters
+    ----------
+    path : Path
+        Table of the items, .csv or .tsv.
+    source : Source
+        All items of the table, in its order.
+    column : str
+        Name of the column of groups.
+
+    Raises
+    ------
+    InputError
+        If the data are no table, it has no such column, a cell is empty, or rows were left out.
+    """
+    if path.is_dir() or path.suffix.lower() not in TABLES:
+        raise InputError(
+            f"--group-column {column}: {path} is no table. List the items in a .csv with the "
+            f"columns path, label and {column}."
+        )
+    cells = [cell.strip() for cell in read_table(path, {column: "--group-column"})[column]]
+    if "" in cells:
+        raise InputError(f"{path}: {column} of row {cells.index('') + 1} is empty.")
+    if len(cells) != len(source):
+        raise InputError(
+            f"--group-column {column}: {len(cells) - len(source)} of {len(cells)} items of {path} "
+            "were left out, so groups have no place. Remove their rows from the table."
+        )
+    return dict(zip(source.ids, cells, strict=True))
