@@ -170,7 +170,7 @@ def test_numbers_that_no_embedding_has_are_named(name, value, message, points, e
 def test_an_index_of_another_version_and_a_former_folder_are_named(points, embedder, tmp_path):
     embedder.index(points[0][:50], progress=False).save(tmp_path / "index")
     of_version(tmp_path / "index", "index", 99)
-    with pytest.raises(FileFormatError, match="a saved index of version 99, this package reads 4"):
+    with pytest.raises(FileFormatError, match="a saved index of version 99, this package reads 5"):
         Index.load(tmp_path / "index", embedder)
     with pytest.raises(FileFormatError, match="Version 0.3 saved folders"):
         Index.load(tmp_path, embedder)
