@@ -19,7 +19,7 @@ from laplace_metric.curvature._all_pairs import AllPairs, all_pairs_curvature, c
 from laplace_metric.curvature._batch import batch_curvature
 from laplace_metric.curvature._layer_sums import LeftOf
 from laplace_metric.curvature._layered_term import LayeredTerm
-from laplace_metric.curvature._nearest_kronecker import nearest_kronecker
+from laplace_metric.curvature._nearest_kronecker import TOLERANCE, nearest_kronecker
 from laplace_metric.curvature._passes import ClassSumsPass
 from laplace_metric.curvature._schedule import execute, next_pass
 from laplace_metric.errors import HeadError
@@ -134,13 +134,17 @@ def pairs_of(name, distance, normalized, hessian):
 
 
 def nearest_products(blocks, factors):
-    """Assert that each product is as near to its block [O, A, O, A] as any product is."""
+    """Assert that each product is as near to its block [O, A, O, A] as any product is.
+
+    Up to three thousandths of the square that the best one explains: the iteration stops where a step
+    adds one thousandth.
+    """
     for block, f in zip(blocks, factors, strict=True):
         rearranged = block.permute(0, 2, 1, 3).flatten(2).flatten(0, 1)  # [O^2, A^2]
         sigma = torch.linalg.svdvals(rearranged)
-        gap = (rearranged - f.left.flatten()[:, None] * f.right.flatten()).norm()
-        best = sigma[1:].norm()
-        assert float(gap) <= 1.02 * float(best) + 1e-9 * float(sigma[0])
+        gap = (rearranged - f.left.flatten()[:, None] * f.right.flatten()).square().sum()
+        best = sigma[1:].square().sum()
+        assert float(gap - best) <= 3 * TOLERANCE * float(sigma[0].square())
 
 
 @pytest.mark.parametrize("hessian", HESSIANS)
