@@ -136,15 +136,16 @@ def pairs_of(name, distance, normalized, hessian):
 def nearest_products(blocks, factors):
     """Assert that each product is as near to its block [O, A, O, A] as any product is.
 
-    Up to three thousandths of the square that the best one explains: the iteration stops where a step
-    adds one thousandth.
+    Up to 2 % of what is left, or three thousandths of the square that the best one explains: the
+    iteration stops where a step adds one thousandth of it.
     """
     for block, f in zip(blocks, factors, strict=True):
         rearranged = block.permute(0, 2, 1, 3).flatten(2).flatten(0, 1)  # [O^2, A^2]
         sigma = torch.linalg.svdvals(rearranged)
         gap = (rearranged - f.left.flatten()[:, None] * f.right.flatten()).square().sum()
         best = sigma[1:].square().sum()
-        assert float(gap - best) <= 3 * TOLERANCE * float(sigma[0].square())
+        allowed = max((1.02**2 - 1) * float(best), 3 * TOLERANCE * float(sigma[0].square()))
+        assert float(gap - best) <= allowed
 
 
 @pytest.mark.parametrize("hessian", HESSIANS)
