@@ -38,7 +38,7 @@ from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.validation import as_array, check_count, check_name
 from laplace_metric.calibration import Rule, ScoreCalibration
 from laplace_metric.calibration._padding import is_no_id, is_padding
-from laplace_metric.calibration._scored_queries import ScoredQueries
+from laplace_metric.calibration._scored_queries import FUSED, ScoredQueries
 from laplace_metric.errors import InputError, MissingPackageError, NonFiniteError
 
 __all__ = [
@@ -52,7 +52,7 @@ __all__ = [
 ]
 Pairs = list[tuple[Any, float]]
 """Id and score of each hit of a query."""
-SIMILARITY, DISTANCE, FUSED = "similarity", "distance", "fused"
+SIMILARITY, DISTANCE = "similarity", "distance"
 FAISS_METRICS = ("inner_product", "l2")
 """Names of ``faiss.METRIC_INNER_PRODUCT``, 0, and ``faiss.METRIC_L2``, 1."""
 RANK_CONSTANT = 60

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from benchmarks.datasets.packed import read_packed
+from tests import pages
 from tests.test_examples import alike
 
 PAGE = Path(__file__).parent.parent / "docs" / "photographs.md"
@@ -46,13 +46,13 @@ def birds(real_data: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def blocks() -> list[tuple[str, str]]:
-    """Language and text of each block."""
-    return re.findall(r"```(python|text)\n(.*?)```", PAGE.read_text(), flags=re.S)
-
-
 def test_the_page_is_short():
-    lines = [x for language, text in blocks() if language == "python" for x in text.splitlines()]
+    lines = [
+        x
+        for language, text in pages.BLOCK.findall(PAGE.read_text())
+        if language == "python"
+        for x in text.splitlines()
+    ]
     assert len([line for line in lines if line]) <= MOST_LINES
 
 
@@ -60,16 +60,11 @@ def test_the_page_is_short():
     importlib.util.find_spec("efficientnet_lite_pytorch") is None,
     reason="efficientnet_lite_pytorch not installed",
 )
-def test_the_page_runs_and_says_what_is_printed(birds, monkeypatch, capsys):
+def test_the_page_runs_and_says_what_is_printed(birds, monkeypatch):
     monkeypatch.chdir(birds)
-    scope: dict[str, object] = {}
-    printed, told = "", 0
-    for language, text in blocks():
-        if language == "python":
-            exec(compile(text, str(PAGE), "exec"), scope)
-            printed = capsys.readouterr().out
-            continue
-        assert alike(text, printed), printed
+    told = 0
+    for shown, printed in pages.shown_and_printed(PAGE):
+        assert alike(shown, printed), printed
         told += 1
     assert told == 2
     assert (birds / "found.png").stat().st_size > 10_000

@@ -35,7 +35,7 @@ SAID = {
     "h": "what enters the last layer",
     "h whitened": "the same, whitened within classes",
     "noise": "embedding and noise that no data shaped",
-    "posterior": "**embedding and posterior**",
+    "posterior": "embedding and posterior: ours",
 }
 """What the first page calls the rows."""
 PARTS, RIVALS = ("development", "confirmation"), ("noise", "h whitened")

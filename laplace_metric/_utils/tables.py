@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import pandas
 
 TABLES = (".csv", ".tsv")
+MISSING = ("", "nan", "none", "null", "na", "n/a", "<na>")
+"""Cells without a value, in lower case."""
 
 
 def as_pandas(columns: dict[str, np.ndarray[Any, Any]]) -> pandas.DataFrame:
@@ -82,6 +84,21 @@ def read_table(path: Path, needed: Mapping[str, str]) -> dict[str, list[str]]:
         if not columns[name]:
             raise InputError(f"{path} holds no row.")
     return columns
+
+
+def filled_cells(path: Path, column: str, cells: Iterable[str]) -> list[str]:
+    """Return the cells of a column without the blanks around them.
+
+    Raises
+    ------
+    InputError
+        If one is empty, or says that its value is missing.
+    """
+    found = [cell.strip() for cell in cells]
+    for row, cell in enumerate(found, 1):
+        if cell.lower() in MISSING:
+            raise InputError(f"{path}: {column} of row {row} is {cell or 'empty'}.")
+    return found
 
 
 def shown_columns(header: Collection[str]) -> str:

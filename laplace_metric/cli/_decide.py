@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from laplace_metric._utils.tables import read_table
+from laplace_metric._utils.tables import MISSING, filled_cells, read_table
 from laplace_metric.calibration import Rule, ScoreCalibration, calibrate_scores
 from laplace_metric.calibration._calibration_queries import QUANTITIES
 from laplace_metric.calibration._padding import is_padding
@@ -21,7 +21,6 @@ from laplace_metric.cli._table_files import TABLE_WRITERS, write_table
 from laplace_metric.errors import InputError
 
 WORDS = {"true": 1, "t": 1, "yes": 1, "y": 1, "false": 0, "f": 0, "no": 0, "n": 0}
-MISSING = ("", "nan", "none", "null", "na", "n/a", "<na>")
 """Cells of the relevance column besides numbers; what is missing was not judged."""
 MEANINGS = {
     "coverage": "queries that are answered",
@@ -153,10 +152,8 @@ class Hits:
             If a cell is empty, or a query is of two groups.
         """
         found: dict[int, str] = {}
-        for row, (number, cell) in enumerate(zip(self.query, self.columns[column], strict=True)):
-            name = cell.strip()
-            if name.lower() in MISSING:
-                raise InputError(f"{self.path}: {column} of row {row + 1} is {name or 'empty'}.")
+        names = filled_cells(self.path, column, self.columns[column])
+        for number, name in zip(self.query, names, strict=True):
             if found.setdefault(int(number), name) != name:
                 raise InputError(
                     f"{self.path}: query {self.queries[number]!r} is of the groups "

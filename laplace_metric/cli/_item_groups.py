@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from laplace_metric._utils.tables import TABLES, read_table
+from laplace_metric._utils.tables import TABLES, filled_cells, read_table
 from laplace_metric.cli._source import Source
 from laplace_metric.errors import InputError
 
@@ -27,16 +27,14 @@ def groups_of_items(path: Path, source: Source, column: str) -> Groups:
     Raises
     ------
     InputError
-        If the data are no table, it has no such column, a cell is empty, or rows were left out.
+        If the data are no table, it has no such column, a cell has no value, or rows were left out.
     """
     if path.is_dir() or path.suffix.lower() not in TABLES:
         raise InputError(
             f"--group-column {column}: {path} is no table. List the items in a .csv with the "
             f"columns path, label and {column}."
         )
-    cells = [cell.strip() for cell in read_table(path, {column: "--group-column"})[column]]
-    if "" in cells:
-        raise InputError(f"{path}: {column} of row {cells.index('') + 1} is empty.")
+    cells = filled_cells(path, column, read_table(path, {column: "--group-column"})[column])
     if len(cells) != len(source):
         raise InputError(
             f"--group-column {column}: {len(cells) - len(source)} of {len(cells)} items of {path} "

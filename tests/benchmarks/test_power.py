@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.stats import binom
 
 from benchmarks.records import read_record
 from benchmarks.retrieval import growing, power
@@ -48,3 +49,19 @@ def test_the_records_keep_what_is_said():
     for row in read_record("growing")["rows"]:
         if row["step"] in growing.STEPS[:2]:
             assert row["low"] <= 0.05
+
+
+def test_the_most_that_one_threshold_answers_is_that_of_drawn_calibrations():
+    """Thresholds of the truth, tested on 3,000 draws of 100 pairs by the exact binomial test."""
+    world, n = power.power_worlds()[0], 100
+    p, precision, share = world.truth()
+    places = np.flatnonzero(precision >= world.target)[:: power.FINE // 50]
+    passed = np.zeros(len(places))
+    g, runs = np.random.default_rng(2), 3_000
+    for _ in range(runs):
+        drawn, right = world.draw(g, n)
+        accepted = drawn[None] >= p[places, None]
+        errors = (accepted & ~right).sum(1)
+        passed += binom.cdf(errors, accepted.sum(1), 1 - world.target) <= power.DELTA
+    most = (share[places] * passed / runs).max()
+    assert power.one_threshold(world, n) == pytest.approx(most, rel=0.08)
