@@ -58,7 +58,7 @@ PAGES = (
     ),
     *(
         ROOT / "docs" / f"{name}.md"
-        for name in ("engines", "match", "posterior", "production", "promises", "serve")
+        for name in ("engines", "posterior", "production", "promises")
     ),
 )  # fmt: skip
 SEEDS = 3
