@@ -58,7 +58,7 @@ PAGES = (
     ),
     *(
         ROOT / "docs" / f"{name}.md"
-        for name in ("engines", "posterior", "production", "promises")
+        for name in ("engines", "posterior", "promises")
     ),
 )  # fmt: skip
 SEEDS = 3

@@ -18,7 +18,6 @@ from laplace_metric.errors import MissingPackageError
 
 NEEDED = {
     "onnx": ("onnxruntime", "onnxscript"),
-    "qdrant": ("qdrant_client",),
     "guard_qdrant": ("qdrant_client",),
     "guard_lancedb": ("lancedb", "pandas"),
     "guard_pgvector": ("psycopg", "pgvector"),
@@ -91,19 +90,13 @@ def test_the_code_of_the_engines_runs(tmp_path, monkeypatch):
         expected = getattr(wanted, number)
         np.testing.assert_allclose(getattr(hits, number), expected, rtol=0, atol=1e-6)
     np.testing.assert_array_equal(hits.label, wanted.label)
-    assert len(own) == len(guarded) + installed("onnx") + installed("qdrant")
+    assert len(own) == len(guarded) + installed("onnx")
     for name, block in own:
         if name == "onnx":
             assert len(block["answer"]) == 6
             for field, value in block["answer"].items():
                 expected = np.asarray(getattr(hits, field))
                 np.testing.assert_allclose(value, expected, atol=1e-6, err_msg=field)
-        elif name == "qdrant":
-            told = block["told"]
-            for number in ("match_probability", "label_probability"):
-                expected = getattr(wanted, number)
-                np.testing.assert_allclose(getattr(told, number), expected, rtol=0, atol=2e-6)
-            np.testing.assert_array_equal(told.label, wanted.label)
 
 
 def test_what_engines_return_becomes_our_distance():
