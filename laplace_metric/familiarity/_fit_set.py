@@ -35,6 +35,10 @@ WIDEST = 8_192
 """Head inputs; the time that they take grows with the cube of their number, to a minute or two."""
 
 
+FEW = 0.75
+"""Points, as a share of the coordinates, up to which the space that they span is used."""
+
+
 class FitSet(NamedTuple):
     """Scatter of a fit set and a sample of its points.
 
@@ -85,3 +89,18 @@ class FitSet(NamedTuple):
         scatter = total.scatter(width)
         collapsed = scatter.collapsed(total.dtype)
         return cls(scatter, sample.rows(), torch.float64 if collapsed else total.dtype)
+
+    def spanned(self) -> FitSet:
+        """Return the same in coordinates of the space that its points span, if they are few.
+
+        All distances among them are the same. The set itself is returned unless the sample holds
+        every point, and has at most ``FEW`` times as many as there are coordinates.
+        """
+        n, width = self.sample.u.shape
+        if n > FEW * width or n < int(self.scatter.counts.sum()):
+            return self
+        basis = torch.linalg.qr(self.sample.u.mT).Q
+        return self._replace(
+            scatter=self.scatter.within_space(basis),
+            sample=self.sample._replace(u=self.sample.u @ basis),
+        )

@@ -37,6 +37,7 @@ from torch import Tensor
 from laplace_metric._utils.precision import full_precision
 from laplace_metric.embedding import FitSetParts
 from laplace_metric.errors import InputError, NonFiniteError
+from laplace_metric.familiarity._class_gaussians import ClassGaussians
 from laplace_metric.familiarity._cross_fitted import CrossFitted, left_one_out
 from laplace_metric.familiarity._directions import directions
 from laplace_metric.familiarity._fit_set import FitSet
@@ -48,6 +49,7 @@ from laplace_metric.familiarity._nearest import (
     rows_at_once,
 )
 from laplace_metric.familiarity._novelty import foreign_sum, length_of, novelty_units, varies
+from laplace_metric.familiarity._scatter import Factors
 from laplace_metric.familiarity._triangles import times_upper
 from laplace_metric.inputs._rows import bad_rows
 from laplace_metric.models._blocks import Block
@@ -124,9 +126,10 @@ class NearFar:
         if fit_set is None or (factors := fit_set.scatter.factors()) is None:
             return None
         gaussians = factors.gaussians()
-        seen = left_one_out(fit_set, gaussians)
+        inside, scored = _inside(fit_set, factors, gaussians)
+        seen = left_one_out(inside, scored)
         if seen is not None and not varies(seen.scores[seen.known, 0]):
-            gaussians, seen = gaussians.without_classes(), left_one_out(fit_set, gaussians, False)
+            gaussians, seen = gaussians.without_classes(), left_one_out(inside, scored, False)
         if seen is None or not varies(seen.scores[:, 1]):
             return None
         by_class = len(gaussians.class_means) > 0
@@ -244,6 +247,18 @@ class NearFar:
         u, lengths = directions(features)
         _check(lengths)
         return (u - self.mean).to(self.total_root), lengths
+
+
+def _inside(
+    fit_set: FitSet, factors: Factors, gaussians: ClassGaussians
+) -> tuple[FitSet, ClassGaussians]:
+    """Return the fit set in the space that few points span, and its Gaussians."""
+    inside = fit_set.spanned()
+    inner = factors if inside is fit_set else inside.scatter.factors()
+    # the traces differ by rounding, at which one of them may be taken for zero
+    if inside is fit_set or inner is None or (inner.within is None) != (factors.within is None):
+        return fit_set, gaussians
+    return inside, inner.gaussians()
 
 
 def _check(lengths: Tensor) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from laplace_metric.curvature.by_class import upper_gram
@@ -150,6 +150,12 @@ class Scatter:
         """
         ratio = float(self.total.trace() / self.within.trace().clamp_min(1e-300))
         return torch.finfo(dtype).eps * ratio * self.width**0.5 > COLLAPSED
+
+    def within_space(self, basis: Float[Tensor, "D E"]) -> Scatter:
+        """Return the scatter in coordinates of a space, of E directions, that holds all points."""
+        within, total = (basis.mT @ sums @ basis for sums in (self.within, self.total))
+        means, mean = self.means @ basis, self.mean @ basis
+        return replace(self, means=means, mean=mean, within=within, total=total)
 
     def without_classes(self, gone: Bool[Tensor, " C"]) -> Scatter:
         """Return the scatter of the other classes, with the W of all.

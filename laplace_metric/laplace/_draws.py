@@ -81,11 +81,11 @@ class DrawnPoints:
         draws, z = self.embed(t), self.embed(0.0)[:1]
         return torch.stack([self._right(draws, draws), self._right(draws, z.expand_as(draws))])
 
-    def quality(self) -> Draws | None:
-        """Return spread and recall at the posterior's own temperature; None without points."""
+    def quality(self, t: float = 1.0) -> Draws | None:
+        """Return spread and recall at t times the posterior's temperature; None without points."""
         if not len(self.labels):
             return None
-        draws, z = self.embed(1.0), self.embed(0.0)[:1]
+        draws, z = self.embed(t), self.embed(0.0)[:1]
         if self.spherical:
             draws, z = (nn.functional.normalize(x, dim=-1) for x in (draws, z))
             scale = 1.0

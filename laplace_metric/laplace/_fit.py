@@ -35,7 +35,7 @@ from laplace_metric.curvature._spectral_curvature import (
     SpectralCurvature,
     check_finite_curvature,
 )
-from laplace_metric.curvature._structures import Curvature
+from laplace_metric.curvature._structures import Curvature, KronCurvature
 from laplace_metric.errors import (
     DegenerateCurvatureWarning,
     InputError,
@@ -47,6 +47,7 @@ from laplace_metric.familiarity._near_far import NearFar
 from laplace_metric.heads._backends import jacobian_of
 from laplace_metric.heads._capture import capture
 from laplace_metric.heads._jacobian import HeadJacobian
+from laplace_metric.heads._linear import LinearJacobian
 from laplace_metric.heads._locate import is_identity
 from laplace_metric.heads._located import LocatedHead
 from laplace_metric.heads._row_checks import check_rows
@@ -66,6 +67,7 @@ from laplace_metric.laplace._posterior import Posterior
 from laplace_metric.laplace._prior_precision import of_weights, weights_of_layers
 from laplace_metric.laplace._processes import ONE_PROCESS, Processes
 from laplace_metric.laplace._settings import LAYERWISE, Settings
+from laplace_metric.laplace._spanned import SpannedSpace, pays
 from laplace_metric.laplace._temperature import temperature_of
 from laplace_metric.models._batches import labelled_batches
 from laplace_metric.models._feature_checks import check_finite, check_shapes
@@ -208,26 +210,50 @@ def fit_posterior(
         structure = fit.settings.structure
         on_all(lambda: check_memory(structure, fit.exact.layouts, store.device))
         executor = PassExecutor(store, processes, storage, progress)
-        columns = executor.columns(fit.loss, structure, options)
+        alone = options.whole is None and processes.n == 1
+        few = pays(fit.jacobian, structure, executor.n_points)
         try:
-            curvature = executor.execute(fit.passes(columns))
+            if alone and few and not storage.survives:
+                fitted = _in_spanned_space(fit, executor, options)
+            else:
+                curvature = _summed(fit, executor, options)
+                fitted = fit.posterior(curvature, executor.n_points, executor.fingerprints)
+                if alone:
+                    fitted = _at_right_size(fitted, DrawnPoints.of(fitted, store), settings)
         except InputError:
             if fit.loss.geometry.spherical:
                 _check_directions(store, fit.jacobian)
             raise
-        fitted = fit.posterior(curvature, executor.n_points, executor.fingerprints)
-        if processes.n > 1:
-            return fitted
-        if options.whole is None:
-            fitted = _at_right_size(fitted, store, settings)
-        return with_near_far(fitted, store, options.whole)
+        return fitted if processes.n > 1 else with_near_far(fitted, store, options.whole)
 
 
-def _at_right_size(fitted: Fitted, store: FeatureStore, settings: Settings) -> Fitted:
+def _summed(fit: HeadFit, executor: PassExecutor, options: FitOptions) -> Curvature:
+    """Return the curvature of the head, summed over the points of all processes."""
+    columns = executor.columns(fit.loss, fit.settings.structure, options)
+    return executor.execute(fit.passes(columns))
+
+
+def _in_spanned_space(fit: HeadFit, executor: PassExecutor, options: FitOptions) -> Fitted:
+    """Fit to points fewer than the inputs of the head, in the space that they span."""
+    head, store = fit.jacobian, executor.source
+    assert isinstance(head, LinearJacobian)
+    space = SpannedSpace.of(head, store.rows(torch.arange(len(store), device=store.device)))
+    located = replace(fit.located, module=space.module())
+    inside = HeadFit.of(located, fit.settings, options.dtype)
+    executor_inside = replace(executor, source=space.store(store))
+    curvature = _summed(inside, executor_inside, options)
+    assert isinstance(curvature, KronCurvature)
+    fitted = fit.posterior(space.lifted(curvature), executor.n_points, executor.fingerprints)
+    drawn = space.reduced(fitted, inside.jacobian, curvature, fit.settings.positivity)
+    return _at_right_size(fitted, DrawnPoints.of(drawn, executor_inside.source), fit.settings)
+
+
+def _at_right_size(fitted: Fitted, drawn: DrawnPoints, settings: Settings) -> Fitted:
     """Choose the temperature, where it is "auto", and note what draws do at it."""
+    temperature = temperature_of(drawn) if isinstance(settings.temperature, str) else 1.0
     if isinstance(settings.temperature, str):
-        fitted = fitted.with_temperature(temperature_of(DrawnPoints.of(fitted, store)))
-    return replace(fitted, draws=DrawnPoints.of(fitted, store).quality())
+        fitted = fitted.with_temperature(temperature)
+    return replace(fitted, draws=drawn.quality(temperature))
 
 
 def _check_directions(store: FeatureStore, head: HeadJacobian) -> None:

@@ -7,7 +7,6 @@ from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -19,6 +18,7 @@ from laplace_metric.inputs._inputs import BATCH, Inputs
 from laplace_metric.laplace import Fitted, Settings
 from laplace_metric.laplace._fit import fit_posterior, uses_lengths
 from laplace_metric.laplace._fit_options import FitOptions, Whole
+from laplace_metric.laplace._spanned import SpannedSpace
 from laplace_metric.search._class_model import WIDEST
 from laplace_metric.search._protocols import FittedEmbedder
 
@@ -51,14 +51,10 @@ class _Directions(nn.Module):
 class Refits:
     """Posteriors of parts of the items, from what entered the head.
 
-    Of fewer items than the head has inputs, the head is fitted to coordinates in an orthonormal
-    basis Q of the space that the items span:
-
-        h = Q (Q' h)      z = W h + b = (W Q) (Q' h) + b
-
-    Directions outside of it have no curvature and no item, so that a posterior with a Kronecker
-    basis, which follows rotations, predicts the same of every item; and so do near, far and the
-    class model, whose ridge averages over all D directions (``Whole.width``).
+    Of fewer items than the head has inputs, the head is fitted in the space that the items span
+    (``SpannedSpace``). Directions outside of it have no curvature and no item, so that a posterior
+    with a Kronecker basis, which follows rotations, predicts the same of every item; and so do
+    near, far and the class model, whose ridge averages over all D directions (``Whole.width``).
 
     Parameters
     ----------
@@ -93,10 +89,8 @@ class Refits:
         module, jacobian, row_width = fitted.head.module, fitted.jacobian, None
         if reduce and _follows_rotations(fitted) and len(features) < features.shape[1]:
             assert isinstance(jacobian, LinearJacobian)
-            basis = torch.linalg.qr(features.double().mT).Q  # [D, N]
-            features = (features.double() @ basis).to(features)
-            row_width = jacobian.layout.n_columns
-            module = _linear((jacobian.weight.double() @ basis).to(jacobian.weight), jacobian.bias)
+            space, row_width = SpannedSpace.of(jacobian, features), jacobian.layout.n_columns
+            features, module = space.coordinates(features), space.module()
         return cls(embedder, _head_alone(module, fitted.head), features, whole, row_width)
 
     def fit(self, rows: Int[Tensor, " n"], codes: Int[Tensor, " n"]) -> HeadEmbedder:
@@ -125,15 +119,6 @@ def _follows_rotations(fitted: Fitted) -> bool:
     if not kron or fitted.near_far is None or not isinstance(head, LinearJacobian):
         return False
     return head.layout.n_columns <= WIDEST
-
-
-def _linear(weight: Float[Tensor, "Z D"], bias: Float[Tensor, " Z"] | None) -> nn.Linear:
-    with torch.device(weight.device):
-        layer = nn.Linear(weight.shape[1], len(weight), bias=bias is not None, dtype=weight.dtype)
-    layer.weight = nn.Parameter(weight)
-    if bias is not None:
-        layer.bias = nn.Parameter(bias)
-    return layer
 
 
 def _head_alone(module: nn.Module, head: LocatedHead) -> nn.Sequential:
