@@ -52,7 +52,7 @@ from laplace_metric.search._trained_items import share_trained_on, training_inpu
 GUARD = Kind("guard", "a saved guard", 1)
 LEVELS = (0.8, 0.9, 0.95, 0.99)
 """Precisions that a guard shows."""
-LARGE, ASKED = 20_000, 2_000
+LARGE, ASKED = 20_000, 5_000
 """Of more items than the first, as many as the second calibrate."""
 
 

@@ -207,8 +207,9 @@ class LaplaceEmbedder(PosteriorEmbedder):
             Number of parts, from 2 to the number of items; the index of a fold has
             ``1 - 1 / folds`` of the items. Default: 5.
         n_queries : int or None
-            Number of items that are queries, approximately: a random part of each class, in the
-            place of ``folds``. It saves time where items are many. None, the default: all.
+            Number of items that are queries, at least: a random part of each class. As many folds
+            are asked as hold them, out of ``folds`` or more. It saves time where items are many.
+            None, the default: all.
         seed : torch.Generator, int or None
             Generator or seed that deals each class out to the folds, and splits the queries as
             ``Index.calibrate`` does. Default: 0.

@@ -104,8 +104,6 @@ class LabelPosterior:
         """
         first = candidates.first
         query = first.nonzero()[0]
-        if not len(query):
-            return cls(START.copy())
         columns = (candidates.logit, candidates.log_weight, candidates.class_odds)
         terms = np.column_stack([*(x[first] for x in columns), np.ones(len(query))])
         right = match[:, : first.shape[1]][first]

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from laplace_metric._utils.rows import smallest_of_rows
 from laplace_metric.familiarity._row_sample import row_weights
 
 ROWS = 512
@@ -31,7 +32,7 @@ def nearest_distance(a: Float[Tensor, "B D"], classes: Float[Tensor, "C D"]) -> 
     # |a - m|^2 = |a|^2 - 2 a.m + |m|^2, where |a|^2 is the same for every class: one product [B, C]
     sizes = classes.square().sum(1)
     parts = a.split(rows_at_once(classes))
-    nearest = torch.cat([(sizes - 2 * part @ classes.mT).argmin(1) for part in parts])
+    nearest = torch.cat([smallest_of_rows(sizes - 2 * part @ classes.mT) for part in parts])
     return (a - classes[nearest]).square().sum(1)
 
 
@@ -101,7 +102,7 @@ def _nearest_of_part(x: Tensor, white: Tensor, kept: KeptPoints) -> Float[Tensor
     columns, at = [], []
     for a, b, size in ((x, kept.points, kept.sizes), (white, kept.white, kept.white_sizes)):
         # without |a|^2, which is the same for all points of a row
-        nearest = torch.addmm(size, a, b.mT, alpha=-2).min(1).indices
+        nearest = smallest_of_rows(torch.addmm(size, a, b.mT, alpha=-2))
         columns.append((a - b[nearest]).square().sum(1))
         at.append(nearest)
     found, nearest = torch.stack(columns), torch.stack(at)
@@ -191,9 +192,9 @@ def nearest_others(
                     apart[torch.arange(len(own)), own] = torch.inf
                 else:
                     apart.masked_fill_(hidden, torch.inf)
-                nearest[0, part] = apart.min(1).indices
+                nearest[0, part] = smallest_of_rows(apart)
                 apart[:, first:last] = torch.inf
-                nearest[1, part] = apart.min(1).indices
+                nearest[1, part] = smallest_of_rows(apart)
 
     ends = group.bincount().cumsum(0).tolist()
     for number, (first, last) in enumerate(zip([0, *ends], ends, strict=False)):

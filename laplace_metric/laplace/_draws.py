@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from laplace_metric._utils.precision import full_precision
+from laplace_metric._utils.rows import smallest_of_rows
 from laplace_metric.heads._linear import LinearJacobian
 from laplace_metric.laplace._fitted import Draws, Fitted
 from laplace_metric.laplace._posterior import Posterior
@@ -108,8 +109,8 @@ class DrawnPoints:
         queries, items = (((x - center) / unit).float() for x in (queries, items))
         right = self.labels.new_zeros(len(self.labels), dtype=torch.float64)
         for x, y in zip(queries, items, strict=True):
-            near = x @ y.mT - y.square().sum(-1) / 2  # |x|^2 / 2 less half the squared distance
-            nearest = near.fill_diagonal_(-torch.inf).argmax(1)
+            apart = y.square().sum(-1) / 2 - x @ y.mT  # half the squared distance less |x|^2 / 2
+            nearest = smallest_of_rows(apart.fill_diagonal_(torch.inf))
             right += self.labels[nearest] == self.labels
         return right / len(queries)
 

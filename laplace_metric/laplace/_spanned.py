@@ -101,11 +101,11 @@ class SpannedSpace:
         fitted : Fitted
             Fit of the head of D inputs.
         head : HeadJacobian
-            Head of coordinates.
+            The head of coordinates.
         curvature : KronCurvature
-            Its curvature.
+            The curvature of ``head``.
         positivity : str
-            Rule that makes eigenvalues positive.
+            Rule that makes its eigenvalues positive, "clip" or "absolute".
         """
         spectral = curvature.decompose(positivity)
         posterior = replace(

@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from laplace_metric._utils.precision import full_precision
+from laplace_metric._utils.rows import smallest_of_rows
 from laplace_metric._utils.validation import check_name
 from laplace_metric.errors import InputError, UnknownNameError
 from laplace_metric.models._compared_rows import compared_rows
@@ -141,5 +142,6 @@ def _right(ranking: Ranking, items: Items, rows: Int[Tensor, " n"]) -> Bool[Tens
     assert items.label_codes is not None
     codes = items.label_codes[rows]
     vectors: Float[Tensor, "n d"] = ranking.item_vectors(items.encoded.take(rows))
-    nearest = torch.cdist(vectors, vectors).fill_diagonal_(torch.inf).argmin(1).cpu()
+    apart = torch.cdist(vectors, vectors).fill_diagonal_(torch.inf)
+    nearest = smallest_of_rows(apart).cpu()
     return codes[nearest] == codes

@@ -87,8 +87,8 @@ def cross_index(
         Number of parts, from 2 to the number of items; the index of a fold has
         ``1 - 1 / folds`` of the items. Default: 5.
     n_queries : int or None
-        Number of items that are queries, approximately, in the place of ``folds``. It saves time
-        for many items. None, the default: all.
+        Number of items that are queries, at least: as many folds are asked as hold them, out of
+        ``folds`` or more. It saves time for many items. None, the default: all.
     seed : torch.Generator, int or None
         Generator or seed that deals each class out to the folds and splits the queries. Default: 0.
     k : int
@@ -121,7 +121,8 @@ def cross_index(
     k, depth = check_count("k", k), check_count("depth", depth)
     n_folds, asked = check_count("folds", folds, least=2), None
     if n_queries is not None and check_count("n_queries", n_queries) < len(labels):
-        n_folds, asked = max(2, len(labels) // n_queries), 1
+        n_folds = max(n_folds, len(labels) // n_queries)  # whose index is nearly the whole
+        asked = -(-n_queries * n_folds // len(labels))
     check_folds(n_folds, labels)
     check_sizes(labels)
     seen = seen_at(embedder.model, embedder.fitted_.head, inputs, progress=progress)

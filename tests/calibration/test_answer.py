@@ -52,6 +52,34 @@ def test_the_numbers_are_those_of_the_likelihood():
     assert fitted.numbers.tolist() == pytest.approx(best.x.tolist(), abs=1e-3)
 
 
+def test_separable_queries_have_finite_numbers_and_none_without_a_neighbour_has_the_start():
+    logit, votes, match = problem(60)
+    candidates = Candidates.of(logit, votes)
+    first = np.zeros_like(match)
+    first[:, 0] = True  # the nearest neighbour is always right
+    numbers = LabelPosterior.fit(candidates, first).numbers
+    for step in np.eye(4):  # no step on either side is better
+        values = [
+            PENALTY * np.square(numbers + t * step - START).sum()
+            - log_likelihood(numbers + t * step, logit, votes, first)
+            for t in (-1e-3, 0.0, 1e-3)
+        ]
+        assert values[1] < min(values[0], values[2])
+    nothing = Candidates(*(0 * x for x in (candidates.logit,) * 3), candidates.first & False)
+    assert LabelPosterior.fit(nothing, match).numbers.tolist() == START.tolist()
+
+
+@pytest.mark.parametrize("size", [-2_000.0, 2_000.0])
+def test_scores_beyond_the_range_of_exp_have_probabilities(size):
+    logit, votes, match = problem(40)
+    candidates = Candidates.of(logit + size, votes)
+    p = LabelPosterior(np.array([1.0, 0.4, 0.3, 0.0]))(candidates)
+    others = LabelPosterior(np.array([1.0, 0.4, 0.3, 0.0]))(Candidates.of(logit + 40, votes))
+    expected = others if size > 0 else np.zeros_like(p)  # only differences count, or "none"
+    np.testing.assert_allclose(p, expected, rtol=1e-9, atol=1e-12)
+    assert np.isfinite(LabelPosterior.fit(candidates, match).numbers).all()
+
+
 def test_probabilities_are_of_labels_and_none():
     logit, votes, _ = problem(50)
     candidates = Candidates.of(logit, votes)
