@@ -147,9 +147,7 @@ def test_of_many_items_a_part_calibrates(guard, monkeypatch):
 
 @pytest.mark.parametrize(("n", "asked"), [(20_000, None), (20_001, 5_000)])
 @pytest.mark.parametrize("as_given", [np.asarray, torch.from_numpy, lambda x: x.tolist()])
-def test_of_more_than_20_000_items_5_000_calibrate(
-    n, asked, as_given, monkeypatch
-):
+def test_of_more_than_20_000_items_5_000_calibrate(n, asked, as_given, monkeypatch):
     seen = []
 
     def stop(self, *items, n_queries, **settings):
