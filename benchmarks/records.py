@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import json
 import os
@@ -9,12 +10,14 @@ import platform
 import subprocess
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from benchmarks.definitions import definitions, library
 from laplace_metric.errors import InputError
 
 PACKAGES = (
@@ -38,6 +41,7 @@ def environment() -> dict[str, Any]:
         "cuda": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "packages": {name: _version(name) for name in PACKAGES},
         **GIT,
+        **CODE_OF_PIECE,
     }
 
 
@@ -65,6 +69,41 @@ def _state() -> dict[str, Any]:
 
 GIT = _state()
 """When this process began: files may change while it runs."""
+CODE_OF_PIECE: dict[str, str] = {}
+"""Hashes of the code that this process runs, if it runs a piece: ``definitions``, ``library``."""
+
+
+def work_folder(cache: Path, module: str) -> Path:
+    """Return where a piece keeps its finished work: a folder of its own for each state of the code.
+
+    Encodings of images and texts, which no change of a benchmark changes, are shared.
+    """
+    code = definitions(module) + library()
+    folder = cache / f"{module.rpartition('.')[2]}-{hashlib.sha256(code.encode()).hexdigest()[:10]}"
+    folder.mkdir(parents=True, exist_ok=True)
+    shared = cache / "encoded"
+    shared.mkdir(exist_ok=True)
+    if not (folder / "encoded").exists():
+        with suppress(FileExistsError):
+            (folder / "encoded").symlink_to(shared.resolve(), target_is_directory=True)
+    return folder
+
+
+def spent(folder: Path, piece: str, seconds: float) -> float:
+    """Add seconds to those of a piece, and return all of them: an interrupted run goes on."""
+    path = folder / f"seconds of {plain(piece)}.txt"
+    total = seconds + (float(path.read_text()) if path.is_file() else 0.0)
+    write_whole(path, lambda part: part.write_text(f"{total:.1f}"))
+    return total
+
+
+def note_seconds(name: str, seconds: float, folder: Path) -> None:
+    """Write into a record how long it took."""
+    record = read_record(name, folder)
+    record["environment"]["seconds"] = round(seconds, 1)
+    write_whole(
+        folder / f"{name}.json", lambda part: part.write_text(json.dumps(record, indent=1) + "\n")
+    )
 
 
 RESULTS, FIGURES = (Path(__file__).parent / name for name in ("results", "figures"))
@@ -122,8 +161,25 @@ def read_rows(folder: Path) -> list[dict[str, Any]]:
     return [{key: x for key, x in row.items() if key != "environment"} for row in rows]
 
 
+_NOTED: list[set[str]] = []
+
+
+@contextmanager
+def noted_reads() -> Iterator[set[str]]:
+    """Collect the names of the records that are read, such as ``small/lam``."""
+    found = set[str]()
+    _NOTED.append(found)
+    try:
+        yield found
+    finally:
+        _NOTED.pop()
+
+
 def read_record(name: str, folder: Path = RESULTS) -> dict[str, Any]:
     """What ``write_record`` wrote."""
+    if folder.is_relative_to(RESULTS):
+        for found in _NOTED:
+            found.add((folder / name).relative_to(RESULTS).as_posix())
     content: dict[str, Any] = json.loads((folder / f"{name}.json").read_text())
     return content
 

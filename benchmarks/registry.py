@@ -17,8 +17,10 @@ from typing import Any, NamedTuple
 
 import torch
 
+from benchmarks.definitions import definitions, library
 from benchmarks.methods import METHODS
 from benchmarks.protocols import PROTOCOLS
+from benchmarks.records import CODE_OF_PIECE, work_folder
 from benchmarks.sizes import SIZES
 from benchmarks.tasks import TASKS
 from laplace_metric.errors import LaplaceMetricError
@@ -91,25 +93,17 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "problems": {"nargs": "+", "help": "some of those that are measured"},
     "splits": {"type": int, "default": 20, "help": "random splits of the queries"},
     "queries": {"type": int, "default": 6_000, "help": "of each problem, at most"},
-    "limit": {"type": int, "default": 2_500, "help": "images of each test set"},
-    "fit": {"type": int, "default": 20_000, "help": "training images of a fit"},
-    "widths": {"type": int, "nargs": "+", "default": [3, 64], "help": "sizes of an embedding"},
-    "laplace-python": {"help": "Python of an environment with laplace-torch"},
-    "worker": {"type": Path, "help": argparse.SUPPRESS},
+    "plan": {"action": "store_true", "help": "print what would be run, and end"},
+    "only": {"nargs": "+", "metavar": "PIECE", "help": "these pieces of the plan"},
+    "processes": {"type": int, "default": os.cpu_count() or 1, "help": "pieces at once"},
     "out": {"type": Path, "default": Path("report.html"), "help": "the page"},
     "json": {"type": Path, "metavar": "FOLDER", "help": "default: benchmarks/results/<size>"},
     "from-json": {"action": "store_true", "help": "only the page, from FOLDER"},
 }
-FIGURE = {"figure": "benchmarks.page_figures:run_scale"}
-FIGURES = {
-    "figures": "benchmarks.page_figures:run_retrieval",
-    "neighbours": "benchmarks.retrieval.pictures:run_neighbours",
-    "questions": "benchmarks.retrieval.pictures:run_questions",
-    "stream": "benchmarks.retrieval.drift_figure:run_stream",
-    "share": "benchmarks.retrieval.decisions:run_share",
-    "twenty-figure": "benchmarks.retrieval.proof:run_figure",
-}
 COMMANDS = {
+    "all": Command("every number of every page: what is missing or stale is run, and resumed",
+                   {"all": "benchmarks.whole_run"},
+                   ("data", "cache", "plan", "only", "processes", "out"), ("small", "smoke")),
     "report": Command("collect finished runs into one JSON a protocol, and make one page of them",
                       {"report": "benchmarks.report.collect"},
                       ("cache", "out", "json", "from-json"), tuple(SIZES)),
@@ -121,65 +115,34 @@ COMMANDS = {
     "encode": Command("encode the image sets and texts once",
                       {"encode": "benchmarks.encoders.features"}, ("data", "cache")),
     "recovery": Command("recover known posteriors: the controlled experiment",
-                        {"recovery": "benchmarks.recovery.runs",
-                         "figure": "benchmarks.recovery.figure:run_recovery"},
+                        {"recovery": "benchmarks.recovery.runs"},
                         ("cache", "runs", "seeds", "quiet"), ("small", "smoke", "paper")),
-    "speed": Command("what the library costs",
-                     _modules("costs", "limits", "aims", "speed", vmf_speed="speed:run_vmf",
-                              jacobians="jacobians", structures="structures",
-                              distances="distances", export="export", modes="modes",
+    "costs": Command("what the library costs: fits, queries, guards, the server, exports",
+                     _modules("costs", "aims", "limits", "points", "guard", "serve", "export",
                               **{"on-device": "on_device"}),
-                     ("data", "cache", "output", "device", "laplace-python"),
+                     ("data", "cache", "output", "device", "n", "problems"),
                      ("full", "gpu", "smoke"),
-                     data=("structures", "distances", "export", "modes"),
-                     of_size={"gpu": ("on-device",), "smoke": ("on-device",)}),
+                     data=("guard", "serve", "export"),
+                     of_size={"gpu": ("on-device",), "smoke": ("on-device", "points")}),
     "posterior": Command("what the curvature of a head adds to search: the ablation",
-                         {"ablation": "benchmarks.posterior.ablation",
-                          "refits": "benchmarks.posterior.refits",
-                          "agreement": "benchmarks.posterior.agreement",
-                          "costs": "benchmarks.posterior.costs",
-                          "figure": "benchmarks.posterior.ablation:run_figure"},
+                         _modules("posterior", "ablation", "costs"),
                          ("data", "output", "cache"), ("full", "smoke"),
-                         data=("ablation", "refits", "agreement", "costs"),
-                         of_size={"smoke": ("ablation",)}),
-    "serve": Command("a load test of the server",
-                     {"serve": "benchmarks.costs.serve"},
-                     ("data", "cache", "output", "problems")),
-    "engines": Command("engines that users run, beside our own",
-                       _modules("costs", "engines", "guard", elsewhere="guard:elsewhere",
-                                lengths="guard:lengths", copies="guard:copies",
-                                partial="guard:partial"),
-                       ("data", "cache", "output", "n", "problems")),
-    "scale": Command("how that grows with the number of points",
-                     _modules("scale", "points", processes="points:run_processes", margin="margin",
-                              gallery="gallery", device="device",
-                              memory="memory") | FIGURE,
-                     ("cache", "output", "n", "device", "worker"), ("full", "smoke")),
-    "retrieval": Command("what a search promises and keeps",
-                         _modules("retrieval", "measure", "cost", "large", "drift",
-                                  "decomposition", "labels", "strangers", "few",
-                                  "guarantees", "power", "growing", "decisions",
-                                  "pairs", "cases", "shifted",
-                                  "new_classes", "evidence", "unfamiliar",
-                                  confirm="evidence:confirm", fitted="guarantees:run_fitted",
-                                  twenty="proof:run_twenty",
-                                  scores="decisions:run_scores", crossed="decisions:run_crossed",
-                                  **{"cross-fit": "cross_fit",
-                                     "wrong-labels": "proof:run_wrong_labels",
-                                     "first-decision": "cases:run_first"}) | FIGURES,
-                         ("data", "cache", "output", "n", "problems", "splits", "queries"),
+                         data=("ablation", "costs"), of_size={"smoke": ("ablation",)}),
+    "retrieval": Command("is the nearest item right: evidence, rivals and guarantees",
+                         _modules("retrieval", "evidence", "guarantees", "power", "growing",
+                                  "twenty", confirm="evidence:confirm",
+                                  fitted="guarantees:run_fitted",
+                                  **{"twenty-figure": "twenty:run_figure"},
+                                  neighbours="pictures:run_neighbours",
+                                  questions="pictures:run_questions"),
+                         ("data", "cache", "output", "problems", "splits", "queries"),
                          ("full", "smoke")),
     "image-text": Command("heads with and without variances on emoji and their keywords",
-                          _modules("image_text", "matching", "tokens", "figures",
-                                   **{"image-text": "measure"}, uses="uses",
-                                   wordnet="uses:run_wordnet"),
+                          _modules("image_text", "figures", **{"image-text": "measure"}),
                           ("data", "cache", "output", "seeds"), ("small", "smoke")),
-    "variants": Command("the variants of Laplace on the network of the LAM paper",
-                        _modules("variants", "train", "post_hoc", "online", "schedule", "views",
-                                 "defaults", "people", "transfer")
-                        | {"figure": "benchmarks.page_figures:run_online",
-                           "figures": "benchmarks.page_figures:run_papers"},
-                        ("data", "cache", "limit", "fit", "widths", "seeds")),
+    "variants": Command("online against post-hoc fits, and what papers report of views and people",
+                        _modules("variants", "online", "views", "people", "transfer"),
+                        ("data", "cache", "seeds")),
 }  # fmt: skip
 """Commands beside the protocols."""
 RUN = Command("run protocols; what is finished is kept and not repeated",
@@ -206,11 +169,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def execute(name: str | None, options: Options) -> int:
     """One piece here, several in processes of their own until one fails; the exit code."""
     if name is None:
-        load_piece(RUN.pieces["run"])(options)
+        run_piece(RUN.pieces["run"], options)
         return 0
     pieces = chosen(COMMANDS[name], options)
     if len(pieces) == 1:
-        load_piece(COMMANDS[name].pieces[pieces[0]])(options)
+        run_piece(COMMANDS[name].pieces[pieces[0]], options)
         return 0
     for piece in pieces:
         print(f"{piece} ...", flush=True)
@@ -218,6 +181,23 @@ def execute(name: str | None, options: Options) -> int:
         if code := subprocess.run([sys.executable, "-m", "benchmarks", *words]).returncode:
             return code
     return 0
+
+
+def run_piece(place: str, options: Options) -> None:
+    """Run a piece in the folder of its code's work, and note its hashes in what it writes."""
+    module = place.partition(":")[0]
+    if "cache" in options and not module.startswith(WITHOUT_WORK):
+        CODE_OF_PIECE.update(definitions=definitions(module), library=library())
+        options.cache = work_folder(options.cache, module)
+    if os.environ.get("LAPLACE_METRIC_FIXED"):
+        torch.set_num_threads(1)
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    load_piece(place)(options)
+
+
+WITHOUT_WORK = ("benchmarks.report", "benchmarks.encoders", "benchmarks.whole_run")
+"""Commands that read or share the work of others."""
 
 
 def chosen(command: Command, options: Options) -> list[str]:

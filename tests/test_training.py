@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +9,6 @@ from pytorch_metric_learning.losses import ArcFaceLoss
 from pytorch_metric_learning.miners import PairMarginMiner
 from torch import Tensor, nn
 
-from laplace_metric.datasets import ImageSet
 from laplace_metric.errors import EmptyLoaderError, InputError, LabelError, NonFiniteError
 from laplace_metric.training import train_embedder
 
@@ -133,36 +130,3 @@ def test_bad_input() -> None:
         train_embedder(linear(), iter(BATCHES), squares, epochs=2, progress=False)
     with pytest.raises(LabelError):
         train_embedder(linear(), [X], squares, epochs=1, progress=False)
-
-
-def test_benchmark_training_resumes_and_repeats(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[1]))
-    from benchmarks.variants.train import RUNS, Run, load_trained, train_into
-
-    images = ImageSet(torch.rand(8, 1, 28, 28), torch.arange(8) % 2, "noise", ("a", "b"))
-    run = Run(3, seed=1, dropout=0.2, batch_size=4, epochs=1)
-    before = torch.get_rng_state()
-    with pytest.raises(InputError, match=r"cache has no lam-fashion-mnist-z3-dropout0\.2-seed1"):
-        load_trained(tmp_path, run)
-    assert [train_into(tmp_path, run, images, False) for _ in range(2)] == [True, False]
-    assert torch.equal(torch.get_rng_state(), before)
-    first = load_trained(tmp_path, run)
-    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json", ".safetensors"]
-    assert train_into(tmp_path / ".", replace(run, seed=2), images, False)
-    for path in tmp_path.glob("*seed1*"):
-        path.unlink()
-    torch.rand(3)  # the state around a run must not matter to it
-    before = torch.get_rng_state()
-    assert train_into(tmp_path, run, images, False)
-    again, other = load_trained(tmp_path, run), load_trained(tmp_path, replace(run, seed=2))
-    x = images.pixels()
-    assert torch.equal(first(x), again(x))
-    assert not torch.equal(first(x), other(x))
-    assert torch.equal(torch.get_rng_state(), before)
-    with pytest.raises(InputError, match=r"trained with \{'epochs': 1\}"):
-        train_into(tmp_path, replace(run, epochs=2), images, False)
-    assert [(r.seed, r.dropout, r.embedding_size) for r in RUNS[:5]] == [
-        (0, 0.0, 64), (0, 0.0, 3), (0, 0.2, 64), (0, 0.2, 3), (1, 0.0, 64)
-    ]  # fmt: skip

@@ -1,30 +1,22 @@
 """Items and queries for the engines that users run: real images, each once.
 
-cifar10    EfficientNet-Lite0 features [1280] of 20,000 training images at 96 pixels, as arrays;
-           queries are test images. The posterior is fitted to the first 10,000 items, which are
-           those of five classes
-grey       images of 28 x 28 pixels, 30 classes, through one network (784-256-64): the training
-           images of FashionMNIST, the same mirrored, those of MNIST, and 20,000 of the test images
-           of FashionMNIST, MNIST and KMNIST; queries are other test images of all three. 10,000
-           training images of each of the first two sets trained the network and fitted the
-           posterior, so they lie nearer together than new ones; KMNIST it has never seen. Fewer
-           items than 200,000 are a random part of them.
+Images of 28 x 28 pixels, 30 classes, through one network (784-256-64): the training images of
+FashionMNIST, the same mirrored, those of MNIST, and 20,000 of the test images of FashionMNIST,
+MNIST and KMNIST; queries are other test images of all three. 10,000 training images of each of the
+first two sets trained the network and fitted the posterior, so they lie nearer together than new
+ones; KMNIST it has never seen. Fewer items than 200,000 are a random part of them.
 """
 
 from __future__ import annotations
 
 import os
-from argparse import Namespace
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from pytorch_metric_learning.losses import ContrastiveLoss
 from torch import Tensor, nn
 
 from benchmarks.datasets import load
-from benchmarks.encoders.features import encoded_images
 from benchmarks.networks import perceptron
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import InputError
@@ -32,7 +24,6 @@ from laplace_metric.training import train_embedder
 
 Labelled = tuple[Tensor, Tensor]
 TRAINED, TESTED, EPOCHS = 10_000, 20_000, 5
-CIFAR, FITTED, SIDE = 20_000, 10_000, 96
 QUERIES = 1_000
 """To calibrate, and as many again to ask."""
 
@@ -43,12 +34,10 @@ class EngineProblem:
 
     Parameters
     ----------
-    name : str
     embedder : LaplaceEmbedder
     items, held_out, asked : (inputs [N, ...], labels [N])
     """
 
-    name: str
     embedder: LaplaceEmbedder
     items: Labelled
     held_out: Labelled
@@ -59,40 +48,18 @@ class EngineProblem:
         rows = torch.randperm(len(self.items[1]), generator=torch.Generator().manual_seed(0))[:n]
         return self.items[0][rows], self.items[1][rows]
 
-    def distinct(self, n: int) -> int:
-        """Different inputs among n items."""
-        return len({row.tobytes() for row in self.some(n)[0].flatten(1).numpy()})
 
-
-def engine_problems(options: Namespace) -> Iterator[EngineProblem]:
-    """Both, or those that were asked for.
+def engine_problem(folder: str | None) -> EngineProblem:
+    """Train the network, fit its posterior and return the items and queries.
 
     Raises
     ------
     InputError
-        Without a data folder, and for other names.
+        Without a data folder.
     """
-    data = options.data or os.environ.get("LAPLACE_METRIC_DATA")
+    data = folder or os.environ.get("LAPLACE_METRIC_DATA")
     if data is None:
         raise InputError("--data is not given: name the folder of the image sets.")
-    makers = {"cifar10": _cifar10, "grey": _grey}
-    for name in options.problems or makers:
-        if name not in makers:
-            raise InputError(f"--problems {name} is not known: {', '.join(makers)} are.")
-        yield makers[name](data, options)
-
-
-def _cifar10(data: str, options: Namespace) -> EngineProblem:
-    folder = options.cache / "encoded"
-    how: dict[str, Any] = {"progress": False, "side": SIDE}
-    items = encoded_images(folder, data, "cifar10", "train", CIFAR, **how)
-    pool = encoded_images(folder, data, "cifar10", "test", None, **how)
-    fitted = items[0][:FITTED], items[1][:FITTED]
-    embedder = LaplaceEmbedder.from_embeddings(*fitted, progress=False, distance="arccos")
-    return EngineProblem("cifar10", embedder, items, *_queries(pool))
-
-
-def _grey(data: str, options: Namespace) -> EngineProblem:
     (clothes, kinds), digits = (_pixels(data, name, "train") for name in ("fashion-mnist", "mnist"))
     seen = _joined((clothes[:TRAINED], kinds[:TRAINED]), (digits[0][:TRAINED], digits[1][:TRAINED]))
     embedder = LaplaceEmbedder(_trained(seen)).fit([seen], progress=False)
@@ -102,7 +69,7 @@ def _grey(data: str, options: Namespace) -> EngineProblem:
     more, others = order[:TESTED], order[TESTED:]
     whole = _joined((clothes, kinds), digits), (clothes.flip(-1), kinds), (x[more], y[more])
     items = torch.cat([part[0] for part in whole]), torch.cat([part[1] for part in whole])
-    return EngineProblem("grey", embedder, items, *_queries((x[others], y[others])))
+    return EngineProblem(embedder, items, *_queries((x[others], y[others])))
 
 
 def _trained(seen: Labelled) -> nn.Module:

@@ -1,6 +1,6 @@
 """What fits and predictions cost, beside the products that no method could do without.
 
-    python -m benchmarks speed --pieces limits [--device cuda]
+    python -m benchmarks costs --pieces limits [--device cuda]
 
 One linear head a row, in a process of its own, features given, every pair. Work and limit are
 measured in turn, so that both see the same machine; times are minima of repeats.
@@ -10,7 +10,6 @@ measured in turn, so that both see the same machine; times are minima of repeats
 - whole: ``LaplaceEmbedder.fit``, with what ``epistemic`` needs, checks and the model's own pass.
 - predict, limit: ``h W'`` and ``x = h Q`` [B, D] x [D, D] (diagonal: none); for variances
   ``x^2 V`` [B, D] x [D, Z]; for ``epistemic`` ``h W'`` and two of [B, D] x [D, D].
-- determined: how many of those D directions matter, on the trained heads of ``embedders``.
 """
 
 from __future__ import annotations
@@ -18,19 +17,16 @@ from __future__ import annotations
 import warnings
 from argparse import Namespace
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.costs.embedders import NAMES, problem
 from benchmarks.records import write_shown
 from benchmarks.timing import in_own_process, seconds, wait
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.curvature import ContrastiveLoss
 from laplace_metric.curvature._all_pairs import all_pairs_curvature
-from laplace_metric.curvature._eigenbases import KroneckerEigenbasis
 from laplace_metric.errors import LaplaceMetricWarning
 from laplace_metric.heads._backends import jacobian_of
 from laplace_metric.models._store import FeatureStore
@@ -39,7 +35,6 @@ SHAPES = ((60_000, 512, 128, 10), (20_000, 1_280, 64, 100), (3_000, 1_280, 1_280
 """N, D, Z and classes; the last is an appended head."""
 BATCH, REPEATS = 2_000, 5
 STRUCTURES = ("kron", "diag")
-SHARES = (1e-4, 1e-2, 0.1, 1.0)
 
 
 def points(n: int, d: int, n_classes: int, device: str) -> tuple[Tensor, Tensor]:
@@ -137,35 +132,12 @@ def predict_cost(shape: tuple[int, int, int, int], structure: str, device: str) 
     return {"batch": BATCH, "d": d, "z": z, "structure": structure, **in_turn(calls, device)}
 
 
-def determined(name: str, data: str | None, cache: Path) -> dict[str, Any]:
-    """Columns of a trained head's inputs, seen in Q_A, that the data determine beyond a share.
-
-    ``n_eff l / tau`` at its largest output: where it is below a share, leaving the column to the
-    prior changes a variance by less than that share.
-    """
-    trained = problem(name, data, cache)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", LaplaceMetricWarning)
-        embedder = LaplaceEmbedder(trained.head, structure="kron").fit(
-            [(trained.features, trained.labels)], progress=False
-        )
-    posterior = embedder.posterior_
-    assert isinstance(posterior.curvature.basis, KroneckerEigenbasis)
-    (block,) = posterior.curvature.basis.blocks
-    gained = posterior.n_effective * posterior.curvature.eigenvalues / posterior.prior_precision
-    most = block.fold(gained).amax(0)
-    shares = {f"{share:g}": int((most > share).sum()) for share in SHARES}
-    return {"problem": name, "columns": len(most), "n": len(trained.features), **shares}
-
-
 def run(options: Namespace) -> None:
-    """Each row in its own process; of trained heads only with ``--data``."""
+    """Measure each row in a process of its own."""
     device = str(options.device)
     cases = [(shape, structure) for shape in SHAPES for structure in STRUCTURES]
     content = {
         "fit": [in_own_process(fit_cost, *case, device) for case in cases],
         "predict": [in_own_process(predict_cost, *case, device) for case in cases],
     }
-    if options.data is not None:
-        content["determined"] = [determined(name, options.data, options.cache) for name in NAMES]
     write_shown("limits" if device == "cpu" else "limits_cuda", content, options)

@@ -6,7 +6,7 @@ EfficientNet-Lite0 at 224 pixels, of which the network is; texts with MiniLM, wh
 lengths. The time that a call of several queries may take was chosen on the birds. The server is a
 process of its own with one thread for torch; clients are threads of this one, each on a connection
 that stays open, without a pause. Every answer is compared with what ``Index.search`` says of that
-query alone. Beside it the same calls without a server, one, 4 and 16 queries a call, also on one
+query alone. Beside it the same calls without a server, one and 16 queries a call, also on one
 thread.
 """
 
@@ -42,9 +42,11 @@ from laplace_metric.cli._reporter import Reporter
 from laplace_metric.errors import InputError, LaplaceMetricWarning, UnknownNameError
 from laplace_metric.search import SearchResult
 
-K, TOGETHER = 5, (1, 4, 16)
+K, TOGETHER = 5, (1, 16)
 LOADS = ((1, 1), (1, 32), (16, 1), (16, 32))
 """--batch of the server, and clients."""
+SHOWN = ((1, 1), (16, 32))
+"""Loads in the table."""
 
 
 def run(options: Namespace) -> None:
@@ -196,9 +198,11 @@ def compared(answers: Sequence[Answered], alone: Sequence[SearchResult]) -> dict
 
 def table() -> str:
     """Requests a second, latency and differences."""
-    header = ["problem", "how", "clients", "a second", "p50", "p99", "lost", "largest difference"]
+    header = ["problem", "how", "clients", "a second", "p50", "p99", "lost", "largest gap"]
     lines = []
     for row in read_record("serve")["rows"]:
+        if (row["batch"], row["clients"]) not in SHOWN:
+            continue
         how = f"{row['how']}, {'up to ' * (row['how'] == 'served')}{row['batch']} a call"
         times = [f"{1000 * row[name]:,.0f} ms" for name in ("p50", "p99")]
         served = [f"{row['lost']}", f"{row['largest_gap']:.0e}"] if "lost" in row else ["", ""]

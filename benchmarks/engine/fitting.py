@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from baselines import InfoNCE, MetricLearning, Training
-from benchmarks.methods import BASE, INFONCE, METHODS, Entry, Loaders
+from baselines import MetricLearning, Training
+from benchmarks.methods import BASE, METHODS, Entry, Loaders
 from benchmarks.methods.entry import Losses, Settings
 from benchmarks.records import plain
 from benchmarks.tasks import Task, Workspace
@@ -23,8 +23,6 @@ from laplace_metric import ProbabilisticEmbedder
 from laplace_metric.errors import LaplaceMetricError, MissingPackageError
 from laplace_metric.evaluation import recall_at_k, sparsification
 
-EMBEDDINGS: dict[str, type[MetricLearning | InfoNCE]] = {BASE: MetricLearning, INFONCE: InfoNCE}
-"""What trains the networks of post-hoc methods."""
 BATCH = 128
 BATCHES = 20
 """Batches of a round; more where classes are so many that not all would be shown."""
@@ -112,15 +110,14 @@ class Fitting:
         )
         return entry.make(network, training, **rest)(self.loaders())
 
-    def trained_network(self, settings: Settings, base: str = BASE) -> nn.Module:
-        """What an embedding method makes of the new weights, from the cache if it is there."""
-        words = (self.task.name, self.space.size.name, self.seed, self.rounds, settings)
-        name = plain(*words) if base == BASE else plain(base, *words)
+    def trained_network(self, settings: Settings) -> nn.Module:
+        """What metric learning makes of the new weights, from the cache if it is there."""
+        name = plain(self.task.name, self.space.size.name, self.seed, self.rounds, settings)
         path = self.space.cache / "networks" / f"{name}.safetensors"
         if path.exists():
-            return EMBEDDINGS[base].load(path, self.network()).model
-        method, _ = self.fit(METHODS[base], settings, self.network())
-        assert isinstance(method, EMBEDDINGS[base])
+            return MetricLearning.load(path, self.network()).model
+        method, _ = self.fit(METHODS[BASE], settings, self.network())
+        assert isinstance(method, MetricLearning)
         method.save(path)
         return method.model
 

@@ -12,9 +12,8 @@ from torch import Tensor
 from benchmarks.datasets import load
 from benchmarks.encoders.features import encoded_images
 from benchmarks.image_text.degraded import SIDE
-from benchmarks.image_text.emoji import EmojiProblem
+from benchmarks.image_text.emoji import EmojiProblem, encoded_list
 from benchmarks.image_text.questions import Row, rank_correlation
-from benchmarks.image_text.wordnet import encoded_list
 from laplace_metric.distributions import Gaussian
 from laplace_metric.embedding import Embedding
 from laplace_metric.image_text import (

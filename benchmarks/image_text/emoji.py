@@ -12,19 +12,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from benchmarks.datasets import captions, load
 from benchmarks.encoders.features import Encoding, encoded, encoded_images
 from benchmarks.encoders.pretrained import MINILM_PACKAGES, MiniLM
-from benchmarks.image_text.degraded import HIDDEN_IN_TRAINING, LEVELS, SIDE, degraded_features
+from benchmarks.image_text.degraded import HIDDEN_IN_TRAINING, SIDE, hidden_features
 from laplace_metric.image_text import ImageTextPairs
 
 NEW_SHARE, VALIDATION_SHARE = 0.15, 0.2
 PARTS = ("train", "validation", "test")
-OOD_SETS, OOD = ("cifar10", "omniglot"), 500
-"""Photographs and characters, none of which is an emoji."""
 
 
 def share_of(text: str) -> float:
@@ -80,8 +79,6 @@ class EmojiProblem:
     text_features : of every keyword [384]
     new : keywords that are never trained on
     images : how many drawings of all parts each keyword names
-    ood : features of what is no emoji, by the name of its set
-    degraded : features of the drawings of the test split, level by level, by what was done to them
     hidden : features of the drawings of the training split with most patches hidden
     masked_features : of every keyword with most of its words hidden [384]
     """
@@ -90,8 +87,6 @@ class EmojiProblem:
     text_features: dict[str, Tensor]
     new: frozenset[str]
     images: Counter[str]
-    ood: dict[str, Tensor]
-    degraded: dict[str, list[Tensor]]
     hidden: Tensor
     masked_features: dict[str, Tensor]
 
@@ -142,17 +137,11 @@ def load_problem(cache: Path, data: str | None, limit: int | None = None) -> Emo
     images = Counter(k for part in parts.values() for own in part.keywords for k in own)
     keywords = sorted(images)
     new = frozenset(k for k in keywords if share_of(f"keyword {k}") < NEW_SHARE)
-    ood = {name: _ood(cache, data, name, limit) for name in OOD_SETS}
-    files = cache, data
-    degraded = {
-        name: [degraded_features(*files, "test", limit, name, level) for level in levels]
-        for name, (_, levels) in LEVELS.items()
-    }
-    hidden = degraded_features(*files, "train", limit, "patches hidden", HIDDEN_IN_TRAINING)
+    hidden = hidden_features(cache, data, "train", limit)
     known = _encoded_keywords(cache, keywords)
     left = _encoded_keywords(cache, [masked_words(keyword) for keyword in keywords], "masked ")
     masked = {keyword: left[masked_words(keyword)] for keyword in keywords}
-    return EmojiProblem(parts, known, new, images, ood, degraded, hidden, masked)
+    return EmojiProblem(parts, known, new, images, hidden, masked)
 
 
 def masked_words(text: str, share: float = HIDDEN_IN_TRAINING) -> str:
@@ -169,21 +158,22 @@ def masked_words(text: str, share: float = HIDDEN_IN_TRAINING) -> str:
     return " ".join(word if i in kept else "[MASK]" for i, word in enumerate(words))
 
 
-def _ood(cache: Path, data: str | None, name: str, limit: int | None) -> Tensor:
-    size = None if name == "cifar10" else SIDE
-    n = min(OOD, limit or OOD)
-    return encoded_images(cache, data, name, "test", n, size, progress=False, side=SIDE)[0]
-
-
 def _encoded_keywords(cache: Path, texts: list[str], what: str = "") -> dict[str, Tensor]:
     keywords = list(dict.fromkeys(texts))
-    digest = hashlib.sha256("\n".join(keywords).encode()).hexdigest()[:12]
-    key = Encoding("minilm", f"emoji {what}keywords", "all", None, MINILM_PACKAGES, digest)
+    features = encoded_list(cache, f"emoji {what}keywords", keywords)
+    return dict(zip(keywords, features, strict=True))
+
+
+def encoded_list(cache: Path, name: str, texts: Sequence[str]) -> Tensor:
+    """Return features [N, 384] of MiniLM, from the cache or encoded now, long ones together."""
+    digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()[:12]
+    key = Encoding("minilm", name, "all", len(texts), MINILM_PACKAGES, digest)
+    order = np.argsort([len(text) for text in texts], kind="stable")
 
     def batches() -> Iterator[tuple[list[str], Tensor]]:
-        for start in range(0, len(keywords), 64):
-            block = keywords[start : start + 64]
-            yield block, torch.zeros(len(block))
+        for start in range(0, len(texts), 64):
+            block = order[start : start + 64]
+            yield [texts[row] for row in block], torch.as_tensor(block)
 
-    features, _ = encoded(key, MiniLM, batches, cache, progress=False)
-    return dict(zip(keywords, features, strict=True))
+    features, rows = encoded(key, MiniLM, batches, cache, progress=False)
+    return features[rows.argsort()]

@@ -1,7 +1,7 @@
 """HierarCaps: photographs with four captions from general to specific; nothing is trained on it.
 
-Asked of embeddings that were trained elsewhere: are the four levels ordered by ambiguity, and does
-the way from [ROOT] to a photograph lead past its own captions?
+Asked of embeddings that were trained elsewhere: does the way from [ROOT] to a photograph lead past
+its own captions?
 """
 
 from __future__ import annotations
@@ -16,20 +16,17 @@ from torch import Tensor
 from benchmarks.datasets import captions
 from benchmarks.encoders.features import encoded_images
 from benchmarks.image_text.degraded import SIDE
+from benchmarks.image_text.emoji import encoded_list
 from benchmarks.image_text.questions import Row
 from benchmarks.image_text.traversal import (
-    Traversal,
     inclusion_root,
     inclusions,
     traversal,
     traversal_scores,
 )
-from benchmarks.image_text.wordnet import encoded_list
 from laplace_metric.distributions import Gaussian
 from laplace_metric.embedding import Embedding
 from laplace_metric.image_text._csd import similarities
-
-LEVELS = 4
 
 
 @dataclass(frozen=True)
@@ -44,15 +41,12 @@ class HierarCaps:
         Of the text "".
     own : Tensor [N, 4]
         Rows of the captions, from general to specific.
-    words : Tensor [M]
-        How many words each caption has.
     """
 
     images: Tensor
     texts: Tensor
     empty: Tensor
     own: Tensor
-    words: Tensor
 
 
 def load_hierarcaps(cache: Path, data: str | None, limit: int | None = None) -> HierarCaps:
@@ -63,36 +57,12 @@ def load_hierarcaps(cache: Path, data: str | None, limit: int | None = None) -> 
     place: dict[str, int] = {}
     own = [[place.setdefault(text, len(place)) for text in texts] for texts in levels]
     features = encoded_list(cache, "hierarcaps captions", ["", *place])
-    words = torch.tensor([len(text.split()) for text in place])
-    return HierarCaps(images, features[1:], features[:1], torch.tensor(own), words)
+    return HierarCaps(images, features[1:], features[:1], torch.tensor(own))
 
 
 def certain(embedding: Embedding) -> Embedding:
     """The same means without variances."""
     return Embedding(Gaussian(embedding.mean, torch.zeros_like(embedding.mean)))
-
-
-def ordered(generality: Tensor, own: Tensor, seed: int = 0) -> Row:
-    """Whether a number of each text [M] falls from level to level of each photograph.
-
-    ``ordered``: the share of rows in which it falls at every level, 1 / 24 by chance;
-    ``neighbours``: the share of neighbouring levels, 1 / 2 by chance; ``shuffled``: rows with
-    their levels shuffled.
-    """
-    values = generality[own].double()  # [N, 4]
-    falls = values[:, :-1] > values[:, 1:]
-    g = np.random.default_rng(seed)
-    mixed = torch.stack([row[torch.as_tensor(g.permutation(LEVELS))] for row in values])
-    return {
-        "ordered": float(falls.all(1).double().mean()),
-        "neighbours": float(falls.double().mean()),
-        "shuffled": float((mixed[:, :-1] > mixed[:, 1:]).all(1).double().mean()),
-    }
-
-
-def level_means(generality: Tensor, own: Tensor) -> list[float]:
-    """The mean at each level."""
-    return [float(x) for x in generality[own].double().mean(0)]
 
 
 def ways(
@@ -132,65 +102,9 @@ def _means(scores: dict[str, Tensor]) -> Row:
     return {name: float(values.mean()) for name, values in scores.items()}
 
 
-def text_ways(texts: Embedding, empty: Embedding, own: Tensor, seed: int = 0) -> dict[str, Row]:
-    """The same with the most specific caption of each photograph in its place.
-
-    That caption is left out everywhere: as [ROOT], of what was passed, and of what is looked for.
-    ``nearest``: the nearest other text as [ROOT], the control of what inclusion adds.
-    """
-    asked, others = own[:, -1], own[:, :-1]
-    image, plain = texts[asked], certain(texts)
-    cosine = image.mean @ texts.mean.mT
-    nearest = texts[cosine.scatter(1, asked[:, None], -torch.inf).argmax(1)]
-    paths = {
-        "cosine, empty": traversal(certain(image), plain, empty),
-        "cosine, nearest": traversal(certain(image), plain, nearest),
-        "cosine, nearest and empty": traversal(certain(image), plain, _averaged(nearest, empty)),
-    }
-    if bool((texts.variance > 0).all()):
-        most = _other_root(texts, asked)
-        both = _averaged(most, empty)
-        paths |= {
-            "csd, empty": traversal(image, texts, empty),
-            "cosine, inclusion": traversal(certain(image), plain, most),
-            "cosine, inclusion and empty": traversal(certain(image), plain, both),
-            "csd, inclusion and empty": traversal(image, texts, both),
-        }
-    shift = int(np.random.default_rng(seed).integers(1, len(own)))
-    passed = {name: _without(path, asked) for name, path in paths.items()}
-    rows = {name: _means(traversal_scores(path, others)) for name, path in passed.items()}
-    chance = traversal_scores(passed["cosine, empty"], others.roll(shift, 0))
-    return {**rows, "other photograph": _means(chance)}
-
-
-def feature_ways(photographs: HierarCaps) -> dict[str, Row]:
-    """``text_ways`` of the features themselves, without any training."""
-
-    def embedding(features: Tensor) -> Embedding:
-        mean = torch.nn.functional.normalize(features, dim=1)
-        return Embedding(Gaussian(mean, torch.zeros_like(mean)))
-
-    texts, empty = embedding(photographs.texts), embedding(photographs.empty)
-    return text_ways(texts, empty, photographs.own)
-
-
 def _other_root(texts: Embedding, asked: Tensor) -> Embedding:
     """The text other than ``asked`` that includes the text ``asked`` of each image most."""
     different, rows = asked.unique(return_inverse=True)
     inc = inclusions(texts[different], texts)
     inc = inc.scatter(1, different[:, None], -torch.inf)
     return texts[inc.argmax(1)[rows]]
-
-
-def _averaged(root: Embedding, empty: Embedding) -> Embedding:
-    """Unit means between both; only the mean of a root counts."""
-    mean = torch.nn.functional.normalize(root.mean + empty.mean, dim=1)
-    return Embedding(Gaussian(mean, root.variance))
-
-
-def _without(path: Traversal, asked: Tensor) -> Traversal:
-    """The caption that was asked for gives way to the text that was passed before it."""
-    rows = path.rows.clone()
-    for k in range(1, rows.shape[1]):
-        rows[:, k] = torch.where(rows[:, k] == asked, rows[:, k - 1], rows[:, k])
-    return Traversal(rows)

@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 import torch
 from scipy.stats import rankdata, spearmanr
 from sklearn.linear_model import Ridge
 from torch import Tensor
-from torch.nn.functional import normalize
 from wordfreq import zipf_frequency
 
 from benchmarks.image_text.emoji import EmojiPart, EmojiProblem
-from benchmarks.image_text.traversal import traversal
-from laplace_metric.distributions import Gaussian
-from laplace_metric.embedding import Embedding
-from laplace_metric.evaluation import auroc
-from laplace_metric.image_text import (
-    ImageTextEmbedder,
-    csd,
-    inclusion_difference,
-    log_inclusion,
-)
+from laplace_metric.image_text import ImageTextEmbedder
 
 Row = dict[str, float]
 RIDGE = 10.0
 """Penalty."""
-WAYS = 8
-"""Drawings to which a way is shown."""
 
 
 def retrieval(similarity: Tensor, match: Tensor) -> Row:
@@ -83,30 +67,10 @@ def generality(
     }
 
 
-def examples(
-    embedder: ImageTextEmbedder, problem: EmojiProblem, keywords: list[str]
-) -> dict[str, Any]:
-    """For figures: ambiguity of trained and new keywords, of test drawings by row, ways to some.
-
-    A way leads from the mean of all keywords, as [ROOT] (Desai et al. 2023), through keywords.
-    """
-    groups = {}
-    for title, texts in (("trained keywords", keywords), ("new keywords", sorted(problem.new))):
-        trace = embedder.embed_text(problem.texts(texts)).ambiguity
-        counts = [problem.images[text] for text in texts]
-        groups[title] = {"texts": texts, "trace": trace.tolist(), "images": counts}
-    part = problem.parts["test"]
-    image, names = embedder.embed_image(part.features), sorted(problem.images)
-    drawings = dict(zip(part.rows.tolist(), image.ambiguity.tolist(), strict=True))
-    shown = torch.linspace(0, len(part) - 1, WAYS).long()
-    known, some = embedder.embed_text(problem.texts(names)), image[shown]
-    root = Embedding(Gaussian(normalize(known.mean.mean(0, keepdim=True)), known.variance[:1]))
-    ways = traversal(some, known, root).distinct
-    of = {
-        row: [names[k] for k in way]
-        for row, way in zip(part.rows[shown].tolist(), ways, strict=True)
-    }
-    return {"texts": groups, "drawings": drawings, "ways": of}
+def ambiguities(embedder: ImageTextEmbedder, part: EmojiPart) -> dict[int, float]:
+    """Return the learnt variance of the drawings of a part, by their rows."""
+    found = embedder.embed_image(part.features).ambiguity.tolist()
+    return dict(zip(part.rows.tolist(), found, strict=True))
 
 
 def count_regression(problem: EmojiProblem, trained: list[str]) -> dict[str, Row]:
@@ -139,103 +103,3 @@ def partial_correlation(a: np.ndarray, b: np.ndarray, other: np.ndarray) -> floa
     length = max(ranks[2] @ ranks[2], 1e-12)  # 0 where the other is constant
     rest = [r - ranks[2] * (r @ ranks[2]) / length for r in ranks[:2]]
     return float(rest[0] @ rest[1] / np.sqrt((rest[0] @ rest[0]) * (rest[1] @ rest[1])))
-
-
-def inclusion(
-    embedder: ImageTextEmbedder, problem: EmojiProblem, part: EmojiPart, seed: int = 0
-) -> Row:
-    """AUROC of drawings in their own keyword against a random one and against a sibling's.
-
-    A sibling is a keyword of another drawing of the same subgroup that the drawing does not have.
-    Beside ``inc``: H, CSD and the cosine; and the share of pairs with H > 0.
-    """
-    pairs, _ = problem.pairs(part)
-    image, text = embedder.embed_image(pairs.images), embedder.embed_text(pairs.texts)
-    match = pairs.match(torch.arange(pairs.n_images), torch.arange(pairs.n_texts))
-    siblings = sibling_keywords(part.subgroup, match)
-    i, own = pairs.pairs.unbind(1)
-    generator = torch.Generator().manual_seed(seed)
-    has_sibling = siblings[i].any(1)
-    columns = {
-        "own": (i, own),
-        "random": (i, torch.multinomial((~match[i]).double(), 1, generator=generator)[:, 0]),
-        "sibling": (
-            i[has_sibling],
-            torch.multinomial(siblings[i[has_sibling]].double(), 1, generator=generator)[:, 0],
-        ),
-    }
-    scores = {kind: scored(image[rows], text[texts]) for kind, (rows, texts) in columns.items()}
-    row: Row = {}
-    for other in ("random", "sibling"):
-        mine = slice(None) if other == "random" else has_sibling
-        for name, values in scores["own"].items():
-            row[f"{name}, {other}"] = auroc(scores[other][name], values[mine])
-    if "H" in scores["own"]:
-        for kind in ("own", "random"):
-            row[f"H > 0, {kind}"] = float((scores[kind]["H"] > 0).double().mean())
-    return row
-
-
-def out_of_distribution(embedder: ImageTextEmbedder, problem: EmojiProblem) -> Row:
-    """AUROC of what is no emoji against test drawings.
-
-    By the posterior, by the learnt variance, and by 1 / |z|, the raw mean's length.
-    """
-    known = image_numbers(embedder, problem.parts["test"].features)
-    row: Row = {}
-    for name, features in problem.ood.items():
-        other = image_numbers(embedder, features)
-        row |= {f"{name} {key}": auroc(known[key], other[key]) for key in known}
-    return row
-
-
-def image_numbers(embedder: ImageTextEmbedder, features: Tensor) -> dict[str, Tensor]:
-    """What there is to say of images [N]: both uncertainties, and 1 / |z| as the control."""
-    embedding = embedder.embed_image(features)
-    assert embedding.head_inputs is not None
-    raw = embedder.fitted_.heads.image.mean(embedding.head_inputs).detach()
-    return {
-        "1/norm": 1 / raw.norm(dim=1),
-        "epistemic": embedding.epistemic,
-        "ambiguity": embedding.uncertainty,
-    }
-
-
-def severity(embedder: ImageTextEmbedder, levels: Sequence[Tensor]) -> dict[str, Any]:
-    """Spearman's correlation of each number with the level, drawing by drawing, then the mean.
-
-    ``levels`` are features [N, 1280] of the same drawings, from whole to hardly anything left.
-    Under "by level" the mean of each number over drawings.
-    """
-    numbers = [image_numbers(embedder, features) for features in levels]
-    means = {key: [float(level[key].mean()) for level in numbers] for key in numbers[0]}
-    row: dict[str, Any] = {"by level": means}
-    for key in numbers[0]:
-        values = torch.stack([level[key] for level in numbers], 1).double().numpy()  # [N, L]
-        ranks = rankdata(values, axis=1) - (len(levels) + 1) / 2
-        place = np.arange(len(levels)) - (len(levels) - 1) / 2
-        length = np.linalg.norm(ranks, axis=1).clip(min=1e-12) * np.linalg.norm(place)
-        row[key] = float((ranks @ place / length).mean())
-    return row
-
-
-def sibling_keywords(subgroup: Tensor, match: Tensor) -> Tensor:
-    """Keywords of other drawings of the same subgroup that a drawing does not have [N, M]."""
-    by_group: dict[int, Tensor] = defaultdict(lambda: torch.zeros(match.shape[1]).bool())
-    for group, own in zip(subgroup.tolist(), match, strict=True):
-        by_group[group] = by_group[group] | own
-    return torch.stack([by_group[group] for group in subgroup.tolist()]) & ~match
-
-
-def scored(image: Embedding, text: Embedding) -> dict[str, Tensor]:
-    """Every score of pairs, row by row; larger says that they belong together."""
-    cosine = {"cosine": (image.mean * text.mean).sum(1)}
-    if not bool((text.variance > 0).all()):
-        return cosine
-    parts = image.mean, image.variance.log(), text.mean, text.variance.log()
-    return {
-        "inc": log_inclusion(*parts),
-        "H": inclusion_difference(*parts),
-        "csd": -csd(*parts),
-        **cosine,
-    }

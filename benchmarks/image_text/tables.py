@@ -7,8 +7,6 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from benchmarks.image_text.degraded import LEVELS
-from benchmarks.image_text.emoji import OOD_SETS
 from benchmarks.records import RESULTS, markdown, read_record, thousandths
 
 RECORD = "image_text"
@@ -40,44 +38,19 @@ def _table(columns: dict[str, tuple[str, ...]], folder: Path) -> str:
 def retrieval_table(folder: Path = RESULTS) -> str:
     """Test drawings, both ways."""
     ways = ("image to text", "text to image")
-    names = [f"{way} {name}" for way in ways for name in ("r@1", "r@5", "map@r")]
+    names = [f"{way} {name}" for way in ways for name in ("r@1", "r@5")]
     columns = {name: ("test", name) for name in names}
     return _table({**columns, "seconds": ("seconds",)}, folder)
 
 
 def generality_table(folder: Path = RESULTS) -> str:
     """Spearman of ambiguity and log number of drawings."""
-    names = ("spearman", "shuffled", "without length", "without frequency", "epistemic")
+    names = ("spearman", "shuffled", "without frequency")
     parts = ("trained keywords", "new keywords")
     return _table({f"{part}: {name}": (part, name) for part in parts for name in names}, folder)
 
 
-def inclusion_table(folder: Path = RESULTS) -> str:
-    """AUROC of own against random and sibling keywords, on test drawings."""
-    names = [f"{score}, {other}" for other in ("random", "sibling")
-             for score in ("inc", "H", "csd", "cosine")]  # fmt: skip
-    names += ["H > 0, own", "H > 0, random"]
-    return _table({name: ("test", name) for name in names}, folder)
-
-
-def ood_table(folder: Path = RESULTS) -> str:
-    """AUROC of what is no emoji."""
-    names = [
-        f"{name} {number}" for name in OOD_SETS for number in ("epistemic", "ambiguity", "1/norm")
-    ]
-    return _table({name: ("ood", name) for name in names}, folder)
-
-
-def severity_table(folder: Path = RESULTS) -> str:
-    """Spearman of each number and how much of a drawing is gone, drawing by drawing."""
-    names = [(kind, number) for kind in LEVELS for number in ("ambiguity", "epistemic", "1/norm")]
-    return _table({f"{k}: {n}": ("severity", k, n) for k, n in names}, folder)
-
-
 TABLES = {
-    "image-text-severity": severity_table,
-    "image-text-ood": ood_table,
     "image-text-retrieval": retrieval_table,
     "image-text-generality": generality_table,
-    "image-text-inclusion": inclusion_table,
 }

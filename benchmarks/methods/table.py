@@ -14,7 +14,7 @@ from benchmarks.methods import entry as spaces
 from benchmarks.methods.entry import PASSES, Entry, contrastive, evidence, gathered, trained
 from laplace_metric import LaplaceEmbedder
 
-BASE, INFONCE = "metric learning, 1/norm", "infonce, 1/norm"
+BASE = "metric learning, 1/norm"
 RATE = {"learning_rate": 1e-3}
 MARGIN = {"margin": 0.5, **RATE}
 TEMPERATURE = spaces.between("inverse_temperature", 4, 64)
@@ -25,7 +25,7 @@ LAPLACE = {"structure": "kron", "hessian": "fixed", "prior_precision": 1.0}
 EMBEDDING = (
     Entry(BASE, "embedding", contrastive(baselines.MetricLearning),
           spaces.between("margin", 0.3, 1.0), MARGIN),
-    Entry(INFONCE, "embedding", trained(baselines.InfoNCE), TEMPERATURE,
+    Entry("infonce, 1/norm", "embedding", trained(baselines.InfoNCE), TEMPERATURE,
           {"inverse_temperature": 16.0, **RATE}),
 )  # fmt: skip
 POST_HOC = (
@@ -57,17 +57,6 @@ POST_HOC = (
     Entry("pfe", "amortised", trained(baselines.PFE),
           spaces.between("log_variance", -8, -2, log=False), {"log_variance": -5.0, **RATE}),
 )  # fmt: skip
-AGAIN = frozenset((
-    "laplace", "laplace, epistemic", "laplace, near", "laplace, far", "laplace, ambiguity",
-    "laplace, match", "mahalanobis++", "relative mahalanobis", "k-nn distance",
-    "k-nn distance, features", "vim", "nuq", "nnguide", "loss prediction, frozen",
-))  # fmt: skip
-ON_INFONCE = tuple(
-    replace(entry, name=f"{entry.name}, on infonce", base=INFONCE, space=entry.name)
-    for entry in POST_HOC
-    if entry.name in AGAIN
-)
-"""Post hoc on the network that InfoNCE trained, with the settings chosen on metric learning's."""
 VARIANTS = (
     Entry("1/norm", "embedding", gathered(baselines.Deterministic)),
     *(
@@ -125,9 +114,9 @@ CLASSIFIERS = (
           spaces.between("rate", 0.05, 0.3, log=False), {"rate": 0.2, **RATE}),
 )  # fmt: skip
 POINTS = (
-    BASE, INFONCE, "1/norm",
+    BASE, "infonce, 1/norm", "1/norm",
     *(entry.name for entry in POST_HOC if entry.group == "detector" or entry.number != UNCERTAINTY),
-    *(entry.name for entry in (*VARIANTS, *ON_INFONCE)),
+    *(entry.name for entry in VARIANTS),
     *(entry.name for entry in CLASSIFIERS if entry.name[:6] != "het-xl"),
 )  # fmt: skip
 DRAWS = {**dict.fromkeys(POINTS, 1), "mc dropout": PASSES, "deep ensemble": 5}
@@ -139,6 +128,6 @@ METHODS = {
         base=BASE if entry.name in ON_TOP else entry.base,
     )
     for entry in (
-        *EMBEDDING, *POST_HOC, *VARIANTS, *ON_INFONCE, *SAMPLED, *AMORTISED, *CLASSIFIERS
+        *EMBEDDING, *POST_HOC, *VARIANTS, *SAMPLED, *AMORTISED, *CLASSIFIERS
     )
 }  # fmt: skip

@@ -5,39 +5,18 @@ from matplotlib.figure import Figure
 from benchmarks.plots._cost import CostPoint, cost_plot, spread
 from benchmarks.plots._curves import Axis, Series, bars_plot, histogram_plot, line_plot, lines_plot
 from benchmarks.plots._files import save_figure, save_png, svg_file, svg_plot
-from benchmarks.plots._image_text import (
-    ImageStrip,
-    TextSizes,
-    generality_plot,
-    severity_plot,
-    strips_plot,
-)
+from benchmarks.plots._image_text import ImageStrip, strips_plot
 from benchmarks.plots._methods import DotPanel, dot_plot, forest_plot, heat_plot
-from benchmarks.plots._retrieval import (
-    abstention_plot,
-    evidence_plot,
-    promises_plot,
-    reliability_plots,
-)
-from benchmarks.plots._scale import fit_rows, scale_plot
+from benchmarks.plots._retrieval import evidence_plot
+from benchmarks.plots._scale import scale_plot
 from benchmarks.plots._style import diverging, headed, letters_on
-from benchmarks.plots._sweeps import (
-    Setting,
-    Sweep,
-    TradeOff,
-    draws_plot,
-    settings_plot,
-    sweep_plot,
-    trade_off_plot,
-)
+from benchmarks.plots._sweeps import Line, TradeOff, trade_off_plot
 from benchmarks.plots._tiles import Tiles, tiles_plot
 
 __all__ = [
-    "Axis", "CostPoint", "DotPanel", "Figure", "ImageStrip", "Series", "Setting", "Sweep",
-    "TextSizes", "Tiles", "TradeOff", "abstention_plot", "bars_plot", "cost_plot", "diverging",
-    "dot_plot", "draws_plot", "evidence_plot", "fit_rows", "forest_plot", "generality_plot",
-    "headed", "heat_plot", "histogram_plot", "letters_on", "line_plot", "lines_plot",
-    "promises_plot", "reliability_plots", "save_figure", "save_png", "scale_plot", "settings_plot",
-    "severity_plot", "spread", "strips_plot", "svg_file", "svg_plot", "sweep_plot", "tiles_plot",
+    "Axis", "CostPoint", "DotPanel", "Figure", "ImageStrip", "Line", "Series", "Tiles", "TradeOff",
+    "bars_plot", "cost_plot", "diverging", "dot_plot", "evidence_plot", "forest_plot", "headed",
+    "heat_plot", "histogram_plot", "letters_on", "line_plot", "lines_plot", "save_figure",
+    "save_png", "scale_plot", "spread", "strips_plot", "svg_file", "svg_plot", "tiles_plot",
     "trade_off_plot",
 ]  # fmt: skip

@@ -22,7 +22,7 @@ from tqdm import tqdm
 
 from benchmarks.posterior.kernels import ROWS, embedder_of, joined, parts_of
 from benchmarks.posterior.problems import NETWORKS, Collection, Network, Trained, trained
-from benchmarks.records import figures_of, folder_of, markdown, read_record, write_record
+from benchmarks.records import folder_of, markdown, read_record, write_record
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.models._compared_rows import compared_rows
 
@@ -134,7 +134,7 @@ def _draws(of: Trained, embedder: LaplaceEmbedder, collection: Collection) -> Ro
 
 
 def run(options: Namespace) -> None:
-    """Train, measure and write the record; then the figure."""
+    """Train, measure and write the record."""
     smoke = options.size == "smoke"
     networks = NETWORKS[:1] if smoke else NETWORKS
     seeds = SMOKE if smoke else SEEDS
@@ -144,16 +144,6 @@ def run(options: Namespace) -> None:
         rows += measured(network, seed, trained(network, seed, options.data))
     print(write_record(NAME, {"shares": SHARES, "rows": rows}, folder_of(options)).name)
     print(table(folder_of(options)))
-    run_figure(options)
-
-
-def run_figure(options: Namespace) -> None:
-    """The figure alone, from the record."""
-    from benchmarks.plots import save_figure
-    from benchmarks.posterior.figure import share_figure
-
-    record = read_record(NAME, folder_of(options))
-    save_figure(share_figure(record), figures_of(options) / f"{NAME}.png")
 
 
 def differences(rows: Sequence[Row], of: str, against: str, measure: str) -> tuple[float, float]:
@@ -224,17 +214,4 @@ def at_equal_shares() -> str:
                 gap, half = _over_networks(some, gaps)
                 cells.append(f"{gap:+.3f} ± {half:.3f}")
         lines.append(cells)
-    return markdown(header, lines)
-
-
-def by_collection() -> str:
-    """Every collection: first item right by each row, and by draws before and after."""
-    rows = read_record(NAME)["rows"]
-    header = ["network", "collection", *ROWS, "draws", "draws, prior 1", "uncertainty"]
-    lines = []
-    for network, collection in dict.fromkeys((r["network"], r["collection"]) for r in rows):
-        some = [r for r in rows if (r["network"], r["collection"]) == (network, collection)]
-        means = [np.mean([r["chosen"][name]["first"] for r in some]) for name in ROWS]
-        means += [np.mean([r[name] for r in some]) for name in header[-3:]]
-        lines.append([network, collection, *(f"{x:.3f}" for x in means)])
     return markdown(header, lines)

@@ -13,7 +13,7 @@ from tqdm.auto import tqdm
 
 from benchmarks.engine.experiment import Experiment, extra_parameters, resolved
 from benchmarks.engine.fitting import Fitting, best, tune
-from benchmarks.methods import BASE, METHODS, Entry
+from benchmarks.methods import METHODS, Entry
 from benchmarks.methods.entry import Settings
 from benchmarks.protocols.table import PROTOCOLS, Protocol
 from benchmarks.records import Store
@@ -59,7 +59,7 @@ class Runner:
         return task in protocol.tasks[size]
 
     def _seeds(self, task: str) -> int:
-        return FOLDS if task in FOLDED else self.space.size.seeds
+        return min(FOLDS, self.space.size.seeds) if task in FOLDED else self.space.size.seeds
 
     def run(self, jobs: Iterable[Job]) -> None:
         """Do the jobs; interrupted, nothing that is finished is lost."""
@@ -158,7 +158,7 @@ class Runner:
     def _network(self, entry: Entry, fitting: Fitting, seed: int) -> Any:
         """New weights, or for a post-hoc method those that metric learning trained."""
         base = self._base(entry, fitting.task, seed)
-        return fitting.trained_network(base, entry.base or BASE) if base else fitting.network()
+        return fitting.trained_network(base) if base else fitting.network()
 
     def _base(self, entry: Entry, task: Task, seed: int) -> Settings:
         """Settings of the network under a post-hoc method; none where it trains its own."""

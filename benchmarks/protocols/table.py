@@ -8,55 +8,41 @@ from dataclasses import dataclass
 from benchmarks.engine.experiment import Experiment
 from benchmarks.engine.scores import Measured
 from benchmarks.methods import METHODS
-from benchmarks.methods.table import ON_INFONCE, VARIANTS
+from benchmarks.methods.table import VARIANTS
 from benchmarks.protocols import corruption
 from benchmarks.protocols.closed_set import human, lam
-from benchmarks.protocols.open_set import fewshot, url
+from benchmarks.protocols.open_set import url
 
 NUMBERS = ("laplace, epistemic", "laplace, ambiguity", "laplace, match")
 PARTS = ("laplace, near", "laplace, far")
-AGAIN = tuple(entry.name for entry in ON_INFONCE)
-DETECTORS = tuple(
-    name for name, entry in METHODS.items() if entry.group == "detector" and name not in AGAIN
-)
-PAPER_LAM = (
+DETECTORS = tuple(name for name, entry in METHODS.items() if entry.group == "detector")
+LAM = (
     "metric learning, 1/norm", "infonce, 1/norm", "laplace", "laplace, diagonal",
-    "laplace, clipped", "laplace, evidence", "laplace, tuned", *NUMBERS, *PARTS, *DETECTORS, *AGAIN,
+    "laplace, clipped", "laplace, evidence", "laplace, tuned", *NUMBERS, *PARTS, *DETECTORS,
     "pfe", "mc dropout", "deep ensemble", "hib", "mcinfonce",
 )  # fmt: skip
-ONLY_PRETRAINED = {entry.name for entry in VARIANTS}
-EVERY = tuple(name for name in METHODS if name not in ONLY_PRETRAINED)
+URL = tuple(name for name in METHODS if name not in {entry.name for entry in VARIANTS})
 HUMAN = (
     "metric learning, 1/norm", "infonce, 1/norm", "laplace", "laplace, diagonal",
     "laplace, clipped", "laplace, evidence", "laplace, tuned", *NUMBERS, "mahalanobis++",
     "relative mahalanobis", "k-nn distance", "nuq", "nnguide", "loss prediction, frozen", "pfe",
     "mc dropout", "deep ensemble", "hib", "mcinfonce", "elk", "nivmf", "cross-entropy",
 )  # fmt: skip
-LAST = ("elk, proxies", "vmf loss", "explicit concentration")  # not among the methods of URL
-WIDE = tuple(entry.name for entry in VARIANTS if entry.group == "laplace")
-LOGISTIC = ("nnguide", "nnguide, on infonce")
-BIRDS = ("pretrained-cub", "pretrained-cub-unseen")
-SKIPPED = {
-    "omniglot": (*LAST, *LOGISTIC, "vim, on infonce"),
-    "pretrained-omniglot": (*WIDE, "vim", "nnguide"),
-    **dict.fromkeys(("pretrained-cifar10", *BIRDS, "pretrained-emoji"), WIDE),
-}
-"""Too long: trainings of 800 classes, or (ViM) their logistic regression; Z x Z numbers a class."""
-BASIC = ("metric learning, 1/norm", "laplace", "laplace, diagonal", "laplace, clipped")
 CORRUPTION = (
-    *BASIC, "laplace, tuned", "laplace, epistemic", "laplace, ambiguity", "mahalanobis",
+    "metric learning, 1/norm", "laplace", "laplace, diagonal", "laplace, clipped",
+    "laplace, tuned", "laplace, epistemic", "laplace, ambiguity", "mahalanobis",
     "mahalanobis++", "relative mahalanobis", "k-nn distance", "nuq", "nnguide",
     "loss prediction, frozen", "mc dropout", "deep ensemble", "hib", "mcinfonce", "elk",
     "explicit concentration", "cross-entropy",
 )  # fmt: skip
-FEWSHOT = (*BASIC, "cross-entropy", "mcinfonce", "elk", "nivmf")
+WIDE = tuple(entry.name for entry in VARIANTS if entry.group == "laplace")
 PRETRAINED = (
     "1/norm", "laplace", "laplace, diagonal", "laplace, clipped", "laplace, evidence",
-    "laplace, arccos positives, diagonal", "laplace, arccos full, diagonal",
-    "laplace, euclidean fixed, diagonal", "laplace, euclidean positives, diagonal",
-    "laplace, euclidean full, diagonal", *NUMBERS, *PARTS,
+    *WIDE, *NUMBERS, *PARTS,
     *(name for name in DETECTORS if name != "k-nn distance, features"),
 )  # fmt: skip
+SKIPPED = dict.fromkeys(("pretrained-cifar10", "pretrained-cub-unseen"), WIDE)
+"""Too long: a matrix of Z x Z numbers for every class."""
 
 
 @dataclass(frozen=True)
@@ -84,22 +70,18 @@ class Protocol:
 
 
 def sizes(smallest: str, *tasks: str) -> dict[str, tuple[str, ...]]:
-    """One task in the smallest size, these in the others."""
+    """Return one task in the smallest size, and these in the others."""
     return {"smoke": (smallest,) if smallest else (), "small": tasks, "paper": tasks}
 
 
-UNSEEN = sizes("digits-unseen", "omniglot", "cifar10-unseen")
-KNOWN = sizes("digits", "fashion-mnist", "cifar10", "omniglot")
-PEOPLE = sizes("", "cifar10h-soft", "cifar10h-hard")
-READY = sizes("pretrained-digits", "pretrained-cifar10", "pretrained-omniglot", "pretrained-text")
+READY = sizes("pretrained-digits", "pretrained-cifar10", "pretrained-text")
 PROTOCOLS = {
     one.name: one
     for one in (
-        Protocol("lam", lam, KNOWN, PAPER_LAM, ("cub200", "lfw", "cub")),
-        Protocol("url", url, UNSEEN, EVERY, ("cub200", "cub")),
-        Protocol("fewshot", fewshot, sizes("digits-unseen", "omniglot"), FEWSHOT, ("cub-96",)),
-        Protocol("human", human, PEOPLE, HUMAN),
+        Protocol("lam", lam, sizes("digits", "fashion-mnist"), LAM, ("cub",)),
+        Protocol("url", url, sizes("digits-unseen", "cifar10-unseen"), URL, ("cub",)),
+        Protocol("human", human, sizes("", "cifar10h-soft"), HUMAN),
         Protocol("corruption", corruption.measure, sizes("photographs", "cifar10"), CORRUPTION),
-        Protocol("pretrained", lam, READY, PRETRAINED, (*BIRDS, "pretrained-emoji")),
+        Protocol("pretrained", lam, READY, PRETRAINED, ("pretrained-cub-unseen",)),
     )
 }

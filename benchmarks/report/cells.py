@@ -92,7 +92,12 @@ def query_ms(rows: Sequence[Row]) -> float:
 
 
 def quality_table(
-    record: Record, task: str, metrics: Sequence[str], methods: Sequence[str] | None = None
+    record: Record,
+    task: str,
+    metrics: Sequence[str],
+    methods: Sequence[str] | None = None,
+    *,
+    errors: bool = True,
 ) -> str:
     """Methods by metrics: mean ± standard error in thousandths, leaders bold.
 
@@ -103,11 +108,12 @@ def quality_table(
     ----------
     metrics : keys such as ``"r_auroc"``
     methods : names; default: all of the task, as in the record
+    errors : whether standard errors are shown
     """
     part = Part(record, task)
     of, bold = part.methods, {key: part.bold(key) for key in metrics}
     lines = [
-        [name, *(_cell(summary(of[name], key), name in bold[key]) for key in metrics)]
+        [name, *(_cell(summary(of[name], key), name in bold[key], errors) for key in metrics)]
         for name in (of if methods is None else methods)
     ]
     kinds = [described(key) for key in metrics]
@@ -122,10 +128,10 @@ def cost_table(record: Record, task: str, methods: Sequence[str] | None = None) 
     return markdown(header, [[name, *(cell.text for cell in costs(of[name]))] for name in shown])
 
 
-def _cell(over_seeds: Summary, bold: bool) -> str:
+def _cell(over_seeds: Summary, bold: bool, error: bool) -> str:
     if not over_seeds.seeds:
         return UNDEFINED
     text = thousandths(over_seeds.mean)
-    if known(over_seeds.error):
+    if error and known(over_seeds.error):
         text += f" ± {thousandths(over_seeds.error)}"
     return f"**{text}**" if bold else text

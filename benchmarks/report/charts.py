@@ -15,7 +15,7 @@ from benchmarks.plots import (
     line_plot,
 )
 from benchmarks.report.cells import query_ms
-from benchmarks.report.families import few_shot, growth
+from benchmarks.report.families import growth
 from benchmarks.report.reading import Part, described, known, summary
 from benchmarks.report.series import Block, Chart, Styles, chosen, curves, group_style
 
@@ -32,7 +32,6 @@ def blocks(part: Part, main: str) -> list[Block]:
         "Laplace beside the others": [*differences(part, main), *costs(part, main)],
         f"Does it know which answers are wrong? {FIRST}": own_errors(part, styles),
         f"Does it notice what is out of distribution? {FIRST}": ood(part, styles),
-        "What do a few examples change?": few_shot(part, styles),
         f"How does it grow with severity? {FIRST}": growth(part, styles),
     }
     return [Block(title, charts) for title, charts in questions.items() if charts]

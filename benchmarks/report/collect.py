@@ -13,9 +13,9 @@ from typing import Any
 
 from PIL import Image
 
-from benchmarks.methods import INFONCE, METHODS
+from benchmarks.methods import METHODS
 from benchmarks.protocols import PROTOCOLS
-from benchmarks.records import RESULTS, Store, environment
+from benchmarks.records import RESULTS, Store, environment, work_folder
 from benchmarks.report.glossary import metric
 from benchmarks.report.page import render
 from benchmarks.report.reading import Record
@@ -25,6 +25,8 @@ from laplace_metric.io import require_writable, write_atomically
 
 REFERENCE = "laplace"
 RECOVERY = RESULTS / "recovery.json"
+RUNNER = "benchmarks.protocols.runner"
+"""Whose work is collected."""
 HEAVY, SIDE, QUALITY = 1_000, 96, 80
 
 
@@ -43,7 +45,7 @@ def collect(store: Store, protocol: str, size: str) -> dict[str, Any]:
         "protocol": protocol,
         "size": size,
         "settings": rows[0]["size"] if rows else {},
-        "environment": environments[0] if rows else environment(),
+        "environment": with_seconds(environments[0], rows) if rows else environment(),
         "commits": sorted({one["git"] or "" for one in environments}),
         "comparisons": {
             task: compare([row for row in rows if row["task"] == task]) for task in tasks
@@ -57,15 +59,17 @@ def collect(store: Store, protocol: str, size: str) -> dict[str, Any]:
     }
 
 
-def compare(rows: Sequence[Row]) -> dict[str, Any]:
-    """Per metric: the best method, those that the data cannot tell from it, paired differences.
+def with_seconds(facts: dict[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
+    """Return the facts with the seconds of all fits and measurements, without the tuning."""
+    costs = [(row["cost"]["fit"], row["cost"]["queries"], row["measuring"]) for row in rows]
+    return facts | {"seconds": round(sum(part["wall_seconds"] for of in costs for part in of), 1)}
 
-    What is put on the network of InfoNCE is not compared with what is on another.
-    """
+
+def compare(rows: Sequence[Row]) -> dict[str, Any]:
+    """Per metric: the best method, those that the data cannot tell from it, paired differences."""
     by_method: dict[str, list[Row]] = {}
     for row in rows:
-        if METHODS[row["method"]].base != INFONCE:
-            by_method.setdefault(row["method"], []).append(row)
+        by_method.setdefault(row["method"], []).append(row)
     comparisons: dict[str, Any] = {}
     for key in dict.fromkeys(key for row in rows for key in row["metrics"]):
         best, near = leaders(by_method, key, metric(key).direction >= 0)
@@ -84,10 +88,7 @@ def _short(values: dict[str, float]) -> dict[str, float | None]:
 
 
 def light(row: Row) -> Row:
-    """A run without what is only needed to compare it, and with smaller images.
-
-    Runs on the network of InfoNCE, which have a table and no chart, lose their curves.
-    """
+    """A run without what is only needed to compare it, and with smaller images."""
     metrics = {
         name: {key: value for key, value in cell.items() if key != "replicates"}
         for name, cell in row["metrics"].items()
@@ -100,8 +101,6 @@ def light(row: Row) -> Row:
         for kind, strips in row["pictures"].items()
     }
     rest = {key: value for key, value in row.items() if key not in ("size", "protocol")}
-    if METHODS[row["method"]].base == INFONCE:
-        rest["curves"] = {}
     return {**rest, "pictures": pictures, "metrics": metrics}
 
 
@@ -143,7 +142,7 @@ def collected(cache: Path, size: str, folder: Path) -> None:
     InputError
         If there is none.
     """
-    store = Store(cache / f"runs-{size}")
+    store = Store(work_folder(cache, RUNNER) / f"runs-{size}")
     of_protocol = {name: collect(store, name, size) for name in PROTOCOLS}
     of_protocol = {name: record for name, record in of_protocol.items() if record["rows"]}
     if not of_protocol:

@@ -1,53 +1,14 @@
-"""Metrics that belong together: by the number of examples, and by the severity of corruptions."""
+"""The metrics of severities of corruptions, which belong together."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
 
 from benchmarks.plots import Axis, Series, diverging, letters_on, line_plot
-from benchmarks.report.reading import Part, described, known, summary
+from benchmarks.report.reading import Part, known, summary
 from benchmarks.report.series import Chart, Styles, curves
-
-KEY = re.compile(r"(.+) (\d+) shots?")
-
-
-def families(part: Part) -> dict[str, dict[int, str]]:
-    """Metric -> shots -> the key that has both."""
-    of_metric: dict[str, dict[int, str]] = {}
-    for key in part.metrics:
-        if match := KEY.fullmatch(key):
-            of_metric.setdefault(match[1], {})[int(match[2])] = key
-    return {name: dict(sorted(keys.items())) for name, keys in of_metric.items() if len(keys) > 1}
-
-
-def ordered(part: Part) -> list[str]:
-    """The metrics of a part, those of a family side by side."""
-    family = {key: name for name, keys in families(part).items() for key in keys.values()}
-    groups = {key: family.get(key, key) for key in part.metrics}
-    places = list(dict.fromkeys(groups.values()))
-    return sorted(part.metrics, key=lambda key: places.index(groups[key]))
-
-
-def few_shot(part: Part, styles: Styles) -> list[Chart]:
-    """One chart a metric."""
-    charts = []
-    for name, keys in families(part).items():
-        kind, series = described(name), []
-        for method, style in styles.items():
-            of_keys = [summary(part.methods[method], key) for key in keys.values()]
-            mean, error = [one.mean for one in of_keys], [one.error for one in of_keys]
-            series.append(Series(method, style, list(keys), mean, error, [0.8] * len(keys)))
-        x = Axis("examples of each new class", (-0.3, max(keys) + 0.3), ticks=tuple(keys))
-        figure = line_plot(series, x, Axis(kind.name))
-        description = f"{part.task}: {kind.name} against the number of examples"
-        how = "Means over the seeds; vertical bars are standard errors."
-        good = {1: "high and rising.", -1: "low and falling."}.get(kind.direction, "")
-        charts.append(Chart(kind.name, figure, description, how, good))
-    return charts
-
 
 STEPS = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0)
 START, MEAN, POOLED = "severity ", "severity mean", "severity pooled"

@@ -113,12 +113,6 @@ ABOUT = {
         "classes? (URL, Kirchhof et al. 2023)",
         "r_auroc",
     ),
-    "fewshot": About(
-        "A few examples of the new classes",
-        "What does training on with a few examples of new classes do for other images of them, and "
-        "for other new classes?",
-        "r_auroc 5 shots",
-    ),
     "human": About(
         "Where people disagree",
         "Is the uncertainty high where many people gave an image different names?",

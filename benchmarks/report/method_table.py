@@ -10,7 +10,7 @@ from benchmarks.report.statistics import Row
 
 
 class MethodNote(NamedTuple):
-    """One line of the page of baselines."""
+    """One line of the page of baselines, and of the page of its method."""
 
     file: str
     source: str
@@ -101,25 +101,18 @@ def methods(record: dict[str, Any], task: str) -> str:
     rows = {name: [r for r in record["rows"] if (r["task"], r["method"]) == (task, name)]
             for name in METHOD_NOTES}  # fmt: skip
     lines = [
-        [link(name), w.source, w.predicts, w.uncertainty, *relative(rows, name), tests(w.tests)]
+        [link(name), w.source, w.uncertainty, *relative(rows, name)]
         for name, w in METHOD_NOTES.items()
         if rows[name]
     ]
-    header = ["method", "source", "predicts", "uncertainty", "numbers added"]
-    return markdown([*header, "training", "query", "tests"], lines)
+    header = ["method", "source", "uncertainty", "numbers added", "training", "query"]
+    return markdown(header, lines)
 
 
 def link(name: str) -> str:
     """The method's name, linked to its file."""
     file = METHOD_NOTES[name].file
     return f"[{name}]({file}.py)" if file else name
-
-
-def tests(name: str) -> str:
-    """Where its tests are."""
-    if name.endswith("/"):
-        return f"[{name}](../tests/{name})"
-    return f"[{name}](../tests/baselines/{name}.py)"
 
 
 def relative(rows: dict[str, list[Row]], name: str) -> tuple[str, str, str]:

@@ -51,7 +51,7 @@ def _section(record: Record) -> dict[str, Any]:
 def _task(part: Part, anchor: str) -> dict[str, Any]:
     main = about(part.record["protocol"]).main
     coloured = families.severity_keys(part)
-    columns = [key for key in families.ordered(part) if key not in coloured or key == families.MEAN]
+    columns = [key for key in part.metrics if key not in coloured or key == families.MEAN]
     return {
         "name": part.task,
         "anchor": anchor,

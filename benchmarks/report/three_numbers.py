@@ -20,7 +20,6 @@ Row = dict[str, Any]
 EPISTEMIC, AMBIGUITY, MATCH = "laplace, epistemic", "laplace, ambiguity", "laplace, match"
 NEAR, FAR = "laplace, near", "laplace, far"
 OURS = (EPISTEMIC, NEAR, FAR, AMBIGUITY, MATCH)
-INFONCE = ", on infonce"
 DETECTORS = (
     "mahalanobis", "mahalanobis++", "relative mahalanobis", "k-nn distance",
     "k-nn distance, features", "vim", "nuq", "nnguide",
@@ -38,15 +37,10 @@ class Case(NamedTuple):
 
 CASES = (
     Case("lam", "fashion-mnist", "FashionMNIST, trained network", True),
-    Case("lam", "cifar10", "CIFAR-10, head on EfficientNet", True),
     Case("lam", "cub", "birds, unseen species, head on EfficientNet", True),
-    Case("pretrained", "pretrained-cub", "birds, EfficientNet as it is", True),
     Case("pretrained", "pretrained-cub-unseen", "birds, 50 of 100 species fitted", True),
     Case("pretrained", "pretrained-cifar10", "CIFAR-10, EfficientNet as it is", True),
-    Case("lam", "omniglot", "Omniglot, unseen alphabets", True),
-    Case("pretrained", "pretrained-omniglot", "Omniglot, EfficientNet as it is", False),
     Case("pretrained", "pretrained-text", "texts, MiniLM as it is", False),
-    Case("pretrained", "pretrained-emoji", "emoji, EfficientNet as it is", False),
 )
 
 
@@ -91,8 +85,8 @@ def values(rows: Sequence[Row], metrics: Sequence[str]) -> dict[str, Values]:
 
 
 def best_other(of: dict[str, Values]) -> Values:
-    """The best of the other methods on the same network."""
-    others = [one for name, one in of.items() if name not in OURS and same_network(name)]
+    """Return the best of the other methods."""
+    others = [one for name, one in of.items() if name not in OURS]
     return max(others, key=lambda one: one.mean)
 
 
@@ -110,11 +104,6 @@ def pair(ours: Values, other: Values) -> list[str]:
         f"**{one.text}**" if clear and ahead == (one is ours) else one.text for one in (ours, other)
     ]
     return [cells[0], f"{cells[1]} ({other.method})"]
-
-
-def same_network(name: str) -> bool:
-    """Not on the network of InfoNCE."""
-    return not name.endswith(INFONCE)
 
 
 def front() -> str:
@@ -136,30 +125,25 @@ def front() -> str:
     return markdown(header, lines)
 
 
-def pairs(ending: str = "") -> str:
-    """Every OOD set: the epistemic number, and detectors from the best to the worst.
-
-    ``ending``: of the names of methods, to show those on another network.
-    """
+def pairs() -> str:
+    """Every OOD set: the epistemic number, and detectors from the best to the worst."""
     lines = []
     for case in CASES:
         rows = rows_of(case)
         for metric in ood_metrics(rows):
             of = values(rows, [metric])
-            if EPISTEMIC + ending not in of:
-                continue
-            ours = of[EPISTEMIC + ending]
-            found = [of[name + ending] for name in DETECTORS if name + ending in of]
+            ours = of[EPISTEMIC]
+            found = [of[name] for name in DETECTORS if name in of]
             best = max(found, key=lambda one: one.mean)
-            others = (of.get(name + ending) for name in SHOWN)
+            others = (of.get(name) for name in SHOWN)
             lines.append(
                 [
                     f"{case.title}: {metric.removeprefix('auroc ')}",
                     "yes" if case.chose else "",
                     ours.text,
-                    *(thousandths(of[name + ending].mean) for name in (NEAR, FAR)),
+                    *(thousandths(of[name].mean) for name in (NEAR, FAR)),
                     f"{ours.mean - best.mean:+.3f}",
-                    f"{of[FAR + ending].mean - best.mean:+.3f}",
+                    f"{of[FAR].mean - best.mean:+.3f}",
                     *(thousandths(one.mean) if one else "n/a" for one in others),
                 ]
             )
@@ -168,20 +152,4 @@ def pairs(ending: str = "") -> str:
     return markdown([*header, *SHOWN], lines)
 
 
-def errors() -> str:
-    """Every task: R-AUROC of the match probability, on both networks, and of others."""
-    lines = []
-    for case in CASES:
-        of = values(rows_of(case), ["r_auroc"])
-        cells = [of[name].text if name in of else "n/a" for name in (MATCH, MATCH + INFONCE)]
-        cells += [thousandths(of[name].mean) if name in of else "n/a" for name in RANKERS]
-        lines.append([case.title, "yes" if case.chose else "", *cells])
-    header = ["R-AUROC", "chosen on", MATCH, "on infonce"]
-    return markdown([*header, *RANKERS], lines)
-
-
 SHOWN = ("laplace", *DETECTORS)
-RANKERS = (
-    "laplace", AMBIGUITY, EPISTEMIC, "k-nn distance", "nuq", "nnguide", "loss prediction, frozen",
-    "mahalanobis", "mc dropout", "deep ensemble",
-)  # fmt: skip

@@ -45,11 +45,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from benchmarks.records import markdown, read_record, thousandths
-from benchmarks.retrieval.few import summarised
-from benchmarks.retrieval.measure import K, shuffled
 from benchmarks.retrieval.problems import CONFIRMING, Problem
 from benchmarks.retrieval.rows import record_rows
-from benchmarks.retrieval.split import drawn
+from benchmarks.retrieval.splits import K, drawn, shuffled, summarised
 from laplace_metric.calibration._features import FEATURES, PairFeatures
 from laplace_metric.calibration._hits import LabelledHits
 from laplace_metric.calibration._learn import calibrated
@@ -310,19 +308,6 @@ def rivals_table() -> str:
     return markdown(["problem", *names, "ahead of the best rival"], lines)
 
 
-def ece_table() -> str:
-    """The calibration error with few queries, and its floor."""
-    lines = []
-    for row in _rows():
-        cells = [row["problem"]]
-        for few in FEW:
-            names = (f"ece {few}", f"ece {few} floor", f"ece {few} two numbers")
-            cells.append(" / ".join(thousandths(row[name]["mean"]) for name in names))
-        lines.append(cells)
-    header = [f"{few} queries: ECE / floor / of two numbers" for few in FEW]
-    return markdown(["problem", *header], lines)
-
-
 def labels_table() -> str:
     """Accuracy and AURC of the label."""
     names = ("vote", "LDA", "probe", "ours")
@@ -366,5 +351,4 @@ TABLES = {
     "evidence-steps": steps_table,
     "evidence-rivals": rivals_table,
     "evidence-labels": labels_table,
-    "evidence-ece": ece_table,
 }

@@ -138,14 +138,6 @@ def fashion(source: Source) -> Problem:
     return Problem("fashion-mnist", embedder, gallery, pool, ood)
 
 
-def mnist(source: Source) -> Problem:
-    """A network with few errors; FashionMNIST is foreign to it."""
-    gallery, pool = source.pixels("mnist", "train", GALLERY), source.pixels("mnist", "test")
-    embedder = LaplaceEmbedder(_trained(_dense(), gallery, 20)).fit([gallery], progress=False)
-    ood = {"fashion-mnist": source.pixels("fashion-mnist", "test", N_OOD)[0]}
-    return Problem("mnist", embedder, gallery, pool, ood)
-
-
 def fashion_unseen(source: Source) -> Problem:
     """Classes that training never saw."""
     train, test = source.pixels("fashion-mnist", "train"), source.pixels("fashion-mnist", "test")

@@ -7,7 +7,7 @@ from argparse import Namespace
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from benchmarks.records import folder_of, read_record, write_record
+from benchmarks.records import Store, folder_of, read_record, write_record
 from benchmarks.retrieval.problems import PROBLEMS, Source
 from laplace_metric.errors import LaplaceMetricWarning, UnknownNameError
 
@@ -21,7 +21,7 @@ def record_rows(
     measured: Callable[[Any], Row],
     problems: Problems = PROBLEMS,
 ) -> None:
-    """Problem by problem; each takes its place in ``record``, and other rows stay.
+    """Problem by problem, what is finished from the cache; each takes its place in ``record``.
 
     Raises
     ------
@@ -29,11 +29,14 @@ def record_rows(
         For a problem that there is not.
     """
     warnings.simplefilter("ignore", LaplaceMetricWarning)
-    folder = folder_of(options)
+    folder, store = folder_of(options), Store(options.cache / record)
     for name in options.problems or problems:
         if name not in problems:
             raise UnknownNameError("problems", name, tuple(problems))
-        row = measured(problems[name](Source(options.data, options.cache)))
+        if not store.has(name):
+            store.write(measured(problems[name](Source(options.data, options.cache))), name)
+        row = store.read(name)
+        row.pop("environment")
         there = (folder / f"{record}.json").is_file()
         old = read_record(record, folder)["rows"] if there else []
         rows = {r["problem"]: r for r in [*old, row]}

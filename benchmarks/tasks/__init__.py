@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import lru_cache
 
 from benchmarks.tasks import frozen, grey, pretrained
 from benchmarks.tasks.task import Part, Task, Workspace
@@ -15,33 +15,20 @@ FIXED: dict[str, Callable[[Workspace], Task]] = {
     "digits-unseen": grey.digits_unseen,
     "photographs": grey.patches,
     "fashion-mnist": grey.fashion,
-    "omniglot": grey.omniglot,
     "cifar10": frozen.cifar10,
     "cifar10-unseen": frozen.cifar10_unseen,
-    "cub200": frozen.cub200,
     "cub": frozen.cub,
-    "cub-96": partial(frozen.cub, side=96),
-    "lfw": frozen.lfw,
 }
 FOLDED: dict[str, Callable[[Workspace, int], Task]] = {
     "cifar10h-soft": frozen.cifar10h_soft,
-    "cifar10h-hard": frozen.cifar10h_hard,
 }
 HALVED: dict[str, Callable[[Workspace, int], Task]] = {
     "pretrained-digits": pretrained.digits,
     "pretrained-cifar10": pretrained.cifar10,
-    "pretrained-omniglot": pretrained.omniglot,
     "pretrained-text": pretrained.texts,
-    "pretrained-cub": pretrained.cub,
     "pretrained-cub-unseen": pretrained.cub_unseen,
-    "pretrained-emoji": pretrained.emoji,
 }
-READS = {
-    "cub-96": "cub",
-    "pretrained-cub": "cub",
-    "pretrained-cub-unseen": "cub",
-    "pretrained-emoji": "emoji",
-}
+READS = {"pretrained-cub-unseen": "cub"}
 """The image set of a task that has another name than it."""
 SEEDED = {**FOLDED, **HALVED}
 TASKS = (*FIXED, *SEEDED)

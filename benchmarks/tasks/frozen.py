@@ -93,25 +93,18 @@ def cifar10_unseen(space: Workspace) -> Task:
     ).shown(space.size.queries)
 
 
-def cub200(space: Workspace) -> Task:
-    """Zero-shot: birds of 100 species train and validate, queries show the 100 others."""
-    train, test = (square(space, "cub200", split) for split in ("train", "test"))
-    birds = "CUB-200, zero-shot, on features of a frozen EfficientNet-Lite0"
-    return _zero_shot(space, "cub200", birds, train, test, "cars196")
-
-
-def cub(space: Workspace, side: int = SIDE) -> Task:
+def cub(space: Workspace) -> Task:
     """Zero-shot: birds of 40 species train, 10 validate, queries show the 50 others.
 
-    At 224 pixels in every size: what tells species apart is small. Fewer take a fifth of the time.
+    At 224 pixels in every size: what tells species apart is small.
     """
-    space = replace(space, size=replace(space.size, side=side))
+    space = replace(space, size=replace(space.size, side=SIDE))
     train, test = (square(space, "cub", split) for split in ("train", "test"))
     ood = {"cifar10": features_of(space, "cifar10", "test", space.size.queries)}
     return Task(
-        "cub" if side == SIDE else f"cub-{side}",
+        "cub",
         "CUB, zero-shot: 40 of 100 species train, 10 validate, queries show the 50 others; on "
-        f"features of a frozen EfficientNet-Lite0 at {side} pixels",
+        f"features of a frozen EfficientNet-Lite0 at {SIDE} pixels",
         of_classes(train, range(LEARNT)),
         of_classes(train, range(LEARNT, SPECIES // 2)),
         of_classes(together(train, test), range(SPECIES // 2, SPECIES)),
@@ -124,41 +117,14 @@ def cub(space: Workspace, side: int = SIDE) -> Task:
     ).shown(space.size.queries)
 
 
-def lfw(space: Workspace) -> Task:
-    """Zero-shot: faces of people that training never saw."""
-    train, test = (square(space, "lfw", split) for split in ("train", "test"))
-    faces = "LFW, zero-shot, on features of a frozen EfficientNet-Lite0"
-    return _zero_shot(space, "lfw", faces, train, test, "cub200")
-
-
-def _zero_shot(space: Workspace, name: str, words: str, train: Part, test: Part, out: str) -> Task:
-    """A fifth of the training classes validate."""
-    classes = train.labels.unique()
-    order = classes[torch.randperm(len(classes), generator=torch.Generator().manual_seed(0))]
-    held = len(order) // 5
-    return Task(
-        name,
-        words,
-        of_classes(train, order[held:].tolist()),
-        of_classes(train, order[:held].tolist()),
-        test,
-        {out: square(space, out, "test")} if has(space, out) else ood_sets(space),
-        partial(perceptron, FEATURES),
-        encode=partial(encoder, space),
-        per_class=4,
-        new_classes=True,
-    ).shown(space.size.queries)
-
-
 def square(space: Workspace, name: str, split: str) -> Part:
     """Features of all images of a split, read as squares of the encoder's side."""
     return features_of(space, name, split, size=space.size.side)
 
 
 def ood_sets(space: Workspace) -> dict[str, Part]:
-    """Out-of-distribution images; SVHN where the user has it."""
-    names = [*OOD_SETS, *(("svhn",) if has(space, "svhn") else ())]
-    return {name: features_of(space, name, "test", space.size.queries) for name in names}
+    """Return out-of-distribution images."""
+    return {name: features_of(space, name, "test", space.size.queries) for name in OOD_SETS}
 
 
 def if_there(space: Workspace, *names: str) -> dict[str, Part]:
@@ -183,25 +149,15 @@ those chosen on CIFAR-10's training images, which nobody here is asked about."""
 
 def cifar10h_soft(space: Workspace, fold: int) -> Task:
     """Labels of a batch are drawn from what people said."""
-    return _cifar10h(space, fold, softly=True)
-
-
-def cifar10h_hard(space: Workspace, fold: int) -> Task:
-    """The label of CIFAR-10."""
-    return _cifar10h(space, fold, softly=False)
-
-
-def _cifar10h(space: Workspace, fold: int, softly: bool) -> Task:
     everything = features_of(space, "cifar10", "test")
     order = torch.randperm(len(everything), generator=torch.Generator().manual_seed(0))
     sets = order.tensor_split(FOLDS)
     parts = [everything.subset(sets[(fold + i) % FOLDS]) for i in range(FOLDS)]
     train = everything.subset(torch.cat([sets[(fold + i) % FOLDS] for i in range(3)]))
-    kind = "soft" if softly else "hard"
     return Task(
-        f"cifar10h-{kind}",
-        f"CIFAR-10H with {kind} labels, five folds, on features of a frozen EfficientNet-Lite0",
-        replace(train, soft=shares(train)) if softly else train,
+        "cifar10h-soft",
+        "CIFAR-10H with soft labels, five folds, on features of a frozen EfficientNet-Lite0",
+        replace(train, soft=shares(train)),
         parts[3],
         parts[4],
         {},

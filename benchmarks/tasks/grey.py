@@ -1,4 +1,4 @@
-"""Grey images, whose networks are trained from nothing: digits, FashionMNIST, Omniglot."""
+"""Grey images, whose networks are trained from nothing: digits and FashionMNIST."""
 
 from __future__ import annotations
 
@@ -11,9 +11,6 @@ from torch import nn
 from benchmarks.datasets import load
 from benchmarks.networks import lam_network, perceptron, strided_cnn
 from benchmarks.tasks.task import Part, Task, Workspace
-
-HELD_OUT = 150
-"""Background characters of Omniglot that validate."""
 
 
 def digits(space: Workspace) -> Task:
@@ -79,27 +76,6 @@ def fashion(space: Workspace) -> Task:
         {name: Part.of(space.load(name, "test", n)) for name in ("mnist", "kmnist")},
         lam_network if space.size.name == "paper" else convolutional,
     )
-
-
-def omniglot(space: Workspace) -> Task:
-    """Zero-shot: queries are characters of alphabets that the training never saw."""
-    n = space.size.queries
-    background = Part.of(space.load("omniglot", "train"))
-    held = torch.randperm(964, generator=torch.Generator().manual_seed(0))[:HELD_OUT]
-    validating = torch.isin(background.labels, held)
-    later = background.images.extras["drawer"] > 16  # type: ignore[union-attr]
-    return Task(
-        "omniglot",
-        "Omniglot, zero-shot: queries are characters of alphabets that training never saw",
-        background.subset(~validating & ~later),
-        background.subset(validating),
-        Part.of(space.load("omniglot", "test")),
-        {name: Part.of(space.load(name, "test", n)) for name in ("fashion-mnist", "kmnist")},
-        convolutional,
-        seen=background.subset(~validating & later),
-        new_classes=True,
-        per_class=4,
-    ).shown(n)
 
 
 def of_classes(part: Part, classes: Iterable[int]) -> Part:

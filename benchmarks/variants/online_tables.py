@@ -1,4 +1,4 @@
-"""The tables of online Laplace: the sweep on validation images, and the chosen on test images."""
+"""The tables of online Laplace against post-hoc fits, on test images."""
 
 from __future__ import annotations
 
@@ -18,29 +18,11 @@ METRICS: dict[str, Callable[[Row], float]] = {
     "AUROC mnist ↑": lambda row: float(row["out"]["mnist"]["auroc"]),
     "AUROC kmnist ↑": lambda row: float(row["out"]["kmnist"]["auroc"]),
 }
-NOISE = {"noise": "length", "beside classes": "spread", "gradient": "gradient"}
-
-
-def sweep(size: int) -> str:
-    """Every line of one Z, the best calibrated first; bold: asked on test images."""
-    record = read_record("online")
-    asked = {row["method"] for row in record["test"] if row["embedding_size"] == size}
-    own = [row for row in record["validation"] if row["embedding_size"] == size]
-    order = {"plain": 0, "online": 1, "post-hoc": 2}
-    own.sort(key=lambda row: (order[row["kind"]], row.get("retrieval_ece", 0.0)))
-    lines = []
-    for row in own:
-        numbers = [_shown(read(row)) for read in METRICS.values()]
-        noise = [_shown(row["noise"][key]) if "noise" in row else "" for key in NOISE.values()]
-        name = row["method"]
-        bold = name in asked and row["kind"] != "plain"
-        lines.append([f"**{name}**" if bold else name, *numbers, *noise])
-    return markdown(["validation images, one seed", *METRICS, *NOISE], lines)
 
 
 def chosen(size: int) -> str:
     """What was chosen, over the seeds, on test images; below, online less post-hoc in pairs."""
-    rows = [row for row in read_record("online")["test"] if row["embedding_size"] == size]
+    rows = [row for row in read_record("online")["rows"] if row["embedding_size"] == size]
     names = dict.fromkeys(row["method"] for row in rows)
     kinds = {row["method"]: row["kind"] for row in rows}
     ranked = sorted(names, key=lambda name: ("plain", "online", "post-hoc").index(kinds[name]))
@@ -88,11 +70,4 @@ def _cell(numbers: Sequence[float]) -> str:
     return f"{thousandths(summary.mean)} ± {thousandths(summary.standard_error)}"
 
 
-def _shown(number: float) -> str:
-    return thousandths(number) if number == number else ""
-
-
-TABLES = {
-    **{f"online-sweep-{size}": partial(sweep, size) for size in (3, 64)},
-    **{f"online-{size}": partial(chosen, size) for size in (3, 64)},
-}
+TABLES = {f"online-{size}": partial(chosen, size) for size in (3, 64)}

@@ -2,9 +2,9 @@
 
     python -m benchmarks variants --pieces people --data DIR --cache DIR
 
-The five folds of ``python -m benchmarks human``, at 64 pixels in place of 96. Labels are drawn from
-what people said (``soft``) or what most of them said (``majority``); kappa comes from a head, or is
-c |z| as in Kirchhof et al. 2023a. Of each training two models are asked: the last one, and that of
+Three folds of ``python -m benchmarks human``, at 64 pixels in place of 96. Labels are drawn from
+what people said (``soft``) or what most of them said (``majority``); kappa is c |z| as in
+Kirchhof et al. 2023a. Of each training two models are asked: the last one, and that of
 the round whose crops of validation images are ranked best (their trick, which needs no label).
 """
 
@@ -20,22 +20,20 @@ from baselines import MCInfoNCE, Training
 from benchmarks.engine.experiment import Experiment
 from benchmarks.engine.fitting import DECAY, Fitting
 from benchmarks.engine.scores import Score
-from benchmarks.engine.statistics import mean_and_standard_error
 from benchmarks.methods import METHODS
 from benchmarks.protocols.closed_set import human
-from benchmarks.records import Store, markdown, read_record, thousandths, write_record
+from benchmarks.records import Store, write_record
 from benchmarks.sizes import SMALL
 from benchmarks.tasks import Task, Workspace, build
-from benchmarks.tasks.frozen import FOLDS, shares
+from benchmarks.tasks.frozen import shares
 from benchmarks.variants.views import settings_of
 from laplace_metric.errors import LaplaceMetricWarning
 from laplace_metric.training import Callback, Progress
 
 METHOD = "mcinfonce"
-LABELS, CONCENTRATIONS = ("soft", "majority"), ("head", "norm")
+LABELS, CONCENTRATION = ("soft", "majority"), "norm"
 LAST, CHOSEN = "last round", "chosen by crops"
-METRICS = {"entropy rank": "entropy", "crop rank": "crop", "recall@1": "recall@1",
-           "r_auroc": "R-AUROC"}  # fmt: skip
+METRICS = ("entropy rank", "crop rank", "recall@1", "r_auroc")
 
 
 class Best(Callback):
@@ -83,7 +81,7 @@ def labelled(task: Task, labels: str) -> Task:
     return replace(task, train=replace(task.train, soft=None, labels=most))
 
 
-def measured(fitting: Fitting, concentration: str) -> dict[str, dict[str, float]]:
+def measured(fitting: Fitting) -> dict[str, dict[str, float]]:
     """Both models of one training."""
     settings = settings_of(METHOD)
     training = Training(
@@ -92,7 +90,7 @@ def measured(fitting: Fitting, concentration: str) -> dict[str, dict[str, float]
         decay=DECAY / fitting.rounds,
         seed=fitting.seed,
     )
-    method = Watched(fitting.network(), training=training, concentration=concentration, **settings)
+    method = Watched(fitting.network(), training=training, concentration=CONCENTRATION, **settings)
     method.fitting = fitting
     method.fit(fitting.loaders().training, progress=False)
     rows = {LAST: asked(method, fitting, fitting.task)}
@@ -102,22 +100,6 @@ def measured(fitting: Fitting, concentration: str) -> dict[str, dict[str, float]
     return {**rows, CHOSEN: {**chosen, "round": float(method.best.round)}}
 
 
-def table() -> str:
-    """Mean ± standard error over the folds."""
-    found = read_record("people")["rows"]
-    columns = {**METRICS, "round": "its round"}
-    lines = []
-    for key in dict.fromkeys((r["labels"], r["concentration"], r["model"]) for r in found):
-        own = [r for r in found if (r["labels"], r["concentration"], r["model"]) == key]
-        cells = []
-        for name in columns:
-            values = [row[name] for row in own if name in row]
-            s = mean_and_standard_error(values) if values else None
-            cells.append(f"{thousandths(s.mean)} ± {thousandths(s.standard_error)}" if s else "")
-        lines.append([f"{key[0]} labels, kappa: {key[1]}, {key[2]}", *cells])
-    return markdown(["MCInfoNCE", *columns.values()], lines)
-
-
 def run(options: Namespace) -> None:
     """Measure what is missing, and write ``people.json``."""
     warnings.simplefilter("ignore", LaplaceMetricWarning)
@@ -125,15 +107,13 @@ def run(options: Namespace) -> None:
     space = Workspace(options.data, options.cache, size, progress=False)
     store, rows = Store(options.cache / "people"), []
     for labels in LABELS:
-        for concentration in CONCENTRATIONS:
-            for fold in options.seeds or range(FOLDS):
-                words = (labels, concentration, fold)
-                if not store.has(*words):
-                    task = labelled(build("cifar10h-soft", space, fold), labels)
-                    fitting = Fitting(space, task, fold, size.rounds)
-                    store.write({"models": measured(fitting, concentration)}, *words)
-                models: dict[str, Any] = store.read(*words)["models"]
-                head = {"labels": labels, "concentration": concentration, "fold": fold}
-                rows += [{**head, "model": model, **row} for model, row in models.items()]
-                print(*words, models, flush=True)
+        for fold in options.seeds or range(SMALL.seeds):
+            if not store.has(labels, fold):
+                task = labelled(build("cifar10h-soft", space, fold), labels)
+                store.write({"models": measured(Fitting(space, task, fold, size.rounds))},
+                            labels, fold)  # fmt: skip
+            models: dict[str, Any] = store.read(labels, fold)["models"]
+            head = {"labels": labels, "concentration": CONCENTRATION, "fold": fold}
+            rows += [{**head, "model": model, **row} for model, row in models.items()]
+            print(labels, fold, models, flush=True)
     print(write_record("people", {"rows": rows}).name)

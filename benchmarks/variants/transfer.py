@@ -2,7 +2,7 @@
 
     python -m benchmarks variants --pieces transfer --data DIR --cache DIR
 
-Birds of species that training never saw, at 96 pixels, as in ``python -m benchmarks fewshot``:
+Birds of species that training never saw, as in ``python -m benchmarks url --tasks cub``:
 
     settings    four settings of each method, its defaults and three at random: does the one with
                 the best recall also rank errors best (figures 3, 7 and 8)?
@@ -26,18 +26,18 @@ import torch
 
 from benchmarks.engine.experiment import Experiment
 from benchmarks.engine.fitting import Fitting, library
-from benchmarks.engine.statistics import mean_and_standard_error, spearman
+from benchmarks.engine.statistics import spearman
 from benchmarks.methods import METHODS, Entry
 from benchmarks.methods.entry import Settings
-from benchmarks.protocols.open_set import crops, shares
-from benchmarks.records import Store, markdown, read_record, thousandths, write_record
+from benchmarks.protocols.open_set import crops
+from benchmarks.records import Store, write_record
 from benchmarks.sizes import SMALL
-from benchmarks.tasks import Workspace, build
+from benchmarks.tasks import Part, Task, Workspace, build
 from laplace_metric.errors import LaplaceMetricWarning
 from laplace_metric.evaluation import r_auroc
 from laplace_metric.evaluation._nearest_neighbours import nearest_neighbours
 
-TASK, SEEDS, TRIALS, REFERENCE = "cub-96", (0, 1, 2), 4, "cross-entropy"
+TASK, SEEDS, TRIALS, REFERENCE = "cub", (0, 1, 2), 4, "cross-entropy"
 ASKED = (
     "infonce, 1/norm", "mcinfonce", "elk", "cross-entropy", "het-xl", "loss prediction",
 )  # fmt: skip
@@ -82,56 +82,28 @@ def measured(name: str, settings: Settings, space: Workspace, seed: int) -> Row:
         fitting = Fitting(space, task, seed, space.size.short)
         experiment = fitted(METHODS[name], settings, fitting)
         return {**by_labels(experiment), **by_own_image(experiment)}
-    shown, asked = shares(task)[""]
+    shown, asked = halves(task)
     task = replace(task, train=shown, test=asked)
     fitting = Fitting(space, task, seed, space.size.rounds)
     return by_labels(fitted(METHODS[REFERENCE], settings, fitting))
 
 
-def of(rows: Sequence[Row], key: str, settings: int | None = None) -> list[float]:
-    """A number of every row, or of those of one setting."""
-    return [row[key] for row in rows if settings is None or row["trial"] == settings]
-
-
-def best(rows: Sequence[Row], key: str) -> int:
-    """The trial of the largest mean."""
-    kinds = sorted({row["trial"] for row in rows})
-    return max(kinds, key=lambda trial: mean_and_standard_error(of(rows, key, trial)).mean)
+def halves(task: Task) -> tuple[Part, Part]:
+    """Return every second image of each new class, and as many others as the task asks."""
+    everything = task.test if task.whole is None else task.whole
+    order = everything.labels.argsort(stable=True)
+    counts = everything.labels.unique(return_counts=True)[1]
+    place = torch.empty_like(order)
+    place[order] = torch.cat([torch.arange(int(count)) for count in counts])
+    asked = everything.subset(place % 2 == 1).spread(len(task.test))
+    return everything.subset(place % 2 == 0), asked
 
 
 def by_seed(rows: Sequence[Row], x: str, y: str) -> list[float]:
     """Rank correlation over the settings, seed by seed."""
     seeds = sorted({row["seed"] for row in rows})
     chosen = [[row for row in rows if row["seed"] == seed] for seed in seeds]
-    return [spearman(of(own, x), of(own, y)) for own in chosen]
-
-
-def cell(values: Sequence[float]) -> str:
-    """Mean ± standard error."""
-    s = mean_and_standard_error(values)
-    return f"{thousandths(s.mean)} ± {thousandths(s.standard_error)}"
-
-
-def table() -> str:
-    """A line a method: its two best settings, correlations over settings, own images."""
-    found = read_record("transfer")["rows"]
-    lines = []
-    for name in ASKED:
-        rows = [row for row in found if row["method"] == name]
-        ends = [
-            " / ".join(cell(of(rows, key, best(rows, by))) for key in ("recall@1", "r_auroc"))
-            for by in ("recall@1", "r_auroc")
-        ]
-        own = " / ".join(cell(of(rows, key, 0)) for key in ("own recall@1", "own r_auroc"))
-        ranks = [cell(by_seed(rows, key, "r_auroc")) for key in ("recall@1", "own r_auroc")]
-        lines.append([name, *ends, ranks[0], own, ranks[1]])
-    rows = [row for row in found if row["method"] == MANY]
-    reference = " / ".join(cell(of(rows, key)) for key in ("recall@1", "r_auroc"))
-    lines.append([f"{REFERENCE}, {MANY}", reference, *[""] * 4])
-    header = ["method", "best recall@1 / its R-AUROC", "recall@1 / best R-AUROC",
-              "rank correlation", "own image: recall@1 / R-AUROC",
-              "R-AUROC of own images and of labels"]  # fmt: skip
-    return markdown(header, lines)
+    return [spearman([r[x] for r in own], [r[y] for r in own]) for own in chosen]
 
 
 def run(options: Namespace) -> None:

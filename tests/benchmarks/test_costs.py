@@ -1,25 +1,22 @@
-"""How servers and peers are measured."""
+"""How servers, fits and devices are measured."""
 
 from __future__ import annotations
 
 import copy
 import json
 import os
-import subprocess
 import time
-from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from benchmarks.costs.on_device import fit, parts_of, waiting_lines
 from benchmarks.costs.serve import compared
 from benchmarks.costs.served_problems import N_QUERIES, PROBLEMS, _texts
 from benchmarks.records import read_record
-from benchmarks.registry import COMMANDS, chosen, parser
+from benchmarks.registry import COMMANDS, chosen, load_piece, main, parser, repeated
 from benchmarks.sizes import ON_DEVICE
-from benchmarks.timing import in_limited_process
+from benchmarks.timing import in_limited_process, slope
 from laplace_metric import LaplaceEmbedder
 
 
@@ -72,41 +69,6 @@ def test_texts_that_are_asked_are_not_among_the_items(tmp_path):
     assert not any(f"{text}," in items for text in queries.inputs)
 
 
-ROOT = Path(__file__).resolve().parents[2]
-
-
-PYTHON = os.environ.get("LAPLACE_PYTHON")  # of an environment that has laplace-torch
-
-
-@pytest.fixture(autouse=True)
-def _checkout(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT))
-
-
-@pytest.mark.skipif(PYTHON is None, reason="LAPLACE_PYTHON names no python with laplace-torch")
-def test_laplace_torch_gives_the_closed_form_variance(tmp_path: Path) -> None:
-    from benchmarks.costs.peers.problem import random_problem
-
-    problem = random_problem(tmp_path / "problem.safetensors", 60, 8, n_features=5, n_outputs=3)
-    command = [str(PYTHON), "-m", "benchmarks.costs.peers.laplace_torch", "--problem", str(problem)]
-    command += ["--predict", "fast", "--variance", str(tmp_path / "variance.safetensors")]
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
-    row = json.loads(done.stdout.splitlines()[-1])
-    assert (row["fit_points"], row["predict_points"]) == (60, 8)
-    given = load_file(problem)
-    expected = given["queries"].square() @ (1 / (1 + given["features"].square().sum(0))) + 1 / 61
-    variance = load_file(tmp_path / "variance.safetensors")["variance"]
-    assert torch.allclose(variance, expected[:, None].expand(8, 3))
-
-
-def test_a_guard_keeps_its_precision_with_an_index_that_finds_a_part():
-    rows = read_record("guard-partial")["rows"]
-    assert {row["index"] for row in rows if row["found"] < 0.7} == {"IVF64,Flat", "IVF32,PQ8"}
-    for row in rows:
-        assert row["right"] >= 0.95
-        assert abs(row["told"] - row["answered"]) < 0.05
-
-
 def test_a_part_that_fails_or_takes_too_long_is_an_error_with_its_reason():
     assert in_limited_process(60, divmod, 7, 2) == (3, 1)
     with pytest.raises(RuntimeError, match="ZeroDivisionError"):
@@ -118,8 +80,9 @@ def test_a_part_that_fails_or_takes_too_long_is_an_error_with_its_reason():
 
 
 def test_a_size_chooses_its_pieces():
-    of = lambda *words: chosen(COMMANDS["speed"], parser("speed").parse_args(words))  # noqa: E731
-    assert of("--size", "gpu") == of("--size", "smoke") == ["on-device"]
+    of = lambda *words: chosen(COMMANDS["costs"], parser("costs").parse_args(words))  # noqa: E731
+    assert of("--size", "gpu") == ["on-device"]
+    assert of("--size", "smoke") == ["on-device", "points"]
     assert "limits" in of()
     assert "on-device" not in of()
 
@@ -134,3 +97,27 @@ def test_the_stages_of_a_fit_on_a_device_are_those_of_the_code():
         pass
     assert not found
     assert set(parts_of(size)) > {"agreement", "waits", "embed", "blocks", "kernels"}
+
+
+def test_fits_of_points_are_measured_at_the_smallest_size(tmp_path):
+    words = ["costs", "--pieces", "points", "--size", "smoke", "--output", str(tmp_path)]
+    assert main([*words, "--cache", str(tmp_path)]) == 0
+    record = read_record("points", tmp_path)
+    assert [(row["structure"], row["n"]) for row in record["rows"]] == [
+        ("diag", 500), ("diag", 2_000), ("kron", 500), ("kron", 2_000),
+    ]  # fmt: skip
+    assert all(row["peak_mb"] >= row["base_mb"] > 0 for row in record["rows"])
+    assert set(record["slopes"]) == {"diag", "kron"}
+
+
+def test_growth_is_the_slope_of_the_logarithms():
+    assert slope([10, 100, 1000], [2, 200, 20_000]) == pytest.approx(2)
+    assert slope([10, 10], [1, 2]) is None
+
+
+def test_every_piece_is_a_command():
+    for name, command in COMMANDS.items():
+        options = parser(name).parse_args([])
+        assert repeated(command, options) == (["--size", command.sizes[0]] if command.sizes else [])
+        for module in command.pieces.values():
+            assert callable(load_piece(module))

@@ -14,7 +14,7 @@ from benchmarks.engine.experiment import Experiment
 from benchmarks.engine.fitting import Fitting, best, tune
 from benchmarks.engine.scores import Score, detection, error_detection, histograms, roc_points
 from benchmarks.engine.statistics import spearman
-from benchmarks.methods import BASE, INFONCE, METHODS
+from benchmarks.methods import BASE, METHODS
 from benchmarks.protocols import PROTOCOLS
 from benchmarks.protocols.runner import Runner
 from benchmarks.records import Store
@@ -59,29 +59,12 @@ def test_a_run_is_kept_and_not_repeated(space, monkeypatch):
 
 def test_one_training_serves_every_protocol_that_wants_it(space):
     runner = Runner(space)
-    both = [PROTOCOLS["url"], PROTOCOLS["fewshot"]]
+    both = [dataclasses.replace(PROTOCOLS["lam"], tasks=PROTOCOLS["url"].tasks), PROTOCOLS["url"]]
     job = next(job for job in runner.jobs(both) if job.method == "mcinfonce")
-    assert [p.name for p in job.protocols] == ["url", "fewshot"]
+    assert [p.name for p in job.protocols] == ["lam", "url"]
     runner.run([job])
-    for name in ("url", "fewshot"):
+    for name in ("lam", "url"):
         assert runner.store.has(name, "digits-unseen", "mcinfonce", 0)
-    metrics = runner.store.read("fewshot", "digits-unseen", "mcinfonce", 0)["metrics"]
-    assert {f"recall@1 {k} shots" for k in (0, 2, 5, 10)} <= metrics.keys()
-
-
-def test_what_is_put_on_infonce_uses_the_network_of_infonce(space):
-    runner = Runner(space)
-    entry = METHODS["laplace, on infonce"]
-    assert entry.base == INFONCE
-    assert runner.choice(entry, build("digits", space, 0), 0) == {}
-    wanted = (INFONCE, "laplace, on infonce", "vim", "vim, on infonce")
-    jobs = [j for j in runner.jobs([PROTOCOLS["lam"]]) if j.method in wanted]
-    runner.run(jobs)
-    of = {name: runner.store.read("lam", "digits", name, 0) for name in wanted}
-    recall = {name: row["metrics"]["recall@1"]["value"] for name, row in of.items()}
-    assert recall[INFONCE] == recall["laplace, on infonce"] == recall["vim, on infonce"]
-    assert of["vim"]["settings"] == of["vim, on infonce"]["settings"]
-    assert of["vim"]["metrics"]["ausc"] != of["vim, on infonce"]["metrics"]["ausc"]
 
 
 def test_each_number_is_read_where_its_entry_says(space):

@@ -8,18 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.image_text import questions
-from benchmarks.image_text.degraded import LEVELS
-from benchmarks.image_text.emoji import OOD_SETS, EmojiPart, EmojiProblem
+from benchmarks.image_text.classes import NEAREST, TEMPLATES, ClassProblem, unlabelled_weights
+from benchmarks.image_text.emoji import EmojiPart, EmojiProblem
+from benchmarks.image_text.hierarcaps import HierarCaps, ways
 from benchmarks.image_text.measure import METHODS, measured
-from benchmarks.image_text.questions import (
-    count_regression,
-    partial_correlation,
-    retrieval,
-    sibling_keywords,
-)
+from benchmarks.image_text.questions import count_regression, partial_correlation, retrieval
 from benchmarks.image_text.tables import TABLES
 from benchmarks.records import write_record
+from laplace_metric.distributions import Gaussian
+from laplace_metric.embedding import Embedding
 
 
 def test_retrieval_counts_hits_among_the_nearest():
@@ -40,12 +37,6 @@ def test_partial_correlation_takes_a_common_cause_away():
     assert partial_correlation(a, b, g.normal(size=4_000)) > 0.7
 
 
-def test_siblings_are_of_the_subgroup_and_not_the_drawings_own():
-    match = torch.tensor([[1, 0, 0, 0], [0, 1, 1, 0], [0, 0, 0, 1]]).bool()
-    siblings = sibling_keywords(torch.tensor([5, 5, 7]), match)
-    assert siblings.long().tolist() == [[0, 1, 1, 0], [1, 0, 0, 0], [0, 0, 0, 0]]
-
-
 def made_up() -> EmojiProblem:
     g = torch.Generator().manual_seed(0)
     words = [f"{i * 'a'}b" for i in range(12)]
@@ -58,40 +49,64 @@ def made_up() -> EmojiProblem:
         parts[name] = EmojiPart(features, keywords, subgroup, rows)
     images = Counter(k for part in parts.values() for own in part.keywords for k in own)
     features = {word: torch.randn(9, generator=g) for word in words}
-    ood = {name: torch.randn(8, 20, generator=g) for name in OOD_SETS}
-    levels = [torch.randn(15, 20, generator=g) for _ in range(3)]
-    degraded, hidden = dict.fromkeys(LEVELS, levels), torch.randn(40, 20, generator=g)
-    return EmojiProblem(
-        parts, features, frozenset(words[::5]), images, ood, degraded, hidden, features
+    hidden = torch.randn(40, 20, generator=g)
+    return EmojiProblem(parts, features, frozenset(words[::5]), images, hidden, features)
+
+
+def photographs(n: int = 30) -> HierarCaps:
+    g = torch.Generator().manual_seed(1)
+    own = torch.cat([torch.arange(n)[:, None] % 5, 5 + torch.arange(3 * n).view(n, 3)], 1)
+    images, texts = torch.randn(n, 20, generator=g), torch.randn(5 + 3 * n, 9, generator=g)
+    return HierarCaps(images, texts, torch.randn(1, 9, generator=g), own)
+
+
+def test_the_way_through_texts_on_a_line_is_found_and_that_of_another_photograph_is_not():
+    own = torch.arange(40).view(10, 4)
+    start = torch.tensor([1.0, 0.0, 0.0])
+    directions = torch.nn.functional.normalize(
+        torch.randn(10, 2, generator=torch.Generator().manual_seed(0)), dim=1
     )
+    steps = torch.linspace(0.3, 1.2, 4)
+    points = torch.stack([
+        torch.cat([start[:1] * a.cos(), a.sin() * directions[n]])
+        for n in range(10) for a in steps
+    ])  # fmt: skip
+    texts = Embedding(Gaussian(points, torch.full_like(points, 0.01)))
+    empty = Embedding(Gaussian(start[None], torch.full((1, 3), 0.01)))
+    rows = ways(texts[own[:, 3]], texts, empty, own)
+    assert rows["cosine, empty"]["recall"] > 0.7
+    assert rows["other photograph"]["recall"] < 0.2
+    assert set(rows["csd, empty"]) == {"precision", "recall", "any", "root"}
 
 
-class Widening:
-    """Numbers of an embedder that grow, shrink and stay with what is gone."""
-
-    def __call__(self, _: object, features: torch.Tensor) -> dict[str, torch.Tensor]:
-        x = features[:, 0]
-        return {"grows": x.exp(), "shrinks": -x, "stays": 0 * x}
-
-
-def test_severity_is_spearmans_correlation_with_the_level(monkeypatch):
-    monkeypatch.setattr(questions, "image_numbers", Widening())
-    levels = [torch.full((4, 2), float(level)) for level in (0, 1, 5)]
-    row = questions.severity(None, levels)
-    assert row.pop("by level")["shrinks"] == [-0.0, -1.0, -5.0]
-    assert row == pytest.approx({"grows": 1.0, "shrinks": -1.0, "stays": 0.0})
-    levels[2][0] = -1.0  # one drawing: ranks 2, 3, 1
-    assert questions.severity(None, levels)["grows"] == pytest.approx((3 - 0.5) / 4)
+def test_weights_without_labels_follow_the_nearest_images():
+    mu = torch.tensor([[1.0, 0, 0], [0.8, 0.6, 0], [0, 0, 1.0], [0, 0.6, 0.8]])
+    prompts = Embedding(Gaussian(mu, torch.full((4, 3), 0.01)))
+    near, far = mu[[0, 3]].repeat(NEAREST, 1), -torch.ones(20, 3)
+    pool = torch.nn.functional.normalize(torch.cat([near, far]), dim=1)
+    images = Embedding(Gaussian(pool, torch.full((len(pool), 3), 1e-4)))
+    pi = unlabelled_weights(images, prompts, 2, 0)
+    assert pi.argmax(1).tolist() == [0, 1]
+    assert pi.max(1).values.min() > 0.9
+    assert torch.equal(pi, unlabelled_weights(images, prompts, 2, 0))
 
 
 def test_a_run_answers_every_question_and_fills_the_tables(tmp_path):
-    problem = made_up()
-    rows = [measured(problem, method, seed, 2) for method in METHODS for seed in (0, 1)]
+    problem, photos = made_up(), photographs()
+    g = torch.Generator().manual_seed(4)
+    labels = torch.arange(30) % 3
+    one = ClassProblem(
+        torch.randn(3 * len(TEMPLATES), 9, generator=g),
+        torch.randn(30, 20, generator=g), labels, torch.randn(30, 20, generator=g), labels,
+    )  # fmt: skip
+    asked = photos, {"subgroups": one, "cifar10": one}
+    rows = [measured(problem, method, seed, 2, *asked) for method in METHODS for seed in (0, 1)]
     for row in rows:
         deterministic = row["method"] in ("clip", "siglip")
         assert ("new keywords" in row) is not deterministic
-        assert ("inc, sibling" in row["test"]) is not deterministic
+        assert ("weights, 5 shots" in row["subgroups"]) is not deterministic
         assert 0 <= row["test"]["text to image map@r"] <= 1
+        assert 0 <= row["hierarcaps"]["cosine, empty"]["precision"] <= 1
     regression = {"method": "ridge", **count_regression(problem, problem.training[1])}
     write_record("image_text", {"rows": rows, "regression": regression}, tmp_path)
     for name, table in TABLES.items():

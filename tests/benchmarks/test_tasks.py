@@ -49,14 +49,6 @@ def test_an_open_set_shares_no_classes(space):
     assert not rows(task.seen) & rows(task.train)
 
 
-def test_omniglot_is_zero_shot_and_its_seen_drawings_are_new(real_data, tmp_path):
-    task = build("omniglot", Workspace(str(real_data), tmp_path, SMALL, progress=False), 0)
-    assert not classes(task.train) & classes(task.validation)
-    assert classes(task.seen) <= classes(task.train)
-    assert int(task.train.images.extras["drawer"].max()) == 16
-    assert int(task.seen.images.extras["drawer"].min()) == 17
-
-
 def test_the_folds_of_people_are_disjoint_and_cover_all(real_data, tmp_path, monkeypatch):
     images = Workspace(str(real_data), tmp_path, SMALL).load("cifar10", "test", 500)
     whole = Part(torch.arange(500)[:, None].float(), images.labels, images)
@@ -120,21 +112,6 @@ def test_a_crop_shows_the_kept_share_from_within():
     assert torch.allclose(whole, ramp[:3], atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["cub200", "lfw"])
-def test_tasks_of_users_hold_classes_out(name, tmp_path, monkeypatch):
-    def features_of(_space, dataset, split, limit=None, **_):
-        classes = torch.arange(20).repeat(6) + (20 if split == "test" else 0)
-        return Part(torch.randn(120, 1280), classes)
-
-    monkeypatch.setattr("benchmarks.tasks.frozen.features_of", features_of)
-    monkeypatch.setattr("benchmarks.tasks.frozen.has", lambda *_: True)
-    task = build(name, Workspace(None, tmp_path, SMALL, progress=False), 7)
-    assert len(classes(task.train)) == 16
-    assert len(classes(task.validation)) == 4
-    assert not classes(task.train) & classes(task.validation)
-    assert len(task.out) == 1
-
-
 N_CLASSES = {"cub": 100, "emoji": 9}
 
 
@@ -194,37 +171,20 @@ def test_new_species_are_those_that_the_fit_never_saw(features):
     assert len(one.out["new species"]) == 50 * 6
 
 
-def test_emoji_of_a_base_are_in_one_part(features):
-    one, other = (build("pretrained-emoji", BIRDS, seed) for seed in (0, 1))
-    bases = [set(p.images.extras["base"].tolist()) for p in (one.train, one.validation, one.test)]
-    assert [len(b) for b in bases] == [11, 3, 27]
-    assert len(set.union(*bases)) == 41
-    assert [len(p) for p in (one.train, one.validation, one.test)] == [22, 3, 27]
-    assert ids(one.train) != ids(other.train)
-    assert list(one.out) == ["omniglot", "photographs"]
+NEW = {"cub", "pretrained-cub-unseen"}
 
 
-NEW = {"pretrained-cub", "pretrained-cub-unseen", "pretrained-emoji"}
-
-
-@pytest.mark.parametrize(
-    ("taken", "lam", "pretrained"),
-    [
-        (set(), {"cub"}, NEW),
-        ({"cub"}, set(), {"pretrained-emoji"}),
-        ({"emoji"}, {"cub"}, NEW - {"pretrained-emoji"}),
-    ],
-)
-def test_birds_and_emoji_are_asked_where_their_images_are(features, taken, lam, pretrained):
-    features -= taken
+@pytest.mark.parametrize("there", [True, False])
+def test_birds_are_asked_where_their_images_are(features, there):
+    features -= set() if there else {"cub"}
     for size in ("small", "paper", "smoke"):
         runner = Runner(dataclasses.replace(BIRDS, size=dataclasses.replace(SMOKE, name=size)))
         tasks = {
-            name: {job.task for job in runner.jobs([PROTOCOLS[name]])} & (NEW | {"cub", "cub-96"})
-            for name in ("lam", "url", "pretrained", "fewshot")
+            name: {job.task for job in runner.jobs([PROTOCOLS[name]])} & NEW
+            for name in ("lam", "url", "pretrained")
         }
-        if size == "smoke":
-            assert not set.union(*tasks.values())
-        else:
-            shots = {f"{name}-96" for name in lam}
-            assert tasks == {"lam": lam, "url": lam, "pretrained": pretrained, "fewshot": shots}
+        asked = there and size != "smoke"
+        birds = {"cub"} if asked else set()
+        assert tasks == {
+            "lam": birds, "url": birds, "pretrained": {f"pretrained-{b}-unseen" for b in birds},
+        }  # fmt: skip

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from benchmarks.costs.distances import second_order
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.inputs import _inputs
+from tests.search.second_order import second_order
 
 
 def index_of(embedder, gallery, *args, **how):

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from benchmarks.costs.distances import second_order
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.laplace import Distance
 from laplace_metric.search import _neighbours, _pair_distances
 from laplace_metric.search._encoder import Encoder
+from tests.search.second_order import second_order
 
 Q, N, K = 7, 9, 4
 

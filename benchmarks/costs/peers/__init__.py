@@ -1,1 +1,0 @@
-"""Other packages on our problems, each in an environment of its own."""

@@ -1,1 +1,0 @@
-"""How time and memory grow: points, processes, pairs in a margin, galleries, devices."""

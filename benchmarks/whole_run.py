@@ -1,0 +1,256 @@
+"""Every number of every page: ``python -m benchmarks all --size small --data DIR``.
+
+Prints the plan: each piece, its records, how long it takes and whether they are of the present
+code. Runs what is missing or stale, several pieces at once and each on one thread; pieces that
+measure times run last, one after the other. Interrupted, the same command goes on. Afterwards the
+records of the comparison are collected, and the tables, the figures and the report are written.
+
+``--size smoke`` needs no data: the comparison on scikit-learn's digits, its table and its verdict.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.definitions import definitions, library
+from benchmarks.records import RESULTS, note_seconds, read_record, spent, work_folder
+from benchmarks.report import verdict
+from laplace_metric.errors import InputError, UnknownNameError
+
+RUNNER = "benchmarks.protocols.runner"
+CURRENT, MISSING = "current", "missing"
+STALE, OTHER_LIBRARY = "stale: definitions changed", "stale: other library code"
+FIXED = {
+    "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "MPLBACKEND": "Agg",
+    "MKL_CBWR": "COMPATIBLE", "ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2",
+}  # fmt: skip
+"""One thread and the same kernels on every x86 processor of the last ten years."""
+
+
+@dataclass(frozen=True)
+class WholePiece:
+    """One process of the run.
+
+    Parameters
+    ----------
+    name : str
+    words : str
+        Its command, after ``python -m benchmarks``.
+    module : str
+        Whose code defines its numbers.
+    records : tuple of str
+        Names of its records in ``results``; of the comparison, names of protocols in ``small``.
+    minutes : float
+        Estimate for one core, from recorded seconds; the record's own seconds replace it.
+    tasks : tuple of str
+        Those of the comparison; (): not of the comparison.
+    timed : bool
+        Whether it measures times, and so runs alone and with the processor's own kernels.
+    """
+
+    name: str
+    words: str
+    module: str
+    records: tuple[str, ...]
+    minutes: float
+    tasks: tuple[str, ...] = ()
+    timed: bool = False
+
+    def state(self) -> str:
+        """Return whether the records are of the present code."""
+        found = [self._state(name) for name in self.records]
+        return next((one for one in (MISSING, STALE, OTHER_LIBRARY) if one in found), CURRENT)
+
+    def _state(self, name: str) -> str:
+        folder = RESULTS / "small" if self.tasks else RESULTS
+        if not (folder / f"{name}.json").is_file():
+            return MISSING
+        record = read_record(name, folder)
+        if self.tasks and not any(row["task"] in self.tasks for row in record["rows"]):
+            return MISSING
+        code = record["environment"]
+        if code.get("definitions") != definitions(self.module):
+            return STALE
+        return CURRENT if code.get("library") == library() else OTHER_LIBRARY
+
+    def estimate(self) -> float:
+        """Return minutes on one core."""
+        if self.tasks or self.state() != CURRENT:
+            return self.minutes
+        seconds = [read_record(name)["environment"].get("seconds", 0) for name in self.records]
+        return sum(seconds) / 60 or self.minutes
+
+
+def _compare(name: str, protocols: str, tasks: str, minutes: float) -> WholePiece:
+    words = f"{protocols} --size small --quiet --tasks {tasks}"
+    return WholePiece(name, words, RUNNER, tuple(protocols.split()), minutes, tuple(tasks.split()))
+
+
+def _piece(
+    name: str, command: str, module: str, minutes: float, record: str = "", timed: bool = False
+) -> WholePiece:
+    alone, place = name == command, f"benchmarks.{module}"
+    words = command if command == "recovery" else f"{command} --pieces {name}"
+    title = name if alone else f"{command}-{name}"
+    return WholePiece(title, words, place, (record or name,), minutes, (), timed)
+
+
+PIECES = (
+    _compare("compare-birds", "lam url", "cub", 55),
+    _compare("compare-people", "human corruption", "cifar10h-soft cifar10", 60),
+    _compare("compare-unseen", "url", "cifar10-unseen", 45),
+    _compare("compare-fashion", "lam", "fashion-mnist", 48),
+    _compare("compare-pretrained", "pretrained",
+             "pretrained-cub-unseen pretrained-cifar10 pretrained-text", 33),
+    _piece("evidence", "retrieval", "retrieval.evidence", 25),
+    _piece("confirm", "retrieval", "retrieval.evidence", 8),
+    _piece("ablation", "posterior", "posterior.ablation", 15, "posterior"),
+    _piece("fitted", "retrieval", "retrieval.guarantees", 25),
+    _piece("guarantees", "retrieval", "retrieval.guarantees", 3),
+    _piece("power", "retrieval", "retrieval.power", 3),
+    _piece("growing", "retrieval", "retrieval.growing", 4),
+    _piece("twenty", "retrieval", "retrieval.twenty", 2),
+    _piece("recovery", "recovery", "recovery.runs", 38),
+    _piece("online", "variants", "variants.online", 25),
+    _piece("views", "variants", "variants.views", 12),
+    _piece("people", "variants", "variants.people", 10),
+    _piece("transfer", "variants", "variants.transfer", 15),
+    _piece("image-text", "image-text", "image_text.measure", 18, "image_text"),
+    _piece("costs", "posterior", "posterior.costs", 3, "posterior_costs", timed=True),
+    _piece("guard", "costs", "costs.guard", 4, timed=True),
+    _piece("serve", "costs", "costs.serve", 6, timed=True),
+    _piece("export", "costs", "costs.export", 3, timed=True),
+    _piece("limits", "costs", "costs.limits", 4, timed=True),
+    _piece("aims", "costs", "costs.aims", 4, timed=True),
+    _piece("points", "costs", "costs.points", 3, timed=True),
+)  # fmt: skip
+"""Every piece, the most important first."""
+DRAWN = (
+    "retrieval --pieces twenty-figure neighbours questions",
+    "image-text --pieces figures",
+    "figures --size small",
+)
+"""What draws the figures afterwards."""
+
+
+def run(options: Namespace) -> None:
+    """Print the plan, run what is not current, and write the pages."""
+    if options.size == "smoke":
+        return verdict.smoke(options)
+    pieces = chosen(options.only)
+    print(plan(pieces, options.processes), flush=True)
+    if options.plan:
+        return None
+    if options.data is None and "LAPLACE_METRIC_DATA" not in os.environ:
+        raise InputError("--data is not given: name the folder of the image sets.")
+    todo = [piece for piece in pieces if piece.state() != CURRENT]
+    logs = options.cache / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    failed = _together(todo, options, logs)
+    written = _pages(options, logs, compared=compared(options.cache))
+    print(f"{len(todo) - len(failed)} of {len(todo)} pieces done; logs: {logs}")
+    if failed or not written:
+        raise InputError(f"{', '.join(failed) or 'the pages'} failed: see {logs}.")
+    return None
+
+
+def chosen(names: Sequence[str] | None) -> list[WholePiece]:
+    """Return the pieces of these names, all by default.
+
+    Raises
+    ------
+    UnknownNameError
+        For a name that no piece has.
+    """
+    known = {piece.name: piece for piece in PIECES}
+    for name in names or ():
+        if name not in known:
+            raise UnknownNameError("only", name, tuple(known))
+    return [piece for piece in PIECES if not names or piece.name in names]
+
+
+def plan(pieces: Sequence[WholePiece], processes: int) -> str:
+    """Return a line for each piece, and the total of what is to be run."""
+    lines = [f"{'piece':22} {'minutes':>7}  {'record':30} state"]
+    total = 0.0
+    for piece in pieces:
+        state, minutes = piece.state(), piece.estimate()
+        total += minutes * (state != CURRENT)
+        lines.append(f"{piece.name:22} {minutes:7.0f}  {', '.join(piece.records):30} {state}")
+    alone = sum(p.estimate() for p in pieces if p.timed and p.state() != CURRENT)
+    wall = alone + (total - alone) / max(1, processes)
+    lines.append(f"{'to be run':22} {total:7.0f}  about {wall / 60:.1f} h by {processes} processes")
+    return "\n".join(lines)
+
+
+def _together(todo: Sequence[WholePiece], options: Namespace, logs: Path) -> list[str]:
+    """Run pieces, the timed ones last and alone; return the names of those that failed."""
+    failed = []
+    for some, workers in (
+        ([piece for piece in todo if not piece.timed], options.processes),
+        ([piece for piece in todo if piece.timed], 1),
+    ):
+        with ThreadPoolExecutor(max(1, workers)) as pool:
+            try:
+                codes = list(pool.map(lambda piece: _alone(piece, options, logs), some))
+            except KeyboardInterrupt:
+                pool.shutdown(cancel_futures=True)
+                raise
+        failed += [piece.name for piece, code in zip(some, codes, strict=True) if code]
+    return failed
+
+
+def _alone(piece: WholePiece, options: Namespace, logs: Path) -> int:
+    """Run one piece in a process of its own; its exit code."""
+    words = [*piece.words.split(), "--cache", str(options.cache)]
+    if "recovery" not in words:
+        words += ["--data", options.data] if options.data else []
+    environment = {**os.environ, **(FIXED if not piece.timed else {"MPLBACKEND": "Agg"})}
+    environment["LAPLACE_METRIC_FIXED"] = "" if piece.timed else "1"
+    start = time.perf_counter()
+    with (logs / f"{piece.name}.txt").open("a") as log:
+        code = subprocess.run([sys.executable, "-m", "benchmarks", *words], stdout=log,
+                              stderr=subprocess.STDOUT, env=environment).returncode  # fmt: skip
+    took = time.perf_counter() - start
+    seconds = spent(work_folder(options.cache, piece.module), piece.name, took)
+    if not code:
+        _mark(options.cache, piece).touch()
+        for name in () if piece.tasks else piece.records:
+            note_seconds(name, seconds, RESULTS)
+    print(f"{piece.name}: {'failed' if code else 'done'} after {took / 60:.1f} min", flush=True)
+    return code
+
+
+def _mark(cache: Path, piece: WholePiece) -> Path:
+    return work_folder(cache, piece.module) / f"{piece.name} is done"
+
+
+def compared(cache: Path) -> bool:
+    """Return whether the cache has the whole comparison of the present code."""
+    return all(_mark(cache, piece).is_file() for piece in PIECES if piece.tasks)
+
+
+def _pages(options: Namespace, logs: Path, *, compared: bool) -> bool:
+    """Collect the comparison; write tables, figures and the report."""
+    data = ["--data", options.data] if options.data else []
+    report = ["report", "--size", "small", "--cache", str(options.cache), "--out", str(options.out)]
+    commands = [[*report, *([] if compared else ["--from-json"])]]
+    for drawn in DRAWN:
+        needs = [] if drawn.startswith("figures") else ["--cache", str(options.cache), *data]
+        commands.append([*drawn.split(), *needs])
+    commands.append(["tables"])
+    done = True
+    with (logs / "pages.txt").open("a") as log:
+        for words in commands:
+            command = [sys.executable, "-m", "benchmarks", *words]
+            code = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT).returncode
+            done = done and not code
+    return done
