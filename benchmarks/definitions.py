@@ -17,8 +17,9 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 OWN, LIBRARY = ("benchmarks", "baselines"), "laplace_metric"
 WITHOUT_NUMBERS = ("benchmarks.report", "benchmarks.plots", "benchmarks.records")
-SHOWING = ("table", "tables", "figure", "figures", "first_page")
-"""Last words of the names of modules and functions that only show numbers."""
+SHOWING_MODULES = ("tables", "figure", "figures")
+SHOWING_FUNCTIONS = ("table", "figure", "page")
+"""Last words of the names of what only shows numbers."""
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -49,11 +50,11 @@ def imported(module: str) -> frozenset[str]:
 
 
 def _only_shows(name: str) -> bool:
-    return name.startswith(WITHOUT_NUMBERS) or _last_word(name.rpartition(".")[2]) in SHOWING
+    return name.startswith(WITHOUT_NUMBERS) or _last_word(name) in SHOWING_MODULES
 
 
 def _last_word(name: str) -> str:
-    return name if name in SHOWING else name.rpartition("_")[2]
+    return name.rpartition(".")[2].rpartition("_")[2]
 
 
 def _path(module: str) -> Path | None:
@@ -104,7 +105,7 @@ def plain_code(source: str) -> str:
 
 
 def _shows(node: ast.stmt) -> bool:
-    return isinstance(node, ast.FunctionDef) and _last_word(node.name) in SHOWING
+    return isinstance(node, ast.FunctionDef) and _last_word(node.name) in SHOWING_FUNCTIONS
 
 
 def _is_text(node: ast.stmt) -> bool:

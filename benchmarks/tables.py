@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.costs import guard, points, promises, serve
+from benchmarks.costs import guard, promises, serve
 from benchmarks.costs import tables as cost_tables
 from benchmarks.image_text import tables as image_text_tables
 from benchmarks.posterior import ablation as posterior
@@ -98,7 +98,6 @@ TABLES: dict[str, Callable[[], str]] = {
     **twenty.TABLES,
     **image_text_tables.TABLES,
     **cost_tables.TABLES,
-    "points": points.table,
     **promises.TABLES,
     **serve.TABLES,
     **guard.TABLES,

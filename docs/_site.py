@@ -31,7 +31,6 @@ PAGES = {
         path: str(path.relative_to(ROOT))
         for folder in ("baselines", "benchmarks", "examples")
         for path in (ROOT / folder).rglob("README.md")
-        if path.parent.name != "peers"
     },
     **{ROOT / f"{name}.md": f"{name}.md" for name in ("CONTRIBUTING", "SECURITY", "CHANGELOG")},
 }

@@ -18,7 +18,7 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
-from benchmarks.records import folder_of, markdown, read_record, write_record
+from benchmarks.records import folder_of, write_record
 from benchmarks.sizes import POINTS, PointsSize, Problem
 from benchmarks.timing import in_own_process, own_memory, peak_bytes, seconds, slope
 from laplace_metric import LaplaceEmbedder
@@ -130,23 +130,3 @@ def run(options: Namespace) -> None:
     slopes = {s: slope(*([r[k] for r in some] for k in ("n", "wall_seconds")))
               for s, some in of.items()}  # fmt: skip
     write_record(NAME, {"rows": rows, "slopes": slopes}, folder_of(options))
-
-
-def table() -> str:
-    """Time and memory of a fit against N, with the slope of each structure."""
-    record = read_record(NAME)
-    lines = [
-        [
-            f"{row['structure']}, N = {row['n']:,}",
-            f"{row['wall_seconds']:.1f} s",
-            f"{1e6 * row['wall_seconds'] / row['n']:.1f} \u00b5s",
-            str(row["passes"]),
-            f"{row['features_mb']:,.0f} MB",
-            f"{row['peak_mb']:.0f} MB ({row['base_mb']:.0f})",
-        ]
-        for row in record["rows"]
-    ]
-    for name, value in record["slopes"].items():
-        lines.append([f"{name}, slope of time", f"{value:.3f}", *[""] * 4])
-    header = ["fit", "time", "a point", "passes", "features", "peak memory (after imports)"]
-    return markdown(header, lines)
