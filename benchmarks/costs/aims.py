@@ -1,4 +1,4 @@
-"""What a user waits for: ``python -m benchmarks speed --pieces aims``.
+"""What a user waits for: ``python -m benchmarks costs --pieces aims``.
 
 CPU seconds of one thread, work and what it is compared with in turn, medians; class-structured
 random vectors, each row in a process of its own; written to ``aims.json``.

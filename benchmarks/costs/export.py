@@ -1,4 +1,4 @@
-"""Embedders as ONNX beside PyTorch: ``python -m benchmarks speed --pieces export``.
+"""Embedders as ONNX beside PyTorch: ``python -m benchmarks costs --pieces export``.
 
 Two encoders as they come, with an appended head (default settings): EfficientNet-Lite0 fitted on
 2,000 CIFAR-10 images, 500 of the test set against 500 FashionMNIST images; MiniLM fitted on the

@@ -1,4 +1,4 @@
-"""Fits, predictions and searches on one accelerator: ``python -m benchmarks speed --size gpu``.
+"""Fits, predictions and searches on one accelerator: ``python -m benchmarks costs --size gpu``.
 
 No data set is needed: points are rectified Gaussians around a mean for each class, made on the
 device. Every part runs in a process of its own, with a time limit; what fails is recorded, and the

@@ -1,4 +1,4 @@
-"""A load test of ``laplace-metric serve``: ``python -m benchmarks serve`` (extra ``serve``).
+"""A load test of ``laplace-metric serve``: ``benchmarks costs --pieces serve`` (extra ``serve``).
 
 Four problems, made by the commands of the package (``served_problems``): FashionMNIST with a small
 network, of which HTTP and the search are most of the work; photographs of birds and CIFAR-10 with

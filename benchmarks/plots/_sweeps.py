@@ -13,6 +13,10 @@ from benchmarks.plots._style import FAINT, SMALL, WIDTH, legend_below, legends_o
 from laplace_metric.plots._style import STYLES
 
 
+ROOM = 0.01
+"""Of recall@1 beside the outermost lines."""
+
+
 class Line(NamedTuple):
     """One point: recall@1 and ECE."""
 
@@ -39,6 +43,8 @@ def trade_off_plot(panels_of: Sequence[TradeOff]) -> Figure:
                 color=style.colour, ms=5, alpha=0.75, label=kind,
             )  # fmt: skip
         axes.axvline(one.plain, label="plain training", **FAINT)
+        recall = [one.plain, *(p.recall for points in one.kinds.values() for p in points)]
+        axes.set_xlim(min(recall) - ROOM, max(recall) + ROOM)  # differences of nothing look small
         axes.set(yscale="log", xlabel="recall@1 (right: retrieves better)")
         titled(axes, one.title)
     grid[0].set_yticks((0.01, 0.03, 0.1, 0.3), (".01", ".03", ".1", ".3"))

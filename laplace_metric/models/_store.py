@@ -29,7 +29,7 @@ BLOCK_BYTES = 4 * 2**20
 """Bytes of one block: small enough for a CPU's cache, large enough for a full-speed product."""
 DEVICE_BLOCK_BYTES = 128 * 2**20
 """Bytes of one block elsewhere: a pass of 4 MiB blocks on an H100 starts kernels for 3.5 s, of
-128 MiB blocks it takes 0.3 s (``benchmarks speed --size gpu``)."""
+128 MiB blocks it takes 0.3 s (``benchmarks costs --size gpu``)."""
 LABELS_AT_ONCE = 2**20
 """Labels that ``classes`` reads at once: 8 MiB."""
 
