@@ -12,7 +12,6 @@ from matplotlib.ticker import NullLocator
 from benchmarks.plots._style import FAINT, SMALL, WIDTH, legend_below, legends_of, panels, titled
 from laplace_metric.plots._style import STYLES
 
-
 ROOM = 0.01
 """Of recall@1 beside the outermost lines."""
 

@@ -13,6 +13,7 @@ from benchmarks.report.charts import blocks
 from benchmarks.report.glossary import METRICS, RECOVERY, about
 from benchmarks.report.reading import Part, Record, described, known, parts
 from benchmarks.report.series import chosen
+from benchmarks.report.verdict import verdict
 from benchmarks.sizes import MEANINGS
 from benchmarks.strips import Picture, Strip
 from laplace_metric.cli._templates import templates
@@ -37,6 +38,7 @@ def _section(record: Record) -> dict[str, Any]:
         "tasks": [],
         "results": [],
         "plain": None,
+        "verdict": [],
     }
     if "setting" in record["rows"][0]:
         plain = recovery.HEADER, recovery.cells(record["rows"])
@@ -45,6 +47,7 @@ def _section(record: Record) -> dict[str, Any]:
     tasks = [_task(part, f"{name}-{i}") for i, part in enumerate(parts(record))]
     trials = (trial for one in record.get("tuned", []) for trial in one["tried"])
     results = list(dict.fromkeys(key for trial in trials for key in trial if key != "settings"))
+    section["verdict"] = verdict(record)
     return {**section, "anchor": name, "about": about(name), "tasks": tasks, "results": results}
 
 

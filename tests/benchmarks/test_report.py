@@ -15,16 +15,18 @@ from scipy.stats import t as scipy_t
 from benchmarks.plots import (
     forest_plot,
 )
-from benchmarks.records import RESULTS, Store, read_record
+from benchmarks.records import RESULTS, Store, read_record, work_folder
 from benchmarks.registry import main
 from benchmarks.report import charts, papers
 from benchmarks.report import three_numbers as numbers
 from benchmarks.report.cells import cost_table, quality_table
+from benchmarks.report.collect import RUNNER
 from benchmarks.report.method_pages import BASELINES, FILES, method_page, title
 from benchmarks.report.page import render
 from benchmarks.report.reading import Part, summary
 from benchmarks.report.statistics import difference, leaders
 from benchmarks.report.three_numbers import EPISTEMIC, MATCH, Case, Values
+from benchmarks.report.verdict import verdict
 
 DATA = Path(__file__).parent / "data" / "lam.json"
 
@@ -148,7 +150,7 @@ def test_the_forest_is_sorted_and_says_which_side_is_better(record):
 @pytest.fixture
 def cache(record, tmp_path):
     """A cache with the runs of the record, as the runner leaves them."""
-    store = Store(tmp_path / "runs-smoke")
+    store = Store(work_folder(tmp_path, RUNNER) / "runs-smoke")
     for row in record["rows"]:
         whole = {
             **row,
@@ -401,3 +403,14 @@ def test_proxies_leave_out_what_reads_labels(monkeypatch):
         "vim": 2.5,
         "nuq": 3.5,
     }
+
+
+def test_the_verdict_says_whether_the_data_can_tell():
+    record = read_record("lam", RESULTS / "small")
+    said = " ".join(verdict(record))
+    for task, of in record["comparisons"].items():
+        best, leaders = of["r_auroc"]["best"], of["r_auroc"]["leaders"]
+        assert f"{task}: {best} has the best R-AUROC." in said
+        can = "Yes, 3 seeds can tell it" if leaders == [best] else "No, 3 seeds cannot tell it"
+        assert can in said.split(f"{task}: ")[1]
+    assert f"<li>{verdict(record)[0]}"[:60] in render([record])
