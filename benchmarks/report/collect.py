@@ -61,8 +61,12 @@ def collect(store: Store, protocol: str, size: str) -> dict[str, Any]:
 
 def with_seconds(facts: dict[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
     """Return the facts with the seconds of all fits and measurements, without the tuning."""
-    costs = [(row["cost"]["fit"], row["cost"]["queries"], row["measuring"]) for row in rows]
-    return facts | {"seconds": round(sum(part["wall_seconds"] for of in costs for part in of), 1)}
+    costs = [(*row["cost"].values(), row.get("measuring")) for row in rows]
+    return facts | {"seconds": round(sum(_seconds(part) for of in costs for part in of), 1)}
+
+
+def _seconds(part: Any) -> float:
+    return float(part.get("wall_seconds", 0.0)) if isinstance(part, dict) else 0.0
 
 
 def compare(rows: Sequence[Row]) -> dict[str, Any]:
