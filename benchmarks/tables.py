@@ -122,7 +122,8 @@ def filled(text: str) -> str:
     def table(match: re.Match[str]) -> str:
         with noted_reads() as read:
             shown = TABLES[match[2]]()
-        note = f"\n\n{FORMER}" if read & WAITING else ""
+        former = [n for n in read & WAITING if "definitions" not in read_record(n)["environment"]]
+        note = f"\n\n{FORMER}" if former else ""
         return f"{match[1]}\n{shown}{note}\n<!-- end -->"
 
     return re.sub(r"(<!-- table:([\w-]+) -->)\n.*?<!-- end -->", table, text, flags=re.S)
