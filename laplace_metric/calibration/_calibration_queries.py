@@ -499,6 +499,8 @@ class CalibrationQueries:
         if kept is None:
             least, what = fewest_false(target, delta), "comparisons that are no match, one a query"
             where, advice = "in the tested half, which has", "Calibrate on more, or ask for less."
+            if self.one_score:
+                where = "and there are"
             if of_classes:
                 what, where, advice = "new classes", "and there are", "Ask for less."
             elif quantity == "fpir":

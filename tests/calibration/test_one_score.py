@@ -106,3 +106,9 @@ def test_scores_that_say_nothing_decide_nothing():
     score = g.normal(size=300)
     with pytest.warns(match="rank below"), pytest.raises(InputError, match="guaranteed|decides"):
         calibrate_scores(score, -score + 0.1 * g.normal(size=300) > 0.5).guarantee(precision=0.9)
+
+
+def test_too_few_comparisons_are_counted_among_all_queries():
+    score, right = pairs(np.random.default_rng(0), 400)
+    with pytest.raises(InputError, match=rf"299 .*, and there are {(~right).sum()}\. Calibrate"):
+        calibrate_scores(score, right).guarantee(fmr=0.01)
