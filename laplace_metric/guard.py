@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from inspect import signature
 from pathlib import Path
@@ -20,7 +21,7 @@ from torch import Tensor, nn
 
 from laplace_metric._utils.display import Rows, Shown
 from laplace_metric._utils.randomness import Seed
-from laplace_metric._utils.validation import as_path, check_share
+from laplace_metric._utils.validation import as_path, check_fraction, check_share
 from laplace_metric.calibration import Answers, Calibration, Rule
 from laplace_metric.calibration._gallery_change import GalleryChange
 from laplace_metric.calibration.guarantees._queries_needed import about
@@ -46,7 +47,12 @@ from laplace_metric.search._flat_engine import FlatEngine
 from laplace_metric.search._foreign_engine import ForeignEngine
 from laplace_metric.search._found_shares import NEAREST, shares_found
 from laplace_metric.search._label_review import LabelReview
-from laplace_metric.search._running_faiss import RunningFaiss, stored_vectors
+from laplace_metric.search._running_faiss import (
+    RunningFaiss,
+    check_is_faiss,
+    check_vectors_of,
+    stored_vectors,
+)
 from laplace_metric.search._trained_items import share_trained_on, training_inputs
 
 GUARD = Kind("guard", "a saved guard", 1)
@@ -158,6 +164,7 @@ class Guard(Shown):
         **settings: Any,
     ) -> None:
         check_share("precision", precision)
+        check_fraction("open_set_fraction", open_set_fraction)
         _check_settings(settings)
         if held_out is not None and (not isinstance(held_out, (tuple, list)) or len(held_out) != 2):
             raise InputError(f"held_out is a {type(held_out).__name__}: pass (queries, labels).")
@@ -207,17 +214,19 @@ class Guard(Shown):
             inputs = inputs.held() if isinstance(items, Iterator) else inputs
             if isinstance(model, LaplaceEmbedder) and model._fitted is None:
                 model.fit(inputs, progress=progress)
-            held_out = _told_if_trained_on(model, *held_out)
+            with _of_held_out(*held_out):
+                held_out = _told_if_trained_on(model, *held_out)
             self.index = model.index(inputs, ids=ids, progress=progress)
             if search is not None:
                 self.index = self.index.searched_by(_search_of(search, ids, len(self.index)))
-            self.index.calibrate(
-                *held_out,
-                open_set_fraction=open_set_fraction,
-                groups=groups,
-                seed=seed,
-                progress=progress,
-            )
+            with _of_held_out(*held_out):
+                self.index.calibrate(
+                    *held_out,
+                    open_set_fraction=open_set_fraction,
+                    groups=groups,
+                    seed=seed,
+                    progress=progress,
+                )
         self._choose(precision)
 
     @classmethod
@@ -245,12 +254,17 @@ class Guard(Shown):
         Raises
         ------
         InputError
-            For inner products of vectors of other lengths, compressed vectors that are not given,
-            other ids of an inverted file, and an index that does not find its own vectors.
+            For an index without vectors, inner products of vectors of other lengths, compressed
+            vectors that are not given, ``vectors`` of another shape than those of the index, other
+            ids of an inverted file, and an index that does not find its own vectors.
         """
+        check_is_faiss(index)
         inner = _faiss().downcast_index(index.index) if hasattr(index, "id_map") else index
         if vectors is None:
             vectors = stored_vectors(inner)
+        else:
+            vectors = read_vectors("vectors", vectors)
+            check_vectors_of(index, vectors)
         x = read_vectors("embeddings", vectors)
         unit = all_unit(x)
         if not unit and inner.metric_type == 0:  # METRIC_INNER_PRODUCT
@@ -640,6 +654,22 @@ def _told_if_trained_on(
             stacklevel=callers_line(),
         )
     return inputs, labels
+
+
+@contextmanager
+def _of_held_out(queries: Any, labels: Any) -> Iterator[None]:
+    """Name ``held_out`` in the errors of its queries and labels, which are raised inside."""
+    if getattr(queries, "ndim", 2) == 1 and getattr(labels, "ndim", 1) == 2:
+        raise InputError(
+            f"held_out has shapes {list(queries.shape)} and {list(labels.shape)}, labels first: "
+            "pass (queries, labels)."
+        )
+    try:
+        yield
+    except InputError as error:
+        if "held_out" not in str(error):
+            error.args = (f"held_out=(queries, labels): {error}", *error.args[1:])
+        raise
 
 
 def _vectors(items: Any) -> Tensor:

@@ -18,6 +18,7 @@ from argparse import Namespace
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from ipaddress import ip_address
+from types import NoneType
 from typing import Annotated, Any
 
 from laplace_metric._utils import __version__
@@ -30,6 +31,7 @@ from laplace_metric.errors import (
     NotFittedError,
 )
 from laplace_metric.guard import Guard
+from laplace_metric.probabilistic_embedder import ProbabilisticEmbedder
 from laplace_metric.search import Index
 
 try:
@@ -178,7 +180,8 @@ def create_app(
     Raises
     ------
     InputError
-        For an index that cannot guarantee ``precision``, and if nothing names an index.
+        For an ``index`` or ``embedder`` of another type, such as the path of a file; for an index
+        that cannot guarantee ``precision``; and if nothing names an index.
     NotFittedError
         For a ``precision`` of an index that is not calibrated.
 
@@ -200,6 +203,7 @@ def create_app(
     if isinstance(index, Guard):
         precision = index.precision if precision is None else precision
         embedder, index = index.embedder, index.index
+    _check_served(index, embedder)
     registry = CollectorRegistry()
     ours: Any = {"namespace": "laplace_metric", "registry": registry}
     requests = Counter("requests", "By path and status.", ["path", "status"], **ours)
@@ -253,6 +257,26 @@ def create_app(
         app.add_exception_handler(kind, _failed)
     app.add_middleware(Door, most=max_body, requests=requests, seconds=seconds)
     return app
+
+
+def _check_served(index: Any, embedder: Any) -> None:
+    """Refuse what cannot answer a request, such as the path of a file that was not loaded."""
+    if not isinstance(index, Index):
+        raise InputError(
+            f"index {_given(index)}: pass a Guard or an Index, loaded first from a file by "
+            "Guard.load(path) or Index.load(path, embedder)."
+        )
+    if not isinstance(embedder, (ProbabilisticEmbedder, NoneType)):
+        raise InputError(
+            f"embedder {_given(embedder)}: pass a fitted LaplaceEmbedder, loaded first from a file "
+            "by LaplaceEmbedder.load(path, model), or None."
+        )
+
+
+def _given(value: Any) -> str:
+    """Name a path by its text, anything else by its type."""
+    of_path = isinstance(value, (str, os.PathLike))
+    return f"is {str(value)!r}" if of_path else f"is a {type(value).__name__}"
 
 
 # ``laplace-metric serve``: the application of an index on disk, run by uvicorn.

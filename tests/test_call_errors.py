@@ -12,7 +12,7 @@ from PIL import Image
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from laplace_metric import LaplaceEmbedder
+from laplace_metric import Guard, LaplaceEmbedder
 from laplace_metric.errors import DtypeError, HeadError, InputError, LabelError
 from laplace_metric.models import Pooled
 
@@ -74,6 +74,31 @@ BYTES = {
 def test_images_as_they_are_read_are_cast_and_scaled_by_the_caller(door):
     with pytest.raises(DtypeError, match=r"uint8 .*torch.float32.*x\.float\(\) / 255"):
         BYTES[door]()
+
+
+SIZES = {
+    "linear": (nn.Linear(9, 4), X),
+    "convolution of vectors": (nn.Conv2d(3, 8, 3), X),
+    "convolution of other channels": (nn.Conv2d(1, 8, 3), IMAGES.float()),
+    "normalisation of layers": (nn.LayerNorm(9), X),
+    "normalisation of batches": (nn.BatchNorm1d(9), X),
+    "normalisation of batches of images": (nn.BatchNorm2d(9), X),
+}
+
+
+@pytest.mark.parametrize("case", SIZES)
+@pytest.mark.parametrize("door", ["fit", "guard", "guard, held out"])
+def test_inputs_of_another_size_than_a_layer_takes_are_told_with_their_shape(case, door):
+    layer, x = SIZES[case]
+    model = nn.Sequential(layer, nn.Flatten(), nn.Linear(4, 4))
+    y = torch.arange(len(x)) % 4
+    doors = {
+        "fit": lambda: fit(model, x, y),
+        "guard": lambda: Guard(x, y, model=model, trained_on_items=False),
+        "guard, held out": lambda: Guard(x, y, model=model, held_out=(x, y)),
+    }
+    with pytest.raises(InputError, match=r"Sequential cannot take inputs \[\d+, .*: pass inputs"):
+        doors[door]()
 
 
 def test_images_as_they_are_read_are_told_next_to_other_inputs():

@@ -521,6 +521,57 @@ def test_what_is_no_search_and_no_pair_is_named():
         Guard(X[ITEMS], Y[ITEMS], held_out=X[NEW])
 
 
+@pytest.mark.parametrize(
+    ("held_out", "said"),
+    [
+        ((X[NEW], Y[NEW][:10]), "10 entries for"),
+        ((Y[NEW], X[NEW]), r"labels first: pass \(queries, labels\)"),
+        ((X[NEW][:, :4], Y[NEW]), r"4 numbers each.*pass \[N, 64\]"),
+        ((X[NEW] * np.nan, Y[NEW]), "NaN or infinity in rows 0, 1"),
+        ((X[NEW], Y[NEW] + 0.5), "labels"),
+    ],
+)
+@pytest.mark.parametrize("how", [{}, {"model": Precomputed(64), "head": "append"}])
+def test_held_out_queries_that_cannot_be_read_are_named(held_out, said, how):
+    with pytest.raises(InputError, match=f"^held_out.*{said}"):
+        Guard(X[ITEMS], Y[ITEMS], held_out=held_out, **how)
+
+
+@pytest.mark.parametrize("share", [20, 1, 1.0, -0.1, np.nan, "0.2", None, True])
+def test_a_share_of_open_set_queries_outside_its_range_is_named_at_every_door(guard, share):
+    held_out, embedder = (X[NEW], Y[NEW]), guard.embedder
+    doors = [
+        lambda **how: Guard(X[ITEMS], Y[ITEMS], **how),
+        lambda **how: Guard(X[ITEMS], Y[ITEMS], held_out=held_out, **how),
+        lambda **how: Guard.wrap(filled("L2", X[ITEMS]), Y[ITEMS], **how),
+        lambda **how: guard.calibrate(*held_out, **how),
+        lambda **how: guard.index.calibrate(*held_out, **how),
+        lambda **how: guard.index.labelled_hits(*held_out, **how),
+        lambda **how: embedder.cross_index(X[ITEMS], Y[ITEMS], **how),
+    ]
+    for door in doors:
+        with pytest.raises(InputError, match=r"^open_set_fraction=.*: pass a number in \[0, 1\)"):
+            door(open_set_fraction=share)
+
+
+def test_vectors_of_another_shape_than_those_of_a_faiss_index_are_named():
+    index = filled("PQ", X[ITEMS])
+    for vectors in (X[ITEMS][:, :4], X[:100]):
+        given = r"\[{}, {}\]".format(*vectors.shape)
+        with pytest.raises(InputError, match=rf"vectors= has shape {given}.*\[700, 64\]: pass"):
+            Guard.wrap(index, Y[ITEMS], vectors=vectors)
+    with pytest.raises(InputError, match="search is a FAISS index of vectors of 64 .* of 4: pass"):
+        Guard(X[ITEMS][:, :4], Y[ITEMS], search=index)
+    with pytest.raises(InputError, match="index is a str: pass a FAISS index"):
+        Guard.wrap("index.faiss", Y[ITEMS], vectors=X[ITEMS])
+
+
+@pytest.mark.parametrize("name", ["L2", "HNSW", "PQ", "ids"])
+def test_a_faiss_index_without_vectors_is_empty(name):
+    with pytest.raises(InputError, match=r"index is empty: add its vectors first"):
+        Guard.wrap(faiss_indexes()[name], [])
+
+
 def test_copies_among_the_items_are_told_once_at_the_line_that_asks():
     copies = np.concatenate([X[ITEMS], X[:100]]), np.concatenate([Y[ITEMS], Y[:100]])
     with pytest.warns(FittedQueriesWarning, match="12% of the items are copies") as told:

@@ -318,6 +318,14 @@ def check_share(name: str, value: float) -> float:
     return number
 
 
+def check_fraction(name: str, value: float) -> float:
+    """Return a number in [0, 1), or raise ``InputError``."""
+    number = check_real(name, value, "number in [0, 1)")
+    if not 0.0 <= number < 1.0:
+        raise InputError(f"{name}={value!r}: pass a number in [0, 1), such as 0.2 for 20%.")
+    return number
+
+
 def _check_finite(name: str, values: Tensor) -> None:
     """Raise ``NonFiniteError`` with the count and the first row of NaN or infinity."""
     if not values.is_floating_point():

@@ -16,7 +16,12 @@ from laplace_metric.inputs._shown import shown
 
 OF_TYPES = re.compile(r"dtype|scalar type|[Ii]nput type|not implemented for|float tensor")
 """What torch says of a layer and inputs of another type."""
-OF_SIZES = re.compile(r"shapes cannot be multiplied|size mismatch|need to be at least 1D")
+OF_SIZES = re.compile(
+    r"shapes cannot be multiplied|size mismatch|need to be at least 1D|got input of size|"
+    r"to have \d+ channels|expected \dD .*input|normalized_shape=|running_mean should contain|"
+    r"must be equal to input_size"
+)
+"""What torch says of a layer and inputs of another size."""
 
 
 def explain(model: nn.Module, inputs: ModelInput, error: Exception) -> None:
@@ -42,12 +47,11 @@ def explain(model: nn.Module, inputs: ModelInput, error: Exception) -> None:
     """
     if isinstance(error, (TypeError, AttributeError)):
         _explain_call(model, inputs, error)
-    if not isinstance(error, (RuntimeError, TypeError)):
-        return
-    if OF_TYPES.search(str(error)):
+    if isinstance(error, (RuntimeError, TypeError)) and OF_TYPES.search(str(error)):
         _explain_whole_numbers(model, inputs, error)
     if isinstance(error, RuntimeError):
         _explain_types(model, inputs, error)
+    if isinstance(error, (RuntimeError, ValueError)) and not isinstance(error, InputError):
         _explain_sizes(model, inputs, error)
 
 

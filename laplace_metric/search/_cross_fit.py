@@ -23,7 +23,7 @@ from torch import Tensor
 
 from laplace_metric._utils.precision import at_least_float32
 from laplace_metric._utils.randomness import Seed, as_generator
-from laplace_metric._utils.validation import check_count
+from laplace_metric._utils.validation import check_count, check_fraction
 from laplace_metric.calibration._group_column import read_groups
 from laplace_metric.calibration._learn import PARTS
 from laplace_metric.calibration._votes import VOTES
@@ -119,6 +119,7 @@ def cross_index(
         For another number of inputs than of labels.
     """
     k, depth = check_count("k", k), check_count("depth", depth)
+    check_fraction("open_set_fraction", open_set_fraction)
     n_folds, asked = check_count("folds", folds, least=2), None
     if n_queries is not None and check_count("n_queries", n_queries) < len(labels):
         n_folds = max(n_folds, len(labels) // n_queries)  # whose index is nearly the whole

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.randomness import Seed, as_generator
-from laplace_metric._utils.validation import as_path, check_count, check_share
+from laplace_metric._utils.validation import as_path, check_count, check_fraction, check_share
 from laplace_metric.calibration._answers import Answers
 from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration._class_rule import ClassRule
@@ -649,6 +649,7 @@ class Index(Shown):
             a fiftieth are near-copies of others, such as frames of one video.
         """
         k, depth = check_count("k", k), check_count("depth", depth)
+        check_fraction("open_set_fraction", open_set_fraction)
         now = self._now()
         if portable:
             _check_portable(now.ranking)
@@ -1359,9 +1360,8 @@ def _some(labels: Column, most: int = 3) -> str:
 
 def _drawn_open_set(known: Bool[Tensor, " Q"], share: float, seed: Seed) -> Int[Tensor, " n"]:
     """Draw known queries [n] that make up the missing ``share`` of open-set queries."""
-    if share == 0:
+    if check_fraction("open_set_fraction", share) == 0:
         return torch.zeros(0, dtype=torch.long)
-    check_share("open_set_fraction", share)
     missing = round(share * len(known)) - int((~known).sum())
     source = as_generator(0 if seed is None else seed)
     assert source is not None

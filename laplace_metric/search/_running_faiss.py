@@ -77,6 +77,11 @@ class RunningFaiss:
     def __call__(self, queries: np.ndarray[Any, Any], k: int) -> np.ndarray[Any, Any]:
         """Return ids [Q, k] of the nearest; -1 or "" where it finds fewer."""
         self.check()
+        if queries.shape[1] != self.index.d:
+            raise InputError(
+                f"search is a FAISS index of vectors of {self.index.d} numbers, and is asked for "
+                f"vectors of {queries.shape[1]}: pass the index of these embeddings."
+            )
         found: np.ndarray[Any, Any] = self.index.search(queries.astype(np.float32), k)[1]
         if hasattr(self.index, "id_map"):
             return found
@@ -221,6 +226,37 @@ def _names(part: Any) -> list[str]:
     return _NAMES[kind]
 
 
+def check_is_faiss(index: Any) -> None:
+    """Refuse what is not a FAISS index, and an index without vectors.
+
+    Raises
+    ------
+    InputError
+        For both.
+    """
+    if not hasattr(index, "ntotal") or not hasattr(index, "reconstruct_n"):
+        raise InputError(f"index is a {type(index).__name__}: pass a FAISS index, or use search=.")
+    if not index.ntotal:
+        raise InputError(
+            "index is empty: add its vectors first, index.add(vectors), then pass a label for each."
+        )
+
+
+def check_vectors_of(index: Any, vectors: Any) -> None:
+    """Refuse vectors [N, D] of another number or width than those that a FAISS index holds.
+
+    Raises
+    ------
+    InputError
+        With both shapes.
+    """
+    if tuple(vectors.shape) != (index.ntotal, index.d):
+        raise InputError(
+            f"vectors= has shape {list(vectors.shape)}, and the index holds "
+            f"[{index.ntotal}, {index.d}]: pass the vectors that were added to it, in their order."
+        )
+
+
 def stored_vectors(index: Any) -> np.ndarray[Any, Any]:
     """Return the vectors [N, D] that a FAISS index holds, in the order of its rows.
 
@@ -231,8 +267,7 @@ def stored_vectors(index: Any) -> np.ndarray[Any, Any]:
     """
     import faiss
 
-    if not hasattr(index, "ntotal") or not hasattr(index, "reconstruct_n"):
-        raise InputError(f"index is a {type(index).__name__}: pass a FAISS index, or use search=.")
+    check_is_faiss(index)
     codes = faiss.downcast_index(index.storage) if hasattr(index, "storage") else index
     if codes.sa_code_size() < 4 * index.d:
         raise InputError(

@@ -8,6 +8,7 @@ import logging
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import torch
@@ -337,6 +338,22 @@ def test_what_waits_goes_in_together_and_clients_keep_their_own_options(monkeypa
         assert near[0]["id"] == row
     assert model.rows[0] == 1
     assert sorted(model.rows[1:]) == [1, 3]  # those of k=2 in one call
+
+
+def test_what_cannot_be_served_is_refused_before_any_request():
+    x, y = load_digits(return_X_y=True)
+    embedder = LaplaceEmbedder.from_embeddings(x[:200], y[:200])
+    index = embedder.index(x[:200], y[:200])
+    for given, named in [
+        ("guard.safetensors", "is 'guard.safetensors'"),
+        (Path("guard.safetensors"), "is 'guard.safetensors'"),
+        (torch.ones(3), "is a Tensor"),
+        (embedder, "is a LaplaceEmbedder"),
+    ]:
+        with pytest.raises(InputError, match=rf"index {named}: pass a Guard.*Guard\.load\(path\)"):
+            create_app(given)
+    with pytest.raises(InputError, match=r"embedder is 'p': pass .*LaplaceEmbedder\.load\(path"):
+        create_app(index, "p")
 
 
 @pytest.mark.parametrize(
