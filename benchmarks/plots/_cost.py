@@ -18,6 +18,10 @@ LINE = 0.128
 """Inches from name to name."""
 
 
+KEYS = 3
+"""Families that one line of the legend holds below a panel."""
+
+
 class CostPoint(NamedTuple):
     """A method's cost and quality, in the look of its family; ``error`` is a standard error."""
 
@@ -45,7 +49,7 @@ def cost_plot(tasks: Mapping[str, Sequence[CostPoint]], cost: str, quality: str)
     styles = {one.family: one.style for points in tasks.values() for one in points}
     key = [Line2D([], [], ls="", marker=style.marker, color=style.colour, label=family)
            for family, style in styles.items()]  # fmt: skip
-    legend_below(figure, len(key), SMALL, handles=key)
+    legend_below(figure, min(len(key), KEYS * len(grid)), SMALL, handles=key)
     return figure
 
 

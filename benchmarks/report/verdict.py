@@ -43,7 +43,7 @@ def sentences(part: Part) -> list[str]:
     apart = compared[f"{OURS} minus"].get(best)
     if apart and apart.get("low") is not None:
         ends = f"95 %: {apart['low']:+.3f} to {apart['high']:+.3f}"
-        said.append(f"`{OURS}` minus {best}: {apart['difference']:+.3f} ({ends}).")
+        said.append(f"{OURS} minus {best}: {apart['difference']:+.3f} ({ends}).")
     return said
 
 
