@@ -14,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
+from laplace_metric._utils.keywords import named_keywords
 from laplace_metric._utils.precision import full_precision
 from laplace_metric._utils.randomness import Seed
 from laplace_metric._utils.validation import as_path, check_count, check_name, check_positive
@@ -22,6 +23,7 @@ from laplace_metric.embedding import Embedding, warn_if_wide
 from laplace_metric.errors import InputError, LabelError, NotFittedError
 from laplace_metric.heads._body import BodyRecord
 from laplace_metric.heads._fitted_weights import FittedWeights, stamped_buffers
+from laplace_metric.heads._locate import check_head
 from laplace_metric.heads._located import APPEND, HeadActivations, LocatedHead
 from laplace_metric.heads._row_checks import check_rows
 from laplace_metric.inputs import (
@@ -78,6 +80,7 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
     embeddings: that class imports ``search``, and this one does not.
     """
 
+    @named_keywords
     def __init__(
         self,
         model: nn.Module,
@@ -93,7 +96,7 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
         positivity: str = "absolute",
         temperature: float | str = "auto",
     ) -> None:
-        self.model, self.head = unwrapped(model), head
+        self.model, self.head = unwrapped(model), check_head(head)
         self.settings = Settings(
             distance,
             hessian,

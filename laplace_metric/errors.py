@@ -44,7 +44,10 @@ class UnknownNameError(InputError):
 
     def __init__(self, argument: str, value: object, choices: tuple[str, ...]) -> None:
         listed = ", ".join(repr(choice) for choice in choices)
-        super().__init__(f"{argument}={value!r} is not known. Choose one of: {listed}.")
+        shape = getattr(value, "shape", None)  # of an array or tensor, which may be long
+        given = f"={value!r}" if shape is None else f" is a {type(value).__name__} {list(shape)}"
+        known = " is not known" if shape is None else ", not a name"
+        super().__init__(f"{argument}{given}{known}. Choose one of: {listed}.")
 
 
 class RowError(InputError, IndexError):

@@ -11,7 +11,6 @@ import copy
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from difflib import get_close_matches
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from laplace_metric._utils.display import Rows, Shown
+from laplace_metric._utils.keywords import check_keywords
 from laplace_metric._utils.randomness import Seed
 from laplace_metric._utils.validation import as_path, check_fraction, check_share
 from laplace_metric.calibration import Answers, Calibration, Rule
@@ -165,7 +165,8 @@ class Guard(Shown):
     ) -> None:
         check_share("precision", precision)
         check_fraction("open_set_fraction", open_set_fraction)
-        _check_settings(settings)
+        known = {**signature(Guard).parameters, **signature(LaplaceEmbedder).parameters}
+        check_keywords("Guard", settings, known)
         if held_out is not None and (not isinstance(held_out, (tuple, list)) or len(held_out) != 2):
             raise InputError(f"held_out is a {type(held_out).__name__}: pass (queries, labels).")
         if isinstance(model, LaplaceEnsemble) and held_out is None:
@@ -681,15 +682,6 @@ def _vectors(items: Any) -> Tensor:
     if len(vectors) > 1 and bool((vectors == vectors[0]).all()):
         raise InputError(f"items are {len(vectors):,} equal vectors: nothing tells them apart.")
     return vectors
-
-
-def _check_settings(settings: dict[str, Any]) -> None:
-    known = {*signature(Guard).parameters, *signature(LaplaceEmbedder).parameters}
-    for name in settings:
-        if name not in known:
-            near = get_close_matches(name, known, 1)
-            meant = f"; did you mean {near[0]!r}?" if near else ""
-            raise TypeError(f"Guard() got an unexpected keyword argument {name!r}{meant}")
 
 
 def _faiss() -> Any:

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from laplace_metric._utils.keywords import named_keywords
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import check_count
 from laplace_metric.embedding import Embedding
@@ -61,6 +62,7 @@ class ProbabilisticEmbedder(ABC):
             Generator or seed of the draws. None, the default: torch's global generator.
         """
 
+    @named_keywords
     def sample(self, inputs: ModelInput, n: int = 100, seed: Seed = None) -> Float[Tensor, "n B Z"]:
         """Return joint draws [n, B, Z]: draw s uses the same sampled model for all inputs.
 

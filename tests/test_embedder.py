@@ -516,3 +516,24 @@ def test_within_the_limits_nothing_is_told_and_print_shows_what_there_is():
     assert "nothing of its points was kept" in repr(
         LaplaceEmbedder(nn.Linear(8, 3), pairs="batch").fit([(WIDE[:, :8], LABELS)], progress=False)
     )
+
+
+def test_a_misspelt_keyword_is_answered_with_the_one_that_was_meant(tmp_path):
+    x, y = torch.randn(60, 4, generator=torch.Generator().manual_seed(0)), torch.arange(60) % 3
+    embedder = LaplaceEmbedder.from_embeddings(x, y)
+    index = embedder.index(x, y)
+    calls = [
+        (lambda: LaplaceEmbedder(embedder.model, strucure="kron"), "LaplaceEmbedder", "structure"),
+        (lambda: LaplaceEmbedder.from_embeddings(x, y, hesian="fixed"), "LaplaceE.*", "hessian"),
+        (lambda: embedder.sample(x, sed=1), "LaplaceEmbedder.sample", "seed"),
+        (lambda: index.guarantee(precison=0.9), "Index.guarantee", "precision"),
+    ]
+    for call, function, meant in calls:
+        said = rf"^{function}\(\) got an unexpected .*; did you mean '{meant}'\?$"
+        with pytest.raises(TypeError, match=said):
+            call()
+
+
+def test_a_tensor_in_the_place_of_a_name_is_said_by_its_shape():
+    with pytest.raises(UnknownNameError, match=r"^distance is a Tensor \[9\], not a name\. Choose"):
+        LaplaceEmbedder(nn.Linear(2, 2), distance=torch.arange(9))

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import DtypeError, HeadError, InputError, NonFiniteError
 from laplace_metric.heads._capture import capture
 from laplace_metric.heads._locate import find_head
@@ -211,6 +212,23 @@ def test_what_has_no_head_is_named(case):
     model, inputs, head, error, message = NOT_A_HEAD[case]
     with pytest.raises(error, match=message):
         find_head(model, inputs, head)
+
+
+@pytest.mark.parametrize(
+    ("head", "given"),
+    [
+        (2, "head=2"),
+        (X, r"head is a tensor \["),
+        (X.numpy(), "head is a ndarray"),
+        ([(X, X)], "head is a list"),
+    ],
+)
+def test_what_is_given_as_a_head_and_is_none_is_named_where_it_is_given(head, given):
+    said = rf"^{given}.*: pass the name of a layer.*fit\(inputs, labels\)"
+    with pytest.raises(HeadError, match=said):
+        LaplaceEmbedder(tailed(nn.ReLU()), head)
+    with pytest.raises(HeadError, match=said):
+        find_head(tailed(nn.ReLU()), X, head)
 
 
 def test_head_that_did_not_run():

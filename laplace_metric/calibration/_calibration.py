@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
+from laplace_metric._utils.keywords import named_keywords
 from laplace_metric._utils.validation import as_path, check_name, check_share, is_tensor
 from laplace_metric.calibration._assessment import Assessment
 from laplace_metric.calibration._calibrated_hits import CalibratedHits
@@ -411,6 +412,7 @@ class Calibration(Shown):
                 "vote, so ask the engine for as many."
             )
 
+    @named_keywords
     def guarantee(
         self,
         *,

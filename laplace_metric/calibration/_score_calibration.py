@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from laplace_metric._utils.keywords import named_keywords
 from laplace_metric._utils.validation import as_path
 from laplace_metric.calibration._rule import HITS, Rule, asked_rate, check_of
 from laplace_metric.calibration._scored_queries import FUSED, SCORES, ScoredQueries
@@ -48,6 +49,7 @@ class ScoreCalibration(ScoredQueries):
     array([ True, False])
     """
 
+    @named_keywords
     def guarantee(
         self,
         *,

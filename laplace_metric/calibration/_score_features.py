@@ -45,6 +45,8 @@ def checked_scores(scores: ArrayLike, kinds: tuple[str, ...]) -> tuple[Array, Fl
     if are_booleans(scores):
         raise InputError("scores are booleans: pass the scores first, then which are relevant.")
     given = numbers("scores", scores)
+    if given.ndim == 0 and len(kinds) == 1:
+        raise InputError(f"scores is {given:g}: pass [Q, k] or [Q], for one score [{given:g}].")
     values = given[:, None] if given.ndim == 1 else given  # one hit a query
     values = values[..., None] if values.ndim == 2 else values
     if values.ndim != 3 or not values.size or values.shape[2] != len(kinds):

@@ -6,6 +6,8 @@ after it, or l2-normalise.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -17,6 +19,7 @@ from laplace_metric.heads._normalized import is_normalized
 from laplace_metric.heads._pointwise import PointwiseHead, is_pointwise
 from laplace_metric.heads._recording import HeadCall, run_recorded
 from laplace_metric.inputs._batches import ModelInput
+from laplace_metric.inputs._shown import shown
 from laplace_metric.models._evaluation_mode import evaluation_mode
 from laplace_metric.models._modules import check_module
 
@@ -56,6 +59,7 @@ def locate_head(
     >>> head.name, head.n_outputs, activations.features.shape
     ('2', 2, torch.Size([3, 8]))
     """
+    check_head(head)
     if isinstance(inputs, SeenInputs):
         return inputs.head, inputs.at(head if isinstance(head, str) else inputs.head.name)
     if head == APPEND and APPEND not in dict(model.named_modules()):
@@ -117,6 +121,17 @@ Ends = tuple[nn.Module, tuple[nn.Module, nn.Module]]
 """A head, and the modules where h enters and z leaves."""
 
 
+def check_head(head: Any) -> nn.Module | str | None:
+    """Return the head itself, or raise ``HeadError`` for what names none, such as data."""
+    if head is None or isinstance(head, (nn.Module, str)):
+        return head
+    given = f"={head!r}" if isinstance(head, (int, float)) else f" is {shown(head)}"
+    raise HeadError(
+        f"head{given}: pass the name of a layer of the model, such as '2', the layer itself, "
+        "'append' or None. Data go to fit: LaplaceEmbedder(model).fit(inputs, labels)."
+    )
+
+
 def _candidates(model: nn.Module, head: nn.Module | str | None) -> dict[str, Ends]:
     modules = dict(model.named_modules())
     if head is None:
@@ -154,9 +169,9 @@ def _row_of_modules(modules: dict[str, nn.Module], head: nn.Module | str) -> dic
     names = {id(module): name for name, module in modules.items()}
     children = list(head) if isinstance(head, nn.Sequential) else []
     if not children or any(id(child) not in names for child in children):
-        shown = head if isinstance(head, str) else type(head).__name__
+        named = head if isinstance(head, str) else type(head).__name__
         raise HeadError(
-            f"head={shown!r} is not a layer of the model: {sorted(filter(None, modules))}."
+            f"head={named!r} is not a layer of the model: {sorted(filter(None, modules))}."
         )
     name = f"{names[id(children[0])]}..{names[id(children[-1])]}"
     assert isinstance(head, nn.Module)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from laplace_metric.errors import InputError, LabelError
 from laplace_metric.inputs._arrays import read_numbers
-from laplace_metric.inputs._class_names import names_of
+from laplace_metric.inputs._class_names import check_not_mixed, names_of
 from laplace_metric.inputs._labels import check_labels
 from laplace_metric.inputs._missing import check_missing, have_gaps
 from laplace_metric.inputs._shown import shown
@@ -100,7 +100,7 @@ def labels_of(batch: Any) -> tuple[Any, Any]:
     Raises
     ------
     LabelError
-        For labels of which some are missing.
+        For labels of which some are missing, or that are mixed of strings and numbers.
 
     Examples
     --------
@@ -116,6 +116,7 @@ def labels_of(batch: Any) -> tuple[Any, Any]:
         return inputs, labels
     if have_gaps(labels):
         check_missing("labels", labels)
+    check_not_mixed("labels", labels)
     try:
         return inputs, check_labels(labels)
     except LabelError:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from laplace_metric.errors import LabelError
 from laplace_metric.inputs._arrays import plain
-from laplace_metric.inputs._rows import named_rows
+from laplace_metric.inputs._rows import named_rows, row_of_call
 
 
 def names_of(labels: Any) -> list[str] | None:
@@ -52,6 +52,41 @@ def check_names(name: str, names: Sequence[str]) -> None:
             f"{name} is an empty text in {named_rows(empty, len(names))}: leave "
             "these items out, or name their class."
         )
+
+
+def mixed_kinds(labels: Any) -> str:
+    """Return what a list of strings and other entries is mixed of; empty if it is not mixed.
+
+    Examples
+    --------
+    >>> mixed_kinds(["cat", 3]), mixed_kinds([1, 2])
+    ("mixed, 'cat' (str) in row 0 and 3 (int) in row 1", '')
+    """
+    labels = plain(labels)
+    if isinstance(labels, np.ndarray) and labels.ndim == 1:
+        labels = labels.tolist()
+    if not isinstance(labels, (list, tuple)):
+        return ""
+    texts = [isinstance(label, str) for label in labels]
+    if all(texts) or not any(texts):
+        return ""
+    rows = sorted((texts.index(True), texts.index(False)))
+    return "mixed, " + " and ".join(
+        f"{labels[row]!r:.40} ({type(labels[row]).__name__}) in row {row_of_call(row)}"
+        for row in rows
+    )
+
+
+def check_not_mixed(name: str, labels: Any) -> None:
+    """Refuse labels of which some are strings and others not.
+
+    Raises
+    ------
+    LabelError
+        Names the first row of each.
+    """
+    if mixed := mixed_kinds(labels):
+        raise LabelError(f"{name} are {mixed}: pass whole numbers, or strings, for all items.")
 
 
 def class_codes(names: Sequence[str]) -> Int[Tensor, " N"]:

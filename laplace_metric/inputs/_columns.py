@@ -14,7 +14,7 @@ from torch import Tensor
 from laplace_metric._utils.validation import as_array, check_dense
 from laplace_metric.errors import InputError
 from laplace_metric.inputs._arrays import plain
-from laplace_metric.inputs._class_names import check_names
+from laplace_metric.inputs._class_names import check_names, mixed_kinds
 from laplace_metric.inputs._missing import check_missing, missing_rows
 from laplace_metric.inputs._not_classes import IS_A_CLASS, NOISE, check_noise
 from laplace_metric.inputs._rows import row_list
@@ -187,6 +187,8 @@ def _array(name: str, values: Any) -> Values:
     wrong = f"{name} are {array.dtype}"
     if missing := missing_rows(array):
         wrong = f"{name} are missing in {row_list(missing)} ({len(missing)} of {len(array)})"
+    elif mixed := mixed_kinds(array):
+        wrong = f"{name} are {mixed}"
     raise InputError(f"{wrong}: pass whole numbers or strings, one for each item.")
 
 

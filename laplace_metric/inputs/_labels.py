@@ -12,7 +12,7 @@ from torch import Tensor
 from laplace_metric._utils.validation import as_array, as_tensor
 from laplace_metric.errors import LabelError
 from laplace_metric.inputs._arrays import plain
-from laplace_metric.inputs._class_names import check_names, class_codes, names_of
+from laplace_metric.inputs._class_names import check_names, check_not_mixed, class_codes, names_of
 from laplace_metric.inputs._missing import check_missing
 
 
@@ -32,6 +32,7 @@ def check_labels(labels: Any, *, name: str = "labels") -> Int[Tensor, " B"]:
             check_names(name, names)
             return class_codes(names)
     check_missing(name, labels)
+    check_not_mixed(name, labels)
     try:
         values = labels if isinstance(labels, Tensor) else as_array(name, labels)
         tensor = values if _is_plain(values) else as_tensor(name, values)

@@ -78,6 +78,18 @@ def named_rows(rows: Sequence[int], n: int) -> str:
     return f"{row_list([first + row for row in rows])} ({len(rows)} of {of})"
 
 
+def row_of_call(row: int) -> int:
+    """Return the number of a row of this batch in the whole call.
+
+    Examples
+    --------
+    >>> with rows_before(256):
+    ...     row_of_call(34)
+    290
+    """
+    return _BEFORE.get() + row
+
+
 def rows_of_this_batch(n: int) -> str:
     """Return the numbers of the n rows of this batch, for an error that names none of them.
 

@@ -101,7 +101,12 @@ class Monitor(Shown):
         self.generator = torch.Generator() if source is None else source
         self.reports: list[WindowReport] = []
         if not isinstance(reference, Mapping) or not reference:
-            raise InputError("reference is empty or no mapping: pass {name: values [n]}.")
+            of_type = isinstance(reference, Mapping)
+            given = "empty" if of_type else f"a {type(reference).__name__}"
+            raise InputError(
+                f"reference is {given}: pass {{name: values [n]}}, such as "
+                "index.search(queries).signals."
+            )
         threshold = float(np.log(len(reference) / self.false_alarms))
         self.streams: dict[str, Stream] = {}
         for name, values in reference.items():

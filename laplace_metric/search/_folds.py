@@ -111,11 +111,13 @@ def check_sizes(labels: Column) -> None:
     sizes = np.unique(labels.values, return_counts=True)[1]
     pairs, mates = 2 * int((sizes == 2).sum()), int(sizes[sizes > 1].sum())
     if pairs > MOST_IN_PAIRS * mates:
+        small = pairs // 2
         raise InputError(
-            f"labels: {pairs // 2} classes have two items, {pairs} of the {mates} items whose "
-            f"class has another: cross-fitting needs three, for all but {MOST_IN_PAIRS:.0%} of "
-            "these items. Add items, or hold one of each class out: Guard(..., held_out=), or "
-            "index.calibrate(held_out, held_out_labels)."
+            f"labels: {small} of {len(sizes)} classes {'has' if small == 1 else 'have'} only two "
+            "items. To calibrate by its own items, a class needs three or more; classes of two "
+            f"may hold {MOST_IN_PAIRS:.0%} of the items whose class has another, and hold {pairs} "
+            f"of {mates}. Add items to these classes, or hold queries out: "
+            "Guard(..., held_out=(queries, labels)), or index.calibrate(queries, labels)."
         )
 
 

@@ -20,6 +20,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
+from laplace_metric._utils.keywords import named_keywords
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import as_path, check_count, check_fraction, check_share
 from laplace_metric.calibration._answers import Answers
@@ -382,6 +383,7 @@ class Index(Shown):
         alpha = 0.05 if made.alpha is None else made.alpha
         return made(self.search(queries, 1, alpha=alpha, progress=progress))
 
+    @named_keywords
     def guarantee(
         self,
         *,

@@ -56,6 +56,16 @@ def names(y) -> list:
 
 @quiet
 @pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("kind", [list, lambda y: np.array(y, dtype=object), pd.Series])
+def test_labels_of_numbers_and_names_are_said_to_be_mixed(door, kind, x):
+    y = [*names(np.arange(N - 1) % 3), 2]
+    said = r"labels.* mixed, 'class \d' \(str\) in row \d+ and 2 \(int\) in row \d+: pass"
+    with pytest.raises(InputError, match=said):
+        doors(x, np.arange(N) % 3)[door](kind(y))
+
+
+@quiet
+@pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("missing", [None, float("nan"), pd.NA, pd.NaT, np.datetime64("NaT")])
 def test_a_missing_label_is_named_by_its_row(door, missing, x):
     y = names(np.arange(N) % 3)

@@ -130,7 +130,8 @@ def test_a_damaged_file_says_so(uncut, tmp_path):
     ("reference", "options", "message"),
     [
         ({}, {}, "reference is empty"),
-        ([1.0], {}, "pass {name: values"),
+        ([1.0], {}, "reference is a list: pass {name: values"),
+        (torch.zeros(50, 2), {}, r"is a Tensor: pass .* such as index\.search\(queries\)\.signals"),
         ({"u": torch.zeros(29)}, {}, "29 values: pass 30"),
         ({"u": torch.zeros(50, 2)}, {}, r"reference\['u'\] has shape \(50, 2\)"),
         ({"u": torch.zeros(50)}, {"window": 29}, "window=29"),

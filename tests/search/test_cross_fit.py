@@ -241,9 +241,10 @@ def test_a_posterior_of_other_items_is_refused(items, model):
 @pytest.mark.parametrize(
     ("sizes", "refused"),
     [
-        ({2: 6}, "6 classes have two items, 12 of the 12 items"),
-        ({1: 90, 2: 6}, "6 classes have two items, 12 of the 12 items"),
-        ({2: 5, 3: 9}, "5 classes have two items, 10 of the 37 items"),
+        ({2: 6}, "6 of 6 classes have only two items.*12 of 12"),
+        ({2: 1, 3: 1}, "1 of 2 classes has only two items.*needs three or more.*Add items"),
+        ({1: 90, 2: 6}, "6 of 96 classes have only two items.*12 of 12"),
+        ({2: 5, 3: 9}, "5 of 14 classes have only two items.*10 of 37"),
         ({2: 5, 3: 10}, None),
         ({1: 30, 3: 10}, None),
     ],
