@@ -20,7 +20,7 @@ from laplace_metric._utils.randomness import Seed
 from laplace_metric._utils.validation import as_path, check_count, check_name, check_positive
 from laplace_metric.curvature._spectral_curvature import SpectralCurvature
 from laplace_metric.embedding import Embedding, warn_if_wide
-from laplace_metric.errors import InputError, LabelError, NotFittedError
+from laplace_metric.errors import ExportError, InputError, LabelError, NotFittedError
 from laplace_metric.heads._body import BodyRecord
 from laplace_metric.heads._fitted_weights import FittedWeights, stamped_buffers
 from laplace_metric.heads._locate import check_head
@@ -765,7 +765,7 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
         ExportError
             If the model cannot be traced.
         HeadError, InputError, WeightsChangedError
-            As ``as_module``.
+            As ``as_module``; an ``InputError``, too, for an example that the model does not take.
         MissingPackageError
             For "onnx" without the packages onnx and onnxscript.
 
@@ -787,7 +787,19 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
 
         example = read_batch("example", example)
         module = self.as_module(predictive_temperature=predictive_temperature)
-        return write_graph(module, self.model, example, as_path("path", path), format)
+        try:
+            return write_graph(module, self.model, example, as_path("path", path), format)
+        except ExportError:
+            self._check_example(example)
+            raise
+
+    def _check_example(self, example: ModelInput) -> None:
+        """Refuse an example that the model does not take: tracing does not say what is wrong."""
+        try:
+            self(example)
+        except InputError as error:
+            error.args = (f"example: {error}", *error.args[1:])
+            raise
 
     def save(self, path: str | Path) -> None:
         """Write the posterior, without the model, to one file.

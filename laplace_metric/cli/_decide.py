@@ -124,7 +124,11 @@ class Hits:
         try:
             self.score: Array = np.array(scores, float)
         except ValueError as error:
-            raise InputError(f"{path}: column {score!r} holds no number: {error}.") from error
+            row = next(row for row, cell in enumerate(scores, 1) if not _is_number(cell))
+            raise InputError(
+                f"{path}: score of row {row} is {scores[row - 1]!r:.40}, no number: "
+                f"correct it, or name another column than {score!r} with --score-column."
+            ) from error
         if np.isnan(self.score).any():
             row = int(np.isnan(self.score).argmax()) + 1
             raise InputError(f"{path}: score of row {row} is {scores[row - 1] or 'empty'}.")
@@ -259,6 +263,14 @@ class Hits:
 
 NO_ITEM = ("-1", "-1.0")
 """Cells of the column of items where there is no hit."""
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
 
 
 def _judgement(cell: str) -> int | None:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from laplace_metric._utils.validation import ArrayLike, as_rates, as_scores
+from laplace_metric._utils.validation import (
+    ArrayLike,
+    as_rates,
+    as_scores,
+    check_real,
+    check_share,
+)
 from laplace_metric.plots._accepted_counts import accepted_counts
 from laplace_metric.plots._style import INK, finish_figure, prepare, styles_of
 
@@ -31,7 +37,7 @@ def threshold_plot(
         Probability that the answer to each query is right.
     correct : array [Q]
         True, or 1, if it is right.
-    target : float, optional
+    target : float in (0, 1), optional
         Precision that is wanted, drawn as a level. None, the default: no level.
     threshold : float, optional
         Threshold that guarantees it, drawn as a mark. None, the default: no mark.
@@ -44,7 +50,7 @@ def threshold_plot(
     Raises
     ------
     InputError
-        For arrays of other shapes.
+        For arrays of other shapes, a target outside (0, 1), and a threshold that is no number.
 
     Examples
     --------
@@ -52,6 +58,8 @@ def threshold_plot(
     >>> len(figure.axes[0].lines)
     4
     """
+    target = None if target is None else check_share("target", target)
+    threshold = None if threshold is None else check_real("threshold", threshold)
     p = as_scores("probability", probability)
     right = as_rates("correct", correct, p, "probability").cpu().numpy()
     values, n = p.cpu().numpy(), len(p)

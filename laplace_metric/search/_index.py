@@ -1053,6 +1053,8 @@ class Index(Shown):
 
         Raises
         ------
+        InputError
+            For a precision outside (0, 1).
         NotFittedError
             Before ``calibrate``.
         MissingPackageError
@@ -1060,6 +1062,8 @@ class Index(Shown):
         """
         from laplace_metric.plots import threshold_plot
 
+        if precision is not None:
+            check_share("precision", precision)
         calibration, marked = self._calibrated(), None
         queries = calibration.queries(of, alpha)
         if precision is not None:

@@ -111,7 +111,7 @@ def test_a_rule_by_one_score_is_shown_and_needs_no_torch(tmp_path):
     ("text", "message"),
     [
         ("query,relevant\na,1\n", "no column 'score'"),
-        ("query,score,relevant\na,high,1\n", "column 'score' holds no number"),
+        ("query,score,relevant\na,1,1\na,high,1\n", "score of row 2 is 'high', no number"),
         ("query,score,relevant\na,nan,1\n", "score of row 1 is nan"),
         ("query,score,relevant\na,.5,maybe\n", "relevant is 'maybe'"),
         ("query,item,score,relevant\na,b,.5,1\na,b,.5,1\n", "query 'a' has the item 'b' twice"),

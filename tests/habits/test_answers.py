@@ -142,6 +142,16 @@ def test_who_is_abstained_from_is_on_no_curve_but_counts():
         threshold_plot(p, right, abstained=out[:2])
 
 
+@pytest.mark.parametrize("precision", ["a", 90, -1, 0.0, 1.0, float("nan")])
+def test_a_precision_outside_its_range_is_not_drawn(precision, index):
+    with pytest.raises(InputError, match=r"^precision=.*: pass a number between 0 and 1"):
+        index.plot_threshold(precision)
+    with pytest.raises(InputError, match=r"^target=.*: pass a number between 0 and 1"):
+        threshold_plot([0.2, 0.9], [0, 1], target=precision)
+    with pytest.raises(InputError, match=r"^threshold='a': pass a finite number"):
+        threshold_plot([0.2, 0.9], [0, 1], threshold="a")
+
+
 @pytest.mark.parametrize("of", ["match", "label"])
 def test_figures_in_one_line(of, index):
     figure = index.plot_threshold(0.6, of=of)
