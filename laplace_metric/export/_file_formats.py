@@ -17,10 +17,12 @@ import torch
 
 from laplace_metric._utils import __version__
 from laplace_metric._utils.validation import check_name
-from laplace_metric.errors import ExportError, MissingPackageError
+from laplace_metric.errors import ExportError, InputError, MissingPackageError
 from laplace_metric.io import writing
 
 FORMATS = ("onnx", "torch")
+ENDS = {"onnx": (".onnx",), "torch": (".pt2", ".pt", ".pth")}
+"""Ends of the names of files by their format, the usual one first."""
 OPSET = 18
 """Of ONNX."""
 METADATA = "laplace_metric.json"
@@ -78,11 +80,19 @@ def write_program(
 
     Raises
     ------
+    InputError
+        For a name that ends as files of the other format do.
     ExportError
         If ONNX has no form of it.
     WriteError
         If it cannot be written; an old file is kept.
     """
+    for other, ends in ENDS.items():
+        if other != format and path.suffix.lower() in ends:
+            raise InputError(
+                f"path={str(path)!r} ends as format={other!r} does, and format={format!r} is "
+                f"written: end it in {ENDS[format][0]}, or pass format={other!r}."
+            )
     if format != "onnx":
         with writing(path) as temporary, temporary.open("wb") as file:
             torch.export.save(program, file, extra_files={METADATA: json.dumps(metadata)})

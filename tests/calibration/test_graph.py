@@ -350,7 +350,7 @@ def test_a_rule_of_scores_says_the_same_in_a_graph(format, kind, kinds, evidence
         np.unique(expected[:, 0])[:2].mean() if kind == "isotonic" else np.median(expected[:, 0])
     )
     rule = Rule(middle + 1e-9, scores=calibration)
-    graph = rule.export(tmp_path / "rule.pt2", format, dtype=torch.float64)
+    graph = rule.export(tmp_path / "rule", format, dtype=torch.float64)
     given = [new, *columns.values()]
     if format == "onnx":
         import onnxruntime

@@ -22,7 +22,7 @@ def test_sentences(tmp_path, format):
     texts = [f"compute the {words[i % 5]} of {'abcdefghij'[i % 10]}, {i}" for i in range(40)]
     model = MiniLM()
     embedder = LaplaceEmbedder(model, head="append").fit([(texts, torch.arange(40) % 5)])
-    graph = embedder.export(tmp_path / "e.pt2", format, example=texts[:2])
+    graph = embedder.export(tmp_path / "e", format, example=texts[:2])
     assert graph.inputs == ("input_ids", "token_type_ids", "attention_mask")
     new = ["a filter", "the longest of these three texts, by some words", "integrals"]
     tokens = model.model.preprocess(new, prompt=model.prompt)
@@ -42,7 +42,7 @@ def test_images(tmp_path, format):
         + 0.7 * torch.rand(4, 3, 32, 32, generator=g)[y]
     )
     embedder = LaplaceEmbedder(EfficientNetLite0(), head="append").fit([(x, y)])
-    graph = embedder.export(tmp_path / "e.pt2", format, example=x[:1])
+    graph = embedder.export(tmp_path / "e", format, example=x[:1])
     found = RUN[format](graph.path, x[:7].flip(3))
     mean, epistemic, uncertainty = relative_errors(found, embedder, x[:7].flip(3))
     assert max(mean, uncertainty) < 1e-5

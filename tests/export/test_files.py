@@ -188,6 +188,17 @@ def test_examples_that_are_none(tmp_path, example, message):
         fitted("linear").export(tmp_path / "e.pt2", "torch", example=example)
 
 
+@needs_onnx
+@pytest.mark.parametrize(
+    ("name", "format", "other"), [("e.pt2", "onnx", "torch"), ("e.onnx", "torch", "onnx")]
+)
+def test_a_name_that_ends_as_the_other_format_does_is_refused(tmp_path, name, format, other):
+    said = rf"^path=.*{name}.*format='{format}' is written: end it in .*pass format='{other}'"
+    with pytest.raises(InputError, match=said):
+        fitted("linear").export(tmp_path / name, format, example=QUERIES[:2])
+    assert not list(tmp_path.iterdir())
+
+
 def test_other_refusals(tmp_path, monkeypatch):
     embedder = fitted("linear")
     with pytest.raises(UnknownNameError, match="format='tflite'"):
