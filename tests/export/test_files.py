@@ -180,7 +180,10 @@ def test_a_model_that_cannot_be_traced(tmp_path, looks):
         (torch.zeros(0, D), "no rows"),
         ({"x": "text"}, "example is a mapping of single texts"),
         (np.array(["a"]), "example has dtype"),
-        (torch.zeros(2, D + 1), rf"^example: .* inputs \[2, {D + 1}\].*: pass inputs of the size"),
+        (
+            torch.zeros(2, D + 1).double(),
+            rf"^example: .* inputs \[2, {D + 1}\].*: pass inputs of the size",
+        ),
     ],
 )
 def test_examples_that_are_none(tmp_path, example, message):
