@@ -106,14 +106,14 @@ TABLES: dict[str, Callable[[], str]] = {
 
 WAITING = frozenset({
     *("small/lam", "small/url", "small/human", "small/corruption", "small/pretrained"),
-    *("evidence", "confirm", "fitted", "power", "growing", "twenty", "posterior"),
+    *("evidence", "confirm", "fitted", "posterior"),
     *("posterior_costs", "recovery", "views", "people", "transfer", "online", "image_text"),
     *("limits", "aims", "points", "guard", "serve", "export"),
 })  # fmt: skip
-"""Records of 0.3.0 that wait for the run; each leaves the set when it has been run."""
+"""Records of former commits that wait for the run; each leaves the set when it has been run."""
 ELSEWHERE = frozenset({"speed_gpu", "promises"})
 """Records that are no part of the run: of one accelerator, and of ``python -m tests.hostile``."""
-FORMER = "*Measured at 0.3.0.*"
+FORMER = "*Measured at commit {}, not run again since.*"
 
 
 def filled(text: str) -> str:
@@ -122,8 +122,9 @@ def filled(text: str) -> str:
     def table(match: re.Match[str]) -> str:
         with noted_reads() as read:
             shown = TABLES[match[2]]()
-        former = [n for n in read & WAITING if "definitions" not in read_record(n)["environment"]]
-        note = f"\n\n{FORMER}" if former else ""
+        code = [read_record(name)["environment"] for name in sorted(read & WAITING)]
+        commits = dict.fromkeys(one["git"] for one in code if "definitions" not in one)
+        note = f"\n\n{FORMER.format(' and '.join(commits))}" if commits else ""
         return f"{match[1]}\n{shown}{note}\n<!-- end -->"
 
     return re.sub(r"(<!-- table:([\w-]+) -->)\n.*?<!-- end -->", table, text, flags=re.S)

@@ -48,9 +48,9 @@ def test_what_waits_for_the_run_has_not_been_run():
 
 def test_tables_of_records_that_wait_say_when_they_were_measured(monkeypatch):
     text = "<!-- table:evidence-steps -->\n<!-- end -->"
-    assert tables.FORMER in tables.filled(text)
+    assert tables.FORMER.partition("{")[0] in tables.filled(text)
     monkeypatch.setattr(tables, "WAITING", frozenset())
-    assert tables.FORMER not in tables.filled(text)
+    assert tables.FORMER.partition("{")[0] not in tables.filled(text)
 
 
 def test_a_hash_is_of_code_and_not_of_words():

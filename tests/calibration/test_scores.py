@@ -445,7 +445,7 @@ SCORE, RELEVANT = drawn(60)
         ({"scores": SCORE[:, ::-1]}, "60 of 60 queries do not fall from hit to hit.*'distance'"),
         ({"scores": SCORE, "kind": "distance"}, "do not rise from hit to hit.*'similarity'"),
         ({"scores": SCORE[:, 0]}, r"relevant has shape \(60, 5\): pass \(60, 1\)"),
-        ({"scores": SCORE[0, 0]}, r"scores has shape \(\): pass \[Q, k\]"),
+        ({"scores": SCORE[0, 0]}, r"scores is \S+: pass \[Q, k\]"),
         ({"scores": RELEVANT, "relevant": SCORE}, "scores are booleans: pass the scores first"),
         ({"scores": RELEVANT.tolist()}, "scores are booleans: pass the scores first"),
         ({"relevant": np.where(RELEVANT, "yes", "no")}, "relevant holds '(yes|no)': pass"),

@@ -42,7 +42,7 @@ def test_codes_are_the_places_among_the_sorted_unique(own, asked):
     ("values", "message"),
     [
         ([1.5, 2.0], "ids are float64: pass whole numbers or strings"),
-        (["a", 1], "ids are object"),
+        (["a", 1], "ids are mixed"),
         ([True, False], "ids are bool"),
         ("ab", "ids is a str: pass a list"),
         ({"a": 1}, "ids is a dict"),
