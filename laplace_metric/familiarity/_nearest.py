@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from laplace_metric._utils.rows import smallest_of_rows
+from laplace_metric._utils.smallest_of_rows import smallest_of_rows
 from laplace_metric.familiarity._row_sample import row_weights
 
 ROWS = 512

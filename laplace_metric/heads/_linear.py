@@ -72,17 +72,7 @@ class LinearJacobian(HeadJacobian):
         bias = None if self.bias is None else self.bias.to(dtype)
         return self if dtype == self.dtype else LinearJacobian(self.weight.to(dtype), bias)
 
-    @cached_property
-    def _is_identity(self) -> bool:
-        """True for embeddings that are their own head's inputs."""
-        n_outputs, n_features = self.weight.shape
-        if n_outputs != n_features or self.bias is not None:
-            return False
-        return torch.equal(self.weight, torch.eye(n_outputs).to(self.weight))
-
     def forward(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B Z"]:
-        if self._is_identity:  # the same numbers, without the product
-            return features.clone()
         return nn.functional.linear(features, self.weight, self.bias)
 
     def layers(self, features: Float[Tensor, "B D"]) -> list[Layer]:

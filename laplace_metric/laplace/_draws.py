@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from laplace_metric._utils.precision import full_precision
-from laplace_metric._utils.rows import smallest_of_rows
+from laplace_metric._utils.smallest_of_rows import smallest_of_rows
 from laplace_metric.heads._linear import LinearJacobian
 from laplace_metric.laplace._fitted import Draws, Fitted
 from laplace_metric.laplace._posterior import Posterior

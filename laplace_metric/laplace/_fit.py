@@ -67,7 +67,7 @@ from laplace_metric.laplace._posterior import Posterior
 from laplace_metric.laplace._prior_precision import of_weights, weights_of_layers
 from laplace_metric.laplace._processes import ONE_PROCESS, Processes
 from laplace_metric.laplace._settings import LAYERWISE, Settings
-from laplace_metric.laplace._spanned import SpannedSpace, pays
+from laplace_metric.laplace._spanned import SpannedSpace, has_few_points
 from laplace_metric.laplace._temperature import temperature_of
 from laplace_metric.models._batches import labelled_batches
 from laplace_metric.models._feature_checks import check_finite, check_shapes
@@ -211,7 +211,7 @@ def fit_posterior(
         on_all(lambda: check_memory(structure, fit.exact.layouts, store.device))
         executor = PassExecutor(store, processes, storage, progress)
         alone = options.whole is None and processes.n == 1
-        few = pays(fit.jacobian, structure, executor.n_points)
+        few = has_few_points(fit.jacobian, structure, executor.n_points)
         try:
             if alone and few and not storage.survives:
                 fitted = _in_spanned_space(fit, executor, options)
@@ -250,10 +250,10 @@ def _in_spanned_space(fit: HeadFit, executor: PassExecutor, options: FitOptions)
 
 def _at_right_size(fitted: Fitted, drawn: DrawnPoints, settings: Settings) -> Fitted:
     """Choose the temperature, where it is "auto", and note what draws do at it."""
-    temperature = temperature_of(drawn) if isinstance(settings.temperature, str) else 1.0
-    if isinstance(settings.temperature, str):
-        fitted = fitted.with_temperature(temperature)
-    return replace(fitted, draws=drawn.quality(temperature))
+    if not isinstance(settings.temperature, str):
+        return replace(fitted, draws=drawn.quality())
+    temperature = temperature_of(drawn)
+    return replace(fitted.with_temperature(temperature), draws=drawn.quality(temperature))
 
 
 def _check_directions(store: FeatureStore, head: HeadJacobian) -> None:

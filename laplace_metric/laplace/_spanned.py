@@ -15,16 +15,15 @@ from dataclasses import dataclass, replace
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.utils import skip_init
 
 from laplace_metric.curvature._eigenbases import KroneckerEigenbasis, KroneckerEigenblock
 from laplace_metric.curvature._structures import KronCurvature, KroneckerFactors
+from laplace_metric.familiarity._fit_set import FEW
 from laplace_metric.heads._jacobian import HeadJacobian
 from laplace_metric.heads._linear import LinearJacobian
 from laplace_metric.laplace._fitted import Fitted
 from laplace_metric.models._store import FeatureStore
-
-FEW = 0.75
-"""Points, as a share of the head's inputs, up to which the smaller space pays for its basis."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +53,15 @@ class SpannedSpace:
     def module(self) -> nn.Linear:
         """Return the head of coordinates, W Q and b."""
         weight, bias = (self.head.weight.double() @ self.basis).to(self.head.weight), self.head.bias
-        with torch.device(weight.device):
-            layer = nn.Linear(
-                weight.shape[1], len(weight), bias=bias is not None, dtype=weight.dtype
-            )
+        # random initial weights would move torch's global generator
+        layer: nn.Linear = skip_init(
+            nn.Linear,
+            weight.shape[1],
+            len(weight),
+            bias=bias is not None,
+            dtype=weight.dtype,
+            device=weight.device,
+        )
         layer.weight = nn.Parameter(weight)
         if bias is not None:
             layer.bias = nn.Parameter(bias)
@@ -117,7 +121,7 @@ class SpannedSpace:
         return replace(fitted, jacobian=head, posterior=posterior)
 
 
-def pays(head: HeadJacobian, structure: str, n_points: int) -> bool:
+def has_few_points(head: HeadJacobian, structure: str, n_points: int) -> bool:
     """Return True if points are so few that they are fitted in the space that they span.
 
     The structure must follow rotations of the inputs: kron does, diag does not.

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from laplace_metric._utils.precision import full_precision
-from laplace_metric._utils.rows import smallest_of_rows
+from laplace_metric._utils.smallest_of_rows import smallest_of_rows
 from laplace_metric._utils.validation import check_name
 from laplace_metric.errors import InputError, UnknownNameError
 from laplace_metric.models._compared_rows import compared_rows
