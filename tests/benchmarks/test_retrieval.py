@@ -67,19 +67,19 @@ def test_the_risk_coverage_curve_is_the_mean_of_its_errors():
 
 
 def test_what_is_said_of_rivals_is_what_was_measured():
-    """Never behind one of the same information; the label on one row only."""
+    """Ahead of all with the same information on seven rows, level on two; no gain by variance."""
     rows = read_record("evidence")["rows"]
     assert len(rows) == 9
     for row in rows:
-        ahead = row[f"ahead: {evidence.best_rival(row)}"]["mean"]
-        assert ahead > 0, row["problem"]
-        added = row["gain: posterior variance"]["mean"]
-        outside = row["problem"] in {"cifar10, unseen", "omniglot"}
-        most = 0.0045 if row["problem"] == "fashion-mnist, unseen" else 0.0035
-        assert 0.007 < added < 0.017 if outside else added < most, row["problem"]
+        ahead = row[f"ahead: {evidence.best_rival(row)}"]
+        if row["problem"] in {"fashion-mnist", "cifar10"}:
+            assert -0.001 < ahead["mean"] < 0
+            assert ahead["mean"] + ahead["half"] > 0
+        else:
+            assert max(ahead["half"], 0.0055) < ahead["mean"] < 0.0415, row["problem"]
+        assert abs(row["gain: posterior variance"]["mean"]) < 0.0014, row["problem"]
         accuracy = {n: row[f"{n}: accuracy"]["mean"] for n in ("vote", "probe", "LDA", "ours")}
-        behind = 0.014 if row["problem"] == "cifar10, unseen" else 0.005
-        assert accuracy["ours"] > max(accuracy.values()) - behind, row["problem"]
+        assert accuracy["ours"] > max(accuracy.values()) - 0.003, row["problem"]
         area = {n: row[f"{n}: aurc"]["mean"] for n in ("vote", "probe", "LDA", "ours")}
         assert area["ours"] == min(area.values()), row["problem"]
         assert row["+ class model"]["mean"] > row["+ votes"]["mean"], row["problem"]

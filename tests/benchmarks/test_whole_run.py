@@ -47,7 +47,7 @@ def test_what_waits_for_the_run_has_not_been_run():
 
 
 def test_tables_of_records_that_wait_say_when_they_were_measured(monkeypatch):
-    text = "<!-- table:evidence-steps -->\n<!-- end -->"
+    text = "<!-- table:evidence-confirm -->\n<!-- end -->"
     assert tables.FORMER.partition("{")[0] in tables.filled(text)
     monkeypatch.setattr(tables, "WAITING", frozenset())
     assert tables.FORMER.partition("{")[0] not in tables.filled(text)
