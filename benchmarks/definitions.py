@@ -1,9 +1,11 @@
 """Hashes of the code that a record depends on: whether its numbers are of the present definitions.
 
 ``definitions`` covers the modules of ``benchmarks`` and ``baselines`` that a piece imports,
-directly or not; ``library`` covers ``laplace_metric``. Both are of syntax trees without docstrings
-and comments. What only stores or shows numbers has no part in them: ``records``, the rooms
-``report`` and ``plots``, modules and functions of tables and figures.
+directly or not; ``library`` covers ``laplace_metric``; ``row`` covers one row of the table of
+methods and the baselines that it names. All are of syntax trees without docstrings and comments.
+What only stores or shows numbers has no part in them: ``records``, the rooms ``report`` and
+``plots``, modules and functions of tables and figures. The rows of the table of methods have no
+part in the hash of the comparison: a method that is added leaves the measurements of the others.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import TypeGuard
 
 ROOT = Path(__file__).parent.parent
 OWN, LIBRARY = ("benchmarks", "baselines"), "laplace_metric"
@@ -20,12 +23,17 @@ WITHOUT_NUMBERS = ("benchmarks.report", "benchmarks.plots", "benchmarks.records"
 SHOWING_MODULES = ("tables", "figure", "figures")
 SHOWING_FUNCTIONS = ("table", "figure", "page")
 """Last words of the names of what only shows numbers."""
+METHODS_TABLE, ROW = "benchmarks.methods.table", "Entry"
+REEXPORTING = "baselines"
+"""Package whose own file only names what its modules define."""
+COMPARISON = "benchmarks.protocols.runner"
+"""Its hash leaves out the rows of methods: each of its measurements has the hash of its own."""
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def definitions(module: str) -> str:
     """Return the hash of a module and of all that it imports of the benchmarks and baselines."""
-    return _digest(sorted(imported(module)))
+    return _digest(sorted(imported(module)), rows=module != COMPARISON)
 
 
 @cache
@@ -36,15 +44,57 @@ def library() -> str:
 
 
 @cache
+def row(method: str) -> str:
+    """Return the hash of a method's row, and of the baselines that it names.
+
+    Rows that are made in a loop are part of ``definitions``; their hash is that of nothing.
+    """
+    table = ast.parse(_source(METHODS_TABLE))
+    names: dict[str, object] = {
+        node.targets[0].id: node.value.value
+        for node in table.body
+        if isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Name)
+        and isinstance(node.value, ast.Constant)
+    }
+    whole = hashlib.sha256()
+    for node in ast.walk(table):
+        if _is_row(node) and _named(node.args[0], names) == method:
+            whole.update(ast.unparse(node).encode())
+            modules = frozenset[str]().union(*map(imported, _used(node)))
+            whole.update(_digest(sorted(modules)).encode())
+    return whole.hexdigest()[:16]
+
+
+def _is_row(node: ast.AST) -> TypeGuard[ast.Call]:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == ROW
+
+
+def _named(node: ast.expr, names: dict[str, object]) -> object:
+    if isinstance(node, ast.Name):
+        return names.get(node.id)
+    return node.value if isinstance(node, ast.Constant) else None
+
+
+class _WithoutRows(ast.NodeTransformer):
+    """Takes the rows out of the tuples that hold them."""
+
+    def visit_Tuple(self, node: ast.Tuple) -> ast.Tuple:
+        """Keep what is no row."""
+        node.elts = [one for one in node.elts if not _is_row(one)]
+        return node
+
+
+@cache
 def imported(module: str) -> frozenset[str]:
     """Return the names of the modules that the hash of ``module`` covers, itself among them."""
     found, todo = set[str](), [module]
     while todo:
         name = todo.pop()
-        if name in found or _only_shows(name):
+        if name in found or _only_shows(name) or name == REEXPORTING:
             continue
         found.add(name)
-        todo += _imports(name)
+        todo += _imports(_tree(name, rows=module != COMPARISON))
         todo += [".".join(name.split(".")[:n]) for n in range(1, name.count(".") + 1)]
     return frozenset(found)
 
@@ -65,25 +115,55 @@ def _path(module: str) -> Path | None:
     return None
 
 
-def _imports(module: str) -> Iterator[str]:
+def _source(module: str) -> str:
     path = _path(module)
     assert path is not None, module
-    for node in ast.walk(ast.parse(path.read_text())):
+    return path.read_text()
+
+
+def _tree(module: str, *, rows: bool) -> ast.Module:
+    tree = ast.parse(_source(module))
+    return tree if rows or module != METHODS_TABLE else _WithoutRows().visit(tree)
+
+
+@cache
+def _homes() -> dict[str, str]:
+    """Name -> the module of ``baselines`` that defines it."""
+    return {
+        alias.name: node.module
+        for node in ast.parse(_source(REEXPORTING)).body
+        if isinstance(node, ast.ImportFrom) and node.module
+        for alias in node.names
+    }
+
+
+def _used(node: ast.AST) -> Iterator[str]:
+    """Yield the modules of ``baselines`` whose names are read as its attributes."""
+    for one in ast.walk(node):
+        if isinstance(one, ast.Attribute) and ast.unparse(one.value) == REEXPORTING:
+            yield _homes()[one.attr]
+
+
+def _imports(tree: ast.Module) -> Iterator[str]:
+    yield from _used(tree)
+    for node in ast.walk(tree):
         names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
-            inner = [f"{node.module}.{alias.name}" for alias in node.names]
-            names = [name if _path(name) else node.module for name in inner]
+            home = node.module
+            inner = [alias.name for alias in node.names]
+            names = [f"{home}.{one}" if _path(f"{home}.{one}") else home for one in inner]
+            if home == REEXPORTING:
+                names = [_homes().get(one, f"{home}.{one}") for one in inner]
         yield from (name for name in names if name.split(".")[0] in OWN and _path(name))
 
 
-def _digest(modules: Iterable[str]) -> str:
+def _digest(modules: Iterable[str], *, rows: bool = True) -> str:
     whole = hashlib.sha256()
     for module in modules:
-        path = _path(module)
-        assert path is not None, module
-        whole.update(f"{module}\n{plain_code(path.read_text())}\n".encode())
+        code = plain_code(ast.unparse(_tree(module, rows=rows)))
+        whole.update(f"{module}\n{code}\n".encode())
     return whole.hexdigest()[:16]
 
 

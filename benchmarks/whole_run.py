@@ -19,15 +19,20 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from benchmarks.definitions import definitions, library
+from benchmarks.definitions import COMPARISON, definitions, library
+from benchmarks.methods import METHODS
+from benchmarks.methods.code import code_of
+from benchmarks.protocols import PROTOCOLS
 from benchmarks.records import RESULTS, note_seconds, read_record, spent, work_folder
 from benchmarks.report import verdict
 from laplace_metric.errors import InputError, UnknownNameError
 
-RUNNER = "benchmarks.protocols.runner"
 CURRENT, MISSING = "current", "missing"
 STALE, OTHER_LIBRARY = "stale: definitions changed", "stale: other library code"
+METHODS_DIFFER = "stale: methods added or changed"
+STATES = (MISSING, STALE, OTHER_LIBRARY, METHODS_DIFFER)
 FIXED = {
     "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "MPLBACKEND": "Agg",
     "MKL_CBWR": "COMPATIBLE", "ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2",
@@ -67,7 +72,7 @@ class WholePiece:
     def state(self) -> str:
         """Return whether the records are of the present code."""
         found = [self._state(name) for name in self.records]
-        return next((one for one in (MISSING, STALE, OTHER_LIBRARY) if one in found), CURRENT)
+        return next((one for one in STATES if one in found), CURRENT)
 
     def _state(self, name: str) -> str:
         folder = RESULTS / "small" if self.tasks else RESULTS
@@ -79,7 +84,20 @@ class WholePiece:
         code = record["environment"]
         if code.get("definitions") != definitions(self.module):
             return STALE
-        return CURRENT if code.get("library") == library() else OTHER_LIBRARY
+        if code.get("library") != library():
+            return OTHER_LIBRARY
+        return METHODS_DIFFER if self.tasks and self._to_measure(name, record) else CURRENT
+
+    def _to_measure(self, protocol: str, record: dict[str, Any]) -> list[tuple[str, str]]:
+        """Return the tasks and methods of which the record has no measurement by their code."""
+        there = {(row["task"], row["method"]): row.get("code") for row in record["rows"]}
+        return [
+            (task, method)
+            for task in self.tasks
+            for method in METHODS
+            if PROTOCOLS[protocol].wants(task, method)
+            and there.get((task, method)) != code_of(method)
+        ]
 
     def estimate(self) -> float:
         """Return minutes on one core."""
@@ -91,7 +109,9 @@ class WholePiece:
 
 def _compare(name: str, protocols: str, tasks: str, minutes: float) -> WholePiece:
     words = f"{protocols} --size small --quiet --tasks {tasks}"
-    return WholePiece(name, words, RUNNER, tuple(protocols.split()), minutes, tuple(tasks.split()))
+    return WholePiece(
+        name, words, COMPARISON, tuple(protocols.split()), minutes, tuple(tasks.split())
+    )
 
 
 def _piece(
@@ -215,6 +235,7 @@ def _alone(piece: WholePiece, options: Namespace, logs: Path) -> int:
         words += ["--data", options.data] if options.data else []
     environment = {**os.environ, **(FIXED if not piece.timed else {"MPLBACKEND": "Agg"})}
     environment["LAPLACE_METRIC_FIXED"] = "" if piece.timed else "1"
+    _mark(options.cache, piece).unlink(missing_ok=True)
     start = time.perf_counter()
     with (logs / f"{piece.name}.txt").open("a") as log:
         code = subprocess.run([sys.executable, "-m", "benchmarks", *words], stdout=log,

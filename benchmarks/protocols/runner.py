@@ -14,6 +14,7 @@ from tqdm.auto import tqdm
 from benchmarks.engine.experiment import Experiment, extra_parameters, resolved
 from benchmarks.engine.fitting import Fitting, best, tune
 from benchmarks.methods import METHODS, Entry
+from benchmarks.methods.code import code_of
 from benchmarks.methods.entry import Settings
 from benchmarks.protocols.table import PROTOCOLS, Protocol
 from benchmarks.records import Store
@@ -85,11 +86,15 @@ class Runner:
         size = asdict(self.space.size)
         for protocol in job.protocols:
             words = (protocol.name, job.task, job.method, job.seed)
-            if not self.store.has(*words):
+            if not self._current(job.method, *words):
                 return False
             ignored = () if protocol.name == "corruption" else ("corrupted",)
             self.store.expect({k: v for k, v in size.items() if k not in ignored}, "size", *words)
         return True
+
+    def _current(self, method: str, *words: object) -> bool:
+        """Whether a piece of work is done, by the present code of the method."""
+        return self.store.has(*words) and self.store.read(*words).get("code") == code_of(method)
 
     def do(self, job: Job, task: Task) -> None:
         """Tune if need be, fit, and measure what has not been measured."""
@@ -106,9 +111,9 @@ class Runner:
     def _has(self, protocol: Protocol, job: Job, settings: Settings) -> bool:
         """Whether a run is there; one of other settings is an error."""
         words = (protocol.name, job.task, job.method, job.seed)
-        if self.store.has(*words):
+        if done := self._current(job.method, *words):
             self.store.expect(settings, "settings", *words)
-        return self.store.has(*words)
+        return done
 
     def _fitted(
         self, entry: Entry, task: Task, seed: int, settings: Settings
@@ -124,6 +129,7 @@ class Runner:
         return experiment, {
             "task": task.name,
             "method": entry.name,
+            "code": code_of(entry.name),
             "group": entry.group,
             "seed": seed,
             "size": asdict(self.space.size),
@@ -144,7 +150,7 @@ class Runner:
             return self.choice(entry, build(task.tuned_on, self.space, seed), seed)
         words: tuple[object, ...] = ("tuned", task.name, entry.name)
         words += (seed,) if task.own_tuning else (TUNING_SEED,)
-        if not self.store.has(*words):
+        if not self._current(entry.name, *words):
             self.store.write(self._tuned(entry, task, seed), *words)
         return best(self.store.read(*words)["tried"])
 
@@ -153,7 +159,8 @@ class Runner:
         fitting = Fitting(self.space, task, TUNING_SEED, self.space.size.short)
         with usage(self.space.device) as took:
             tried = tune(entry, fitting, self._network(entry, fitting, seed))
-        return {"task": task.name, "method": entry.name, "tried": tried, "cost": took}
+        code = code_of(entry.name)
+        return {"task": task.name, "method": entry.name, "code": code, "tried": tried, "cost": took}
 
     def _network(self, entry: Entry, fitting: Fitting, seed: int) -> Any:
         """New weights, or for a post-hoc method those that metric learning trained."""

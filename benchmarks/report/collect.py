@@ -13,6 +13,7 @@ from typing import Any
 
 from PIL import Image
 
+from benchmarks.definitions import COMPARISON
 from benchmarks.methods import METHODS
 from benchmarks.protocols import PROTOCOLS
 from benchmarks.records import RESULTS, Store, environment, work_folder
@@ -25,8 +26,6 @@ from laplace_metric.io import require_writable, write_atomically
 
 REFERENCE = "laplace"
 RECOVERY = RESULTS / "recovery.json"
-RUNNER = "benchmarks.protocols.runner"
-"""Whose work is collected."""
 HEAVY, SIDE, QUALITY = 1_000, 96, 80
 
 
@@ -146,7 +145,7 @@ def collected(cache: Path, size: str, folder: Path) -> None:
     InputError
         If there is none.
     """
-    store = Store(work_folder(cache, RUNNER) / f"runs-{size}")
+    store = Store(work_folder(cache, COMPARISON) / f"runs-{size}")
     of_protocol = {name: collect(store, name, size) for name in PROTOCOLS}
     of_protocol = {name: record for name, record in of_protocol.items() if record["rows"]}
     if not of_protocol:

@@ -15,11 +15,12 @@ from benchmarks.engine.fitting import Fitting, best, tune
 from benchmarks.engine.scores import Score, detection, error_detection, histograms, roc_points
 from benchmarks.engine.statistics import spearman
 from benchmarks.methods import BASE, METHODS
+from benchmarks.methods.code import code_of
 from benchmarks.protocols import PROTOCOLS
 from benchmarks.protocols.runner import Runner
 from benchmarks.records import Store
 from benchmarks.registry import main
-from benchmarks.sizes import SMOKE
+from benchmarks.sizes import SMOKE, TUNING_SEED
 from benchmarks.tasks import Workspace, build
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import InputError, LaplaceMetricError, NonFiniteError
@@ -210,7 +211,8 @@ def test_interrupted_work_goes_on_where_it_stopped(tmp_path, monkeypatch, capsys
         if len(done) == 2:
             raise KeyboardInterrupt
         done.append(job.method)
-        content = {"settings": {}, "size": dataclasses.asdict(self.space.size)}
+        size = dataclasses.asdict(self.space.size)
+        content = {"settings": {}, "size": size, "code": code_of(job.method)}
         self.store.write(content, "lam", job.task, job.method, job.seed)
 
     monkeypatch.setattr(Runner, "do", do)
@@ -222,6 +224,25 @@ def test_interrupted_work_goes_on_where_it_stopped(tmp_path, monkeypatch, capsys
     assert main(command) == 130
     assert not set(first) & set(done)
     assert all(json.loads(p.read_text()) for p in tmp_path.rglob("*.json"))
+
+
+def test_a_method_whose_code_changed_is_measured_again_and_the_others_are_not(space, monkeypatch):
+    runner = Runner(space)
+    both = [j for j in runner.jobs([PROTOCOLS["lam"]]) if j.method in ("vim", "nnguide")]
+    runner.run(both)
+    done, measured = [], Runner.do
+    monkeypatch.setattr(
+        Runner, "do", lambda self, job, task: [done.append(job.method), measured(self, job, task)]
+    )
+    runner.run(both)
+    assert not done
+    now = lambda name: code_of(name) + ("changed" if name == "vim" else "")  # noqa: E731
+    monkeypatch.setattr("benchmarks.protocols.runner.code_of", now)
+    runner.run(both)
+    assert done == ["vim"]
+    assert runner.store.read("lam", "digits", "vim", 0)["code"] == now("vim")
+    tuned = ("tuned", "digits", "vim", TUNING_SEED)
+    assert runner.store.read(*tuned)["code"] == now("vim")
 
 
 def test_one_that_fails_does_not_stop_the_others(space, monkeypatch):

@@ -12,6 +12,7 @@ import pytest
 from scipy.stats import spearmanr, ttest_rel
 from scipy.stats import t as scipy_t
 
+from benchmarks.definitions import COMPARISON
 from benchmarks.plots import (
     forest_plot,
 )
@@ -20,7 +21,6 @@ from benchmarks.registry import main
 from benchmarks.report import charts, papers
 from benchmarks.report import three_numbers as numbers
 from benchmarks.report.cells import cost_table, quality_table
-from benchmarks.report.collect import RUNNER
 from benchmarks.report.method_pages import BASELINES, FILES, method_page, title
 from benchmarks.report.page import render
 from benchmarks.report.reading import Part, summary
@@ -150,7 +150,7 @@ def test_the_forest_is_sorted_and_says_which_side_is_better(record):
 @pytest.fixture
 def cache(record, tmp_path):
     """A cache with the runs of the record, as the runner leaves them."""
-    store = Store(work_folder(tmp_path, RUNNER) / "runs-smoke")
+    store = Store(work_folder(tmp_path, COMPARISON) / "runs-smoke")
     for row in record["rows"]:
         whole = {
             **row,

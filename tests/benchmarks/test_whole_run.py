@@ -7,10 +7,14 @@ import re
 import pytest
 
 from benchmarks import definitions, records, tables, whole_run
+from benchmarks.methods import BASE, METHODS
+from benchmarks.methods.code import code_of
+from benchmarks.protocols import PROTOCOLS
 from benchmarks.records import RESULTS, read_record
 from benchmarks.registry import COMMANDS, load_piece, main, parser
 from laplace_metric.errors import UnknownNameError
 
+RUNNER = definitions.COMPARISON
 MARKS = re.compile(r"<!-- table:([\w-]+) -->")
 MODULES = {
     f"small/{name}" if piece.tasks else name: piece.module
@@ -34,9 +38,12 @@ def shown():
 def test_pages_show_records_of_the_present_definitions_or_of_those_that_wait():
     wrong = []
     for name in shown() - tables.ELSEWHERE - tables.WAITING:
-        told = read_record(name)["environment"].get("definitions")
-        if told != definitions.definitions(MODULES[name]):
-            wrong.append(name)
+        record = read_record(name)
+        told = record["environment"].get("definitions")
+        rows = record["rows"] if name.startswith("small/") else ()
+        others = {row["method"] for row in rows if row.get("code") != code_of(row["method"])}
+        if told != definitions.definitions(MODULES[name]) or others:
+            wrong.append((name, others))
     assert not wrong, "run `python -m benchmarks all` for these records"
 
 
@@ -64,7 +71,7 @@ def test_a_hash_is_of_code_and_not_of_words():
 
 def test_a_hash_covers_what_a_piece_imports_and_no_tables():
     covered = definitions.imported("benchmarks.protocols.runner")
-    assert {"baselines.nuq", "benchmarks.sizes", "benchmarks.methods.table"} <= covered
+    assert {"baselines.mc_dropout", "benchmarks.sizes", "benchmarks.methods.table"} <= covered
     assert not {name for name in covered if name.startswith(definitions.WITHOUT_NUMBERS)}
     assert "benchmarks.tables" not in covered
 
@@ -75,6 +82,71 @@ def test_a_hash_changes_with_the_code_that_is_imported(monkeypatch):
     plain = definitions.plain_code
     monkeypatch.setattr(definitions, "plain_code", lambda source: plain(source + "\nX = 1"))
     assert definitions.definitions(module) != before
+
+
+def with_table(monkeypatch, change):
+    """The table of methods after a change of its text; hashes are computed anew."""
+    source = definitions._source
+    changed = lambda m: change(source(m)) if m == definitions.METHODS_TABLE else source(m)  # noqa: E731
+    for cached in (definitions.row, definitions.imported, definitions._homes):
+        monkeypatch.setattr(definitions, cached.__name__, cached.__wrapped__)
+    monkeypatch.setattr(definitions, "_source", changed)
+
+
+def test_a_method_that_is_added_leaves_the_hashes_of_the_others(monkeypatch):
+    comparison, others = definitions.COMPARISON, ("nuq", "vim", "hib")
+    before = definitions.definitions(comparison), *map(definitions.row, others)
+    views = definitions.definitions("benchmarks.variants.views")
+    nothing = definitions.row("my method")
+    line = 'Entry("nnguide", "detector", gathered(baselines.NNGuide)),'
+    mine = 'Entry("my method", "detector", gathered(baselines.NUQ)),'
+    with_table(monkeypatch, lambda text: text.replace(line, line + mine))
+    assert (definitions.definitions(comparison), *map(definitions.row, others)) == before
+    assert definitions.row("my method") != nothing
+    assert definitions.definitions("benchmarks.variants.views") != views
+
+
+def test_a_row_that_changes_has_another_hash_and_the_others_have_not(monkeypatch):
+    before = definitions.row("nuq"), definitions.row("vim"), definitions.definitions(RUNNER)
+    with_table(monkeypatch, lambda text: text.replace("baselines.NUQ, normalise=True", "X"))
+    assert definitions.row("nuq") != before[0]
+    assert (definitions.row("vim"), definitions.definitions(RUNNER)) == before[1:]
+
+
+def test_a_row_covers_the_code_of_its_baseline(monkeypatch):
+    source, before = definitions._source, (definitions.row("nuq"), definitions.row("vim"))
+    with_table(monkeypatch, lambda text: text)
+    changed = lambda m: source(m) + ("\nX = 1" if m == "baselines.nuq" else "")  # noqa: E731
+    monkeypatch.setattr(definitions, "_source", changed)
+    assert definitions.row("nuq") != before[0]
+    assert definitions.row("vim") == before[1]
+
+
+def test_the_hash_of_a_method_has_those_of_what_it_rests_on():
+    base, shared = definitions.row(BASE), definitions.row("het-xl")
+    assert code_of("vim") == f"{definitions.row('vim')} {base}"
+    assert code_of("het-xl, class entropy").endswith(f" {shared}")
+    assert code_of(BASE) == base
+
+
+def test_only_methods_without_a_measurement_of_their_code_make_a_comparison_stale(
+    tmp_path, monkeypatch
+):
+    (piece,) = whole_run.chosen(["compare-pretrained"])
+    monkeypatch.setattr(whole_run, "RESULTS", tmp_path)
+    code = {"definitions": definitions.definitions(RUNNER), "library": definitions.library()}
+    monkeypatch.setattr(records, "CODE_OF_PIECE", code)
+    rows = [
+        {"task": task, "method": method, "code": code_of(method)}
+        for task in piece.tasks
+        for method in METHODS
+        if PROTOCOLS["pretrained"].wants(task, method)
+    ]
+    records.write_record("pretrained", {"rows": rows}, tmp_path / "small")
+    assert piece.state() == whole_run.CURRENT
+    for other in (rows[1:], [*rows[1:], rows[0] | {"code": "other"}]):
+        records.write_record("pretrained", {"rows": other}, tmp_path / "small")
+        assert piece.state() == whole_run.METHODS_DIFFER
 
 
 def test_every_piece_of_the_plan_is_a_command_that_writes_its_record():
