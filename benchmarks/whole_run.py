@@ -150,6 +150,7 @@ PIECES = (
     _piece("export", "costs", "costs.export", 3, timed=True),
     _piece("limits", "costs", "costs.limits", 4, timed=True),
     _piece("aims", "costs", "costs.aims", 4, timed=True),
+    _piece("peers", "costs", "costs.peers", 2, timed=True),
     _piece("points", "costs", "costs.points", 3, timed=True),
 )  # fmt: skip
 """Every piece, the most important first."""

@@ -122,8 +122,29 @@ def aims() -> str:
     return markdown(["what", "CPU time", "beside"], rows)
 
 
+PEERS = ("laplace-torch", "curvlinops", "curvature", "whole")
+
+
+def peers() -> str:
+    """Return fits beside two libraries of curvature, as multiples of laplace-torch's."""
+    record = read_record("peers")
+    lines = []
+    for row in record["rows"]:
+        first = row.get(PEERS[0])
+        cells = [
+            f"{_seconds(row[name])} ({row[name] / first:.2f} x)" if name in row and first else "-"
+            for name in PEERS
+        ]
+        lines.append([f"{row['n']:,} x {row['d']} -> {row['z']}", *cells])
+    made = {one["package"]: one["version"] for one in record["versions"]}
+    lt, cl = (made.get(name, "") for name in ("laplace-torch", "curvlinops-for-pytorch"))
+    header = ["points", f"laplace-torch {lt}", f"curvlinops {cl}, EKFAC", "our curvature"]
+    return markdown([*header, "whole `fit`"], lines)
+
+
 TABLES = {
     "aims": aims,
+    "peers": peers,
     "fits": fits,
     "predictions": predictions,
     "on_device": on_device,
