@@ -106,7 +106,7 @@ TABLES: dict[str, Callable[[], str]] = {
 
 WAITING = frozenset({
     *("small/lam", "small/url", "small/human", "small/corruption", "small/pretrained"),
-    *("confirm", "fitted", "posterior"),
+    "fitted",
     *("posterior_costs", "recovery", "views", "people", "transfer", "online", "image_text"),
     *("limits", "aims", "points", "guard", "serve", "export"),
 })  # fmt: skip

@@ -165,6 +165,8 @@ DRAWN = (
 def run(options: Namespace) -> None:
     """Print the plan, run what is not current, and write the pages."""
     if options.size == "smoke":
+        if options.plan or options.only:
+            raise InputError("--plan and --only are for --size small: smoke is one run of minutes.")
         return verdict.smoke(options)
     pieces = chosen(options.only)
     print(plan(pieces, options.processes), flush=True)

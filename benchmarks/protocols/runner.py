@@ -81,6 +81,14 @@ class Runner:
         if failed:
             raise LaplaceMetricError(f"{len(failed)} of {len(todo)} failed. First: {failed[0]}")
 
+    def lines(self, jobs: Iterable[Job]) -> Iterator[str]:
+        """Yield a line of numbers for each measurement."""
+        for job in jobs:
+            for protocol in job.protocols:
+                found = self.store.read(protocol.name, job.task, job.method, job.seed)["metrics"]
+                numbers = (f"{name} {_digits(cell['value'])}" for name, cell in found.items())
+                yield f"{job.task}, seed {job.seed}, {job.method}: {', '.join(numbers)}"
+
     def _finished(self, job: Job) -> bool:
         """Whether every protocol has its run; one of another size is an error."""
         size = asdict(self.space.size)
@@ -174,6 +182,10 @@ class Runner:
         return self.choice(METHODS[entry.base], task, seed)
 
 
+def _digits(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:.3f}"
+
+
 def run(options: Namespace) -> None:
     """The protocols that were asked for, on their tasks."""
     warnings.simplefilter("ignore", LaplaceMetricWarning)  # clipped curvature and the like
@@ -182,10 +194,13 @@ def run(options: Namespace) -> None:
         not options.quiet,
     )  # fmt: skip
     runner = Runner(space)
-    jobs = runner.jobs(PROTOCOLS[name] for name in options.protocols)
-    runner.run(
+    jobs = [
         job
-        for job in jobs
+        for job in runner.jobs(PROTOCOLS[name] for name in options.protocols)
         if (options.methods is None or job.method in options.methods)
         and (options.tasks is None or job.task in options.tasks)
-    )
+    ]
+    runner.run(jobs)
+    if options.methods is not None:
+        print(*runner.lines(jobs), sep="\n")
+        print(f"with curves: python -m benchmarks report --size {options.size}")

@@ -230,6 +230,10 @@ def test_a_method_whose_code_changed_is_measured_again_and_the_others_are_not(sp
     runner = Runner(space)
     both = [j for j in runner.jobs([PROTOCOLS["lam"]]) if j.method in ("vim", "nnguide")]
     runner.run(both)
+    first, second = runner.lines(both)
+    row = runner.store.read("lam", "digits", "vim", 0)["metrics"]
+    assert first.startswith(f"digits, seed 0, vim: recall@1 {row['recall@1']['value']:.3f}, ")
+    assert "nnguide" in second
     done, measured = [], Runner.do
     monkeypatch.setattr(
         Runner, "do", lambda self, job, task: [done.append(job.method), measured(self, job, task)]

@@ -53,8 +53,16 @@ def test_what_waits_for_the_run_has_not_been_run():
     assert not done, "take these names out of tables.WAITING"
 
 
+def _unstamped(record):
+    record["environment"].pop("definitions", None)
+    return record
+
+
 def test_tables_of_records_that_wait_say_when_they_were_measured(monkeypatch):
     text = "<!-- table:evidence-confirm -->\n<!-- end -->"
+    read = tables.read_record
+    monkeypatch.setattr(tables, "WAITING", frozenset({"confirm"}))
+    monkeypatch.setattr(tables, "read_record", lambda name: _unstamped(read(name)))
     assert tables.FORMER.partition("{")[0] in tables.filled(text)
     monkeypatch.setattr(tables, "WAITING", frozenset())
     assert tables.FORMER.partition("{")[0] not in tables.filled(text)
@@ -171,6 +179,11 @@ def test_the_plan_says_what_is_stale_and_how_long_it_takes(capsys):
     assert [line.split()[0] for line in lines] == ["piece", "retrieval-power", "to"]
     with pytest.raises(UnknownNameError, match="only"):
         whole_run.chosen(["nothing"])
+
+
+def test_the_smallest_size_has_no_plan(capsys):
+    assert main(["all", "--size", "smoke", "--plan"]) == 2
+    assert "--size small" in capsys.readouterr().out
 
 
 def test_the_state_of_a_piece_follows_its_record(tmp_path, monkeypatch):
