@@ -40,7 +40,7 @@ def retrieval_table(folder: Path = RESULTS) -> str:
     ways = ("image to text", "text to image")
     names = [f"{way} {name}" for way in ways for name in ("r@1", "r@5")]
     columns = {name: ("test", name) for name in names}
-    return _table({**columns, "seconds": ("seconds",)}, folder)
+    return _table(columns, folder)
 
 
 def generality_table(folder: Path = RESULTS) -> str:
