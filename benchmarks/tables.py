@@ -106,7 +106,6 @@ TABLES: dict[str, Callable[[], str]] = {
 
 WAITING = frozenset({
     *("small/lam", "small/url", "small/human", "small/corruption", "small/pretrained"),
-    "fitted",
     *("posterior_costs", "recovery", "views", "people", "transfer", "online"),
     *("limits", "aims", "points", "guard", "serve", "export"),
 })  # fmt: skip
