@@ -217,7 +217,8 @@ class Guard(Shown):
                 model.fit(inputs, progress=progress)
             with _of_held_out(*held_out):
                 held_out = _told_if_trained_on(model, *held_out)
-            self.index = model.index(inputs, ids=ids, progress=progress)
+            rank_by = "auto" if search is None else "mean"  # a search has the means alone
+            self.index = model.index(inputs, ids=ids, rank_by=rank_by, progress=progress)
             if search is not None:
                 self.index = self.index.searched_by(_search_of(search, ids, len(self.index)))
             with _of_held_out(*held_out):

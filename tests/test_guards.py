@@ -321,6 +321,25 @@ def test_other_items_than_those_of_the_training_calibrate_themselves(trained):
     Guard(X[ITEMS], Y[ITEMS], model=tuned, trained_on_items=False, precision=0.8)
 
 
+def test_a_search_of_the_users_is_guarded_where_an_index_would_rank_by_the_posterior():
+    torch.manual_seed(0)
+    kinds = {"distance": "euclidean", "hessian": "positives"}
+    embedder = LaplaceEmbedder(torch.nn.Linear(64, 3), **kinds)
+    embedder.fit([(torch.as_tensor(X[ITEMS]), torch.as_tensor(Y[ITEMS]))], progress=False)
+    assert embedder.index(X[ITEMS], Y[ITEMS]).rank_by == "predictive"
+    means = embedder(torch.as_tensor(X[ITEMS])).mean
+
+    def nearest(queries, k):
+        return torch.cdist(torch.as_tensor(queries), means).topk(k, largest=False).indices.numpy()
+
+    guard = Guard(
+        X[ITEMS], Y[ITEMS], model=embedder, held_out=HELD_OUT, search=nearest, precision=0.5
+    )
+    assert guard.index.rank_by == "mean"
+    answers = guard.ask(X[NEW])
+    assert (answers.label[answers.answered] == Y[NEW][answers.answered]).mean() > 0.5
+
+
 def test_held_out_queries_of_the_training_are_told(trained):
     items = X[700:1100], Y[700:1100]
     with pytest.warns(FittedQueriesWarning, match="trained on 100% of the queries of held_out="):

@@ -116,7 +116,9 @@ def test_a_method_that_is_added_leaves_the_hashes_of_the_others(monkeypatch):
 
 def test_a_row_that_changes_has_another_hash_and_the_others_have_not(monkeypatch):
     before = definitions.row("nuq"), definitions.row("vim"), definitions.definitions(RUNNER)
-    with_table(monkeypatch, lambda text: text.replace("NUQ, normalise=True", "NUQ, normalise=False"))
+    with_table(
+        monkeypatch, lambda text: text.replace("NUQ, normalise=True", "NUQ, normalise=False")
+    )
     assert definitions.row("nuq") != before[0]
     assert (definitions.row("vim"), definitions.definitions(RUNNER)) == before[1:]
 
