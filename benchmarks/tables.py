@@ -107,7 +107,7 @@ TABLES: dict[str, Callable[[], str]] = {
 WAITING = frozenset({
     *("small/lam", "small/url", "small/human", "small/corruption", "small/pretrained"),
     *("views", "people", "transfer", "online"),
-    *("guard", "serve", "export"),
+    *("serve", "export"),
 })  # fmt: skip
 """Records of former commits that wait for the run; each leaves the set when it has been run."""
 ELSEWHERE = frozenset({"speed_gpu", "promises"})
