@@ -39,7 +39,7 @@ def retrieval_table(folder: Path = RESULTS) -> str:
     """Test drawings, both ways."""
     ways = ("image to text", "text to image")
     names = [f"{way} {name}" for way in ways for name in ("r@1", "r@5")]
-    columns = {name: ("test", name) for name in names}
+    columns: dict[str, tuple[str, ...]] = {name: ("test", name) for name in names}
     return _table(columns, folder)
 
 
