@@ -86,18 +86,19 @@ class WholePiece:
             return STALE
         if code.get("library") != library():
             return OTHER_LIBRARY
-        return METHODS_DIFFER if self.tasks and self._to_measure(name, record) else CURRENT
+        return METHODS_DIFFER if self._lacks_methods(name, record) else CURRENT
 
-    def _to_measure(self, protocol: str, record: dict[str, Any]) -> list[tuple[str, str]]:
-        """Return the tasks and methods of which the record has no measurement by their code."""
+    def _lacks_methods(self, protocol: str, record: dict[str, Any]) -> bool:
+        """Return whether a method that is wanted has no measurement by its present code."""
+        if not self.tasks:
+            return False
         there = {(row["task"], row["method"]): row.get("code") for row in record["rows"]}
-        return [
-            (task, method)
+        return any(
+            there.get((task, method)) != code_of(method)
             for task in self.tasks
             for method in METHODS
             if PROTOCOLS[protocol].wants(task, method)
-            and there.get((task, method)) != code_of(method)
-        ]
+        )
 
     def estimate(self) -> float:
         """Return minutes on one core."""

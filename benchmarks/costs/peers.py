@@ -1,7 +1,7 @@
 """Fits beside two libraries of curvature: ``python -m benchmarks costs --pieces peers``.
 
 One linear head a row, features given, in a process of its own; CPU seconds of one thread, the ways
-in turn, least of repeats. The others see squared errors of the head's outputs, for they have no
+in turn, medians. The others see squared errors of the head's outputs, for they have no
 contrastive loss: one Kronecker pass over all points. They are timed where they are installed:
 ``pip install laplace-torch curvlinops-for-pytorch``.
 
@@ -13,7 +13,6 @@ contrastive loss: one Kronecker pass over all points. They are timed where they 
 
 from __future__ import annotations
 
-import time
 import warnings
 from argparse import Namespace
 from collections.abc import Callable, Iterator
@@ -24,6 +23,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from benchmarks.costs.aims import in_turn
 from benchmarks.costs.limits import head_of, points
 from benchmarks.records import write_shown
 from benchmarks.timing import in_own_process
@@ -102,19 +102,9 @@ def ways(n: int, d: int, z: int, n_classes: int) -> dict[str, Callable[[], Any]]
 
 
 def cost(n: int, d: int, z: int, n_classes: int) -> dict[str, Any]:
-    """Return the least CPU seconds of each way."""
-    torch.set_num_threads(1)
+    """Return median CPU seconds of each way."""
     warnings.simplefilter("ignore")  # in a process of its own
-    calls = ways(n, d, z, n_classes)
-    rounds = [{name: _seconds(call) for name, call in calls.items()} for _ in range(REPEATS + 1)]
-    least = {name: min(row[name] for row in rounds[1:]) for name in calls}
-    return {"n": n, "d": d, "z": z, **least}
-
-
-def _seconds(call: Callable[[], Any]) -> float:
-    begin = time.process_time()
-    call()
-    return time.process_time() - begin
+    return {"n": n, "d": d, "z": z, **in_turn(ways(n, d, z, n_classes), REPEATS)}
 
 
 def run(options: Namespace) -> None:

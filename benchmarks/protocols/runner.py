@@ -17,7 +17,7 @@ from benchmarks.methods import METHODS, Entry
 from benchmarks.methods.code import code_of
 from benchmarks.methods.entry import Settings
 from benchmarks.protocols.table import PROTOCOLS, Protocol
-from benchmarks.records import Store
+from benchmarks.records import Store, thousandths
 from benchmarks.sizes import SIZES, TUNING_SEED
 from benchmarks.tasks import FOLDED, READS, TASKS, Task, Workspace, build
 from benchmarks.tasks.frozen import FOLDS, has
@@ -183,7 +183,7 @@ class Runner:
 
 
 def _digits(value: float | None) -> str:
-    return "n/a" if value is None else f"{value:.3f}"
+    return "n/a" if value is None else thousandths(value)
 
 
 def run(options: Namespace) -> None:

@@ -18,7 +18,7 @@ from benchmarks.methods import BASE, METHODS
 from benchmarks.methods.code import code_of
 from benchmarks.protocols import PROTOCOLS
 from benchmarks.protocols.runner import Runner
-from benchmarks.records import Store
+from benchmarks.records import Store, thousandths
 from benchmarks.registry import main
 from benchmarks.sizes import SMOKE, TUNING_SEED
 from benchmarks.tasks import Workspace, build
@@ -232,7 +232,9 @@ def test_a_method_whose_code_changed_is_measured_again_and_the_others_are_not(sp
     runner.run(both)
     first, second = runner.lines(both)
     row = runner.store.read("lam", "digits", "vim", 0)["metrics"]
-    assert first.startswith(f"digits, seed 0, vim: recall@1 {row['recall@1']['value']:.3f}, ")
+    assert first.startswith(
+        f"digits, seed 0, vim: recall@1 {thousandths(row['recall@1']['value'])}, "
+    )
     assert "nnguide" in second
     done, measured = [], Runner.do
     monkeypatch.setattr(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 
 import pytest
 
@@ -212,6 +213,22 @@ def test_a_piece_that_ran_is_stamped_and_its_seconds_add_up(tmp_path, monkeypatc
     told = read_record("some", tmp_path)["environment"]
     assert (told["definitions"], told["library"], told["seconds"]) == ("d", "l", 4.0)
     assert {"git", "git_clean"} <= set(told)
+
+
+def test_code_is_clean_beside_records_that_the_run_wrote(tmp_path, monkeypatch):
+    monkeypatch.setattr(records, "__file__", str(tmp_path / "benchmarks" / "records.py"))
+    written = ("benchmarks/results/some.json", "benchmarks/costs/README.md", "benchmarks/a.svg")
+    for name in ("laplace_metric/a.py", "benchmarks/a.py", *written):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("before")
+    who = ("-c", "user.name=a", "-c", "user.email=a@b.c")
+    for words in (("init", "-q"), ("add", "."), (*who, "commit", "-qm", "all")):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    for name in written:
+        (tmp_path / name).write_text("after")
+    assert records._state()["git_clean"] is True
+    (tmp_path / "laplace_metric/a.py").write_text("after")
+    assert records._state()["git_clean"] is False
 
 
 def test_work_of_other_code_is_kept_apart_and_encodings_are_shared(tmp_path, monkeypatch):
