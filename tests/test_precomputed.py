@@ -8,6 +8,7 @@ from torch import nn
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import FileFormatError, HeadError, InputError, LabelError, NonFiniteError
+from laplace_metric.models._precomputed import Precomputed
 
 
 @pytest.fixture
@@ -43,6 +44,29 @@ def test_arrays_are_a_linear_identity_head(arrays, structure):
             ours(given).variance.float(), by_model(embeddings).variance, rtol=1e-4, atol=1e-7
         )
     assert ours.fitted_.n_points == 80
+
+
+@pytest.mark.parametrize("distance", ["arccos", "euclidean"])
+@pytest.mark.parametrize("dtype", [None, torch.float64])
+def test_a_fit_of_arrays_multiplies_by_no_identity(arrays, monkeypatch, distance, dtype):
+    """The sums over points are the same, bit for bit, and W h is not computed for them."""
+    embeddings, labels = arrays
+    given, products = (1.7 * embeddings, labels), []
+    forward = nn.functional.linear
+    monkeypatch.setattr(nn.functional, "linear", lambda *a: products.append(a) or forward(*a))
+
+    def fitted():
+        hessian = "positives" if distance == "euclidean" else "fixed"
+        how = {"distance": distance, "hessian": hessian, "structure": "kron"}
+        embedder = LaplaceEmbedder(Precomputed(6), head="append", **how)
+        products.clear()
+        return embedder.fit([given], progress=False, dtype=dtype).posterior_, len(products)
+
+    shortened, n_short = fitted()
+    monkeypatch.setattr("laplace_metric.laplace._fit.is_identity", lambda module: False)
+    whole, n_whole = fitted()
+    torch.testing.assert_close(shortened.spectrum, whole.spectrum, rtol=0, atol=0)
+    assert n_short < n_whole
 
 
 def test_append_to_a_model_that_ends_in_a_normalisation(arrays, data):

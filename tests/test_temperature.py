@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import InputError, LaplaceMetricWarning, WideDrawsWarning
-from laplace_metric.laplace import Settings
+from laplace_metric.laplace import Settings, _draws
 from laplace_metric.laplace._draws import DrawnPoints
 from laplace_metric.laplace._temperature import temperature_of
+from laplace_metric.models._store import FeatureStore
 from tests.saved_files import parts_of, rewrite
 
 N_FITTED = 900
@@ -57,6 +58,34 @@ def recall(queries: Tensor, items: Tensor, y: Tensor, *, spherical: bool) -> flo
     apart = torch.cdist(queries, items)
     apart.diagonal(dim1=1, dim2=2).fill_(torch.inf)
     return float((y[apart.argmin(-1)] == y).double().mean())
+
+
+@pytest.mark.parametrize("at_once", [1, 4, 9])
+@pytest.mark.parametrize("layers", [1, 2])
+def test_heads_are_drawn_a_few_at_a_time(monkeypatch, at_once, layers):
+    """16 draws, the same as at once.
+
+    A head has a multiple of 16 numbers: of others PyTorch draws the last ones another way.
+    """
+    parts = [nn.Linear(8, 8, bias=False), nn.Tanh(), nn.Linear(8, 4, bias=False)]
+    head = parts[2] if layers == 1 else nn.Sequential(*parts)
+    model = nn.Sequential(nn.Identity(), head)
+    x, y = torch.randn(60, 8, generator=torch.Generator().manual_seed(0)), torch.arange(60) % 4
+    embedder = quietly(LaplaceEmbedder(model, head=head, structure="diag"), x, y)
+    store, sizes = FeatureStore.of(x, y), []
+    together = DrawnPoints.of(embedder.fitted_, store)
+    n_numbers, randn = len(embedder.posterior_.mean), torch.randn
+
+    def counted(shape, **options):
+        sizes.append(shape)
+        return randn(shape, **options)
+
+    monkeypatch.setattr(torch, "randn", counted)
+    monkeypatch.setattr(_draws, "AT_ONCE", at_once * n_numbers)
+    by_parts = DrawnPoints.of(embedder.fitted_, store)
+    assert max(n for n, _ in sizes) == at_once
+    assert sum(n for n, _ in sizes) == len(by_parts.embed(1.0)) == 16
+    torch.testing.assert_close(by_parts.embed(1.0), together.embed(1.0))
 
 
 # ---------------------------------------------------------------- what is chosen

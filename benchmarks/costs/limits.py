@@ -9,7 +9,8 @@ measured in turn, so that both see the same machine; times are minima of repeats
   in float64: one KFAC pass. Diagonal, limit: the first two products.
 - whole: ``LaplaceEmbedder.fit``, with what ``epistemic`` needs, checks and the model's own pass.
 - predict, limit: ``h W'`` and ``x = h Q`` [B, D] x [D, D] (diagonal: none); for variances
-  ``x^2 V`` [B, D] x [D, Z]; for ``epistemic`` ``h W'`` and two of [B, D] x [D, D].
+  ``x^2 V`` [B, D] x [D, Z]; for ``epistemic`` ``h W'``, two of [B, D] x [D, D], two with the S
+  points that the fit keeps, [B, D] x [D, S], and one with the class means.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from laplace_metric.models._store import FeatureStore
 
 SHAPES = ((60_000, 512, 128, 10), (20_000, 1_280, 64, 100), (3_000, 1_280, 1_280, 100))
 """N, D, Z and classes; the last is an appended head."""
-BATCH, REPEATS = 2_000, 5
+FITTED, BATCH, REPEATS = 3_000, 2_000, 5
+"""Points of the fit that predicts, and inputs that it predicts; rounds."""
 STRUCTURES = ("kron", "diag")
 
 
@@ -98,14 +100,17 @@ def fit_cost(shape: tuple[int, int, int, int], structure: str, device: str) -> d
 
 
 def predict_cost(shape: tuple[int, int, int, int], structure: str, device: str) -> dict[str, Any]:
-    """Of a batch of 2,000: each number alone, beside its limit."""
+    """Of a batch of 2,000 that was not fitted: each number alone, beside its limit."""
     _, d, z, n_classes = shape
-    (h, labels), head = points(3_000, d, n_classes, device), head_of(d, z, device)
-    x, w, b = h[:BATCH].clone(), head.weight, head.bias
+    (all_h, all_labels), head = points(FITTED + BATCH, d, n_classes, device), head_of(d, z, device)
+    h, labels = all_h[:FITTED], all_labels[:FITTED]
+    x, w, b = all_h[FITTED:].clone(), head.weight, head.bias
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LaplaceMetricWarning)
         embedder = LaplaceEmbedder(head, structure=structure).fit([(h, labels)], progress=False)
     square, tall = torch.randn(d, d, device=device), torch.randn(d, z, device=device)
+    kept = embedder.fitted_.near_far
+    assert kept is not None
     forward = lambda: torch.addmm(b, x, w.T)  # noqa: E731
     rotated = (lambda: x @ square) if structure == "kron" else (lambda: x)
 
@@ -116,7 +121,10 @@ def predict_cost(shape: tuple[int, int, int, int], structure: str, device: str) 
     def epistemic_limit() -> None:
         forward()
         x @ square
-        x @ square
+        white = x @ square
+        white @ kept.class_means.T
+        white @ kept.points.T
+        x @ kept.points.T
 
     calls: dict[str, Callable[[], Any]] = {
         "forward": forward,

@@ -72,17 +72,18 @@ class LabelModel(NamedTuple):
         d, y = distances[:most], labels[:most]
         log_share = counts.to(d).log() - counts.sum().to(d).log()
         eye = torch.eye(len(counts), dtype=d.dtype, device=d.device)
-        t, channel = d.new_ones(1), (1 - START) * eye + START / len(counts)
+        t, of_label = d.new_ones(1), (1 - START) * eye + START / len(counts)  # Q' [y, C]
         finite = d.masked_fill(d.isinf(), 0)
+        squared = finite.square()
         for _ in range(ROUNDS):
             p = torch.softmax(-t / 2 * d + log_share, 1)  # p(c | u_n) [n, C]
-            r = p * channel[:, y].mT  # times Q[c, y_n]: r_nc before its rows sum to 1
-            r = r / r.sum(1, keepdim=True).clamp_min(torch.finfo(d.dtype).tiny)
+            r = p * of_label[y]  # times Q[c, y_n]: r_nc before its rows sum to 1
+            r /= r.sum(1, keepdim=True).clamp_min(torch.finfo(d.dtype).tiny)
             # the identity is the pseudo-count: one of each class that has its own label
-            channel = eye.index_add(1, y, r.mT)
-            channel = channel / channel.sum(1, keepdim=True)
-            t = _newton(t, p, r, finite)
-        return cls(t, log_share, channel)
+            of_label = eye.index_add(0, y, r)
+            of_label /= of_label.sum(0)
+            t = _newton(t, p, r, finite, squared)
+        return cls(t, log_share, of_label.mT.contiguous())
 
     def probabilities(self, distances: Float[Tensor, "B C"]) -> Float[Tensor, "B C"]:
         """Return p(y | u); distances may lack a number that all classes of a row share."""
@@ -93,11 +94,15 @@ class LabelModel(NamedTuple):
         return torch.special.entr(self.probabilities(distances)).sum(1).clamp_min(0)
 
 
-def _newton(t: Tensor, p: Tensor, r: Tensor, d: Tensor) -> Tensor:
-    """Take one Newton step of t on sum_nc r_nc log p_nc + log t - t, at most by a factor of 2."""
+def _newton(t: Tensor, p: Tensor, r: Tensor, d: Tensor, squared: Tensor) -> Tensor:
+    """Take one Newton step of t on sum_nc r_nc log p_nc + log t - t, at most by a factor of 2.
+
+    ``squared`` is d^2, which all steps share.
+    """
     # log p_nc = -t/2 d_nc - log sum_k e^(-t/2 d_nk + ..): its slope in t is (E_p d - d_nc) / 2, and
     # the slope of E_p d is -Var_p(d) / 2, so that the curvature is sum_n Var_p(d) / 4 + 1 / t^2
     mean = (p * d).sum(1)
-    slope = (mean - (r * d).sum(1)).sum() / 2 + 1 / t - 1
-    curvature = ((p * d.square()).sum(1) - mean.square()).sum().clamp_min(0) / 4 + 1 / t.square()
+    slope = (mean.sum() - torch.dot(r.flatten(), d.flatten())) / 2 + 1 / t - 1
+    spread = torch.dot(p.flatten(), squared.flatten()) - mean.square().sum()  # sum_n Var_p(d)
+    curvature = spread.clamp_min(0) / 4 + 1 / t.square()
     return (t + slope / curvature).clamp(t / 2, 2 * t)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -27,6 +27,9 @@ class LinearJacobian(HeadJacobian):
         Weights W of the layer.
     bias : Tensor [Z] or None
         Bias b of the layer. None, the default: a layer without one.
+    identity : bool
+        True if z is h, as of an appended head whose weights do not change while this is used; it
+        saves a product. Default: False.
 
     Examples
     --------
@@ -37,6 +40,7 @@ class LinearJacobian(HeadJacobian):
 
     weight: Float[Tensor, "Z D"]
     bias: Float[Tensor, " Z"] | None = None
+    identity: bool = False
     layered = True
 
     @classmethod
@@ -70,9 +74,13 @@ class LinearJacobian(HeadJacobian):
 
     def to(self, dtype: torch.dtype) -> LinearJacobian:
         bias = None if self.bias is None else self.bias.to(dtype)
-        return self if dtype == self.dtype else LinearJacobian(self.weight.to(dtype), bias)
+        return (
+            self if dtype == self.dtype else replace(self, weight=self.weight.to(dtype), bias=bias)
+        )
 
     def forward(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B Z"]:
+        if self.identity:
+            return features
         return nn.functional.linear(features, self.weight, self.bias)
 
     def layers(self, features: Float[Tensor, "B D"]) -> list[Layer]:

@@ -6,7 +6,7 @@ the embeddings of the trained one, which an index has.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -25,6 +25,8 @@ N_DRAWS, FEW_POINTS = (4, 16), 1_000
 """Fewest and most heads that are drawn, and draws of points that fewer points are drawn up to."""
 POINTS, NUMBERS = (250, 1_000), 2**17
 """Fewest and most points that are compared, and numbers in their embeddings."""
+AT_ONCE = 2**24
+"""Most numbers of heads that are held at once, unless one head has more."""
 
 
 @dataclass(frozen=True)
@@ -67,12 +69,12 @@ class DrawnPoints:
         n_draws = max(least, min(most, FEW_POINTS // max(len(rows), 1)))
         noise = _noise(fitted.posterior, n_draws)
         if isinstance(head, LinearJacobian):  # z_s = z + sqrt(t) dz_s: one product for every t
-            h, mean, noise = h.double(), mean.double(), noise.double()
-            z = head.forward_with(h, mean[None])
-            moved = head.forward_with(h, mean + noise) - z
+            h = h.double()
+            z = head.forward_with(h, mean.double()[None])
+            moved = torch.cat([head.forward_with(h, heads.double()) for heads in noise])
             return cls(lambda t: z + t**0.5 * moved, labels, fitted.spherical)
-        forward = head.forward_with
-        return cls(lambda t: forward(h, mean + t**0.5 * noise), labels, fitted.spherical)
+        forward, all_noise = head.forward_with, torch.cat(list(noise))
+        return cls(lambda t: forward(h, mean + t**0.5 * all_noise), labels, fitted.spherical)
 
     def right(self, t: float) -> Float[Tensor, "2 n"]:
         """Return the share of heads by which the nearest other point is of the same class.
@@ -109,18 +111,23 @@ class DrawnPoints:
         queries, items = (((x - center) / unit).float() for x in (queries, items))
         right = self.labels.new_zeros(len(self.labels), dtype=torch.float64)
         for x, y in zip(queries, items, strict=True):
-            apart = y.square().sum(-1) / 2 - x @ y.mT  # half the squared distance less |x|^2 / 2
+            # half the squared distance less |x|^2 / 2, which is the same for all points of a row
+            apart = torch.addmm(y.square().sum(-1) / 2, x, y.mT, alpha=-1)
             nearest = smallest_of_rows(apart.fill_diagonal_(torch.inf))
             right += self.labels[nearest] == self.labels
         return right / len(queries)
 
 
-def _noise(posterior: Posterior, n_draws: int) -> Float[Tensor, "s P"]:
-    """Return draws less their mean, by the symmetric root of the covariance.
+def _noise(posterior: Posterior, n_draws: int) -> Iterator[Float[Tensor, "s P"]]:
+    """Yield draws less their mean, by the symmetric root of the covariance, a few heads at a time.
 
     Another root would turn with the signs of eigenvectors, which differ between precisions and
     devices; the normal numbers are the same on all.
     """
-    shape, source = (n_draws, len(posterior.mean)), torch.Generator().manual_seed(0)
-    normal = posterior.basis.to_eigenbasis(torch.randn(shape, generator=source).to(posterior.mean))
-    return posterior.basis.from_eigenbasis(normal * posterior.spectrum.sqrt())
+    mean, basis, source = posterior.mean, posterior.basis, torch.Generator().manual_seed(0)
+    deviation = posterior.spectrum.sqrt()
+    at_once = max(1, AT_ONCE // len(mean))
+    for first in range(0, n_draws, at_once):
+        shape = min(at_once, n_draws - first), len(mean)
+        normal = basis.to_eigenbasis(torch.randn(shape, generator=source).to(mean))
+        yield basis.from_eigenbasis(normal * deviation)

@@ -125,6 +125,8 @@ class HeadFit:
         jacobian = jacobian_of(located.module, located.n_outputs, settings.backend)
         settings, loss = settings.for_head(jacobian), settings.loss(normalized=located.normalized)
         exact = jacobian if dtype is None else in_dtype(dtype, located, settings)
+        if isinstance(exact, LinearJacobian) and is_identity(located.module):
+            exact = replace(exact, identity=True)
         return cls(located, jacobian, exact, loss, settings)
 
     def passes(self, columns: Sequence[FeatureStore] = ()) -> PassSchedule[Curvature]:
