@@ -141,7 +141,7 @@ def test_draws_of_points_have_the_covariance_of_the_posterior():
     located = replace(whole.head, module=space.module())
     curvature = _curvature(HeadFit.of(located, fitted.settings), space.store(FeatureStore.of(x, y)))
     reduced = space.reduced(whole, inner, curvature, fitted.settings.positivity)
-    noise = _noise(reduced.posterior, 4_000)
+    noise = torch.cat(list(_noise(reduced.posterior, 4_000)))
     moved = inner.forward_with(space.coordinates(x), noise + inner.parameters) - model(x).detach()
     drawn = moved.square().mean(0)
     torch.testing.assert_close(drawn, fitted(x).variance, rtol=0.2, atol=0)
