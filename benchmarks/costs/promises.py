@@ -18,9 +18,10 @@ def unseen() -> str:
     shares = binomtest(crashes, calls).proportion_ci(method="exact")
     low, high = (f"{1e4 * share:.1f}" for share in shares)
     rate = f"{1e4 * crashes / calls:.1f}"
+    versions = " and ".join(sorted({run["version"] for run in runs}))
     return (
-        f"{len(runs)} seeds that were never run before gave {crashes} unnamed crashes in {calls:,} "
-        f"calls: {rate} in ten thousand (95 % interval {low} to {high}, Clopper and Pearson)."
+        f"At {versions}, {len(runs)} seeds that were never run before gave {crashes} unnamed "
+        f"crashes in {calls:,} calls: {rate} in ten thousand (95 % interval {low} to {high}, Clopper and Pearson)."
     )
 
 

@@ -144,7 +144,10 @@ class SearchResult(Shown):
 
     @property
     def distance(self) -> Float[Tensor, "Q k"]:
-        """Distance of mean embeddings [Q, k]; on the sphere ``2 - 2 cos`` is its square."""
+        """Euclidean distance [Q, k] of the vectors that rank: means, or predictive vectors.
+
+        Of means on the sphere ``2 - 2 cos`` is its square.
+        """
         return self.template.new_tensor(self.hits.distance)
 
     @property
