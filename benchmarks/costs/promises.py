@@ -21,7 +21,8 @@ def unseen() -> str:
     versions = " and ".join(sorted({run["version"] for run in runs}))
     return (
         f"At {versions}, {len(runs)} seeds that were never run before gave {crashes} unnamed "
-        f"crashes in {calls:,} calls: {rate} in ten thousand (95 % interval {low} to {high}, Clopper and Pearson)."
+        f"crashes in {calls:,} calls: {rate} in ten thousand (95 % interval {low} to {high}, "
+        "Clopper and Pearson)."
     )
 
 
