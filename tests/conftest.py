@@ -22,7 +22,11 @@ LONGER = SLOW.with_name("longer.txt")
 """Functions that are in neither the slow nor the quick tier; written by the same command."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--part", metavar="K/N", help="of the files with slow tests, every N-th")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the tiers; run the longest first, so that no process is left alone with them.
 
     The quick tier has the first case of every function in files that have no slow one; functions
@@ -38,6 +42,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         elif name not in seen and name.partition("::")[0] not in slow_files:
             item.add_marker("quick")
         seen.add(name)
+    if part := config.getoption("--part"):
+        chosen = files_of_part(part, [name.partition("::")[0] for name in rank])
+        items[:] = [item for item in items if path_of(item) in chosen]
     first: dict[Path, int] = {}  # the tests of a file stay together: they share its fixtures
     for item in items:
         own = rank.get(function_of(item), len(rank))
@@ -45,9 +52,27 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: first[item.path])
 
 
+def files_of_part(part: str, files: list[str]) -> set[str]:
+    """Every N-th of the files, from the K-th on, for "K/N"; the N parts hold all of them.
+
+    Examples
+    --------
+    >>> sorted(files_of_part("2/2", ["a", "b", "a", "c", "d"]))
+    ['b', 'd']
+    """
+    first, n = map(int, part.split("/"))
+    if not 1 <= first <= n:
+        raise pytest.UsageError(f"--part {part}: pass K/N with K from 1 to N.")
+    return set(list(dict.fromkeys(files))[first - 1 :: n])
+
+
+def path_of(item: pytest.Item) -> str:
+    return item.path.relative_to(ROOT).as_posix()
+
+
 def function_of(item: pytest.Item) -> str:
     """The path and name of a test without its parameters."""
-    return f"{item.path.relative_to(ROOT).as_posix()}::{getattr(item, 'originalname', item.name)}"
+    return f"{path_of(item)}::{getattr(item, 'originalname', item.name)}"
 
 
 @pytest.fixture
