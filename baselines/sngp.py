@@ -38,7 +38,7 @@ class SNGP(Trained):
 
     ``uncertainty`` is the entropy of the mean-field class probabilities, in nats, in [0, log C], or
     the variance v of a logit, in (0, 2 / ridge], which is that of the distance to the training set.
-    Fitting takes one more pass through the loader than there are epochs.
+    Fitting reads the loader twice more than there are epochs: for the classes, and the covariance.
 
     Parameters
     ----------

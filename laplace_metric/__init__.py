@@ -1,6 +1,6 @@
 """Calibrated uncertainty for any trained metric-learning embedder.
 
-Data flow in one direction, and a package imports only those before it (``.importlinter``)::
+Data flow in one direction (``.importlinter`` has the order of imports, which differs)::
 
     data   -> batches                inputs          reads what users pass, once, at each call
            -> inputs h of the head   models, heads   calls the model; finds the last layer, h [N, D]

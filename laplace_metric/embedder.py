@@ -249,8 +249,8 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
             default: exact, O(N^2).
         seed : torch.Generator, int or None
             Generator of the CPU, or seed, that picks the reference points by their place in the
-            loader. Of several ranks, that of the first one counts, and shards stand one behind the
-            other. None, the default: torch's global generator.
+            loader. With several ranks, the seed of the first one counts, and places count through
+            the shards in the order of the ranks. None, the default: torch's global generator.
         memory_bytes : int
             Most bytes of head inputs in memory; beyond this they go to a temporary file that is
             removed at the end. Default: 512 MiB.
@@ -272,7 +272,7 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
 
         Raises
         ------
-        HeadError, DtypeError, LabelError, NonFiniteError, EmptyLoaderError
+        HeadError, InputError, DtypeError, LabelError, NonFiniteError, EmptyLoaderError
             Nothing changes if fitting fails or is interrupted.
         FileFormatError
             If ``checkpoint_dir`` holds another fit, or is damaged; it is left as it is.
@@ -371,7 +371,7 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
             For embeddings with NaN or infinity, and without a direction; when it is read, for a
             variance that overflows.
         WeightsChangedError
-            If the head no longer has the weights of the fit.
+            If the model no longer has the weights of the fit, in its head or before it.
         """
         fitted = self._fitted_to_these_weights()
         seen = seen_at_head(self.model, fitted, read_batch("inputs", inputs))
@@ -444,7 +444,7 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
         InputError, NonFiniteError
             As for a call; for a temperature that is no positive number.
         WeightsChangedError
-            If the head no longer has the weights of the fit.
+            If the model no longer has the weights of the fit, in its head or before it.
 
         Examples
         --------
@@ -469,7 +469,7 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
         Raises
         ------
         WeightsChangedError
-            If the head no longer has the weights of the fit.
+            If the model no longer has the weights of the fit, in its head or before it.
         """
         fitted = self._fitted_to_these_weights()
         return seen_at_head(self.model, fitted, read_batch("inputs", inputs))
@@ -511,7 +511,8 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
 
         Both embeddings come from the same uncertain weights, so their errors are correlated.
         For a linear head, moments of raw embeddings are a closed form and those on the sphere a
-        quadrature, half a millisecond a pair. Its relative error is largest for zero-mean
+        quadrature, half a millisecond a pair, or second order where the spread ``tr C / |z|^2`` is
+        at most .001. Its relative error is largest for zero-mean
         embeddings: of the standard deviation 1.4 % at Z = 2, 0.4 % at Z = 3 and 0.2 % at Z = 4.
         Other heads are linearised at their weights. In float32 the covariances of inputs .001 apart
         lose most digits: use a float64 head there.
@@ -531,7 +532,7 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
         NonFiniteError
             For rows with NaN or infinity.
         WeightsChangedError
-            If the head no longer has the weights of the fit.
+            If the model no longer has the weights of the fit, in its head or before it.
         """
         fitted = self._fitted_to_these_weights()
         a, b = (
@@ -620,7 +621,8 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
         Warns
         -----
         PriorAtEdgeWarning
-            If the result lies at an end of ``bounds``.
+            If the result lies at an end of ``bounds``, or within 2 % of it (of the log range);
+            likewise for a tuned ``n_effective`` or temperature.
         NegativeCurvatureWarning
             If the evidence is of a curvature much of which was negative.
         """
@@ -680,7 +682,7 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
         LabelError
             For data of one class, where the loss has negative pairs.
         WeightsChangedError
-            If the head no longer has the weights of the fit.
+            If the model no longer has the weights of the fit, in its head or before it.
 
         Warns
         -----
@@ -725,7 +727,7 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
         InputError
             For a temperature that is no positive number.
         WeightsChangedError
-            If the head no longer has the weights of the fit.
+            If the model no longer has the weights of the fit, in its head or before it.
         """
         from laplace_metric.export._module import EmbedderModule
 
@@ -812,7 +814,7 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
         Raises
         ------
         WeightsChangedError
-            If the head no longer has the weights of the fit.
+            If the model no longer has the weights of the fit, in its head or before it.
         InputError
             If ``path`` is a folder.
         WriteError
@@ -831,7 +833,7 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
 
     @classmethod
     def load(cls, path: str | Path, model: nn.Module | None = None) -> Self:
-        """Read a posterior and put it on ``model``, whose head must be the fitted one.
+        """Read a posterior and put it on ``model``, which must be the fitted one.
 
         Parameters
         ----------
@@ -844,7 +846,8 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
         Raises
         ------
         FileFormatError
-            If the file is not ours, damaged or newer, or its head is not that of ``model``.
+            If the file is not ours, damaged or newer, or ``model`` is not the fitted one, in its
+            head or before it.
 
         Warns
         -----
@@ -886,7 +889,7 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
         Raises
         ------
         WeightsChangedError
-            If the head no longer has the weights of the fit.
+            If the model no longer has the weights of the fit, in its head or before it.
         InputError
             For a state of the model that is no tensor.
         WriteError

@@ -82,11 +82,12 @@ class Embedding(Shown):
     score : Tensor [B] or None
         Uncertainty of each input by the method's own measure. None, the default: the variance.
     head_inputs : Tensor [B, D] or None
-        Inputs of the head, stored by reference for ``epistemic`` and ``ambiguity``, which are
-        computed when they are first read. None, the default: these two raise ``NotFittedError``.
+        Inputs of the head, stored by reference for ``epistemic``, ``near``, ``far``, ``local`` and
+        ``ambiguity``, which are computed when they are first read. None, the default: these raise
+        ``NotFittedError``.
     near_far : HeadInputScore or None
-        Model of the fit set that computes these two from ``head_inputs``. None, the default: there
-        is no model.
+        Model of the fit set that computes these numbers from ``head_inputs``. None, the default:
+        there is no model.
 
     Examples
     --------
@@ -149,6 +150,9 @@ class Embedding(Shown):
         compared by direction have no length. In standard deviations, about 0 for known inputs.
         ``familiarity._near_far`` has equations and sources.
 
+        For images and texts (``ImageTextEmbedder``) it is ``tr Cov[mu]``, how little the pairs
+        determine the mean, in squared units of the unit sphere; ``far`` is the same number.
+
         Raises
         ------
         NotFittedError
@@ -176,7 +180,8 @@ class Embedding(Shown):
         Raises
         ------
         NotFittedError
-            If ``epistemic`` raises it; and if every class of the fit set has one member.
+            If ``epistemic`` raises it; if every class of the fit set has one member; and for images
+            and texts.
         """
         near = self._parts.near
         if near is None:

@@ -96,11 +96,11 @@ class DtypeError(InputError):
 
 
 class WeightsChangedError(LaplaceMetricError):
-    """The head no longer has the weights that its posterior was fitted to."""
+    """The model no longer has the weights of the fit, in its head or before it."""
 
 
 class NotFittedError(LaplaceMetricError, AttributeError):
-    """A fitted quantity was asked for before ``fit``."""
+    """A quantity is not there: before ``fit`` or ``calibrate``, or not stored by this fit."""
 
 
 class FileFormatError(LaplaceMetricError):
@@ -152,7 +152,7 @@ class ScoresWarning(LaplaceMetricWarning):
 
 
 class FewQueriesWarning(LaplaceMetricWarning):
-    """Too few queries calibrate an index to determine how its match probability falls."""
+    """Too few queries calibrate: for the match probability, or for the precision asked for."""
 
 
 class FittedQueriesWarning(LaplaceMetricWarning):
@@ -164,7 +164,7 @@ class UnfamiliarQueriesWarning(LaplaceMetricWarning):
 
 
 class DependentQueriesWarning(FittedQueriesWarning):
-    """Queries or items are near-copies of each other, which counts them as independent."""
+    """Queries or items depend on each other and count as independent: near-copies, or groups."""
 
 
 class DistanceScaleWarning(LaplaceMetricWarning):

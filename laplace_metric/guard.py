@@ -65,12 +65,12 @@ LARGE, ASKED = 20_000, 5_000
 class Guard(Shown):
     """Answer queries with the label of their neighbours, or abstain.
 
-    Without ``held_out`` the items calibrate it: each is a query to an index that it is not in, with
-    a posterior that was not fitted to it. Its guarantees are then simulated, not proven
-    (``LaplaceEmbedder.cross_index``), and hold only if the model that embeds was not trained on the
-    items. With ``held_out`` they hold for later queries that come from the same distribution. From
-    1,000 queries on they are proven, except for the rule that finds unknown ones; with fewer they
-    are simulated (``Index.calibrate``).
+    Without ``held_out`` the items calibrate it: each (of more than 20,000 at least 5,000) is a
+    query to an index that it is not in, with a posterior that was not fitted to it. Its guarantees
+    are then simulated, not proven (``LaplaceEmbedder.cross_index``), and hold only if the model
+    that embeds was not trained on the items. With ``held_out`` they hold for later queries that
+    come from the same distribution. From 1,000 queries on they are proven, except for the rule that
+    finds unknown ones; with fewer they are simulated (``Index.calibrate``).
 
     Parameters
     ----------

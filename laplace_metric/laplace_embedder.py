@@ -1,4 +1,4 @@
-"""``LaplaceEmbedder``: the front door. Distributions over embeddings, and indexes of them.
+"""``LaplaceEmbedder``, the main class: distributions over embeddings, and indexes of them.
 
 The posterior is in ``embedder``, the index in ``search``; neither imports the other, and this file
 imports both.
@@ -32,9 +32,9 @@ class LaplaceEmbedder(PosteriorEmbedder):
         are. Of a compiled or data parallel model the module inside is used.
     head : module, dotted name, "append" or None
         Part of the model that gets the posterior: any sub-module [B, D] -> [B, Z], or the last
-        modules in a row (``model[-3:]``). None, the default: the last ``nn.Linear`` that runs.
-        "append" adds a linear layer after the model, initialised with the identity; use it if the
-        model ends in no such layer.
+        modules in a row (``model[-3:]``). None, the default: the last ``nn.Linear`` that runs, or
+        the last 1x1 convolution if no linear layer fits. "append" adds a linear layer after the
+        model, initialised with the identity; use it if the model ends in no such layer.
     distance : "arccos" | "euclidean"
         Distance of two embeddings. With "arccos", the default (or a model that l2-normalises),
         embeddings are directions on the unit sphere. Use "euclidean" where lengths carry
@@ -42,8 +42,8 @@ class LaplaceEmbedder(PosteriorEmbedder):
     hessian : "fixed" | "positives" | "full"
         Pairs and blocks of the Gauss-Newton matrix that count. "fixed", the default, has all pairs
         and no blocks that couple the two points of a pair. "positives" has the pairs of one class
-        alone, with these blocks; use it with "euclidean", where "fixed" has no curvature without a
-        margin. "full" has everything.
+        alone, with these blocks; use it with "euclidean", where "fixed" without a margin has no
+        curvature for balanced classes. "full" has everything.
     structure : "auto" | "diag" | "kron" | "full"
         Form in which the curvature is stored: its diagonal; the nearest Kronecker product of each
         linear layer, in its own eigenbasis; or every entry (small heads). "auto", the default, is
@@ -85,6 +85,8 @@ class LaplaceEmbedder(PosteriorEmbedder):
     ------
     UnknownNameError, InputError
         For names that do not exist and numbers out of range.
+    HeadError
+        For a ``head`` that is no module, name or None.
 
     Examples
     --------
@@ -132,8 +134,8 @@ class LaplaceEmbedder(PosteriorEmbedder):
             "predictive" those of the predictive vectors.
         compact : bool
             Leave out the head inputs of the items, D of the D + Z numbers of each: ``distance_sd``
-            then counts errors as independent and the same in all directions, and "shared" is no
-            ranking. For millions of items. Default: False.
+            then counts errors as independent and the same in all directions, and the rankings are
+            "mean" and "expected" alone ("auto" is "mean"). For millions of items. Default: False.
         progress : bool
             Show a progress bar. Default: False.
 

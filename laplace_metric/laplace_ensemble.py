@@ -287,7 +287,8 @@ class LaplaceEnsemble(Shown, ProbabilisticEmbedder):
         Raises
         ------
         FileFormatError
-            If the file is not ours, damaged or newer, or a head is not that of its model.
+            If the file is not ours, damaged or newer, or a model is not the one that was
+            fitted, in its head or before it.
         InputError
             For another number of models than of members.
         """

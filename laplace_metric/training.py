@@ -219,8 +219,6 @@ def train_epochs(
 ) -> Progress:
     """Take steps until ``epochs`` are finished, from where ``progress`` says that the run stands.
 
-    ``names`` gets the class name of each code that a step is given, where labels are names.
-
     Parameters
     ----------
     step : function of (inputs, labels [B])

@@ -58,7 +58,7 @@ class Baseline(ProbabilisticEmbedder):
         Embedder: inputs -> [B, Z]; the one that is passed is never changed.
     head : module, dotted name, "append" or None
         Layer at which the features h [B, D] enter and the raw embedding z [B, Z] leaves. None, the
-        default: the last ``nn.Linear``.
+        default: the last ``nn.Linear``, or the last 1x1 convolution if no linear layer fits.
     spherical : bool
         True, the default, compares embeddings by direction; then ``mean`` has unit length.
     """

@@ -1,4 +1,4 @@
-"""Post-hoc detectors: nothing is trained, the vectors of the training set are summarised."""
+"""Post-hoc detectors: the model stays as it is, vectors of the training set are summarised."""
 
 from __future__ import annotations
 

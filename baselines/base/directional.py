@@ -89,7 +89,7 @@ class Directional(Trained):
 
 
 class SampledLoss(nn.Module, ABC):
-    """``loss(embeddings, labels, concentration)``; subclasses say what it is ``of_draws``.
+    """``loss(embeddings, labels, concentration)`` from draws; subclasses define ``of_draws``.
 
     Parameters
     ----------

@@ -388,7 +388,9 @@ class CalibrationQueries:
         return found if found.more is None else replace(found, more=halves * found.more)
 
     def rates(self, value: float) -> dict[str, float]:
-        """Return the rates of accepting probabilities from ``value`` on; no rate of no query.
+        """Return the rates of accepting probabilities from ``value`` on.
+
+        A rate is left out if no query or hit counts for it.
 
         "coverage" of all queries, "precision" of the first hits; "fmr" and "fnmr" of all
         comparisons (1:1), which places without a hit are not; "fpir" of queries without a match in

@@ -58,7 +58,7 @@ def guarantee(
     thresholds : [m] or None
         Probabilities of other queries, such as those that fitted the probability, among which a
         threshold for a precision is chosen: the guarantee is then exact. None, the default: those
-        of the tested queries, the first test of a sequence without one query.
+        of the tested queries; the first test of each sequence then leaves one query out.
     groups : [n] numbers or strings, or None
         Group of each query: those of a group depend on each other, and groups are counted. None,
         the default: queries are independent.

@@ -477,7 +477,9 @@ at alpha=0.05
         return -high if self.scores.kinds[0] == "distance" else high
 
     def rates(self) -> dict[str, float]:
-        """Return the rates of this rule on the queries that tested it; no rate of no query.
+        """Return the rates of this rule on the queries that tested it.
+
+        A rate is left out if no query or hit counts for it.
 
         See ``CalibrationQueries.rates``: "coverage", "precision", "fmr", "fnmr", "fpir", "fnir".
 
@@ -492,7 +494,7 @@ at alpha=0.05
         """Return precision and its lower bound where this share of the queries has no match.
 
         The bound holds with the ``confidence`` of the rule for one threshold that was fixed before;
-        this one was chosen for ``target``. Of a cross-fitted calibration that is not simulated:
+        this one was chosen for ``target``. For a cross-fitted calibration this was not simulated:
         calibrate with ``cross_fit=0``.
 
         Parameters

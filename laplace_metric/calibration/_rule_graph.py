@@ -82,7 +82,7 @@ class RuleGraph:
     outputs : tuple of names
         "probability" [batch, k] and "answered" [batch].
     kinds : tuple of names
-        Meaning of the scores of each scorer: "similarity", "distance" or "score".
+        Meaning of the scores of each scorer: "similarity", "distance", "score" or "fused".
     rule : str
         Text of the rule, with its guarantee.
     opset : int or None

@@ -70,7 +70,8 @@ class ScoredQueries(Shown):
     model : features -> probability
         Fit that answers later queries.
     queries : CalibrationQueries
-        Queries with probabilities by a fit that did not see them; cross-fitted if all test.
+        Queries with probabilities by a fit that did not see them; cross-fitted if they were tested
+        in parts.
     halves : ScoredQueries or None
         The same queries by halves, if they are cross-fitted, for rates that only halves can
         guarantee. None, the default: not computed.
@@ -90,7 +91,7 @@ class ScoredQueries(Shown):
 
     @property
     def cross_fitted(self) -> bool:
-        """True if all queries test it: its precision is simulated, not proven."""
+        """True if each query is tested by a fit to others: precision is simulated, not proven."""
         return self.queries.cross_fitted
 
     def _sentence(self) -> str:

@@ -44,8 +44,8 @@ def load_folder(
         Side of the square images in pixels. None, the default: as they are, and then all of one
         size.
     crop : bool
-        True, the default, as in `load`: the shorter side is scaled to ``size``, then the centre cut
-        out. False, as ``laplace-metric --size`` does: the image is scaled to the square.
+        True, the default: the shorter side is scaled to ``size``, then the centre is cut out.
+        False, as ``laplace-metric --size`` does: the image is scaled to the square.
     channels : {3, 1}
         Number of channels: 3, the default, for RGB or 1 for grey. Transparent images are put on
         white.
@@ -70,7 +70,8 @@ def load_folder(
     ------
     InputError
         If there is no such path or no image, or images stand both in class folders and next to
-        them; for options out of range. An image that cannot be read is told when it is read.
+        them; for options out of range. An image that cannot be read raises it when it is
+        read.
     LabelError
         If ``label_of`` gives no name, or a label of the table is empty.
 

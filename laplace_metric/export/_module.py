@@ -40,7 +40,7 @@ class Numbers(NamedTuple):
         Epistemic numbers, as ``Embedding.epistemic``, in standard deviations of the fit set; the
         uncertainty where the fit keeps nothing to compare with, as in an index.
     uncertainty : Tensor [B]
-        Trace of the covariance, the expected squared error of the embedding.
+        Expected squared distance of the embedding from its mean: ``Embedding.uncertainty``.
     """
 
     mean: Float[Tensor, "B Z"]

@@ -77,7 +77,7 @@ class ImageTextEmbedder:
         ``models.Sentences`` for sentence-transformers.
     dim : int
         Dimension D of the embeddings, at least 2. Default: 64.
-    objective : "prolip" | "pcme++" | "siglip" | "clip", or an ``Objective``
+    objective : "prolip" | "prolip-regions" | "pcme++" | "siglip" | "clip", or an ``Objective``
         Loss of the pairs. Default: "prolip". "siglip" and "clip" learn no variance, and "clip" has
         no probability of a pair.
     dropout : float in [0, 1)
@@ -299,7 +299,7 @@ class ImageTextEmbedder:
         prior_precision: float = 1.0,
         n_effective: float | None = None,
     ) -> ImageTextEmbedder:
-        """Return an embedder of a CLIP or SigLIP that is there already, and that nobody trains.
+        """Return an embedder of a trained CLIP or SigLIP, whose projections stay as they are.
 
         Its means are those of the model, to rounding. Call ``fit_posterior(pairs)`` with pairs of
         your own, or pass published ``factors``, for ``epistemic``; indexes and calibration are as
@@ -388,8 +388,8 @@ class ImageTextEmbedder:
         NotFittedError
             Without heads.
         InputError
-            If pairs are no ``ImageTextPairs``, the objective gives no probability of a pair, or
-            features have another size than the heads take.
+            If pairs are no ``ImageTextPairs``, for an objective of yours whose ``scale()`` is None,
+            or for features of another size than the heads take.
         """
         fitted = self.fitted_
         if fitted.heads.objective.scale() is None:

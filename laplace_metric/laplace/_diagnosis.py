@@ -86,8 +86,8 @@ class Diagnosis:
         Spread and recall of heads that were drawn. None, the default: points of the fit were not
         kept, or the posterior was tuned since.
     findings : tuple of str
-        Unusual numbers among these and the advice that follows, one or two sentences each. The
-        default is empty: nothing is unusual.
+        Unusual numbers among these and the advice that follows, one or two sentences each;
+        "nothing unusual." if there are none. Default: empty, numbers were not assessed.
     """
 
     n_parameters: int

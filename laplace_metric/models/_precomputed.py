@@ -12,7 +12,7 @@ from laplace_metric.inputs import read_vectors
 
 
 class Precomputed(nn.Module):
-    """Arrays [N, D] (NumPy, lists, tensors) as a float tensor; the size is fixed at first use.
+    """Arrays [N, D] (NumPy, lists, tensors) as a float tensor.
 
     One row [D] of a known size is a batch of one.
 

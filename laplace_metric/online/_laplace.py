@@ -64,7 +64,7 @@ class OnlineLaplace(Shown):
     refit : bool
         Fit a posterior when the training is over, as ``LaplaceEmbedder.fit`` does, to all pairs of
         the loader, which is read once more (or of ``fit(..., refit_loader=)``). It replaces the
-        running one, which saw weights of long ago and the pairs of batches: it tells
+        running one, which saw weights of long ago and the pairs of batches: it detects
         out-of-distribution inputs better, and has ``epistemic``, ``near``, ``far``, ``local`` and
         ``ambiguity``. Default: False, the posterior that the training ended with.
     n_effective : float > 0, "points", "pairs" or None

@@ -1,4 +1,4 @@
-"""Every figure, from plain values: the only room that imports matplotlib."""
+"""Every figure, from plain values: the only package that imports matplotlib."""
 
 from matplotlib.figure import Figure
 

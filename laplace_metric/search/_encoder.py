@@ -133,7 +133,7 @@ class Encoder(BatchEncoder):
         InputError
             On the sphere, for embeddings without a direction.
         WeightsChangedError
-            If the head no longer has the weights of the fit.
+            If the model no longer has the weights of the fit, in its head or before it.
         """
         self._weights.check()
         captured = capture(self.model, self.head, to_device(inputs, device_of(self.model)))

@@ -356,8 +356,8 @@ class Index(Shown):
         -------
         Answers
             For each query a label, or None if it abstains; the probability of the label; and the
-            reason for abstaining. An index that was calibrated with ``matches`` answers with the id
-            of the nearest item.
+            reason for abstaining. An index that was calibrated with ``matches`` answers with the
+            label of the nearest item, or with its id where items have no labels.
 
         Raises
         ------
@@ -603,8 +603,8 @@ class Index(Shown):
             of later searches: a search for more extrapolates to deeper ranks. Default: 10.
         matches : Q lists of ids, or None
             Relevance judgements in the place of labels: the ids of all items that are a match of
-            each query, an empty list if no item is. Answers then have no label. None, the default:
-            labels decide.
+            each query, an empty list if no item is. ``SearchResult.label`` is then None. None, the
+            default: labels decide.
         depth : int
             Number of neighbours that retrieval sets may choose from. Raise it if the matches of
             many queries are farther away. Default: 50.
@@ -612,7 +612,7 @@ class Index(Shown):
             Leave out what only this index knows, such as the deviation of each distance, so that
             ``Calibration.apply`` returns the same for the hits of another engine, and
             ``Calibration.export`` can write it. The other engine holds the means, so that the index
-            must rank by them: ``rank_by="mean"``. Default: False.
+            must not rank by "predictive"; with "mean" both return the same order. Default: False.
         open_set_fraction : float in [0, 1)
             Share of later queries that have no match in the index. If fewer calibration queries
             have none, others are drawn, and find all items except their matches. These are as like
@@ -649,6 +649,9 @@ class Index(Shown):
         FittedQueriesWarning
             If more than a hundredth of the queries were in the fit of the posterior, or more than
             a fiftieth are near-copies of others, such as frames of one video.
+        FewQueriesWarning
+            If fewer than five of the queries that fit have a match among their neighbours, or fewer
+            than five anything else.
         """
         k, depth = check_count("k", k), check_count("depth", depth)
         check_fraction("open_set_fraction", open_set_fraction)
@@ -907,7 +910,8 @@ class Index(Shown):
         NotFittedError
             Before ``calibrate``.
         InputError
-            If too many held-out queries had no match among their ``depth`` nearest items.
+            If fewer than ``1 / alpha - 1`` held-out queries have a match, or if more than a share
+            ``alpha`` of them has none among the ``depth`` nearest items.
         """
         self = self._now()
         calibration = self._fresh(self._calibrated())
@@ -1136,7 +1140,7 @@ class Index(Shown):
         ----------
         path : path
             File of ``save``, of ``Guard.save``, or of the command line.
-        embedder : LaplaceEmbedder, or ImageTextEmbedder
+        embedder : LaplaceEmbedder, LaplaceEnsemble or ImageTextEmbedder
             Embedder that the index was built with, with the same posterior.
         mmap : bool
             Leave embeddings on disk and read what a search touches, for an index that is larger
@@ -1148,8 +1152,10 @@ class Index(Shown):
         Raises
         ------
         FileFormatError
-            If the file is of another program, damaged, or of another posterior. The part of the
-            model before its head is not checked.
+            If the file is of another program, damaged, or of another posterior.
+        WeightsChangedError
+            If the model of ``embedder`` no longer has the weights of its fit, in its head or before
+            it.
         """
         file = as_path("path", path)
         while True:

@@ -114,7 +114,7 @@ class IndexReport(Shown):
     """Result of ``Index.evaluate``.
 
     An answer is what ``decides_about`` names. Scores are the probability of the answer,
-    ``UNCERTAINTY``, ``DISTANCE``, ``EPISTEMIC`` and ``AMBIGUITY``.
+    "uncertainty", "distance alone", "epistemic" and "ambiguity".
 
     Parameters
     ----------
@@ -136,11 +136,10 @@ class IndexReport(Shown):
         Expected calibration error and Brier score of the probability of the answers; smaller is
         better. None, the default, without a calibration.
     guarantees : tuple of GuaranteedPrecision
-        Results of the thresholds that guarantee ``PRECISIONS``. Empty, the default, without a
-        calibration.
+        Results of the thresholds that guarantee a precision of .9, .95 and .99. Empty, the default,
+        without a calibration.
     largest_guarantee : GuaranteedPrecision or None
-        Largest precision that can be guaranteed, if it is less than all of ``PRECISIONS``. Default:
-        None.
+        Largest precision that can be guaranteed, if it is less than .9. Default: None.
     retrieval_sets : SetCoverage or None
         Coverage and size of retrieval sets. None, the default, without a calibration.
     mean_probability : float or None

@@ -154,16 +154,16 @@ class SearchResult(Shown):
     def distance_sd(self) -> Float[Tensor, "Q k"]:
         """Standard deviation of ``distance`` [Q, k], under the weights that both points share.
 
-        On the sphere it is correct to second order, up to half too small or large for near pairs:
-        a scale, not an interval. ``LaplaceEmbedder.distance`` is exact, at half a millisecond a
-        pair. Between an image and a text it is the spread of both embeddings, from the variances
-        that were learnt.
+        On the sphere it is correct to second order, up to half too small or large for near pairs: a
+        scale, not an interval. ``LaplaceEmbedder.distance`` returns more accurate moments, of the
+        squared distance, at half a millisecond a pair. Between an image and a text it is the spread
+        of both embeddings, from the variances that were learnt.
         """
         return self.template.new_tensor(self.hits.distance_sd)
 
     @property
     def uncertainty(self) -> Float[Tensor, " Q"]:
-        """Uncertainty of each query [Q]: the trace of its covariance."""
+        """Uncertainty of each query [Q]: ``Embedding.uncertainty``."""
         return self.template.new_tensor(self.hits.uncertainty)
 
     @property

@@ -124,7 +124,7 @@ class MatchClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[misc
         Model that turns rows into embeddings. None, the default: the rows are embeddings already.
     head : module, dotted name, "append" or None
         Part of ``model`` that gets the posterior, as for ``LaplaceEmbedder``; not used without a
-        model. None, the default: its last ``nn.Linear`` that runs.
+        model. None, the default: as for ``LaplaceEmbedder``.
     folds : int
         Number of parts of the rows, at least 2; each is searched among the others, with a posterior
         that was not fitted to it. More are slower. Default: 5.
@@ -324,7 +324,7 @@ class LaplaceMetricTransformer(TransformerMixin, PosteriorEstimator):  # type: i
         Model that turns rows into embeddings. None, the default: the rows are embeddings already.
     head : module, dotted name, "append" or None
         Part of ``model`` that gets the posterior, as for ``LaplaceEmbedder``; not used without a
-        model. None, the default: its last ``nn.Linear`` that runs.
+        model. None, the default: as for ``LaplaceEmbedder``.
     output : "both" | "embedding" | "numbers"
         Columns of the result: the "embedding" [N, Z]; the "numbers" [N, 2], uncertainty and
         epistemic number; or "both" [N, Z + 2], the embedding first. Default: "both".

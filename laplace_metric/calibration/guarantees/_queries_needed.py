@@ -46,7 +46,9 @@ class QueriesNeeded:
     more : int or None
         Number of queries to add, with which it can probably be guaranteed; 0 if it can be already.
         None if even 20 times as many as there are would probably not be enough: the most certain
-        answers are wrong too often, or are too few for an estimate.
+        answers are wrong too often, or are too few for an estimate. None also for groups, for which
+        it is not estimated: ``surest`` and ``right`` are 0, ``flawless`` counts groups, and
+        ``ever`` is NaN.
     surest, right : int
         Number of accepted hits of the first test that comes nearest, and of right ones among them.
     flawless : int
