@@ -3,7 +3,8 @@
 Every fifth of the queries is searched among the other four, so that no query finds itself. The
 probability is learnt from validation items: as queries among the same items where they show the
 same classes, else one half of them among the other half, and that half stays in the index.
-OOD inputs are searched among all queries.
+OOD inputs are searched among all queries. The index ranks by the means, as all methods are: an
+index that ranked by the posterior would answer with other items than those that are judged.
 """
 
 from __future__ import annotations
@@ -67,9 +68,10 @@ class Doubt:
             held, others = held.subset(~even), held.subset(even)
             inputs = torch.cat([gallery.read(), others.read()])
             labels = torch.cat([gallery.labels, others.labels + APART])
-            index = self.embedder.index(inputs, labels, progress=False)
+            index = self.embedder.index(inputs, labels, rank_by="mean", progress=False)
             index.calibrate(held.read(), held.labels + APART)
         else:
-            index = self.embedder.index(gallery.read(), gallery.labels, progress=False)
+            items = gallery.read(), gallery.labels
+            index = self.embedder.index(*items, rank_by="mean", progress=False)
             index.calibrate(held.read(), held.labels)
         return index

@@ -15,6 +15,7 @@ from benchmarks.corruptions import TYPES
 from benchmarks.datasets import load
 from benchmarks.engine.experiment import Experiment
 from benchmarks.engine.fitting import Fitting
+from benchmarks.engine.matching import Doubt
 from benchmarks.methods import METHODS
 from benchmarks.protocols import PROTOCOLS, closed_set, corruption, open_set
 from benchmarks.sizes import SMOKE
@@ -22,6 +23,7 @@ from benchmarks.tasks import Part, Task, Workspace, build
 from benchmarks.tasks.frozen import entropy, shares
 from benchmarks.variants import people as cifar10h
 from benchmarks.variants import transfer, views
+from laplace_metric import LaplaceEmbedder
 from laplace_metric.evaluation import auroc
 
 SIZE = dataclasses.replace(SMOKE, queries=60, corrupted=6, resamples=5)
@@ -43,6 +45,25 @@ def digits(tmp_path):
 @pytest.fixture
 def unseen(tmp_path):
     return experiment_of(build("digits-unseen", Workspace(None, tmp_path, SIZE), 0), tmp_path)
+
+
+@pytest.mark.parametrize("name", ["digits", "digits-unseen"])
+def test_the_match_probability_is_that_of_the_item_that_is_judged(name, tmp_path):
+    """A head of two outputs, through which an index would rank by the posterior."""
+    task = build(name, Workspace(None, tmp_path, SMOKE), 0)
+    x = task.train.read()
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(x[0].numel(), 2))
+    embedder = LaplaceEmbedder(model).fit([(x, task.train.labels)], progress=False)
+    assert embedder.index(task.test.read(), task.test.labels).rank_by == "predictive"
+    doubt = Doubt(embedder, task.validation, task.new_classes)
+    items, asked = (task.test.subset(torch.arange(len(task.test)) % 2 == i) for i in (0, 1))
+    index = doubt.index(items)
+    with torch.no_grad():
+        z = [torch.nn.functional.normalize(model(one.read()), dim=1) for one in (asked, items)]
+    held = torch.cdist(z[0], torch.nn.functional.normalize(index.items.encoded.mean, dim=1))
+    found = index.search(asked.read(), k=1)
+    assert found.positions[:, 0].tolist() == held.argmin(1).tolist()
 
 
 @pytest.fixture
