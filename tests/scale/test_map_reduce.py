@@ -53,7 +53,8 @@ def test_merged_shards_are_the_whole(distance, hessian, structure, deep):
     whole = embedder(**how).fit(batches(), progress=False)
     curvature, expected = whole.hessian_.to_dense(), covariances(whole)
     for name, shards in SPLITS.items():
-        merged = run(Plan(embedder(**how), points()[0][:1]), shards, backwards=name == "one")
+        plan = Plan(embedder(**how), points()[0][:1])
+        merged = run(plan, shards, backwards=name == "a class each")
         assert merged.fitted_.n_points == N
         assert difference(merged.hessian_.to_dense(), curvature) < 1e-12, name
         assert difference(covariances(merged), expected) < 1e-11, name  # the inverse: conditioned
