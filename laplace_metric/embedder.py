@@ -509,13 +509,13 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
     def distance(self, x: ModelInput, y: ModelInput, *, shared_weights: bool = True) -> Distance:
         """Return mean and variance [B] of the squared distance between the rows of two batches.
 
-        Both embeddings come from the same uncertain weights, so their errors are correlated.
-        For a linear head, moments of raw embeddings are a closed form and those on the sphere a
+        Both embeddings come from the same uncertain weights, so their errors are correlated. For a
+        linear head, moments of raw embeddings are a closed form and those on the sphere a
         quadrature, half a millisecond a pair, or second order where the spread ``tr C / |z|^2`` is
-        at most .001. Its relative error is largest for zero-mean
-        embeddings: of the standard deviation 1.4 % at Z = 2, 0.4 % at Z = 3 and 0.2 % at Z = 4.
-        Other heads are linearised at their weights. In float32 the covariances of inputs .001 apart
-        lose most digits: use a float64 head there.
+        at most .001. The quadrature's relative error is largest for zero-mean embeddings: of the
+        standard deviation 1.4 % at Z = 2, 0.4 % at Z = 3 and 0.2 % at Z = 4. Other heads are
+        linearised at their weights. In float32 the covariances of inputs .001 apart lose most
+        digits: use a float64 head there.
 
         Parameters
         ----------

@@ -26,7 +26,7 @@ N_DRAWS, FEW_POINTS = (4, 16), 1_000
 POINTS, NUMBERS = (250, 1_000), 2**17
 """Fewest and most points that are compared, and numbers in their embeddings."""
 AT_ONCE = 2**24
-"""Most numbers of heads that are held at once, unless one head has more."""
+"""Most numbers of linear heads that are held at once, unless one head has more."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,7 @@ class DrawnPoints:
             z = head.forward_with(h, mean.double()[None])
             moved = torch.cat([head.forward_with(h, heads.double()) for heads in noise])
             return cls(lambda t: z + t**0.5 * moved, labels, fitted.spherical)
+        # bends between two layers: every t asks for all heads anew
         forward, all_noise = head.forward_with, torch.cat(list(noise))
         return cls(lambda t: forward(h, mean + t**0.5 * all_noise), labels, fitted.spherical)
 
