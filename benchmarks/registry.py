@@ -98,6 +98,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "processes": {"type": int, "default": os.cpu_count() or 1, "help": "pieces at once"},
     "out": {"type": Path, "default": Path("report.html"), "help": "the page"},
     "json": {"type": Path, "metavar": "FOLDER", "help": "default: benchmarks/results/<size>"},
+    "protocols": {"nargs": "+", "choices": tuple(PROTOCOLS), "help": "those to collect"},
     "from-json": {"action": "store_true", "help": "only the page, from FOLDER"},
 }
 COMMANDS = {
@@ -106,7 +107,7 @@ COMMANDS = {
                    ("data", "cache", "plan", "only", "processes", "out"), ("small", "smoke")),
     "report": Command("collect finished runs into one JSON a protocol, and make one page of them",
                       {"report": "benchmarks.report.collect"},
-                      ("cache", "out", "json", "from-json"), tuple(SIZES)),
+                      ("cache", "out", "json", "from-json", "protocols"), tuple(SIZES)),
     "figures": Command("PNG figures of the collected JSON",
                        {"figures": "benchmarks.page_figures"},
                        ("json", "output"), tuple(SIZES)),

@@ -179,7 +179,7 @@ def run(options: Namespace) -> None:
     logs = options.cache / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     failed = _together(todo, options, logs)
-    written = _pages(options, logs, compared=compared(options.cache))
+    written = _pages(options, logs)
     print(f"{len(todo) - len(failed)} of {len(todo)} pieces done; logs: {logs}")
     if failed or not written:
         raise InputError(f"{', '.join(failed) or 'the pages'} failed: see {logs}.")
@@ -258,16 +258,18 @@ def _mark(cache: Path, piece: WholePiece) -> Path:
     return work_folder(cache, piece.module) / f"{piece.name} is done"
 
 
-def compared(cache: Path) -> bool:
-    """Return whether the cache has the whole comparison of the present code."""
-    return all(_mark(cache, piece).is_file() for piece in PIECES if piece.tasks)
+def compared(cache: Path) -> list[str]:
+    """Return the protocols of which the cache has every piece, by the present code."""
+    left = {p for piece in PIECES if not _mark(cache, piece).is_file() for p in piece.records}
+    return [name for name in PROTOCOLS if name not in left]
 
 
-def _pages(options: Namespace, logs: Path, *, compared: bool) -> bool:
-    """Collect the comparison; write tables, figures and the report."""
+def _pages(options: Namespace, logs: Path) -> bool:
+    """Collect what is whole of the comparison; write tables, figures and the report."""
     data = ["--data", options.data] if options.data else []
     report = ["report", "--size", "small", "--cache", str(options.cache), "--out", str(options.out)]
-    commands = [[*report, *([] if compared else ["--from-json"])]]
+    whole = compared(options.cache)
+    commands = [[*report, *(["--protocols", *whole] if whole else ["--from-json"])]]
     for drawn in DRAWN:
         needs = [] if drawn.startswith("figures") else ["--cache", str(options.cache), *data]
         commands.append([*drawn.split(), *needs])

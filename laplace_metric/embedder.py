@@ -423,6 +423,12 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
         predictive. Where embeddings are directions, vectors have length 1: their inner product is
         the expected cosine to first order.
 
+        A prior precision that was chosen by itself is ``P / |theta|^2`` here, of the P trained
+        weights, and not that of ``posterior_``: search wants what two inputs share in every
+        direction, uncertainty what no data determined (``docs/settings.md``). C is then
+        ``T / tau (n H |theta|^2 / P + I)^-1`` in its blocks, as wide outside the data as the
+        posterior.
+
         Parameters
         ----------
         inputs : one batch of inputs

@@ -54,9 +54,10 @@ class LaplaceEmbedder(PosteriorEmbedder):
         None, the default: every negative pair counts.
     prior_precision : float > 0, "auto" or "layerwise"
         Precision of the Gaussian prior over the head's parameters. "auto", the default, is
-        ``P / |theta|^2``, the isotropic prior of largest likelihood for the P trained weights;
-        "layerwise" is the same of each linear layer, for heads of several. A larger one means less
-        uncertainty, and ``tune_prior`` tunes it.
+        ``tr(H) / P``, what one observation tells of each of the P weights on average (the
+        unit-information prior, Kass and Wasserman 1995); "layerwise" is the same of each linear
+        layer, for heads of several. With either word predictive vectors have ``P / |theta|^2``. A
+        larger one means less uncertainty, and ``tune_prior`` tunes it.
     n_effective : float > 0 or None
         Number of observations that turns the curvature, an average over pairs, into a sum over
         data. None, the default: the number of fitted points. A larger one means less uncertainty.

@@ -37,12 +37,11 @@ def fitted(structure: str = "kron", **settings: object) -> LaplaceEmbedder:
 
 def dense(embedder: LaplaceEmbedder) -> tuple[Tensor, Tensor]:
     """Return the prior's diagonal and the posterior precision, written out."""
-    posterior, prior = embedder.posterior_, []
-    for layer in (embedder.model[0], embedder.model[2]):
-        theta = torch.cat([p.detach().flatten() for p in layer.parameters()])
-        prior.append(torch.full_like(theta, len(theta) / float(theta.square().sum())))
+    posterior, curvature, prior = embedder.posterior_, embedder.hessian_.to_dense(), []
+    for diagonal in curvature.diagonal().split([6 * 4 + 4, 4 * 3 + 3]):
+        prior.append(torch.full_like(diagonal, float(diagonal.sum()) / len(diagonal)))
     prior = torch.cat(prior)
-    return prior, posterior.n_effective * embedder.hessian_.to_dense() + prior.diag()
+    return prior, posterior.n_effective * curvature + prior.diag()
 
 
 @pytest.mark.parametrize("structure", ["diag", "kron"])

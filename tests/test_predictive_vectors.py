@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.errors import HeadError, InputError, LaplaceMetricError, WeightsChangedError
+from laplace_metric.errors import (
+    FileFormatError,
+    HeadError,
+    InputError,
+    LaplaceMetricError,
+    WeightsChangedError,
+)
+from laplace_metric.search._refit import Refits
+from tests.saved_files import parts_of, rewrite
 
 D, Z = 5, 3
 STRUCTURES = ["diag", "kron", "full"]
@@ -26,12 +38,18 @@ def fitted(
 
 
 def brute_force(embedder: LaplaceEmbedder, x: Tensor, *, temperature: float) -> Tensor:
-    """``z_x' z_y + tr(J_x S J_y')`` for every pair of inputs, with S written out."""
-    posterior = embedder.posterior_
-    curvature = posterior.curvature.to_dense()
+    """``z_x' z_y + tr(J_x S J_y')`` for every pair of inputs, with S written out.
+
+    Its prior precision is that of the trained weights, unless a number was given; directions
+    without data are as wide as in the posterior.
+    """
+    posterior, theta = embedder.posterior_, embedder.posterior_.mean
+    curvature, tau = posterior.curvature.to_dense(), posterior.prior_precision
+    given = not isinstance(embedder.settings.prior_precision, str)
+    prior = tau if given else len(theta) / float(theta.square().sum())
     eye = torch.eye(len(curvature), dtype=torch.float64)
-    precision = posterior.n_effective * curvature + posterior.prior_precision * eye
-    s = temperature * torch.linalg.inv(precision)
+    precision = posterior.n_effective * curvature + prior * eye
+    s = temperature * prior / tau * torch.linalg.inv(precision)
     jacobians = []
     for row in x:
         one = torch.cat([row, row.new_ones(1)]) if embedder.model.bias is not None else row
@@ -72,7 +90,7 @@ def test_of_directions_their_cosines_are_those_of_the_expected_products(structur
 @pytest.mark.parametrize("structure", STRUCTURES)
 def test_their_inner_products_are_means_over_draws_of_the_head(structure, bias):
     """Within four standard errors of every pair."""
-    embedder, x = fitted(structure, bias=bias)
+    embedder, x = fitted(structure, bias=bias, prior_precision=3.0)
     draws = embedder.sample(x, 40_000, torch.Generator().manual_seed(2))
     products = draws @ draws.mT
     error = products.std(0) / len(draws) ** 0.5
@@ -83,11 +101,63 @@ def test_their_inner_products_are_means_over_draws_of_the_head(structure, bias):
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("structure", STRUCTURES)
 def test_their_squared_distances_are_the_expected_ones(structure, bias):
-    embedder, x = fitted(structure, bias=bias)
+    embedder, x = fitted(structure, bias=bias, prior_precision=3.0)
     v = embedder.predictive_vectors(x)
     for shift in range(1, len(x)):
         expected = embedder.distance(x, x.roll(shift, 0)).mean
         torch.testing.assert_close((v - v.roll(shift, 0)).square().sum(1), expected)
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_a_number_is_the_prior_of_both_and_a_word_is_not(structure):
+    embedder, x = fitted(structure)
+    weights = embedder.posterior_.mean
+    assert embedder.fitted_.predictive_prior == len(weights) / float(weights.square().sum())
+    auto = embedder.predictive_vectors(x)
+    for same in (
+        fitted(structure, prior_precision=embedder.posterior_.prior_precision)[0],
+        fitted(structure)[0],
+    ):
+        if same.settings.prior_precision == "auto":
+            same.tune_prior(bounds=(1e-3, 1e3))
+        assert same.fitted_.predictive_prior is None
+        v = same.predictive_vectors(x)
+        torch.testing.assert_close(v @ v.mT, brute_force(same, x, temperature=0.5))
+        assert float((v @ v.mT - auto @ auto.mT).abs().max()) > 1e-3
+
+
+def test_a_file_and_a_part_of_the_items_keep_it(tmp_path):
+    embedder, x = fitted("kron")
+    embedder.save(tmp_path / "posterior")
+    loaded = LaplaceEmbedder.load(tmp_path / "posterior", embedder.model)
+    assert loaded.fitted_.predictive_prior == embedder.fitted_.predictive_prior
+    v = embedder.predictive_vectors(x)
+    torch.testing.assert_close(loaded.predictive_vectors(x), v, rtol=0, atol=0)
+    y = torch.arange(9) % 3
+    part = Refits.of(embedder, x).fit(torch.arange(6), y[:6]).fitted_
+    assert part.predictive_prior == embedder.fitted_.predictive_prior
+    assert part.posterior.prior_precision == embedder.posterior_.prior_precision
+
+
+def rewritten(path: Path, change: Callable[[dict[str, Any]], None]) -> nn.Module:
+    """Save a posterior to a file whose content is then changed; returns its model."""
+    embedder, _ = fitted("kron")
+    embedder.save(path)
+    (name,) = [name for name, part in parts_of(path).items() if "draws" in part.content]
+    rewrite(path, name, lambda content, _: change(content))
+    return embedder.model
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, "x"])
+def test_a_file_with_a_prior_that_is_no_positive_number_is_refused(tmp_path, bad):
+    model = rewritten(tmp_path / "bad", lambda content: content.update(predictive_prior=bad))
+    with pytest.raises(FileFormatError, match="predictive_prior"):
+        LaplaceEmbedder.load(tmp_path / "bad", model)
+
+
+def test_a_file_without_it_searches_under_the_prior_of_its_posterior(tmp_path):
+    model = rewritten(tmp_path / "old", lambda content: content.pop("predictive_prior"))
+    assert LaplaceEmbedder.load(tmp_path / "old", model).fitted_.predictive_prior is None
 
 
 @pytest.mark.parametrize("structure", STRUCTURES)

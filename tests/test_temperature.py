@@ -1,4 +1,4 @@
-"""The size of a posterior: the prior of the trained weights, and a temperature by draws."""
+"""The size of a posterior: a prior of one observation, and a temperature by draws."""
 
 from __future__ import annotations
 
@@ -114,13 +114,13 @@ def test_draws_find_neighbours_as_their_means_do_and_much_hotter_ones_do_not(dis
 
 
 @pytest.mark.parametrize("distance", ["arccos", "euclidean"])
-def test_the_covariance_is_that_of_the_temperature_and_of_the_weights_own_prior(distance):
+def test_the_covariance_is_that_of_the_temperature_and_of_one_observation(distance):
     embedder, _, _ = small(distance=distance, hessian="positives", structure="full")
     posterior = embedder.posterior_
     theta = torch.cat([embedder.model.weight.flatten(), embedder.model.bias]).detach()
-    tau = len(theta) / float(theta.square().sum())
-    assert posterior.prior_precision == pytest.approx(tau, rel=1e-12)
     curvature = posterior.curvature.to_dense()
+    tau = float(curvature.trace()) / len(theta)
+    assert posterior.prior_precision == pytest.approx(tau, rel=1e-12)
     precision = posterior.n_effective * curvature + tau * torch.eye(len(theta)).double()
     covariance = posterior.temperature * torch.linalg.inv(precision)
     draws = posterior.sample(100_000, torch.Generator().manual_seed(0)) - theta
@@ -336,15 +336,18 @@ def test_auto_and_positive_numbers_are_settings(value):
 
 
 def test_draws_that_are_mostly_noise_warn_and_nearer_ones_do_not():
-    """At a mean squared distance of .5, for draws of embeddings and for those of the head."""
+    """At a mean squared distance of .5, for draws of embeddings and for those of the head.
+
+    Of heads the closed form is within a tenth.
+    """
     plain, x, _ = small(distance="arccos", temperature=1.0)
     fits = {}
     for temperature in (2.0 ** (torch.arange(-48, 49) / 8)).tolist():
         hotter = plain.fitted_.with_temperature(temperature)
         embedder = LaplaceEmbedder.from_fitted(plain.model, plain.settings, hotter)
         fits[float(embedder(x).uncertainty.mean())] = embedder
-    calm = fits[max(chord for chord in fits if chord < 0.49)]
-    wild = fits[min(chord for chord in fits if chord > 0.51)]
+    calm = fits[max(chord for chord in fits if chord < 0.45)]
+    wild = fits[min(chord for chord in fits if chord > 0.55)]
     with warnings.catch_warnings():
         warnings.simplefilter("error", WideDrawsWarning)
         calm(x).sample(200, 0)

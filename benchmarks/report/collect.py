@@ -131,14 +131,16 @@ def run(options: Namespace) -> None:
     folder = options.json or RESULTS / options.size
     require_writable(options.out)
     if not options.from_json:
-        collected(options.cache, options.size, folder)
+        collected(options.cache, options.size, folder, options.protocols or tuple(PROTOCOLS))
     page = render(list(records(folder)))
     write_atomically(options.out, page)
     print(f"{options.out}: {len(page.encode()) / 1e6:.2f} MB")
 
 
-def collected(cache: Path, size: str, folder: Path) -> None:
-    """One JSON in ``folder`` for each protocol that has runs in the cache.
+def collected(
+    cache: Path, size: str, folder: Path, protocols: Sequence[str] = tuple(PROTOCOLS)
+) -> None:
+    """One JSON in ``folder`` for each of the protocols that has runs in the cache.
 
     Raises
     ------
@@ -146,7 +148,7 @@ def collected(cache: Path, size: str, folder: Path) -> None:
         If there is none.
     """
     store = Store(work_folder(cache, COMPARISON) / f"runs-{size}")
-    of_protocol = {name: collect(store, name, size) for name in PROTOCOLS}
+    of_protocol = {name: collect(store, name, size) for name in protocols}
     of_protocol = {name: record for name, record in of_protocol.items() if record["rows"]}
     if not of_protocol:
         raise InputError(

@@ -103,7 +103,7 @@ euclidean
 --hessian auto|fixed|positives|full = auto: positives for vectors compared by euclidean, else fixed
 --positivity absolute|clip = absolute: negative curvature counts by its size, or not
 --margin X: negative pairs farther apart do not count; default: all count
---prior-precision X: of the isotropic Gaussian prior; default: that of the trained weights
+--prior-precision X: of the isotropic Gaussian prior; default: the information of one observation
 --temperature X: factor of the covariance; default: as large as draws allow that find neighbours \
 as their means do
 --optimize-prior: choose it by the marginal likelihood

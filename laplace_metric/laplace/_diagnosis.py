@@ -197,11 +197,6 @@ def _findings(d: Diagnosis, vanishes: bool) -> list[str]:
             f"draws retrieve less than their means: recall@1 {d.draws.recall:.2f}, of the means "
             f'{d.draws.recall_of_means:.2f}. Pass temperature="auto", or a smaller number.'
         )
-    if abs(math.log10(d.evidence_prior_precision / d.prior_precision)) > 2:
-        advice.append(
-            f"prior_precision={d.prior_precision:.3g} is far from where the log marginal "
-            f"likelihood is highest, {d.evidence_prior_precision:.3g}."
-        )
     u = d.uncertainties
     if u is not None and u.variation < NEARLY_CONSTANT:
         advice.append(

@@ -64,7 +64,12 @@ from laplace_metric.laplace._fit_storage import FitStorage, InMemory
 from laplace_metric.laplace._fitted import Fitted
 from laplace_metric.laplace._points import Batches, HeadBatches, collect_points, where
 from laplace_metric.laplace._posterior import Posterior
-from laplace_metric.laplace._prior_precision import of_weights, weights_of_layers
+from laplace_metric.laplace._prior_precision import (
+    FLAT,
+    of_one_observation,
+    of_weights,
+    weights_of_layers,
+)
 from laplace_metric.laplace._processes import ONE_PROCESS, Processes
 from laplace_metric.laplace._settings import LAYERWISE, Settings
 from laplace_metric.laplace._spanned import SpannedSpace, has_few_points
@@ -395,13 +400,14 @@ def posterior_of(
     mean, spectral = jacobian.parameters, curvature.decompose(settings.positivity)
     check_finite_curvature((n_effective * spectral.eigenvalues).to(mean.dtype))
     prior, temperature = settings.prior_precision, settings.temperature
+    information, chosen = (mean, spectral.eigenvalues, n_effective), isinstance(prior, str)
     posterior = Posterior(
         mean,
         spectral,
         n_effective,
-        of_weights(mean) if isinstance(prior, str) else prior,
+        of_one_observation(*information) if isinstance(prior, str) else prior,
         1.0 if isinstance(temperature, str) else temperature,
-        weights_of_layers(mean, jacobian.layouts) if prior == LAYERWISE else None,
+        weights_of_layers(*information, jacobian.layouts) if prior == LAYERWISE else None,
     )
     _LOG.debug(
         "head %r: %.1f %% of the curvature was negative (positivity=%r), n_effective=%.6g",
@@ -409,8 +415,16 @@ def posterior_of(
     )
     if not warn_if_degenerate(loss, posterior):
         warn_if_negative(spectral, settings.positivity)
-    structure = settings.structure
-    return Fitted(head, jacobian, loss, posterior, n_points, structure, fingerprints)
+    return Fitted(
+        head,
+        jacobian,
+        loss,
+        posterior,
+        n_points,
+        settings.structure,
+        fingerprints,
+        predictive_prior=of_weights(mean) if chosen else None,
+    )
 
 
 def warn_if_negative(
@@ -440,7 +454,7 @@ def warn_if_degenerate(loss: ContrastiveLoss, posterior: Posterior) -> bool:
             "hessian='fixed' with distance='euclidean' and no finite margin sums to zero for "
             "balanced classes, whatever the data"
         )
-    elif posterior.n_effective * largest < 1e-6 * posterior.prior_precision:
+    elif posterior.n_effective * largest < FLAT * posterior.prior_precision:
         negative = curvature.negative_fraction
         reason = f"its largest eigenvalue is {largest:.2g}"
         if negative > 0:

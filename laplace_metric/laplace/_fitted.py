@@ -70,6 +70,9 @@ class Fitted(Shown):
     body : BodyRecord or None
         Record of the model apart from the weights of its head. None, the default: it is not
         compared.
+    predictive_prior : float > 0 or None
+        Prior precision under which predictive vectors compare inputs. None, the default: that of
+        the posterior, which was given as a number or tuned.
     draws : Draws or None
         Spread and recall of heads drawn from the posterior, on points of the fit. None, the
         default, where these were not kept, or the posterior was tuned since.
@@ -85,12 +88,25 @@ class Fitted(Shown):
     near_far: NearFar | None = None
     trained_on: Fingerprints | None = None
     body: BodyRecord | None = None
+    predictive_prior: float | None = None
     draws: Draws | None = None
 
     @property
     def spherical(self) -> bool:
         """True if embeddings are directions: arccos, or a model that l2-normalises."""
         return self.loss.geometry.spherical
+
+    @property
+    def predictive_posterior(self) -> Posterior:
+        """Posterior of predictive vectors: that under ``predictive_prior``, as wide as the prior.
+
+        ``T (n tau / tau_p H + tau W)^-1``, so that directions without data have the variance
+        ``T / tau`` of the posterior, and the data weigh as they do against ``tau_p``.
+        """
+        if self.predictive_prior is None:
+            return self.posterior
+        tau, n_effective = self.posterior.prior_precision, self.posterior.n_effective
+        return replace(self.posterior, n_effective=n_effective * tau / self.predictive_prior)
 
     def with_precision(self, prior_precision: float, n_effective: float | None = None) -> Fitted:
         """Return the same fit under another prior precision, and n_effective if given.
@@ -103,7 +119,7 @@ class Fitted(Shown):
             New number of observations that the curvature stands for. None, the default: as before.
         """
         tuned = self.posterior.with_precision(prior_precision, n_effective)
-        return replace(self, posterior=tuned, draws=None)
+        return replace(self, posterior=tuned, predictive_prior=None, draws=None)
 
     def with_temperature(self, temperature: float) -> Fitted:
         """Return the same fit at another temperature T > 0."""

@@ -178,6 +178,6 @@ class Posterior(Shown):
         """
         prior = self.prior(prior_precision)
         log_det = self.curvature.precision(self.n_effective, prior).log().sum()
-        each = torch.as_tensor(prior).to(log_det).expand(len(self.mean))
-        squares = self.mean.to(log_det).square()
+        each = torch.as_tensor(prior, dtype=log_det.dtype, device=log_det.device)
+        each, squares = each.expand(len(self.mean)), self.mean.to(log_det).square()
         return 0.5 * float(each.log().sum() - (each * squares).sum() - log_det)

@@ -72,7 +72,7 @@ class PredictiveVectors:
         HeadError
             If the head is not linear: its inner products have no such form.
         """
-        head, posterior = fitted.jacobian, fitted.posterior
+        head, posterior = fitted.jacobian, fitted.predictive_posterior
         if not isinstance(head, LinearJacobian):
             raise HeadError(
                 f"head {fitted.head.name!r} is not one linear layer: only of such a head is the "

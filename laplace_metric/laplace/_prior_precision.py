@@ -1,9 +1,14 @@
-"""The prior precision: of the trained weights, by the evidence, or by a validation metric.
+"""The prior precision: of one observation, of the trained weights, by evidence or by validation.
 
-By default ``tau = P / |theta|^2``, the isotropic Gaussian of largest likelihood for the P trained
-weights. It moves with the weights' unit as the curvature does, so that no scale of the network
-changes a ranking, and directions that no data determine vary as much as the weights do. By layers,
-``tau_l = P_l / |theta_l|^2``: a layer of small weights is held more than one of large weights.
+By default ``tau = tr(H) / P``, the unit-information prior (Kass and Wasserman 1995): it is as
+precise, on average over the P weights, as what one of the n_eff observations tells of them, since H
+is an average. It moves with the weights' unit as the curvature does, so that no scale of the
+network changes a ranking, and every direction that the data determine stands out. By layers,
+``tau_l = tr(H_l) / P_l``.
+
+``P / |theta|^2`` is the isotropic Gaussian of largest likelihood for the trained weights: they are
+as likely as any before the data. Predictive vectors search under this one: it is hundreds of times
+stronger, and what two inputs share beside the mean embeddings then counts in every direction.
 """
 
 from __future__ import annotations
@@ -24,6 +29,8 @@ from laplace_metric.laplace._posterior import Posterior
 
 BOUNDS = (1e-6, 1e6)
 """Default range of tau."""
+FLAT = 1e-6
+"""Share of a prior precision below which the data tell nothing in any direction."""
 TEMPERATURES = [2.0**power for power in range(-16, 5, 2)]
 """Candidates for the temperature."""
 
@@ -41,19 +48,47 @@ def of_weights(mean: Tensor) -> float:
     return len(mean) / length if length > 0 else 1.0
 
 
-def weights_of_layers(mean: Tensor, layouts: Sequence[Layout]) -> Float[Tensor, " P"]:
-    """Return w [P] with ``tau w = P_l / |theta_l|^2`` in layer l, for ``tau = of_weights(mean)``.
+def of_one_observation(
+    mean: Float[Tensor, " P"], eigenvalues: Float[Tensor, " P"], n_effective: float
+) -> float:
+    """Return ``tr(H) / P``, or that of the weights beside which the curvature is nothing.
+
+    Examples
+    --------
+    >>> import torch
+    >>> of_one_observation(torch.tensor([3.0, -4.0]), torch.tensor([3.0, 5.0]), n_effective=10)
+    4.0
+    >>> of_one_observation(torch.tensor([3.0, -4.0]), torch.zeros(2), n_effective=10)
+    0.08
+    """
+    prior = of_weights(mean)
+    if n_effective * float(eigenvalues.max()) < FLAT * prior:
+        return prior
+    return float(eigenvalues.double().mean())
+
+
+def weights_of_layers(
+    mean: Float[Tensor, " P"],
+    eigenvalues: Float[Tensor, " P"],
+    n_effective: float,
+    layouts: Sequence[Layout],
+) -> Float[Tensor, " P"]:
+    """Return w [P] with ``tau w = tr(H_l) / P_l`` in layer l, for ``tau = of_one_observation``.
 
     Examples
     --------
     >>> import torch
     >>> layers = [Layout(1, 1, bias=False), Layout(1, 1, bias=False)]
-    >>> weights_of_layers(torch.tensor([1.0, 7.0]), layers) * of_weights(torch.tensor([1.0, 7.0]))
-    tensor([1.0000, 0.0204], dtype=torch.float64)
+    >>> weights_of_layers(torch.ones(2), torch.tensor([1.0, 3.0]), 10, layers) * 2
+    tensor([1., 3.], dtype=torch.float64)
     """
-    layers = mean.split([layout.n_parameters for layout in layouts])
-    parts = [torch.full_like(x, of_weights(x), dtype=torch.float64) for x in layers]
-    return torch.cat(parts) / of_weights(mean)
+    sizes = [layout.n_parameters for layout in layouts]
+    pairs = zip(mean.split(sizes), eigenvalues.split(sizes), strict=True)
+    layers = [
+        torch.full_like(x, of_one_observation(x, spectrum, n_effective), dtype=torch.float64)
+        for x, spectrum in pairs
+    ]
+    return torch.cat(layers) / of_one_observation(mean, eigenvalues, n_effective)
 
 
 def check_bounds(bounds: Sequence[float]) -> tuple[float, float]:

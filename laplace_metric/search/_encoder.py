@@ -82,7 +82,8 @@ class Encoder(BatchEncoder):
         layout = fitted.jacobian.layouts[0]
         self.n_kept = layout.n_columns if shared.in_basis else layout.n_features
         weights = fitted.posterior.mean, fitted.posterior.spectrum
-        self.identity = digest(f"{fitted.spherical} {fitted.structure}", weights)
+        compared = "" if fitted.predictive_prior is None else f" {fitted.predictive_prior}"
+        self.identity = digest(f"{fitted.spherical} {fitted.structure}{compared}", weights)
         self.fitted_rows = fitted.fingerprints
         self._weights = FittedWeights(model, fitted.head, fitted.posterior.mean, fitted.body)
         self._weights.check(values=True)

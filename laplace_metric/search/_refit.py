@@ -109,7 +109,9 @@ class Refits:
             warnings.simplefilter("ignore", LaplaceMetricWarning)
             fitted = fit_posterior(self.model, HEAD, inputs, settings, options)
         posterior = replace(fitted.posterior, prior_weights=posterior.prior_weights)
-        return HeadEmbedder(self.model, replace(fitted, posterior=posterior), settings)
+        predictive_prior = self.embedder.fitted_.predictive_prior
+        fitted = replace(fitted, posterior=posterior, predictive_prior=predictive_prior)
+        return HeadEmbedder(self.model, fitted, settings)
 
 
 def _follows_rotations(fitted: Fitted) -> bool:

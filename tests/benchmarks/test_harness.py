@@ -94,7 +94,7 @@ def test_a_match_is_looked_for_among_the_other_queries(space, name):
         gallery.append((held.read(even), held.labels[even] + 50))
         held = held.subset(~even)
     inputs, labels = (torch.cat(parts) for parts in zip(*gallery, strict=True))
-    index = embedder.index(inputs, labels, progress=False)
+    index = embedder.index(inputs, labels, rank_by="mean", progress=False)
     index.calibrate(held.read(), held.labels + 50 * task.new_classes)
     expected = 1 - index.search(task.test.read(asked), k=1).match_probability[:, 0]
     torch.testing.assert_close(doubt[asked], expected.double())

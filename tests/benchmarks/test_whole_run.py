@@ -160,6 +160,20 @@ def test_only_methods_without_a_measurement_of_their_code_make_a_comparison_stal
         assert piece.state() == whole_run.METHODS_DIFFER
 
 
+def test_a_protocol_is_collected_once_all_its_pieces_are_done(tmp_path):
+    pieces = {piece.name: piece for piece in whole_run.PIECES}
+
+    def done(name):
+        whole_run._mark(tmp_path, pieces[name]).touch()
+        return whole_run.compared(tmp_path)
+
+    assert whole_run.compared(tmp_path) == []
+    assert done("compare-birds") == []
+    assert done("compare-fashion") == ["lam"]
+    assert done("compare-pretrained") == ["lam", "pretrained"]
+    assert done("compare-unseen") == ["lam", "url", "pretrained"]
+
+
 def test_every_piece_of_the_plan_is_a_command_that_writes_its_record():
     for piece in whole_run.PIECES:
         words = piece.words.split()

@@ -194,6 +194,17 @@ def test_another_embedder_is_refused(points, embedder, tmp_path):
     assert len(Index.load(tmp_path / "index", again)) == 50
 
 
+def test_an_index_belongs_to_the_prior_that_its_vectors_are_compared_under(points, tmp_path):
+    x, y = points[0][:200], points[1][:200]
+    embedder = LaplaceEmbedder.from_embeddings(x, y)
+    given = embedder.posterior_.prior_precision
+    same = LaplaceEmbedder.from_embeddings(x, y, prior_precision=given)
+    assert torch.equal(same.posterior_.spectrum, embedder.posterior_.spectrum)
+    embedder.index(x[:50], progress=False).save(tmp_path / "index")
+    with pytest.raises(FileFormatError, match="another prior precision"):
+        Index.load(tmp_path / "index", same)
+
+
 def test_an_index_belongs_to_the_posterior_that_it_was_built_with(points, tmp_path):
     x, y = points
     embedder = LaplaceEmbedder.from_embeddings(x[:200], y[:200])
