@@ -37,7 +37,7 @@ PAGES = (
     ),
     *(
         ROOT / "docs" / f"{name}.md"
-        for name in ("engines", "posterior", "promises")
+        for name in ("engines", "posterior", "promises", "settings")
     ),
 )  # fmt: skip
 PROTOCOL_TABLES: dict[str, tuple[str, str, tuple[str, ...]]] = {
@@ -89,6 +89,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "first-search": posterior.first_page,
     "posterior": posterior.table,
     "posterior-shares": posterior.at_equal_shares,
+    "priors": posterior.priors_table,
     "posterior-costs": posterior_costs.table,
     "first-errors": evidence.first_page,
     **evidence.TABLES,

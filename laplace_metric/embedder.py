@@ -417,26 +417,25 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
     ) -> Float[Tensor, "B Z_plus_A"]:
         """Return one vector an input whose inner products are the expected ones.
 
-        ``v = [z ; C^(1/2) h]``, with C the sum of the output blocks of the posterior covariance:
+        ``v = [z ; C^(1/2) h]``, with C the sum of the output blocks of a covariance of the head:
         under weights that all inputs share, ``E z(x)' z(y) = v_x' v_y`` and
         ``E |z(x) - z(y)|^2 = |v_x - v_y|^2``. So any engine of vectors searches by the posterior
         predictive. Where embeddings are directions, vectors have length 1: their inner product is
         the expected cosine to first order.
 
-        A prior precision that was chosen by itself is ``P / |theta|^2`` here, of the P trained
+        With ``prior_precision="auto"`` their prior precision is ``P / |theta|^2``, of the P trained
         weights, and not that of ``posterior_``: search wants what two inputs share in every
-        direction, uncertainty what no data determined (``docs/settings.md``). C is then
-        ``T / tau (n H |theta|^2 / P + I)^-1`` in its blocks, as wide outside the data as the
-        posterior.
+        direction, uncertainty what no data determined (``docs/settings.md``). A number holds for
+        both.
 
         Parameters
         ----------
         inputs : one batch of inputs
             Inputs as the model takes them.
         temperature : float > 0 or None
-            Temperature of the covariance: the larger, the more of each vector is the posterior's.
-            For ranking, larger ones than that of draws are better (``search.Predictive`` chooses
-            one for an index). None, the default: that of the posterior.
+            Temperature of the covariance: the larger, the more of each vector is the posterior's
+            (``search.Predictive`` chooses it for an index, by a share). None, the default: the one
+            at which directions without data are as wide as in the posterior.
 
         Returns
         -------
@@ -463,7 +462,8 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
         vectors = PredictiveVectors.of(fitted)
         factor = 1.0
         if temperature is not None:
-            factor = check_positive("temperature", temperature) / fitted.posterior.temperature
+            t = fitted.predictive_posterior.temperature
+            factor = check_positive("temperature", temperature) / t
         seen = seen_at_head(self.model, fitted, read_batch("inputs", inputs))
         with full_precision():
             check_rows(seen.raw, spherical=fitted.spherical)

@@ -56,7 +56,7 @@ class LaplaceEmbedder(PosteriorEmbedder):
         Precision of the Gaussian prior over the head's parameters. "auto", the default, is
         ``tr(H) / P``, what one observation tells of each of the P weights on average (the
         unit-information prior, Kass and Wasserman 1995); "layerwise" is the same of each linear
-        layer, for heads of several. With either word predictive vectors have ``P / |theta|^2``. A
+        layer, for heads of several. Without a number predictive vectors have ``P / |theta|^2``. A
         larger one means less uncertainty, and ``tune_prior`` tunes it.
     n_effective : float > 0 or None
         Number of observations that turns the curvature, an average over pairs, into a sum over
@@ -80,7 +80,9 @@ class LaplaceEmbedder(PosteriorEmbedder):
         says how far draws lie from the trained weights. "auto", the default, is the largest one up
         to 1 (Laplace's approximation itself) at which draws find neighbours of the right class as
         often as their means, up to .01 or the standard error, on up to 1,000 fitted points. Where
-        these are not kept (pairs of batches, several processes) it is 1.
+        these are not kept (pairs of batches, several processes) or none has another of its class,
+        directions without data vary as the trained weights do: ``prior_precision |theta|^2 / P``,
+        up to 1.
 
     Raises
     ------
@@ -125,7 +127,7 @@ class LaplaceEmbedder(PosteriorEmbedder):
             exact.
         rank_by : "auto" | "mean" | "predictive" | "expected" | "shared", or ``search.Predictive``
             Ranking of the items. "mean": by the distance of the means. "predictive": by the
-            expected inner product under the posterior, whose draws of the head queries and items
+            expected inner product under uncertain weights of the head that queries and items
             share (``predictive_vectors``); it often finds more on classes and instances that the
             head was not trained on, and stores longer vectors. "auto", the default: "predictive" if
             it finds the nearest other item of the same class for significantly more of the labelled

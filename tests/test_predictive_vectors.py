@@ -37,19 +37,19 @@ def fitted(
     return embedder.fit([(x, y)], progress=False), x[:9]
 
 
-def brute_force(embedder: LaplaceEmbedder, x: Tensor, *, temperature: float) -> Tensor:
-    """``z_x' z_y + tr(J_x S J_y')`` for every pair of inputs, with S written out.
+def prior_of_vectors(embedder: LaplaceEmbedder) -> float:
+    """That of the trained weights, unless a number was given."""
+    theta, given = embedder.posterior_.mean, embedder.settings.prior_precision
+    return given if not isinstance(given, str) else len(theta) / float(theta.square().sum())
 
-    Its prior precision is that of the trained weights, unless a number was given; directions
-    without data are as wide as in the posterior.
-    """
-    posterior, theta = embedder.posterior_, embedder.posterior_.mean
-    curvature, tau = posterior.curvature.to_dense(), posterior.prior_precision
-    given = not isinstance(embedder.settings.prior_precision, str)
-    prior = tau if given else len(theta) / float(theta.square().sum())
+
+def brute_force(embedder: LaplaceEmbedder, x: Tensor, *, temperature: float) -> Tensor:
+    """``z_x' z_y + tr(J_x S J_y')`` for every pair of inputs, with S written out."""
+    posterior = embedder.posterior_
+    curvature = posterior.curvature.to_dense()
     eye = torch.eye(len(curvature), dtype=torch.float64)
-    precision = posterior.n_effective * curvature + prior * eye
-    s = temperature * prior / tau * torch.linalg.inv(precision)
+    precision = posterior.n_effective * curvature + prior_of_vectors(embedder) * eye
+    s = temperature * torch.linalg.inv(precision)
     jacobians = []
     for row in x:
         one = torch.cat([row, row.new_ones(1)]) if embedder.model.bias is not None else row
@@ -63,6 +63,12 @@ def brute_force(embedder: LaplaceEmbedder, x: Tensor, *, temperature: float) -> 
     return z @ z.mT + torch.tensor(spread, dtype=torch.float64)
 
 
+def as_wide(embedder: LaplaceEmbedder) -> float:
+    """Temperature at which directions without data are as wide as in the posterior."""
+    posterior = embedder.posterior_
+    return posterior.temperature * prior_of_vectors(embedder) / posterior.prior_precision
+
+
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("structure", STRUCTURES)
 def test_their_inner_products_are_those_of_the_posterior_written_out(structure, bias):
@@ -72,7 +78,7 @@ def test_their_inner_products_are_those_of_the_posterior_written_out(structure, 
     assert v.dtype == torch.float64
     assert not v.requires_grad
     torch.testing.assert_close(v[:, :Z], embedder(x).mean)
-    torch.testing.assert_close(v @ v.mT, brute_force(embedder, x, temperature=0.5))
+    torch.testing.assert_close(v @ v.mT, brute_force(embedder, x, temperature=as_wide(embedder)))
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -81,7 +87,7 @@ def test_of_directions_their_cosines_are_those_of_the_expected_products(structur
     embedder, x = fitted(structure, "arccos", bias=bias)
     v = embedder.predictive_vectors(x)
     torch.testing.assert_close(v.norm(dim=1), torch.ones(9, dtype=torch.float64))
-    products = brute_force(embedder, x, temperature=0.5)
+    products = brute_force(embedder, x, temperature=as_wide(embedder))
     lengths = products.diagonal().sqrt()
     torch.testing.assert_close(v @ v.mT, products / lengths[:, None] / lengths)
 
@@ -109,21 +115,34 @@ def test_their_squared_distances_are_the_expected_ones(structure, bias):
 
 
 @pytest.mark.parametrize("structure", STRUCTURES)
-def test_a_number_is_the_prior_of_both_and_a_word_is_not(structure):
-    embedder, x = fitted(structure)
-    weights = embedder.posterior_.mean
-    assert embedder.fitted_.predictive_prior == len(weights) / float(weights.square().sum())
-    auto = embedder.predictive_vectors(x)
-    for same in (
-        fitted(structure, prior_precision=embedder.posterior_.prior_precision)[0],
-        fitted(structure)[0],
-    ):
-        if same.settings.prior_precision == "auto":
-            same.tune_prior(bounds=(1e-3, 1e3))
-        assert same.fitted_.predictive_prior is None
-        v = same.predictive_vectors(x)
-        torch.testing.assert_close(v @ v.mT, brute_force(same, x, temperature=0.5))
-        assert float((v @ v.mT - auto @ auto.mT).abs().max()) > 1e-3
+@pytest.mark.parametrize("tuned", [False, True])
+def test_a_number_is_the_prior_of_both_and_a_word_is_not(structure, tuned):
+    auto, x = fitted(structure)
+    assert auto.fitted_.predictive_prior == pytest.approx(prior_of_vectors(auto), rel=1e-12)
+    other = fitted(structure, prior_precision="auto" if tuned else 3.0)[0]
+    if tuned:
+        other.tune_prior(bounds=(1e-3, 1e3))
+    assert other.fitted_.predictive_prior is None
+    assert other.fitted_.predictive_posterior is other.posterior_
+    v = other.predictive_vectors(x)
+    torch.testing.assert_close(v @ v.mT, brute_force(other, x, temperature=0.5))
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_outside_of_the_data_they_are_as_wide_as_the_posterior_and_inside_no_narrower(structure):
+    embedder, _ = fitted(structure)
+    posterior, vectors = embedder.posterior_, embedder.fitted_.predictive_posterior
+    free = posterior.curvature.eigenvalues < 1e-12 * posterior.curvature.eigenvalues.max()
+    torch.testing.assert_close(posterior.spectrum[free], vectors.spectrum[free])
+    assert bool((vectors.spectrum >= posterior.spectrum * (1 - 1e-12)).all())
+
+
+def test_heads_that_are_not_one_linear_layer_have_no_second_prior():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(D, 4), nn.Tanh(), nn.Linear(4, Z))
+    x, y = torch.randn(40, D), torch.arange(40) % 4
+    whole = LaplaceEmbedder(model, head=model).fit([(x, y)], progress=False)
+    assert whole.fitted_.predictive_prior is None
 
 
 def test_a_file_and_a_part_of_the_items_keep_it(tmp_path):
@@ -166,7 +185,8 @@ def test_another_temperature_scales_what_the_posterior_adds(structure, temperatu
     embedder, x = fitted(structure)
     v = embedder.predictive_vectors(x, temperature=temperature)
     torch.testing.assert_close(v @ v.mT, brute_force(embedder, x, temperature=temperature))
-    other = fitted(structure, temperature=temperature)[0]  # as a fit at this temperature has them
+    given = {"temperature": temperature, "prior_precision": prior_of_vectors(embedder)}
+    other = fitted(structure, **given)[0]  # as a fit at this temperature has them
     torch.testing.assert_close(other.predictive_vectors(x), v)
     assert embedder.posterior_.temperature == 0.5
 

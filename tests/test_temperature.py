@@ -157,18 +157,27 @@ def test_a_narrow_posterior_keeps_laplaces_own_temperature():
 
 
 @pytest.mark.parametrize("distance", ["arccos", "euclidean"])
-def test_without_a_class_of_two_members_the_temperature_is_one(distance):
+def test_without_a_class_of_two_members_the_temperature_is_that_of_the_weights(distance):
     _, x, _ = small()
     torch.manual_seed(0)
     embedder = LaplaceEmbedder(nn.Linear(6, 4).double(), distance=distance)
     quietly(embedder, x, torch.arange(60))
-    assert embedder.posterior_.temperature == 1
-    assert embedder.fitted_.draws is None
+    as_wide_as_the_weights(embedder)
 
 
-def test_where_points_are_not_kept_the_temperature_is_one():
-    embedder = small(pairs="batch")[0]
-    assert embedder.posterior_.temperature == 1
+def test_where_points_are_not_kept_the_temperature_is_that_of_the_weights():
+    as_wide_as_the_weights(small(pairs="batch")[0])
+    strong = small(pairs="batch", prior_precision=1e4)[0]
+    assert strong.posterior_.temperature == 1  # narrower than the weights: Laplace's own
+    assert small(pairs="batch", temperature=3.0)[0].posterior_.temperature == 3
+
+
+def as_wide_as_the_weights(embedder: LaplaceEmbedder) -> None:
+    posterior = embedder.posterior_
+    theta = torch.cat([embedder.model.weight.flatten(), embedder.model.bias]).detach()
+    mean_square = float(theta.square().mean())
+    assert posterior.temperature / posterior.prior_precision == pytest.approx(mean_square)
+    assert posterior.temperature <= 1
     assert embedder.fitted_.draws is None
 
 
@@ -379,10 +388,6 @@ def drawn(labels: Tensor, moved: float) -> DrawnPoints:
     z = corners + 0.02 * torch.randn(len(labels), 2, generator=g)
     noise = moved * torch.randn(4, len(labels), 2, generator=g)
     return DrawnPoints(lambda t: z + t**0.5 * noise, labels, spherical=False)
-
-
-def test_without_pairs_of_a_class_the_temperature_is_that_of_laplace():
-    assert temperature_of(drawn(torch.zeros(0, dtype=torch.long), 0.0)) == 1.0
 
 
 def test_draws_that_retrieve_as_the_means_keep_the_temperature_of_laplace():

@@ -138,6 +138,7 @@ def evidence(**fixed: Any) -> Make:
 
 
 RATE = (3e-4, 3e-3)
+PRIORS = ("auto", 1e-3, 0.1, 10.0, 1e3)
 
 
 def between(name: str, low: float, high: float, *, log: bool = True, rate: bool = True) -> Space:
@@ -192,5 +193,5 @@ def laplace_space(trial: BaseTrial) -> Settings:
     return {
         "structure": trial.suggest_categorical("structure", ("kron", "diag")),
         "hessian": trial.suggest_categorical("hessian", ("fixed", "positives", "full")),
-        "prior_precision": trial.suggest_float("prior_precision", 1e-2, 1e4, log=True),
+        "prior_precision": trial.suggest_categorical("prior_precision", PRIORS),
     }

@@ -20,7 +20,7 @@ MARGIN = {"margin": 0.5, **RATE}
 TEMPERATURE = spaces.between("inverse_temperature", 4, 64)
 CLASSES = spaces.between("class_concentration", 4, 64)
 FEATURES, UNCERTAINTY = "features", "uncertainty"
-LAPLACE = {"structure": "kron", "hessian": "fixed", "prior_precision": 1.0}
+LAPLACE = {"structure": "kron", "hessian": "fixed", "prior_precision": "auto"}
 
 EMBEDDING = (
     Entry(BASE, "embedding", contrastive(baselines.MetricLearning),

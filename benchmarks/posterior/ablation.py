@@ -20,7 +20,7 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from benchmarks.posterior.kernels import ROWS, embedder_of, joined, parts_of
+from benchmarks.posterior.kernels import ONE_OBSERVATION, ROWS, embedder_of, joined, parts_of
 from benchmarks.posterior.problems import NETWORKS, Collection, Network, Trained, trained
 from benchmarks.records import folder_of, markdown, read_record, write_record
 from laplace_metric import LaplaceEmbedder
@@ -40,6 +40,9 @@ SAID = {
 """What the first page calls the rows."""
 PARTS, RIVALS = ("development", "confirmation"), ("noise", "h whitened")
 MEASURES = ("first", "label", "auroc")
+TRAINED_WEIGHTS = "trained weights"
+PRIORS = {ONE_OBSERVATION: ONE_OBSERVATION, TRAINED_WEIGHTS: "posterior"}
+"""Prior of the posterior -> the row that searches under it."""
 Row = dict[str, Any]
 
 
@@ -47,12 +50,14 @@ Row = dict[str, Any]
 def measured(network: Network, seed: int, of: Trained) -> list[Row]:
     """Every collection of one network."""
     embedder = embedder_of(of)
-    parts = parts_of(of, embedder)
+    parts, asked, posterior = parts_of(of, embedder), _under_priors(embedder), embedder.posterior_
+    known = {prior: one(of.collections[0].queries[0]).uncertainty for prior, one in asked.items()}
     rows = []
     for collection in of.collections:
         row = _of_collection(of, collection, parts)
         drawn = _draws(of, embedder, collection)
-        posterior = embedder.posterior_
+        doubts = {prior: one(collection.queries[0]).uncertainty for prior, one in asked.items()}
+        right = _nearest_is_right(of, collection)
         rows.append(
             {
                 "network": network.name,
@@ -62,10 +67,43 @@ def measured(network: Network, seed: int, of: Trained) -> list[Row]:
                 "temperature": posterior.temperature,
                 "prior_precision": posterior.prior_precision,
                 **drawn,
+                "errors": {prior: _above(u[~right], u[right]) for prior, u in doubts.items()},
+                "foreign": {
+                    prior: _above(u, known[prior])
+                    for prior, u in doubts.items()
+                    if collection is not of.collections[0]
+                },
                 **row,
             }
         )
     return rows
+
+
+def _under_priors(embedder: LaplaceEmbedder) -> dict[str, LaplaceEmbedder]:
+    """Return the embedder with its posterior under each prior."""
+    prior = embedder.fitted_.predictive_prior
+    assert prior is not None
+    fits = {
+        ONE_OBSERVATION: embedder.fitted_,
+        TRAINED_WEIGHTS: embedder.fitted_.with_precision(prior),
+    }
+    model, settings = embedder.model, embedder.settings
+    return {n: LaplaceEmbedder.from_fitted(model, settings, fit) for n, fit in fits.items()}
+
+
+def _nearest_is_right(of: Trained, collection: Collection) -> Tensor:
+    """Return of each query whether its nearest item, by the mean embedding, is of its class."""
+    (items, labels), (queries, truth) = collection.items, collection.queries
+    nearest = (_unit(of.head(queries)) @ _unit(of.head(items)).mT).argmax(1)
+    return labels[nearest] == truth
+
+
+def _above(larger: Tensor, smaller: Tensor) -> float | None:
+    """Return the chance that one of ``larger`` is above one of ``smaller``; None without either."""
+    if not len(larger) or not len(smaller):
+        return None
+    of_larger = np.repeat([1, 0], [len(larger), len(smaller)])
+    return float(roc_auc_score(of_larger, torch.cat([larger, smaller]).double().numpy()))
 
 
 def _of_collection(of: Trained, collection: Collection, parts: Any) -> Row:
@@ -194,6 +232,24 @@ def first_page() -> str:
         ahead = "" if name == "posterior" else f"{gap:+.3f} ± {half:.3f}"
         lines.append([said, f"{first:.3f}", f"{label:.3f}", ahead])
     return markdown(["ranked by", "first item right", "label right", "posterior ahead"], lines)
+
+
+def priors_table() -> str:
+    """Errors, foreign images and search under each prior, development and confirmation."""
+    header = ["part", "prior", "errors", "foreign images", "first item right"]
+    lines = []
+    for part in PARTS:
+        rows = [row for row in read_record(NAME)["rows"] if row["part"] == part]
+        for prior, row_of in PRIORS.items():
+            cells = [part, prior]
+            for measure in ("errors", "foreign"):
+                some = [row for row in rows if row[measure].get(prior) is not None]
+                mean, half = _over_networks(some, [row[measure][prior] for row in some])
+                cells.append(f"{mean:.3f} ± {half:.3f}")
+            mean, half = _over_networks(rows, [row["chosen"][row_of]["first"] for row in rows])
+            cells.append(f"{mean:.3f} ± {half:.3f}")
+            lines.append(cells)
+    return markdown(header, lines)
 
 
 def at_equal_shares() -> str:

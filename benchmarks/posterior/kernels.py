@@ -1,10 +1,11 @@
-"""The five rows of the ablation: what is put beside the mean embedding z, in one vector.
+"""The rows of the ablation: what is put beside the mean embedding z, in one vector.
 
     mean z        nothing
     h             what enters the head, alone
     h whitened    (S_within + 10 tr/D I)^(-1/2) h: within-class scatter of the fit set, with a ridge
     noise         N(theta, s^2 I): weights without data, [z ; s sqrt(Z) [h ; 1]]
     posterior     [z ; C^(1/2) [h ; 1]], the predictive vectors of a fit
+    one observation     the same under the prior of ``uncertainty``, not that of the trained weights
 
 Whitened h, noise and posterior are compared at the same share of the squared length, so that no row
 has another temperature than the others; each also at the share that the items' own labels choose.
@@ -13,6 +14,7 @@ has another temperature than the others; each also at the share that the items' 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +24,7 @@ from laplace_metric import LaplaceEmbedder
 from laplace_metric.laplace._predictive_vectors import PredictiveVectors
 
 Part = Callable[[Tensor], Tensor]
+ONE_OBSERVATION = "one observation"
 ROWS = ("mean z", "h", "h whitened", "noise", "posterior")
 RIDGE = 10.0
 
@@ -36,11 +39,14 @@ def parts_of(trained: Trained, embedder: LaplaceEmbedder) -> dict[str, Part]:
     """What each row puts beside z, up to its length."""
     h, y = trained.fit
     root = _whitening(h, y)
-    vectors = PredictiveVectors.of(embedder.fitted_)
+    fitted = embedder.fitted_
+    vectors = PredictiveVectors.of(fitted)
+    weak = PredictiveVectors.of(replace(fitted, predictive_prior=None))
     return {
         "h whitened": lambda x: x @ root,
         "noise": lambda x: torch.cat([x, x.new_ones(len(x), 1)], 1),
         "posterior": lambda x: vectors.seen(x) * vectors.variances.sqrt(),
+        ONE_OBSERVATION: lambda x: weak.seen(x) * weak.variances.sqrt(),
     }
 
 

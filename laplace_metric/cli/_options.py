@@ -124,7 +124,7 @@ photos --posterior posterior --trust-recipe
 --output PATH = index: file of the index
 --engine flat|ivf|hnsw = flat: flat is exact
 --rank-by auto|mean|predictive|expected|shared = auto: predictive finds items by the expected \
-inner product under the posterior; auto: where it finds more of the labelled items
+inner product under uncertain weights; auto: where it finds more of the labelled items
 --compact: for millions of items: store no head inputs
 --calibrate DATA: labelled items that are not in the index
 --holdout SHARE: keep this share of DATA out of the index: {_HALVES}; for other data than those \

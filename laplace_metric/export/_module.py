@@ -108,7 +108,8 @@ class EmbedderModule(nn.Module):
         if predictive_temperature is not None:
             t = check_positive("predictive_temperature", predictive_temperature)
             vectors = PredictiveVectors.of(fitted)
-            self.predictive = PredictiveOutput(vectors, t / fitted.posterior.temperature)
+            factor = t / fitted.predictive_posterior.temperature
+            self.predictive = PredictiveOutput(vectors, factor)
         jacobian = _analytic(fitted.head, fitted.jacobian)
         self.spherical = fitted.spherical
         self.variance = HeadVariance(jacobian, fitted.posterior, spherical=self.spherical)

@@ -66,14 +66,14 @@ from laplace_metric.laplace._points import Batches, HeadBatches, collect_points,
 from laplace_metric.laplace._posterior import Posterior
 from laplace_metric.laplace._prior_precision import (
     FLAT,
+    of_layers,
     of_one_observation,
-    of_weights,
-    weights_of_layers,
+    of_trained_weights,
 )
 from laplace_metric.laplace._processes import ONE_PROCESS, Processes
 from laplace_metric.laplace._settings import LAYERWISE, Settings
 from laplace_metric.laplace._spanned import SpannedSpace, has_few_points
-from laplace_metric.laplace._temperature import temperature_of
+from laplace_metric.laplace._temperature import temperature_of, without_points
 from laplace_metric.models._batches import labelled_batches
 from laplace_metric.models._feature_checks import check_finite, check_shapes
 from laplace_metric.models._fingerprints import Fingerprints
@@ -226,7 +226,7 @@ def fit_posterior(
                 curvature = _summed(fit, executor, options)
                 fitted = fit.posterior(curvature, executor.n_points, executor.fingerprints)
                 if alone:
-                    fitted = _at_right_size(fitted, DrawnPoints.of(fitted, store), settings)
+                    fitted = _at_right_size(fitted, fitted, store, settings)
         except InputError:
             if fit.loss.geometry.spherical:
                 _check_directions(store, fit.jacobian)
@@ -252,15 +252,23 @@ def _in_spanned_space(fit: HeadFit, executor: PassExecutor, options: FitOptions)
     assert isinstance(curvature, KronCurvature)
     fitted = fit.posterior(space.lifted(curvature), executor.n_points, executor.fingerprints)
     drawn = space.reduced(fitted, inside.jacobian, curvature, fit.settings.positivity)
-    return _at_right_size(fitted, DrawnPoints.of(drawn, executor_inside.source), fit.settings)
+    return _at_right_size(fitted, drawn, executor_inside.source, fit.settings)
 
 
-def _at_right_size(fitted: Fitted, drawn: DrawnPoints, settings: Settings) -> Fitted:
-    """Choose the temperature, where it is "auto", and note what draws do at it."""
+def _at_right_size(
+    fitted: Fitted, drawn: Fitted, store: FeatureStore, settings: Settings
+) -> Fitted:
+    """Choose the temperature, where it is "auto", and note what draws do at it.
+
+    ``drawn`` is the same fit as ``store`` sees it, whose points may be coordinates of a subspace.
+    """
     if not isinstance(settings.temperature, str):
-        return replace(fitted, draws=drawn.quality())
-    temperature = temperature_of(drawn)
-    return replace(fitted.with_temperature(temperature), draws=drawn.quality(temperature))
+        return replace(fitted, draws=DrawnPoints.of(drawn, store).quality())
+    points = DrawnPoints.of(drawn.with_temperature(1.0), store)
+    if not len(points.labels):
+        return fitted
+    temperature = temperature_of(points)
+    return replace(fitted.with_temperature(temperature), draws=points.quality(temperature))
 
 
 def _check_directions(store: FeatureStore, head: HeadJacobian) -> None:
@@ -382,7 +390,7 @@ def posterior_of(
 ) -> Fitted:
     """Return ``N(theta, T (n_eff H + tau W)^-1)``; warn if H is zero or much of it is negative.
 
-    A temperature that is to be chosen is 1 here: it needs the points (``_temperature``).
+    A temperature that is to be chosen is ``without_points`` here; fits that keep points go on.
 
     Warns
     -----
@@ -399,16 +407,19 @@ def posterior_of(
     n_effective = float(n_points) if settings.n_effective is None else settings.n_effective
     mean, spectral = jacobian.parameters, curvature.decompose(settings.positivity)
     check_finite_curvature((n_effective * spectral.eigenvalues).to(mean.dtype))
-    prior, temperature = settings.prior_precision, settings.temperature
-    information, chosen = (mean, spectral.eigenvalues, n_effective), isinstance(prior, str)
-    posterior = Posterior(
-        mean,
-        spectral,
-        n_effective,
-        of_one_observation(*information) if isinstance(prior, str) else prior,
-        1.0 if isinstance(temperature, str) else temperature,
-        weights_of_layers(*information, jacobian.layouts) if prior == LAYERWISE else None,
-    )
+    prior, of_layer, predictive_prior = settings.prior_precision, None, None
+    if isinstance(prior, str):
+        information = mean, spectral.eigenvalues, n_effective
+        if prior == LAYERWISE:
+            of_layer = of_layers(*information, jacobian.layouts)
+        prior = of_one_observation(*information)
+        predictive_prior = (
+            of_trained_weights(mean) if isinstance(jacobian, LinearJacobian) else None
+        )
+    temperature = settings.temperature
+    if isinstance(temperature, str):
+        temperature = without_points(prior, mean)
+    posterior = Posterior(mean, spectral, n_effective, prior, temperature, of_layer)
     _LOG.debug(
         "head %r: %.1f %% of the curvature was negative (positivity=%r), n_effective=%.6g",
         *(head.name, 100 * spectral.negative_fraction, settings.positivity, n_effective),
@@ -423,7 +434,7 @@ def posterior_of(
         n_points,
         settings.structure,
         fingerprints,
-        predictive_prior=of_weights(mean) if chosen else None,
+        predictive_prior=predictive_prior,
     )
 
 
@@ -446,7 +457,10 @@ def warn_if_negative(
 
 
 def warn_if_degenerate(loss: ContrastiveLoss, posterior: Posterior) -> bool:
-    """Warn when the curvature says nothing, so that the posterior is nearly the prior."""
+    """Warn when the curvature says nothing, so that the posterior is nearly the prior.
+
+    Then a prior precision that was not given is that of the trained weights.
+    """
     curvature = posterior.curvature
     largest = float(curvature.eigenvalues.max())
     if loss.vanishes:

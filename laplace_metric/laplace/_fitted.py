@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from laplace_metric._utils.display import Shown
+from laplace_metric._utils.validation import check_positive
 from laplace_metric.curvature import ContrastiveLoss
 from laplace_metric.familiarity._near_far import NearFar
 from laplace_metric.heads._body import BodyRecord
@@ -70,12 +72,13 @@ class Fitted(Shown):
     body : BodyRecord or None
         Record of the model apart from the weights of its head. None, the default: it is not
         compared.
-    predictive_prior : float > 0 or None
-        Prior precision under which predictive vectors compare inputs. None, the default: that of
-        the posterior, which was given as a number or tuned.
     draws : Draws or None
         Spread and recall of heads drawn from the posterior, on points of the fit. None, the
         default, where these were not kept, or the posterior was tuned since.
+    predictive_prior : float > 0 or None
+        Prior precision under which predictive vectors compare inputs. None, the default: that of
+        the posterior: it is a number that was given or tuned, the head is not one linear layer, or
+        the file is of a version before it.
     """
 
     head: LocatedHead
@@ -88,25 +91,30 @@ class Fitted(Shown):
     near_far: NearFar | None = None
     trained_on: Fingerprints | None = None
     body: BodyRecord | None = None
-    predictive_prior: float | None = None
     draws: Draws | None = None
+    predictive_prior: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.predictive_prior is not None:
+            check_positive("predictive_prior", self.predictive_prior)
 
     @property
     def spherical(self) -> bool:
         """True if embeddings are directions: arccos, or a model that l2-normalises."""
         return self.loss.geometry.spherical
 
-    @property
+    @cached_property
     def predictive_posterior(self) -> Posterior:
-        """Posterior of predictive vectors: that under ``predictive_prior``, as wide as the prior.
+        """Posterior of predictive vectors: ``N(theta, T tau_p / tau (n H + tau_p I)^-1)``.
 
-        ``T (n tau / tau_p H + tau W)^-1``, so that directions without data have the variance
-        ``T / tau`` of the posterior, and the data weigh as they do against ``tau_p``.
+        Under the prior precision tau_p of ``predictive_prior``; at this temperature directions
+        without data are as wide as in the posterior, and others at least so.
         """
-        if self.predictive_prior is None:
-            return self.posterior
-        tau, n_effective = self.posterior.prior_precision, self.posterior.n_effective
-        return replace(self.posterior, n_effective=n_effective * tau / self.predictive_prior)
+        posterior, prior = self.posterior, self.predictive_prior
+        if prior is None:
+            return posterior
+        temperature = posterior.temperature * prior / posterior.prior_precision
+        return replace(posterior, prior_precision=prior, temperature=temperature)
 
     def with_precision(self, prior_precision: float, n_effective: float | None = None) -> Fitted:
         """Return the same fit under another prior precision, and n_effective if given.

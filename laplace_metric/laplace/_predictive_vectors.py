@@ -1,6 +1,7 @@
 """Vectors whose inner product is the expected one under the posterior of a linear head.
 
-With shared weights ``W ~ N(W_map, S)`` and ``h = [h; 1]``, S_oo [A, A] the block of output o,
+With shared weights ``W ~ N(W_map, S)``, of ``Fitted.predictive_posterior``, and ``h = [h; 1]``,
+S_oo [A, A] the block of output o,
 
     E[z(x)' z(y)] = z_x' z_y + h_x' C h_y      C = sum_o S_oo      = <v_x, v_y>
     v_x = [z_x ; C^(1/2) h_x]
@@ -47,7 +48,7 @@ class PredictiveVectors:
     basis : Tensor [A, A] or None
         R, whose columns are eigenvectors of C; None for the identity.
     variances : Tensor [A]
-        Eigenvalues c of C, at the temperature of the posterior.
+        Eigenvalues c of C, at the temperature of the predictive posterior.
     spherical : bool
         True if embeddings are directions: then vectors have length 1.
     columns : Tensor [r] or None

@@ -7,7 +7,6 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from laplace_metric._utils.validation import check_positive
 from laplace_metric.curvature._eigenbases import (
     DenseEigenbasis,
     Eigenbasis,
@@ -121,13 +120,9 @@ def fitted_of_part(part: Part, model: nn.Module) -> tuple[Settings, Fitted]:
         NearFar.from_tensors(kept).to(mean.device) if kept else None,
         trained_on,
         body,
-        _predictive_prior(content) if "predictive_prior" in content else None,
         _draws(content.inner("draws")) if "draws" in content else None,
+        content.number("predictive_prior") if "predictive_prior" in content else None,
     )
-
-
-def _predictive_prior(content: Fields) -> float:
-    return check_positive("predictive_prior", content.number("predictive_prior", least=0))
 
 
 def _draws(content: Fields) -> Draws:

@@ -10,6 +10,9 @@ the largest one up to 1, Laplace's approximation itself, at which draws keep wha
 for theta_s ~ q_t, and right_i(a, b) = 1 if the nearest other fitted point, embedded by the weights
 b, is of the class of point i, embedded by a. A loss within its standard error is none: among few
 points the nearest of one or two would else set T.
+
+Where no point was kept, or none has another one of its class, T is the one at which directions
+without data vary as much as the trained weights do: ``T / tau = |theta|^2 / P``, up to 1.
 """
 
 from __future__ import annotations
@@ -17,9 +20,11 @@ from __future__ import annotations
 import math
 
 import torch
+from torch import Tensor
 
 from laplace_metric._utils.precision import full_precision
 from laplace_metric.laplace._draws import DrawnPoints
+from laplace_metric.laplace._prior_precision import of_trained_weights
 
 LOST = 0.01
 """Loss of recall that draws may have among any number of points."""
@@ -27,10 +32,22 @@ COLDEST, HALVINGS = 2.0**-24, 7
 """Smallest T that is searched, and halvings of the range of log T."""
 
 
+def without_points(prior_precision: float, mean: Tensor) -> float:
+    """Return ``tau |theta|^2 / P``, up to 1: the temperature of a fit whose points are not kept.
+
+    Examples
+    --------
+    >>> import torch
+    >>> without_points(0.02, torch.tensor([3.0, -4.0]))
+    0.25
+    """
+    return min(1.0, prior_precision / of_trained_weights(mean))
+
+
 @full_precision()
 @torch.no_grad()
 def temperature_of(points: DrawnPoints) -> float:
-    """Return the temperature of a fit; 1 where no class has two points.
+    """Return the temperature of a fit.
 
     Costs sixteen products of draws of at most 1,000 embeddings: of four heads, or of up to sixteen
     where points are few.
@@ -38,10 +55,8 @@ def temperature_of(points: DrawnPoints) -> float:
     Parameters
     ----------
     points : DrawnPoints
-        Points of the fit under heads that were drawn at temperature 1.
+        Points of the fit under heads that were drawn at temperature 1, at least one.
     """
-    if not len(points.labels):
-        return 1.0
     before = points.right(0.0)
 
     def keeps(t: float) -> bool:

@@ -82,7 +82,7 @@ class Encoder(BatchEncoder):
         layout = fitted.jacobian.layouts[0]
         self.n_kept = layout.n_columns if shared.in_basis else layout.n_features
         weights = fitted.posterior.mean, fitted.posterior.spectrum
-        compared = "" if fitted.predictive_prior is None else f" {fitted.predictive_prior}"
+        compared = f" {fitted.predictive_prior}" if linear and fitted.predictive_prior else ""
         self.identity = digest(f"{fitted.spherical} {fitted.structure}{compared}", weights)
         self.fitted_rows = fitted.fingerprints
         self._weights = FittedWeights(model, fitted.head, fitted.posterior.mean, fitted.body)

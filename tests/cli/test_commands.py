@@ -139,7 +139,7 @@ def ranked_by(index: Index, embedder: LaplaceEmbedder, x: Tensor) -> Tensor:
     """Unit vectors that an index of directions compares, by what it says of its ranking."""
     if index.rank_by == "mean":
         return embedder(x).mean
-    temperature = index.ranking.factor * embedder.posterior_.temperature
+    temperature = index.ranking.factor * embedder.fitted_.predictive_posterior.temperature
     v, n = embedder.predictive_vectors(x, temperature=temperature), embedder.head_.n_outputs
     kept = torch.cat([torch.arange(n), n + index.ranking.columns])
     return nn.functional.normalize(v[:, kept], dim=1)

@@ -33,6 +33,8 @@ QUERIES = inputs(33, seed=2)[0]
 PACKAGES = [name for name in ("onnx", "onnxscript", "onnxruntime") if find_spec(name) is None]
 needs_onnx = pytest.mark.skipif(bool(PACKAGES), reason=f"needs {', '.join(PACKAGES)}")
 EXACT, CLOSE = 1e-10, 1e-5
+PLAIN = {"distance": "euclidean", "hessian": "positives"}
+"""Uncertainty of directions is a graph of two dozen nodes more, which is not the subject here."""
 SOME = CASES[::5]
 """Every model, structure and distance."""
 
@@ -115,7 +117,7 @@ def test_a_mean_inside_the_model_keeps_its_place(tmp_path):
 
     model = nn.Sequential(Pools(), nn.Linear(D, 4), nn.Linear(4, 3))
     x, y = inputs(dtype=torch.float32)
-    embedder = LaplaceEmbedder(model).fit([(x, y)], progress=False)
+    embedder = LaplaceEmbedder(model, **PLAIN).fit([(x, y)], progress=False)
     graph = embedder.export(tmp_path / "e.onnx", example=x)
     assert max(relative_errors(run_onnx(graph.path, x), embedder, x)) < CLOSE
 
@@ -141,7 +143,7 @@ def tokens(n: int, length: int) -> dict[str, Tensor]:
 @pytest.mark.parametrize("format", ["torch", pytest.param("onnx", marks=needs_onnx)])
 def test_tokens_of_any_length(tmp_path, format):
     torch.manual_seed(0)
-    embedder = LaplaceEmbedder(Tokens()).fit([(tokens(60, 5), torch.arange(60) % 3)])
+    embedder = LaplaceEmbedder(Tokens(), **PLAIN).fit([(tokens(60, 5), torch.arange(60) % 3)])
     path = tmp_path / ("e.pt2" if format == "torch" else "e.onnx")
     graph = embedder.export(path, format, example=tokens(2, 4))
     assert graph.inputs == ("input_ids", "attention_mask")
@@ -214,9 +216,13 @@ def test_other_refusals(tmp_path, monkeypatch):
 
 
 @needs_onnx
-@pytest.mark.parametrize("distance", ["euclidean", "arccos"])
-@pytest.mark.parametrize("structure", ["diag", "kron"])
-@pytest.mark.parametrize("format", ["onnx", "torch"])
+@pytest.mark.parametrize(
+    ("format", "structure", "distance"),
+    [
+        *(("onnx", "diag", "euclidean"), ("onnx", "kron", "arccos")),
+        *(("torch", "kron", "euclidean"), ("torch", "diag", "arccos")),
+    ],
+)
 def test_predictive_vectors_are_a_fourth_output(tmp_path, structure, distance, format):
     embedder, x = fitted("linear", structure, distance, torch.float32), QUERIES.float()
     graph = embedder.export(tmp_path / "e", format, example=x[:2], predictive_temperature=0.3)

@@ -46,7 +46,7 @@ def blind(
 
 def vectors(embedder: LaplaceEmbedder, index: Index, x: Tensor) -> Tensor:
     """Predictive vectors of inputs at the temperature of an index that keeps all coordinates."""
-    temperature = embedder.posterior_.temperature * index.ranking.factor
+    temperature = embedder.fitted_.predictive_posterior.temperature * index.ranking.factor
     return embedder.predictive_vectors(x, temperature=temperature)
 
 
