@@ -423,7 +423,7 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
         predictive. Where embeddings are directions, vectors have length 1: their inner product is
         the expected cosine to first order.
 
-        With ``prior_precision="auto"`` their prior precision is ``P / |theta|^2``, of the P trained
+        Unless ``prior_precision`` is a number, theirs is ``P / |theta|^2``, of the P trained
         weights, and not that of ``posterior_``: search wants what two inputs share in every
         direction, uncertainty what no data determined (``docs/settings.md``). A number holds for
         both.
@@ -591,7 +591,8 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
     ) -> float:
         """Tune the prior precision, adopt it and return it.
 
-        The temperature stays as it is, unless it is tuned, too: ``posterior_.temperature``.
+        A temperature that the fit chose moves with it, up to 1: directions without data stay as
+        wide. One that was given stays, unless it is tuned, too (``posterior_.temperature``).
 
         Parameters
         ----------
@@ -633,7 +634,13 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
             If the evidence is of a curvature much of which was negative.
         """
         check_name("method", method, ("marglik", "validation"))
-        n_effective, temperature = self.posterior_.n_effective, self.posterior_.temperature
+        n_effective, before = self.posterior_.n_effective, self.posterior_
+
+        def temperature_at(tau: float) -> float:
+            if not isinstance(self.settings.temperature, str):
+                return before.temperature
+            return min(1.0, before.temperature * tau / before.prior_precision)
+
         if method == "marglik":
             asked = {"tune_n_effective": tune_n_effective, "tune_temperature": tune_temperature}
             for name, wanted in asked.items():
@@ -642,6 +649,7 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
             positivity = self.settings.positivity
             warn_if_negative(self.hessian_, positivity, "this evidence is of no model")
             tuned = _prior_precision.by_marginal_likelihood(self.posterior_, bounds)
+            temperature = temperature_at(tuned)
         else:
             held = None if loader is None else read_inputs("loader", loader, labelled=True)
             score = validation_score(self.model, self.fitted_, held, metric, progress=progress)
@@ -649,8 +657,9 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
                 _prior_precision.sizes(self.fitted_.n_points) if tune_n_effective else [n_effective]
             )
             tuned, n_effective = _prior_precision.by_validation(
-                lambda tau, n: score(tau, n, temperature), bounds, sizes
+                lambda tau, n: score(tau, n, temperature_at(tau)), bounds, sizes
             )
+            temperature = temperature_at(tuned)
             if tune_temperature:
                 temperature = _prior_precision.temperature_by_validation(
                     lambda t: score(tuned, n_effective, t)
@@ -722,8 +731,9 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
         Parameters
         ----------
         predictive_temperature : float > 0 or None
-            Temperature of a fourth output, ``predictive_vectors`` [B, Z + A]; that of the posterior
-            is ``posterior_.temperature``. None, the default: there is no such output.
+            Temperature of a fourth output, ``predictive_vectors`` [B, Z + A]; their own is
+            ``fitted_.predictive_posterior.temperature``. None, the default: there is no such
+            output.
 
         Raises
         ------

@@ -200,7 +200,7 @@ class LaplaceEnsemble(Shown, ProbabilisticEmbedder):
         inputs : one batch of inputs
             Inputs as the models take them.
         temperature : float > 0 or None
-            Temperature of all covariances. None, the default: those of the posteriors.
+            Temperature of all covariances. None, the default: those of the members' own.
 
         Raises
         ------

@@ -258,6 +258,18 @@ def test_fixed_euclidean_without_margin_warns_and_names_the_remedy(model, loader
         fit(model, loader, distance="euclidean", hessian="fixed", margin=0.5)
 
 
+def test_a_curvature_that_means_nothing_has_the_prior_of_the_weights(model, data):
+    """Of unbalanced classes it is not zero, but no more than zero to go by."""
+    x, y = data
+    some = torch.cat([(y == c).nonzero()[: 3 + 5 * n, 0] for n, c in enumerate(y.unique())])
+    with pytest.warns(DegenerateCurvatureWarning):
+        embedder = fit(model, [(x[some], y[some])], distance="euclidean", hessian="fixed")
+    assert float(embedder.hessian_.eigenvalues.max()) > 0
+    theta = embedder.posterior_.mean.double()
+    expected = len(theta) / float(theta.square().sum())
+    assert embedder.posterior_.prior_precision == pytest.approx(expected, rel=1e-6)
+
+
 def test_a_curvature_clipped_away_warns(data):
     x, y = data
     collapsed = nn.Linear(5, 2)  # one blob: negatives outweigh positives everywhere

@@ -8,6 +8,8 @@ from torch import Tensor, nn
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import InputError, UnknownNameError
+from laplace_metric.heads._layout import Layout
+from laplace_metric.laplace._prior_precision import of_layers, of_one_observation
 from laplace_metric.search._refit import Refits
 
 
@@ -89,6 +91,17 @@ def test_one_layer_has_the_prior_of_auto():
     pair[1].model.load_state_dict(pair[0].model.state_dict())
     one, other = (embedder.fit([(x, y)], progress=False).posterior_ for embedder in pair)
     torch.testing.assert_close(one.variance, other.variance, rtol=1e-12, atol=0)
+    first, second = (embedder.fitted_.predictive_prior for embedder in pair)
+    assert first == second is not None
+
+
+def test_a_layer_that_the_data_do_not_determine_has_the_prior_of_its_weights():
+    layers = [Layout(2, 1, bias=False), Layout(1, 1, bias=False)]
+    mean, eigenvalues = torch.tensor([1.0, 1.0, 0.5]), torch.tensor([0.0, 1e-9, 3.0])
+    for n_effective, first in ((10, 1.0), (1e4, 5e-10)):  # 1e-5 is more than a millionth of 1
+        weights = of_layers(mean, eigenvalues, n_effective, layers)
+        found = weights * of_one_observation(mean, eigenvalues, n_effective)
+        torch.testing.assert_close(found, torch.tensor([first, first, 3.0], dtype=torch.float64))
 
 
 @pytest.mark.parametrize("structure", ["full", "diag"])

@@ -156,6 +156,8 @@ def test_a_file_and_a_part_of_the_items_keep_it(tmp_path):
     part = Refits.of(embedder, x).fit(torch.arange(6), y[:6]).fitted_
     assert part.predictive_prior == embedder.fitted_.predictive_prior
     assert part.posterior.prior_precision == embedder.posterior_.prior_precision
+    whole = embedder.fitted_.predictive_posterior.temperature
+    assert part.predictive_posterior.temperature == pytest.approx(whole, rel=1e-12)
 
 
 def rewritten(path: Path, change: Callable[[dict[str, Any]], None]) -> nn.Module:

@@ -316,13 +316,36 @@ def test_the_temperature_is_tuned_by_a_metric_and_forgets_the_draws():
     assert embedder.fitted_.draws is None
 
 
-def test_tuning_the_prior_alone_leaves_the_temperature():
+def test_tuning_the_prior_alone_keeps_the_width_outside_of_the_data():
     embedder = small(hessian="positives")[0]
-    temperature = embedder.posterior_.temperature
-    embedder.tune_prior()
-    assert embedder.posterior_.temperature == temperature
+    before = embedder.posterior_
+    tau = embedder.tune_prior(bounds=(1e-3, 2 * before.prior_precision))
+    width = before.temperature / before.prior_precision
+    assert tau != before.prior_precision
+    assert embedder.posterior_.temperature / tau == pytest.approx(width)
+    embedder = small(hessian="positives")[0]
+    embedder.tune_prior(bounds=(1e8, 1e9))
+    assert embedder.posterior_.temperature == 1  # no hotter than Laplace's own
     with pytest.raises(InputError, match="tune_temperature=True needs method='validation'"):
         embedder.tune_prior(tune_temperature=True)
+
+
+def test_tuning_the_prior_alone_leaves_a_temperature_that_was_given():
+    embedder = small(hessian="positives", temperature=0.3)[0]
+    embedder.tune_prior()
+    assert embedder.posterior_.temperature == 0.3
+
+
+def test_a_metric_sees_the_temperature_that_is_adopted():
+    embedder, x, y = small(hessian="positives")
+    seen = []
+
+    def metric(embedding, _):
+        seen.append(float(embedding.variance.mean()))
+        return seen[-1]
+
+    embedder.tune_prior("validation", loader=[(x, y)], metric=metric, bounds=(1e-3, 1e3))
+    assert float(embedder(x).variance.mean()) == pytest.approx(max(seen), rel=1e-9)
 
 
 # ---------------------------------------------------------------- refusals and warnings

@@ -17,7 +17,7 @@ class PredictiveOutput(nn.Module):
     vectors : PredictiveVectors
         Map of the fit.
     factor : float > 0
-        Temperature, in units of that of the posterior.
+        Temperature, in units of that of ``Fitted.predictive_posterior``.
     """
 
     root: Tensor

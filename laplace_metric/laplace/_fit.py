@@ -412,7 +412,7 @@ def posterior_of(
         information = mean, spectral.eigenvalues, n_effective
         if prior == LAYERWISE:
             of_layer = of_layers(*information, jacobian.layouts)
-        prior = of_one_observation(*information)
+        prior = of_trained_weights(mean) if loss.vanishes else of_one_observation(*information)
         predictive_prior = (
             of_trained_weights(mean) if isinstance(jacobian, LinearJacobian) else None
         )

@@ -108,7 +108,7 @@ class Fitted(Shown):
         """Posterior of predictive vectors: ``N(theta, T tau_p / tau (n H + tau_p I)^-1)``.
 
         Under the prior precision tau_p of ``predictive_prior``; at this temperature directions
-        without data are as wide as in the posterior, and others at least so.
+        without data are as wide as in the posterior, and others wider where tau_p > tau.
         """
         posterior, prior = self.posterior, self.predictive_prior
         if prior is None:

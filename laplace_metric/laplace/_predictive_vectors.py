@@ -73,24 +73,24 @@ class PredictiveVectors:
         HeadError
             If the head is not linear: its inner products have no such form.
         """
-        head, posterior = fitted.jacobian, fitted.predictive_posterior
+        head, spectrum = fitted.jacobian, fitted.predictive_posterior.spectrum
         if not isinstance(head, LinearJacobian):
             raise HeadError(
                 f"head {fitted.head.name!r} is not one linear layer: only of such a head is the "
                 "expected inner product one of vectors. Fit with head= the last nn.Linear, or "
                 'with head="append".'
             )
-        layout, basis = head.layout, posterior.basis
+        layout, basis = head.layout, fitted.posterior.basis
         weights = layout.fold(head.parameters)
         if isinstance(basis, IdentityEigenbasis):
-            variances = layout.fold(posterior.spectrum).sum(0)
+            variances = layout.fold(spectrum).sum(0)
             return cls(layout, weights, None, variances, fitted.spherical)
         if isinstance(basis, KroneckerEigenbasis):
             (block,) = basis.blocks
-            variances = block.fold(posterior.spectrum).sum(0)
+            variances = block.fold(spectrum).sum(0)
             right = block.right
             return cls(layout, weights @ right, right, variances, fitted.spherical)
-        rows = layout.fold((basis.vectors * posterior.spectrum.sqrt()).mT)  # [P, Z, A]
+        rows = layout.fold((basis.vectors * spectrum.sqrt()).mT)  # [P, Z, A]
         rows = rows.flatten(0, 1)
         variances, right = torch.linalg.eigh(rows.mT @ rows)
         return cls(layout, weights @ right, right, variances.clamp_min(0), fitted.spherical)
@@ -128,7 +128,7 @@ class PredictiveVectors:
         x : Tensor [N, A]
             Result of ``seen``.
         factor : float >= 0
-            Temperature, in units of that of the posterior. Default: 1.
+            Temperature, in units of that of ``Fitted.predictive_posterior``. Default: 1.
         """
         root = (factor * self.variances).sqrt()
         root = root if self.columns is None else root[self.columns]

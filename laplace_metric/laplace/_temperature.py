@@ -11,8 +11,8 @@ for theta_s ~ q_t, and right_i(a, b) = 1 if the nearest other fitted point, embe
 b, is of the class of point i, embedded by a. A loss within its standard error is none: among few
 points the nearest of one or two would else set T.
 
-Where no point was kept, or none has another one of its class, T is the one at which directions
-without data vary as much as the trained weights do: ``T / tau = |theta|^2 / P``, up to 1.
+Where no point was kept, or none has another one of its class, T is the one up to 1 at which
+directions without data vary as much as the trained weights do: ``T / tau = |theta|^2 / P``.
 """
 
 from __future__ import annotations

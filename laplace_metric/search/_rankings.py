@@ -139,7 +139,7 @@ class PredictiveRanking(Ranking):
     share : float in (0, 1)
         Share of the items' squared length that comes from the posterior.
     factor : float > 0
-        Temperature of this share, in units of that of the posterior.
+        Temperature of this share, in units of that of ``Fitted.predictive_posterior``.
     lost : float in [0, 1)
         Share of the posterior's part of the squared length that is left out.
     gain : tuple of two floats, or None

@@ -34,4 +34,4 @@ class VectorMap(Protocol):
         """Return squared lengths of mean and posterior, and mean squares of the inputs [A]."""
 
     def __call__(self, x: Float[Tensor, "N A"], factor: float = 1.0) -> Float[Tensor, "N d"]:
-        """Return predictive vectors, at a temperature in units of that of the posterior."""
+        """Return predictive vectors, at a temperature in units of their own."""
