@@ -19,6 +19,7 @@ from benchmarks.costs import tables as cost_tables
 from benchmarks.image_text import tables as image_text_tables
 from benchmarks.posterior import ablation as posterior
 from benchmarks.posterior import costs as posterior_costs
+from benchmarks.posterior import variance
 from benchmarks.records import RESULTS, noted_reads, read_record
 from benchmarks.report import papers, three_numbers
 from benchmarks.report.cells import quality_table
@@ -90,6 +91,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "posterior": posterior.table,
     "posterior-shares": posterior.at_equal_shares,
     "priors": posterior.priors_table,
+    "variance": variance.table,
     "posterior-costs": posterior_costs.table,
     "first-errors": evidence.first_page,
     **evidence.TABLES,
