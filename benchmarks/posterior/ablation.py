@@ -235,20 +235,29 @@ def first_page() -> str:
 
 
 def priors_table() -> str:
-    """Errors, foreign images and search under each prior, development and confirmation."""
+    """Errors, foreign images and search under each prior, and their paired differences."""
     header = ["part", "prior", "errors", "foreign images", "first item right"]
     lines = []
     for part in PARTS:
         rows = [row for row in read_record(NAME)["rows"] if row["part"] == part]
-        for prior, row_of in PRIORS.items():
-            cells = [part, prior]
-            for measure in ("errors", "foreign"):
-                some = [row for row in rows if row[measure].get(prior) is not None]
-                mean, half = _over_networks(some, [row[measure][prior] for row in some])
-                cells.append(f"{mean:.3f} ± {half:.3f}")
-            mean, half = _over_networks(rows, [row["chosen"][row_of]["first"] for row in rows])
-            cells.append(f"{mean:.3f} ± {half:.3f}")
-            lines.append(cells)
+        columns = []
+        for measure in ("errors", "foreign", "first"):
+            values = {
+                prior: [
+                    row["chosen"][name]["first"] if measure == "first" else row[measure].get(prior)
+                    for row in rows
+                ]
+                for prior, name in PRIORS.items()
+            }
+            there = [place for place, value in enumerate(values[ONE_OBSERVATION]) if value]
+            some = [rows[place] for place in there]
+            one, other = ([values[prior][place] for place in there] for prior in PRIORS)
+            gaps = [a - b for a, b in zip(one, other, strict=True)]
+            gap, half = _over_networks(some, gaps)
+            means = [f"{_over_networks(some, each)[0]:.3f}" for each in (one, other)]
+            columns.append([*means, f"{gap:+.3f} ± {half:.3f}"])
+        names = [*PRIORS, "difference"]
+        lines += [[part, *line] for line in zip(names, *columns, strict=True)]
     return markdown(header, lines)
 
 
