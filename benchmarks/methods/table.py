@@ -31,7 +31,8 @@ EMBEDDING = (
 POST_HOC = (
     Entry("laplace", "laplace", gathered(LaplaceEmbedder)),
     Entry("laplace, diagonal", "laplace", gathered(LaplaceEmbedder, structure="diag")),
-    Entry("laplace, clipped", "laplace", gathered(LaplaceEmbedder, positivity="clip")),
+    Entry("laplace, clipped", "laplace",
+          gathered(LaplaceEmbedder, positivity="clip", prior_precision=1.0)),
     Entry("laplace, evidence", "laplace", evidence(structure="kron")),
     Entry("laplace, tuned", "laplace", gathered(LaplaceEmbedder), spaces.laplace_space, LAPLACE),
     Entry("laplace, epistemic", "laplace", gathered(LaplaceEmbedder), number="epistemic"),
