@@ -17,9 +17,8 @@ from typing import Any
 from benchmarks.costs import guard, promises, serve
 from benchmarks.costs import tables as cost_tables
 from benchmarks.image_text import tables as image_text_tables
-from benchmarks.posterior import ablation as posterior
 from benchmarks.posterior import costs as posterior_costs
-from benchmarks.posterior import variance
+from benchmarks.posterior import tables as posterior
 from benchmarks.records import RESULTS, noted_reads, read_record
 from benchmarks.report import papers, three_numbers
 from benchmarks.report.cells import quality_table
@@ -88,10 +87,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "methods": lambda: methods(small("url"), "cifar10-unseen"),
     **online_tables.TABLES,
     "first-search": posterior.first_page,
-    "posterior": posterior.table,
+    "posterior": posterior.ablation_table,
     "posterior-shares": posterior.at_equal_shares,
     "priors": posterior.priors_table,
-    "variance": variance.table,
+    "variance": posterior.variance_table,
     "posterior-costs": posterior_costs.table,
     "first-errors": evidence.first_page,
     **evidence.TABLES,

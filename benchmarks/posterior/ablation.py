@@ -1,48 +1,34 @@
 """What the curvature adds to search: ``python -m benchmarks posterior --data DIR``.
 
-Three seeds of every network of ``problems``, each searched by the five rows of ``kernels``: first
-item right; label by the vote of ten neighbours; and how well the vote's share tells right labels
-from wrong ones (AUROC). Draws of heads at the fitted temperature stand beside the mean. Differences
-of rows are paired, over the collections of all seeds; their intervals are those of Student's t over
-networks and seeds, since collections of one network are not independent.
+Three seeds of every network of ``problems``, each searched by the rows of ``kernels``: first item
+right; label by the vote of ten neighbours; and how well the vote's share tells right labels from
+wrong ones (AUROC). "drawn z" is a head that was drawn at the fitted temperature, in place of the
+trained one. How ``uncertainty`` tells wrong nearest items and foreign images stands beside it,
+under both priors.
 """
 
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from scipy.stats import t as student
 from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from benchmarks.posterior.kernels import ONE_OBSERVATION, ROWS, embedder_of, joined, parts_of
+from benchmarks.posterior.kernels import embedder_of, joined, parts_of, under_priors
 from benchmarks.posterior.problems import NETWORKS, Collection, Network, Trained, trained
-from benchmarks.records import folder_of, markdown, read_record, write_record
+from benchmarks.posterior.tables import ABLATION, ablation_table
+from benchmarks.records import folder_of, write_record
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.models._compared_rows import compared_rows
 
-NAME = "posterior"
 SHARES = (0.03, 0.1, 0.25, 0.5, 0.75, 0.9, 0.97)
 CHOSEN = (0.25, 0.5, 0.75, 0.9)
 SEEDS, SMOKE, NEIGHBOURS, N_DRAWS = 3, 1, 10, 8
-SAID = {
-    "mean z": "embedding, as without this library",
-    "h": "what enters the last layer",
-    "h whitened": "the same, whitened within classes",
-    "noise": "embedding and noise that no data shaped",
-    "posterior": "embedding and posterior: ours",
-}
-"""What the first page calls the rows."""
-PARTS, RIVALS = ("development", "confirmation"), ("noise", "h whitened")
 MEASURES = ("first", "label", "auroc")
-TRAINED_WEIGHTS = "trained weights"
-PRIORS = {ONE_OBSERVATION: ONE_OBSERVATION, TRAINED_WEIGHTS: "posterior"}
-"""Prior of the posterior -> the row that searches under it."""
 Row = dict[str, Any]
 
 
@@ -50,12 +36,12 @@ Row = dict[str, Any]
 def measured(network: Network, seed: int, of: Trained) -> list[Row]:
     """Every collection of one network."""
     embedder = embedder_of(of)
-    parts, asked, posterior = parts_of(of, embedder), _under_priors(embedder), embedder.posterior_
+    parts, asked, posterior = parts_of(of, embedder), under_priors(embedder), embedder.posterior_
     known = {prior: one(of.collections[0].queries[0]).uncertainty for prior, one in asked.items()}
     rows = []
     for collection in of.collections:
         row = _of_collection(of, collection, parts)
-        drawn = _draws(of, embedder, collection)
+        row["chosen"]["drawn z"] = _drawn(of, embedder, collection)
         doubts = {prior: one(collection.queries[0]).uncertainty for prior, one in asked.items()}
         right = _nearest_is_right(of, collection)
         rows.append(
@@ -66,7 +52,6 @@ def measured(network: Network, seed: int, of: Trained) -> list[Row]:
                 "collection": collection.name,
                 "temperature": posterior.temperature,
                 "prior_precision": posterior.prior_precision,
-                **drawn,
                 "errors": {prior: _above(u[~right], u[right]) for prior, u in doubts.items()},
                 "foreign": {
                     prior: _above(u, known[prior])
@@ -77,18 +62,6 @@ def measured(network: Network, seed: int, of: Trained) -> list[Row]:
             }
         )
     return rows
-
-
-def _under_priors(embedder: LaplaceEmbedder) -> dict[str, LaplaceEmbedder]:
-    """Return the embedder with its posterior under each prior."""
-    prior = embedder.fitted_.predictive_prior
-    assert prior is not None
-    fits = {
-        ONE_OBSERVATION: embedder.fitted_,
-        TRAINED_WEIGHTS: embedder.fitted_.with_precision(prior),
-    }
-    model, settings = embedder.model, embedder.settings
-    return {n: LaplaceEmbedder.from_fitted(model, settings, fit) for n, fit in fits.items()}
 
 
 def _nearest_is_right(of: Trained, collection: Collection) -> Tensor:
@@ -125,7 +98,7 @@ def _of_collection(of: Trained, collection: Collection, parts: Any) -> Row:
             at[share] = (asked, stored, _alone(stored[compared], labels[compared]))
         found = [_measures(*at[s][:2], truth, labels) for s in SHARES]
         by_share[name] = {m: [one[m] for one in found] for m in MEASURES}
-        best = max((at[s][2], -s) for s in CHOSEN)[1] * -1  # the smallest of equal ones
+        best = max(CHOSEN, key=lambda share: (at[share][2], -share))  # the smallest of equal ones
         chosen[name] = {**_measures(*at[best][:2], truth, labels), "share": best}
     return {"chosen": chosen, "by_share": by_share}
 
@@ -154,21 +127,17 @@ def _measures(queries: Tensor, items: Tensor, truth: Tensor, labels: Tensor) -> 
     return {"first": float(first.mean()), "label": float(right.mean()), "auroc": auroc}
 
 
-def _draws(of: Trained, embedder: LaplaceEmbedder, collection: Collection) -> Row:
-    """Recall of draws of heads, at the temperature of the fit and at a prior precision of 1."""
+def _drawn(of: Trained, embedder: LaplaceEmbedder, collection: Collection) -> Row:
+    """Measures of one drawn head, which embeds queries and items: means over some of them."""
     (items, labels), (queries, truth) = collection.items, collection.queries
-    head, posterior = embedder.fitted_.jacobian, embedder.posterior_
-    former = posterior.with_precision(1.0).with_temperature(1.0)
-    result: Row = {}
-    for name, of_weights in (("draws", posterior), ("draws, prior 1", former)):
-        weights = of_weights.sample(N_DRAWS, 0)
-        drawn = zip(
+    head, weights = embedder.fitted_.jacobian, embedder.posterior_.sample(N_DRAWS, 0)
+    found = [
+        _measures(q, i, truth, labels)
+        for q, i in zip(
             head.forward_with(queries, weights), head.forward_with(items, weights), strict=True
         )
-        result[name] = float(np.mean([_measures(q, i, truth, labels)["first"] for q, i in drawn]))
-    u = embedder(queries)
-    result["uncertainty"] = float(u.uncertainty.mean())
-    return result
+    ]
+    return {measure: float(np.mean([one[measure] for one in found])) for measure in MEASURES}
 
 
 def run(options: Namespace) -> None:
@@ -180,103 +149,5 @@ def run(options: Namespace) -> None:
     rows: list[Row] = []
     for network, seed in tqdm(todo, desc="Networks", disable=None):
         rows += measured(network, seed, trained(network, seed, options.data))
-    print(write_record(NAME, {"shares": SHARES, "rows": rows}, folder_of(options)).name)
-    print(table(folder_of(options)))
-
-
-def differences(rows: Sequence[Row], of: str, against: str, measure: str) -> tuple[float, float]:
-    """Mean paired difference of two rows, and half of its 95 % interval."""
-    gaps = [row["chosen"][of][measure] - row["chosen"][against][measure] for row in rows]
-    return _over_networks(rows, gaps)
-
-
-def _over_networks(rows: Sequence[Row], gaps: Sequence[float]) -> tuple[float, float]:
-    """Mean over networks and seeds, and half of its 95 % interval."""
-    by_network: dict[tuple[str, int], list[float]] = {}
-    for row, gap in zip(rows, gaps, strict=True):
-        by_network.setdefault((row["network"], row["seed"]), []).append(gap)
-    means = np.array([np.nanmean(gaps) for gaps in by_network.values()])
-    if len(means) < 2:
-        return float(means.mean()), float("nan")
-    half = student.ppf(0.975, len(means) - 1) * means.std(ddof=1) / len(means) ** 0.5
-    return float(means.mean()), float(half)
-
-
-def table(folder: Any = None) -> str:
-    """Means of every row, and the posterior's difference to it, development and confirmation."""
-    record = read_record(NAME) if folder is None else read_record(NAME, folder)
-    header = ["part", "row", "first item right", "label right", "AUROC of the vote"]
-    header += ["posterior ahead: first", "label", "AUROC"]
-    lines = []
-    for part in PARTS:
-        rows = [row for row in record["rows"] if row["part"] == part]
-        for name in ROWS if rows else ():
-            means = [np.nanmean([row["chosen"][name][m] for row in rows]) for m in MEASURES]
-            cells = [part, name, *(f"{x:.3f}" for x in means)]
-            for measure in MEASURES:
-                gap, half = differences(rows, "posterior", name, measure)
-                cells.append("" if name == "posterior" else f"{gap:+.3f} ± {half:.3f}")
-            lines.append(cells)
-    return markdown(header, lines)
-
-
-def first_page() -> str:
-    """First item right through networks that nobody looked at before, by each row."""
-    rows = [row for row in read_record(NAME)["rows"] if row["part"] == "confirmation"]
-    lines = []
-    for name, said in SAID.items():
-        first, label = (
-            np.nanmean([row["chosen"][name][m] for row in rows]) for m in ("first", "label")
-        )
-        gap, half = differences(rows, "posterior", name, "first")
-        ahead = "" if name == "posterior" else f"{gap:+.3f} ± {half:.3f}"
-        lines.append([said, f"{first:.3f}", f"{label:.3f}", ahead])
-    return markdown(["ranked by", "first item right", "label right", "posterior ahead"], lines)
-
-
-def priors_table() -> str:
-    """Errors, foreign images and search under each prior, and their paired differences."""
-    header = ["part", "prior", "errors", "foreign images", "first item right"]
-    lines = []
-    for part in PARTS:
-        rows = [row for row in read_record(NAME)["rows"] if row["part"] == part]
-        columns = []
-        for measure in ("errors", "foreign", "first"):
-            values = {
-                prior: [
-                    row["chosen"][name]["first"] if measure == "first" else row[measure].get(prior)
-                    for row in rows
-                ]
-                for prior, name in PRIORS.items()
-            }
-            there = [place for place, value in enumerate(values[ONE_OBSERVATION]) if value]
-            some = [rows[place] for place in there]
-            one, other = ([values[prior][place] for place in there] for prior in PRIORS)
-            gaps = [a - b for a, b in zip(one, other, strict=True)]
-            gap, half = _over_networks(some, gaps)
-            means = [f"{_over_networks(some, each)[0]:.3f}" for each in (one, other)]
-            columns.append([*means, f"{gap:+.3f} ± {half:.3f}"])
-        names = [*PRIORS, "difference"]
-        lines += [[part, *line] for line in zip(names, *columns, strict=True)]
-    return markdown(header, lines)
-
-
-def at_equal_shares() -> str:
-    """First item right of the posterior less that of noise and of whitened h, at each share."""
-    record = read_record(NAME)
-    header = ["share", *(f"{part}: against {name}" for part in PARTS for name in RIVALS)]
-    lines = []
-    for place, share in enumerate(record["shares"]):
-        cells = [f"{share:g}"]
-        for part in PARTS:
-            some = [row for row in record["rows"] if row["part"] == part]
-            for name in RIVALS:
-                gaps = [
-                    row["by_share"]["posterior"]["first"][place]
-                    - row["by_share"][name]["first"][place]
-                    for row in some
-                ]
-                gap, half = _over_networks(some, gaps)
-                cells.append(f"{gap:+.3f} ± {half:.3f}")
-        lines.append(cells)
-    return markdown(header, lines)
+    print(write_record(ABLATION, {"shares": SHARES, "rows": rows}, folder_of(options)).name)
+    print(ablation_table(folder_of(options)))

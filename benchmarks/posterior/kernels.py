@@ -24,8 +24,8 @@ from laplace_metric import LaplaceEmbedder
 from laplace_metric.laplace._predictive_vectors import PredictiveVectors
 
 Part = Callable[[Tensor], Tensor]
-ONE_OBSERVATION = "one observation"
-ROWS = ("mean z", "h", "h whitened", "noise", "posterior")
+ONE_OBSERVATION, TRAINED_WEIGHTS = "one observation", "trained weights"
+"""Priors of a posterior: the default, and the one that predictive vectors have by default."""
 RIDGE = 10.0
 
 
@@ -47,6 +47,17 @@ def parts_of(trained: Trained, embedder: LaplaceEmbedder) -> dict[str, Part]:
         "noise": lambda x: torch.cat([x, x.new_ones(len(x), 1)], 1),
         "posterior": lambda x: vectors.seen(x) * vectors.variances.sqrt(),
         ONE_OBSERVATION: lambda x: weak.seen(x) * weak.variances.sqrt(),
+    }
+
+
+def under_priors(embedder: LaplaceEmbedder) -> dict[str, LaplaceEmbedder]:
+    """The embedder with its posterior under each prior."""
+    fitted, model, settings = embedder.fitted_, embedder.model, embedder.settings
+    assert fitted.predictive_prior is not None
+    strong = fitted.with_precision(fitted.predictive_prior)
+    return {
+        ONE_OBSERVATION: embedder,
+        TRAINED_WEIGHTS: LaplaceEmbedder.from_fitted(model, settings, strong),
     }
 
 

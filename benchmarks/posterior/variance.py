@@ -10,8 +10,10 @@ one that each posterior predicts for the pair, in closed form:
     noise               N(theta, s^2 I): weights without data
 
 Pairs are queries with their nearest item and with a random one. Larger distances spread more under
-any posterior, so the rank correlation is a partial one, given the distance under the trained head.
-Size is the median ratio of the predicted standard deviation to that over heads; noise has none.
+any posterior, so the rank correlation is a partial one, given the distance under the trained head,
+and of posteriors that were scaled to one width. Heads start from the trained weights: directions
+that the loss leaves open hardly move, and are not tested. Size is the median ratio of the predicted
+standard deviation to that over heads, at the fitted temperature; noise has none.
 """
 
 from __future__ import annotations
@@ -25,17 +27,14 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 from tqdm import tqdm
 
-from benchmarks.posterior.ablation import PARTS, TRAINED_WEIGHTS, _over_networks, _under_priors
-from benchmarks.posterior.kernels import ONE_OBSERVATION, embedder_of
+from benchmarks.posterior.kernels import embedder_of, under_priors
 from benchmarks.posterior.problems import BATCH, LOSSES, NETWORKS, Collection, Network, trained
-from benchmarks.records import folder_of, markdown, read_record, write_record
+from benchmarks.posterior.tables import NOISE, VARIANCE, variance_table
+from benchmarks.records import folder_of, write_record
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.training import train_embedder
 
-NAME = "variance"
-SEEDS, N_HEADS, EPOCHS, RATE, STRONG = 3, 16, 8, 1e-3, 1e12
-NOISE = "noise"
-ROWS = (ONE_OBSERVATION, TRAINED_WEIGHTS, NOISE)
+SEEDS, N_HEADS, EPOCHS, RATE, STRONG, NARROW = 3, 16, 8, 1e-3, 1e12, 1e-4
 Row = dict[str, Any]
 
 
@@ -80,12 +79,28 @@ def spread(embedder: LaplaceEmbedder, weights: Tensor, x: Tensor, y: Tensor) -> 
 def compared(embedder: LaplaceEmbedder, weights: Tensor, x: Tensor, y: Tensor) -> Row:
     """Partial rank correlation and ratio of the predicted spread of pairs with that over heads."""
     over_heads = spread(embedder, weights, x, y)
-    predicted = embedder.distance(x, y).variance.double().clamp_min(0).sqrt()
     apart = (embedder(x).mean - embedder(y).mean).square().sum(1)
     return {
-        "rank": partial(over_heads, predicted, apart),
-        "size": float((predicted / over_heads).median()),
+        "rank": partial(over_heads, predicted(narrow(embedder, x), x, y), apart),
+        "size": float((predicted(embedder, x, y) / over_heads).median()),
     }
+
+
+def predicted(embedder: LaplaceEmbedder, x: Tensor, y: Tensor) -> Tensor:
+    """Standard deviation [B] of the squared distance of pairs under the posterior."""
+    return embedder.distance(x, y).variance.double().clamp_min(0).sqrt()
+
+
+def narrow(embedder: LaplaceEmbedder, x: Tensor) -> LaplaceEmbedder:
+    """The posterior at a temperature at which the uncertainty of inputs is ``NARROW`` on average.
+
+    There the spread of directions does not saturate, and every posterior is compared at one width.
+    """
+    for _ in range(3):
+        fitted, width = embedder.fitted_, float(embedder(x).uncertainty.mean())
+        cooler = fitted.with_temperature(fitted.posterior.temperature * NARROW / width)
+        embedder = LaplaceEmbedder.from_fitted(embedder.model, embedder.settings, cooler)
+    return embedder
 
 
 def partial(a: Tensor, b: Tensor, given: Tensor) -> float:
@@ -100,7 +115,7 @@ def measured(network: Network, seed: int, data: Any) -> list[Row]:
     of = trained(network, seed, data)
     weights = bootstrapped(network, of.head, *of.fit)
     embedder = embedder_of(of)
-    fits = _under_priors(embedder)
+    fits = under_priors(embedder)
     noise = embedder.fitted_.with_precision(STRONG)
     fits[NOISE] = LaplaceEmbedder.from_fitted(embedder.model, embedder.settings, noise)
     rows = []
@@ -130,27 +145,5 @@ def run(options: Namespace) -> None:
     rows: list[Row] = []
     for network, seed in tqdm(todo, desc="Networks", disable=None):
         rows += measured(network, seed, options.data)
-    print(write_record(NAME, {"rows": rows}, folder_of(options)).name)
-    print(table(folder_of(options)))
-
-
-def table(folder: Any = None) -> str:
-    """Rank correlation and size of each posterior, for images like the fitted ones and others."""
-    record = read_record(NAME) if folder is None else read_record(NAME, folder)
-    header = ["part", "posterior", "rank", "size", "rank, foreign images", "size, foreign images"]
-    lines = []
-    for part in PARTS:
-        rows = [row for row in record["rows"] if row["part"] == part]
-        lines += [[part, name, *_cells(rows, name)] for name in ROWS if rows]
-    return markdown(header, lines)
-
-
-def _cells(rows: list[Row], name: str) -> list[str]:
-    cells = []
-    for known in (True, False):
-        some = [row for row in rows if row["known"] == known]
-        mean, half = _over_networks(some, [row[name]["rank"] for row in some])
-        sizes = [row[name]["size"] for row in some]
-        told = "" if name == NOISE else f"{min(sizes):.2g} to {max(sizes):.2g}"
-        cells += [f"{mean:.2f} ± {half:.2f}", told]
-    return cells
+    print(write_record(VARIANCE, {"rows": rows}, folder_of(options)).name)
+    print(variance_table(folder_of(options)))
