@@ -42,7 +42,8 @@ def test_the_uncertainty_is_that_of_float64(distance, hessian, structure, bias, 
         fitted(dtype, h, labels, **settings)(h[:200].to(dtype)).uncertainty
         for dtype in (torch.float32, torch.float64)
     )
-    torch.testing.assert_close(single.double(), exact, rtol=1e-3, atol=0)
+    # float32 holds a number at 1,000 to 6e-5 of the spread of what is determined here
+    torch.testing.assert_close(single.double(), exact, rtol=5e-3 if offset else 1e-3, atol=0)
 
 
 @pytest.mark.parametrize("offset", [0.0, 1000.0])
