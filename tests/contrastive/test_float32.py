@@ -35,15 +35,21 @@ def fitted(dtype: torch.dtype, h: Tensor, labels: Tensor, *, bias: bool, **setti
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("structure", ["diag", "kron", "full"])
 @pytest.mark.parametrize(("distance", "hessian"), LOSSES)
-def test_the_uncertainty_is_that_of_float64(distance, hessian, structure, bias, offset):
+@pytest.mark.parametrize("prior", ["one observation", "trained weights"])
+def test_the_uncertainty_is_that_of_float64(prior, distance, hessian, structure, bias, offset):
     h, labels = features(offset)
     settings = {"distance": distance, "hessian": hessian, "structure": structure, "bias": bias}
+    if prior == "trained weights":
+        mean = fitted(torch.float64, h, labels, **settings).posterior_.mean
+        settings["prior_precision"] = len(mean) / float(mean.square().sum())
     single, exact = (
         fitted(dtype, h, labels, **settings)(h[:200].to(dtype)).uncertainty
         for dtype in (torch.float32, torch.float64)
     )
-    # float32 holds a number at 1,000 to 6e-5 of the spread of what is determined here
-    torch.testing.assert_close(single.double(), exact, rtol=5e-3 if offset else 1e-3, atol=0)
+    # at this offset rotated inputs lose four digits, which a weak prior does not cover up
+    weak = offset and prior == "one observation" and (distance, hessian) == ("arccos", "fixed")
+    rtol = 3e-3 if weak and structure != "diag" else 1e-3
+    torch.testing.assert_close(single.double(), exact, rtol=rtol, atol=0)
 
 
 @pytest.mark.parametrize("offset", [0.0, 1000.0])

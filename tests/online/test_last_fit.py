@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from pytorch_metric_learning.losses import ContrastiveLoss
@@ -159,17 +161,20 @@ def test_a_finished_run_makes_its_last_fit_again(make_model, batches, points, tm
 
 @silent
 def test_the_running_posterior_of_wide_embeddings_tells_strangers_worse_than_a_last_fit():
-    """Digits with 16 numbers an embedding; noise is foreign. AUROC .77 to .97, and .977 to .999."""
+    """Digits with 16 numbers an embedding; noise is foreign. Mean AUROC of four networks.
+
+    Of each .77 to .97, and .977 to .999.
+    """
     digits, new = datasets.load("digits"), datasets.load("digits", "test")
     known = new.pixels(slice(0, 300))
     noise = torch.rand(known.shape, generator=torch.Generator().manual_seed(5))
-    shares = []
-    for refit in (False, True):
-        torch.manual_seed(1)
+    shares = torch.empty(4, 2)
+    for seed, refit in itertools.product(range(4), (False, True)):
+        torch.manual_seed(1 + seed)
         model = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 16))
         embedder = train(model, digits.loader(64), epochs=4, refit=refit)
         u = [embedder(x).uncertainty for x in (known, noise)]
-        shares.append(float((u[0][:, None] < u[1]).float().mean()))
-    assert shares[0] < shares[1]
-    assert shares[1] > 0.96
+        shares[seed, int(refit)] = (u[0][:, None] < u[1]).float().mean()
+    assert bool((shares[:, 0] < shares[:, 1]).all())
+    assert float(shares[:, 1].mean()) > 0.98
     assert (embedder(noise).epistemic.min() > embedder(known).epistemic.median()).item()
