@@ -462,8 +462,8 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
         vectors = PredictiveVectors.of(fitted)
         factor = 1.0
         if temperature is not None:
-            t = fitted.predictive_posterior.temperature
-            factor = check_positive("temperature", temperature) / t
+            own = fitted.predictive_posterior.temperature
+            factor = check_positive("temperature", temperature) / own
         seen = seen_at_head(self.model, fitted, read_batch("inputs", inputs))
         with full_precision():
             check_rows(seen.raw, spherical=fitted.spherical)
@@ -666,7 +666,9 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
                 )
         fitted = self.fitted_.with_precision(tuned, n_effective)
         self._fitted = fitted.with_temperature(temperature)
-        self.settings = replace(self.settings, prior_precision=tuned, temperature=temperature)
+        self.settings = replace(self.settings, prior_precision=tuned)
+        if tune_temperature:
+            self.settings = replace(self.settings, temperature=temperature)
         if tune_n_effective:
             self.settings = replace(self.settings, n_effective=n_effective)
         return tuned

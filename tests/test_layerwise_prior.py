@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.errors import InputError, UnknownNameError
+from laplace_metric.errors import DegenerateCurvatureWarning, InputError, UnknownNameError
 from laplace_metric.heads._layout import Layout
 from laplace_metric.laplace._prior_precision import of_layers, of_one_observation
 from laplace_metric.search._refit import Refits
@@ -93,6 +93,23 @@ def test_one_layer_has_the_prior_of_auto():
     torch.testing.assert_close(one.variance, other.variance, rtol=1e-12, atol=0)
     first, second = (embedder.fitted_.predictive_prior for embedder in pair)
     assert first == second is not None
+
+
+def test_a_loss_that_vanishes_leaves_every_layer_the_prior_of_its_weights():
+    """Of unbalanced classes its curvature is not zero."""
+    x, y = points()
+    some = torch.arange(len(y)) > len(y) // 4
+    model = chain()
+    how = {"distance": "euclidean", "hessian": "fixed", "prior_precision": "layerwise"}
+    embedder = LaplaceEmbedder(model, head=model, **how)
+    with pytest.warns(DegenerateCurvatureWarning):
+        embedder.fit([(x[some], y[some])], progress=False)
+    assert float(embedder.hessian_.eigenvalues.max()) > 0
+    found = embedder.posterior_.prior()
+    for layer, prior in zip((model[0], model[2]), found.split([28, 15]), strict=True):
+        theta = torch.cat([p.detach().flatten() for p in layer.parameters()])
+        expected = torch.full_like(theta, len(theta) / float(theta.square().sum()))
+        torch.testing.assert_close(prior, expected, rtol=1e-9, atol=0)
 
 
 def test_a_layer_that_the_data_do_not_determine_has_the_prior_of_its_weights():

@@ -409,10 +409,11 @@ def posterior_of(
     check_finite_curvature((n_effective * spectral.eigenvalues).to(mean.dtype))
     prior, of_layer, predictive_prior = settings.prior_precision, None, None
     if isinstance(prior, str):
-        information = mean, spectral.eigenvalues, n_effective
+        # what imbalance leaves of a loss that vanishes is no information
+        known = torch.zeros_like(spectral.eigenvalues) if loss.vanishes else spectral.eigenvalues
         if prior == LAYERWISE:
-            of_layer = of_layers(*information, jacobian.layouts)
-        prior = of_trained_weights(mean) if loss.vanishes else of_one_observation(*information)
+            of_layer = of_layers(mean, known, n_effective, jacobian.layouts)
+        prior = of_one_observation(mean, known, n_effective)
         predictive_prior = (
             of_trained_weights(mean) if isinstance(jacobian, LinearJacobian) else None
         )

@@ -8,7 +8,7 @@ the data determine stands out. By layers, ``tau_l = tr(H_l) / P_l``.
 
 ``P / |theta|^2`` is the isotropic Gaussian of largest likelihood for the trained weights, under
 which weights of their length are typical. Predictive vectors search under this one: on all networks
-of the benchmarks it is hundreds of times stronger, and what two inputs share beside the mean
+of the ablation it is thousands of times stronger, and what two inputs share beside the mean
 embeddings then counts in every direction.
 """
 
