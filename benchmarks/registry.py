@@ -125,7 +125,7 @@ COMMANDS = {
                      ("full", "gpu", "smoke"),
                      data=("guard", "serve", "export"),
                      of_size={"gpu": ("on-device",), "smoke": ("on-device", "points")}),
-    "posterior": Command("what the curvature of a head adds to search: the ablation",
+    "posterior": Command("what the curvature of a head adds to search, and is its variance true",
                          _modules("posterior", "ablation", "variance", "costs"),
                          ("data", "output", "cache"), ("full", "smoke"),
                          data=("ablation", "variance", "costs"),
