@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks import tables
 from laplace_metric import LaplaceEmbedder, Rule
+from laplace_metric.errors import UnfamiliarQueriesWarning
 from tests import pages
 
 README = Path(__file__).parent.parent / "README.md"
@@ -107,6 +108,7 @@ def test_the_caption_of_twenty_queries_is_that_of_the_record():
     assert f"({of['precision']:.0%} guaranteed)".replace("%", " %") in text
 
 
+@pytest.mark.filterwarnings("ignore::laplace_metric.errors.UnfamiliarQueriesWarning")
 def test_the_numbers_of_the_first_page_are_those_of_its_guard_and_of_the_record():
     text = README.read_text()
     scope: dict[str, Any] = {}
@@ -114,7 +116,10 @@ def test_the_numbers_of_the_first_page_are_those_of_its_guard_and_of_the_record(
         exec(block, scope)
     guard, new = scope["guard"], scope["new"]
     queries, truth = new.pixels().flatten(1), new.labels.numpy()
-    answers = guard.ask(queries)
+    with pytest.warns(UnfamiliarQueriesWarning) as warned:
+        answers = guard.ask(queries)
+    (share,) = re.findall(r"queries \((\d+)%", str(warned[0].message))
+    assert f"It warns that {share} % of them are unlike the items" in text
     answered = answers.answered
     plain = guard.index.ask(queries, Rule.at(0, alpha=None)).label
     assert f"with {guard.rule.coverage:.0%} of".replace("%", " %") in text

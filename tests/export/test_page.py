@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, redirect_stdout, suppress
 from importlib.util import find_spec
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +32,22 @@ def installed(name: str) -> bool:
 
 
 def scopes(page: str, **given: Any) -> tuple[dict[str, Any], list[tuple[str, dict[str, Any]]]]:
-    """What the blocks define, and what each marked one defines beside it."""
+    """What the blocks define, and what each marked one defines; what they print is on the page."""
     text = (DOCS / page).read_text()
     scope: dict[str, Any] = {**given}
     own = []
-    for name, block in re.findall(r"(?:<!-- (\w+) -->\n)?```python\n(.*?)```", text, flags=re.S):
+    printed = ""
+    blocks = re.findall(r"(?:<!-- (\w+) -->\n)?```(python|text)\n(.*?)```", text, flags=re.S)
+    for name, language, block in blocks:
+        if language == "text":
+            assert block == printed
+            continue
         if name and not (installed(name) and (name != "guard_pgvector" or "address" in given)):
             continue
         within = dict(scope) if name else scope
-        exec(compile(block, page, "exec"), within)
+        with redirect_stdout(StringIO()) as told:
+            exec(compile(block, page, "exec"), within)
+        printed = told.getvalue()
         if name:
             own.append((name, within))
     return scope, own

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
+from torch.nn.functional import normalize
 
+from laplace_metric import LaplaceEmbedder, datasets
 from laplace_metric.calibration._votes import LabelVotes
 from laplace_metric.errors import InputError
 from laplace_metric.search._engine_settings import IVF
@@ -13,6 +17,7 @@ from laplace_metric.search._flat_engine import FlatEngine
 from laplace_metric.search._passed_over import without_some
 
 DEPTH, CLASSES = 25, 12
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.fixture(scope="module")
@@ -157,3 +162,30 @@ def test_where_fewer_items_are_left_places_stay_open(points, embedder):
     assert (np.asarray(found.hits.positions)[open_set, 4:] == -1).all()
     assert np.isinf(np.asarray(found.hits.distance)[open_set, 4:]).all()
     assert (np.asarray(found.hits.positions)[open_set, :4] >= 20).all()
+
+
+@pytest.mark.filterwarnings("ignore::laplace_metric.errors.UnfamiliarQueriesWarning")
+def test_what_the_page_says_of_twenty_splits():
+    """Right answers with no, simulated and real open-set queries; 8 and 9 are near the others."""
+    digits, new = datasets.load("digits"), datasets.load("digits", "test")
+    x, y = digits.pixels().flatten(1)[digits.labels < 8], digits.labels[digits.labels < 8]
+    index = LaplaceEmbedder.from_embeddings(x, y, distance="arccos").index(x, y)
+    queries, labels = new.pixels().flatten(1), new.labels
+    right: dict[str, list[float]] = {"none": [], "simulated": [], "real": []}
+    for seed in range(20):
+        order = torch.randperm(len(new), generator=torch.Generator().manual_seed(seed))
+        held, later = order[:250], order[250:500]
+        known = held[labels[held] < 8]
+        for name, rows, share in (("none", known, 0), ("simulated", known, 0.2), ("real", held, 0)):
+            index.calibrate(queries[rows], labels[rows], open_set_fraction=share)
+            answers = index.guarantee(precision=0.9)(index.search(queries[later], k=1))
+            told, truth = answers.label[answers.answered], labels[later].numpy()[answers.answered]
+            right[name].append(np.mean([a == b for a, b in zip(told, truth, strict=True)]))
+    none, simulated, real = (f"{100 * np.mean(some):.1f} %" for some in right.values())
+    text = " ".join((DOCS / "match.md").read_text().split())
+    assert f"90 % guaranteed, {none} of the answers were right if no open-set query" in text
+    assert f"With simulated ones it was {simulated}, for" in text
+    assert f"With real ones in the expected proportion it was {real}." in text
+    nearest = torch.cdist(normalize(queries, dim=1), normalize(x, dim=1))
+    other = nearest.masked_fill(labels[:, None] == y, torch.inf).min(1).values
+    assert other[labels >= 8].median() < min(other[labels == c].median() for c in range(8))

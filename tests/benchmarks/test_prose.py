@@ -1,0 +1,398 @@
+"""Sentences of the pages repeat numbers of records: each is formatted anew and looked for.
+
+Numbers in words ("a fifth of the training") are compared with bounds of what the words allow.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.posterior.kernels import ONE_OBSERVATION, TRAINED_WEIGHTS
+from benchmarks.posterior.tables import over_networks
+from benchmarks.records import RESULTS, read_record
+from benchmarks.report import three_numbers
+from benchmarks.variants.online_tables import METRICS, less, values
+
+ROOT = Path(__file__).parents[2]
+SMALL = RESULTS / "small"
+NEW = "confirmation"
+"""The part of the ablation whose networks were not looked at."""
+
+
+def words(page: str) -> str:
+    """The text of a page on one line."""
+    return " ".join((ROOT / page).read_text().split())
+
+
+def short(value: float, digits: int) -> str:
+    """A number below 1 as the pages write it: .187, .27."""
+    return re.sub(r"^(-?)0\.", r"\1.", f"{value:.{digits}f}")
+
+
+def rows_of(record: str, **wanted: Any) -> list[dict[str, Any]]:
+    rows = read_record(record)["rows"]
+    return [row for row in rows if all(row[key] == value for key, value in wanted.items())]
+
+
+def by_network(rows: list[dict[str, Any]], values: list[float]) -> dict[str, float]:
+    found = defaultdict(list)
+    for row, value in zip(rows, values, strict=True):
+        found[row["network"]].append(value)
+    return {network: float(np.mean(some)) for network, some in found.items()}
+
+
+def test_search_by_the_posterior():
+    def ahead(rows: list[dict[str, Any]]) -> float:
+        chosen = [row["chosen"] for row in rows]
+        gains = [one["posterior"]["first"] - one["mean z"]["first"] for one in chosen]
+        return over_networks(rows, gains)[0]
+
+    rows = rows_of("posterior", part=NEW)
+    all_of, own, others = (
+        ahead(some)
+        for some in (rows, [r for r in rows if not r["foreign"]], [r for r in rows if r["foreign"]])
+    )
+    text = words("docs/posterior.md")
+    assert f"first item for {short(all_of, 3)} more of the queries than the mean" in text
+    assert (
+        f"for {short(own, 3)} more among images like the fitted ones, and {short(others, 2)} more"
+        in text
+    )
+
+
+def test_equal_shares():
+    record = read_record("posterior")
+    rows, shares = record["rows"], record["shares"]
+
+    def ahead(share: float, rival: str) -> np.ndarray:
+        at = shares.index(share)
+        gaps = [
+            r["by_share"]["posterior"]["first"][at] - r["by_share"][rival]["first"][at]
+            for r in rows
+        ]
+        return np.array(list(by_network(rows, gaps).values()))
+
+    text = words("docs/posterior.md")
+    noise = np.concatenate([ahead(share, "noise") for share in (0.1, 0.25)])
+    white = np.stack([ahead(share, "h whitened") for share in (0.1, 0.25)])
+    most = white[:, white.min(0) >= 0.0055]
+    assert noise.min() > 0
+    assert noise.size == 2 * 8
+    assert most.shape == (2, 7)
+    assert (
+        f"by {short(noise.min(), 3)} to {short(noise.max(), 3)}, and of whitening on seven, "
+        f"by {short(most.min(), 3)} to {short(most.max(), 3)}" in text
+    )
+    assert (ahead(0.5, "noise") < 0).sum() == 1
+    far = []
+    for part in ("development", NEW):
+        some = [row for row in rows if row["part"] == part]
+        for share in (s for s in shares if s >= 0.75):
+            at = shares.index(share)
+            for rival in ("noise", "h whitened"):
+                gaps = [
+                    r["by_share"]["posterior"]["first"][at] - r["by_share"][rival]["first"][at]
+                    for r in some
+                ]
+                far.append(over_networks(some, gaps)[0])
+    assert f"next to nothing**: {short(max(far), 3)} at most, on average" in text
+
+
+def test_a_drawn_head_finds_as_much():
+    far = []
+    for part in ("development", NEW):
+        some = rows_of("posterior", part=part)
+        for measure in ("first", "label"):
+            gaps = [
+                row["chosen"]["drawn z"][measure] - row["chosen"]["mean z"][measure] for row in some
+            ]
+            far.append(abs(over_networks(some, gaps)[0]))
+    assert f"as much as the trained one, within {short(max(far), 3)} on average" in words(
+        "docs/posterior.md"
+    )
+
+
+def test_whether_the_variance_is_true():
+    counts, best = {}, 0.0
+    for name in (ONE_OBSERVATION, TRAINED_WEIGHTS):
+        for known in (True, False):
+            some = rows_of("variance", known=known)
+            gaps = by_network(some, [row[name]["rank"] - row["noise"]["rank"] for row in some])
+            counts[name, known] = sum(gap > 0 for gap in gaps.values())
+            assert len(gaps) == 8
+            if name == TRAINED_WEIGHTS and known:
+                best = max(gaps.values())
+    number = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight")
+    text = words("docs/posterior.md")
+    trained = number[counts[TRAINED_WEIGHTS, True]]
+    default, foreign = (number[counts[ONE_OBSERVATION, known]] for known in (True, False))
+    assert (
+        f"ahead of noise on {trained} of eight networks, by up to {short(best, 2)}; "
+        f"the default on {default}, and for foreign images on {foreign}." in text
+    )
+    rows = read_record("variance")["rows"]
+    factors = [
+        max(max(row[name]["size"], 1 / row[name]["size"]) for row in rows)
+        for name in (ONE_OBSERVATION, TRAINED_WEIGHTS)
+    ]
+    one, other = (int(np.ceil(factor)) for factor in factors)
+    assert f"within a factor of {number[one]} by default, of {other} under the other" in text
+
+
+def test_the_two_priors():
+    """Of the page of settings: foreign images are found better and worse, errors a little worse."""
+    foreign, errors = {}, {}
+    for row in read_record("posterior")["rows"]:
+        some = foreign if row["foreign"] else errors
+        values = row["foreign"] or row["errors"]
+        some.setdefault(row["network"], []).append(
+            values[ONE_OBSERVATION] - values[TRAINED_WEIGHTS]
+        )
+    for network, gaps in foreign.items():
+        assert (np.mean(gaps) < 0) == network.startswith("kmnist"), network
+    assert np.mean([np.mean(gaps) for gaps in errors.values()]) < 0
+    omniglot = [
+        row["foreign"]
+        for row in read_record("posterior")["rows"]
+        if "omniglot" in row["network"] and row["foreign"]
+    ]
+    assert omniglot
+    for prior in (ONE_OBSERVATION, TRAINED_WEIGHTS):
+        assert np.mean([row[prior] for row in omniglot]) < 0.5
+    of = values_of(three_numbers.CASES[0], "r_auroc")
+    numbers = [short(of[method], 3) for method in ("laplace", "nuq", "laplace, match")]
+    text = words("docs/settings.md")
+    assert (
+        "with an AUROC of {} (.5 is guessing), the neighbours' labels (NUQ) of {}.".format(*numbers)
+        in text
+    )
+    assert f"`match_probability` uses them too: {numbers[2]}." in text
+
+
+def test_exports():
+    rows = {(row["encoder"], row["what"]): row for row in read_record("export")["rows"]}
+    text = words("docs/production.md")
+    mini, net = "MiniLM", "EfficientNet-Lite0"
+    ms = {key: row["ms_1"] for key, row in rows.items()}
+    assert (
+        f"a MiniLM input takes {ms[mini, 'ONNX']:.1f} ms by ONNX, where PyTorch takes "
+        f"{ms[mini, 'PyTorch']:.0f} ms" in text
+    )
+    assert (
+        f"an EfficientNet-Lite0 input {ms[net, 'ONNX']:.1f} ms and {ms[net, 'PyTorch']:.0f} ms"
+        in text
+    )
+    for encoder, said in ((mini, 2e-6), (net, 2e-5)):
+        row = rows[encoder, "ONNX"]
+        assert (
+            said / 4 < max(value for key, value in row.items() if key.startswith("error_")) <= said
+        )
+    int8 = [rows[mini, what] for what in ("ONNX, int8 body", "ONNX, int8")]
+    moved = max(row["error_mean"] for row in int8)
+    novelty = max(row["error_epistemic"] for row in int8)
+    assert (
+        f"by up to {100 * moved:.0f} % of its largest, `epistemic` by {100 * novelty:.0f} %" in text
+    )
+    cosine = min(rows[net, what]["least_cosine"] for what in ("ONNX, int8 body", "ONNX, int8"))
+    assert f"turn by up to {np.degrees(np.arccos(cosine)):.0f} degrees" in text
+    ranks = [rows[encoder, "ONNX, int8 body"]["spearman_epistemic"] for encoder in (mini, net)]
+    said = "stays at {} for MiniLM and falls to {} for EfficientNet".format(
+        *(short(r, 2) for r in ranks)
+    )
+    assert said in words("benchmarks/costs/README.md")
+
+
+def test_costs():
+    text = words("benchmarks/costs/README.md")
+    limits = read_record("limits")["fit"]
+    wide = [row["whole"] / row["limit"] for row in limits if row["structure"] == "kron"]
+    assert "A Kronecker fit takes four to six times the matrix products" in text
+    assert all(3.5 <= ratio < 6.5 for ratio in wide[:2])
+    aims = read_record("aims")
+    assert "small ones eleven to twelve times" in text
+    assert all(10.5 <= row["ratio"] < 12.5 for row in aims["fit"][2:])
+    one, other = (row["curvature"] / row["laplace-torch"] for row in read_record("peers")["rows"])
+    assert (
+        "takes half of laplace-torch's time on 20,000 points, and two fifths more on 6,000" in text
+    )
+    assert 0.45 < one < 0.55
+    assert 1.3 < other < 1.5
+    graphs = [row for row in read_record("guard")["rows"] if row["engine"] == "FAISS, HNSW"]
+    more = [1e3 * (row["guarded_p50"] - row["bare_p50"]) for row in graphs]
+    more.append(1e3 * (aims["query"][1]["ask"] - aims["query"][1]["search"]))
+    assert "five to seven milliseconds more than an HNSW graph alone" in text
+    assert all(4.5 <= each < 7.5 for each in more)
+    assert "a third of a millisecond in batches of 100" in text
+    assert all(0.25 < 1e3 * (r["guarded_together"] - r["bare_together"]) < 0.4 for r in graphs)
+    assert "adds eight times its vectors" in text
+    assert aims["memory"][0]["sizes"] == pytest.approx(8, abs=0.5)
+    points = {(row["structure"], row["n"]): row for row in read_record("points")["rows"]}
+    micro = [points[name, 1_000_000]["cpu_seconds"] for name in ("diag", "kron")]
+    peak = sorted(points[name, 1_000_000]["own_peak_mb"] for name in ("diag", "kron"))
+    diagonal, kronecker = (f"{each:.0f} \u00b5s" for each in micro)
+    assert f"takes {diagonal} a point with the diagonal and {kronecker} with" in text
+    assert "{:.0f} to {:.0f} MB".format(*(round(each, -1) for each in peak)) in text
+    build = [row["search"] for row in read_record("posterior_costs")["rows"]]
+    assert "Query times differ by a third" in words("docs/posterior.md")
+    assert 1.2 < max(build) / min(build) < 1.45
+
+
+def test_online():
+    """Detection at three numbers better, at 64 worse; calibration as good."""
+    rows = {size: rows_of("online", embedding_size=size) for size in (3, 64)}
+    online = {size: "prior 1000" if size == 3 else "prior 100, 4 draws" for size in rows}
+    post_hoc = {3: "post-hoc fixed, prior 1000", 64: "post-hoc fixed, prior 1"}
+
+    def gaps(size: int) -> list[str]:
+        found = [
+            float(np.mean(less(rows[size], online[size], post_hoc[size], METRICS[f"AUROC {x} ↑"])))
+            for x in ("mnist", "kmnist")
+        ]
+        return [short(abs(gap), 2) for gap in sorted(found, key=abs)]
+
+    low, high = gaps(3)
+    worse, worst = gaps(64)
+    text = words("benchmarks/variants/README.md")
+    assert f"detects foreign inputs better by {low} to {high} AUROC" in text
+    assert f"With 64 numbers it costs {worse} to {worst} AUROC" in text
+    ece = METRICS["ECE ↓"]
+    plain, fitted = (
+        short(float(np.mean(values(rows[3], name, ece))), 3) for name in ("plain", post_hoc[3])
+    )
+    assert f"an ECE of {plain} without, {fitted} with a post-hoc fit" in text
+    text = words("docs/online.md")
+    assert f"by {short((float(worse) + float(worst)) / 2, 1)} of AUROC" in text
+    assert f"finds them better, by {low} to {high} (" in text
+
+
+def test_simulated_guarantees():
+    text = words("benchmarks/retrieval/README.md")
+    rows = [row for row in read_record("fitted")["rows"] if row["cross_fit"]]
+    names = [f"{kind}, {share}" for kind in ("match", "label") for share in (0.8, 0.9, 0.95)]
+
+    def most(which: list[str]) -> str:
+        return f"{100 * max(row[name]['broken'] for row in rows for name in which):.1f} %"
+
+    ninety, recall = most(["match, 0.9", "label, 0.9"]), most(["recall, 0.9"])
+    assert (
+        f"at most {most(names)} broke a precision ({ninety} one of 90 %), and {recall} a recall"
+        in text
+    )
+    record = read_record("guarantees")
+    ends = record["worst upper end, of delta"]
+    worst = max(ends["others"], ends["own"])
+    said = (
+        f"broken at most {short(worst, 2)} times as often as allowed (upper end of a 95 % "
+        f"interval, the worst of {len(record['rows'])} cases)"
+    )
+    assert said in text
+    nuclei = next(row for row in read_record("confirm")["rows"] if row["problem"] == "cell nuclei")
+    better = nuclei["+ class model"]["mean"] - nuclei["+ posterior variance"]["mean"]
+    assert f"the class model without the other numbers is {short(better, 3)} better" in text
+
+
+def test_power():
+    rows = {(row["world"], row["n"]): row for row in read_record("power")["rows"]}
+    text = words("docs/promises.md")
+    ours = [row["ours"]["broken"] for row in rows.values()]
+    assert f"ours was broken in {100 * min(ours):.1f} % to {100 * max(ours):.1f} %." in text
+    pairs = rows["pairs, 90%", 300]
+    assert f"names its threshold ({100 * pairs['one threshold']:.1f} % at 90 %)" in text
+    for world in ("pairs, 90%", "pairs, 95%"):
+        row = rows[world, 300]
+        names = ("one threshold", "ours", "LTT, HB", "MAPIE")
+        answered = [row[n] if n == "one threshold" else row[n]["answered"] for n in names]
+        assert max(answered) < 0.9 * row["oracle"]
+    few = [rows["few right first hits, 30%", n] for n in (600, 2_000)]
+    assert few[0]["MAPIE"]["answered"] > few[0]["ours"]["answered"]
+    assert few[1]["MAPIE"]["answered"] < few[1]["ours"]["answered"]
+
+
+def test_growing():
+    assert "no row excludes that 5 % are broken" in words("docs/promises.md")
+    for row in read_record("growing")["rows"]:
+        assert row["low"] <= 0.05 <= row["high"]
+
+
+def test_twenty():
+    low, high = read_record("twenty")["summary"]["answers interval"]
+    assert f"the 95 % interval is {100 * low:.0f} to {100 * high:.0f} %." in words("README.md")
+
+
+def test_the_comparison():
+    """Its sentences, of the record that its tables are of."""
+    text = words("benchmarks/README.md")
+    ours = {case: values_of(case, "r_auroc") for case in three_numbers.CASES}
+    for case, of in ours.items():
+        assert of["laplace, match"] == max(of.values()), case
+    behind = []
+    for case in three_numbers.CASES:
+        rows = three_numbers.rows_of(case)
+        for metric in three_numbers.ood_metrics(rows):
+            of = values_of(case, metric)
+            best = max(of[name] for name in three_numbers.DETECTORS if name in of)
+            behind.append(best - of["laplace, epistemic"])
+    assert text.count(f"within {short(max(behind), 3)} of the best of eight detectors") == 2
+    fashion = three_numbers.CASES[0]
+    of = read_record("lam", SMALL)["comparisons"]["fashion-mnist"]["r_auroc"]["laplace minus"]
+    gap = of["deep ensemble"]
+    assert f"the difference: {short(gap['low'], 3)} to {short(gap['high'], 3)})" in text
+    foreign = [values_of(fashion, metric) for metric in ("auroc mnist", "auroc kmnist")]
+    assert all(each["laplace"] > each["deep ensemble"] for each in foreign)
+    assert "at a fifth of the training" in text
+    seconds = defaultdict(list)
+    for row in three_numbers.rows_of(fashion):
+        seconds[row["method"]].append(row["cost"]["fit"]["cpu_seconds"])
+    trained = np.mean(seconds["metric learning, 1/norm"]) + np.mean(seconds["laplace"])
+    share = trained / np.mean(seconds["deep ensemble"])
+    assert 0.18 < share < 0.25
+
+
+def test_where_labels_are_not_read():
+    text = words("benchmarks/README.md")
+    of = values_of(three_numbers.Case("url", "cub", "", True), "r_auroc")
+    match = of.pop("laplace, match")
+    least, most = min(of.values()), max(of.values())
+    assert f"near guessing (R-AUROC {short(least, 2)} to {short(most, 2)})" in text
+    assert match > most + 0.1
+    new = values_of(three_numbers.Case("url", "cub", "", True), "new classes")
+    assert sorted(new, key=new.get)[-2:] in (
+        ["laplace, near", "laplace, epistemic"],
+        ["laplace, epistemic", "laplace, near"],
+    )
+
+
+def test_where_people_disagree():
+    of = values_of(three_numbers.Case("human", "cifar10h-soft", "", True), "entropy rank")
+    most = [value for value in of.values() if value > 0.2]
+    assert len(most) > 0.8 * len(of)
+    said = (
+        f"Most uncertainties follow people's disagreement by {short(min(most), 2)} to "
+        f"{short(max(most), 2)}, ours among them; HIB and nivMF do not"
+    )
+    assert said in words("benchmarks/README.md")
+    assert min(value for name, value in of.items() if name.startswith("laplace")) > 0.2
+    assert max(of["hib"], of["nivmf"]) < 0.05
+
+
+def test_images_and_texts():
+    """The generality that regions learn, on keywords of the training and on new ones."""
+    rows = rows_of("image_text", method="prolip-regions")
+    ranks = [
+        short(float(np.mean([row[part]["spearman"] for row in rows])), 2)
+        for part in ("trained keywords", "new keywords")
+    ]
+    said = "follows it ({} on these, {} on new ones)".format(*ranks)
+    assert said in words("benchmarks/image_text/README.md")
+
+
+def values_of(case: three_numbers.Case, metric: str) -> dict[str, float]:
+    """Method -> mean over seeds."""
+    found = three_numbers.values(three_numbers.rows_of(case), [metric])
+    return {name: one.mean for name, one in found.items()}
