@@ -107,7 +107,7 @@ TABLES: dict[str, Callable[[], str]] = {
 
 
 WAITING = frozenset({
-    *("small/url", "small/human", "small/corruption", "small/pretrained"),
+    *("small/url", "small/pretrained"),
     *("views", "people", "transfer", "online"),
     *("serve", "export"),
 })  # fmt: skip

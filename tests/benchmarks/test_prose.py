@@ -381,6 +381,20 @@ def test_where_people_disagree():
     assert max(of["hib"], of["nivmf"]) < 0.05
 
 
+def test_corrupted_images():
+    """Of the severity: who follows it, and that settings searched for errors do not."""
+    of = values_of(three_numbers.Case("corruption", "cifar10", "", True), "severity mean")
+    epistemic, entropy = of.pop("laplace, epistemic"), of.pop("cross-entropy")
+    assert abs(epistemic - entropy) < 0.01
+    assert min(epistemic, entropy) > max(of.values()) + 0.01
+    text = words("benchmarks/README.md")
+    default, tuned = (short(of[name], 2) for name in ("laplace", "laplace, tuned"))
+    assert f"the default does ({default}), settings that were searched" in text
+    assert f"on validation data do not ({tuned})" in text
+    assert "MCInfoNCE hardly does" in text
+    assert abs(of["mcinfonce"]) < 0.1
+
+
 def test_images_and_texts():
     """The generality that regions learn, on keywords of the training and on new ones."""
     rows = rows_of("image_text", method="prolip-regions")
