@@ -107,7 +107,7 @@ TABLES: dict[str, Callable[[], str]] = {
 
 
 WAITING = frozenset({
-    *("small/url", "small/pretrained"),
+    "small/pretrained",
     *("views", "people", "transfer", "online"),
     *("serve", "export"),
 })  # fmt: skip

@@ -354,6 +354,30 @@ def test_the_comparison():
     assert 0.18 < share < 0.25
 
 
+def test_the_comparison_in_words():
+    """Who is calibrated, which posteriors detect less, and what ``near`` and ``far`` are for."""
+    fashion, birds, species = three_numbers.CASES[:3]
+    ece = values_of(fashion, "ece")
+    assert ece["laplace"] > max(ece[name] for name in ("pfe", "hib", "mcinfonce", "deep ensemble"))
+    rows = {case: three_numbers.rows_of(case) for case in three_numbers.CASES}
+    of = {c: [values_of(c, name) for name in three_numbers.ood_metrics(rows[c])] for c in rows}
+    for case in (fashion, birds):  # on the page of settings, too
+        for each in of[case]:
+            assert each["laplace"] > each["laplace, evidence"]
+    for each in of[fashion]:
+        assert each["laplace"] > max(each["laplace, diagonal"], each["laplace, clipped"])
+    for each in of[birds]:
+        detectors = [each[name] for name in three_numbers.DETECTORS if name in each]
+        assert each["laplace, far"] > max(detectors) > each["laplace, near"]
+    (new,) = of[species]
+    assert new["laplace, near"] > max(new[name] for name in three_numbers.DETECTORS if name in new)
+    assert new["laplace, far"] < new["laplace, near"] - 0.1
+    texts = three_numbers.CASES[-1]
+    for (each,) in (of[species], of[texts]):
+        best = max(each[name] for name in three_numbers.DETECTORS if name in each)
+        assert each["laplace, epistemic"] > best
+
+
 def test_where_labels_are_not_read():
     text = words("benchmarks/README.md")
     of = values_of(three_numbers.Case("url", "cub", "", True), "r_auroc")
@@ -362,6 +386,14 @@ def test_where_labels_are_not_read():
     assert f"near guessing (R-AUROC {short(least, 2)} to {short(most, 2)})" in text
     assert match > most + 0.1
     new = values_of(three_numbers.Case("url", "cub", "", True), "new classes")
+    assert new["laplace, tuned"] < new["laplace"]
+    assert new["k-nn distance"] < 0.5  # the two that validation data with known species chose
+    chosen = {
+        row["settings"]["k"]
+        for row in read_record("url", SMALL)["rows"]
+        if (row["task"], row["method"]) == ("cub", "k-nn distance")
+    }
+    assert chosen == {50}
     assert sorted(new, key=new.get)[-2:] in (
         ["laplace, near", "laplace, epistemic"],
         ["laplace, epistemic", "laplace, near"],
