@@ -106,7 +106,7 @@ TABLES: dict[str, Callable[[], str]] = {
 }
 
 
-WAITING = frozenset({"online", "serve", "export"})
+WAITING: frozenset[str] = frozenset()
 """Records of former commits that wait for the run; each leaves the set when it has been run."""
 ELSEWHERE = frozenset({"speed_gpu", "promises"})
 """Records that are no part of the run: of one accelerator, and of ``python -m tests.hostile``."""

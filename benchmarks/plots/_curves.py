@@ -124,8 +124,9 @@ def bars_plot(
         bars = axes.barh(places, values, high * 0.9, color=style.colour, label=name)
         axes.bar_label(bars, fmt=form, padding=3, fontsize=SMALL, color=INK)
     axes.set_yticks(range(len(groups)), groups)
-    axes.set(xscale="log", xlabel=label)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.set(xlabel=label)
+    known = [value for values in series.values() for value in values]
+    logarithmic_x(axes, max(known) / min(known))
     axes.margins(x=0.12)
     axes.invert_yaxis()
     legend_below(figure, len(series))
