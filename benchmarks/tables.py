@@ -19,7 +19,7 @@ from benchmarks.costs import tables as cost_tables
 from benchmarks.image_text import tables as image_text_tables
 from benchmarks.posterior import costs as posterior_costs
 from benchmarks.posterior import tables as posterior
-from benchmarks.records import RESULTS, noted_reads, read_record
+from benchmarks.records import RESULTS, read_record
 from benchmarks.report import papers, three_numbers
 from benchmarks.report.cells import quality_table
 from benchmarks.report.method_table import methods
@@ -106,23 +106,15 @@ TABLES: dict[str, Callable[[], str]] = {
 }
 
 
-WAITING: frozenset[str] = frozenset()
-"""Records of former commits that wait for the run; each leaves the set when it has been run."""
 ELSEWHERE = frozenset({"speed_gpu", "promises"})
 """Records that are no part of the run: of one accelerator, and of ``python -m tests.hostile``."""
-FORMER = "*Measured at commit {}, not run again since.*"
 
 
 def filled(text: str) -> str:
     """``text`` with every marked table replaced by what the JSON gives."""
 
     def table(match: re.Match[str]) -> str:
-        with noted_reads() as read:
-            shown = TABLES[match[2]]()
-        code = [read_record(name)["environment"] for name in sorted(read & WAITING)]
-        commits = dict.fromkeys(one["git"] for one in code if "definitions" not in one)
-        note = f"\n\n{FORMER.format(' and '.join(commits))}" if commits else ""
-        return f"{match[1]}\n{shown}{note}\n<!-- end -->"
+        return f"{match[1]}\n{TABLES[match[2]]()}\n<!-- end -->"
 
     return re.sub(r"(<!-- table:([\w-]+) -->)\n.*?<!-- end -->", table, text, flags=re.S)
 

@@ -36,9 +36,9 @@ def shown():
     return found
 
 
-def test_pages_show_records_of_the_present_definitions_or_of_those_that_wait():
+def test_pages_show_records_of_the_present_definitions():
     wrong = []
-    for name in shown() - tables.ELSEWHERE - tables.WAITING:
+    for name in shown() - tables.ELSEWHERE:
         record = read_record(name)
         told = record["environment"].get("definitions")
         rows = record["rows"] if name.startswith("small/") else ()
@@ -46,27 +46,6 @@ def test_pages_show_records_of_the_present_definitions_or_of_those_that_wait():
         if told != definitions.definitions(MODULES[name]) or others:
             wrong.append((name, others))
     assert not wrong, "run `python -m benchmarks all` for these records"
-
-
-def test_what_waits_for_the_run_has_not_been_run():
-    assert set(MODULES) >= tables.WAITING
-    done = {n for n in tables.WAITING if "definitions" in read_record(n)["environment"]}
-    assert not done, "take these names out of tables.WAITING"
-
-
-def _unstamped(record):
-    record["environment"].pop("definitions", None)
-    return record
-
-
-def test_tables_of_records_that_wait_say_when_they_were_measured(monkeypatch):
-    text = "<!-- table:evidence-confirm -->\n<!-- end -->"
-    read = tables.read_record
-    monkeypatch.setattr(tables, "WAITING", frozenset({"confirm"}))
-    monkeypatch.setattr(tables, "read_record", lambda name: _unstamped(read(name)))
-    assert tables.FORMER.partition("{")[0] in tables.filled(text)
-    monkeypatch.setattr(tables, "WAITING", frozenset())
-    assert tables.FORMER.partition("{")[0] not in tables.filled(text)
 
 
 def test_a_hash_is_of_code_and_not_of_words():
