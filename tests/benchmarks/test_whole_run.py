@@ -139,6 +139,29 @@ def test_only_methods_without_a_measurement_of_their_code_make_a_comparison_stal
         assert piece.state() == whole_run.METHODS_DIFFER
 
 
+def test_a_piece_of_two_protocols_wants_of_each_its_own_tasks(tmp_path, monkeypatch):
+    (piece,) = whole_run.chosen(["compare-people"])
+    monkeypatch.setattr(whole_run, "RESULTS", tmp_path)
+    code = {"definitions": definitions.definitions(RUNNER), "library": definitions.library()}
+    monkeypatch.setattr(records, "CODE_OF_PIECE", code)
+    for name, task in zip(piece.records, piece.tasks, strict=True):
+        rows = [
+            {"task": task, "method": method, "code": code_of(method)}
+            for method in METHODS
+            if PROTOCOLS[name].wants(task, method)
+        ]
+        records.write_record(name, {"rows": rows}, tmp_path / "small")
+    assert piece.state() == whole_run.CURRENT
+    records.write_record(name, {"rows": rows[1:]}, tmp_path / "small")
+    assert piece.state() == whole_run.METHODS_DIFFER
+
+
+@pytest.mark.parametrize("piece", [p for p in whole_run.PIECES if p.tasks], ids=lambda p: p.name)
+def test_every_task_of_a_piece_is_asked_by_one_of_its_protocols(piece):
+    asked = [PROTOCOLS[name] for name in piece.records]
+    assert {*piece.tasks} <= {t for p in asked for t in (*p.tasks["small"], *p.if_there)}
+
+
 def test_a_protocol_is_collected_once_all_its_pieces_are_done(tmp_path):
     pieces = {piece.name: piece for piece in whole_run.PIECES}
 
