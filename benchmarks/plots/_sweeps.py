@@ -12,20 +12,17 @@ from matplotlib.ticker import NullLocator
 from benchmarks.plots._style import FAINT, SMALL, WIDTH, legend_below, legends_of, panels, titled
 from laplace_metric.plots._style import STYLES
 
-ROOM = 0.01
-"""Of recall@1 beside the outermost lines."""
-
 
 class Line(NamedTuple):
-    """One point: recall@1 and ECE."""
+    """One line of the table: AUROC of foreign images and ECE, each a mean and a standard error."""
 
-    recall: float
-    ece: float
+    detection: tuple[float, float]
+    ece: tuple[float, float]
 
 
 @dataclass(frozen=True)
 class TradeOff:
-    """Lines of each kind, and the recall@1 of the network without a posterior."""
+    """Lines of each kind, and the AUROC of the network without a posterior."""
 
     title: str
     plain: float
@@ -33,18 +30,19 @@ class TradeOff:
 
 
 def trade_off_plot(panels_of: Sequence[TradeOff]) -> Figure:
-    """One panel each: up is worse calibrated, left retrieves less."""
+    """One panel each: up is worse calibrated, left detects less."""
     figure, grid = panels(len(panels_of), WIDTH / len(panels_of), 3.7, sharey=True)
     for axes, one in zip(grid, panels_of, strict=True):
         for style, (kind, points) in zip(STYLES, one.kinds.items(), strict=False):
-            axes.plot(
-                [p.recall for p in points], [p.ece for p in points], style.marker,
-                color=style.colour, ms=5, alpha=0.75, label=kind,
+            x, y = ([p[i] for p in points] for i in (0, 1))
+            axes.errorbar(
+                [m for m, _ in x], [m for m, _ in y], xerr=[e for _, e in x],
+                yerr=[e for _, e in y], fmt=style.marker, color=style.colour, ms=5, alpha=0.75,
+                label=kind,
             )  # fmt: skip
         axes.axvline(one.plain, label="plain training", **FAINT)
-        recall = [one.plain, *(p.recall for points in one.kinds.values() for p in points)]
-        axes.set_xlim(min(recall) - ROOM, max(recall) + ROOM)  # differences of nothing look small
-        axes.set(yscale="log", xlabel="recall@1 (right: retrieves better)")
+        axes.set(yscale="log", xlim=(0, 1))
+        axes.set_xlabel("AUROC of foreign images (right: better; .5: guessing)")
         titled(axes, one.title)
     grid[0].set_yticks((0.01, 0.03, 0.1, 0.3), (".01", ".03", ".1", ".3"))
     grid[0].yaxis.set_minor_locator(NullLocator())
