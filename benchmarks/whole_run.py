@@ -18,6 +18,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,13 @@ FIXED = {
 }  # fmt: skip
 """One thread and the same kernels on every x86 processor of the last ten years."""
 
+RIVALS = {
+    "mapie": "mapie",
+    "laplace": "--no-deps laplace-torch asdfghjkl",
+    "curvlinops": "--no-deps curvlinops-for-pytorch einconv linear_operator",
+}
+"""Module of a rival -> what ``pip install`` takes."""
+
 
 @dataclass(frozen=True)
 class WholePiece:
@@ -59,6 +67,8 @@ class WholePiece:
         Those of the comparison; (): not of the comparison.
     timed : bool
         Whether it measures times, and so runs alone and with the processor's own kernels.
+    needs : tuple of str
+        Modules of its rivals: without one its record would lack their columns.
     """
 
     name: str
@@ -68,6 +78,11 @@ class WholePiece:
     minutes: float
     tasks: tuple[str, ...] = ()
     timed: bool = False
+    needs: tuple[str, ...] = ()
+
+    def lacks(self) -> list[str]:
+        """Return what must be installed before it can run."""
+        return [RIVALS[module] for module in self.needs if find_spec(module) is None]
 
     def state(self) -> str:
         """Return whether the records are of the present code."""
@@ -117,12 +132,18 @@ def _compare(name: str, protocols: str, tasks: str, minutes: float) -> WholePiec
 
 
 def _piece(
-    name: str, command: str, module: str, minutes: float, record: str = "", timed: bool = False
+    name: str,
+    command: str,
+    module: str,
+    minutes: float,
+    record: str = "",
+    timed: bool = False,
+    needs: tuple[str, ...] = (),
 ) -> WholePiece:
     alone, place = name == command, f"benchmarks.{module}"
     words = command if command == "recovery" else f"{command} --pieces {name}"
     title = name if alone else f"{command}-{name}"
-    return WholePiece(title, words, place, (record or name,), minutes, (), timed)
+    return WholePiece(title, words, place, (record or name,), minutes, (), timed, needs)
 
 
 PIECES = (
@@ -138,7 +159,7 @@ PIECES = (
     _piece("variance", "posterior", "posterior.variance", 13),
     _piece("fitted", "retrieval", "retrieval.guarantees", 57),
     _piece("guarantees", "retrieval", "retrieval.guarantees", 3),
-    _piece("power", "retrieval", "retrieval.power", 3),
+    _piece("power", "retrieval", "retrieval.power", 3, needs=("mapie",)),
     _piece("growing", "retrieval", "retrieval.growing", 4),
     _piece("twenty", "retrieval", "retrieval.twenty", 2),
     _piece("recovery", "recovery", "recovery.runs", 58),
@@ -153,7 +174,7 @@ PIECES = (
     _piece("export", "costs", "costs.export", 3, timed=True),
     _piece("limits", "costs", "costs.limits", 4, timed=True),
     _piece("aims", "costs", "costs.aims", 4, timed=True),
-    _piece("peers", "costs", "costs.peers", 2, timed=True),
+    _piece("peers", "costs", "costs.peers", 2, timed=True, needs=("laplace", "curvlinops")),
     _piece("points", "costs", "costs.points", 3, timed=True),
 )  # fmt: skip
 """Every piece, the most important first."""
@@ -210,7 +231,10 @@ def plan(pieces: Sequence[WholePiece], processes: int) -> str:
     for piece in pieces:
         state, minutes = piece.state(), piece.estimate()
         total += minutes * (state != CURRENT)
-        lines.append(f"{piece.name:22} {minutes:7.0f}  {', '.join(piece.records):30} {state}")
+        lacking = "; rivals are not installed" if state != CURRENT and piece.lacks() else ""
+        lines.append(
+            f"{piece.name:22} {minutes:7.0f}  {', '.join(piece.records):30} {state}{lacking}"
+        )
     alone = sum(p.estimate() for p in pieces if p.timed and p.state() != CURRENT)
     wall = alone + (total - alone) / max(1, processes)
     lines.append(f"{'to be run':22} {total:7.0f}  about {wall / 60:.1f} h by {processes} processes")
@@ -236,6 +260,10 @@ def _together(todo: Sequence[WholePiece], options: Namespace, logs: Path) -> lis
 
 def _alone(piece: WholePiece, options: Namespace, logs: Path) -> int:
     """Run one piece in a process of its own; its exit code."""
+    if lacking := piece.lacks():
+        wanted = " and ".join(f"pip install {package}" for package in lacking)
+        print(f"{piece.name}: not run, for it compares with other packages: {wanted}", flush=True)
+        return 1
     words = [*piece.words.split(), "--cache", str(options.cache)]
     if "recovery" not in words:
         words += ["--data", options.data] if options.data else []

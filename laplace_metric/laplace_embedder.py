@@ -56,11 +56,11 @@ class LaplaceEmbedder(PosteriorEmbedder):
         Precision of the Gaussian prior over the head's parameters. "auto", the default, is
         ``tr(H) / P``, what one observation tells of each of the P weights on average (the
         unit-information prior, Kass and Wasserman 1995); "layerwise" is the same of each linear
-        layer, for heads of several. Without a number predictive vectors have ``P / |theta|^2``. A
-        larger one means less uncertainty, and ``tune_prior`` tunes it.
+        layer, for heads of several. Without a number predictive vectors have ``P / |theta|^2``. The
+        larger the precision, the less uncertain; ``tune_prior`` tunes it.
     n_effective : float > 0 or None
         Number of observations that turns the curvature, an average over pairs, into a sum over
-        data. None, the default: the number of fitted points. A larger one means less uncertainty.
+        data. None, the default: the number of fitted points. The larger, the less uncertain.
     pairs : "all" | "batch" | miner
         Pairs that are summed: "all" of the data set, the default, exact; all pairs of each loader
         "batch"; or the tuples that a pytorch-metric-learning miner picks from each batch, if the

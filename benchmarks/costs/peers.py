@@ -3,7 +3,7 @@
 One linear head a row, features given, in a process of its own; CPU seconds of one thread, the ways
 in turn, medians. The others see squared errors of the head's outputs, for they have no
 contrastive loss: one Kronecker pass over all points. They are timed where they are installed:
-``pip install laplace-torch curvlinops-for-pytorch``.
+``pip install --no-deps laplace-torch asdfghjkl curvlinops-for-pytorch einconv linear_operator``.
 
 - laplace-torch: last layer, Kronecker, by BackPACK.
 - curvlinops: EKFAC by one Monte Carlo sample, its factors and its eigenvalues.

@@ -94,7 +94,7 @@ class ImageTextEmbedder:
     first_trace : float > 0
         Approximate ``tr S`` before training; too small a one has no gradient. Default: 0.35.
     prior_precision : float > 0
-        Prior precision tau of the posterior. Default: 1; a larger one means less uncertainty.
+        Prior precision tau of the posterior. Default: 1; the larger, the less uncertain.
     n_effective : float > 0 or None
         Number of observations that turns the curvature, an average over all N M pairs, into a sum
         over data. None, the default: N M, the likelihood of the pairs as the loss has it, as if

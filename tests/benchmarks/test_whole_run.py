@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import subprocess
 
@@ -174,6 +175,18 @@ def test_a_protocol_is_collected_once_all_its_pieces_are_done(tmp_path):
     assert done("compare-fashion") == ["lam"]
     assert done("compare-pretrained") == ["lam", "pretrained"]
     assert done("compare-unseen") == ["lam", "url", "pretrained"]
+
+
+@pytest.mark.parametrize("name", ["retrieval-power", "costs-peers"])
+def test_a_piece_whose_rivals_are_not_installed_is_not_run(name, tmp_path, monkeypatch, capsys):
+    (piece,) = whole_run.chosen([name])
+    monkeypatch.setattr(whole_run, "find_spec", lambda module: None)
+    monkeypatch.setattr(whole_run.subprocess, "run", lambda *args, **kwargs: pytest.fail("ran"))
+    options = argparse.Namespace(cache=tmp_path, data=None, processes=1)
+    assert whole_run._together([piece], options, tmp_path) == [name]
+    printed = capsys.readouterr().out
+    assert printed.count("pip install") == len(piece.needs)
+    assert all(whole_run.RIVALS[module] in printed for module in piece.needs)
 
 
 def test_every_piece_of_the_plan_is_a_command_that_writes_its_record():
