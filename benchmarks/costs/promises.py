@@ -11,7 +11,7 @@ from benchmarks.records import read_record
 
 
 def unseen() -> str:
-    """Unnamed crashes and wrong results on new seeds, with an exact 95 % interval."""
+    """Return crashes and wrong results on new seeds, with an exact 95 % interval."""
     runs = [run for run in read_record("promises")["hostile"] if run["unseen"]]
     calls = sum(run["calls"] for run in runs)
     crashes, wrong = (
@@ -22,8 +22,8 @@ def unseen() -> str:
     rate = f"{1e4 * (crashes + wrong) / calls:.2g}"
     versions = " and ".join(sorted({run["version"] for run in runs}))
     return (
-        f"At {versions}, {len(runs)} seeds that were never run before gave {crashes} unnamed "
-        f"crashes and {wrong} wrong results in {calls:,} calls: {rate} in ten thousand (95 % "
+        f"At {versions}, {len(runs)} new seeds made {calls:,} calls. {crashes} crashed without an "
+        f"error of this library, and {wrong} gave wrong results: {rate} in ten thousand (95 % "
         f"interval {low} to {high}, Clopper and Pearson)."
     )
 

@@ -86,7 +86,9 @@ def first_page() -> str:
         means = [f"{over_networks(rows, values)[0]:.3f}" for values in found]
         ahead = "" if name == "posterior" else _gap(rows, ours, found[0])
         lines.append([said, *means, ahead])
-    return markdown(["ranked by", "first item right", "label right", "posterior ahead"], lines)
+    return markdown(
+        ["ranked by", "first item right", "label right", "posterior ahead, first item"], lines
+    )
 
 
 def at_equal_shares() -> str:
