@@ -1,8 +1,8 @@
 """Figures of the pages from the committed JSON, with their titles: questions that they answer.
 
 ``python -m benchmarks figures`` writes all that need no images; those of images have pieces of
-their own (``retrieval --pieces twenty-figure neighbours questions``, and ``figures`` of
-``image-text``).
+their own (``retrieval --pieces twenty-figure neighbours questions posterior-neighbours``, and
+``figures`` of ``image-text``).
 """
 
 from __future__ import annotations

@@ -136,6 +136,7 @@ COMMANDS = {
                                   fitted="guarantees:run_fitted",
                                   **{"twenty-figure": "twenty:run_figure"},
                                   neighbours="pictures:run_neighbours",
+                                  **{"posterior-neighbours": "pictures:run_posterior"},
                                   questions="pictures:run_questions"),
                          ("data", "cache", "output", "problems", "splits", "queries"),
                          ("full", "smoke")),

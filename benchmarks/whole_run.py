@@ -179,7 +179,7 @@ PIECES = (
 )  # fmt: skip
 """Every piece, the most important first."""
 DRAWN = (
-    "retrieval --pieces twenty-figure neighbours questions",
+    "retrieval --pieces twenty-figure neighbours questions posterior-neighbours",
     "image-text --pieces figures",
     "figures --size small",
 )

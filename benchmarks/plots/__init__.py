@@ -11,12 +11,12 @@ from benchmarks.plots._retrieval import evidence_plot
 from benchmarks.plots._scale import scale_plot
 from benchmarks.plots._style import diverging, headed, letters_on
 from benchmarks.plots._sweeps import Line, TradeOff, trade_off_plot
-from benchmarks.plots._tiles import Tiles, tiles_plot
+from benchmarks.plots._tiles import Neighbours, Tiles, neighbours_plot, tiles_plot
 
 __all__ = [
-    "Axis", "CostPoint", "DotPanel", "Figure", "ImageStrip", "Line", "Series", "Tiles", "TradeOff",
-    "bars_plot", "cost_plot", "diverging", "dot_plot", "evidence_plot", "forest_plot", "headed",
-    "heat_plot", "histogram_plot", "letters_on", "line_plot", "lines_plot", "save_figure",
-    "save_png", "scale_plot", "spread", "strips_plot", "svg_file", "svg_plot", "tiles_plot",
-    "trade_off_plot",
+    "Axis", "CostPoint", "DotPanel", "Figure", "ImageStrip", "Line", "Neighbours", "Series",
+    "Tiles", "TradeOff", "bars_plot", "cost_plot", "diverging", "dot_plot", "evidence_plot",
+    "forest_plot", "headed", "heat_plot", "histogram_plot", "letters_on", "line_plot",
+    "lines_plot", "neighbours_plot", "save_figure", "save_png", "scale_plot", "spread",
+    "strips_plot", "svg_file", "svg_plot", "tiles_plot", "trade_off_plot",
 ]  # fmt: skip

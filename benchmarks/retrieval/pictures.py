@@ -1,6 +1,6 @@
-"""Queries of FashionMNIST with their neighbours, from one search: what an answer looks like.
+"""Queries with their neighbours, from one search: what an answer looks like.
 
-python -m benchmarks retrieval --pieces neighbours questions --data DIR
+python -m benchmarks retrieval --pieces neighbours questions posterior-neighbours --data DIR
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from benchmarks.plots import headed, save_png
+from benchmarks.plots import Neighbours, headed, neighbours_plot, save_png
 from benchmarks.records import FIGURES
 from benchmarks.retrieval.problems import Source, fashion
 from laplace_metric.search import SearchResult
@@ -22,6 +22,8 @@ CALIBRATED, SHOWN, N_OOD, K = 2_000, slice(3_000, 3_005), 2, 6
 """Queries that calibrate, rows that are shown, OOD queries, neighbours."""
 EACH = 1
 """Queries of each kind, where three kinds are shown."""
+N_CHARACTERS, N_ASKED, N_SHOWN, K_CHARACTERS = 2_000, 1_000, 5, 4
+"""Items, queries, shown queries and neighbours of the characters."""
 
 
 def run_questions(options: Namespace) -> None:
@@ -74,3 +76,34 @@ def run_neighbours(options: Namespace) -> None:
     figure = index.search(queries, K).figure(queries, gallery, truth=truth)
     headed(figure, "Which neighbours match, and which queries are known?")
     save_png(figure, (options.output or FIGURES) / "retrieval-neighbours.png")
+
+
+def run_posterior(options: Namespace) -> None:
+    """Characters that the network never saw, searched by its mean embedding and by the posterior.
+
+    KMNIST through the network of FashionMNIST; the queries are the first of a random order.
+    """
+    source = Source(options.data, Path())
+    embedder = fashion(source).embedder
+    x, y = source.pixels("kmnist", "test")
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
+    items, asked = order[:N_CHARACTERS], order[N_CHARACTERS:][:N_ASKED]
+    rankings = []
+    for title, rank_by in (("by the mean embedding", "mean"), ("by the posterior", "auto")):
+        index = embedder.index(x[items], y[items], rank_by=rank_by, progress=False)
+        found = torch.as_tensor(index.search(x[asked], K_CHARACTERS).ids)
+        right = y[items][found] == y[asked][:, None]
+        images = [[x[items][item, 0].numpy() for item in row] for row in found[:N_SHOWN]]
+        share = f"{title}: {float(right[:, 0].double().mean()):.0%}"
+        rankings.append(Neighbours(share, images, right[:N_SHOWN].tolist()))
+    queries = [x[row, 0].numpy() for row in asked[:N_SHOWN]]
+    words = {True: "the query's character", False: "another character"}
+    note = (
+        "Handwritten characters, through a network that was trained on clothes. Above: of\n"
+        f"{N_ASKED:,} queries, how many have a right nearest item. Shown: the first {N_SHOWN} of "
+        "a random order."
+    )
+    figure = headed(
+        neighbours_plot(queries, rankings, words), "What does the posterior find?", note
+    )
+    save_png(figure, (options.output or FIGURES) / "posterior-neighbours.png")

@@ -95,29 +95,29 @@ def run_figure(options: Namespace) -> None:
 
 
 def twenty_figure(record: dict[str, Any], data: str | None) -> Figure:
-    """Every query twice: the nearest item's answer, and the guard's."""
+    """Every query with the answer of the nearest item, and with what the guard says to it."""
     images, shown = load("emoji", "test", data), record["shown"]
     pixels = images.pixels(torch.tensor([q["row"] for q in shown]))
     pictures = [picture.permute(1, 2, 0).numpy() for picture in pixels]
     always = [q["nearest"] == q["truth"] for q in shown]
-    guarded = [None if q["answer"] is None else q["answer"] == q["truth"] for q in shown]
-    given = [right for right in guarded if right is not None]
-    left = Tiles(
-        f"nearest item: {len(shown)} answers, {sum(always)} right",
-        pictures, [_short(q["nearest"]) for q in shown], always,
-    )  # fmt: skip
-    right = Tiles(
-        f"Guard: {len(given)} answers, {sum(given)} right, {len(shown) - len(given)} not answered",
-        pictures, [_short(q["answer"] or q["reason"]) for q in shown], guarded,
-    )  # fmt: skip
-    words = {True: "right subgroup", False: "wrong, or none is right", None: "abstains, and why"}
+    frames = [None if q["answer"] is None else q["answer"] == q["truth"] for q in shown]
+    then = [
+        q["reason"] if q["answer"] is None
+        else "answered" if q["answer"] == q["nearest"] else _short(q["answer"])
+        for q in shown
+    ]  # fmt: skip
+    given = [right for right in frames if right is not None]
+    words = {True: "answers, right", False: "answers, wrong", None: "abstains, and why"}
     summary = record["summary"]
     note = (
-        f"Twenty of {summary['queries']} new emoji, drawn before any was answered. Below: the "
-        f"answer. Guaranteed: {summary['precision']:.0%} of the answers are right; of all "
+        f"Twenty of {summary['queries']} new emoji, drawn before any was answered.\n"
+        f"First line, the nearest item: {len(shown)} answers, {sum(always)} right.\n"
+        f"Frame and second line, the guard: {len(given)} answers, {sum(given)} right.\n"
+        f"Guaranteed: {summary['precision']:.0%} of its answers are right; of all "
         f"{summary['answered']} it was {summary['answers right'] / summary['answered']:.0%}."
     )
-    return headed(tiles_plot([left, right], 5, words), "Which answers can be trusted?", note)
+    tiles = Tiles(pictures, [_short(q["nearest"]) for q in shown], always, then, frames)
+    return headed(tiles_plot(tiles, 5, words), "Which answers can be trusted?", note)
 
 
 def _short(name: str) -> str:

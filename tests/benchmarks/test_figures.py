@@ -23,6 +23,7 @@ PICTURES = {
     "retrieval-neighbours",
     "image-text-drawings",
     "twenty",
+    "posterior-neighbours",
 }
 """Of pixels: a PNG alone."""
 
