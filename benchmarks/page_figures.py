@@ -92,14 +92,15 @@ def corruption(record: Record) -> Figure:
     order = sorted(rows, key=lambda name: -rows[name][-1] if known(rows[name][-1]) else math.inf)
     label = "rank correlation of uncertainty with severity (\u22121: falls, 0: neither, 1: rises)"
     figure = heat_plot(table.columns, {name: rows[name] for name in order}, label)
-    note = f"{part.task}, mean of {_seeds(record)} seeds; errors are in the table."
+    note = f"{part.task}, mean of {_seeds(record)} seeds; errors are in the report."
     return headed(figure, "Whose uncertainty grows as an image gets worse?", note)
 
 
 def cost(record: Record) -> Figure:
     """The main metric against the CPU time of a query, one panel a task.
 
-    Without the match probability, whose time has the building of five indexes in it.
+    Without the match probability, whose time has the building of five indexes in it: the figure
+    says so.
     """
     main = about(record["protocol"]).main
     tasks = {

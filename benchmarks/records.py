@@ -148,13 +148,6 @@ def write_shown(name: str, content: dict[str, list[dict[str, Any]]], options: Na
     print(write_record(name, content, folder_of(options)).name)
 
 
-def write_part(name: str, part: str, content: dict[str, Any], folder: Path = RESULTS) -> Path:
-    """Put one part into a record, beside the others; each keeps its own environment."""
-    others = read_record(name, folder) if (folder / f"{name}.json").is_file() else {}
-    others.pop("environment", None)
-    return write_record(name, {**others, part: {"environment": environment(), **content}}, folder)
-
-
 def read_rows(folder: Path) -> list[dict[str, Any]]:
     """Every record of a folder, by name, without its environment."""
     rows = [read_record(path.stem, folder) for path in sorted(folder.glob("*.json"))]

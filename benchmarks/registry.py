@@ -225,8 +225,8 @@ def repeated(command: Command, options: Options) -> list[str]:
 
     Examples
     --------
-    >>> repeated(COMMANDS["scale"], parser("scale").parse_args(["--n", "5", "6"]))
-    ['--size', 'full', '--n', '5', '6']
+    >>> repeated(COMMANDS["variants"], parser("variants").parse_args(["--seeds", "5", "6"]))
+    ['--seeds', '5', '6']
     """
     words = ["--size", options.size] if command.sizes else []
     for name in command.options:

@@ -150,7 +150,7 @@ def masked_words(text: str, share: float = HIDDEN_IN_TRAINING) -> str:
     Examples
     --------
     >>> masked_words("hand"), masked_words("waving hand")
-    ('hand', '[MASK] hand')
+    ('hand', 'waving [MASK]')
     """
     words = text.split()
     order = sorted(range(len(words)), key=lambda i: share_of(f"word {i} of {text}"))

@@ -35,9 +35,9 @@ def share_figure(record: dict[str, Any]) -> Figure:
         panels.append((series, Axis(label, percent=True)))
     x = Axis("share of the squared length that is not the mean's", percent=True)
     figure = lines_plot(panels, x)
-    seeds = {(row["network"], row["seed"]) for row in rows}
+    networks, seeds = ({row[key] for row in rows} for key in ("network", "seed"))
     note = (
-        f"{len(seeds)} networks that were not looked at before, {len(rows)} collections of 2,000 "
-        "items; means. Every vector is [z ; part], at the same share."
+        f"{len(networks)} networks that were not used to develop it, {len(seeds)} seeds of each: "
+        f"means of {len(rows)} collections of 2,000 items. A vector is [z ; part], at equal shares."
     )
     return headed(figure, "What a posterior over the head adds to nearest neighbours", note)

@@ -120,14 +120,6 @@ def quality_table(
     return markdown(["method", *(f"{k.name} {ARROWS[k.direction]}".strip() for k in kinds)], lines)
 
 
-def cost_table(record: Record, task: str, methods: Sequence[str] | None = None) -> str:
-    """What a fit and a query take, and what is kept."""
-    of = Part(record, task).methods
-    header = ["method", "fit, CPU s", "query, CPU ms", "peak MB", "numbers added"]
-    shown = of if methods is None else methods
-    return markdown(header, [[name, *(cell.text for cell in costs(of[name]))] for name in shown])
-
-
 def _cell(over_seeds: Summary, bold: bool, error: bool) -> str:
     if not over_seeds.seeds:
         return UNDEFINED

@@ -161,7 +161,7 @@ def collected(
 
 
 def records(folder: Path) -> Iterator[Record]:
-    """The records of a folder in the order of the protocols, then that of known posteriors.
+    """The records of a folder in the order of the protocols; of the pages' own, recovery last.
 
     Raises
     ------
@@ -172,5 +172,6 @@ def records(folder: Path) -> Iterator[Record]:
     existing = [path for path in paths if path.is_file()]
     if not existing:
         raise InputError(f"{folder} holds no record of {', '.join(PROTOCOLS)}.")
-    for path in (*existing, *([RECOVERY] if RECOVERY.is_file() else [])):
+    known = [RECOVERY] if folder.resolve() == RESULTS / "small" and RECOVERY.is_file() else []
+    for path in (*existing, *known):
         yield json.loads(path.read_text())

@@ -14,16 +14,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.stats import t as student
 
+from benchmarks.methods import METHODS
 from benchmarks.records import RESULTS, markdown, read_record, thousandths
 
 Row = dict[str, Any]
 EPISTEMIC, AMBIGUITY, MATCH = "laplace, epistemic", "laplace, ambiguity", "laplace, match"
 NEAR, FAR = "laplace, near", "laplace, far"
 OURS = (EPISTEMIC, NEAR, FAR, AMBIGUITY, MATCH)
-DETECTORS = (
-    "mahalanobis", "mahalanobis++", "relative mahalanobis", "k-nn distance",
-    "k-nn distance, features", "vim", "nuq", "nnguide",
-)  # fmt: skip
+OF_ERRORS = ("loss prediction, frozen",)
+"""Post-hoc methods that foretell errors, and no foreign inputs."""
+DETECTORS = tuple(
+    name for name, entry in METHODS.items() if entry.group == "detector" and name not in OF_ERRORS
+)
 
 
 class Case(NamedTuple):

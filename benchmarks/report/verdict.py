@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -12,12 +13,12 @@ import time
 from argparse import Namespace
 from pathlib import Path
 
-from benchmarks.records import read_record
+from benchmarks.records import read_record, thousandths
 from benchmarks.report.cells import quality_table
 from benchmarks.report.glossary import about
-from benchmarks.report.reading import Part, Record, described, parts
+from benchmarks.report.reading import Part, Record, described, parts, summary
 
-OURS = "laplace"
+OURS, MATCH = "laplace", "laplace, match"
 SHOWN = ("recall@1", "r_auroc", "auroc photographs")
 NAMED = 3
 
@@ -31,20 +32,38 @@ def sentences(part: Part) -> list[str]:
     kind, best, leaders = described(key).name, compared["best"], compared["leaders"]
     seeds = len({row["seed"] for rows in part.methods.values() for row in rows})
     by = "one seed" if seeds == 1 else f"{seeds} seeds"
-    said = [f"{part.task}: {best} has the best {kind}."]
+    said = [f"{part.task}: {quoted(best)} has the best {kind}."]
     others = [name for name in leaders if name != best]
     if others:
-        some = ", ".join(others[:NAMED]) + (
+        some = ", ".join(map(quoted, others[:NAMED])) + (
             f" and {n} more" if (n := len(others) - NAMED) > 0 else ""
         )
         said.append(f"No, {by} cannot tell it from {some} (paired 95 % intervals).")
     else:
         said.append(f"Yes, {by} can tell it from every other method (paired 95 % intervals).")
+    if best.startswith(OURS):
+        return [*said, _best_rival(part, key, best)]
     apart = compared[f"{OURS} minus"].get(best)
     if apart and apart.get("low") is not None:
         ends = f"95 %: {apart['low']:+.3f} to {apart['high']:+.3f}"
-        said.append(f"{OURS} minus {best}: {apart['difference']:+.3f} ({ends}).")
+        said.append(f"{quoted(OURS)} minus {quoted(best)}: {apart['difference']:+.3f} ({ends}).")
     return said
+
+
+def _best_rival(part: Part, key: str, best: str) -> str:
+    """Return the sentence on the best method that is not of this library."""
+    means = {name: summary(rows, key).mean for name, rows in part.methods.items()}
+    rivals = {n: x for n, x in means.items() if not n.startswith(OURS) and math.isfinite(x)}
+    sign = 1 if described(key).direction >= 0 else -1
+    rival = max(rivals, key=lambda name: sign * rivals[name])
+    labels = "; it reads the labels of the gallery, too" if best == MATCH else ""
+    mine, other = thousandths(means[best]), thousandths(rivals[rival])
+    return f"It has {mine}{labels}. The best rival, {quoted(rival)}, has {other}."
+
+
+def quoted(name: str) -> str:
+    """Return a name in marks: some have commas."""
+    return f"`{name}`"
 
 
 def verdict(record: Record) -> list[str]:
@@ -54,6 +73,7 @@ def verdict(record: Record) -> list[str]:
 
 def smoke(options: Namespace) -> None:
     """Run the comparison at its smallest size, print its table and verdict, and write the page."""
+    print("Runs three comparisons on scikit-learn's digits: about three minutes.", flush=True)
     start, folder = time.perf_counter(), options.cache / "smoke-results"
     where = ["--size", "smoke", "--cache", str(options.cache)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
@@ -69,6 +89,7 @@ def smoke(options: Namespace) -> None:
     subprocess.run([sys.executable, "-m", "benchmarks", *words], env=environment, check=True,
                    stdout=subprocess.DEVNULL)  # fmt: skip
     record = read_record("lam", folder)
+    print("The task `digits`: 0 to 9, a small network; photographs are foreign.", end="\n\n")
     print(quality_table(record, "digits", SHOWN), end="\n\n")
     for name in ("lam", "url", "pretrained"):
         print(*verdict(read_record(name, folder)), sep="\n")

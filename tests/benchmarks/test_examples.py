@@ -1,4 +1,4 @@
-"""The examples: encoders, clusters, a vector database that ranks by expected distance."""
+"""The examples of encoders, and encodings that are made once."""
 
 from __future__ import annotations
 
@@ -13,9 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.examples import images, texts
-from benchmarks.examples.vector_database import Database
-from laplace_metric import Embedding
-from laplace_metric.distributions import ProjectedNormal
 
 
 def test_sentence_embeddings_with_an_appended_head():
@@ -36,51 +33,6 @@ def test_image_embeddings_as_arrays(tmp_path):
     assert found.unknown_auroc > 0.75  # clothes against photographs
     assert found.recall > 0.15
     assert images.run(data, tmp_path, limit=120) == found  # from the cache
-
-
-pytest.importorskip("qdrant_client", reason="the extra 'recipes' is not installed")
-
-
-def directions(n: int, seed: int, spread: float) -> Embedding:
-    g = torch.Generator().manual_seed(seed)
-    u = torch.nn.functional.normalize(torch.randn(n, 6, generator=g), dim=-1)
-    return Embedding(ProjectedNormal(u, spread * torch.rand(n, 6, generator=g).square()))
-
-
-@pytest.fixture(scope="module")
-def gallery() -> Embedding:
-    return directions(300, 0, 1.0)
-
-
-@pytest.fixture(scope="module")
-def queries() -> Embedding:
-    return directions(20, 1, 0.5)
-
-
-@pytest.fixture(scope="module")
-def database(gallery) -> Database:
-    return Database(gallery, torch.arange(300) % 7)
-
-
-def expected(queries: Embedding, gallery: Embedding) -> Tensor:
-    """E|x - y|^2 = 2 - 2 E x . E y [Q, N] of points on the sphere, in float64."""
-    x, y = (e.mean.double() * (1 - e.uncertainty.double() / 2)[:, None] for e in (queries, gallery))
-    return 2 - 2 * x @ y.T
-
-
-def test_the_engine_ranks_by_expected_distance(database, gallery, queries):
-    rows, distances = database.by_expected_distance(queries, 12)
-    truth = expected(queries, gallery)
-    best = truth.argsort(dim=1)[:, :12]
-    assert torch.equal(rows, best)
-    torch.testing.assert_close(distances.double(), truth.gather(1, best), rtol=1e-5, atol=1e-6)
-
-
-def test_scores_on_the_client_are_those_of_the_engine(database, gallery, queries):
-    truth = expected(queries, gallery).argsort(dim=1)
-    assert torch.equal(database.rescored(queries, 12, candidates=300), truth[:, :12])
-    few = database.rescored(queries, 12, candidates=12)
-    assert torch.equal(few.sort(dim=1)[0], database.by_mean(queries, 12).sort(dim=1)[0])
 
 
 ROOT = str(Path(__file__).resolve().parents[2])
