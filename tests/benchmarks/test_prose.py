@@ -18,6 +18,7 @@ from benchmarks.posterior.kernels import ONE_OBSERVATION, TRAINED_WEIGHTS
 from benchmarks.posterior.tables import over_networks
 from benchmarks.records import RESULTS, read_record
 from benchmarks.report import three_numbers
+from benchmarks.retrieval.evidence import best_rival
 from benchmarks.variants.online_tables import METRICS, less, values
 
 ROOT = Path(__file__).parents[2]
@@ -330,6 +331,39 @@ def test_power():
     few = [rows["few right first hits, 30%", n] for n in (200, 600, 2_000)]
     assert all(row["MAPIE"]["answered"] > row["ours"]["answered"] for row in few[:2])
     assert few[2]["MAPIE"]["answered"] < few[2]["ours"]["answered"]
+
+
+def test_evidence():
+    rows = read_record("evidence")["rows"]
+    ahead = [row[f"ahead: {best_rival(row)}"]["mean"] for row in rows]
+    level = [row["problem"] for row, gain in zip(rows, ahead, strict=True) if gain < 0.0005]
+    assert level == ["fashion-mnist", "cifar10"]
+    most = [gain for gain in ahead if gain >= 0.0005]
+    gains = [row["gain: posterior variance"]["mean"] for row in rows]
+    variance = f"{short(min(gains), 3)} to +{short(max(gains), 3)}"
+    text = words("benchmarks/retrieval/README.md")
+    assert (len(most), len(rows)) == (7, 9)
+    assert (
+        "ahead of eleven rivals on seven of nine problems, by "
+        f"{short(min(most), 3)} to {short(max(most), 3)} AUROC, and level" in text
+    )
+    assert f"the posterior's variance adds {variance}, since" in text
+    assert f"adds nothing here ({variance}, [step by step]" in words("README.md")
+    nuclei = next(r for r in read_record("confirm")["rows"] if r["problem"] == "cell nuclei")
+    behind = nuclei[f"ahead: {best_rival(nuclei)}"]
+    assert f"by {short(-behind['mean'], 3)} ± {short(behind['half'], 3)} on the cell nuclei" in text
+
+
+def test_a_device():
+    of = next(r for r in read_record("speed_gpu")["agreement"] if r["dtype"] == "torch.float32")
+    uncertainty, epistemic = (
+        f"{of[name]:.0e}".replace("e-0", "e-")
+        for name in ("uncertainty_largest", "epistemic_largest")
+    )
+    assert (
+        f"agree with float64 on a CPU to {uncertainty}, `epistemic` to {epistemic} standard"
+        in words("benchmarks/costs/README.md")
+    )
 
 
 def test_growing():
