@@ -62,6 +62,9 @@ def tiles_plot(tiles: Tiles, columns: int, words: Mapping[Any, str]) -> Figure:
         below = -0.06 - 0.18 * (1 + always.count("\n"))
         axes.text(0.5, below, then, color=INK if frame is None else FRAMES[frame],
                   fontweight="normal" if frame is None else "bold", **look)  # fmt: skip
+    engine = figure.get_layout_engine()
+    assert engine is not None
+    engine.set(h_pad=0.07)  # type: ignore[call-arg]
     _keys(figure, words)
     return figure
 
