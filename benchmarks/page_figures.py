@@ -112,7 +112,10 @@ def cost(record: Record) -> Figure:
         for part in parts(record)
     }
     figure = cost_plot(tasks, "CPU ms per query (logarithmic)", described(main).name)
-    note = f"Vertical lines: standard errors of {_seeds(record)} seeds. Up and left is better."
+    note = (
+        f"Vertical lines: standard errors of {_seeds(record)} seeds. Up and left is better. "
+        "Without the match probability, whose time includes building indexes."
+    )
     return headed(figure, "What does it cost to know which answers are wrong?", note)
 
 
