@@ -335,23 +335,32 @@ def test_power():
 
 def test_evidence():
     rows = read_record("evidence")["rows"]
-    ahead = [row[f"ahead: {best_rival(row)}"]["mean"] for row in rows]
-    level = [row["problem"] for row, gain in zip(rows, ahead, strict=True) if gain < 0.0005]
-    assert level == ["fashion-mnist", "cifar10"]
-    most = [gain for gain in ahead if gain >= 0.0005]
+    ahead = {row["problem"]: row[f"ahead: {best_rival(row)}"] for row in rows}
+    level = [problem for problem, gain in ahead.items() if abs(gain["mean"]) <= gain["half"]]
+    *first, last = level
+    most = [gain["mean"] for gain in ahead.values() if gain["mean"] > gain["half"]]
     gains = [row["gain: posterior variance"]["mean"] for row in rows]
     variance = f"{short(min(gains), 3)} to +{short(max(gains), 3)}"
     text = words("benchmarks/retrieval/README.md")
-    assert (len(most), len(rows)) == (7, 9)
+    assert (len(most), len(level), len(rows)) == (5, 4, 9)
     assert (
-        "ahead of eleven rivals on seven of nine problems, by "
-        f"{short(min(most), 3)} to {short(max(most), 3)} AUROC, and level" in text
+        "ahead of the best of eleven rivals on five of nine problems, by "
+        f"{short(min(most), 3)} to {short(max(most), 3)} AUROC. On {', '.join(first)} and {last}"
+        in text
     )
-    assert f"the posterior's variance adds {variance}, since" in text
-    assert f"adds nothing here ({variance}, [step by step]" in words("README.md")
+    assert f"the best rival is level on {', '.join(first)} and {last}." in words("README.md")
+    rivals = {row["problem"]: best_rival(row) for row in rows}
+    assert {problem: rivals[problem] for problem in level} == dict.fromkeys(level, "probe") | {
+        "texts": "four"
+    }
+    assert f"posterior's variance adds {variance}, since" in text
+    assert f"adds next to nothing here ({variance}, [step by step]" in words("README.md")
     nuclei = next(r for r in read_record("confirm")["rows"] if r["problem"] == "cell nuclei")
     behind = nuclei[f"ahead: {best_rival(nuclei)}"]
-    assert f"by {short(-behind['mean'], 3)} ± {short(behind['half'], 3)} on the cell nuclei" in text
+    probe = f"{short(-behind['mean'], 3)} ± {short(behind['half'], 3)}"
+    assert best_rival(nuclei) == "probe"
+    assert f"by {probe} on the cell nuclei" in text
+    assert f"better, and a probe {probe}." in text
 
 
 def test_a_device():

@@ -67,17 +67,16 @@ def test_the_risk_coverage_curve_is_the_mean_of_its_errors():
 
 
 def test_what_is_said_of_rivals_is_what_was_measured():
-    """Ahead of all with the same information on seven rows, level on two; no gain by variance."""
+    """Ahead of all with the same information on five rows, level on four; little by variance."""
     rows = read_record("evidence")["rows"]
     assert len(rows) == 9
     for row in rows:
         ahead = row[f"ahead: {evidence.best_rival(row)}"]
-        if row["problem"] in {"fashion-mnist", "cifar10"}:
-            assert -0.001 < ahead["mean"] < 0
-            assert ahead["mean"] + ahead["half"] > 0
+        if row["problem"] in {"fashion-mnist", "cifar10", "emoji", "texts"}:
+            assert 0 < ahead["mean"] < ahead["half"], row["problem"]
         else:
-            assert max(ahead["half"], 0.0055) < ahead["mean"] < 0.0415, row["problem"]
-        assert abs(row["gain: posterior variance"]["mean"]) < 0.0014, row["problem"]
+            assert max(ahead["half"], 0.0065) < ahead["mean"] < 0.0415, row["problem"]
+        assert -0.0015 < row["gain: posterior variance"]["mean"] < 0.0035, row["problem"]
         accuracy = {n: row[f"{n}: accuracy"]["mean"] for n in ("vote", "probe", "LDA", "ours")}
         assert accuracy["ours"] > max(accuracy.values()) - 0.003, row["problem"]
         area = {n: row[f"{n}: aurc"]["mean"] for n in ("vote", "probe", "LDA", "ours")}
@@ -136,7 +135,7 @@ def test_what_is_said_of_problems_that_confirm_is_what_was_measured():
         gain = row["gain: posterior variance"]
         assert abs(gain["mean"]) <= max(0.001 + 5e-4, gain["half"])
         others = max(row[f"{other}: accuracy"]["mean"] for other in ("vote", "probe", "LDA"))
-        assert row["ours: accuracy"]["mean"] > others - 0.002
+        assert row["ours: accuracy"]["mean"] > others - 0.003
         assert (row["ours: accuracy"]["mean"] > others) == (name != "cifar10, people")
 
 
