@@ -42,7 +42,7 @@ FIXED = {
 
 RIVALS = {
     "mapie": "mapie",
-    "laplace": "--no-deps laplace-torch asdfghjkl",
+    "laplace": "--no-deps laplace-torch asdfghjkl opt_einsum",
     "curvlinops": "--no-deps curvlinops-for-pytorch einconv linear_operator",
 }
 """Module of a rival -> what ``pip install`` takes."""

@@ -2,8 +2,8 @@
 
 One linear head a row, features given, in a process of its own; CPU seconds of one thread, the ways
 in turn, medians. The others see squared errors of the head's outputs, for they have no
-contrastive loss: one Kronecker pass over all points. They are timed where they are installed:
-``pip install --no-deps laplace-torch asdfghjkl curvlinops-for-pytorch einconv linear_operator``.
+contrastive loss: one Kronecker pass over all points. They are timed where they are installed;
+``RIVALS`` of ``benchmarks.whole_run`` says how.
 
 - laplace-torch: last layer, Kronecker, by BackPACK.
 - curvlinops: EKFAC by one Monte Carlo sample, its factors and its eigenvalues.

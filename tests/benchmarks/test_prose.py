@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from scipy.stats import t as student
 
 from benchmarks.posterior.kernels import ONE_OBSERVATION, TRAINED_WEIGHTS
@@ -224,36 +223,42 @@ def test_serving():
 def test_costs():
     text = words("benchmarks/costs/README.md")
     limits = read_record("limits")["fit"]
-    wide = [row["whole"] / row["limit"] for row in limits if row["structure"] == "kron"]
-    assert "A Kronecker fit takes four to six times the matrix products" in text
-    assert all(3.5 <= ratio < 6.5 for ratio in wide[:2])
+    wide = sorted(row["whole"] / row["limit"] for row in limits if row["structure"] == "kron")
     aims = read_record("aims")
-    assert "small ones eleven to twelve times" in text
-    assert all(10.5 <= row["ratio"] < 12.5 for row in aims["fit"][2:])
-    one, other = (row["curvature"] / row["laplace-torch"] for row in read_record("peers")["rows"])
-    assert (
-        "takes half of laplace-torch's time on 20,000 points, and two fifths more on 6,000" in text
+    small = sorted(row["ratio"] for row in aims["fit"][2:])
+    assert f"takes {wide[0]:.1f} to {wide[-1]:.1f} times the matrix products" in text
+    assert f"small ones {small[0]:.1f} to {small[-1]:.1f} times" in text
+    one, other = (
+        short(row["curvature"] / row["laplace-torch"], 2) for row in read_record("peers")["rows"]
     )
-    assert 0.45 < one < 0.55
-    assert 1.3 < other < 1.5
+    assert (
+        f"takes {one} of laplace-torch's time on 20,000 points, and {other} of it on 6,000" in text
+    )
     graphs = [row for row in read_record("guard")["rows"] if row["engine"] == "FAISS, HNSW"]
     more = [1e3 * (row["guarded_p50"] - row["bare_p50"]) for row in graphs]
     more.append(1e3 * (aims["query"][1]["ask"] - aims["query"][1]["search"]))
-    assert "five to seven milliseconds more than an HNSW graph alone" in text
-    assert all(4.5 <= each < 7.5 for each in more)
-    assert "a third of a millisecond in batches of 100" in text
-    assert all(0.25 < 1e3 * (r["guarded_together"] - r["bare_together"]) < 0.4 for r in graphs)
-    assert "adds eight times its vectors" in text
-    assert aims["memory"][0]["sizes"] == pytest.approx(8, abs=0.5)
+    assert f"{min(more):.1f} to {max(more):.1f} ms more than an HNSW graph alone" in text
+    batch = sorted(1e3 * (row["guarded_together"] - row["bare_together"]) for row in graphs)
+    assert f"and {short(batch[0], 2)} to {short(batch[-1], 2)} ms in batches of 100" in text
+    assert f"adds {aims['memory'][0]['sizes']:.1f} times its vectors" in text
+    large = next(row for row in graphs if row["n"] == 200_000)
+    guarded, bare, together = (
+        f"{1e3 * large[key]:.2g} ms" for key in ("guarded_p50", "bare_p50", "guarded_together")
+    )
+    said = (
+        f"Among 200,000 items a guarded query takes {guarded}, the bare index {bare}. "
+        f"In batches of 100 a guarded query takes {together} ("
+    )
+    assert said in words("README.md")
     points = {(row["structure"], row["n"]): row for row in read_record("points")["rows"]}
     micro = [points[name, 1_000_000]["cpu_seconds"] for name in ("diag", "kron")]
     peak = sorted(points[name, 1_000_000]["own_peak_mb"] for name in ("diag", "kron"))
     diagonal, kronecker = (f"{each:.0f} \u00b5s" for each in micro)
     assert f"takes {diagonal} a point with the diagonal and {kronecker} with" in text
     assert "{:.0f} to {:.0f} MB".format(*(round(each, -1) for each in peak)) in text
-    build = [row["search"] for row in read_record("posterior_costs")["rows"]]
-    assert "Query times differ by a third" in words("docs/posterior.md")
-    assert 1.2 < max(build) / min(build) < 1.45
+    took = {row["numbers"]: row["search"] for row in read_record("posterior_costs")["rows"]}
+    assert "128 numbers are searched in less than half the time of 64" in words("docs/posterior.md")
+    assert took[128] < 0.5 * took[64]
 
 
 def test_online():
