@@ -63,7 +63,7 @@ def _best_rival(part: Part, key: str, best: str) -> str:
 
 def quoted(name: str) -> str:
     """Return a name in marks: some have commas."""
-    return f"`{name}`"
+    return f"\u201c{name}\u201d"
 
 
 def verdict(record: Record) -> list[str]:

@@ -28,7 +28,7 @@ from benchmarks.report.page import render
 from benchmarks.report.reading import Part, summary
 from benchmarks.report.statistics import difference, leaders
 from benchmarks.report.three_numbers import EPISTEMIC, MATCH, Case, Values
-from benchmarks.report.verdict import verdict
+from benchmarks.report.verdict import quoted, verdict
 
 DATA = Path(__file__).parent / "data" / "lam.json"
 
@@ -423,7 +423,7 @@ def test_the_verdict_says_whether_the_data_can_tell():
     said = " ".join(verdict(record))
     for task, of in record["comparisons"].items():
         best, leaders = of["r_auroc"]["best"], of["r_auroc"]["leaders"]
-        assert f"{task}: `{best}` has the best R-AUROC." in said
+        assert f"{task}: {quoted(best)} has the best R-AUROC." in said
         can = "Yes, 3 seeds can tell it" if leaders == [best] else "No, 3 seeds cannot tell it"
         assert can in said.split(f"{task}: ")[1]
     assert f"<li>{verdict(record)[0]}"[:60] in render([record])
