@@ -22,8 +22,8 @@ CALIBRATED, SHOWN, N_OOD, K = 2_000, slice(3_000, 3_005), 2, 6
 """Queries that calibrate, rows that are shown, OOD queries, neighbours."""
 EACH = 1
 """Queries of each kind, where three kinds are shown."""
-N_CHARACTERS, N_ASKED, N_SHOWN, K_CHARACTERS = 2_000, 1_000, 5, 4
-"""Items, queries, shown queries and neighbours of the characters."""
+N_CHARACTERS, N_SHOWN, K_CHARACTERS = 2_000, 5, 4
+"""Items, queries and neighbours of the characters."""
 
 
 def run_questions(options: Namespace) -> None:
@@ -87,21 +87,20 @@ def run_posterior(options: Namespace) -> None:
     embedder = fashion(source).embedder
     x, y = source.pixels("kmnist", "test")
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
-    items, asked = order[:N_CHARACTERS], order[N_CHARACTERS:][:N_ASKED]
+    items, asked = order[:N_CHARACTERS], order[N_CHARACTERS:][:N_SHOWN]
     rankings = []
     for title, rank_by in (("by the mean embedding", "mean"), ("by the posterior", "auto")):
         index = embedder.index(x[items], y[items], rank_by=rank_by, progress=False)
         found = torch.as_tensor(index.search(x[asked], K_CHARACTERS).ids)
         right = y[items][found] == y[asked][:, None]
-        images = [[x[items][item, 0].numpy() for item in row] for row in found[:N_SHOWN]]
-        share = f"{title}: {float(right[:, 0].double().mean()):.0%}"
-        rankings.append(Neighbours(share, images, right[:N_SHOWN].tolist()))
-    queries = [x[row, 0].numpy() for row in asked[:N_SHOWN]]
+        images = [[x[items][item, 0].numpy() for item in row] for row in found]
+        told = f"{title}: {int(right.sum())} of {right.numel()} right"
+        rankings.append(Neighbours(told, images, right.tolist()))
+    queries = [x[row, 0].numpy() for row in asked]
     words = {True: "the query's character", False: "another character"}
     note = (
-        "Handwritten characters, through a network that was trained on clothes. Above: of\n"
-        f"{N_ASKED:,} queries, how many have a right nearest item. Shown: the first {N_SHOWN} of "
-        "a random order."
+        "Handwritten characters, through one network that was trained on clothes: an example.\n"
+        f"The first {N_SHOWN} of a random order, among {N_CHARACTERS:,} items."
     )
     figure = headed(
         neighbours_plot(queries, rankings, words), "What does the posterior find?", note
