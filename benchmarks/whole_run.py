@@ -37,6 +37,7 @@ STATES = (MISSING, STALE, OTHER_LIBRARY, METHODS_DIFFER)
 FIXED = {
     "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "MPLBACKEND": "Agg",
     "MKL_CBWR": "COMPATIBLE", "ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2",
+    "LAPLACE_METRIC_FIXED": "1",
 }  # fmt: skip
 """One thread and the same kernels on every x86 processor of the last ten years."""
 
@@ -267,8 +268,8 @@ def _alone(piece: WholePiece, options: Namespace, logs: Path) -> int:
     words = [*piece.words.split(), "--cache", str(options.cache)]
     if "recovery" not in words:
         words += ["--data", options.data] if options.data else []
-    environment = {**os.environ, **(FIXED if not piece.timed else {"MPLBACKEND": "Agg"})}
-    environment["LAPLACE_METRIC_FIXED"] = "" if piece.timed else "1"
+    own = {"MPLBACKEND": "Agg", "LAPLACE_METRIC_FIXED": ""}
+    environment = {**os.environ, **(own if piece.timed else FIXED)}
     _mark(options.cache, piece).unlink(missing_ok=True)
     start = time.perf_counter()
     with (logs / f"{piece.name}.txt").open("a") as log:
@@ -304,7 +305,7 @@ def _pages(options: Namespace, logs: Path) -> bool:
         needs = [] if drawn.startswith("figures") else ["--cache", str(options.cache), *data]
         commands.append([*drawn.split(), *needs])
     commands.append(["tables"])
-    environment = {**os.environ, **FIXED, "LAPLACE_METRIC_FIXED": "1"}
+    environment = {**os.environ, **FIXED}
     done = True
     with (logs / "pages.txt").open("a") as log:
         for words in commands:

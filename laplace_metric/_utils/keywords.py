@@ -27,7 +27,7 @@ def check_keywords(function: str, given: Iterable[str], known: Iterable[str]) ->
     Raises
     ------
     TypeError
-        With the nearest known keyword, if one is near.
+        For a keyword that is not known; the message names the nearest one, if one is near.
     """
     known = list(known)
     for name in given:

@@ -112,28 +112,3 @@ def of_means(distance: Any, spread: Any, query_spread: Any, *, spherical: bool) 
     x2 = np.asarray(query_spread, np.float64)[:, None] ** 2
     cosine = (2 - x2 - d2) / (2 * np.sqrt((1 - x2) * (1 - s2)))
     return from_cosine(cosine)
-
-
-def expected_squared(distance: Any, spread: Any, query_spread: Any, *, spherical: bool) -> Numbers:
-    """``E|x - y|^2`` of independent errors [Q, k], of the distance ``d = |u_x - u_y|`` of means.
-
-        d^2 + s_x^2 + s_y^2                                   raw
-        2 - (2 - d^2) sqrt((1 - s_x^2) (1 - s_y^2))           sphere
-
-    Parameters
-    ----------
-    distance, spread : [Q, k]
-    query_spread : [Q]
-    spherical : bool
-        Whether embeddings are directions.
-
-    Examples
-    --------
-    >>> expected_squared([[4.0]], [[3.0]], [7.0], spherical=False).tolist()
-    [[74.0]]
-    """
-    d2, s2 = (np.asarray(x, np.float64) ** 2 for x in (distance, spread))
-    x2 = np.asarray(query_spread, np.float64)[:, None] ** 2
-    if not spherical:
-        return d2 + x2 + s2
-    return 2 - (2 - d2) * np.sqrt((1 - x2) * (1 - s2))

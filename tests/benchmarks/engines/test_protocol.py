@@ -120,16 +120,10 @@ def test_the_coordinate_more_is_undone(seed, q, n, spherical):
         mean_x, mean_y = (torch.nn.functional.normalize(m, dim=1) for m in (mean_x, mean_y))
     stored = gallery_vectors(mean_y, t_y, spherical=spherical)
     asked = query_vectors(mean_x, t_x, spherical=spherical)
-    (m_x, s_x), (m_y, s_y) = (
-        moments(m, t, spherical=spherical) for m, t in ((mean_x, t_x), (mean_y, t_y))
-    )
+    s_x, s_y = (moments(m, t, spherical=spherical)[1] for m, t in ((mean_x, t_x), (mean_y, t_y)))
     told = (asked[:, None] - stored).norm(dim=2).numpy()
     spread, how = s_y.expand(q, n).numpy(), {"spherical": spherical}
     means = (mean_x[:, None] - mean_y).norm(dim=2).numpy()
     np.testing.assert_allclose(
         distances.of_means(told, spread, s_x.numpy(), **how), means, atol=1e-6
-    )
-    expected = (m_x[:, None] - m_y).square().sum(2) + s_x.square()[:, None] + s_y.square()
-    np.testing.assert_allclose(
-        distances.expected_squared(means, spread, s_x.numpy(), **how), expected, atol=1e-9
     )
