@@ -17,8 +17,9 @@ from benchmarks.records import read_record, thousandths
 from benchmarks.report.cells import quality_table
 from benchmarks.report.glossary import about
 from benchmarks.report.reading import Part, Record, described, parts, summary
+from benchmarks.report.three_numbers import MATCH
 
-OURS, MATCH = "laplace", "laplace, match"
+OURS = "laplace"
 SHOWN = ("recall@1", "r_auroc", "auroc photographs")
 NAMED = 3
 
@@ -51,14 +52,16 @@ def sentences(part: Part) -> list[str]:
 
 
 def _best_rival(part: Part, key: str, best: str) -> str:
-    """Return the sentence on the best method that is not of this library."""
+    """Return what ``best``, one of ours, has, and the best method that is not."""
     means = {name: summary(rows, key).mean for name, rows in part.methods.items()}
     rivals = {n: x for n, x in means.items() if not n.startswith(OURS) and math.isfinite(x)}
+    labels = "; it reads the labels of the gallery, too" if best == MATCH else ""
+    said = f"It has {thousandths(means[best])}{labels}."
+    if not rivals:
+        return said
     sign = 1 if described(key).direction >= 0 else -1
     rival = max(rivals, key=lambda name: sign * rivals[name])
-    labels = "; it reads the labels of the gallery, too" if best == MATCH else ""
-    mine, other = thousandths(means[best]), thousandths(rivals[rival])
-    return f"It has {mine}{labels}. The best rival, {quoted(rival)}, has {other}."
+    return f"{said} The best rival, {quoted(rival)}, has {thousandths(rivals[rival])}."
 
 
 def quoted(name: str) -> str:

@@ -17,11 +17,12 @@ from benchmarks.methods import METHODS
 from benchmarks.plots import (
     forest_plot,
 )
-from benchmarks.records import RESULTS, Store, read_record, work_folder
+from benchmarks.records import RESULTS, Store, read_record, thousandths, work_folder
 from benchmarks.registry import main
 from benchmarks.report import charts, papers
 from benchmarks.report import three_numbers as numbers
 from benchmarks.report.cells import quality_table
+from benchmarks.report.collect import records
 from benchmarks.report.method_pages import BASELINES, FILES, method_page, title
 from benchmarks.report.method_table import METHOD_NOTES
 from benchmarks.report.page import render
@@ -426,4 +427,27 @@ def test_the_verdict_says_whether_the_data_can_tell():
         assert f"{task}: {quoted(best)} has the best R-AUROC." in said
         can = "Yes, 3 seeds can tell it" if leaders == [best] else "No, 3 seeds cannot tell it"
         assert can in said.split(f"{task}: ")[1]
+        rivals = {
+            name: summary(rows, "r_auroc").mean
+            for name, rows in Part(record, task).methods.items()
+            if not name.startswith("laplace")
+        }
+        rival = max(rivals, key=rivals.get)
+        told = f"The best rival, {quoted(rival)}, has {thousandths(rivals[rival])}."
+        assert (told in said) == best.startswith("laplace")
     assert f"<li>{verdict(record)[0]}"[:60] in render([record])
+
+
+def test_a_verdict_without_rivals_says_what_ours_has():
+    record = read_record("lam", RESULTS / "small")
+    ours = [row for row in record["rows"] if row["method"].startswith("laplace")]
+    (first, *_) = verdict({**record, "rows": ours})
+    assert "It has " in first
+    assert "rival" not in first
+
+
+def test_only_the_record_of_the_pages_is_shown_with_recovery(tmp_path):
+    source = RESULTS / "small"
+    (tmp_path / "lam.json").write_text((source / "lam.json").read_text())
+    known = [["setting" in record["rows"][0] for record in records(f)] for f in (tmp_path, source)]
+    assert known == [[False], [*[False] * (len(known[1]) - 1), True]]
