@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from laplace_metric._utils.display import Rows, Shown
 from laplace_metric._utils.keywords import check_keywords
 from laplace_metric._utils.randomness import Seed
+from laplace_metric._utils.reloaded import is_instance
 from laplace_metric._utils.validation import as_path, check_fraction, check_share
 from laplace_metric.calibration import Answers, Calibration, Rule
 from laplace_metric.calibration._gallery_change import GalleryChange
@@ -191,7 +192,7 @@ class Guard(Shown):
                 settings["distance"] = _distance_of_search(items, ids, search)
             settings = settings_of_vectors(settings, unit=unit)
             model = LaplaceEmbedder(Precomputed(items.shape[1]), head="append", **settings)
-        elif not isinstance(model, (LaplaceEmbedder, LaplaceEnsemble)):
+        elif not is_instance("model", model, LaplaceEmbedder, LaplaceEnsemble):
             model = LaplaceEmbedder(model, **settings)
         elif settings:
             kind = type(model).__name__

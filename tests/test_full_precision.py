@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from laplace_metric import LaplaceEmbedder, OnlineLaplace
 from laplace_metric._utils.precision import full_precision
+from laplace_metric.errors import HeadError
 from laplace_metric.online import _online_run as step
 
 X, Y = torch.randn(60, 16, generator=torch.Generator().manual_seed(0)), torch.arange(60) % 4
@@ -168,3 +169,58 @@ def test_cuda_autocast(model):
     assert inside.device.type == "cuda"
     assert torch.equal(inside, embedding.variance)
     torch.testing.assert_close(inside, fit(model, X)(X).variance, atol=0, rtol=0.1)
+
+
+class MixedInside(nn.Module):
+    """A network whose forward pass has an autocast of its own, as they are trained today."""
+
+    def __init__(self, kind: str, dtype: torch.dtype) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.body, self.last = nn.Sequential(nn.Linear(8, 16), nn.ReLU()), nn.Linear(16, 4)
+        self.kind, self.dtype = kind, dtype
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", self.dtype):
+            h = self.body(x)
+            if self.kind != "body":
+                z = self.last(h)
+                if self.kind == "directions":
+                    z = nn.functional.normalize(z, dim=-1)
+                return z if self.kind == "half precision" else z.float()
+        return self.last(h.float())
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("kind", ["all", "body", "directions", "half precision"])
+@pytest.mark.parametrize("head", [None, "append", "last"])
+def test_autocast_inside_of_the_model(kind, dtype, head):
+    """The posterior is that of the head inputs that the model gives, in float32."""
+    model, y = MixedInside(kind, dtype), torch.arange(120) % 4
+    x = 2 * torch.eye(8)[y] + torch.randn(120, 8, generator=torch.Generator().manual_seed(0))
+    embedder = LaplaceEmbedder(model, head=head).fit(x, y, progress=False)
+    h = embedder.activations(x).features
+    assert h.dtype == torch.float32
+    found = embedder(x)
+    with torch.no_grad():
+        expected = model(x).float()
+    if embedder.spherical:
+        expected = nn.functional.normalize(expected, dim=-1)
+    torch.testing.assert_close(found.mean, expected, rtol=0.01, atol=0.01)
+    alone = LaplaceEmbedder(nn.Sequential(embedder.head_.module), head="0")
+    plain = alone.fit(h, y, progress=False)
+    torch.testing.assert_close(plain(h).variance, found.variance, rtol=0.05, atol=1e-6)
+    assert embedder.sample(x[:2], 5, seed=0).dtype == torch.float32
+    assert embedder.index(x, y, progress=False).search(x[:2], k=3).ids.shape == (2, 3)
+
+
+def test_a_head_that_is_not_whole_is_still_told_under_autocast():
+    class Twice(MixedInside):
+        def forward(self, x: Tensor) -> Tensor:
+            with torch.autocast("cpu", self.dtype):
+                return (1.2 * self.last(self.body(x))).float()
+
+    x, y = torch.randn(40, 8), torch.arange(40) % 4
+    with pytest.raises(HeadError, match="neither the output z of head .last. nor"):
+        LaplaceEmbedder(Twice("all", torch.bfloat16)).fit(x, y, progress=False)

@@ -215,11 +215,12 @@ def _check_is_whole(module: nn.Module, activations: HeadActivations, name: str) 
     """Check that the head alone turns what enters it into what leaves it."""
     if not len(activations.raw):
         raise InputError("the first batch has no rows to find the head by: leave it out.")
-    alone = module(activations.features)
-    scale = activations.raw.abs().max().clamp_min(torch.finfo(activations.raw.dtype).tiny)
-    tolerance = max(1e-4, 4 * torch.finfo(activations.raw.dtype).eps)
-    same = alone.shape == activations.raw.shape
-    if not same or bool(((alone - activations.raw).abs().max() / scale) > tolerance):
+    h, z = activations.features, activations.raw
+    # autocast inside of the model gives the head inputs, or outputs, of another type than its own
+    alone = module(h.to(next(module.parameters())))
+    scale = z.abs().max().clamp_min(torch.finfo(z.dtype).tiny)
+    tolerance = max(1e-4, *(4 * torch.finfo(x.dtype).eps for x in (h, z)))
+    if alone.shape != z.shape or bool(((alone - z).abs().max() / scale) > tolerance):
         raise HeadError(
             f"head {name!r} run by itself does not give what leaves it inside the model: something "
             "else happens between its modules. Name one sub-module that holds all of it."
