@@ -175,5 +175,9 @@ class StaleCalibrationWarning(LaplaceMetricWarning):
     """An index has changed since its match probability was calibrated."""
 
 
+class UncheckedModelWarning(LaplaceMetricWarning):
+    """A posterior of vectors is put on a model, and nothing shows that it made the vectors."""
+
+
 class WideDrawsWarning(LaplaceMetricWarning):
     """Draws of embeddings are so far from their means that they are mostly noise."""

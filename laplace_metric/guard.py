@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from laplace_metric._utils.keywords import check_keywords
 from laplace_metric._utils.randomness import Seed
 from laplace_metric._utils.validation import as_path, check_fraction, check_share
 from laplace_metric.calibration import Answers, Calibration, Rule
-from laplace_metric.calibration._gallery_change import GalleryChange
+from laplace_metric.calibration._gallery_change import warn_uncovered
 from laplace_metric.calibration.guarantees._queries_needed import about
 from laplace_metric.errors import (
     FewQueriesWarning,
@@ -31,7 +31,6 @@ from laplace_metric.errors import (
     FittedQueriesWarning,
     InputError,
     LabelError,
-    StaleCalibrationWarning,
     callers_line,
 )
 from laplace_metric.inputs import Inputs, read_inputs, read_vectors
@@ -175,7 +174,7 @@ class Guard(Shown):
                 "(queries, labels)."
             )
         _check_trained(model, trained_on_items, calibrates=held_out is None)
-        self.trained_on_items = trained_on_items
+        self.trained_on_items, self._made = trained_on_items, dict[tuple[str, float], Rule | None]()
         if ids is None and hasattr(search, "id_map"):
             ids = _faiss().vector_to_array(search.id_map)
         if model is None:
@@ -292,8 +291,11 @@ class Guard(Shown):
 
     @property
     def rule(self) -> Rule | None:
-        """Rule of the guaranteed precision for the gallery as it is now; None: there is none."""
-        return None if self._chosen is None else self._chosen.after(self.index.change)
+        """Rule of the precision, by the present calibration, for the gallery as it is now.
+
+        None if the precision cannot be guaranteed.
+        """
+        return self._rule(self.precision, self.index)
 
     def add(
         self, items: Any, labels: Any = None, ids: Any = None, *, progress: bool = False
@@ -353,7 +355,7 @@ class Guard(Shown):
             self.index.learn_classes(*model.prior)
         change = self.index.change
         if change is not None and not change.covered:
-            _warn_of(change)
+            warn_uncovered(change)
 
     def calibrate(
         self,
@@ -431,12 +433,10 @@ class Guard(Shown):
         StaleCalibrationWarning
             If the guarantee no longer covers the gallery; see ``add``.
         """
-        if self.rule is None:
+        index = copy.copy(self.index)  # one calibration for the rule and the search, under threads
+        if (rule := self._rule(self.precision, index)) is None:
             raise InputError(self._refusal())
-        change = self.index.change
-        if change is not None and not (change.covered or change.large):  # the index warns of size
-            _warn_of(change)
-        return self.index.ask(queries, self.rule, progress=progress)
+        return index.ask(queries, rule, progress=progress)
 
     def suspicious_labels(self, most: int = 100) -> LabelReview:
         """Return up to ``most`` items, 100 by default, whose label looks wrong; see ``Index``."""
@@ -445,12 +445,16 @@ class Guard(Shown):
     def at(self, precision: float) -> Guard:
         """Return the same guard with another guaranteed precision; nothing is fitted again.
 
+        Both are one gallery with one calibration: what ``add`` and ``calibrate`` change through one
+        holds for the other, too.
+
         Raises
         ------
         InputError
             For a precision outside (0, 1).
         """
         other = copy.copy(self)
+        other._made = {}
         other._choose(check_share("precision", precision))
         return other
 
@@ -480,6 +484,8 @@ class Guard(Shown):
         path: str | Path,
         model: nn.Module | Sequence[nn.Module] | None = None,
         search: Any = None,
+        *,
+        probe: Any = None,
     ) -> Guard:
         """Read what ``save`` wrote.
 
@@ -493,11 +499,21 @@ class Guard(Shown):
         search : function or faiss.Index, optional
             Search that runs elsewhere, as for ``Guard``. It is not saved, and guarantees hold for
             the search that was calibrated: pass the same. None, the default: exact search.
+        probe : inputs of ``model``, or None
+            For a guard of vectors and the model that made them: inputs whose vectors were fitted,
+            which are compared, as by ``LaplaceEmbedder.load``. None, the default: they are not.
 
         Raises
         ------
         FileFormatError
             For a damaged file, one of another program or a newer version, or one without a guard.
+        InputError
+            If ``model`` does not embed ``probe`` as the fitted vectors.
+
+        Warns
+        -----
+        UncheckedModelWarning
+            If a guard of vectors is put on a model without ``probe``.
         """
         saved, guard = SavedFile(as_path("path", path)), cls.__new__(cls)
         with saved.checked():
@@ -505,8 +521,10 @@ class Guard(Shown):
             precision, stated = told.share("precision"), None
             if "trained_on_items" in told:
                 stated = told.flag("trained_on_items")
-        guard.trained_on_items = stated
+        guard.trained_on_items, guard._made = stated, {}
         guard.embedder = _embedder_of(saved, model)
+        if isinstance(guard.embedder, LaplaceEmbedder):
+            guard.embedder._check_made_vectors(probe)
         guard.index = Index._of(saved, guard.embedder)
         if guard.index.calibration is None or guard.index.calibration.labels is None:
             raise FileFormatError(f"{path} is damaged: its index is not calibrated by labels.")
@@ -517,15 +535,23 @@ class Guard(Shown):
         return guard
 
     def _choose(self, precision: float) -> None:
-        self.precision, self._chosen = precision, self._rule(precision)
-        if self._chosen is None:
+        self.precision = precision
+        if self.rule is None:
             warnings.warn(self._refusal(), FewQueriesWarning, stacklevel=callers_line())
 
-    def _rule(self, precision: float) -> Rule | None:
-        try:
-            return self.calibration.guarantee(precision=precision, of="label")
-        except InputError:
-            return None
+    def _rule(self, precision: float, index: Index) -> Rule | None:
+        """Return the rule of a precision for an index; it is kept while its calibration is."""
+        calibration, made = index.calibration, self._made
+        assert calibration is not None
+        if (calibration.identity, precision) not in made:
+            rule = None
+            with suppress(InputError):
+                rule = calibration.guarantee(precision=precision, of="label")
+            made = {key: kept for key, kept in made.items() if key[0] == calibration.identity}
+            made[calibration.identity, precision] = rule
+            self._made = made
+        found = made[calibration.identity, precision]
+        return None if found is None else found.after(index.change)
 
     def _refusal(self) -> str:
         told = self._missing(self.precision)
@@ -580,22 +606,12 @@ class Guard(Shown):
             rows.append(("search finds", f"{self.recall:.0%} of the {NEAREST} nearest"))
         change = self.index.change
         for level in LEVELS if change is None or change.covered else ():
-            if (found := self._rule(level)) is not None:
+            if (found := self._rule(level, self.index)) is not None:
                 told = f"answers {found.coverage:.0%}"
             else:
                 told = self._missing(level)
             rows.append((f"{100 * level:g}% right", told))
         return rows
-
-
-def _warn_of(change: GalleryChange) -> None:
-    """Warn of a change of the gallery that its guarantee does not cover."""
-    warnings.warn(
-        f"the guarantee no longer covers the gallery: {change.reason}. Pass queries like later "
-        "ones to guard.calibrate(queries, labels), or guard all items again.",
-        StaleCalibrationWarning,
-        stacklevel=callers_line(),
-    )
 
 
 def _check_trained(model: Any, stated: Any, *, calibrates: bool) -> None:

@@ -41,6 +41,7 @@ from laplace_metric.calibration._votes import VOTES
 from laplace_metric.calibration.guarantees._open_set_fraction import Fraction
 from laplace_metric.calibration.guarantees._queries_needed import QueriesNeeded
 from laplace_metric.errors import ExportError, InputError, NotFittedError
+from laplace_metric.io import content_digest
 
 if TYPE_CHECKING:
     import torch
@@ -156,6 +157,11 @@ class Calibration(Shown):
         return 1 / (len(self.statistics) + 1)
 
     @cached_property
+    def identity(self) -> str:
+        """Digest of its arrays and settings: a rule holds for the calibration that tested it."""
+        return content_digest(self)
+
+    @cached_property
     def _ranked(self) -> RankedPoints:
         """Statistics of the known calibration queries, ranked."""
         return RankedPoints.of(self.statistics)
@@ -167,9 +173,9 @@ class Calibration(Shown):
         p_value = least_common_p_values(self._ranked, ours)
         probability = self.matcher(logit)
         if self.labeller is None:
-            return Assessment(logit, probability, p_value)
+            return Assessment(logit, probability, p_value, calibration=self.identity)
         answer, label_probability = self.labeller.answer(Candidates.of(logit, hits.voted))
-        return Assessment(logit, probability, p_value, answer, label_probability)
+        return Assessment(logit, probability, p_value, answer, label_probability, self.identity)
 
     def warn_if_unfamiliar(self, p_value: np.ndarray, alpha: float) -> None:
         """Warn if more of a batch of queries are unknown at ``alpha`` than chance explains.
@@ -283,6 +289,7 @@ class Calibration(Shown):
             None if hits.votes is None else like(hits.votes.ambiguity, distances),
             nearest,
             alpha,
+            self.identity,
         )
 
     def export(
@@ -478,6 +485,7 @@ class Calibration(Shown):
                 of=check_of(of, (HITS,), quantity),
                 alpha=alpha,
                 open_set_fraction=open_set_fraction,
+                calibration=self.identity,
             )
         about = self._about(of) if quantity != "fmr" or of is not None else "match"
         if quantity == "fmr" and about == "label":
@@ -490,6 +498,7 @@ class Calibration(Shown):
             of=about,
             alpha=alpha,
             open_set_fraction=open_set_fraction,
+            calibration=self.identity,
         )
 
     def guarantee_by_class(
@@ -525,7 +534,9 @@ class Calibration(Shown):
             )
         queries = self.queries("label", alpha)
         answer = self.answer.astype(np.intp)
-        return ClassRule.guaranteeing(queries, answer, labels.classes, precision, confidence, alpha)
+        return ClassRule.guaranteeing(
+            queries, answer, labels.classes, precision, confidence, alpha, self.identity
+        )
 
     def largest_guarantee(
         self, *, confidence: float = 0.95, of: str | None = None, alpha: float | None = 0.05
@@ -555,7 +566,9 @@ class Calibration(Shown):
         about = self._about(of)
         queries = self.queries(about, alpha)
         chosen = queries.largest(confidence)
-        return Rule.of_chosen(chosen, queries, "precision", confidence, about, alpha)
+        return Rule.of_chosen(
+            chosen, queries, "precision", confidence, about, alpha, calibration=self.identity
+        )
 
     def queries_needed(
         self, precision: float, *, of: str | None = None, alpha: float | None = 0.05

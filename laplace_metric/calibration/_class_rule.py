@@ -24,8 +24,9 @@ from laplace_metric._utils.display import Rows, Shown
 from laplace_metric._utils.validation import check_share
 from laplace_metric.calibration._answers import Answers
 from laplace_metric.calibration._calibration_queries import CalibrationQueries
+from laplace_metric.calibration._compared import Compared, check_covered
 from laplace_metric.calibration._gallery_change import GalleryChange
-from laplace_metric.calibration._rule import Rule, as_numpy, statistic_of
+from laplace_metric.calibration._rule import Rule
 from laplace_metric.calibration.guarantees._queries_needed import about
 from laplace_metric.errors import InputError
 
@@ -78,6 +79,8 @@ class ClassRule(Shown):
         the probability alone decides.
     gallery : GalleryChange or None
         Change of the gallery since the calibration. None, the default: there was none.
+    calibration : str or None
+        Identity of the calibration that tested it, as of ``Rule``. None, the default: not known.
     """
 
     rules: Mapping[Any, Rule]
@@ -87,6 +90,7 @@ class ClassRule(Shown):
     coverage: float
     alpha: float | None
     gallery: GalleryChange | None = None
+    calibration: str | None = None
 
     @classmethod
     def guaranteeing(
@@ -97,6 +101,7 @@ class ClassRule(Shown):
         precision: float,
         confidence: float,
         alpha: float | None,
+        calibration: str | None = None,
     ) -> ClassRule:
         """Return the rule that answers most and keeps a precision of each class.
 
@@ -112,6 +117,8 @@ class ClassRule(Shown):
             Precision of each class, and the probability that all are kept.
         alpha : float in (0, 1) or None
             Share of queries with a match that may be called unknown.
+        calibration : str or None
+            Identity of the calibration of the index. None, the default: no index made it.
 
         Raises
         ------
@@ -139,7 +146,13 @@ class ClassRule(Shown):
                 if place >= n_tested:
                     raise InputError("too few")
                 rules[name] = Rule.guaranteeing(
-                    part, "precision", target, 1 - level, of="label", alpha=alpha
+                    part,
+                    "precision",
+                    target,
+                    1 - level,
+                    of="label",
+                    alpha=alpha,
+                    calibration=calibration,
                 )
             except InputError:
                 least = queries.fewest(target, level)
@@ -154,7 +167,8 @@ class ClassRule(Shown):
                 "calibrate on more queries, or guarantee the precision of all answers together."
             )
         answered = sum(rule.coverage * len(rule.queries) for rule in rules.values())  # type: ignore
-        return cls(rules, refused, target, confidence, answered / len(queries), alpha)
+        coverage = answered / len(queries)
+        return cls(rules, refused, target, confidence, coverage, alpha, None, calibration)
 
     def after(self, change: GalleryChange | None) -> ClassRule:
         """Return the same rule for a gallery that has changed; see ``Rule.after``."""
@@ -186,14 +200,11 @@ class ClassRule(Shown):
                 f"found is a {type(found).__name__}, and this rule is of an index: pass what "
                 "index.search(...) or calibration.apply(...) returned."
             )
-        p = statistic_of("label", found)
-        label, strange = as_numpy(found.label), np.zeros(len(p), bool)
-        if self.alpha is not None:
-            strange = as_numpy(found.p_value) <= self.alpha
-        least = np.array(
-            [self.rules[name].value if name in self.rules else np.inf for name in label.tolist()]
-        )
-        return Answers.of(label, p, (p >= least) & ~strange, strange)
+        asked = Compared.of_hits(found, "label", self.alpha)
+        check_covered(self.calibration, found)
+        names = [] if asked.label is None else asked.label.tolist()
+        least = [self.rules[name].value if name in self.rules else np.inf for name in names]
+        return asked.answers(np.array(least))
 
     def __str__(self) -> str:
         return "\n".join(self._told())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from numbers import Real
@@ -11,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
-from laplace_metric._utils.validation import ArrayLike, as_path, check_name, check_real, is_tensor
+from laplace_metric._utils.validation import ArrayLike, as_path, check_name, check_real
 from laplace_metric.calibration._answers import Answers
 from laplace_metric.calibration._arrays import Array
 from laplace_metric.calibration._calibration_queries import QUANTITIES, CalibrationQueries, Chosen
+from laplace_metric.calibration._compared import Compared, check_covered
 from laplace_metric.calibration._gallery_change import GalleryChange
 from laplace_metric.calibration._saved_queries import QUERIES, queries_of, queries_part
 from laplace_metric.calibration._scored_queries import SCORES, ScoredQueries
@@ -23,7 +25,6 @@ from laplace_metric.calibration.guarantees._open_set_fraction import (
     OpenSetFraction,
     point_of,
 )
-from laplace_metric.calibration.guarantees._test_sequences import NEVER
 from laplace_metric.errors import FileFormatError, InputError, NotFittedError
 from laplace_metric.io import MALFORMED, Fields, Kind, Part, SavedFile, write
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from laplace_metric.calibration._rule_graph import RuleGraph
 
-RULE = Kind("rule", "a saved rule", 3)
+RULE = Kind("rule", "a saved rule", 4)
 OF = ("match", "label")
 HITS = "hits"
 """What a rule is of that passes on any number of hits of a query."""
@@ -99,6 +100,9 @@ class Rule(Shown):
     gallery : GalleryChange or None
         Change of the gallery since the calibration, for a rule of an index: what the guarantee
         still covers. None, the default: none is known.
+    calibration : str or None
+        Identity of the calibration that tested it (``Calibration.identity``), for a rule of an
+        index: results of another one are refused. None, the default: no index made it.
 
     Examples
     --------
@@ -127,6 +131,7 @@ class Rule(Shown):
     queries: CalibrationQueries | None = field(default=None, compare=False)
     scores: ScoredQueries | None = field(default=None, compare=False)
     gallery: GalleryChange | None = None
+    calibration: str | None = None
 
     @classmethod
     def at(cls, value: float, of: str = "label", alpha: float | None = 0.05) -> Rule:
@@ -177,6 +182,7 @@ at alpha=0.05
         alpha: float | None = None,
         open_set_fraction: Fraction | None = None,
         scores: ScoredQueries | None = None,
+        calibration: str | None = None,
     ) -> Rule:
         """Return the rule that answers most and keeps a rate, by the queries that test it.
 
@@ -201,6 +207,8 @@ at alpha=0.05
         scores : ScoredQueries or None
             Calibration that turns scores into probabilities. None, the default: hits come with
             probabilities.
+        calibration : str or None
+            Identity of the calibration of the index. None, the default: no index made it.
 
         Raises
         ------
@@ -209,7 +217,7 @@ at alpha=0.05
         """
         chosen = queries.chosen(quantity, target, confidence, open_set_fraction, of)
         return cls.of_chosen(
-            chosen, queries, quantity, confidence, of, alpha, open_set_fraction, scores
+            chosen, queries, quantity, confidence, of, alpha, open_set_fraction, scores, calibration
         )
 
     @classmethod
@@ -223,6 +231,7 @@ at alpha=0.05
         alpha: float | None = None,
         fraction: Fraction | None = None,
         scores: ScoredQueries | None = None,
+        calibration: str | None = None,
     ) -> Rule:
         """Return the rule of a threshold that ``queries`` have chosen.
 
@@ -247,6 +256,8 @@ at alpha=0.05
         scores : ScoredQueries or None
             Calibration that turns scores into probabilities. None, the default: hits come with
             probabilities.
+        calibration : str or None
+            Identity of the calibration of the index. None, the default: no index made it.
         """
         return cls(
             chosen.value,
@@ -263,6 +274,8 @@ at alpha=0.05
             fraction,
             queries,
             scores,
+            None,
+            calibration,
         )
 
     def after(self, change: GalleryChange | None) -> Rule:
@@ -301,31 +314,7 @@ at alpha=0.05
         """
         if self.of == HITS:
             raise InputError("this rule passes on any number of hits: call rule.passed(...).")
-        if self.scores is not None:
-            if hasattr(found, "match_probability"):
-                raise InputError(
-                    f"found is a {type(found).__name__}, and this rule is of scores: pass scores "
-                    "[Q, k], or take a rule of index.guarantee(...)."
-                )
-            p = self.scores.assessed(found, evidence)[:, 0]
-            return Answers.of(None, p.clip(0), (p > NEVER) & (p >= self.value), p == NEVER)
-        if not hasattr(found, "match_probability") or evidence:
-            raise InputError(
-                f"found is a {type(found).__name__}{' with evidence' if evidence else ''}, and "
-                "this rule is of an index: pass what index.search(...) or calibration.apply(...) "
-                "returned; for scores, take a rule of calibrate_scores(...).guarantee(...)."
-            )
-        answered = accepts(self, found)
-        strange = np.zeros(len(answered), bool)
-        if self.alpha is not None:
-            strange = as_numpy(found.p_value) <= self.alpha
-        label = found.label if self.of == "label" else found.nearest
-        return Answers.of(
-            None if label is None else as_numpy(label),
-            statistic_of(self.of, found),
-            answered,
-            strange,
-        )
+        return self.compared(found, evidence).first.answers(self.value)
 
     def passed(self, found: Any, **evidence: ArrayLike) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Return which hits [Q, k] are passed on: all whose probability is at least ``value``.
@@ -350,14 +339,37 @@ at alpha=0.05
                 "this rule is of one answer a query: call rule(...), or guarantee a precision of "
                 "all hits with of='hits'."
             )
+        return self.compared(found, evidence).accepted(self.value)
+
+    def compared(self, found: Any, evidence: Mapping[str, ArrayLike]) -> Compared:
+        """Return the probabilities of ``found`` that this rule compares; see ``__call__``.
+
+        Parameters
+        ----------
+        found : SearchResult, CalibratedHits or Assessment; for a rule of scores, scores
+            Hits of Q queries.
+        evidence : dict of str to [Q] or [Q, k]
+            Further columns of a rule of scores, by name.
+
+        Raises
+        ------
+        InputError
+            For anything but what the rule was made of, and for another calibration.
+        NotFittedError
+            For a search of an index that was not calibrated, or without labels.
+        """
         if self.scores is not None:
-            p = self.scores.assessed(found, evidence)
-            return np.asarray((p > NEVER) & (p >= self.value))
-        p = _match_probability(found)
-        known = np.ones(len(p), bool)
-        if self.alpha is not None:
-            known = as_numpy(found.p_value) > self.alpha
-        return np.asarray((p >= self.value) & (p > 0) & known[:, None])
+            return Compared.of_scores(self.scores, found, evidence)
+        if not hasattr(found, "match_probability") or evidence:
+            raise InputError(
+                f"found is a {type(found).__name__}{' with evidence' if evidence else ''}, and "
+                "this rule is of an index: pass what index.search(...) or calibration.apply(...) "
+                "returned; for scores, take a rule of calibrate_scores(...).guarantee(...)."
+            )
+        asked = Compared.of_hits(found, self.of, self.alpha)
+        if self.quantity is not None:  # a threshold of the caller's guarantees nothing
+            check_covered(self.calibration, found)
+        return asked
 
     def __str__(self) -> str:
         return "\n".join(self._told())
@@ -535,7 +547,7 @@ at alpha=0.05
         """
         asked: dict[str, Any] = {
             name: getattr(self, name)
-            for name in ("value", "of", "alpha", "quantity", "target", "confidence")
+            for name in ("value", "of", "alpha", "quantity", "target", "confidence", "calibration")
         }
         share = self.open_set_fraction
         asked["open_set_fraction"] = asdict(share) if isinstance(share, OpenSetFraction) else share
@@ -567,6 +579,7 @@ at alpha=0.05
                 return cls(value, of, alpha=alpha)
             quantity, target = asked.text("quantity", QUANTITIES), asked.share("target")
             confidence, fraction = asked.share("confidence"), _fraction_of(asked)
+            made_by = asked.text("calibration") if "calibration" in asked else None
             change = None
             if "gallery" in asked:
                 change = GalleryChange.of_content(asked.inner("gallery"))
@@ -581,7 +594,7 @@ at alpha=0.05
                 chosen = queries.largest(confidence)
             if (chosen.value, chosen.target) == (value, target):
                 return cls.of_chosen(
-                    chosen, queries, quantity, confidence, of, alpha, fraction, scores
+                    chosen, queries, quantity, confidence, of, alpha, fraction, scores, made_by
                 ).after(change)
         raise FileFormatError(f"{path} holds a rule that does not follow from its queries.")
 
@@ -640,62 +653,6 @@ def as_rule(rule: Rule | float | None, of: str) -> Rule:
     if isinstance(rule, Rule):
         return rule
     return Rule.at(LIKELIER_THAN_NOT if rule is None else rule, of)
-
-
-def accepts(rule: Rule, found: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Return which queries [Q] are answered: the only place where a threshold is compared.
-
-    A query is answered if its probability is at least the rule's value and its p-value is above
-    alpha.
-
-    Parameters
-    ----------
-    rule : Rule
-        Rule of an index.
-    found : Assessment, SearchResult or CalibratedHits
-        Match probabilities [Q, k], label probabilities [Q] and p-values [Q].
-
-    Raises
-    ------
-    NotFittedError
-        If there is no such probability.
-    """
-    enough = statistic_of(rule.of, found) >= rule.value
-    return enough if rule.alpha is None else enough & (as_numpy(found.p_value) > rule.alpha)
-
-
-def statistic_of(of: str, found: Any) -> Array:
-    """Return the probability [Q] that a rule of a "label" or a "match" compares."""
-    labelled = of == "label"
-    probability = found.label_probability if labelled else found.match_probability
-    if probability is None:
-        how = "" if found.p_value is None else " with labels"
-        raise NotFittedError(f"the index was not calibrated{how}: call index.calibrate(...) first.")
-    return as_numpy(probability) if labelled else as_numpy(probability)[:, 0]
-
-
-def _match_probability(found: Any) -> Array:
-    """Return the match probability of each hit [Q, k].
-
-    Raises
-    ------
-    InputError
-        For anything but the result of a search.
-    NotFittedError
-        If the index was not calibrated.
-    """
-    if not hasattr(found, "match_probability"):
-        raise InputError(
-            f"found is a {type(found).__name__}, and this rule is of an index: pass what "
-            "index.search(...) or calibration.apply(...) returned."
-        )
-    if found.match_probability is None:
-        raise NotFittedError("the index was not calibrated: call index.calibrate(...) first.")
-    return as_numpy(found.match_probability)
-
-
-def as_numpy(values: Any) -> np.ndarray[Any, Any]:
-    return np.asarray(values.detach().cpu().numpy() if is_tensor(values) else values)
 
 
 def _fraction_of(asked: Fields) -> Fraction | None:

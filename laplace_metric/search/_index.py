@@ -324,7 +324,7 @@ class Index(Shown):
             self.calibration.warn_if_unfamiliar(assessment.p_value, alpha)
         template = encoded.mean.new_empty(0)
         return SearchResult.of(
-            hits, self.items.ids, self.items.labels, assessment, k, alpha, template
+            hits, self.items.ids, self.items.labels, assessment, k, alpha, template, self.change
         )
 
     def ask(
@@ -547,7 +547,6 @@ class Index(Shown):
 
     def _with(self, engine: Engine) -> Index:
         other = self._now()
-        other._changing = threading.Lock()
         other._state = replace(self._state, engine=engine)
         return other
 

@@ -118,14 +118,14 @@ def test_a_calibration_keeps_what_the_second_half_says(labelled):
     assert label_quality.brier.estimate == pytest.approx(float(gap.mean()))
     wanted = guarantee(fitted.label_probability, fitted.right, recall=0.5)
     found = fitted.guarantee(recall=0.5, of="label", alpha=None)
-    assert found == replace(wanted, of="label")
+    assert found == replace(wanted, of="label", calibration=fitted.identity)
     assert fitted.guarantee(recall=0.5, alpha=None) == found
     with pytest.raises(UnknownNameError, match="of"):
         fitted.quality(of="luck")
     assert (fitted.k, fitted.depth, fitted.n_items) == (K, 40, 150)
     p = fitted.probability[:, 0]
     wanted = guarantee(p, fitted.match[:, 0], recall=0.5)
-    assert fitted.guarantee(recall=0.5, of="match", alpha=None) == wanted
+    assert fitted.guarantee(recall=0.5, of="match", alpha=None) == replace(wanted, calibration=fitted.identity)
     ours = fitted.quality(10, of="match")
     assert ours.reliability.ece == expected_calibration_error(p, fitted.match[:, 0]).ece < 0.15
     gap = np.square(p - fitted.match[:, 0])
