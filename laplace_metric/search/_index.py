@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
@@ -26,6 +27,7 @@ from laplace_metric._utils.validation import as_path, check_count, check_fractio
 from laplace_metric.calibration._answers import Answers
 from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration._class_rule import ClassRule
+from laplace_metric.calibration._counted_once import warn_of_copies
 from laplace_metric.calibration._gallery_change import GalleryChange
 from laplace_metric.calibration._group_column import read_groups
 from laplace_metric.calibration._hits import LabelledHits, SearchHits
@@ -53,6 +55,7 @@ from laplace_metric.search._encoded import Encoded
 from laplace_metric.search._encoder import encoders_of
 from laplace_metric.search._engine import Engine
 from laplace_metric.search._engine_settings import EngineKind, Flat, kind_of
+from laplace_metric.search._equal_rows import equal_rows, first_rows
 from laplace_metric.search._evaluate import evaluated
 from laplace_metric.search._fitted_queries import warn_if_fitted
 from laplace_metric.search._flat_engine import FlatEngine
@@ -500,6 +503,11 @@ class Index(Shown):
         InputError, LabelError
             For ids that are there already, labels of another kind, and a search of yours that
             does not find them; nothing is added then.
+
+        Warns
+        -----
+        DependentQueriesWarning
+            If more than a hundredth of the new items are copies of others, new or old.
         """
         inputs = self.encoder.read("gallery", gallery, labels)
         encoded, batch_labels = self.encoder.all(inputs, progress=progress)
@@ -508,7 +516,17 @@ class Index(Shown):
             new = Items.of(encoded, batch_labels, inputs.labels, ids, next_id, self.items.classes)
             if not new.ids.is_text:
                 next_id = max(next_id, int(new.ids.values.max()) + 1)
-            self._replace(self.items.joined(new), None, len(new), next_id)
+            together = self.items.joined(new)
+            self._replace(together, None, len(new), next_id)
+        stands = np.zeros(len(together), bool)
+        stands[first_rows(equal_rows(together.encoded.mean))] = True
+        warn_of_copies(
+            int((~stands[-len(new) :]).sum()),
+            len(new),
+            "new items",
+            "Each copy votes for its label once more: leave copies out, or take them out again, "
+            "remove(ids).",
+        )
 
     def searched_by(self, find: Callable[..., Any]) -> Index:
         """Return this index with a search of yours in the place of its engine.
@@ -800,6 +818,15 @@ class Index(Shown):
             depth = DEPTH if calibration is None else calibration.depth
         depth = max(check_count("depth", depth), VOTES)
         labelled = self.labelled_hits(queries, labels, depth, matches=matches, progress=progress)
+        assert labelled.same is not None
+        n, distinct = len(labelled), len(np.unique(labelled.same))
+        warn_of_copies(
+            n - distinct,
+            n,
+            "queries",
+            "Each is counted here, so that intervals are too narrow, and a guarantee, which is "
+            "one of distinct queries, may look broken: pass one of each.",
+        )
         ood_hits = None
         if ood is not None:
             inputs = self.query_encoder.read("ood", ood)
@@ -866,22 +893,25 @@ class Index(Shown):
         if rows:
             warn_if_fitted(known_rows, np.concatenate(rows))
         relevance, depth = read(encoded, batch_labels), min(k, len(self))
+        same = equal_rows(encoded.mean)
         if not grouped:
+            one = torch.from_numpy(first_rows(same))
             warn_of_near_copies(
-                encoded.mean,
-                relevance.codes,
+                encoded.mean[one.to(encoded.mean.device)],
+                None if relevance.codes is None else relevance.codes[one],
                 "queries",
                 "They count as independent and are not, so that guarantees and intervals are too "
                 "optimistic: pass groups=, the video or object of each, or keep one of each.",
             )
-        found = relevance(self._nearest(encoded, depth))
-        rows_without = _drawn_open_set(relevance.known, open_set_fraction, seed)
+        found = replace(relevance(self._nearest(encoded, depth)), same=same)
+        rows_without = _drawn_open_set(relevance.known, same, open_set_fraction, seed)
         if not len(rows_without):
             return found
         others = relevance.others(self._exact(), rows_without)
         asked = encoded.take(rows_without.to(encoded.mean.device))
         own = None if relevance.codes is None else relevance.codes[rows_without].numpy()
         simulated = relevance.open_set(self._nearest(asked, depth, others, own=own))
+        simulated = replace(simulated, same=same[rows_without.numpy()])
         order = torch.arange(len(found))
         order[rows_without] = len(found) + torch.arange(len(rows_without))
         joined = LabelledHits.concatenate([found, simulated])
@@ -1370,13 +1400,23 @@ def _some(labels: Column, most: int = 3) -> str:
     return ", ".join(repr(label) for label in labels.values[:most].tolist()) + rest
 
 
-def _drawn_open_set(known: Bool[Tensor, " Q"], share: float, seed: Seed) -> Int[Tensor, " n"]:
-    """Draw known queries [n] that make up the missing ``share`` of open-set queries."""
+def _drawn_open_set(
+    known: Bool[Tensor, " Q"], same: npt.NDArray[np.int64], share: float, seed: Seed
+) -> Int[Tensor, " n"]:
+    """Draw known queries [n] that make up the missing ``share`` of open-set queries.
+
+    Of ``same`` [Q], equal numbers are copies, which count once and are drawn together.
+    """
     if check_fraction("open_set_fraction", share) == 0:
         return torch.zeros(0, dtype=torch.long)
-    missing = round(share * len(known)) - int((~known).sum())
+    one = torch.from_numpy(first_rows(same))
+    missing = round(share * len(one)) - int((~known[one]).sum())
     source = as_generator(0 if seed is None else seed)
     assert source is not None
-    rows = known.nonzero().flatten()
+    rows = one[known[one]]
     order = torch.randperm(len(rows), generator=source, device=source.device).cpu()
-    return rows[order[: max(0, missing)]]
+    drawn = rows[order[: max(0, missing)]]
+    if len(one) == len(same):
+        return drawn
+    copies = torch.from_numpy(np.isin(same, same[drawn.numpy()]))
+    return (known & copies).nonzero().flatten()
