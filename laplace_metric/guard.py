@@ -50,7 +50,9 @@ from laplace_metric.search._label_review import LabelReview
 from laplace_metric.search._running_faiss import (
     RunningFaiss,
     check_is_faiss,
+    check_own_ids,
     check_vectors_of,
+    inner_index,
     stored_vectors,
 )
 from laplace_metric.search._trained_items import share_trained_on, training_inputs
@@ -261,7 +263,8 @@ class Guard(Shown):
             ids of an inverted file, and an index that does not find its own vectors.
         """
         check_is_faiss(index)
-        inner = _faiss().downcast_index(index.index) if hasattr(index, "id_map") else index
+        check_own_ids(index)
+        inner = inner_index(index)
         if vectors is None:
             vectors = stored_vectors(inner)
         else:
