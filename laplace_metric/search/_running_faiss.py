@@ -116,10 +116,11 @@ class RunningFaiss:
         self.asked += 1  # of two threads one may not count, and both check the same row
         for place in (-1, self.asked % max(1, len(self.stored))):
             if not self.stored.is_there(self.index, place):
+                which = f"{self.stored.what} {self.stored.names[place]}"
                 raise InputError(
-                    "the FAISS index no longer has the vector that was "
-                    f"{self.stored.what} {self.stored.names[place]} when it calibrated: rows move where vectors are "
-                    "removed, and an index that was filled again has others. Guard it again."
+                    f"the FAISS index no longer has the vector that was {which} when it "
+                    "calibrated: rows move where vectors are removed, and an index that was filled "
+                    "again has others. Guard it again."
                 )
 
     def _check_parameters(self, *, grown: bool) -> None:
