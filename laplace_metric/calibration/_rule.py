@@ -629,19 +629,6 @@ at alpha=0.05
         )
 
 
-def as_rule(rule: Rule | float | None, of: str) -> Rule:
-    """Return a rule; for a number, or None (0.5), the one that compares the probability ``of``.
-
-    Raises
-    ------
-    InputError
-        Unless it is a ``Rule``, or a number in [0, 1].
-    """
-    if isinstance(rule, Rule):
-        return rule
-    return Rule.at(LIKELIER_THAN_NOT if rule is None else rule, of)
-
-
 def accepts(rule: Rule, found: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Return which queries [Q] are answered: the only place where a threshold is compared.
 

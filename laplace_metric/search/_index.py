@@ -8,7 +8,7 @@ import math
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Sized
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,13 @@ from torch import Tensor
 from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.keywords import named_keywords
 from laplace_metric._utils.randomness import Seed, as_generator
-from laplace_metric._utils.validation import as_path, check_count, check_fraction, check_share
+from laplace_metric._utils.validation import (
+    as_path,
+    check_count,
+    check_fraction,
+    check_real,
+    check_share,
+)
 from laplace_metric.calibration._answers import Answers
 from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration._class_rule import ClassRule
@@ -32,10 +38,11 @@ from laplace_metric.calibration._gallery_change import GalleryChange
 from laplace_metric.calibration._group_column import read_groups
 from laplace_metric.calibration._hits import LabelledHits, SearchHits
 from laplace_metric.calibration._learn import calibrated
-from laplace_metric.calibration._rule import Rule, as_rule
+from laplace_metric.calibration._rule import LIKELIER_THAN_NOT, Rule
 from laplace_metric.calibration._votes import VOTES, LabelVotes
 from laplace_metric.calibration.guarantees._open_set_fraction import Fraction
 from laplace_metric.errors import (
+    CallError,
     InputError,
     LabelError,
     NotFittedError,
@@ -65,6 +72,7 @@ from laplace_metric.search._items import Items
 from laplace_metric.search._label_review import LabelReview, reviewed
 from laplace_metric.search._label_sets import LabelSets, warn_if_everything
 from laplace_metric.search._near_copies import warn_of_near_copies
+from laplace_metric.search._near_names import warn_of_near_names
 from laplace_metric.search._neighbours import RowSearch, nearest
 from laplace_metric.search._passed_over import without_some
 from laplace_metric.search._protocols import FittedEmbedder, SearchableEmbedder, SearchEncoder
@@ -309,16 +317,15 @@ class Index(Shown):
         UnreachableAlphaWarning
             If too few calibration queries have a match for any query to be unknown at ``alpha``.
         UnfamiliarQueriesWarning
-            If more queries are unknown than chance explains: they come from another encoder, or
-            from classes that were not expected.
+            If more queries are unknown than chance explains, in this call or, once for each excess,
+            over several: they come from another encoder, or from classes that were not expected.
         """
         self = self._now()
         check_share("alpha", alpha)
         k = check_count("k", k)
         if k > len(self):
             raise InputError(f"k={k}: the index has {len(self)} items.")
-        inputs = self.query_encoder.read("queries", queries)
-        encoded, _ = self.query_encoder.all(inputs, progress=progress)
+        encoded = self._encoded("queries", queries, progress=progress)
         hits = self._nearest(encoded, self._depth(k))
         assessment = None
         if self.calibration is not None:
@@ -333,8 +340,9 @@ class Index(Shown):
     def ask(
         self,
         queries: Any,
-        rule: Rule | ClassRule | float | None = None,
+        rule: Rule | ClassRule | None = None,
         *,
+        probability: float | None = None,
         progress: bool = False,
     ) -> Answers:
         """Answer each query with a label, or abstain.
@@ -346,12 +354,14 @@ class Index(Shown):
         ----------
         queries : inputs (an array, a list of texts, a mapping) or a loader of batches
             Q inputs of the model, as for ``search``.
-        rule : Rule, ClassRule, float in [0, 1], or None
+        rule : Rule, ClassRule or None
             Rule that decides which queries are answered, from ``guarantee`` or
-            ``guarantee_by_class``; or the smallest
-            probability of an answer, which guarantees nothing. None, the default: 0.5, more
-            probable than not. With a number, the index abstains from unknown queries;
-            ``Rule.at(0.5, alpha=None)`` answers them.
+            ``guarantee_by_class``; of a guard, ``guard.rule``. None, the default: ``probability``
+            decides, which guarantees nothing, also for the index of a guard.
+        probability : float in [0, 1] or None
+            Smallest probability of an answer, in the place of a rule; the index then abstains from
+            unknown queries, too (``Rule.at(0.5, alpha=None)`` answers them). None, the default:
+            0.5, more probable than not, if there is no rule.
         progress : bool
             Show a progress bar. Default: False.
 
@@ -367,7 +377,8 @@ class Index(Shown):
         NotFittedError
             Before ``calibrate``; for a rule about labels, if it was given matches.
         InputError
-            For a number outside [0, 1].
+            For a number in the place of a rule, for a rule and a probability, and for a probability
+            outside [0, 1].
 
         Examples
         --------
@@ -378,11 +389,11 @@ class Index(Shown):
         >>> x = torch.nn.functional.one_hot(y, 4) + 0.4 * torch.randn(400, 4, generator=g)
         >>> index = LaplaceEmbedder.from_embeddings(x[:100], y[:100]).index(x[100:200], y[100:200])
         >>> _ = index.calibrate(x[200:300], y[200:300])
-        >>> index.ask(x[300:], 0.9).label[:6].tolist()
+        >>> index.ask(x[300:], probability=0.9).label[:6].tolist()
         [None, None, 2, 3, 0, None]
         """
         about = self._calibrated().decides_about
-        made = rule if isinstance(rule, ClassRule) else as_rule(rule, about)
+        made = _asked_rule(rule, probability, about)
         alpha = 0.05 if made.alpha is None else made.alpha
         return made(self.search(queries, 1, alpha=alpha, progress=progress))
 
@@ -516,8 +527,10 @@ class Index(Shown):
             new = Items.of(encoded, batch_labels, inputs.labels, ids, next_id, self.items.classes)
             if not new.ids.is_text:
                 next_id = max(next_id, int(new.ids.values.max()) + 1)
-            together = self.items.joined(new)
+            known, together = self.items.classes, self.items.joined(new)
             self._replace(together, None, len(new), next_id)
+        if new.labels is not None:
+            warn_of_near_names(new.labels, known, "They are new classes now.")
         stands = np.zeros(len(together), bool)
         stands[first_rows(equal_rows(together.encoded.mean))] = True
         warn_of_copies(
@@ -607,7 +620,8 @@ class Index(Shown):
         items of the index. If later queries are of classes that were not in training, so should
         these be. The share of queries without a match should be that of later ones; else pass
         ``open_set_fraction``. A query tests a probability that was not fitted to it: see
-        ``cross_fit``.
+        ``cross_fit``. Copies count once: of equal queries one is drawn at random, and a guarantee
+        is one of distinct queries.
 
         Parameters
         ----------
@@ -665,8 +679,8 @@ class Index(Shown):
         Warns
         -----
         FittedQueriesWarning
-            If more than a hundredth of the queries were in the fit of the posterior, or more than
-            a fiftieth are near-copies of others, such as frames of one video.
+            If more than a hundredth of the queries were in the fit of the posterior or are copies
+            of others, or more than a fiftieth are near-copies, such as frames of one video.
         FewQueriesWarning
             If fewer than five of the queries that fit have a match among their neighbours, or fewer
             than five anything else.
@@ -829,8 +843,7 @@ class Index(Shown):
         )
         ood_hits = None
         if ood is not None:
-            inputs = self.query_encoder.read("ood", ood)
-            encoded, _ = self.query_encoder.all(inputs, progress=progress)
+            encoded = self._encoded("ood", ood, progress=progress)
             ood_hits = self._nearest(encoded, min(depth, len(self)))
         return evaluated(labelled, calibration, ood_hits, self.items.encoded.mean.new_empty(0))
 
@@ -1217,9 +1230,20 @@ class Index(Shown):
 
     def _deep_hits(self, queries: Any, calibration: Calibration, *, progress: bool) -> SearchHits:
         """Search as deep as the calibration did."""
-        inputs = self.query_encoder.read("queries", queries)
-        encoded, _ = self.query_encoder.all(inputs, progress=progress)
+        encoded = self._encoded("queries", queries, progress=progress)
         return self._nearest(encoded, min(calibration.depth, len(self)))
+
+    def _encoded(self, name: str, queries: Any, *, progress: bool) -> Encoded:
+        """Read and encode queries; an empty array or list has none."""
+        if _with_labels(queries):
+            raise InputError(
+                f"{name} is a {type(queries).__name__} of queries and labels: pass the queries "
+                "alone, or both to evaluate(queries, labels)."
+            )
+        inputs = self.query_encoder.read(name, queries)
+        if inputs.count == 0 and isinstance(queries, Sized):
+            return self.items.encoded.take(slice(0))
+        return self.query_encoder.all(inputs, progress=progress)[0]
 
     def _depth(self, k: int) -> int:
         """Return the number of neighbours that a calibration needs to see the same evidence.
@@ -1360,6 +1384,32 @@ class Index(Shown):
         self._state = replace(
             self._state, items=items, engine=engine, changes=changes, next_id=next_id
         )
+
+
+def _asked_rule(rule: Any, probability: float | None, about: str) -> Rule | ClassRule:
+    """Return the rule of ``Index.ask``, or the one that compares a probability ``about``."""
+    if rule is None:
+        least = check_real("probability", LIKELIER_THAN_NOT if probability is None else probability)
+        if not 0 <= least <= 1:
+            raise InputError(f"probability={probability!r}: pass a number in [0, 1].")
+        return Rule.at(least, about)
+    if not isinstance(rule, (Rule, ClassRule)):
+        raise CallError(
+            f"rule={rule!r:.40} is no rule. For a guarantee pass "
+            "rule=index.guarantee(precision=...), or that of a guard, guard.at(...).rule; for the "
+            "smallest probability of an answer, which guarantees nothing, name it: probability=0.5."
+        )
+    if probability is not None:
+        raise InputError(f"probability={probability!r} next to a rule: pass one of them.")
+    return rule
+
+
+def _with_labels(queries: Any) -> bool:
+    """Return whether queries are a pair of arrays, of inputs [Q, ...] and labels [Q]."""
+    if not isinstance(queries, (tuple, list)) or len(queries) != 2:
+        return False
+    inputs, labels = (getattr(part, "shape", ()) for part in queries)
+    return len(inputs) > 1 and len(labels) == 1 and inputs[0] == labels[0]
 
 
 def _warn_if_unreachable(calibration: Calibration, alpha: float) -> None:
