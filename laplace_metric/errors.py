@@ -54,6 +54,10 @@ class RowError(InputError, IndexError):
     """A batch has no such row. It is an ``IndexError``, by which Python ends an iteration."""
 
 
+class CallError(InputError, TypeError):
+    """An argument stands where the function has none; the message says which name it takes."""
+
+
 class LabelError(InputError):
     """Labels are missing, of the wrong length or type, or hold a single class."""
 

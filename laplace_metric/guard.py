@@ -19,7 +19,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from laplace_metric._utils.display import Rows, Shown
-from laplace_metric._utils.keywords import check_keywords
+from laplace_metric._utils.keywords import check_keywords, positional
 from laplace_metric._utils.randomness import Seed
 from laplace_metric._utils.validation import as_path, check_fraction, check_share
 from laplace_metric.calibration import Answers, Calibration, Rule
@@ -35,6 +35,7 @@ from laplace_metric.errors import (
 )
 from laplace_metric.inputs import Inputs, read_inputs, read_vectors
 from laplace_metric.inputs._columns import Column
+from laplace_metric.inputs._loaders import yields_items, yields_pairs
 from laplace_metric.io import Fields, Kind, Part, SavedFile, write
 from laplace_metric.laplace._vectors import all_unit, settings_of_vectors
 from laplace_metric.laplace_embedder import LaplaceEmbedder
@@ -49,7 +50,9 @@ from laplace_metric.search._label_review import LabelReview
 from laplace_metric.search._running_faiss import (
     RunningFaiss,
     check_is_faiss,
+    check_own_ids,
     check_vectors_of,
+    inner_index,
     stored_vectors,
 )
 from laplace_metric.search._trained_items import share_trained_on, training_inputs
@@ -59,6 +62,40 @@ LEVELS = (0.8, 0.9, 0.95, 0.99)
 """Precisions that a guard shows."""
 LARGE, ASKED = 20_000, 5_000
 """Of more items than the first, as many as the second calibrate."""
+KEYWORDS = {
+    "metric": "the distance is distance='arccos' or 'euclidean'.",
+    "threshold": "a guard chooses it: state precision=, the share of the answers that are right.",
+    "alpha": "state precision=; guard.index.guarantee(precision=, alpha=) takes an alpha.",
+    "confidence": "it is 95%; guard.index.guarantee(precision=, confidence=) takes another one.",
+    "k": "20 neighbours vote; guard.index.search(queries, k) returns others.",
+    "n_neighbors": "20 neighbours vote; guard.index.search(queries, k) returns others.",
+    "engine": "pass search=, a function or a FAISS index.",
+    "index": "pass search=, a function or a FAISS index; or call Guard.wrap(index, labels).",
+    "encoder": "pass model=.",
+    "embedder": "pass model=.",
+    **dict.fromkeys(("X", "x", "vectors", "embeddings", "gallery"), "pass items, the first one."),
+    **dict.fromkeys(("y", "targets", "classes"), "pass labels, the second one."),
+    **dict.fromkeys(
+        ("validation", "calibration", "queries", "test", "holdout"),
+        "pass held_out=(queries, labels).",
+    ),
+}
+"""Keywords of other libraries, and what is meant here."""
+METHODS = {
+    "fit": "Guard(items, labels) fits; guard.calibrate(queries, labels) calibrates again",
+    "predict": "call guard.ask(queries).label, which is None where it abstains",
+    "predict_proba": "call guard.ask(queries).probability",
+    "query": "call guard.ask(queries)",
+    "search": "call guard.index.search(queries, k)",
+    "score": "call guard.index.evaluate(queries, labels)",
+    "evaluate": "call guard.index.evaluate(queries, labels)",
+    "guarantee": "call guard.at(precision), or guard.index.guarantee(...) for another rate",
+    "threshold": "read guard.rule.value",
+    "remove": "call guard.index.remove(ids)",
+    "labels": "read guard.index.labels",
+    "ids": "read guard.index.ids",
+}
+"""Attributes that a guard does not have, and what does the same."""
 
 
 class Guard(Shown):
@@ -74,7 +111,7 @@ class Guard(Shown):
     Parameters
     ----------
     items : array [N, D], list of texts, or loader
-        Items of the gallery: embeddings, or inputs of ``model``.
+        Items of the gallery: embeddings, or inputs of ``model``. Exact copies calibrate once.
     labels : [N] whole numbers or strings, or None
         Label of each item, which is the answer to a query like it. None, the default: ``items`` is
         a loader that yields ``(inputs, labels)``.
@@ -88,7 +125,8 @@ class Guard(Shown):
         later. Default: 0.9.
     held_out : (queries, labels) or None
         Calibration queries and their labels: neither items nor inputs that the model was trained
-        on. Pass 1,000 or more for proven guarantees. None, the default: the items calibrate.
+        on. Pass 1,000 or more for proven guarantees. Copies count once: a guarantee is one of
+        distinct queries. None, the default: the items calibrate.
     trained_on_items : bool or None
         True if the model that embeds was trained on the items, by your statement. Without
         ``held_out``, a model needs False here: a frozen encoder, or one that was trained on other
@@ -129,8 +167,11 @@ class Guard(Shown):
     FewQueriesWarning
         If the precision cannot be guaranteed, with what can; ``ask`` is then an error.
     FittedQueriesWarning
-        If what calibrates, items or ``held_out``, are copies or near-copies of others, such as
-        frames of one video; or if the model was trained on more than a hundredth of ``held_out``.
+        If of what calibrates, items or ``held_out``, more than a hundredth are copies of others, or
+        more than a fiftieth near-copies, such as frames of one video; or if the model was trained
+        on more than a hundredth of ``held_out``.
+    LaplaceMetricWarning
+        If labels of ``held_out`` differ from those of the items by a blank or by case.
 
     Examples
     --------
@@ -145,6 +186,7 @@ class Guard(Shown):
     trained_on_items: bool | None = None
     """Statement of the caller, which a saved guard keeps; None if there was none."""
 
+    @positional("name the argument, such as precision={}.")
     def __init__(
         self,
         items: Any,
@@ -165,7 +207,7 @@ class Guard(Shown):
         check_share("precision", precision)
         check_fraction("open_set_fraction", open_set_fraction)
         known = {**signature(Guard).parameters, **signature(LaplaceEmbedder).parameters}
-        check_keywords("Guard", settings, known)
+        check_keywords("Guard", settings, known, KEYWORDS)
         if held_out is not None and (not isinstance(held_out, (tuple, list)) or len(held_out) != 2):
             raise InputError(f"held_out is a {type(held_out).__name__}: pass (queries, labels).")
         if isinstance(model, LaplaceEnsemble) and held_out is None:
@@ -178,8 +220,7 @@ class Guard(Shown):
         if ids is None and hasattr(search, "id_map"):
             ids = _faiss().vector_to_array(search.id_map)
         if model is None:
-            labels = items.labels if labels is None and isinstance(items, Inputs) else labels
-            items = _vectors(items)
+            items, labels = _labelled_vectors(items, labels)
             if labels is None:
                 raise LabelError(
                     "labels=None: pass a label for each vector. Judged pairs without labels: pass "
@@ -230,6 +271,16 @@ class Guard(Shown):
                 )
         self._choose(precision)
 
+    def __getattr__(self, name: str) -> Any:
+        if hasattr(type(self), name):  # a property of ours that has failed: with its own words
+            return object.__getattribute__(self, name)
+        advice = f": {METHODS[name]}." if name in METHODS else ""
+        raise AttributeError(
+            f"{type(self).__name__!r} object has no attribute {name!r}{advice}",
+            name=name,
+            obj=self,
+        )
+
     @classmethod
     def wrap(cls, index: Any, labels: Any, *, vectors: Any = None, **options: Any) -> Guard:
         """Guard a FAISS index: it goes on searching, with the vectors that it has.
@@ -260,7 +311,8 @@ class Guard(Shown):
             ids of an inverted file, and an index that does not find its own vectors.
         """
         check_is_faiss(index)
-        inner = _faiss().downcast_index(index.index) if hasattr(index, "id_map") else index
+        check_own_ids(index)
+        inner = inner_index(index)
         if vectors is None:
             vectors = stored_vectors(inner)
         else:
@@ -335,6 +387,8 @@ class Guard(Shown):
         -----
         StaleCalibrationWarning
             If the guarantee no longer covers the gallery, with the reason.
+        DependentQueriesWarning
+            If more than a hundredth of the new items are copies of others, new or old.
 
         Examples
         --------
@@ -405,6 +459,7 @@ class Guard(Shown):
         )
         self._choose(self.precision)
 
+    @positional("a guard has its precision: guard.at({}).ask(queries) for another one.")
     def ask(self, queries: Any, *, progress: bool = False) -> Answers:
         """Answer or abstain.
 
@@ -424,12 +479,13 @@ class Guard(Shown):
         Raises
         ------
         InputError
-            If the precision cannot be guaranteed.
+            If the precision cannot be guaranteed; for another precision, as a number: see ``at``.
 
         Warns
         -----
         UnfamiliarQueriesWarning
-            If more queries are unlike the items than chance explains; see ``Index.search``.
+            If more queries are unlike the items than chance explains, in this call or over several;
+            see ``Index.search``.
         StaleCalibrationWarning
             If the guarantee no longer covers the gallery; see ``add``.
         """
@@ -688,6 +744,25 @@ def _of_held_out(queries: Any, labels: Any) -> Iterator[None]:
         if "held_out" not in str(error):
             error.args = (f"held_out=(queries, labels): {error}", *error.args[1:])
         raise
+
+
+def _labelled_vectors(items: Any, labels: Any) -> tuple[Tensor, Any]:
+    """Return vectors [N, D], and their labels, which a loader may yield with them."""
+    items = list(items) if isinstance(items, Iterator) else items
+    if isinstance(items, Inputs):
+        return _vectors(items), items.labels if labels is None else labels
+    if not (yields_items(items) or yields_pairs(items) or _holds_pairs(items)):
+        return _vectors(items), labels
+    inputs = read_inputs("items", items, labels).held()
+    if labels is None and all(batch.labels is None for batch in inputs):
+        return _vectors(inputs), None
+    return _vectors(inputs), inputs.with_column()[1].values
+
+
+def _holds_pairs(items: Any) -> bool:
+    """Return whether a list holds batches (vectors [n, D], labels [n])."""
+    first = items[0] if isinstance(items, list) and items else None
+    return isinstance(first, tuple) and len(first) == 2 and getattr(first[0], "ndim", 0) == 2
 
 
 def _vectors(items: Any) -> Tensor:

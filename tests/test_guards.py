@@ -446,10 +446,11 @@ def test_any_search_over_the_same_vectors():
         (lambda q, k: np.zeros((len(q), k)), "returned are float64"),
         (lambda q, k: np.zeros((len(q), k + 1), int), "200 rows of up to 11 ids: return 200 rows"),
         (lambda q, k: [[0]] * (len(q) + 1), "201 rows of up to 1 ids"),
-        (lambda q, k: None, "0 rows"),
+        (lambda q, k: None, "returned a NoneType: return a list of ids for each query"),
         (lambda q, k: np.full((len(q), k), 700), r"\[700, 700, 700\], which no item has"),
         (lambda q, k: [["a"]] * len(q), "ids are numbers in the index and strings here"),
-        (lambda q, k: np.zeros((len(q), k), int), "in the order in which"),
+        (lambda q, k: np.zeros((len(q), k), int), r"more than once for one query, \[0\] among"),
+        (lambda q, k: np.tile(np.arange(k), (len(q), 1)), "in the order in which"),
         (lambda q, k: np.full((len(q), k), -1), "in the order in which"),
     ],
 )

@@ -36,7 +36,12 @@ from laplace_metric.calibration._label_posterior import Candidates, LabelPosteri
 from laplace_metric.calibration._label_sets import HeldOutLabels, label_scores
 from laplace_metric.calibration._match_probability import MatchProbability
 from laplace_metric.calibration._rule import HITS, Rule, asked_rate, check_of
-from laplace_metric.calibration._unknown_share import UnknownShare, warn_if_unfamiliar
+from laplace_metric.calibration._unknown_share import (
+    COUNTED,
+    UnknownCount,
+    UnknownShare,
+    warn_if_unfamiliar,
+)
 from laplace_metric.calibration._votes import VOTES
 from laplace_metric.calibration.guarantees._open_set_fraction import Fraction
 from laplace_metric.calibration.guarantees._queries_needed import QueriesNeeded
@@ -190,12 +195,21 @@ class Calibration(Shown):
         Warns
         -----
         UnfamiliarQueriesWarning
-            If too many are unknown. Open-set queries count, even in the share that they have among
-            the calibration queries.
+            If too many are unknown, in this batch or, once for each excess, over several calls.
+            Open-set queries count, even in the share that they have among the calibration queries.
         """
+        share, count = self._unknown_share(alpha), self._unknown_count
+        warn_if_unfamiliar(p_value <= alpha, share, p_value <= COUNTED, count)
+
+    def _unknown_share(self, alpha: float) -> UnknownShare:
         n_known, known = len(self.statistics), float(self.known.mean())
         n_queries = n_known if known == 0 else max(n_known, round(n_known / known))
-        warn_if_unfamiliar(p_value <= alpha, UnknownShare(alpha, n_known, n_queries))
+        return UnknownShare(alpha, n_known, n_queries)
+
+    @cached_property
+    def _unknown_count(self) -> UnknownCount:
+        """Count of unknown queries over all calls with this calibration."""
+        return UnknownCount(self._unknown_share(COUNTED))
 
     def apply(
         self,

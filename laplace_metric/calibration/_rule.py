@@ -642,19 +642,6 @@ at alpha=0.05
         )
 
 
-def as_rule(rule: Rule | float | None, of: str) -> Rule:
-    """Return a rule; for a number, or None (0.5), the one that compares the probability ``of``.
-
-    Raises
-    ------
-    InputError
-        Unless it is a ``Rule``, or a number in [0, 1].
-    """
-    if isinstance(rule, Rule):
-        return rule
-    return Rule.at(LIKELIER_THAN_NOT if rule is None else rule, of)
-
-
 def _fraction_of(asked: Fields) -> Fraction | None:
     if "open_set_fraction" not in asked:
         return None

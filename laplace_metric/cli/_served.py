@@ -150,6 +150,10 @@ class Service:
                     raise
                 raise HTTPException(400, f"the body is no JSON: {error}.") from error
             inputs = self._inputs(asked)
+            if not len(inputs):
+                nothing: Future[list[Any]] = Future()
+                nothing.set_result([])
+                return nothing
         call: Callable[[Any], Sequence[Any]] = self._embed
         if path == "/search":
             precision = asked.precision or self.precision
@@ -162,7 +166,8 @@ class Service:
 
     def _inputs(self, asked: Question) -> Any:
         rows = {"vectors": asked.vectors, "texts": asked.texts}
-        if [name for name in rows if rows[name]] != [self.read]:
+        other = any(rows[name] for name in rows if name != self.read)
+        if other or self.read not in asked.model_fields_set:
             raise InputError(f"this index has {self.read}: send {self.read}, and nothing else.")
         if self.read == "texts":
             return asked.texts

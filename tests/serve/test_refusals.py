@@ -42,7 +42,7 @@ GOOD = [0.5] * 64
         (b"[1]", 400, "no JSON object"),
         (b'{"vectors": [[NaN]]}', 400, "no JSON"),
         (b'{"vectors": [[1e999]]}', 422, r"vectors[0][0]: Input should be a finite number"),
-        ({"vectors": []}, 422, "send vectors"),
+        ({"texts": []}, 422, "send vectors"),
         ({"vectors": [[]]}, 422, "vectors[0]: List should have at least 1 item"),
         ({"vectors": [GOOD] * 65}, 422, "vectors: List should have at most 64 items"),
         ({"vectors": [[0.5] * 70_000]}, 422, "vectors[0]: List should have at most 65536"),
