@@ -25,17 +25,19 @@ from laplace_metric.calibration._score_calibration import ScoreCalibration
 from laplace_metric.calibration._score_features import (
     checked_scores,
     evidence_column,
+    first_hits,
     judgements,
     score_features,
 )
 from laplace_metric.calibration._score_model import ScoreModel, fit_score_model
+from laplace_metric.calibration._score_scale import ScoreScale
 from laplace_metric.calibration._score_warnings import warn_of_scores, warn_of_ties
 from laplace_metric.calibration._scored_queries import FUSED, KINDS
 from laplace_metric.errors import InputError, ScoresWarning, callers_line
 
 LEAST = 2 * FOLDS
 """Queries in each half."""
-TAKEN = ("scores", "miss", "open_set_fraction", "classes")
+TAKEN = ("scores", "kind", "miss", "open_set_fraction", "classes")
 """Arguments of the calls that take evidence by name."""
 
 
@@ -180,6 +182,8 @@ def calibrate_scores(
     values, exists, judged = values[kept], exists[kept], judged[kept]
     has_match, counted, extra = has_match[kept], counted[kept], [column[kept] for column in extra]
     features = score_features(values, exists, extra)
+    first = first_hits(values, exists, extra, kinds)
+    scale = ScoreScale.of(first, None if grouped is None else grouped[exists[:, 0]])
     order = np.random.default_rng(check_count("seed", seed, 0)).permutation(len(values))
     if len(values) < 2 * LEAST:
         raise InputError(f"{len(values)} queries to calibrate on: pass at least {2 * LEAST}.")
@@ -225,8 +229,7 @@ def calibrate_scores(
         chosen: str, losses: dict[str, float], model: ScoreModel, queries: CalibrationQueries
     ) -> ScoreCalibration:
         k, names = values.shape[1], tuple(columns)
-        largest = float(values[..., 0][exists].max()) if kinds[0] == FUSED else np.inf
-        return ScoreCalibration(kinds, k, names, chosen, losses, model, queries, largest=largest)
+        return ScoreCalibration(kinds, k, names, chosen, losses, model, queries, scale)
 
     one_score = cross_fit is None and features.shape[1] == len(kinds) == 1 and not columns
     both = cross_fit is None and len(order) < FEW and not one_score

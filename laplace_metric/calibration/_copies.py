@@ -16,6 +16,7 @@ effect of Kish 1965). A fifth more makes 7 % of the 5 % in which a guarantee may
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -76,7 +77,7 @@ def copies_among(values: Array, exists: Flags, judged: Judged, columns: list[Arr
     n = len(values)
     nothing = np.where(exists[:, 0], 0.0, np.arange(n))  # lists without a hit are no copies
     rows = np.column_stack([values.reshape(n, -1), *columns, exists.sum(1), nothing])
-    group = _equal(rows)
+    group = equal_rows(rows, rows.std(0))
     first = np.zeros(n, bool)
     first[np.unique(group, return_index=True)[1]] = True
     by_chance = n**2 * SAME / (2 * np.pi**0.5) if rows.shape[1] == 3 else 0.0  # of normal scores
@@ -92,10 +93,18 @@ def copies_among(values: Array, exists: Flags, judged: Judged, columns: list[Arr
     return Copies(first, certain) if certain or not rounded else none
 
 
-def _equal(rows: Array) -> npt.NDArray[np.int_]:
-    """Return the group [Q] of each row [Q, C]; rows that are equal but for rounding share one."""
+def equal_rows(rows: Array, spread: Any) -> npt.NDArray[np.int_]:
+    """Return the group [Q] of each row [Q, C]; rows that are equal but for rounding share one.
+
+    Parameters
+    ----------
+    rows : [Q, C]
+        Numbers of each query.
+    spread : [C] or float
+        Standard deviation of each column, the unit of a rounding.
+    """
     order = np.lexsort(rows.T[::-1])
-    apart = np.abs(np.diff(rows[order], axis=0)) > SAME * rows.std(0)
+    apart = np.abs(np.diff(rows[order], axis=0)) > SAME * spread
     group = np.empty(len(rows), int)
     group[order] = np.append(0, apart.any(1).cumsum())
     return group

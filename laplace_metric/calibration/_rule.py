@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from numbers import Real
@@ -275,7 +276,9 @@ at alpha=0.05
         """
         return replace(self, gallery=change, proven=self.proven and change is None)
 
-    def __call__(self, found: Any, **evidence: ArrayLike) -> Answers:
+    def __call__(
+        self, found: Any, *, kind: str | Sequence[str] | None = None, **evidence: ArrayLike
+    ) -> Answers:
         """Answer each query, or abstain.
 
         Parameters
@@ -283,6 +286,9 @@ at alpha=0.05
         found : SearchResult or CalibratedHits; for a rule of scores, [Q], [Q, k] or [Q, k, S]
             Result of ``index.search`` or ``calibration.apply``; or scores, as for
             ``calibrate_scores``.
+        kind : str, one per scorer, or None
+            Meaning of the scores of a rule of scores, to be compared with that which calibrated
+            it. None, the default: it is not compared.
         **evidence : [Q] or [Q, k]
             Further columns of a rule of scores, by name.
 
@@ -295,9 +301,16 @@ at alpha=0.05
         Raises
         ------
         InputError
-            For anything but what the rule was made of.
+            For anything but what the rule was made of; for scores as
+            ``ScoreCalibration.probability``.
         NotFittedError
             For a search of an index that was not calibrated, or without labels.
+
+        Warns
+        -----
+        ScoresWarning
+            If scores are of another distribution than those that calibrated: see
+            ``ScoreCalibration.probability``.
         """
         if self.of == HITS:
             raise InputError("this rule passes on any number of hits: call rule.passed(...).")
@@ -307,11 +320,12 @@ at alpha=0.05
                     f"found is a {type(found).__name__}, and this rule is of scores: pass scores "
                     "[Q, k], or take a rule of index.guarantee(...)."
                 )
-            p = self.scores.assessed(found, evidence)[:, 0]
+            p = self.scores.assessed(found, evidence, kind)[:, 0]
             return Answers.of(None, p.clip(0), (p > NEVER) & (p >= self.value), p == NEVER)
-        if not hasattr(found, "match_probability") or evidence:
+        if not hasattr(found, "match_probability") or evidence or kind is not None:
+            given = " with evidence" if evidence else " with kind=" if kind is not None else ""
             raise InputError(
-                f"found is a {type(found).__name__}{' with evidence' if evidence else ''}, and "
+                f"found is a {type(found).__name__}{given}, and "
                 "this rule is of an index: pass what index.search(...) or calibration.apply(...) "
                 "returned; for scores, take a rule of calibrate_scores(...).guarantee(...)."
             )
@@ -327,7 +341,9 @@ at alpha=0.05
             strange,
         )
 
-    def passed(self, found: Any, **evidence: ArrayLike) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    def passed(
+        self, found: Any, *, kind: str | Sequence[str] | None = None, **evidence: ArrayLike
+    ) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Return which hits [Q, k] are passed on: all whose probability is at least ``value``.
 
         Parameters
@@ -335,6 +351,9 @@ at alpha=0.05
         found : SearchResult or CalibratedHits; for a rule of scores, [Q], [Q, k] or [Q, k, S]
             Result of ``index.search`` or ``calibration.apply``; or scores, as for
             ``calibrate_scores``.
+        kind : str, one per scorer, or None
+            Meaning of the scores of a rule of scores, as for a call. None, the default: it is not
+            compared.
         **evidence : [Q] or [Q, k]
             Further columns of a rule of scores, by name.
 
@@ -351,7 +370,7 @@ at alpha=0.05
                 "all hits with of='hits'."
             )
         if self.scores is not None:
-            p = self.scores.assessed(found, evidence)
+            p = self.scores.assessed(found, evidence, kind)
             return np.asarray((p > NEVER) & (p >= self.value))
         p = _match_probability(found)
         known = np.ones(len(p), bool)

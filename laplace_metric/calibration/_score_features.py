@@ -81,6 +81,14 @@ def checked_scores(scores: ArrayLike, kinds: tuple[str, ...]) -> tuple[Array, Fl
     return np.where(exists[..., None], values, 0.0), exists
 
 
+def first_hits(
+    values: Array, exists: Flags, columns: Sequence[Array], kinds: tuple[str, ...]
+) -> Array:
+    """Return the scores of first hits [n, S], in the units of the caller, and their columns."""
+    given = values[:, 0] * np.where(np.array(kinds) == "distance", -1.0, 1.0)
+    return np.column_stack([given, *(column[:, 0] for column in columns)])[exists[:, 0]]
+
+
 def score_features(values: Array, exists: Flags, columns: Sequence[Array]) -> Array:
     """Return [Q, k, F]: ``LIST`` of each scorer, rank, further columns; 0 where there is no hit."""
     n = exists.sum(1)[:, None].clip(1)  # of a query without a hit nothing is used

@@ -470,7 +470,10 @@ SCORE, RELEVANT = drawn(60)
         ({"kind": 3}, "kind"),
         ({"kind": ("similarity", 3)}, "kind"),
         ({"evidence": [1]}, r"evidence=\[1\]: pass columns by their names"),
-        ({"evidence": {"scores": SCORE}}, "other than scores, miss, open_set_fraction, classes"),
+        (
+            {"evidence": {"scores": SCORE}},
+            "other than scores, kind, miss, open_set_fraction, classes",
+        ),
         ({"seed": "x"}, "seed"),
         ({"seed": -1}, "seed"),
         ({"cross_fit": 40}, "cross_fit=40: pass 0, or from 2 to 10"),
