@@ -286,22 +286,15 @@ def _of_collection(
 
 def _distinct(values: Array, exists: Flags, judged: Judged, columns: list[Array]) -> Flags:
     """Return queries that are no copy of an earlier one [Q]; warn of copies, which are left out."""
-    found = copies_among(values, exists, judged, columns)
-    n, distinct = len(found.first), int(found.first.sum())
-    if distinct == n:
-        return found.first
-    if found.certain:
+    first = copies_among(values, exists, judged, columns)
+    n, distinct = len(first), int(first.sum())
+    if distinct < n:
         _warn(
-            f"{n - distinct:,} of {n:,} queries are copies, with the scores and the judgements of "
-            f"another query: each of the {distinct:,} distinct queries counts once."
+            f"{n - distinct:,} of {n:,} queries are copies, with the scores of another query: each "
+            f"of the {distinct:,} distinct queries counts once, as it was judged first. If they "
+            "are different queries, pass items=, the ids of their hits."
         )
-        return found.first
-    _warn(
-        f"{n - distinct:,} of {n:,} queries have the scores and the judgements of another query. "
-        "If they are copies, guarantees are broken more often than their confidence says: pass the "
-        f"{distinct:,} distinct queries alone."
-    )
-    return np.ones(n, bool)
+    return first
 
 
 def _warn(text: str) -> None:
