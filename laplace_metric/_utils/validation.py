@@ -185,11 +185,14 @@ def as_shape(name: str, shape: Any) -> torch.Size:
 
 
 def as_path(name: str, value: Any) -> Path:
-    """Return a path, or raise ``InputError`` for what is none."""
+    """Return a path, with ``~`` as the home folder, or raise ``InputError`` for what is none."""
     text = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
     if not isinstance(text, str) or not text or "\0" in text:
         raise InputError(f"{name}={value!r}: pass a path, as a string or pathlib.Path.")
-    return Path(text)
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:  # "~name" of a user who is not there is a name like any other
+        return Path(text)
 
 
 def check_name(argument: str, value: Any, choices: Sequence[str] | Mapping[str, Any]) -> str:

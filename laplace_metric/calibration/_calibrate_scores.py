@@ -117,7 +117,8 @@ def calibrate_scores(
     InputError
         For shapes that do not fit, lists of unequal length, sparse matrices, NaN, scores that are
         not sorted as ``kind`` says, fewer than 20 queries, ids that stand twice, ids of hits and of
-        relevant items of different types, and hits that are all relevant or all irrelevant.
+        relevant items of different types, and judgements of relevant hits alone where others are
+        not judged.
 
     Warns
     -----
@@ -154,9 +155,13 @@ def calibrate_scores(
         places = {hits: row for row, hits in enumerate(dict.fromkeys(map(tuple, rows.values())))}
         ids = [np.array([places[tuple(hits)] for hits in rows.values()], float)[:, None]]
     elif isinstance(relevant, (Mapping, str)):
-        raise InputError(f"relevant={relevant!r:.60} takes items=, the ids of the hits.")
+        raise InputError(
+            f"relevant={relevant!r:.60} takes items=, the ids of the hits: pass "
+            "{query: [item, ...]}, in the order of scores, or an array [Q, k]."
+        )
     judged = judgements("relevant", relevant, exists)
     has_match, counted = _of_collection(judged, mated, total)
+    _check_not_positives_only(judged)
     if missing := int((judged == -1).sum()):
         _warn(f"{missing:,} of {exists.sum():,} hits are not judged (-1): they are left out.")
     if nothing := int((~exists[:, 0]).sum()):
@@ -239,7 +244,7 @@ def calibrate_scores(
     warn_of_scores(features[fitted, :, 0], judged[fitted])
     warn_of_ties(values, judged)
     if both:
-        with suppress(InputError):  # one half may have hits of one kind only
+        with suppress(InputError):  # all scores of one half may be equal, or not judged
             found = replace(found, halves=tested_by(0))
     return found
 
@@ -261,6 +266,23 @@ def _check_fused(values: Array, exists: Flags, kinds: tuple[str, ...]) -> None:
                 "by its largest: no rule can tell queries apart. Pass the scores of the search, "
                 "kind='similarity', or fuse two lists or more."
             )
+
+
+def _check_not_positives_only(judged: Judged) -> None:
+    """Refuse judgements of relevant hits alone, next to hits without one.
+
+    Raises
+    ------
+    InputError
+        Then: what is not judged may be wrong.
+    """
+    relevant, missing = int((judged == 1).sum()), int((judged == -1).sum())
+    if relevant and missing and not (judged == 0).any():
+        raise InputError(
+            f"relevant: all {relevant:,} judged hits are relevant, and {missing:,} are not judged. "
+            "No error can be counted in them. If what is not named is irrelevant, pass lists, "
+            "{query: [id, ...]}, or 0 in their place; else judge it, too."
+        )
 
 
 def _of_collection(

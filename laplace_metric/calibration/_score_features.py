@@ -44,6 +44,11 @@ def checked_scores(scores: ArrayLike, kinds: tuple[str, ...]) -> tuple[Array, Fl
     """
     if are_booleans(scores):
         raise InputError("scores are booleans: pass the scores first, then which are relevant.")
+    if isinstance(scores, tuple) and [getattr(part, "ndim", 0) for part in scores] == [2, 2]:
+        raise InputError(
+            "scores is a pair of arrays, such as (D, I) of index.search: pass the first alone, and "
+            "the ids as items= of calibrate_scores."
+        )
     given = numbers("scores", scores)
     if given.ndim == 0 and len(kinds) == 1:
         raise InputError(f"scores is {given:g}: pass [Q, k] or [Q], for one score [{given:g}].")

@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pytest
 
-from laplace_metric.calibration import calibrate_scores
+from laplace_metric.calibration import calibrate_scores, guarantee
 from laplace_metric.errors import InputError, ScoresWarning
 
 
@@ -191,3 +191,17 @@ def test_relevant_hits_in_front_of_equal_scores_are_told():
         calibrate_scores(*ordered)
     shuffled = [np.take_along_axis(x, by_chance, 1) for x in (score, right)]
     assert "stands first" not in warned(*shuffled)[1]
+
+
+def test_probabilities_that_look_like_copies_are_told():
+    g = np.random.default_rng(0)
+    p = g.random(100)
+    right = g.random(100) < p
+    with pytest.warns(ScoresWarning, match="1,900 of 2,000 queries look like copies.*groups="):
+        guarantee(np.repeat(p, 20), np.repeat(right, 20), recall=0.5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        guarantee(np.repeat(p, 20), np.repeat(right, 20), recall=0.5, groups=np.arange(2_000) // 20)
+        p = g.random(2_000)
+        steps = np.searchsorted([0.1, 0.3, 0.55, 0.8], p) / 4.3 + 0.02  # as of isotonic regression
+        guarantee(steps, g.random(2_000) < p, recall=0.5)
