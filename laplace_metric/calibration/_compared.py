@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,7 +37,11 @@ class Compared:
 
     @classmethod
     def of_scores(
-        cls, scores: ScoredQueries, found: Any, evidence: Mapping[str, ArrayLike]
+        cls,
+        scores: ScoredQueries,
+        found: Any,
+        evidence: Mapping[str, ArrayLike],
+        kind: str | Sequence[str] | None = None,
     ) -> Compared:
         """Return the probabilities of scored hits [Q, k].
 
@@ -49,6 +53,9 @@ class Compared:
             Scores, as for ``calibrate_scores``.
         evidence : dict of str to [Q] or [Q, k]
             Columns that calibrated it, by name.
+        kind : str, sequence of str or None
+            Meaning of the scores, compared with that of the calibration. None, the default: not
+            stated.
 
         Raises
         ------
@@ -60,7 +67,7 @@ class Compared:
                 f"found is a {type(found).__name__}, and this rule is of scores: pass scores "
                 "[Q, k], or take a rule of index.guarantee(...)."
             )
-        p = scores.assessed(found, evidence)
+        p = scores.assessed(found, evidence, kind)
         return cls(p, np.zeros(len(p), bool))
 
     @classmethod

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from numbers import Real
@@ -288,7 +288,9 @@ at alpha=0.05
         """
         return replace(self, gallery=change, proven=self.proven and change is None)
 
-    def __call__(self, found: Any, **evidence: ArrayLike) -> Answers:
+    def __call__(
+        self, found: Any, *, kind: str | Sequence[str] | None = None, **evidence: ArrayLike
+    ) -> Answers:
         """Answer each query, or abstain.
 
         Parameters
@@ -296,6 +298,9 @@ at alpha=0.05
         found : SearchResult or CalibratedHits; for a rule of scores, [Q], [Q, k] or [Q, k, S]
             Result of ``index.search`` or ``calibration.apply``; or scores, as for
             ``calibrate_scores``.
+        kind : str, one per scorer, or None
+            Meaning of the scores of a rule of scores, to be compared with that which calibrated
+            it. None, the default: it is not compared.
         **evidence : [Q] or [Q, k]
             Further columns of a rule of scores, by name.
 
@@ -308,15 +313,24 @@ at alpha=0.05
         Raises
         ------
         InputError
-            For anything but what the rule was made of.
+            For anything but what the rule was made of; for scores as
+            ``ScoreCalibration.probability``.
         NotFittedError
             For a search of an index that was not calibrated, or without labels.
+
+        Warns
+        -----
+        ScoresWarning
+            If scores are of another distribution than those that calibrated: see
+            ``ScoreCalibration.probability``.
         """
         if self.of == HITS:
             raise InputError("this rule passes on any number of hits: call rule.passed(...).")
-        return self.compared(found, evidence).first.answers(self.value)
+        return self.compared(found, evidence, kind).first.answers(self.value)
 
-    def passed(self, found: Any, **evidence: ArrayLike) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    def passed(
+        self, found: Any, *, kind: str | Sequence[str] | None = None, **evidence: ArrayLike
+    ) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Return which hits [Q, k] are passed on: all whose probability is at least ``value``.
 
         Parameters
@@ -324,6 +338,9 @@ at alpha=0.05
         found : SearchResult or CalibratedHits; for a rule of scores, [Q], [Q, k] or [Q, k, S]
             Result of ``index.search`` or ``calibration.apply``; or scores, as for
             ``calibrate_scores``.
+        kind : str, one per scorer, or None
+            Meaning of the scores of a rule of scores, as for a call. None, the default: it is not
+            compared.
         **evidence : [Q] or [Q, k]
             Further columns of a rule of scores, by name.
 
@@ -339,17 +356,24 @@ at alpha=0.05
                 "this rule is of one answer a query: call rule(...), or guarantee a precision of "
                 "all hits with of='hits'."
             )
-        return self.compared(found, evidence).accepted(self.value)
+        return self.compared(found, evidence, kind).accepted(self.value)
 
-    def compared(self, found: Any, evidence: Mapping[str, ArrayLike]) -> Compared:
+    def compared(
+        self,
+        found: Any,
+        evidence: Mapping[str, ArrayLike] | None = None,
+        kind: str | Sequence[str] | None = None,
+    ) -> Compared:
         """Return the probabilities of ``found`` that this rule compares; see ``__call__``.
 
         Parameters
         ----------
         found : SearchResult, CalibratedHits or Assessment; for a rule of scores, scores
             Hits of Q queries.
-        evidence : dict of str to [Q] or [Q, k]
-            Further columns of a rule of scores, by name.
+        evidence : dict of str to [Q] or [Q, k], or None
+            Further columns of a rule of scores, by name. None, the default: none.
+        kind : str, sequence of str or None
+            Meaning of the scores, as for ``__call__``. None, the default: that of the calibration.
 
         Raises
         ------
@@ -359,10 +383,11 @@ at alpha=0.05
             For a search of an index that was not calibrated, or without labels.
         """
         if self.scores is not None:
-            return Compared.of_scores(self.scores, found, evidence)
-        if not hasattr(found, "match_probability") or evidence:
+            return Compared.of_scores(self.scores, found, evidence or {}, kind)
+        if not hasattr(found, "match_probability") or evidence or kind is not None:
+            given = " with evidence" if evidence else " with kind=" if kind is not None else ""
             raise InputError(
-                f"found is a {type(found).__name__}{' with evidence' if evidence else ''}, and "
+                f"found is a {type(found).__name__}{given}, and "
                 "this rule is of an index: pass what index.search(...) or calibration.apply(...) "
                 "returned; for scores, take a rule of calibrate_scores(...).guarantee(...)."
             )

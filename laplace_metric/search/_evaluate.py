@@ -211,7 +211,7 @@ def _r_auroc(score: Tensor, right: Tensor) -> float | None:
 
 
 def _answered(rule: Rule, found: Assessment) -> npt.NDArray[Any]:
-    return rule.compared(found, {}).first.accepted(rule.value)
+    return rule.compared(found).first.accepted(rule.value)
 
 
 def _mean(values: npt.NDArray[Any]) -> float | None:
