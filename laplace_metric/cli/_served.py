@@ -13,7 +13,7 @@ from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import partial
 from typing import Annotated, Any
 
 import torch
@@ -24,7 +24,7 @@ from starlette.exceptions import HTTPException
 from torch import Tensor
 
 from laplace_metric._utils.batching import Job, Worker
-from laplace_metric.calibration import Rule
+from laplace_metric.calibration import Calibration, Rule
 from laplace_metric.cli._gallery import load_gallery
 from laplace_metric.cli._model_recipe import read_options_of
 from laplace_metric.cli._reporter import Reporter
@@ -35,7 +35,7 @@ from laplace_metric.datasets._pixels import Pixels
 from laplace_metric.errors import InputError, LaplaceMetricError, NotFittedError
 from laplace_metric.guard import GUARD, Guard
 from laplace_metric.io import SavedFile
-from laplace_metric.search import Index
+from laplace_metric.search import Index, SearchResult
 
 LOG = logging.getLogger("uvicorn.error")
 ROWS, NUMBERS, CHARACTERS, NEIGHBOURS = 64, 65_536, 20_000, 1_000
@@ -100,6 +100,43 @@ class EmbedAnswer(BaseModel):
     ambiguity: float | None = None
 
 
+class Rules:
+    """Rule of each precision that was asked for, until the index is calibrated again.
+
+    Parameters
+    ----------
+    index : Index
+        Index that is served.
+    """
+
+    MOST = 64
+    """Rules that are stored."""
+
+    def __init__(self, index: Index) -> None:
+        self.index = index
+        self._made: tuple[Calibration | None, dict[float, Rule]] = None, {}
+
+    def __call__(self, precision: float) -> Rule:
+        """Return the rule of the present calibration.
+
+        Raises
+        ------
+        NotFittedError
+            If the index is not calibrated.
+        InputError
+            If its calibration cannot guarantee the precision.
+        """
+        calibration = self.index.calibration
+        if calibration is None:
+            raise NotFittedError(f"precision={precision:g}: the index is not calibrated.")
+        of, made = self._made  # read and replaced as one: other threads may calibrate
+        if of is not calibration or len(made) >= self.MOST:
+            self._made = calibration, (made := {})
+        if precision not in made:
+            made[precision] = calibration.guarantee(precision=precision)
+        return made[precision].after(self.index.change)
+
+
 class Service:
     """Bodies of requests -> answers, by one thread that calls the model."""
 
@@ -113,18 +150,13 @@ class Service:
         registry: CollectorRegistry,
     ) -> None:
         self.index, self.embedder, self.read, self.worker = index, embedder, read, worker
-        self.precision, self.rule = precision, lru_cache(maxsize=64)(self._rule)
+        self.precision, self.rule = precision, Rules(index)
         ours: Any = {"namespace": "laplace_metric", "registry": registry}
         self.calls = Counter("model_calls", "Calls of the model.", **ours)
         self.queries = Counter("model_queries", "Queries in calls of the model.", **ours)
         self.answers = Counter("answers", "Queries by why none is given.", ["reason"], **ours)
         if precision is not None:
             self.rule(precision)  # a guarantee that cannot hold is refused at the start
-
-    def _rule(self, precision: float) -> Rule:
-        if self.index.calibration is None:
-            raise NotFittedError(f"precision={precision:g}: the index is not calibrated.")
-        return self.index.guarantee(precision=precision)
 
     def check_free(self) -> None:
         """Raise 503 if as many requests wait for the model as may."""
@@ -153,8 +185,11 @@ class Service:
         call: Callable[[Any], Sequence[Any]] = self._embed
         if path == "/search":
             precision = asked.precision or self.precision
-            rule = None if precision is None else self.rule(precision)
-            call = partial(self._search, asked.k, rule)
+            if precision is not None:
+                self.rule(precision)  # one that cannot be given is refused before the model runs
+            call = partial(self._search, asked.k, precision)
+        if not len(inputs):
+            return _done([])
         like = (inputs.shape[1:], inputs.dtype) if isinstance(inputs, Tensor) else ()
         self.check_free()  # others have come meanwhile
         key = path, asked.k, asked.precision, like
@@ -162,10 +197,14 @@ class Service:
 
     def _inputs(self, asked: Question) -> Any:
         rows = {"vectors": asked.vectors, "texts": asked.texts}
-        if [name for name in rows if rows[name]] != [self.read]:
+        named = [name for name in rows if name in asked.model_fields_set]
+        given = [name for name in named if rows[name]] or named  # none of them: an empty batch
+        if given != [self.read]:
             raise InputError(f"this index has {self.read}: send {self.read}, and nothing else.")
         if self.read == "texts":
             return asked.texts
+        if not asked.vectors:
+            return []
         widths = [len(vector) for vector in asked.vectors]
         for row, width in enumerate(widths):
             if width != widths[0]:
@@ -183,8 +222,19 @@ class Service:
             LOG.warning("the model fails on inputs of a request", exc_info=error)
             raise InputError("the model fails on these inputs: its log has the reason.") from error
 
-    def _search(self, k: int, rule: Rule | None, inputs: Any) -> list[dict[str, Any]]:
-        found = self.index.search(inputs, k)
+    def _found(
+        self, k: int, precision: float | None, inputs: Any
+    ) -> tuple[SearchResult, Rule | None]:
+        """Return a result, and the rule of the calibration that made it."""
+        while True:
+            calibration = self.index.calibration
+            found = self.index.search(inputs, k)
+            rule = None if precision is None else self.rule(precision)
+            if self.index.calibration is calibration:
+                return found, rule
+
+    def _search(self, k: int, precision: float | None, inputs: Any) -> list[dict[str, Any]]:
+        found, rule = self._found(k, precision, inputs)
         items = rows_of({name: _plain(column) for name, column in found.columns().items()})
         places, answers = found.positions.flatten().tolist(), []
         given = None if rule is None else rule(found)
@@ -214,6 +264,13 @@ class Service:
             with suppress(NotFittedError):
                 columns[name] = _plain(getattr(embedding, name))
         return rows_of(columns)
+
+
+def _done(answers: list[Any]) -> Future[list[Any]]:
+    """Return a future that is there already."""
+    future: Future[list[Any]] = Future()
+    future.set_result(answers)
+    return future
 
 
 def _plain(values: Any) -> Any:
