@@ -19,6 +19,7 @@ import torch
 
 from benchmarks.definitions import definitions, library
 from benchmarks.methods import METHODS
+from benchmarks.packages import EXTRA_OF, modules_of, require_packages
 from benchmarks.protocols import PROTOCOLS
 from benchmarks.records import CODE_OF_PIECE, work_folder
 from benchmarks.sizes import SIZES
@@ -160,7 +161,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     name = words[0] if words and words[0] in COMMANDS else None
     options = parser(name).parse_args(words[1:] if name else words)
     try:
-        return execute(name, options)
+        try:
+            return execute(name, options)
+        except ModuleNotFoundError as error:
+            require_packages(EXTRA_OF.keys() & {error.name}, f"this run of {name or 'protocols'}")
+            raise
     except LaplaceMetricError as error:
         print(f"error: {error}")
         return 2
@@ -172,6 +177,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def execute(name: str | None, options: Options) -> int:
     """One piece here, several in processes of their own until one fails; the exit code."""
     if name is None:
+        require_packages(modules_of(options), " ".join(options.protocols))
         run_piece(RUN.pieces["run"], options)
         return 0
     pieces = chosen(COMMANDS[name], options)

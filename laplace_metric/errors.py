@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from types import FrameType
 from typing import Any
 
@@ -83,12 +84,13 @@ class MemoryLimitError(InputError):
 
 
 class MissingPackageError(LaplaceMetricError, ImportError):
-    """An optional package is not installed; the message says how to get it."""
+    """Optional packages are not installed; the message says how to get them."""
 
-    def __init__(self, package: str, needed_for: str, install: str) -> None:
-        super().__init__(
-            f"{needed_for} needs the package {package!r}, which is not installed: {install}."
-        )
+    def __init__(self, package: str | Sequence[str], needed_for: str, install: str) -> None:
+        names = [package] if isinstance(package, str) else package
+        listed = " and ".join(filter(None, [", ".join(map(repr, names[:-1])), repr(names[-1])]))
+        what = f"package {listed}, which is" if len(names) == 1 else f"packages {listed}, which are"
+        super().__init__(f"{needed_for} needs the {what} not installed: {install}.")
 
 
 class ExportError(LaplaceMetricError):

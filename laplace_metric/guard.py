@@ -216,7 +216,7 @@ class Guard(Shown):
                 "(queries, labels)."
             )
         _check_trained(model, trained_on_items, calibrates=held_out is None)
-        self.trained_on_items, self._made = trained_on_items, dict[tuple[str, float], Rule | None]()
+        self.trained_on_items = trained_on_items
         if ids is None and hasattr(search, "id_map"):
             ids = _faiss().vector_to_array(search.id_map)
         if model is None:
@@ -510,7 +510,6 @@ class Guard(Shown):
             For a precision outside (0, 1).
         """
         other = copy.copy(self)
-        other._made = {}
         other._choose(check_share("precision", precision))
         return other
 
@@ -577,7 +576,7 @@ class Guard(Shown):
             precision, stated = told.share("precision"), None
             if "trained_on_items" in told:
                 stated = told.flag("trained_on_items")
-        guard.trained_on_items, guard._made = stated, {}
+        guard.trained_on_items = stated
         guard.embedder = _embedder_of(saved, model)
         if isinstance(guard.embedder, LaplaceEmbedder):
             guard.embedder._check_made_vectors(probe)
@@ -596,18 +595,11 @@ class Guard(Shown):
             warnings.warn(self._refusal(), FewQueriesWarning, stacklevel=callers_line())
 
     def _rule(self, precision: float, index: Index) -> Rule | None:
-        """Return the rule of a precision for an index; it is kept while its calibration is."""
-        calibration, made = index.calibration, self._made
-        assert calibration is not None
-        if (calibration.identity, precision) not in made:
-            rule = None
-            with suppress(InputError):
-                rule = calibration.guarantee(precision=precision, of="label")
-            made = {key: kept for key, kept in made.items() if key[0] == calibration.identity}
-            made[calibration.identity, precision] = rule
-            self._made = made
-        found = made[calibration.identity, precision]
-        return None if found is None else found.after(index.change)
+        """Return the rule of a precision by the calibration of an index; None if there is none."""
+        assert index.calibration is not None
+        with suppress(InputError):
+            return index.calibration.guarantee(precision=precision, of="label").after(index.change)
+        return None
 
     def _refusal(self) -> str:
         told = self._missing(self.precision)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
     from laplace_metric.calibration._calibration_graph import CalibrationGraph
     from laplace_metric.evaluation._probability_quality import Quality
 
+MOST_RULES = 64
+"""Rules of a calibration that are stored."""
 VOTED = {"share", "weighted", "ratio", "ambiguity"}
 """Features that come of labels."""
 
@@ -165,6 +168,11 @@ class Calibration(Shown):
     def identity(self) -> str:
         """Digest of its arrays and settings: a rule holds for the calibration that tested it."""
         return content_digest(self)
+
+    @cached_property
+    def _rules(self) -> dict[Any, Rule]:
+        """Rules that were asked for: a server and a guard ask for the same one at each query."""
+        return {}
 
     @cached_property
     def _ranked(self) -> RankedPoints:
@@ -490,22 +498,19 @@ class Calibration(Shown):
             For labels, if none calibrated the index.
         """
         quantity, target = asked_rate(precision, recall, fmr, fpir)
+        asked = quantity, target, confidence, of, alpha, open_set_fraction
+        with suppress(
+            KeyError, TypeError
+        ):  # TypeError: of what has no hash, which is refused below
+            return self._rules[asked]
         if of == HITS:
-            return Rule.guaranteeing(
-                self.queries("match", alpha),
-                quantity,
-                target,
-                confidence,
-                of=check_of(of, (HITS,), quantity),
-                alpha=alpha,
-                open_set_fraction=open_set_fraction,
-                calibration=self.identity,
-            )
-        about = self._about(of) if quantity != "fmr" or of is not None else "match"
+            about = check_of(of, (HITS,), quantity)
+        else:
+            about = self._about(of) if quantity != "fmr" or of is not None else "match"
         if quantity == "fmr" and about == "label":
             raise InputError("fmr= is a rate of comparisons, not of labels: pass of='match'.")
-        return Rule.guaranteeing(
-            self.queries(about, alpha),
+        rule = Rule.guaranteeing(
+            self.queries("match" if about == HITS else about, alpha),
             quantity,
             target,
             confidence,
@@ -514,6 +519,10 @@ class Calibration(Shown):
             open_set_fraction=open_set_fraction,
             calibration=self.identity,
         )
+        if len(self._rules) >= MOST_RULES:
+            self._rules.clear()
+        self._rules[asked] = rule
+        return rule
 
     def guarantee_by_class(
         self, precision: float, *, confidence: float = 0.95, alpha: float | None = 0.05

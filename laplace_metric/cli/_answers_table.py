@@ -13,7 +13,7 @@ from rich.table import Table
 
 from laplace_metric._utils.display import as_percent
 from laplace_metric._utils.names import one_line
-from laplace_metric.calibration import Rule
+from laplace_metric.calibration import Answers, Rule
 from laplace_metric.calibration._answers import UNCERTAIN, UNFAMILIAR
 from laplace_metric.cli._gallery import CALIBRATE
 from laplace_metric.cli._reporter import Reporter
@@ -106,16 +106,16 @@ def guaranteed_of(index: Index, options: Namespace, reporter: Reporter) -> Rule 
 
 
 def columns_of(
-    result: SearchResult, names: Sequence[str], rule: Rule | None = None
+    result: SearchResult, names: Sequence[str], answers: Answers | None = None
 ) -> dict[str, list[Any]]:
-    """Return all numbers of a result as columns, with names of queries and answers of a rule.
+    """Return all numbers of a result as columns, with names of queries and the answers of a rule.
 
     ``answered`` and ``reason`` are those of ``Answers``: about the label, or the nearest item where
     no labels calibrated the index.
     """
     columns = {name: values.tolist() for name, values in result.columns().items()}
-    if rule is not None:
-        answers, k = rule(result), result.ids.shape[1]
+    if answers is not None:
+        k = result.ids.shape[1]
         columns["answered"] = np.repeat(answers.answered, k).tolist()
         columns["reason"] = np.repeat(answers.reason, k).tolist()
     return {**columns, "query": [names[row] for row in columns["query"]]}

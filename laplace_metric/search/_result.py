@@ -12,6 +12,7 @@ from torch import Tensor
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.tables import as_pandas
+from laplace_metric.calibration._answers import Answers
 from laplace_metric.calibration._assessment import Assessment
 from laplace_metric.calibration._gallery_change import GalleryChange
 from laplace_metric.calibration._hits import SearchHits
@@ -228,6 +229,7 @@ class SearchResult(Shown):
         items: ImagesOrTexts,
         *,
         truth: Any = None,
+        answers: Answers | None = None,
         rows: int = 8,
         columns: int = 6,
     ) -> Figure:
@@ -241,6 +243,9 @@ class SearchResult(Shown):
         truth : labels of the queries [Q] or None
             Labels by which frames show the neighbours that have the query's label. None, the
             default: frames show the neighbours that are likely to.
+        answers : Answers or None
+            Decisions of a rule, ``rule(result)``: signs then show which queries are answered, and
+            why others are not. None, the default: no rule decides.
         rows, columns : int
             Largest number of queries, and of neighbours of each. Default: 8 and 6.
 
@@ -251,7 +256,9 @@ class SearchResult(Shown):
         """
         from laplace_metric.plots import neighbours_plot
 
-        return neighbours_plot(self, queries, items, truth=truth, rows=rows, columns=columns)
+        return neighbours_plot(
+            self, queries, items, truth=truth, answers=answers, rows=rows, columns=columns
+        )
 
     def columns(self) -> dict[str, np.ndarray[Any, Any]]:
         """Return the same as arrays [Q k]; what is not known is left out.
