@@ -8,20 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from laplace_metric._utils.precision import full_precision
-from laplace_metric._utils.smallest_of_rows import smallest_of_rows
 from laplace_metric.heads._linear import LinearJacobian
 from laplace_metric.laplace._fitted import Draws, Fitted
 from laplace_metric.laplace._posterior import Posterior
-from laplace_metric.models._compared_rows import compared_rows
-from laplace_metric.models._store import FeatureStore
 
-N_DRAWS, FEW_POINTS = (4, 16), 1_000
+N_DRAWS, FEW_POINTS = (8, 16), 1_000
 """Fewest and most heads that are drawn, and draws of points that fewer points are drawn up to."""
 POINTS, NUMBERS = (250, 1_000), 2**17
 """Fewest and most points that are compared, and numbers in their embeddings."""
@@ -39,7 +37,7 @@ class DrawnPoints:
         Function t -> embeddings [s, n, Z] under s heads, drawn at t times the posterior's
         temperature. The noise is the same for every t, and 0 gives those of the trained head.
     labels : Tensor [n]
-        Class of each point.
+        Class of each point: two classes or more, of two points or more each.
     spherical : bool
         True if embeddings are directions.
     """
@@ -51,22 +49,24 @@ class DrawnPoints:
     @classmethod
     @full_precision()
     @torch.no_grad()
-    def of(cls, fitted: Fitted, store: FeatureStore) -> DrawnPoints:
-        """Choose points of the fit and draw heads, both from seeds of their own, on any device.
+    def of(
+        cls, fitted: Fitted, features: Float[Tensor, "n D"], labels: Int[Tensor, " n"]
+    ) -> DrawnPoints:
+        """Draw heads from a seed of their own, on any device.
 
         Parameters
         ----------
         fitted : Fitted
             Head and posterior.
-        store : FeatureStore
-            Inputs of the head [N, D] and classes [N] that were fitted.
+        features : Tensor [n, D]
+            Inputs of the head at points of the fit (``compared_points``).
+        labels : Tensor [n]
+            Class of each point.
         """
         head, mean = fitted.jacobian, fitted.posterior.mean
-        least, most = POINTS
-        rows = compared_rows(store.labels, max(least, min(most, NUMBERS // head.n_outputs)))
-        h, labels = store.rows(rows).to(mean), store.labels[rows]
+        h = features.to(mean)
         least, most = N_DRAWS
-        n_draws = max(least, min(most, FEW_POINTS // max(len(rows), 1)))
+        n_draws = max(least, min(most, FEW_POINTS // max(len(h), 1)))
         noise = _noise(fitted.posterior, n_draws)
         if isinstance(head, LinearJacobian):  # z_s = z + sqrt(t) dz_s: one product for every t
             h = h.double()
@@ -77,17 +77,24 @@ class DrawnPoints:
         forward, all_noise = head.forward_with, torch.cat(list(noise))
         return cls(lambda t: forward(h, mean + t**0.5 * all_noise), labels, fitted.spherical)
 
-    def right(self, t: float) -> Float[Tensor, "2 n"]:
-        """Return the share of heads by which the nearest other point is of the same class.
+    @property
+    def number(self) -> int:
+        """Number of points."""
+        return len(self.labels)
+
+    def margins(self, t: float) -> Float[Tensor, "2 s n"]:
+        """Return by how much the nearest point of another class is farther than one of its own.
 
         Draws are searched among draws of the same head, and among the trained head's embeddings.
+        Lengths are in units of the largest coordinate about the mean; a point is found right where
+        its margin is above 0.
         """
         draws, z = self.embed(t), self.embed(0.0)[:1]
-        return torch.stack([self._right(draws, draws), self._right(draws, z.expand_as(draws))])
+        return torch.stack([self._margins(draws, draws), self._margins(draws, z.expand_as(draws))])
 
     def quality(self, t: float = 1.0) -> Draws | None:
         """Return spread and recall at t times the posterior's temperature; None without points."""
-        if not len(self.labels):
+        if not self.number:
             return None
         draws, z = self.embed(t), self.embed(0.0)[:1]
         if self.spherical:
@@ -97,26 +104,42 @@ class DrawnPoints:
             scale = float((z - z.mean(1, keepdim=True)).square().sum(-1).mean())
         moved = float((draws - z).square().sum(-1).mean())
         spread = moved / scale if scale > 0 else float("inf")
-        recall, recall_of_means = (float(self._right(x, x).mean()) for x in (draws, z))
+        recall, recall_of_means = (
+            float((self._margins(x, x) > 0).double().mean()) for x in (draws, z)
+        )
         return Draws(spread, recall, recall_of_means)
 
-    def _right(
+    @cached_property
+    def _mates(self) -> Int[Tensor, "n m"]:
+        """Points of the class of each point, itself included, which fills the other places."""
+        _, code, sizes = self.labels.unique(return_inverse=True, return_counts=True)
+        members = code.argsort(stable=True)
+        slots = torch.arange(int(sizes.max()), device=code.device)
+        at = (sizes.cumsum(0) - sizes)[code][:, None] + slots
+        own = torch.arange(self.number, device=code.device)[:, None].expand_as(at)
+        return torch.where(
+            slots < sizes[code][:, None], members[at.clamp_max(self.number - 1)], own
+        )
+
+    def _margins(
         self, queries: Float[Tensor, "s n Z"], items: Float[Tensor, "s n Z"]
-    ) -> Float[Tensor, " n"]:
-        """Return the share of heads by which the nearest other point is of the same class."""
+    ) -> Float[Tensor, "s n"]:
         if self.spherical:
             queries, items = (nn.functional.normalize(x, dim=-1) for x in (queries, items))
         # Differences alone, and of size 1: products of what all share would drown them.
         center = items[:1].mean(1)
         unit = (items - center).abs().amax().clamp_min(torch.finfo(items.dtype).tiny)
         queries, items = (((x - center) / unit).float() for x in (queries, items))
-        right = self.labels.new_zeros(len(self.labels), dtype=torch.float64)
-        for x, y in zip(queries, items, strict=True):
+        margins = queries.new_empty(len(queries), self.number)
+        for x, y, margin in zip(queries, items, margins, strict=True):
             # half the squared distance less |x|^2 / 2, which is the same for all points of a row
             apart = torch.addmm(y.square().sum(-1) / 2, x, y.mT, alpha=-1)
-            nearest = smallest_of_rows(apart.fill_diagonal_(torch.inf))
-            right += self.labels[nearest] == self.labels
-        return right / len(queries)
+            own = apart.fill_diagonal_(torch.inf).gather(1, self._mates).amin(1)
+            others = apart.scatter_(1, self._mates, torch.inf).amin(1)
+            size = x.square().sum(-1) / 2
+            near, far = ((2 * (nearest + size)).clamp_min(0).sqrt() for nearest in (own, others))
+            torch.sub(far, near, out=margin)
+        return margins.double()
 
 
 def _noise(posterior: Posterior, n_draws: int) -> Iterator[Float[Tensor, "s P"]]:

@@ -56,7 +56,7 @@ from laplace_metric.inputs._not_classes import check_noise, warn_if_all_differ
 from laplace_metric.inputs._rows import rows_before
 from laplace_metric.laplace._agreed_head import agreed_head, first_batch
 from laplace_metric.laplace._available import warn_if_limited
-from laplace_metric.laplace._draws import DrawnPoints
+from laplace_metric.laplace._draws import NUMBERS, POINTS, DrawnPoints
 from laplace_metric.laplace._executor import PassExecutor
 from laplace_metric.laplace._fit_identity import fit_identity
 from laplace_metric.laplace._fit_options import FitOptions, Whole
@@ -75,6 +75,7 @@ from laplace_metric.laplace._settings import LAYERWISE, Settings
 from laplace_metric.laplace._spanned import SpannedSpace, has_few_points
 from laplace_metric.laplace._temperature import temperature_of, without_points
 from laplace_metric.models._batches import labelled_batches
+from laplace_metric.models._compared_rows import compared_points
 from laplace_metric.models._feature_checks import check_finite, check_shapes
 from laplace_metric.models._fingerprints import Fingerprints
 from laplace_metric.models._modules import device_of
@@ -226,7 +227,8 @@ def fit_posterior(
                 curvature = _summed(fit, executor, options)
                 fitted = fit.posterior(curvature, executor.n_points, executor.fingerprints)
                 if alone:
-                    fitted = _at_right_size(fitted, fitted, store, settings)
+                    rows = _compared(store, located)
+                    fitted = _at_right_size(fitted, fitted, store, rows, settings)
         except InputError:
             if fit.loss.geometry.spherical:
                 _check_directions(store, fit.jacobian)
@@ -252,23 +254,32 @@ def _in_spanned_space(fit: HeadFit, executor: PassExecutor, options: FitOptions)
     assert isinstance(curvature, KronCurvature)
     fitted = fit.posterior(space.lifted(curvature), executor.n_points, executor.fingerprints)
     drawn = space.reduced(fitted, inside.jacobian, curvature, fit.settings.positivity)
-    return _at_right_size(fitted, drawn, executor_inside.source, fit.settings)
+    rows = _compared(store, fit.located)
+    return _at_right_size(fitted, drawn, executor_inside.source, rows, fit.settings)
 
 
 def _at_right_size(
-    fitted: Fitted, drawn: Fitted, store: FeatureStore, settings: Settings
+    fitted: Fitted, drawn: Fitted, store: FeatureStore, rows: Tensor, settings: Settings
 ) -> Fitted:
     """Choose the temperature, where it is "auto", and note what draws do at it.
 
     ``drawn`` is the same fit as ``store`` sees it, whose points may be coordinates of a subspace.
+    ``rows`` [n] are compared.
     """
+    h, labels = store.rows(rows), store.labels[rows]
     if not isinstance(settings.temperature, str):
-        return replace(fitted, draws=DrawnPoints.of(drawn, store).quality())
-    points = DrawnPoints.of(drawn.with_temperature(1.0), store)
-    if not len(points.labels):
+        return replace(fitted, draws=DrawnPoints.of(drawn, h, labels).quality())
+    if not len(rows):
         return fitted
+    points = DrawnPoints.of(drawn.with_temperature(1.0), h, labels)
     temperature = temperature_of(points)
     return replace(fitted.with_temperature(temperature), draws=points.quality(temperature))
+
+
+def _compared(store: FeatureStore, head: LocatedHead) -> Tensor:
+    """Return the rows [n] under which draws of the head are compared: fewer of wide embeddings."""
+    least, most = POINTS
+    return compared_points(store, max(least, min(most, NUMBERS // head.n_outputs)))
 
 
 def _check_directions(store: FeatureStore, head: HeadJacobian) -> None:

@@ -4,22 +4,22 @@ T leaves every ranking by variance as it is, and says how far draws lie from the
 A contrastive loss does not know: its own scale is arbitrary, and pairs are not independent. So T is
 the largest one up to 1, Laplace's approximation itself, at which draws keep what the head is for:
 
-    T = max { t <= 1 : mean d <= max(.01, std(d) / sqrt n) },
-    d_i = right_i(theta, theta) - mean_s right_i(theta_s, theta_s)    and with (theta_s, theta)
+    T = max { t <= 1 : R(theta) - R(theta_t) <= .01 },        R = P(m > 0) = Phi(mean m / std m)
 
-for theta_s ~ q_t, and right_i(a, b) = 1 if the nearest other fitted point, embedded by the weights
-b, is of the class of point i, embedded by a. A loss within its standard error is none: among few
-points the nearest of one or two would else set T.
+with the margin m of a point: how much farther the nearest point of another class is than the
+nearest other one of its own, under the trained weights theta, or under theta_t ~ q_t, among draws
+of the same head or among embeddings of theta. The recall R is that of normal margins: two moments
+of all points decide, not the few points whose neighbours change, so that other points of the same
+kind give nearly the same T. Points are chosen by their content (``compared_points``).
 
-Where no point was kept, or none has another one of its class, T is the one up to 1 at which
-directions without data vary as much as the trained weights do: ``T / tau = |theta|^2 / P``.
+Where no point was kept, or none has others of its class and of another, T is the one up to 1 at
+which directions without data vary as much as the trained weights do: ``T / tau = |theta|^2 / P``.
 """
 
 from __future__ import annotations
 
-import math
-
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from laplace_metric._utils.precision import full_precision
@@ -27,9 +27,9 @@ from laplace_metric.laplace._draws import DrawnPoints
 from laplace_metric.laplace._prior_precision import of_trained_weights
 
 LOST = 0.01
-"""Loss of recall that draws may have among any number of points."""
-COLDEST, HALVINGS = 2.0**-24, 7
-"""Smallest T that is searched, and halvings of the range of log T."""
+"""Loss of recall that draws may have."""
+COLDEST, TRIED, SURE = 2.0**-24, 16, 0.01
+"""Smallest T that is searched, most values that are tried, and the relative error of T."""
 
 
 def without_points(prior_precision: float, mean: Tensor) -> float:
@@ -49,25 +49,43 @@ def without_points(prior_precision: float, mean: Tensor) -> float:
 def temperature_of(points: DrawnPoints) -> float:
     """Return the temperature of a fit.
 
-    Costs sixteen products of draws of at most 1,000 embeddings: of four heads, or of up to sixteen
-    where points are few.
+    Costs about ten pairs of products of eight draws of at most 1,000 embeddings, or of up to
+    sixteen draws where points are few.
 
     Parameters
     ----------
     points : DrawnPoints
         Points of the fit under heads that were drawn at temperature 1, at least one.
     """
-    before = points.right(0.0)
+    before = recall_of(points.margins(0.0)[:, :1])
 
-    def keeps(t: float) -> bool:
-        loss = before - points.right(t)
-        noise = loss.std(-1, correction=0) / loss.shape[1] ** 0.5
-        return bool((loss.mean(-1) <= noise.clamp_min(LOST)).all())
+    def lost(t: float) -> float:
+        return float((before - recall_of(points.margins(t))).max())
 
-    if keeps(1.0):
-        return 1.0
-    low, high = math.log2(COLDEST), 0.0
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if keeps(2.0**middle) else (low, middle)
-    return 2.0**low
+    low, high, t = COLDEST, 1.0, 1.0
+    for _ in range(TRIED):
+        loss = lost(t)
+        if loss <= LOST and t == 1.0:
+            return 1.0
+        low, high = (t, high) if loss <= LOST else (low, t)
+        if high / low < 1 + SURE:
+            break
+        # the loss is about proportional to t where it is small
+        guess = t * LOST / loss if loss > 0 else high
+        if abs(guess / t - 1) < SURE:
+            return guess
+        t = guess if low < guess < high else (low * high) ** 0.5
+    return low
+
+
+def recall_of(margins: Float[Tensor, "2 s n"]) -> Float[Tensor, " 2"]:
+    """Return the recall ``Phi(mean / std)`` of normal margins, for each of the two searches.
+
+    Examples
+    --------
+    >>> recall_of(torch.tensor([[[0.0, 2.0]], [[-1.0, 1.0]]]))
+    tensor([0.8413, 0.5000])
+    """
+    m = margins.flatten(1)
+    deviation = m.std(1, correction=0).clamp_min(torch.finfo(m.dtype).tiny)
+    return torch.special.ndtr(m.mean(1) / deviation)

@@ -38,14 +38,26 @@ def row_fingerprints(features: Float[Tensor, "n D"]) -> Fingerprints:
     >>> bool(((a - b + 1).astype(np.uint8) <= 2).all())
     True
     """
+    steps = row_projections(features).div_(FINGERPRINT_STEP)  # [n, 8]
+    codes = steps.floor_().to(torch.int32).bitwise_and_(255).to(torch.uint8)
+    return codes.cpu().numpy().view("<u8").astype(np.uint64).reshape(-1)
+
+
+def row_projections(features: Float[Tensor, "n D"]) -> Float[Tensor, "n 8"]:
+    """Return ``p_k`` of each row h: ``ln |h|``, and the direction in seven fixed random ones.
+
+    Examples
+    --------
+    >>> h = torch.randn(2, 64, generator=torch.Generator().manual_seed(0))
+    >>> change = row_projections(3 * h) - row_projections(h)
+    >>> [round(float(x), 3) for x in change[0].abs()]
+    [1.099, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+    """
     with torch.autocast(features.device.type, enabled=False):
         length = torch.linalg.vector_norm(features, dim=1, keepdim=True)
         length = length.clamp(min=torch.finfo(length.dtype).tiny)
         weights = projection_weights(features.shape[1]).to(features)  # [7, D]
-        projections = nn.functional.linear(features, weights) / length
-    steps = torch.cat([length.log(), projections], 1).div_(FINGERPRINT_STEP)  # [n, 8]
-    codes = steps.floor_().to(torch.int32).bitwise_and_(255).to(torch.uint8)
-    return codes.cpu().numpy().view("<u8").astype(np.uint64).reshape(-1)
+        return torch.cat([length.log(), nn.functional.linear(features, weights) / length], 1)
 
 
 def sorted_fingerprints(parts: Sequence[Fingerprints]) -> Fingerprints:
