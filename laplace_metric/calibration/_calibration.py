@@ -501,7 +501,7 @@ class Calibration(Shown):
         asked = quantity, target, confidence, of, alpha, open_set_fraction
         with suppress(
             KeyError, TypeError
-        ):  # TypeError: of what has no hash, which is refused below
+        ):  # TypeError: it has no hash
             return self._rules[asked]
         if of == HITS:
             about = check_of(of, (HITS,), quantity)

@@ -32,7 +32,7 @@ from laplace_metric.cli._source import ARRAYS, IMAGES, TEXTS, ReadOptions
 from laplace_metric.cli._table_files import rows_of
 from laplace_metric.datasets._grey_or_rgb import TRANSPARENT
 from laplace_metric.datasets._pixels import Pixels
-from laplace_metric.errors import InputError, LaplaceMetricError
+from laplace_metric.errors import InputError, LaplaceMetricError, NotFittedError
 from laplace_metric.guard import GUARD, Guard
 from laplace_metric.io import SavedFile
 from laplace_metric.search import Index
