@@ -14,7 +14,12 @@ from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.validation import ArrayLike, as_path, check_name, check_real, is_tensor
 from laplace_metric.calibration._answers import Answers
 from laplace_metric.calibration._arrays import Array
-from laplace_metric.calibration._calibration_queries import QUANTITIES, CalibrationQueries, Chosen
+from laplace_metric.calibration._calibration_queries import (
+    AT_LEAST,
+    QUANTITIES,
+    CalibrationQueries,
+    Chosen,
+)
 from laplace_metric.calibration._gallery_change import GalleryChange
 from laplace_metric.calibration._saved_queries import QUERIES, queries_of, queries_part
 from laplace_metric.calibration._scored_queries import SCORES, ScoredQueries
@@ -247,7 +252,13 @@ at alpha=0.05
         scores : ScoredQueries or None
             Calibration that turns scores into probabilities. None, the default: hits come with
             probabilities.
+
+        Raises
+        ------
+        InputError
+            If the queries do not show what would be guaranteed.
         """
+        chosen.check(quantity)
         return cls(
             chosen.value,
             of,
@@ -366,7 +377,7 @@ at alpha=0.05
         if self.quantity is None or self.target is None or self.confidence is None:
             return [self._accepts(), "guarantees nothing: the threshold was given, not tested"]
         name = NAMES.get(self.quantity, self.quantity)
-        side = "at least" if self.quantity in ("precision", "recall") else "at most"
+        side = "at least" if self.quantity in AT_LEAST else "at most"
         proof = self.proof
         where = ""
         if self.open_set_fraction is not None:
