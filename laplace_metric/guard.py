@@ -612,13 +612,10 @@ class Guard(Shown):
 
     def _missing(self, precision: float) -> str:
         needed = self.calibration.queries_needed(precision, of="label")
-        more = needed.more
-        if more is None and len(self.calibration.group):
-            return f"it takes {needed.flawless:,} groups at least, without any error"
-        if more is None:
-            return "from these queries it cannot be told how many more would do"
+        if needed.more is None:
+            return needed.reason
         kind = "items or held-out queries" if self.calibration.own_items else "queries"
-        return f"about {about(more)} more {kind} needed"
+        return f"about {about(needed.more)} more {kind} needed"
 
     def _sentence(self) -> str:
         if self.rule is None:

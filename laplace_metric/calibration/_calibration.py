@@ -499,9 +499,7 @@ class Calibration(Shown):
         """
         quantity, target = asked_rate(precision, recall, fmr, fpir)
         asked = quantity, target, confidence, of, alpha, open_set_fraction
-        with suppress(
-            KeyError, TypeError
-        ):  # TypeError: it has no hash
+        with suppress(KeyError, TypeError):  # TypeError: it has no hash
             return self._rules[asked]
         if of == HITS:
             about = check_of(of, (HITS,), quantity)

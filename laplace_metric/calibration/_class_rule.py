@@ -43,14 +43,17 @@ class Shortfall(NamedTuple):
         Number of tested queries that are answered with it.
     needed : int or None
         Number of such queries that would probably do; None if it cannot be told.
+    least : int
+        Number of such queries that would do if all were answered right.
     """
 
     answers: int
     needed: int | None
+    least: int
 
     def __str__(self) -> str:
         if self.needed is None:
-            return f"{self.answers:,} tested answers, too few or too often wrong to tell"
+            return f"{self.answers:,} tested answers, at least {self.least:,} needed"
         return f"{self.answers:,} tested answers, about {about(self.needed)} needed"
 
 
@@ -156,10 +159,8 @@ class ClassRule(Shown):
                 )
             except InputError:
                 least = queries.fewest(target, level)
-                needed: int | None = least
-                if part.n_groups or counts[c]:
-                    needed = _needed(part, target, level, least)
-                refused[name] = Shortfall(int(counts[c]), needed)
+                needed = _needed(part, target, level, least)
+                refused[name] = Shortfall(int(counts[c]), needed, least)
         if not rules:
             told = ", ".join(f"{name!r} ({refused[name]})" for name in [*refused][:NAMED])
             raise InputError(
@@ -216,7 +217,7 @@ class ClassRule(Shown):
             "" if self.alpha is None else f" and the query is not unknown at alpha={self.alpha:g}"
         )
         n, of = len(self.rules), len(self.rules) + len(self.refused)
-        one = next(iter(self.rules.values()))
+        one = min(self.rules.values(), key=lambda rule: rule.proven)  # a simulated one, if any is
         still = "guarantees"
         if self.gallery is not None and not self.gallery.covered:
             still = "guaranteed"

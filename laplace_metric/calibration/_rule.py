@@ -15,7 +15,12 @@ from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.validation import ArrayLike, as_path, check_name, check_real
 from laplace_metric.calibration._answers import Answers
 from laplace_metric.calibration._arrays import Array
-from laplace_metric.calibration._calibration_queries import QUANTITIES, CalibrationQueries, Chosen
+from laplace_metric.calibration._calibration_queries import (
+    AT_LEAST,
+    QUANTITIES,
+    CalibrationQueries,
+    Chosen,
+)
 from laplace_metric.calibration._compared import Compared, check_covered
 from laplace_metric.calibration._gallery_change import GalleryChange
 from laplace_metric.calibration._saved_queries import QUERIES, queries_of, queries_part
@@ -258,7 +263,13 @@ at alpha=0.05
             probabilities.
         calibration : str or None
             Identity of the calibration of the index. None, the default: no index made it.
+
+        Raises
+        ------
+        InputError
+            If the queries do not show what would be guaranteed.
         """
+        chosen.check(quantity)
         return cls(
             chosen.value,
             of,
@@ -403,7 +414,7 @@ at alpha=0.05
         if self.quantity is None or self.target is None or self.confidence is None:
             return [self._accepts(), "guarantees nothing: the threshold was given, not tested"]
         name = NAMES.get(self.quantity, self.quantity)
-        side = "at least" if self.quantity in ("precision", "recall") else "at most"
+        side = "at least" if self.quantity in AT_LEAST else "at most"
         proof = self.proof
         where = ""
         if self.open_set_fraction is not None:
