@@ -21,7 +21,7 @@ from laplace_metric.laplace._posterior import Posterior
 
 N_DRAWS, FEW_POINTS = (8, 16), 1_000
 """Fewest and most heads that are drawn, and draws of points that fewer points are drawn up to."""
-POINTS, NUMBERS = (250, 1_000), 2**17
+POINTS, NUMBERS = (250, 500), 2**17
 """Fewest and most points that are compared, and numbers in their embeddings."""
 AT_ONCE = 2**24
 """Most numbers of linear heads that are held at once, unless one head has more."""
@@ -89,7 +89,8 @@ class DrawnPoints:
         Lengths are in units of the largest coordinate about the mean; a point is found right where
         its margin is above 0.
         """
-        draws, z = self.embed(t), self.embed(0.0)[:1]
+        z = self.embed(0.0)[:1]
+        draws = self.embed(t) if t else z
         return torch.stack([self._margins(draws, draws), self._margins(draws, z.expand_as(draws))])
 
     def quality(self, t: float = 1.0) -> Draws | None:
