@@ -18,6 +18,8 @@ which directions without data vary as much as the trained weights do: ``T / tau 
 
 from __future__ import annotations
 
+import math
+
 import torch
 from jaxtyping import Float
 from torch import Tensor

@@ -126,7 +126,8 @@ def test_a_calibration_keeps_what_the_second_half_says(labelled):
     assert (fitted.k, fitted.depth, fitted.n_items) == (K, 40, 150)
     p = fitted.probability[:, 0]
     wanted = guarantee(p, fitted.match[:, 0], recall=0.5)
-    assert fitted.guarantee(recall=0.5, of="match", alpha=None) == replace(
+    expected = replace(wanted, calibration=fitted.identity)
+    assert fitted.guarantee(recall=0.5, of="match", alpha=None) == expected
         wanted, calibration=fitted.identity
     )
     ours = fitted.quality(10, of="match")
