@@ -128,8 +128,6 @@ def test_a_calibration_keeps_what_the_second_half_says(labelled):
     wanted = guarantee(p, fitted.match[:, 0], recall=0.5)
     expected = replace(wanted, calibration=fitted.identity)
     assert fitted.guarantee(recall=0.5, of="match", alpha=None) == expected
-        wanted, calibration=fitted.identity
-    )
     ours = fitted.quality(10, of="match")
     assert ours.reliability.ece == expected_calibration_error(p, fitted.match[:, 0]).ece < 0.15
     gap = np.square(p - fitted.match[:, 0])
