@@ -249,8 +249,10 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
             Data to fit. Batches are ``(inputs, labels)``, or mappings with an entry "labels" or
             "label". Inputs are arrays, data frames, lists of rows or of texts, mappings of them.
         labels : [N] whole numbers or names of classes, or None
-            Class of each input, if the loader has none of its own: ``fit(X, y)``. None, the
-            default: the loader has them.
+            Class of each input, if the loader has none of its own: ``fit(X, y)``. Next to a loader,
+            they are in its order: one that shuffles is refused, and labels of its own are compared.
+            An iterable that shuffles what it yields cannot be recognised: let it yield the labels.
+            None, the default: the loader has them.
         progress : bool
             Show a progress bar. Default: False.
         reference : int or None
