@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import re
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from rich.console import Console
 from sklearn.metrics import brier_score_loss, roc_auc_score
 from torch import Tensor, nn
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.cli._answers_table import answers_table
 from laplace_metric.cli._open_source import open_source
 from laplace_metric.cli._source import ReadOptions
 from laplace_metric.io import SavedFile
@@ -301,15 +299,18 @@ def test_texts_with_an_object_as_model(tmp_path, monkeypatch, capsys):
     assert open_source(tmp_path / "q.csv", ReadOptions(text_column="body")).classes is None
 
 
-def test_the_end_of_a_name_is_shown_which_tells_queries_of_a_class_apart():
-    names = [f"American_Goldfinch/photograph_{i}.jpg" for i in range(3)]
-    numbers = {"rank": [1] * 3, "distance": [0.5] * 3, "distance_sd": [0.1] * 3}
-    columns = {"query": names, **numbers, "id": [f"Evening_Grosbeak/{i}.jpg" for i in range(3)]}
-    out = io.StringIO()
-    Console(file=out, width=60).print(answers_table(columns, 1))
-    _, header, _, *lines = out.getvalue().splitlines()
-    width = header.index("rank")
-    assert "".join(names) in "".join(line[:width].strip() for line in lines)
+def test_a_file_has_what_a_narrow_terminal_shortens(fitted, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    assert main(["index", "photos", "--posterior", "posterior", "--quiet"]) == 0
+    capsys.readouterr()
+    assert main(["search", "index", "photos", "-k", "1"]) == 0
+    shown = capsys.readouterr()
+    assert "shortened; --output FILE has all" in shown.err
+    more = ["--output", "all.json"]
+    assert main(["search", "index", "photos", "-k", "1", *more]) == 0
+    assert "shortened" not in capsys.readouterr().err
+    names = {row["query"] for row in json.loads(Path("all.json").read_text())}
+    assert all((fitted / "photos" / name).is_file() for name in names)
 
 
 def test_queries_of_other_classes_count_against_the_answers_alone(fitted, capsys):
