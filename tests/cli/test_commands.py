@@ -6,7 +6,6 @@ import csv
 import json
 import re
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -297,20 +296,6 @@ def test_texts_with_an_object_as_model(tmp_path, monkeypatch, capsys):
     (tmp_path / "t.csv").write_text("\n".join(["body,label", *lines]))
     assert (tmp_path / "p.png").stat().st_size > 1000
     assert open_source(tmp_path / "q.csv", ReadOptions(text_column="body")).classes is None
-
-
-def test_a_file_has_what_a_narrow_terminal_shortens(fitted, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "40")
-    assert main(["index", "photos", "--posterior", "posterior", "--quiet"]) == 0
-    capsys.readouterr()
-    assert main(["search", "index", "photos", "-k", "1"]) == 0
-    shown = capsys.readouterr()
-    assert "shortened; --output FILE has all" in shown.err
-    more = ["--output", "all.json"]
-    assert main(["search", "index", "photos", "-k", "1", *more]) == 0
-    assert "shortened" not in capsys.readouterr().err
-    names = {row["query"] for row in json.loads(Path("all.json").read_text())}
-    assert all((fitted / "photos" / name).is_file() for name in names)
 
 
 def test_queries_of_other_classes_count_against_the_answers_alone(fitted, capsys):

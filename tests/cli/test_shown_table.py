@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import json
+from argparse import Namespace
 
 import pytest
 from hypothesis import given
@@ -10,7 +12,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from laplace_metric.cli._answers_table import answers_table
+from laplace_metric.cli._answers_table import answers_table, tell_answers
+from laplace_metric.cli._reporter import Reporter
 from laplace_metric.cli._shown_table import ELLIPSIS, shortened
 
 REASONS = ["", "uncertain", "unfamiliar"]
@@ -67,6 +70,18 @@ def test_what_is_shortened_is_known():
     few = goldfinches(query=["a.png"] * 6, id=["b.png"] * 6)
     assert answers_table(few, 2).is_whole(80)
     assert not answers_table(few, 2).is_whole(40)
+
+
+def test_a_file_has_what_a_narrow_terminal_shortens(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "40")
+    output, columns = tmp_path / "all.json", goldfinches()
+    tell_answers(columns, 3, 2, Namespace(output=None, picture=None), Reporter())
+    shown = capsys.readouterr()
+    assert "shortened; --output FILE has all" in shown.err
+    assert max(map(len, shown.out.splitlines())) <= 40
+    tell_answers(columns, 3, 2, Namespace(output=output, picture=None), Reporter())
+    assert capsys.readouterr().err == ""
+    assert [row["id"] for row in json.loads(output.read_text())] == columns["id"]
 
 
 def test_wide_characters_and_markup_are_counted_as_they_are_shown():
