@@ -29,6 +29,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from laplace_metric.calibration._arrays import Array
 from laplace_metric.calibration._copies import equal_rows
@@ -122,7 +123,7 @@ class ScoreScale:
     recent: RecentScores = field(default_factory=RecentScores, init=False, repr=False)
 
     @classmethod
-    def of(cls, first: Array, group: Array | None) -> ScoreScale:
+    def of(cls, first: Array, group: npt.NDArray[Any] | None) -> ScoreScale:
         """Return the scale of first hits [n, C], in groups [n], or None: each is independent."""
         n = len(first)
         ordered = np.sort(first, 0)
@@ -306,7 +307,7 @@ def _name(place: int, kinds: Sequence[str]) -> str:
     return "scores" if len(kinds) == 1 else f"scores[..., {place}]"
 
 
-def _intraclass_correlation(values: Array, group: Any) -> float:
+def _intraclass_correlation(values: Array, group: npt.NDArray[np.intp]) -> float:
     """Return the share of the variance of ranks that is between groups (Fisher 1925), from 0 on."""
     sizes = np.bincount(group).astype(np.float64)
     n, groups = len(values), len(sizes)

@@ -29,6 +29,7 @@ from laplace_metric._utils.validation import (
     check_fraction,
     check_real,
     check_share,
+    refuse_reloaded,
 )
 from laplace_metric.calibration._answers import Answers
 from laplace_metric.calibration._calibration import Calibration
@@ -1393,6 +1394,7 @@ def _asked_rule(rule: Any, probability: float | None, about: str) -> Rule | Clas
             raise InputError(f"probability={probability!r}: pass a number in [0, 1].")
         return Rule.at(least, about)
     if not isinstance(rule, (Rule, ClassRule)):
+        refuse_reloaded("rule", rule)
         raise CallError(
             f"rule={rule!r:.40} is no rule. For a guarantee pass "
             "rule=index.guarantee(precision=...), or that of a guard, guard.at(...).rule; for the "
