@@ -200,10 +200,15 @@ def check_name(argument: str, value: Any, choices: Sequence[str] | Mapping[str, 
 
 
 def refuse_reloaded(name: str, value: Any) -> None:
-    """Raise InputError for an object of this package whose module was loaded again since.
+    """Refuse an object of this package whose module was loaded again since.
 
     ``%autoreload`` and ``importlib.reload`` make a second class of the same name, of which objects
     of the first one are no instances.
+
+    Raises
+    ------
+    InputError
+        With what to do.
     """
     kind = type(value)
     if kind.__module__.partition(".")[0] != "laplace_metric":
