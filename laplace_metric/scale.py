@@ -31,6 +31,7 @@ from laplace_metric.heads._capture import capture
 from laplace_metric.heads._jacobian import HeadJacobian
 from laplace_metric.heads._locate import locate_head
 from laplace_metric.heads._located import LocatedHead
+from laplace_metric.heads._repeatable import check_repeatable
 from laplace_metric.inputs import ModelInput, read_batch
 from laplace_metric.inputs._labels import check_labels
 from laplace_metric.laplace._fit import HeadFit
@@ -109,7 +110,8 @@ class Plan:
         if settings.pairs != "all":
             raise InputError("a plan needs pairs='all': pairs of batches do not add up.")
         on_device = to_device(read_batch("inputs", inputs), device_of(self.model))
-        self.head, _ = locate_head(self.model, on_device, embedder.head)
+        self.head, seen = locate_head(self.model, on_device, embedder.head)
+        check_repeatable(self.model, self.head, on_device, seen)
         self._fit = HeadFit.of(self.head, settings, dtype)
         columns: list[FeatureStore] = []
         if self._fit.loss.negatives_by_pair:
