@@ -877,9 +877,8 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
         model : nn.Module or None
             Model that was fitted. None, the default: a posterior of ``from_embeddings``.
         probe : inputs of ``model``, or None
-            For a posterior of ``from_embeddings`` and the model that made the vectors: one input or
-            more whose vectors were fitted, which the model must embed as then. None, the default:
-            it is not compared.
+            Inputs whose vectors were fitted, for a posterior of ``from_embeddings`` and the model
+            that made them: it must embed them as then. None, the default: it is not compared.
 
         Raises
         ------
