@@ -32,7 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from laplace_metric.calibration._arrays import Array
-from laplace_metric.calibration._copies import equal_rows
+from laplace_metric.calibration._copies import SAME, equal_rows
 from laplace_metric.errors import InputError, ScoresWarning, callers_line
 
 MOST = 400
@@ -283,9 +283,10 @@ def explanation(
 
 
 def gap(one: Array, other: Array) -> float:
-    """Return ``D = sup_x |F(x) - G(x)|`` of two samples [n] and [m]."""
+    """Return ``D = sup_x |F(x) - G(x)|`` of two samples [n] and [m], equal but for a rounding."""
     one, other = np.sort(one), np.sort(other)
-    at = np.concatenate([one, other])
+    at = np.sort(np.concatenate([one, other]))
+    at = at[np.append(np.diff(at) > SAME * other.std(), True)]
     below = [np.searchsorted(x, at, side="right") / len(x) for x in (one, other)]
     return float(np.abs(below[0] - below[1]).max())
 
