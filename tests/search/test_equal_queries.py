@@ -55,6 +55,17 @@ def test_equal_vectors_have_one_number_in_any_order(noise, offset):
     assert len(np.unique(equal_vectors(x + 1e-3 * torch.randn(60, 16, generator=g)))) == 60
 
 
+def test_near_copies_are_not_equal_and_what_rounding_moves_is():
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(60, 16, generator=g, dtype=torch.float64)  # 4 from their mean
+    step = torch.nn.functional.normalize(torch.randn(60, 16, generator=g).double(), dim=1)
+    for apart, distinct in ((2e-5, 120), (2e-6, 60)):
+        assert len(np.unique(equal_vectors(torch.cat([x, x + apart * step])))) == distinct
+    far = (x + 100).float()
+    again = torch.cat([far, far.nextafter(torch.tensor(torch.inf))])
+    assert len(np.unique(equal_vectors(again))) == 60
+
+
 def test_few_vectors_and_vectors_that_are_all_equal():
     for n, width in ((0, 3), (1, 3), (4, 0)):
         assert equal_vectors(torch.zeros(n, width)).tolist() == [0] * n
