@@ -249,8 +249,10 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
             Data to fit. Batches are ``(inputs, labels)``, or mappings with an entry "labels" or
             "label". Inputs are arrays, data frames, lists of rows or of texts, mappings of them.
         labels : [N] whole numbers or names of classes, or None
-            Class of each input, if the loader has none of its own: ``fit(X, y)``. None, the
-            default: the loader has them.
+            Class of each input, if the loader has none of its own: ``fit(X, y)``. Next to a loader,
+            they are in its order: one that shuffles is refused, and labels of its own are compared.
+            An iterable that shuffles what it yields cannot be recognised: let it yield the labels.
+            None, the default: the loader has them.
         progress : bool
             Show a progress bar. Default: False.
         reference : int or None
@@ -875,9 +877,8 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
         model : nn.Module or None
             Model that was fitted. None, the default: a posterior of ``from_embeddings``.
         probe : inputs of ``model``, or None
-            For a posterior of ``from_embeddings`` and the model that made the vectors: one input or
-            more whose vectors were fitted, which the model must embed as then. None, the default:
-            it is not compared.
+            Inputs whose vectors were fitted, for a posterior of ``from_embeddings`` and the model
+            that made them: it must embed them as then. None, the default: it is not compared.
 
         Raises
         ------

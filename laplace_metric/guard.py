@@ -555,8 +555,8 @@ class Guard(Shown):
             Search that runs elsewhere, as for ``Guard``. It is not saved, and guarantees hold for
             the search that was calibrated: pass the same. None, the default: exact search.
         probe : inputs of ``model``, or None
-            For a guard of vectors and the model that made them: inputs whose vectors were fitted,
-            which are compared, as by ``LaplaceEmbedder.load``. None, the default: they are not.
+            Inputs whose vectors were fitted, for a guard of vectors and the model that made them;
+            they are compared, as by ``LaplaceEmbedder.load``. None, the default: they are not.
 
         Raises
         ------

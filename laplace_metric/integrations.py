@@ -35,7 +35,7 @@ import numpy as np
 import numpy.typing as npt
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
-from laplace_metric._utils.validation import as_array, check_count, check_name
+from laplace_metric._utils.validation import as_array, check_count, check_name, refuse_reloaded
 from laplace_metric.calibration import Rule, ScoreCalibration
 from laplace_metric.calibration._padding import is_no_id, is_padding
 from laplace_metric.calibration._scored_queries import FUSED, ScoredQueries
@@ -447,6 +447,7 @@ def _scores_of(rule: Any) -> ScoredQueries:
     """Return what turns scores into probabilities, of a rule of scores."""
     if isinstance(rule, Rule) and rule.scores is not None:
         return rule.scores
+    refuse_reloaded("rule", rule)
     how = "of calibrate_scores(...).guarantee(precision=0.9), or Rule.load(...)"
     if isinstance(rule, ScoreCalibration):
         how = "of calibration.guarantee(precision=0.9), or another rate"

@@ -12,6 +12,7 @@ from typing import Any
 from laplace_metric._utils.randomness import Seed
 from laplace_metric.embedder import PosteriorEmbedder
 from laplace_metric.inputs import Inputs, read_inputs
+from laplace_metric.inputs._given_labels import check_order
 from laplace_metric.search import Index, cross_index
 from laplace_metric.search._encoder import Encoder
 from laplace_metric.search._engine_settings import EngineKind
@@ -261,7 +262,11 @@ class LaplaceEmbedder(PosteriorEmbedder):
         (120, torch.Size([2, 3]))
         """
         batches: Sequence[Any]
-        batches, column, sizes = read_inputs("inputs", inputs, labels).with_column()
+        read = read_inputs("inputs", inputs, labels)
+        for name, given in (("ids=", ids), ("groups=", groups)):
+            if given is not None:
+                check_order(read.name, read.unordered, name)
+        batches, column, sizes = read.with_column()
         check_untrained(self, batches)
         fitted_already = self._fitted is not None
         if not fitted_already:

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from laplace_metric._utils.precision import at_least_float32
-from laplace_metric._utils.validation import as_array, as_tensor, check_dense
+from laplace_metric._utils.validation import as_array, as_tensor, check_dense, refuse_reloaded
 from laplace_metric.curvature._passes import Pass
 from laplace_metric.curvature._schedule import next_pass
 from laplace_metric.curvature._statistics import Statistics
@@ -31,6 +31,7 @@ from laplace_metric.heads._capture import capture
 from laplace_metric.heads._jacobian import HeadJacobian
 from laplace_metric.heads._locate import locate_head
 from laplace_metric.heads._located import LocatedHead
+from laplace_metric.heads._repeatable import check_repeatable
 from laplace_metric.inputs import ModelInput, read_batch
 from laplace_metric.inputs._labels import check_labels
 from laplace_metric.laplace._fit import HeadFit
@@ -103,12 +104,14 @@ class Plan:
         dtype: torch.dtype = torch.float64,
     ) -> None:
         if not isinstance(embedder, LaplaceEmbedder):
+            refuse_reloaded("embedder", embedder)
             raise InputError(f"embedder is a {type(embedder).__name__}: pass a LaplaceEmbedder.")
         self.model, settings = embedder.model, embedder.settings
         if settings.pairs != "all":
             raise InputError("a plan needs pairs='all': pairs of batches do not add up.")
         on_device = to_device(read_batch("inputs", inputs), device_of(self.model))
-        self.head, _ = locate_head(self.model, on_device, embedder.head)
+        self.head, seen = locate_head(self.model, on_device, embedder.head)
+        check_repeatable(self.model, self.head, on_device, seen)
         self._fit = HeadFit.of(self.head, settings, dtype)
         columns: list[FeatureStore] = []
         if self._fit.loss.negatives_by_pair:

@@ -199,6 +199,28 @@ def check_name(argument: str, value: Any, choices: Sequence[str] | Mapping[str, 
     return value
 
 
+def refuse_reloaded(name: str, value: Any) -> None:
+    """Refuse an object of this package whose module was loaded again since.
+
+    ``%autoreload`` and ``importlib.reload`` make a second class of the same name, of which objects
+    of the first one are no instances.
+
+    Raises
+    ------
+    InputError
+        With what to do.
+    """
+    kind = type(value)
+    if kind.__module__.partition(".")[0] != "laplace_metric":
+        return
+    now = getattr(sys.modules.get(kind.__module__), kind.__qualname__, kind)
+    if now is not kind:
+        raise InputError(
+            f"{name} is a {kind.__name__} from before {kind.__module__} was reloaded (as by "
+            "autoreload): make it again, or restart Python."
+        )
+
+
 def check_function(name: str, value: Any, *arguments: str) -> None:
     """Raise ``InputError`` unless it can be called with so many arguments."""
     listed = ", ".join(arguments)

@@ -141,7 +141,7 @@ def _are_copies(
     if unlike <= UNLIKE * expected:
         if expected >= EXPECTED:
             return True
-    elif squares <= max(DEVIATIONS * spread, (EFFECT - 1) * float(each.sum())):
+    elif squares <= max(1e9 * spread, (EFFECT - 1) * float(each.sum())):
         return False
     return step is None or _uneven(value[known], step)
 
@@ -177,4 +177,4 @@ def _uneven(values: Array, step: float) -> bool:
     used = mean > 0
     squares = squares[used] / (mean[used] * (1 + SMOOTH @ SMOOTH))
     n, many = len(squares), int((squares > UNEVEN).sum())
-    return many > 0.05 * n and bool(bdtrc(many - 1, n, 0.05) < RARE)
+    return bool(bdtrc(many - 1, n, 0.05) < RARE)

@@ -97,7 +97,7 @@ def check_enough(n_groups: int, of: str) -> None:
     n_groups : int
         Number of different groups.
     of : str
-        Their rows, for the error, such as "the 40 queries".
+        Rows that are of these groups, for the error, such as "the 40 queries".
 
     Raises
     ------

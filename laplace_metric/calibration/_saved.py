@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from laplace_metric._utils.validation import as_path
+from laplace_metric._utils.validation import as_path, refuse_reloaded
 from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration._features import FEATURES
 from laplace_metric.errors import InputError
@@ -50,6 +50,7 @@ def write_calibration(calibration: Calibration, path: str | Path) -> None:
     True
     """
     if not isinstance(calibration, Calibration):
+        refuse_reloaded("calibration", calibration)
         raise InputError(f"calibration is a {type(calibration).__name__}: pass index.calibration.")
     write(as_path("path", path), calibration_part(calibration))
 

@@ -29,10 +29,11 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from jaxtyping import Float
 
 from laplace_metric.calibration._arrays import Array
-from laplace_metric.calibration._copies import equal_rows
+from laplace_metric.calibration._copies import SAME, equal_rows
 from laplace_metric.errors import FileFormatError, InputError, ScoresWarning, callers_line
 from laplace_metric.io import saved
 
@@ -129,7 +130,7 @@ class ScoreScale:
             raise FileFormatError("scale.values are no scores in ascending order, or worth nothing")
 
     @classmethod
-    def of(cls, first: Array, group: Array | None) -> ScoreScale:
+    def of(cls, first: Array, group: npt.NDArray[Any] | None) -> ScoreScale:
         """Return the scale of first hits [n, C], in groups [n], or None: each is independent."""
         n = len(first)
         ordered = np.sort(first, 0)
@@ -289,9 +290,10 @@ def explanation(
 
 
 def gap(one: Array, other: Array) -> float:
-    """Return ``D = sup_x |F(x) - G(x)|`` of two samples [n] and [m]."""
+    """Return ``D = sup_x |F(x) - G(x)|`` of two samples [n] and [m], equal but for a rounding."""
     one, other = np.sort(one), np.sort(other)
-    at = np.concatenate([one, other])
+    at = np.sort(np.concatenate([one, other]))
+    at = at[np.append(np.diff(at) > SAME * other.std(), True)]
     below = [np.searchsorted(x, at, side="right") / len(x) for x in (one, other)]
     return float(np.abs(below[0] - below[1]).max())
 
@@ -313,7 +315,7 @@ def _name(place: int, kinds: Sequence[str]) -> str:
     return "scores" if len(kinds) == 1 else f"scores[..., {place}]"
 
 
-def _intraclass_correlation(values: Array, group: Any) -> float:
+def _intraclass_correlation(values: Array, group: npt.NDArray[np.intp]) -> float:
     """Return the share of the variance of ranks that is between groups (Fisher 1925), from 0 on."""
     sizes = np.bincount(group).astype(np.float64)
     n, groups = len(values), len(sizes)

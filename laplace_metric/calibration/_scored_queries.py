@@ -174,7 +174,7 @@ class ScoredQueries(Shown):
         evidence : dict of str to [Q] or [Q, k]
             Columns that calibrated it, by name.
         kind : str, one per scorer, or None
-            Meaning of the scores, as for ``probability``.
+            Meaning of the scores, as for ``probability``. None, the default: it is not compared.
         alike : bool
             True if the queries should be like those that calibrated: it warns where their scores
             are not. Default: True.

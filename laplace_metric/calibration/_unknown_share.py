@@ -113,7 +113,7 @@ class UnknownCount:
     Parameters
     ----------
     calibrated : UnknownShare
-        What the calibration explains, at ``COUNTED``.
+        Share of unknown queries that the calibration explains, at ``COUNTED``.
 
     Examples
     --------
@@ -184,7 +184,7 @@ def warn_if_unfamiliar(
     unknown : [Q]
         Queries of a batch that are unknown.
     calibrated : UnknownShare
-        What the calibration explains.
+        Share of unknown queries that the calibration explains.
     counted : [Q]
         Queries that are unknown at ``COUNTED``.
     count : UnknownCount

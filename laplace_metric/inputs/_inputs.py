@@ -29,6 +29,7 @@ from laplace_metric.inputs._batches import (
 from laplace_metric.inputs._by_row import count_inputs, take_inputs
 from laplace_metric.inputs._class_names import note_names
 from laplace_metric.inputs._columns import Column
+from laplace_metric.inputs._given_labels import check_order, compared, why_unordered
 from laplace_metric.inputs._labels import check_labels, joined_labels
 from laplace_metric.inputs._loaders import as_batches, items_of, yields_pairs
 from laplace_metric.inputs._not_classes import check_noise
@@ -73,7 +74,11 @@ class Inputs:
     n_batches : int or None
         Number of batches; None: not known.
     labels : Column, array, list or None
-        Labels [N] that were given next to the inputs, as the caller gave them.
+        Labels [N] that were given next to the inputs, as the caller gave them. Those that batches
+        have are compared with them.
+    unordered : str
+        Why rows do not come in the order of their data set; empty if they do, or if it is not
+        known.
     names : dict
         Name of each class code of the batches that were read, where labels are names.
 
@@ -93,10 +98,26 @@ class Inputs:
     count: int | None = None
     n_batches: int | None = None
     labels: Any = None
+    unordered: str = ""
     names: dict[int, str] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Batch]:
         return self.source()
+
+    def beside(self, labels: Any) -> Inputs:
+        """Return the same inputs, next to which labels [N] are given; None: none are.
+
+        Raises
+        ------
+        InputError
+            If rows come in another order than that of their data set.
+        LabelError
+            When they are read, if batches have other labels.
+        """
+        if labels is None:
+            return self
+        check_order(self.name, self.unordered)
+        return replace(self, labels=labels, source=lambda: compared(self, labels))
 
     @classmethod
     def of_batches(
@@ -168,10 +189,10 @@ def read_inputs(name: str, data: Any, labels: Any = None, *, labelled: bool = Fa
             return _with_own_labels(data) if given is None else _with_labels(data, given)
         if data.labelled and not labelled:
             data = _with_names(data)
-        return data if labels is None else replace(data, labels=labels)
+        return data.beside(labels)
     if labelled:
         return _labelled(name, data) if labels is None else _with_labels(_read(name, data), labels)
-    return replace(_read(name, data), labels=labels)
+    return _read(name, data).beside(labels)
 
 
 def read_loader(name: str, data: Any) -> Inputs:
@@ -204,7 +225,7 @@ def read_items(name: str, data: Any, labels: Any = None) -> Inputs:
     [256, 44]
     """
     if isinstance(data, Inputs):
-        return data if labels is None else replace(data, labels=labels)
+        return data.beside(labels)
     data = read_numbers(name, gathered_texts(name, data))
     n = count_inputs(name, data)
 
@@ -235,6 +256,7 @@ def _read(name: str, data: Any) -> Inputs:
         lambda: (_batch_of(name, batch) for batch in _iterated(name, loader)),
         count=items_of(loader),
         n_batches=length_hint(loader) or None,
+        unordered=why_unordered(loader),
     )
 
 
@@ -289,7 +311,8 @@ def _labelled(name: str, data: Any) -> Inputs:
         return _coded(name, pairs, names)
 
     hint = length_hint(data) or None
-    return Inputs(name, source, True, items_of(data), hint, names=names)
+    unordered = why_unordered(data)
+    return Inputs(name, source, True, items_of(data), hint, unordered=unordered, names=names)
 
 
 def _coded(name: str, pairs: Iterable[tuple[Any, Any]], names: dict[int, str]) -> Iterator[Batch]:
@@ -342,6 +365,7 @@ def _with_labels(inputs: Inputs, labels: Any) -> Inputs:
     codes, names = check_labels(given), dict[int, str]()
     check_noise("labels", codes.cpu().numpy())
     note_names(names, given, codes, first=True)
+    inputs = inputs.beside(labels)
     return replace(
         inputs,
         source=lambda: _parts(inputs, codes),

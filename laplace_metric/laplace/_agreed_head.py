@@ -9,6 +9,7 @@ from laplace_metric.errors import EmptyLoaderError
 from laplace_metric.heads._identity import head_from_spec, head_spec
 from laplace_metric.heads._locate import locate_head
 from laplace_metric.heads._located import LocatedHead
+from laplace_metric.heads._repeatable import check_repeatable
 from laplace_metric.inputs._batches import ModelInput
 from laplace_metric.laplace._points import Batches
 from laplace_metric.laplace._processes import Processes
@@ -42,6 +43,8 @@ def agreed_head(
     ------
     EmptyLoaderError
         If no process has a batch.
+    InputError
+        If the model draws at random, or mixes the rows of a batch.
     ShardError
         If a process has no such head, or other weights in it.
     """
@@ -50,6 +53,7 @@ def agreed_head(
         if first is None:
             return None
         located, activations = locate_head(model, first[0], head)
+        check_repeatable(model, located, first[0], activations)
         return located, at_least_float32(activations.features)
 
     mine = processes.run_on_all(locate)

@@ -32,7 +32,7 @@ from laplace_metric.models._fingerprints import in_fit, row_fingerprints
 from laplace_metric.search._cross_hits import cross_labelled_hits, prior_of_classes
 from laplace_metric.search._encoder import Encoder
 from laplace_metric.search._engine_settings import EngineKind
-from laplace_metric.search._equal_rows import equal_rows, first_rows
+from laplace_metric.search._equal_vectors import equal_vectors, first_rows
 from laplace_metric.search._fitted_queries import TOLERATED
 from laplace_metric.search._folds import (
     check_classes_apart,
@@ -134,7 +134,7 @@ def cross_index(
         )
     _check_fitted(embedder, features)
     group = None if groups is None else read_groups(groups, len(labels), "items")
-    same = equal_rows(features)
+    same = equal_vectors(features)
     one = first_rows(same)
     together = same if group is None else connected(group, same)
     if group is not None:

@@ -141,8 +141,9 @@ def check_sizes(labels: Column, of: str = "items") -> None:
 def check_folds(folds: int, labels: Column, of: str = "items") -> None:
     largest = int(np.unique(labels.values, return_counts=True)[1].max(initial=0))
     if len(labels) > 2 and largest < 2:
+        which = "" if of == "items" else f"of {of} "
         raise InputError(
-            f"all {len(labels)} labels of {of} differ, so that no item has another of its class to "
+            f"all {len(labels)} labels {which}differ, so that no item has another of its class to "
             "find: are these ids or row numbers? Pass the class of each item."
         )
     if folds > len(labels) or largest < 2:

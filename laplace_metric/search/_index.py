@@ -8,7 +8,7 @@ import math
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +29,7 @@ from laplace_metric._utils.validation import (
     check_fraction,
     check_real,
     check_share,
+    refuse_reloaded,
 )
 from laplace_metric.calibration._answers import Answers
 from laplace_metric.calibration._calibration import Calibration
@@ -62,7 +63,7 @@ from laplace_metric.search._encoded import Encoded
 from laplace_metric.search._encoder import encoders_of
 from laplace_metric.search._engine import Engine
 from laplace_metric.search._engine_settings import EngineKind, Flat, kind_of
-from laplace_metric.search._equal_rows import equal_rows, first_rows
+from laplace_metric.search._equal_vectors import equal_vectors, first_rows
 from laplace_metric.search._evaluate import evaluated
 from laplace_metric.search._fitted_queries import warn_if_fitted
 from laplace_metric.search._flat_engine import FlatEngine
@@ -532,7 +533,7 @@ class Index(Shown):
         if new.labels is not None:
             warn_of_near_names(new.labels, known, "They are new classes now.")
         stands = np.zeros(len(together), bool)
-        stands[first_rows(equal_rows(together.encoded.mean))] = True
+        stands[first_rows(equal_vectors(together.encoded.mean))] = True
         warn_of_copies(
             int((~stands[-len(new) :]).sum()),
             len(new),
@@ -905,7 +906,7 @@ class Index(Shown):
         if rows:
             warn_if_fitted(known_rows, np.concatenate(rows))
         relevance, depth = read(encoded, batch_labels), min(k, len(self))
-        same = equal_rows(encoded.mean)
+        same = equal_vectors(encoded.mean)
         if not grouped:
             one = torch.from_numpy(first_rows(same))
             warn_of_near_copies(
@@ -1240,7 +1241,7 @@ class Index(Shown):
                 "alone, or both to evaluate(queries, labels)."
             )
         inputs = self.query_encoder.read(name, queries)
-        if inputs.count == 0 and isinstance(queries, Sized):
+        if isinstance(queries, Sized) and not (isinstance(queries, Mapping) or len(queries)):
             return self.items.encoded.take(slice(0))
         return self.query_encoder.all(inputs, progress=progress)[0]
 
@@ -1393,6 +1394,7 @@ def _asked_rule(rule: Any, probability: float | None, about: str) -> Rule | Clas
             raise InputError(f"probability={probability!r}: pass a number in [0, 1].")
         return Rule.at(least, about)
     if not isinstance(rule, (Rule, ClassRule)):
+        refuse_reloaded("rule", rule)
         raise CallError(
             f"rule={rule!r:.40} is no rule. For a guarantee pass "
             "rule=index.guarantee(precision=...), or that of a guard, guard.at(...).rule; for the "
@@ -1407,8 +1409,8 @@ def _with_labels(queries: Any) -> bool:
     """Return whether queries are a pair of arrays, of inputs [Q, ...] and labels [Q]."""
     if not isinstance(queries, (tuple, list)) or len(queries) != 2:
         return False
-    inputs, labels = (getattr(part, "shape", ()) for part in queries)
-    return len(inputs) > 1 and len(labels) == 1 and inputs[0] == labels[0]
+    inputs, labels = (tuple(getattr(part, "shape", ())) for part in queries)
+    return len(inputs) > 1 and labels == inputs[:1]
 
 
 def _warn_if_unreachable(calibration: Calibration, alpha: float) -> None:

@@ -12,6 +12,7 @@ from laplace_metric._utils.progress import tqdm
 from laplace_metric.heads._capture import SeenInputs, capture
 from laplace_metric.heads._locate import locate_head
 from laplace_metric.heads._located import HeadActivations, LocatedHead
+from laplace_metric.heads._repeatable import check_repeatable
 from laplace_metric.inputs._rows import rows_before
 from laplace_metric.models._calling import to_device
 from laplace_metric.models._modules import device_of
@@ -38,6 +39,7 @@ def seen_at(
         with rows_before(start):
             if not isinstance(head, LocatedHead):
                 head, activations = locate_head(model, there, head)
+                check_repeatable(model, head, there, activations)
             else:
                 activations = capture(model, head, there)
         start += len(activations.features)

@@ -26,8 +26,7 @@ def warned(score, relevant, **given):
     return calibration, " ".join(str(w.message) for w in found)
 
 
-@pytest.mark.parametrize("digits", [16, 3])
-@pytest.mark.parametrize("k", [1, 4])
+@pytest.mark.parametrize(("k", "digits"), [(1, 16), (1, 3), (4, 16), (4, 3), (9, 1)])
 def test_a_question_that_is_asked_often_counts_once(k, digits):
     score, relevant = queries(60, k=k)
     score = score.round(digits)

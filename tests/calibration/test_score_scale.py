@@ -75,6 +75,23 @@ def test_another_scale_is_noticed_and_its_cause_named(rule, change, n, cause):
     assert right[rule(score).answered].mean() >= 0.9
 
 
+def test_rounded_scores_on_another_scale_are_noticed_too():
+    """Their ties are those of the calibration, and no copies."""
+    score, right = pairs(0, 600)
+    calibration = calibrate_scores(score.round(1), right)
+    new = pairs(1, 300)[0].round(1)
+    assert not said(lambda: calibration.probability(new))
+    assert "2 s - 1" in said(lambda: calibration.probability((1 + new) / 2))
+    assert not said(lambda: calibration.probability(new.astype(np.float32)))
+    probe = np.full(300, 0.95)  # one query, again and again
+    assert not said(lambda: calibrate_scores(score, right).probability(probe))
+
+
+def test_a_change_that_none_of_the_known_undoes_is_told_without_a_cause(rule):
+    new = pairs(1, 300)[0]
+    assert "no common change of scale explains it" in said(lambda: rule(new**3 - 0.2))
+
+
 def test_another_unit_is_an_error_for_one_query_too(rule):
     with pytest.raises(InputError, match=r"scores of first hits are 90 to 90 .*a hundredth of"):
         rule([90.0])

@@ -136,5 +136,5 @@ def test_files_in_the_home_folder(guard, tmp_path, monkeypatch):
     guard.embedder.save("~/posterior.safetensors")
     assert LaplaceEmbedder.load("~/posterior.safetensors")(X[:3]).mean.shape == (3, 64)
     monkeypatch.chdir(tmp_path)
-    guard.save("~backup")  # of no user
-    assert (tmp_path / "~backup").is_file()
+    guard.save("~copy.safetensors")  # of no user
+    assert (tmp_path / "~copy.safetensors").is_file()

@@ -10,7 +10,7 @@ from torch import nn
 from laplace_metric import Guard, LaplaceEmbedder
 from laplace_metric.calibration._counted_once import counted_once
 from laplace_metric.errors import DependentQueriesWarning, FittedQueriesWarning, InputError
-from laplace_metric.search._equal_rows import equal_rows, first_rows
+from laplace_metric.search._equal_vectors import equal_vectors, first_rows
 from laplace_metric.search._folds import connected
 
 CENTRES = np.random.default_rng(0).normal(size=(8, 16))
@@ -49,16 +49,16 @@ def test_equal_vectors_have_one_number_in_any_order(noise, offset):
     x = torch.randn(60, 16, generator=g, dtype=torch.float64) + offset
     rows = torch.randperm(300, generator=g) % 60
     again = x[rows] + noise * torch.randn(300, 16, generator=g, dtype=torch.float64)
-    group = equal_rows(again)
+    group = equal_vectors(again)
     assert np.array_equal(group[:, None] == group, (rows[:, None] == rows).numpy())
     assert np.array_equal(np.diff(group[first_rows(group)]), np.ones(59))
-    assert len(np.unique(equal_rows(x + 1e-3 * torch.randn(60, 16, generator=g)))) == 60
+    assert len(np.unique(equal_vectors(x + 1e-3 * torch.randn(60, 16, generator=g)))) == 60
 
 
 def test_few_vectors_and_vectors_that_are_all_equal():
     for n, width in ((0, 3), (1, 3), (4, 0)):
-        assert equal_rows(torch.zeros(n, width)).tolist() == [0] * n
-    assert equal_rows(torch.ones(5, 3)).tolist() == [0] * 5
+        assert equal_vectors(torch.zeros(n, width)).tolist() == [0] * n
+    assert equal_vectors(torch.ones(5, 3)).tolist() == [0] * 5
 
 
 def test_one_input_in_batches_of_another_size_is_one_query():
@@ -68,7 +68,7 @@ def test_one_input_in_batches_of_another_size_is_one_query():
     x = torch.randn(500, 64)
     with torch.no_grad():
         together = torch.cat([model(x), *[model(part) for part in x.split(7)]])
-    assert len(np.unique(equal_rows(together))) == 500
+    assert len(np.unique(equal_vectors(together))) == 500
 
 
 def test_of_copies_the_first_in_random_order_counts_with_its_group():

@@ -26,13 +26,13 @@ AT_ONCE = 2**24
 """Numbers that are read at once."""
 
 
-def equal_rows(vectors: Float[Tensor, "N D"]) -> npt.NDArray[np.int64]:
+def equal_vectors(vectors: Float[Tensor, "N D"]) -> npt.NDArray[np.int64]:
     """Return a number [N] for each vector, from 0: equal vectors have the same.
 
     Examples
     --------
     >>> x = torch.tensor([[1.0, 2.0], [3.0, 1.0], [1.0, 2.0]])
-    >>> equal_rows(x).tolist()
+    >>> equal_vectors(x).tolist()
     [0, 1, 0]
     """
     n, width = vectors.shape

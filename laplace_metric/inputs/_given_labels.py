@@ -1,0 +1,128 @@
+"""Labels that are given next to a loader: they belong to its rows only in a known order.
+
+An order can be seen in a loader's sampler. It cannot be seen in a generator, or in a data set that
+shuffles what it yields (``IterableDataset``, a shuffle buffer): there, yield the labels as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sized
+from typing import Any
+
+from torch.utils.data import BatchSampler, DistributedSampler, Sampler, SequentialSampler
+
+from laplace_metric.errors import InputError, LabelError
+from laplace_metric.inputs._columns import Column
+from laplace_metric.inputs._missing import check_missing
+from laplace_metric.inputs._rows import named_rows, row_of_call, rows_before
+
+
+def why_unordered(loader: Any) -> str:
+    """Return why rows of a loader are not those of its data set in their order; empty if they are.
+
+    Examples
+    --------
+    >>> from torch.utils.data import DataLoader
+    >>> why_unordered(DataLoader([1, 2], shuffle=True))
+    'draws its rows at random (RandomSampler)'
+    >>> why_unordered(DataLoader([1, 2])), why_unordered([1, 2])
+    ('', '')
+    """
+    inner = getattr(loader, "iterable", None)  # of a progress bar
+    if inner is not None and not hasattr(loader, "sampler"):
+        return why_unordered(inner)
+    if getattr(loader, "num_workers", 0) and getattr(loader, "in_order", True) is False:
+        return "yields the batches of its workers as they come (in_order=False)"
+    for name in ("batch_sampler", "sampler"):
+        if why := _of_sampler(getattr(loader, name, None)):
+            return why
+    if getattr(loader, "shuffle", False) is True:
+        return "draws its rows at random (shuffle=True)"
+    return ""
+
+
+def _of_sampler(sampler: Any) -> str:
+    kind = type(sampler).__name__
+    if isinstance(sampler, BatchSampler):
+        inner, size = sampler.sampler, sampler.batch_size
+        why = _of_sampler(inner)
+        if why or not sampler.drop_last or not isinstance(inner, Sized):
+            return why
+        lost = len(inner) % size
+        return f"leaves out its last {lost} rows (drop_last=True)" if lost else ""
+    if isinstance(sampler, DistributedSampler):
+        if sampler.shuffle:
+            return f"draws its rows at random ({kind})"
+        return f"yields the rows of one process ({kind})" if sampler.num_replicas > 1 else ""
+    if not isinstance(sampler, Sampler) or isinstance(sampler, SequentialSampler):
+        return ""
+    at_random = "Random" in kind
+    return f"draws its rows at random ({kind})" if at_random else f"chooses its rows by a {kind}"
+
+
+def check_order(name: str, why: str, given: str = "labels=") -> None:
+    """Refuse what is given row by row next to a loader in an order of its own.
+
+    Parameters
+    ----------
+    name : str
+        Argument that is the loader.
+    why : str
+        Result of ``why_unordered``.
+    given : str
+        Argument that is given next to it. Default: "labels=".
+
+    Raises
+    ------
+    InputError
+        If ``why`` is not empty.
+    """
+    if why:
+        raise InputError(
+            f"{name} is a loader that {why}, so that the entries of {given} are not those of its "
+            "rows: let the data set yield (input, label) and leave labels= out, or read all of it "
+            "in its own order, DataLoader(data, batch_size)."
+        )
+
+
+def compared(batches: Iterable[Any], labels: Any) -> Iterator[Any]:
+    """Yield batches, whose own labels must be those that were given for their rows.
+
+    Names next to whole numbers must stand for the same classes, one name for each number.
+
+    Raises
+    ------
+    LabelError
+        Names the first row that differs.
+    """
+    given, n_read, names = None, 0, dict[Any, Any]()
+    for batch in batches:
+        if batch.labels is not None:
+            with rows_before(n_read):
+                if given is None:
+                    check_missing("labels", labels)
+                    given = labels if isinstance(labels, Column) else Column.of("labels", labels)
+                own = Column.of("labels of the loader", batch.labels)
+                _check_same(given.take(slice(n_read, n_read + len(own))), own, names)
+            n_read += len(own)
+        yield batch
+
+
+def _check_same(given: Column, own: Column, names: dict[Any, Any]) -> None:
+    """Compare as many rows as both have: how many there are is checked where all were read."""
+    pairs = list(zip(given.values.tolist(), own.values.tolist(), strict=False))
+    if given.is_text == own.is_text:
+        differ = [row for row, (a, b) in enumerate(pairs) if a != b]
+    else:
+        differ = [
+            row
+            for row, (a, b) in enumerate(pairs)
+            if names.setdefault((0, a), b) != b or names.setdefault((1, b), a) != a
+        ]
+    if differ:
+        a, b = pairs[differ[0]]
+        raise LabelError(
+            f"labels is {a!r} in row {row_of_call(differ[0])}, where the loader itself yields the "
+            f"label {b!r}; they differ in {named_rows(differ, len(pairs))}. Leave labels= out, or "
+            "yield inputs alone, (x for x, _ in loader)."
+        )
