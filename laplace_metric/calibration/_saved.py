@@ -35,6 +35,7 @@ def write_calibration(calibration: Calibration, path: str | Path) -> None:
     Examples
     --------
     >>> import tempfile
+    >>> import numpy as np
     >>> import torch
     >>> from laplace_metric import LaplaceEmbedder
     >>> g = torch.Generator().manual_seed(0)

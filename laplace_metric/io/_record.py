@@ -89,18 +89,17 @@ def record_digest(value: Any) -> str:
     Examples
     --------
     >>> from dataclasses import dataclass
-    >>> from jaxtyping import Float
     >>> @dataclass(frozen=True)
     ... class Point:
-    ...     x: Float[np.ndarray, " n"]
-    >>> record_digest(Point(np.ones(2))) == record_digest(Point(np.ones(2, bool)))
-    True
+    ...     x: float
+    >>> record_digest(Point(1.0)) == record_digest(Point(1.0)), record_digest(Point(2.0))[:4]
+    (True, 'cbf9')
     """
     content, arrays = record(value)
     sha256 = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
     for name, array in sorted(arrays.items()):
         sha256.update(f"|{name} {array.shape}|".encode())
-        sha256.update(np.ascontiguousarray(array))
+        sha256.update(np.ascontiguousarray(array).tobytes())
     return sha256.hexdigest()[:16]
 
 
@@ -166,9 +165,16 @@ def _array(
     if limits.empty and array is not None and not np.size(array):
         shape = [0]
     dtype = TYPES[hint.__name__.partition("[")[0]]
-    ends = {} if dtype == "bool" else {"least": limits.least, "most": limits.most}
-    where = f"{content.where}/{name}"
-    checked_array(where, array, shape, dtype=dtype, infinite=limits.infinite, **ends)
+    least, most = (-INF, INF) if dtype == "bool" else (limits.least, limits.most)
+    checked_array(
+        f"{content.where}/{name}",
+        array,
+        shape,
+        dtype=dtype,
+        infinite=limits.infinite,
+        least=least,
+        most=most,
+    )
     if shape != [0]:
         lengths |= {a: n for a, n in zip(axes, array.shape, strict=True) if not a.isdigit()}  # type: ignore[union-attr]
     return array
@@ -223,4 +229,4 @@ def _hint(kind: type, name: str) -> tuple[Any, bool]:
 
 
 def _limits(one: Any) -> Limits:
-    return one.metadata.get("limits", Limits())  # type: ignore[no-any-return]
+    return one.metadata.get("limits", Limits())
