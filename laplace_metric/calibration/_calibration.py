@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,12 @@ from laplace_metric.calibration._engine_hits import (
     like,
     warn_if_scaled,
 )
-from laplace_metric.calibration._features import FEATURES, PairFeatures, query_statistics
+from laplace_metric.calibration._features import (
+    FEATURE_SETS,
+    FEATURES,
+    PairFeatures,
+    query_statistics,
+)
 from laplace_metric.calibration._first_match import log_first_match
 from laplace_metric.calibration._hits import SearchHits
 from laplace_metric.calibration._label_posterior import Candidates, LabelPosterior
@@ -46,8 +51,8 @@ from laplace_metric.calibration._unknown_share import (
 from laplace_metric.calibration._votes import VOTES
 from laplace_metric.calibration.guarantees._open_set_fraction import Fraction
 from laplace_metric.calibration.guarantees._queries_needed import QueriesNeeded
-from laplace_metric.errors import ExportError, InputError, NotFittedError
-from laplace_metric.io import content_digest
+from laplace_metric.errors import ExportError, FileFormatError, InputError, NotFittedError
+from laplace_metric.io import record_digest, saved
 
 if TYPE_CHECKING:
     import torch
@@ -94,7 +99,7 @@ class Calibration(Shown):
     p_value : [n]
         Conformal p-value of "the query has a match in the index", for each tested query by all
         other known ones.
-    grid : [m, 1 or 2]
+    grid : [g, 1 or 2]
         Probabilities of the queries that are not tested, among which thresholds are chosen: that of
         the nearest neighbour, and that of the answer. Empty (m = 0) if all are tested.
     label_probability : [n] or None
@@ -117,22 +122,34 @@ class Calibration(Shown):
 
     matcher: MatchProbability
     labeller: LabelPosterior | None
-    k: int
-    depth: int
-    n_items: int
-    probability: Float[np.ndarray, "n k"]
-    match: Bool[np.ndarray, "n k"]
-    known: Bool[np.ndarray, " n"]
-    first_match: Float[np.ndarray, " n"]
-    statistics: Float[np.ndarray, "m 3"]
-    p_value: Float[np.ndarray, " n"]
-    grid: Float[np.ndarray, "m J"]
-    label_probability: Float[np.ndarray, " n"] | None = None
+    k: int = saved(least=1)
+    depth: int = saved(least=1)
+    n_items: int = saved(least=1)
+    probability: Float[np.ndarray, "n k"] = saved(0, 1)
+    match: Bool[np.ndarray, "n k"] = saved()
+    known: Bool[np.ndarray, " n"] = saved()
+    first_match: Float[np.ndarray, " n"] = saved(most=0, infinite=True)
+    statistics: Float[np.ndarray, "m 3"] = saved()
+    p_value: Float[np.ndarray, " n"] = saved(0, 1)
+    grid: Float[np.ndarray, "g J"] = saved(0, 1)
+    label_probability: Float[np.ndarray, " n"] | None = saved(0, 1, default=None)
     right: Bool[np.ndarray, " n"] | None = None
     labels: HeldOutLabels | None = None
     own_items: bool = False
-    group: Float[np.ndarray, " n"] = field(default_factory=lambda: np.empty(0))
-    answer: Float[np.ndarray, " n"] = field(default_factory=lambda: np.empty(0))
+    group: Float[np.ndarray, " n"] = saved(empty=True, default_factory=lambda: np.empty(0))
+    answer: Float[np.ndarray, " n"] = saved(empty=True, default_factory=lambda: np.empty(0))
+
+    def check_saved(self) -> None:
+        """Refuse values of a file of which some are of labels and some are not."""
+        of_labels = (self.labeller, self.labels, self.label_probability, self.right)
+        labelled = self.labeller is not None
+        known = self.matcher.feature_set in FEATURE_SETS
+        if (
+            not known
+            or self.grid.shape[1] != 1 + labelled
+            or any((value is not None) != labelled for value in of_labels)
+        ):
+            raise FileFormatError("calibration is of labels in a part of its values only")
 
     def _sentence(self) -> str:
         of = "matches" if self.labeller is None else "labels"
@@ -167,7 +184,7 @@ class Calibration(Shown):
     @cached_property
     def identity(self) -> str:
         """Digest of its arrays and settings: a rule holds for the calibration that tested it."""
-        return content_digest(self)
+        return record_digest(self)
 
     @cached_property
     def _rules(self) -> dict[Any, Rule]:

@@ -7,15 +7,16 @@ is relevant, and whether the collection has a match of the query at all. The the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from jaxtyping import Bool, Float, Int8
 
 from laplace_metric._utils.validation import ArrayLike, as_floats, check_share
-from laplace_metric.calibration._arrays import Array, Counts, Flags, Judged
+from laplace_metric.calibration._arrays import Array, Counts, Flags
 from laplace_metric.calibration._padding import NO_HIT
 from laplace_metric.calibration.guarantees._betting import (
     GroupTests,
@@ -42,8 +43,10 @@ from laplace_metric.calibration.guarantees._queries_needed import (
 )
 from laplace_metric.calibration.guarantees._recall import highest_threshold
 from laplace_metric.calibration.guarantees._test_sequences import NEVER
-from laplace_metric.errors import InputError
+from laplace_metric.errors import FileFormatError, InputError
+from laplace_metric.io import Kind, saved
 
+QUERIES = Kind("queries", "saved calibration queries", 2)
 QUANTITIES = ("precision", "recall", "fmr", "fpir")
 """Rates that can be guaranteed."""
 AT_LEAST = ("precision", "recall")
@@ -137,17 +140,22 @@ class CalibrationQueries:
         empty, each is independent.
     """
 
-    probability: Array
-    relevant: Judged
-    mated: Judged
-    total: Array
-    grid: Array
-    abstained: Flags
-    cross_fitted: bool
-    unseen: Array = field(default_factory=lambda: NOTHING)
-    unseen_class: Array = field(default_factory=lambda: NOTHING)
-    score: Array = field(default_factory=lambda: NOTHING)
-    group: Array = field(default_factory=lambda: NOTHING)
+    probability: Float[np.ndarray, "n k"] = saved(0, 1)
+    relevant: Int8[np.ndarray, "n k"] = saved(NO_HIT, 1)
+    mated: Int8[np.ndarray, " n"] = saved(-1, 1)
+    total: Float[np.ndarray, " n"] = saved(least=0)
+    grid: Float[np.ndarray, " m"] = saved(0, 1)
+    abstained: Bool[np.ndarray, " n"] = saved()
+    cross_fitted: bool = saved()
+    unseen: Float[np.ndarray, " u"] = saved(0, 1, default_factory=lambda: NOTHING)
+    unseen_class: Float[np.ndarray, " u"] = saved(0, default_factory=lambda: NOTHING)
+    score: Float[np.ndarray, " n"] = saved(empty=True, default_factory=lambda: NOTHING)
+    group: Float[np.ndarray, " n"] = saved(empty=True, default_factory=lambda: NOTHING)
+
+    def check_saved(self) -> None:
+        """Refuse a file without queries or hits, and a probability of a hit that there is not."""
+        if not self.probability.size or self.probability[self.relevant == NO_HIT].any():
+            raise FileFormatError("queries/probability is empty, or not 0 where there is no hit")
 
     @classmethod
     def of_answers(

@@ -20,6 +20,7 @@ from jaxtyping import Float
 
 from laplace_metric.calibration._logistic_score import Array, posterior_mode
 from laplace_metric.calibration._namespace import namespace
+from laplace_metric.errors import FileFormatError
 
 CALIBRATORS = ("logistic", "beta", "isotonic")
 BETA_WIDTH = 0.5
@@ -41,6 +42,14 @@ class Calibrator:
 
     kind: str
     numbers: Float[np.ndarray, "2 K"]
+
+    def check_saved(self) -> None:
+        """Refuse numbers of a file that are not those of its kind."""
+        width = {"logistic": 0, "beta": 3}.get(self.kind, max(1, self.numbers.shape[1]))
+        rises = (np.diff(self.numbers) >= 0).all() and ((self.numbers[1] >= 0).all())
+        knots = self.kind != "isotonic" or (rises and (self.numbers[1] <= 1).all())
+        if self.kind not in CALIBRATORS or self.numbers.shape[1] != width or not knots:
+            raise FileFormatError(f"calibrator {self.kind!r:.60} has not the numbers of its kind")
 
     def __call__(self, logit: Any) -> Any:
         """Return probabilities in (0, 1) of finite scores, of their shape."""

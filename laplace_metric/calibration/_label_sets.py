@@ -31,6 +31,8 @@ import numpy.typing as npt
 from jaxtyping import Bool, Float, Int
 
 from laplace_metric.calibration._conformal import conformal_quantile, fewest_queries
+from laplace_metric.errors import FileFormatError
+from laplace_metric.io import saved
 
 Labels = npt.NDArray[Any]
 """Whole numbers, or objects that are strings."""
@@ -114,10 +116,17 @@ class HeldOutLabels:
     """
 
     classes: Labels
-    clustering_codes: Int[np.ndarray, " m"]
-    clustering_scores: Float[np.ndarray, " m"]
-    codes: Int[np.ndarray, " n"]
-    scores: Float[np.ndarray, " n"]
+    clustering_codes: Int[np.ndarray, " m"] = saved(least=0)
+    clustering_scores: Float[np.ndarray, " m"] = saved(infinite=True)
+    codes: Int[np.ndarray, " n"] = saved(least=0)
+    scores: Float[np.ndarray, " n"] = saved(infinite=True)
+
+    def check_saved(self) -> None:
+        """Refuse classes of a file that are not sorted, and codes of none of them."""
+        most = max(c.max(initial=-1) for c in (self.codes, self.clustering_codes))
+        names = self.classes.tolist()
+        if not names or names != sorted(set(names)) or most >= len(names):
+            raise FileFormatError("labels.classes are not the sorted classes of its labels")
 
     def levels(
         self, alpha: float, *, by_class: bool = True, confidence: float | None = None

@@ -30,6 +30,7 @@ from jaxtyping import Float
 
 from laplace_metric.calibration._features import FEATURE_SETS, FEATURES
 from laplace_metric.calibration._namespace import namespace
+from laplace_metric.io import saved
 
 Array = npt.NDArray[np.float64]
 SLOPE, WIDTH, WIDE = -1.5, 1.0, 3.0
@@ -65,9 +66,9 @@ class Score:
     """
 
     weights: Float[np.ndarray, " F"]
-    low: Float[np.ndarray, " F"]
-    cap: Float[np.ndarray, " F"]
-    offset: float
+    low: Float[np.ndarray, " F"] = saved(infinite=True)
+    cap: Float[np.ndarray, " F"] = saved(infinite=True)
+    offset: float = saved()
 
     def __call__(self, values: Any) -> Any:
         """Return the score l [...] of features [..., F]."""

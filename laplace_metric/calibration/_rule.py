@@ -18,12 +18,12 @@ from laplace_metric.calibration._arrays import Array
 from laplace_metric.calibration._calibration_queries import (
     AT_LEAST,
     QUANTITIES,
+    QUERIES,
     CalibrationQueries,
     Chosen,
 )
 from laplace_metric.calibration._compared import Compared, check_covered
 from laplace_metric.calibration._gallery_change import GalleryChange
-from laplace_metric.calibration._saved_queries import QUERIES, queries_of, queries_part
 from laplace_metric.calibration._scored_queries import SCORES, ScoredQueries
 from laplace_metric.calibration.guarantees._open_set_fraction import (
     Fraction,
@@ -31,7 +31,7 @@ from laplace_metric.calibration.guarantees._open_set_fraction import (
     point_of,
 )
 from laplace_metric.errors import FileFormatError, InputError, NotFittedError
-from laplace_metric.io import MALFORMED, Fields, Kind, Part, SavedFile, write
+from laplace_metric.io import MALFORMED, Fields, Kind, Part, SavedFile, record, restored, write
 
 if TYPE_CHECKING:
     import torch
@@ -592,7 +592,7 @@ at alpha=0.05
         if self.scores is not None:
             parts["scores"] = self.scores.part()
         elif self.queries is not None:
-            parts["queries"] = queries_part(self.queries)
+            parts["queries"] = Part(QUERIES, *record(self.queries))
         write(as_path("path", path), parts)
 
     @classmethod
@@ -623,7 +623,8 @@ at alpha=0.05
                 scores = ScoredQueries.of_part(saved.part(SCORES))
                 queries = scores.queries
             else:
-                queries = queries_of(saved.part(QUERIES))
+                part = saved.part(QUERIES)
+                queries = restored(CalibrationQueries, Fields(part.content, "queries"), part.arrays)
         with suppress(InputError, *MALFORMED):
             chosen = queries.chosen(quantity, target, confidence, fraction, of)
             if chosen.value != value and quantity == "precision":  # of ``largest_guarantee``

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from jaxtyping import Float
 
 from laplace_metric.calibration._arrays import Array, Flags, Judged
 from laplace_metric.calibration._calibrators import CALIBRATORS, Calibrator, fit_calibrator
@@ -31,7 +32,7 @@ WIDE = 100.0
 class ScoreModel:
     """p = calibrator(weights . features + offset); a weight is 0 where a feature is not used."""
 
-    weights: Array
+    weights: Float[np.ndarray, " F"]
     offset: float
     calibrator: Calibrator
 

@@ -30,10 +30,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from jaxtyping import Float
 
 from laplace_metric.calibration._arrays import Array
 from laplace_metric.calibration._copies import SAME, equal_rows
-from laplace_metric.errors import InputError, ScoresWarning, callers_line
+from laplace_metric.errors import FileFormatError, InputError, ScoresWarning, callers_line
+from laplace_metric.io import saved
 
 MOST = 400
 """Scores of a column that are stored."""
@@ -117,10 +119,15 @@ class ScoreScale:
         Intraclass correlation of the scores of a group; 0 where queries are independent.
     """
 
-    values: Array
-    worth: float
-    alike: float = 0.0
+    values: Float[np.ndarray, "m C"] = saved()
+    worth: float = saved(least=0)
+    alike: float = saved(0, 1, default=0.0)
     recent: RecentScores = field(default_factory=RecentScores, init=False, repr=False)
+
+    def check_saved(self) -> None:
+        """Refuse scores of a file that are none, or not in ascending order."""
+        if not self.values.size or (np.diff(self.values, axis=0) < 0).any() or not self.worth:
+            raise FileFormatError("scale.values are no scores in ascending order, or worth nothing")
 
     @classmethod
     def of(cls, first: Array, group: npt.NDArray[Any] | None) -> ScoreScale:

@@ -12,10 +12,7 @@ from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.validation import ArrayLike, as_array, check_share
 from laplace_metric.calibration._arrays import Array
 from laplace_metric.calibration._calibration_queries import CalibrationQueries
-from laplace_metric.calibration._calibrators import CALIBRATORS
 from laplace_metric.calibration._padding import NO_HIT
-from laplace_metric.calibration._saved_calibrator import calibrator_of
-from laplace_metric.calibration._saved_queries import queries_of_arrays, query_arrays
 from laplace_metric.calibration._score_features import (
     checked_scores,
     evidence_column,
@@ -34,7 +31,7 @@ from laplace_metric.calibration.guarantees._open_set_fraction import (
 from laplace_metric.calibration.guarantees._risk_control import highest_behind, threshold_of_miss
 from laplace_metric.calibration.guarantees._test_sequences import NEVER
 from laplace_metric.errors import FileFormatError, InputError
-from laplace_metric.io import Fields, Kind, Part, checked_array
+from laplace_metric.io import Fields, Kind, Part, record, restored, saved
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -79,13 +76,13 @@ class ScoredQueries(Shown):
     """
 
     kinds: tuple[str, ...]
-    k: int
-    evidence: tuple[str, ...]
-    chosen: str
-    losses: Mapping[str, float]
-    model: ScoreModel
-    queries: CalibrationQueries
-    scale: ScoreScale
+    k: int = saved(least=1)
+    evidence: tuple[str, ...] = saved()
+    chosen: str = saved()
+    losses: Mapping[str, float] = saved()
+    model: ScoreModel = saved()
+    queries: CalibrationQueries = saved()
+    scale: ScoreScale = saved()
     halves: Self | None = None
 
     @property
@@ -338,23 +335,7 @@ class ScoredQueries(Shown):
 
     def part(self) -> Part:
         """Return it as a part of a file."""
-        content, arrays = self._content(), self._arrays()
-        content |= {"worth": self.scale.worth, "alike": self.scale.alike}
-        arrays["scale"] = self.scale.values
-        if self.halves is not None:
-            content["halves"] = self.halves._content()
-            arrays |= {f"halves.{name}": array for name, array in self.halves._arrays().items()}
-        return Part(SCORES, content, arrays)
-
-    def _content(self) -> dict[str, Any]:
-        names = {"kinds": list(self.kinds), "k": self.k, "evidence": list(self.evidence)}
-        model = {"offset": self.model.offset, "calibrator": self.model.calibrator.kind}
-        chosen = {"chosen": self.chosen, "losses": dict(self.losses)}
-        return {**names, **chosen, **model, "cross_fitted": self.cross_fitted}
-
-    def _arrays(self) -> dict[str, Any]:
-        model = {"weights": self.model.weights, "calibrator": self.model.calibrator.numbers}
-        return {**model, **query_arrays(self.queries)}
+        return Part(SCORES, *record(self))
 
     @classmethod
     def of_part(cls, part: Part) -> Self:
@@ -365,49 +346,21 @@ class ScoredQueries(Shown):
         FileFormatError
             If a value is missing, of another type or shape, or out of its range.
         """
-        content, halves = Fields(part.content, "scores"), None
-        scale = _scale_of(content, part.arrays)
-        if "halves" in content:
-            below = {n.removeprefix("halves."): a for n, a in part.arrays.items() if "." in n}
-            halves = cls._of(content.inner("halves"), below, scale, None)
-        return cls._of(content, part.arrays, scale, halves)
+        return restored(cls, Fields(part.content, "scores"), part.arrays)
 
-    @classmethod
-    def _of(
-        cls, content: Fields, arrays: Mapping[str, Any], scale: ScoreScale, halves: Self | None
-    ) -> Self:
-        k, kinds = content.whole("k", least=1), tuple(content.items("kinds"))
-        losses = content.inner("losses")
-        chosen = content.text("chosen", tuple(losses.content))
-        features, evidence = chosen.split(", ")[0], content.items("evidence")
-        if not kinds or not set(kinds) <= set(KINDS) or features not in FEATURES:
-            told = f"scores.kinds are {list(kinds)!r:.60}, scores.chosen {chosen!r:.60}"
-            raise FileFormatError(told)
-        hits = np.zeros((1, k, len(kinds))), np.ones((1, k), bool)
-        width = score_features(*hits, [np.zeros((1, k))] * len(evidence)).shape[-1]
-        weights = checked_array("scores/weights", arrays.get("weights"), [width], dtype="float64")
-        kind = content.text("calibrator", CALIBRATORS)
-        calibrator = calibrator_of(kind, arrays.get("calibrator"))
-        return cls(
-            kinds,
-            k,
-            tuple(evidence),
-            chosen,
-            {name: losses.number(name) for name in losses.content},
-            ScoreModel(weights, content.number("offset"), calibrator),
-            queries_of_arrays(arrays, k, cross_fitted=content.flag("cross_fitted"), where="scores"),
-            scale,
-            halves,
-        )
-
-
-def _scale_of(content: Fields, arrays: Mapping[str, Any]) -> ScoreScale:
-    """Restore the scale of scores."""
-    width = len(content.items("kinds")) + len(content.items("evidence"))
-    values = checked_array("scores/scale", arrays.get("scale"), [None, width], dtype="float64")
-    if not len(values) or (np.diff(values, axis=0) < 0).any():
-        raise FileFormatError("scores/scale has no scores in ascending order")
-    worth = content.number("worth", least=0, most=len(values))
-    if not worth:
-        raise FileFormatError("scores.worth is 0")
-    return ScoreScale(values, worth, content.number("alike", least=0, most=1))
+    def check_saved(self) -> None:
+        """Refuse kinds, features and hits of a file that do not go together."""
+        hits = np.zeros((1, self.k, len(self.kinds))), np.ones((1, self.k), bool)
+        evidence = [np.zeros((1, self.k))] * len(self.evidence)
+        known = bool(self.kinds) and set(self.kinds) <= set(KINDS) and self.chosen in self.losses
+        if not known or self.chosen.split(", ")[0] not in FEATURES:
+            raise FileFormatError(
+                f"scores.kinds are {self.kinds!r:.60}, chosen {self.chosen!r:.60}"
+            )
+        width = score_features(*hits, evidence).shape[-1]
+        if len(self.model.weights) != width or self.queries.probability.shape[1] != self.k:
+            raise FileFormatError(f"scores has not the weights or the hits of k={self.k}")
+        if self.scale.values.shape[1] != len(self.kinds) + len(self.evidence):
+            raise FileFormatError(
+                "scores/scale.values has not a column of each scorer and evidence"
+            )

@@ -2,9 +2,10 @@
 
 _container    what is saved: one safetensors file of named parts, with hashes
 _fields       values of such a file, checked as they are read
+_record       a dataclass as such values, by the types of its fields
 _atomic       writing next to the place, and renaming
 _lock         a lock that the system takes from a killed process
-_hashing      hashes of files, of tensors and of values
+_hashing      hashes of files and of tensors
 _json         JSON within limits
 """
 
@@ -21,9 +22,10 @@ from laplace_metric.io._atomic import (
 )
 from laplace_metric.io._container import MALFORMED, Kind, Part, SavedFile, read, write
 from laplace_metric.io._fields import Fields, checked_array
-from laplace_metric.io._hashing import content_digest, digest, sha256_of
+from laplace_metric.io._hashing import digest, sha256_of
 from laplace_metric.io._json import difference, json_text
 from laplace_metric.io._lock import locked
+from laplace_metric.io._record import record, record_digest, restored, saved
 
 __all__ = [
     "MALFORMED",
@@ -32,7 +34,6 @@ __all__ = [
     "Part",
     "SavedFile",
     "checked_array",
-    "content_digest",
     "difference",
     "digest",
     "json_text",
@@ -40,9 +41,13 @@ __all__ = [
     "named_errors",
     "only_regular",
     "read",
+    "record",
+    "record_digest",
     "refuse_link",
     "remove_abandoned",
     "require_writable",
+    "restored",
+    "saved",
     "sha256_of",
     "sync_file",
     "sync_folder",

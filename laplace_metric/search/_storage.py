@@ -31,7 +31,7 @@ from laplace_metric.search._rankings import (
     SharedRanking,
 )
 
-INDEX = Kind("index", "a saved index", 5)
+INDEX = Kind("index", "a saved index", 6)
 ENGINE, CLASS_MODEL, CALIBRATION = "engine.", "class_model.", "calibration."
 """Before the names of the arrays of an engine, a class model and a calibration."""
 
@@ -125,8 +125,8 @@ def _state(part: Part, saved: SavedFile, place: Place | None, encoder: SearchEnc
         engine = FaissEngine.restored(arrays, vectors, kind, mapped=saved.mapped, place=place)
     calibration, class_model = None, None
     if "calibration" in content:
-        numbers = {name: tensor.numpy() for name, tensor in _below(CALIBRATION, tensors).items()}
-        calibration = calibrations.calibration_of(content.inner("calibration").content, numbers)
+        told, numbers = content.inner("calibration").content, _below(CALIBRATION, tensors)
+        calibration = calibrations.calibration_of(told, numbers)
     if content.flag("class_model"):
         class_model = ClassModel.from_tensors(_below(CLASS_MODEL, tensors))
     changes, next_id = content.whole("changes"), content.whole("next_id", most=2**63)

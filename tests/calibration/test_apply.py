@@ -283,12 +283,12 @@ def test_files_that_are_not_ours(embedder, points, tmp_path):
         with pytest.raises(FileFormatError, match=message):
             read_calibration(path)
     path.write_bytes(whole)
-    flip(path, "calibration/weights")
+    flip(path, "calibration/matcher.score.weights")
     with pytest.raises(FileFormatError, match="do not have the sha256"):
         read_calibration(path)
     path.write_bytes(whole)
     of_version(path, "calibration", 99)
-    with pytest.raises(FileFormatError, match="version 99, this package reads 6"):
+    with pytest.raises(FileFormatError, match="version 99, this package reads 7"):
         read_calibration(path)
     with pytest.raises(FileFormatError, match=r"missing\.safetensors does not exist"):
         read_calibration(tmp_path / "missing.safetensors")

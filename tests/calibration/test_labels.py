@@ -345,13 +345,13 @@ def test_label_sets_survive_a_save(index, world, embedder, tmp_path):
     assert np.array_equal(ours.score, theirs.score)
 
 
-@pytest.mark.parametrize("name", ["label_codes", "label_clustering_codes", "label_scores"])
+@pytest.mark.parametrize("name", ["labels.codes", "labels.clustering_codes", "labels.scores"])
 def test_damaged_labels_are_refused(name, index):
     part = calibration_part(index.calibration)
     bad = part.arrays[name].copy()
     bad[0] = -1 if "codes" in name else math.nan
     for value in (bad, part.arrays[name][1:]):
-        with pytest.raises(FileFormatError, match="calibration/label_"):
+        with pytest.raises(FileFormatError, match="calibration.labels/"):
             calibration_of(part.content, {**part.arrays, name: value})
 
 

@@ -224,6 +224,10 @@ def test_the_kind_of_scores_may_be_said_again(rule):
         calibrate_scores(*pairs(0, 60), evidence={"kind": np.zeros(60)})
 
 
+VALUES = "scale.values"
+"""Name of the scores in a file."""
+
+
 def test_a_file_keeps_the_scale(rule, tmp_path):
     path = tmp_path / "rule.safetensors"
     rule.save(path)
@@ -236,11 +240,11 @@ def test_a_file_keeps_the_scale(rule, tmp_path):
     with pytest.raises(FileFormatError, match="scores of version 3, this package reads 4"):
         Rule.load(path)
     rule.scores.save(path)
-    rewrite(path, "scores", lambda _, arrays: arrays.update(scale=-arrays["scale"]))
-    with pytest.raises(FileFormatError, match="scale has no scores in ascending order"):
+    rewrite(path, "scores", lambda _, arrays: arrays.update({VALUES: -arrays[VALUES]}))
+    with pytest.raises(FileFormatError, match="scale.values are no scores in ascending order"):
         ScoreCalibration.load(path)
     rule.scores.save(path)
-    rewrite(path, "scores", lambda _, arrays: arrays.pop("scale"))
+    rewrite(path, "scores", lambda _, arrays: arrays.pop(VALUES))
     with pytest.raises(FileFormatError, match="scale"):
         ScoreCalibration.load(path)
 

@@ -414,7 +414,7 @@ def test_a_damaged_file_is_refused(tmp_path, damage):
     path = tmp_path / "rule.safetensors"
     calibrate_scores(*drawn()).guarantee(recall=0.8).save(path)
     if damage == "value":
-        flip(path, "scores/probability")
+        flip(path, "scores/queries.probability")
     elif damage == "version":
         of_version(path, "scores", 99)
     else:

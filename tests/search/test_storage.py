@@ -139,8 +139,8 @@ def test_a_digit_of_the_json_that_flipped_is_noticed(mmap, index, embedder, tmp_
         ({"changes": -1}, "index.changes is -1"),
         ({"class_model": "no"}, "index.class_model is 'no'"),
         ({"embedder": 3}, "index.embedder is 3"),
-        ({"calibration": {"features": "luck", "calibrator": "beta"}}, "features|k is missing"),
-        ({"calibration": {}}, "calibration.k is missing"),
+        ({"calibration": {"k": 3, "matcher": {"feature_set": 3}}}, "matcher.feature_set is 3"),
+        ({"calibration": {}}, "calibration.matcher is None"),
     ],
 )
 def test_a_foreign_or_damaged_json_is_refused(changes, message, points, embedder, tmp_path):
@@ -170,7 +170,7 @@ def test_numbers_that_no_embedding_has_are_named(name, value, message, points, e
 def test_an_index_of_another_version_and_a_former_folder_are_named(points, embedder, tmp_path):
     embedder.index(points[0][:50], progress=False).save(tmp_path / "index")
     of_version(tmp_path / "index", "index", 99)
-    with pytest.raises(FileFormatError, match="a saved index of version 99, this package reads 5"):
+    with pytest.raises(FileFormatError, match="a saved index of version 99, this package reads 6"):
         Index.load(tmp_path / "index", embedder)
     with pytest.raises(FileFormatError, match="Version 0.3 saved folders"):
         Index.load(tmp_path, embedder)
