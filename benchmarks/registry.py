@@ -19,6 +19,7 @@ import torch
 
 from benchmarks.definitions import definitions, library
 from benchmarks.methods import METHODS
+from benchmarks.packages import EXTRA_OF, modules_of, require_packages
 from benchmarks.protocols import PROTOCOLS
 from benchmarks.records import CODE_OF_PIECE, work_folder
 from benchmarks.sizes import SIZES
@@ -66,6 +67,11 @@ def device(name: str) -> torch.device:
         ) from error
 
 
+def home_path(text: str) -> Path:
+    """A path, with the home of a user for ``~``."""
+    return Path(text).expanduser()
+
+
 def _modules(room: str, *names: str, **places: str) -> dict[str, str]:
     pieces = {**{name: name for name in names}, **places}
     return {name: f"benchmarks.{room}.{place}" for name, place in pieces.items()}
@@ -79,9 +85,12 @@ def load_piece(place: str) -> Callable[[Options], None]:
 
 
 OPTIONS: dict[str, dict[str, Any]] = {
-    "data": {"help": "folder of the image sets (or LAPLACE_METRIC_DATA)"},
-    "cache": {"type": Path, "default": Path("benchmark-cache"), "help": "finished work"},
-    "output": {"type": Path, "help": "folder of the JSON and the figures"},
+    "data": {
+        "type": os.path.expanduser,
+        "help": "folder of the image sets (or LAPLACE_METRIC_DATA)",
+    },
+    "cache": {"type": home_path, "default": Path("benchmark-cache"), "help": "finished work"},
+    "output": {"type": home_path, "help": "folder of the JSON and the figures"},
     "quiet": {"action": "store_true", "help": "no progress bars"},
     "download": {"action": "store_true", "help": "fetch image sets that are missing"},
     "device": {"type": device, "default": torch.device("cpu"), "help": "cpu, cuda or cuda:0"},
@@ -96,8 +105,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "plan": {"action": "store_true", "help": "print what would be run, and end"},
     "only": {"nargs": "+", "metavar": "PIECE", "help": "these pieces of the plan"},
     "processes": {"type": int, "default": os.cpu_count() or 1, "help": "pieces at once"},
-    "out": {"type": Path, "default": Path("report.html"), "help": "the page"},
-    "json": {"type": Path, "metavar": "FOLDER", "help": "default: benchmarks/results/<size>"},
+    "out": {"type": home_path, "default": Path("report.html"), "help": "the page"},
+    "json": {"type": home_path, "metavar": "FOLDER", "help": "default: benchmarks/results/<size>"},
     "protocols": {"nargs": "+", "choices": tuple(PROTOCOLS), "help": "those to collect"},
     "from-json": {"action": "store_true", "help": "only the page, from FOLDER"},
 }
@@ -160,7 +169,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     name = words[0] if words and words[0] in COMMANDS else None
     options = parser(name).parse_args(words[1:] if name else words)
     try:
-        return execute(name, options)
+        try:
+            return execute(name, options)
+        except ModuleNotFoundError as error:
+            require_packages(EXTRA_OF.keys() & {error.name}, f"this run of {name or 'protocols'}")
+            raise
     except LaplaceMetricError as error:
         print(f"error: {error}")
         return 2
@@ -172,6 +185,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def execute(name: str | None, options: Options) -> int:
     """One piece here, several in processes of their own until one fails; the exit code."""
     if name is None:
+        require_packages(modules_of(options), " ".join(options.protocols))
         run_piece(RUN.pieces["run"], options)
         return 0
     pieces = chosen(COMMANDS[name], options)

@@ -25,6 +25,7 @@ from typing import Any
 from benchmarks.definitions import COMPARISON, definitions, library
 from benchmarks.methods import METHODS
 from benchmarks.methods.code import code_of
+from benchmarks.packages import EXTRAS, modules_of, require_packages
 from benchmarks.protocols import PROTOCOLS
 from benchmarks.records import RESULTS, note_seconds, read_record, spent, work_folder
 from benchmarks.report import verdict
@@ -80,6 +81,13 @@ class WholePiece:
     tasks: tuple[str, ...] = ()
     timed: bool = False
     needs: tuple[str, ...] = ()
+
+    @property
+    def extras(self) -> tuple[str, ...]:
+        """Extras of pyproject.toml without which it fails."""
+        if self.module.startswith("benchmarks.costs"):
+            return tuple(extra for extra in ("export", "serve") if self.name == f"costs-{extra}")
+        return () if self.module.startswith("benchmarks.recovery") else ("benchmarks", "pretrained")
 
     def lacks(self) -> list[str]:
         """Return what must be installed before it can run."""
@@ -192,6 +200,8 @@ def run(options: Namespace) -> None:
     if options.size == "smoke":
         if options.plan or options.only:
             raise InputError("--plan and --only are for --size small: smoke is one run of minutes.")
+        smoke = Namespace(protocols=verdict.PROTOCOLS, methods=None)
+        require_packages(modules_of(smoke), "all --size smoke")
         return verdict.smoke(options)
     pieces = chosen(options.only)
     print(plan(pieces, options.processes), flush=True)
@@ -200,6 +210,8 @@ def run(options: Namespace) -> None:
     if options.data is None and "LAPLACE_METRIC_DATA" not in os.environ:
         raise InputError("--data is not given: name the folder of the image sets.")
     todo = [piece for piece in pieces if piece.state() != CURRENT]
+    extras = {extra for piece in todo for extra in piece.extras}
+    require_packages([m for extra in EXTRAS if extra in extras for m in EXTRAS[extra]], "the plan")
     logs = options.cache / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     failed = _together(todo, options, logs)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -20,8 +22,15 @@ from laplace_metric._utils.randomness import Seed
 from laplace_metric._utils.validation import as_path, check_count, check_name, check_positive
 from laplace_metric.curvature._spectral_curvature import SpectralCurvature
 from laplace_metric.embedding import Embedding, warn_if_wide
-from laplace_metric.errors import ExportError, InputError, LabelError, NotFittedError
-from laplace_metric.heads._body import BodyRecord
+from laplace_metric.errors import (
+    ExportError,
+    InputError,
+    LabelError,
+    NotFittedError,
+    UncheckedModelWarning,
+    callers_line,
+)
+from laplace_metric.heads._body import BodyRecord, body_tensors
 from laplace_metric.heads._fitted_weights import FittedWeights, stamped_buffers
 from laplace_metric.heads._locate import check_head
 from laplace_metric.heads._located import APPEND, HeadActivations, LocatedHead
@@ -60,6 +69,7 @@ from laplace_metric.laplace._settings import Miner
 from laplace_metric.laplace._validation_score import Metric, validation_score
 from laplace_metric.laplace._vectors import all_unit, settings_of_vectors
 from laplace_metric.models import Precomputed
+from laplace_metric.models._fingerprints import in_fit, row_fingerprints
 from laplace_metric.models._modules import unwrapped
 from laplace_metric.models._trained import trained_on
 from laplace_metric.probabilistic_embedder import Draw, ProbabilisticEmbedder
@@ -852,8 +862,12 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
         return posterior_part(self.settings, self._fitted_to_these_weights(values=True))
 
     @classmethod
-    def load(cls, path: str | Path, model: nn.Module | None = None) -> Self:
+    def load(cls, path: str | Path, model: nn.Module | None = None, *, probe: Any = None) -> Self:
         """Read a posterior and put it on ``model``, which must be the fitted one.
+
+        The file of a posterior of a model knows the weights of its head and of what comes before.
+        That of a posterior of vectors knows the vectors alone: with a model, pass as ``probe`` some
+        inputs whose vectors were fitted.
 
         Parameters
         ----------
@@ -862,19 +876,55 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
             command line.
         model : nn.Module or None
             Model that was fitted. None, the default: a posterior of ``from_embeddings``.
+        probe : inputs of ``model``, or None
+            Inputs whose vectors were fitted, for a posterior of ``from_embeddings`` and the model
+            that made them: it must embed them as then. None, the default: it is not compared.
 
         Raises
         ------
         FileFormatError
             If the file is not ours, damaged or newer, or ``model`` is not the fitted one, in its
             head or before it.
+        InputError
+            If ``model`` does not embed ``probe`` as the fitted vectors.
 
         Warns
         -----
         NegativeCurvatureWarning
             If much of its curvature was negative and counts by its size.
+        UncheckedModelWarning
+            If a posterior of vectors is put on a model without ``probe``.
         """
-        return cls._of(SavedFile(as_path("path", path)), model)
+        embedder = cls._of(SavedFile(as_path("path", path)), model)
+        embedder._check_made_vectors(probe)
+        return embedder
+
+    def _check_made_vectors(self, probe: Any) -> None:
+        """Require that the model made the vectors of a posterior of vectors, by some inputs."""
+        fitted = self.fitted_
+        known = fitted.body is None or fitted.body.tensors
+        if known or not any(True for _ in body_tensors(self.model, fitted.head.module)):
+            return
+        if probe is None or fitted.fingerprints is None:
+            warnings.warn(
+                "the posterior was fitted to vectors, and its file does not know which model made "
+                f"them: nothing shows that this {type(self.model).__name__} did. Pass probe=, "
+                "inputs whose vectors were fitted, and they are compared.",
+                UncheckedModelWarning,
+                stacklevel=callers_line(),
+            )
+            return
+        rows = [
+            row_fingerprints(self.activations(batch.inputs).features)
+            for batch in read_inputs("probe", probe)
+        ]
+        found = in_fit(fitted.fingerprints, np.concatenate(rows))
+        if not found.all():
+            raise InputError(
+                f"model embeds {int((~found).sum())} of the {len(found)} inputs of probe unlike "
+                "any fitted vector: it is not the encoder of this posterior, or these inputs were "
+                "not fitted."
+            )
 
     @classmethod
     def _of(cls, saved: SavedFile, model: nn.Module | None, name: str = POSTERIOR.name) -> Self:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from types import FrameType
 from typing import Any
 
@@ -54,6 +55,10 @@ class RowError(InputError, IndexError):
     """A batch has no such row. It is an ``IndexError``, by which Python ends an iteration."""
 
 
+class CallError(InputError, TypeError):
+    """An argument stands where the function has none; the message says which name it takes."""
+
+
 class LabelError(InputError):
     """Labels are missing, of the wrong length or type, or hold a single class."""
 
@@ -79,12 +84,13 @@ class MemoryLimitError(InputError):
 
 
 class MissingPackageError(LaplaceMetricError, ImportError):
-    """An optional package is not installed; the message says how to get it."""
+    """Optional packages are not installed; the message says how to get them."""
 
-    def __init__(self, package: str, needed_for: str, install: str) -> None:
-        super().__init__(
-            f"{needed_for} needs the package {package!r}, which is not installed: {install}."
-        )
+    def __init__(self, package: str | Sequence[str], needed_for: str, install: str) -> None:
+        names = [package] if isinstance(package, str) else package
+        listed = " and ".join(filter(None, [", ".join(map(repr, names[:-1])), repr(names[-1])]))
+        what = f"package {listed}, which is" if len(names) == 1 else f"packages {listed}, which are"
+        super().__init__(f"{needed_for} needs the {what} not installed: {install}.")
 
 
 class ExportError(LaplaceMetricError):
@@ -173,6 +179,10 @@ class DistanceScaleWarning(LaplaceMetricWarning):
 
 class StaleCalibrationWarning(LaplaceMetricWarning):
     """An index has changed since its match probability was calibrated."""
+
+
+class UncheckedModelWarning(LaplaceMetricWarning):
+    """A posterior of vectors is put on a model, and nothing shows that it made the vectors."""
 
 
 class WideDrawsWarning(LaplaceMetricWarning):

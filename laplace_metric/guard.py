@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,11 @@ import numpy as np
 from torch import Tensor, nn
 
 from laplace_metric._utils.display import Rows, Shown
-from laplace_metric._utils.keywords import check_keywords
+from laplace_metric._utils.keywords import check_keywords, positional
 from laplace_metric._utils.randomness import Seed
-from laplace_metric._utils.reloaded import is_instance
 from laplace_metric._utils.validation import as_path, check_fraction, check_share
 from laplace_metric.calibration import Answers, Calibration, Rule
-from laplace_metric.calibration._gallery_change import GalleryChange
+from laplace_metric.calibration._gallery_change import warn_uncovered
 from laplace_metric.calibration.guarantees._queries_needed import about
 from laplace_metric.errors import (
     FewQueriesWarning,
@@ -32,11 +31,11 @@ from laplace_metric.errors import (
     FittedQueriesWarning,
     InputError,
     LabelError,
-    StaleCalibrationWarning,
     callers_line,
 )
 from laplace_metric.inputs import Inputs, read_inputs, read_vectors
 from laplace_metric.inputs._columns import Column
+from laplace_metric.inputs._loaders import yields_items, yields_pairs
 from laplace_metric.io import Fields, Kind, Part, SavedFile, write
 from laplace_metric.laplace._vectors import all_unit, settings_of_vectors
 from laplace_metric.laplace_embedder import LaplaceEmbedder
@@ -51,7 +50,9 @@ from laplace_metric.search._label_review import LabelReview
 from laplace_metric.search._running_faiss import (
     RunningFaiss,
     check_is_faiss,
+    check_own_ids,
     check_vectors_of,
+    inner_index,
     stored_vectors,
 )
 from laplace_metric.search._trained_items import share_trained_on, training_inputs
@@ -61,6 +62,40 @@ LEVELS = (0.8, 0.9, 0.95, 0.99)
 """Precisions that a guard shows."""
 LARGE, ASKED = 20_000, 5_000
 """Of more items than the first, as many as the second calibrate."""
+KEYWORDS = {
+    "metric": "the distance is distance='arccos' or 'euclidean'.",
+    "threshold": "a guard chooses it: state precision=, the share of the answers that are right.",
+    "alpha": "state precision=; guard.index.guarantee(precision=, alpha=) takes an alpha.",
+    "confidence": "it is 95%; guard.index.guarantee(precision=, confidence=) takes another one.",
+    "k": "20 neighbours vote; guard.index.search(queries, k) returns others.",
+    "n_neighbors": "20 neighbours vote; guard.index.search(queries, k) returns others.",
+    "engine": "pass search=, a function or a FAISS index.",
+    "index": "pass search=, a function or a FAISS index; or call Guard.wrap(index, labels).",
+    "encoder": "pass model=.",
+    "embedder": "pass model=.",
+    **dict.fromkeys(("X", "x", "vectors", "embeddings", "gallery"), "pass items, the first one."),
+    **dict.fromkeys(("y", "targets", "classes"), "pass labels, the second one."),
+    **dict.fromkeys(
+        ("validation", "calibration", "queries", "test", "holdout"),
+        "pass held_out=(queries, labels).",
+    ),
+}
+"""Keywords of other libraries, and what is meant here."""
+METHODS = {
+    "fit": "Guard(items, labels) fits; guard.calibrate(queries, labels) calibrates again",
+    "predict": "call guard.ask(queries).label, which is None where it abstains",
+    "predict_proba": "call guard.ask(queries).probability",
+    "query": "call guard.ask(queries)",
+    "search": "call guard.index.search(queries, k)",
+    "score": "call guard.index.evaluate(queries, labels)",
+    "evaluate": "call guard.index.evaluate(queries, labels)",
+    "guarantee": "call guard.at(precision), or guard.index.guarantee(...) for another rate",
+    "threshold": "read guard.rule.value",
+    "remove": "call guard.index.remove(ids)",
+    "labels": "read guard.index.labels",
+    "ids": "read guard.index.ids",
+}
+"""Attributes that a guard does not have, and what does the same."""
 
 
 class Guard(Shown):
@@ -76,7 +111,7 @@ class Guard(Shown):
     Parameters
     ----------
     items : array [N, D], list of texts, or loader
-        Items of the gallery: embeddings, or inputs of ``model``.
+        Items of the gallery: embeddings, or inputs of ``model``. Exact copies calibrate once.
     labels : [N] whole numbers or strings, or None
         Label of each item, which is the answer to a query like it. None, the default: ``items`` is
         a loader that yields ``(inputs, labels)``.
@@ -90,7 +125,8 @@ class Guard(Shown):
         later. Default: 0.9.
     held_out : (queries, labels) or None
         Calibration queries and their labels: neither items nor inputs that the model was trained
-        on. Pass 1,000 or more for proven guarantees. None, the default: the items calibrate.
+        on. Pass 1,000 or more for proven guarantees. Copies count once: a guarantee is one of
+        distinct queries. None, the default: the items calibrate.
     trained_on_items : bool or None
         True if the model that embeds was trained on the items, by your statement. Without
         ``held_out``, a model needs False here: a frozen encoder, or one that was trained on other
@@ -131,8 +167,11 @@ class Guard(Shown):
     FewQueriesWarning
         If the precision cannot be guaranteed, with what can; ``ask`` is then an error.
     FittedQueriesWarning
-        If what calibrates, items or ``held_out``, are copies or near-copies of others, such as
-        frames of one video; or if the model was trained on more than a hundredth of ``held_out``.
+        If of what calibrates, items or ``held_out``, more than a hundredth are copies of others, or
+        more than a fiftieth near-copies, such as frames of one video; or if the model was trained
+        on more than a hundredth of ``held_out``.
+    LaplaceMetricWarning
+        If labels of ``held_out`` differ from those of the items by a blank or by case.
 
     Examples
     --------
@@ -147,6 +186,7 @@ class Guard(Shown):
     trained_on_items: bool | None = None
     """Statement of the caller, which a saved guard keeps; None if there was none."""
 
+    @positional("name the argument, such as precision={}.")
     def __init__(
         self,
         items: Any,
@@ -167,7 +207,7 @@ class Guard(Shown):
         check_share("precision", precision)
         check_fraction("open_set_fraction", open_set_fraction)
         known = {**signature(Guard).parameters, **signature(LaplaceEmbedder).parameters}
-        check_keywords("Guard", settings, known)
+        check_keywords("Guard", settings, known, KEYWORDS)
         if held_out is not None and (not isinstance(held_out, (tuple, list)) or len(held_out) != 2):
             raise InputError(f"held_out is a {type(held_out).__name__}: pass (queries, labels).")
         if isinstance(model, LaplaceEnsemble) and held_out is None:
@@ -180,8 +220,7 @@ class Guard(Shown):
         if ids is None and hasattr(search, "id_map"):
             ids = _faiss().vector_to_array(search.id_map)
         if model is None:
-            labels = items.labels if labels is None and isinstance(items, Inputs) else labels
-            items = _vectors(items)
+            items, labels = _labelled_vectors(items, labels)
             if labels is None:
                 raise LabelError(
                     "labels=None: pass a label for each vector. Judged pairs without labels: pass "
@@ -192,7 +231,7 @@ class Guard(Shown):
                 settings["distance"] = _distance_of_search(items, ids, search)
             settings = settings_of_vectors(settings, unit=unit)
             model = LaplaceEmbedder(Precomputed(items.shape[1]), head="append", **settings)
-        elif not is_instance("model", model, LaplaceEmbedder, LaplaceEnsemble):
+        elif not isinstance(model, (LaplaceEmbedder, LaplaceEnsemble)):
             model = LaplaceEmbedder(model, **settings)
         elif settings:
             kind = type(model).__name__
@@ -232,6 +271,16 @@ class Guard(Shown):
                 )
         self._choose(precision)
 
+    def __getattr__(self, name: str) -> Any:
+        if hasattr(type(self), name):  # a property of ours that has failed: with its own words
+            return object.__getattribute__(self, name)
+        advice = f": {METHODS[name]}." if name in METHODS else ""
+        raise AttributeError(
+            f"{type(self).__name__!r} object has no attribute {name!r}{advice}",
+            name=name,
+            obj=self,
+        )
+
     @classmethod
     def wrap(cls, index: Any, labels: Any, *, vectors: Any = None, **options: Any) -> Guard:
         """Guard a FAISS index: it goes on searching, with the vectors that it has.
@@ -262,7 +311,8 @@ class Guard(Shown):
             ids of an inverted file, and an index that does not find its own vectors.
         """
         check_is_faiss(index)
-        inner = _faiss().downcast_index(index.index) if hasattr(index, "id_map") else index
+        check_own_ids(index)
+        inner = inner_index(index)
         if vectors is None:
             vectors = stored_vectors(inner)
         else:
@@ -293,8 +343,11 @@ class Guard(Shown):
 
     @property
     def rule(self) -> Rule | None:
-        """Rule of the guaranteed precision for the gallery as it is now; None: there is none."""
-        return None if self._chosen is None else self._chosen.after(self.index.change)
+        """Rule of the precision, by the present calibration, for the gallery as it is now.
+
+        None if the precision cannot be guaranteed.
+        """
+        return self._rule(self.precision, self.index)
 
     def add(
         self, items: Any, labels: Any = None, ids: Any = None, *, progress: bool = False
@@ -334,6 +387,8 @@ class Guard(Shown):
         -----
         StaleCalibrationWarning
             If the guarantee no longer covers the gallery, with the reason.
+        DependentQueriesWarning
+            If more than a hundredth of the new items are copies of others, new or old.
 
         Examples
         --------
@@ -354,7 +409,7 @@ class Guard(Shown):
             self.index.learn_classes(*model.prior)
         change = self.index.change
         if change is not None and not change.covered:
-            _warn_of(change)
+            warn_uncovered(change)
 
     def calibrate(
         self,
@@ -404,6 +459,7 @@ class Guard(Shown):
         )
         self._choose(self.precision)
 
+    @positional("a guard has its precision: guard.at({}).ask(queries) for another one.")
     def ask(self, queries: Any, *, progress: bool = False) -> Answers:
         """Answer or abstain.
 
@@ -423,21 +479,20 @@ class Guard(Shown):
         Raises
         ------
         InputError
-            If the precision cannot be guaranteed.
+            If the precision cannot be guaranteed; for another precision, as a number: see ``at``.
 
         Warns
         -----
         UnfamiliarQueriesWarning
-            If more queries are unlike the items than chance explains; see ``Index.search``.
+            If more queries are unlike the items than chance explains, in this call or over several;
+            see ``Index.search``.
         StaleCalibrationWarning
             If the guarantee no longer covers the gallery; see ``add``.
         """
-        if self.rule is None:
+        index = copy.copy(self.index)  # one calibration for the rule and the search, under threads
+        if (rule := self._rule(self.precision, index)) is None:
             raise InputError(self._refusal())
-        change = self.index.change
-        if change is not None and not (change.covered or change.large):  # the index warns of size
-            _warn_of(change)
-        return self.index.ask(queries, self.rule, progress=progress)
+        return index.ask(queries, rule, progress=progress)
 
     def suspicious_labels(self, most: int = 100) -> LabelReview:
         """Return up to ``most`` items, 100 by default, whose label looks wrong; see ``Index``."""
@@ -445,6 +500,9 @@ class Guard(Shown):
 
     def at(self, precision: float) -> Guard:
         """Return the same guard with another guaranteed precision; nothing is fitted again.
+
+        Both are one gallery with one calibration: what ``add`` and ``calibrate`` change through one
+        holds for the other, too.
 
         Raises
         ------
@@ -481,6 +539,8 @@ class Guard(Shown):
         path: str | Path,
         model: nn.Module | Sequence[nn.Module] | None = None,
         search: Any = None,
+        *,
+        probe: Any = None,
     ) -> Guard:
         """Read what ``save`` wrote.
 
@@ -494,11 +554,21 @@ class Guard(Shown):
         search : function or faiss.Index, optional
             Search that runs elsewhere, as for ``Guard``. It is not saved, and guarantees hold for
             the search that was calibrated: pass the same. None, the default: exact search.
+        probe : inputs of ``model``, or None
+            Inputs whose vectors were fitted, for a guard of vectors and the model that made them;
+            they are compared, as by ``LaplaceEmbedder.load``. None, the default: they are not.
 
         Raises
         ------
         FileFormatError
             For a damaged file, one of another program or a newer version, or one without a guard.
+        InputError
+            If ``model`` does not embed ``probe`` as the fitted vectors.
+
+        Warns
+        -----
+        UncheckedModelWarning
+            If a guard of vectors is put on a model without ``probe``.
         """
         saved, guard = SavedFile(as_path("path", path)), cls.__new__(cls)
         with saved.checked():
@@ -508,6 +578,8 @@ class Guard(Shown):
                 stated = told.flag("trained_on_items")
         guard.trained_on_items = stated
         guard.embedder = _embedder_of(saved, model)
+        if isinstance(guard.embedder, LaplaceEmbedder):
+            guard.embedder._check_made_vectors(probe)
         guard.index = Index._of(saved, guard.embedder)
         if guard.index.calibration is None or guard.index.calibration.labels is None:
             raise FileFormatError(f"{path} is damaged: its index is not calibrated by labels.")
@@ -518,15 +590,16 @@ class Guard(Shown):
         return guard
 
     def _choose(self, precision: float) -> None:
-        self.precision, self._chosen = precision, self._rule(precision)
-        if self._chosen is None:
+        self.precision = precision
+        if self.rule is None:
             warnings.warn(self._refusal(), FewQueriesWarning, stacklevel=callers_line())
 
-    def _rule(self, precision: float) -> Rule | None:
-        try:
-            return self.calibration.guarantee(precision=precision, of="label")
-        except InputError:
-            return None
+    def _rule(self, precision: float, index: Index) -> Rule | None:
+        """Return the rule of a precision by the calibration of an index; None if there is none."""
+        assert index.calibration is not None
+        with suppress(InputError):
+            return index.calibration.guarantee(precision=precision, of="label").after(index.change)
+        return None
 
     def _refusal(self) -> str:
         told = self._missing(self.precision)
@@ -539,13 +612,10 @@ class Guard(Shown):
 
     def _missing(self, precision: float) -> str:
         needed = self.calibration.queries_needed(precision, of="label")
-        more = needed.more
-        if more is None and len(self.calibration.group):
-            return f"it takes {needed.flawless:,} groups at least, without any error"
-        if more is None:
-            return "from these queries it cannot be told how many more would do"
+        if needed.more is None:
+            return needed.reason
         kind = "items or held-out queries" if self.calibration.own_items else "queries"
-        return f"about {about(more)} more {kind} needed"
+        return f"about {about(needed.more)} more {kind} needed"
 
     def _sentence(self) -> str:
         if self.rule is None:
@@ -581,22 +651,12 @@ class Guard(Shown):
             rows.append(("search finds", f"{self.recall:.0%} of the {NEAREST} nearest"))
         change = self.index.change
         for level in LEVELS if change is None or change.covered else ():
-            if (found := self._rule(level)) is not None:
+            if (found := self._rule(level, self.index)) is not None:
                 told = f"answers {found.coverage:.0%}"
             else:
                 told = self._missing(level)
             rows.append((f"{100 * level:g}% right", told))
         return rows
-
-
-def _warn_of(change: GalleryChange) -> None:
-    """Warn of a change of the gallery that its guarantee does not cover."""
-    warnings.warn(
-        f"the guarantee no longer covers the gallery: {change.reason}. Pass queries like later "
-        "ones to guard.calibrate(queries, labels), or guard all items again.",
-        StaleCalibrationWarning,
-        stacklevel=callers_line(),
-    )
 
 
 def _check_trained(model: Any, stated: Any, *, calibrates: bool) -> None:
@@ -673,6 +733,25 @@ def _of_held_out(queries: Any, labels: Any) -> Iterator[None]:
         if "held_out" not in str(error):
             error.args = (f"held_out=(queries, labels): {error}", *error.args[1:])
         raise
+
+
+def _labelled_vectors(items: Any, labels: Any) -> tuple[Tensor, Any]:
+    """Return vectors [N, D], and their labels, which a loader may yield with them."""
+    items = list(items) if isinstance(items, Iterator) else items
+    if isinstance(items, Inputs):
+        return _vectors(items), items.labels if labels is None else labels
+    if not (yields_items(items) or yields_pairs(items) or _holds_pairs(items)):
+        return _vectors(items), labels
+    inputs = read_inputs("items", items, labels).held()
+    if labels is None and all(batch.labels is None for batch in inputs):
+        return _vectors(inputs), None
+    return _vectors(inputs), inputs.with_column()[1].values
+
+
+def _holds_pairs(items: Any) -> bool:
+    """Return whether a list holds batches (vectors [n, D], labels [n])."""
+    first = items[0] if isinstance(items, list) and items else None
+    return isinstance(first, tuple) and len(first) == 2 and getattr(first[0], "ndim", 0) == 2
 
 
 def _vectors(items: Any) -> Tensor:

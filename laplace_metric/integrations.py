@@ -35,7 +35,7 @@ import numpy as np
 import numpy.typing as npt
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
-from laplace_metric._utils.validation import as_array, check_count, check_name
+from laplace_metric._utils.validation import as_array, check_count, check_name, refuse_reloaded
 from laplace_metric.calibration import Rule, ScoreCalibration
 from laplace_metric.calibration._padding import is_no_id, is_padding
 from laplace_metric.calibration._scored_queries import FUSED, ScoredQueries
@@ -68,7 +68,8 @@ def _faiss_rows(answers: Any, _: str) -> list[Pairs]:
         raise InputError(
             f"answers are D {list(scores.shape)} and I {list(ids.shape)}: pass (D, I), both [Q, k]."
         )
-    if ids.dtype.kind not in "iu" or scores.dtype.kind != "f":
+    # Hamming distances of binary indexes are int32; ids are int64
+    if ids.dtype.kind not in "iu" or not (scores.dtype.kind == "f" or scores.dtype == np.int32):
         raise InputError(
             f"answers are D of {scores.dtype} and I of {ids.dtype}: pass (D, I), scores as floats, "
             "then ids as whole numbers."
@@ -162,7 +163,8 @@ def read_hits(
         FAISS the arrays ``(D, I)`` of ``index.search``, in which an id of -1 is no hit.
     metric : str or int
         Metric by which the store ranks, as it names it, such as "cosine" or "<->". For FAISS
-        "inner_product" or "l2", whose distances are squared, or ``index.metric_type``. For
+        "inner_product" or "l2", whose distances are squared (of a binary index: Hamming's), or
+        ``index.metric_type``. For
         Qdrant's reciprocal rank fusion "rrf".
     k : int or None
         Number of hits of each query. Pass that of a rule, which was fitted to as many. None, the
@@ -196,7 +198,11 @@ def read_hits(
         raise
     except (TypeError, ValueError, KeyError, AttributeError, IndexError) as error:
         raise InputError(f"answers are not those of {store}: {error!r}.") from error
-    rows = [[(item, score) for item, score in row if not _no_hit(item, score)] for row in rows]
+    rows = [
+        [(item, _score(store, q, score)) for item, score in row if not is_no_id(item)]
+        for q, row in enumerate(rows)
+    ]
+    rows = [[pair for pair in row if not is_padding(pair[1])] for row in rows]
     most = max(map(len, rows), default=0)
     if k is not None and most > k:
         raise InputError(f"answers hold {most} hits of a query: search for {k}.")
@@ -279,9 +285,15 @@ def _check_order(rows: list[Pairs], kind: str) -> None:
         )
 
 
-def _no_hit(item: Any, score: Any) -> bool:
-    """Return whether a store filled this place without a hit, as FAISS does."""
-    return is_no_id(item) or (score is not None and bool(is_padding(float(score))))
+def _score(store: str, query: int, score: Any) -> float:
+    """Return the score of a hit as a number."""
+    try:
+        return float(score)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"answers of {store}: a hit of query {query} has the score {score!r:.40}: search with "
+            "scores."
+        ) from error
 
 
 def _padded(scores: Sequence[float], kind: str, k: int) -> list[float]:
@@ -435,6 +447,7 @@ def _scores_of(rule: Any) -> ScoredQueries:
     """Return what turns scores into probabilities, of a rule of scores."""
     if isinstance(rule, Rule) and rule.scores is not None:
         return rule.scores
+    refuse_reloaded("rule", rule)
     how = "of calibrate_scores(...).guarantee(precision=0.9), or Rule.load(...)"
     if isinstance(rule, ScoreCalibration):
         how = "of calibration.guarantee(precision=0.9), or another rate"

@@ -25,8 +25,7 @@ from torch import Tensor, nn
 
 from laplace_metric._utils.display import Rows, Shown
 from laplace_metric._utils.randomness import Seed, as_generator
-from laplace_metric._utils.reloaded import is_instance
-from laplace_metric._utils.validation import as_path, check_count
+from laplace_metric._utils.validation import as_path, check_count, refuse_reloaded
 from laplace_metric.distributions import Concatenated
 from laplace_metric.embedding import Embedding, FitSetParts, HeadInputScore
 from laplace_metric.errors import FileFormatError, InputError, NotFittedError
@@ -356,7 +355,8 @@ def _checked(members: Any) -> tuple[LaplaceEmbedder, ...]:
         what = len(members) if isinstance(members, Sequence) else f"a {type(members).__name__}"
         raise InputError(f"members is {what}: pass a list of two LaplaceEmbedders or more.")
     for i, member in enumerate(members):
-        if not is_instance(f"members[{i}]", member, LaplaceEmbedder):
+        if not isinstance(member, LaplaceEmbedder):
+            refuse_reloaded(f"members[{i}]", member)
             raise InputError(f"members[{i}] is a {type(member).__name__}: pass a LaplaceEmbedder.")
         if member._fitted is None:
             raise NotFittedError(f"members[{i}] is not fitted: call its fit(loader) first.")

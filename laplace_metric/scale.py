@@ -21,8 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from laplace_metric._utils.precision import at_least_float32
-from laplace_metric._utils.reloaded import is_instance
-from laplace_metric._utils.validation import as_array, as_tensor, check_dense
+from laplace_metric._utils.validation import as_array, as_tensor, check_dense, refuse_reloaded
 from laplace_metric.curvature._passes import Pass
 from laplace_metric.curvature._schedule import next_pass
 from laplace_metric.curvature._statistics import Statistics
@@ -104,7 +103,8 @@ class Plan:
         reference: tuple[Any, Any] | None = None,
         dtype: torch.dtype = torch.float64,
     ) -> None:
-        if not is_instance("embedder", embedder, LaplaceEmbedder):
+        if not isinstance(embedder, LaplaceEmbedder):
+            refuse_reloaded("embedder", embedder)
             raise InputError(f"embedder is a {type(embedder).__name__}: pass a LaplaceEmbedder.")
         self.model, settings = embedder.model, embedder.settings
         if settings.pairs != "all":

@@ -13,6 +13,7 @@ import os
 import re
 import secrets
 import shlex
+import socket
 import time
 from argparse import Namespace
 from collections.abc import Mapping
@@ -23,6 +24,7 @@ from typing import Annotated, Any
 
 from laplace_metric._utils import __version__
 from laplace_metric._utils.batching import Worker
+from laplace_metric._utils.validation import check_count, check_share
 from laplace_metric.cli._options import parser_of
 from laplace_metric.errors import (
     InputError,
@@ -180,8 +182,9 @@ def create_app(
     Raises
     ------
     InputError
-        For an ``index`` or ``embedder`` of another type, such as the path of a file; for an index
-        that cannot guarantee ``precision``; and if nothing names an index.
+        For an ``index`` or ``embedder`` of another type, such as the path of a file; for other
+        values of ``read`` and the numbers; for an index that cannot guarantee ``precision``; and if
+        nothing names an index.
     NotFittedError
         For a ``precision`` of an index that is not calibrated.
 
@@ -196,14 +199,17 @@ def create_app(
     [4, 9]
     """
     if index is None:
-        words = shlex.split(os.environ.get("LAPLACE_METRIC_SERVE", ""))
-        if not words:
-            raise InputError("LAPLACE_METRIC_SERVE is not set: give the words of the command.")
-        return _application(parser_of("serve").parse(words))
+        return _application(parser_of("serve").parse(_words()))
     if isinstance(index, Guard):
         precision = index.precision if precision is None else precision
         embedder, index = index.embedder, index.index
     _check_served(index, embedder)
+    if not (callable(read) or read in ("vectors", "texts")):
+        raise InputError(f"read={read!r}: pass 'vectors', 'texts', or a function of a PIL image.")
+    if precision is not None:
+        check_share("precision", precision)
+    for name, count in {"batch": batch, "waiting": waiting, "max_body": max_body}.items():
+        check_count(name, count)
     registry = CollectorRegistry()
     ours: Any = {"namespace": "laplace_metric", "registry": registry}
     requests = Counter("requests", "By path and status.", ["path", "status"], **ours)
@@ -259,6 +265,26 @@ def create_app(
     return app
 
 
+def _words() -> list[str]:
+    """Return the words of the command that the environment has.
+
+    Raises
+    ------
+    InputError
+        If it has none, or a quote has no end.
+    """
+    given = os.environ.get("LAPLACE_METRIC_SERVE", "")
+    try:
+        words = shlex.split(given)
+    except ValueError as error:
+        raise InputError(
+            f"LAPLACE_METRIC_SERVE={given!r:.200}: {str(error).lower()}. Close each quote."
+        ) from error
+    if not words:
+        raise InputError("LAPLACE_METRIC_SERVE is not set: give the words of the command.")
+    return words
+
+
 def _check_served(index: Any, embedder: Any) -> None:
     """Refuse what cannot answer a request, such as the path of a file that was not loaded."""
     if not isinstance(index, Index):
@@ -288,13 +314,17 @@ def serve(options: Namespace) -> None:
     Raises
     ------
     InputError
-        For an index or a key that cannot be used, and a host that others reach without a key.
+        For an index, a key or an address that cannot be used, and a host that others reach without
+        a key.
     """
+    if not options.host:
+        raise InputError("--host '' is empty: give an address, such as 127.0.0.1.")
     if not (options.insecure or is_loopback(options.host) or read_key(options)):
         raise InputError(
             f"--host {options.host}: anyone who reaches this address could search. Give "
             "--api-key-file, or --insecure if something else keeps others away."
         )
+    require_address(options.host, options.port)
     uvicorn.run(
         _application(options),
         host=options.host,
@@ -341,6 +371,29 @@ def read_key(options: Namespace) -> str | None:
             "openssl rand -hex 32"
         )
     return key
+
+
+def require_address(host: str, port: int) -> None:
+    """Check that this machine can listen at an address, before a model is loaded for it.
+
+    Raises
+    ------
+    InputError
+        If it has no such address, or the port is taken.
+    """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        family, kind, protocol, _, address = found
+        with socket.socket(family, kind, protocol) as listener:
+            if os.name == "posix":  # as uvicorn does: not the port of a server that has just ended
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or "no such name"
+        raise InputError(
+            f"--host {host!r} --port {port}: {reason.lower()}. Give an address of this machine and "
+            "a port that is free; --port 0 is any."
+        ) from error
 
 
 def is_loopback(host: str) -> bool:

@@ -85,7 +85,7 @@ def test_says_what_it_guarantees_and_what_it_would_take(guard):
     assert "80% right" in repr(guard)
     with pytest.warns(FewQueriesWarning, match=r"0\.992 cannot be guaranteed.*guard\.at\(0\.9"):
         strict = guard.at(0.992)
-    assert "more items or held-out queries needed" in repr(strict)
+    assert "how many more it takes cannot be told from these queries" in repr(strict)
     with pytest.raises(InputError, match=r"precision=0\.992 cannot be guaranteed"):
         strict.ask(X[NEW][:1])
     assert guard.precision == 0.95  # the other one is a copy
@@ -446,10 +446,11 @@ def test_any_search_over_the_same_vectors():
         (lambda q, k: np.zeros((len(q), k)), "returned are float64"),
         (lambda q, k: np.zeros((len(q), k + 1), int), "200 rows of up to 11 ids: return 200 rows"),
         (lambda q, k: [[0]] * (len(q) + 1), "201 rows of up to 1 ids"),
-        (lambda q, k: None, "0 rows"),
+        (lambda q, k: None, "returned a NoneType: return a list of ids for each query"),
         (lambda q, k: np.full((len(q), k), 700), r"\[700, 700, 700\], which no item has"),
         (lambda q, k: [["a"]] * len(q), "ids are numbers in the index and strings here"),
-        (lambda q, k: np.zeros((len(q), k), int), "in the order in which"),
+        (lambda q, k: np.zeros((len(q), k), int), r"more than once for one query, \[0\] among"),
+        (lambda q, k: np.tile(np.arange(k), (len(q), 1)), "in the order in which"),
         (lambda q, k: np.full((len(q), k), -1), "in the order in which"),
     ],
 )

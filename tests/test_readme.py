@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scipy.stats import binomtest
 
 from benchmarks import tables
 from laplace_metric import LaplaceEmbedder, Rule
@@ -106,6 +107,11 @@ def test_the_caption_of_twenty_queries_is_that_of_the_record():
     right = f"{of['answers right'] / of['answered']:.0%} of the guard's {of['answered']} answers"
     assert right.replace("%", " %") in text
     assert f"({of['precision']:.0%} guaranteed)".replace("%", " %") in text
+    right, answered = of["answers right"], of["answered"]
+    exact = binomtest(right, answered, of["precision"], "less")
+    upper = f"interval ends at {exact.proportion_ci(method='exact').high:.1%}:".replace("%", " %")
+    assert upper in text
+    assert f"of {answered} would be in {exact.pvalue:.1%} of cases".replace("%", " %") in text
 
 
 @pytest.mark.filterwarnings("ignore::laplace_metric.errors.UnfamiliarQueriesWarning")

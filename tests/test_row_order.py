@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laplace_metric.familiarity._near_far import NearFar
-from laplace_metric.familiarity._row_sample import RowSample, equal_rows, row_weights
+from laplace_metric.familiarity._row_sample import RowSample, equal_directions, row_weights
 from laplace_metric.models._store import FeatureStore
 
 ROUNDING = {torch.float64: 1e-9, torch.float32: 1e-3}
@@ -114,8 +114,8 @@ def test_rows_that_recur_keep_their_share(size):
 
 def test_equal_directions_have_one_number_and_their_copies_are_counted_by_class():
     u = distinct(53)
-    assert len(equal_rows(u).unique()) == 53
-    numbers = equal_rows(torch.cat([u, u.flip(0)]))
+    assert len(equal_directions(u).unique()) == 53
+    numbers = equal_directions(torch.cat([u, u.flip(0)]))
     assert torch.equal(numbers[:53], numbers[53:].flip(0))
     assert numbers.unique(return_counts=True)[1].tolist() == 53 * [2]
     rows, y = u[:3].repeat(4, 1), torch.tensor(6 * [0] + 3 * [1] + 3 * [0])

@@ -18,10 +18,13 @@ from benchmarks.report.cells import quality_table
 from benchmarks.report.glossary import about
 from benchmarks.report.reading import Part, Record, described, parts, summary
 from benchmarks.report.three_numbers import MATCH
+from laplace_metric.errors import LaplaceMetricError
 
 OURS = "laplace"
 SHOWN = ("recall@1", "r_auroc", "auroc photographs")
 NAMED = 3
+PROTOCOLS = ("lam", "url", "pretrained")
+"""Comparisons of the smallest size."""
 
 
 def sentences(part: Part) -> list[str]:
@@ -83,18 +86,18 @@ def smoke(options: Namespace) -> None:
     running = [
         subprocess.Popen([sys.executable, "-m", "benchmarks", *protocols, *where, "--quiet"],
                          env=environment)
-        for protocols in (["lam"], ["url", "pretrained"])
+        for protocols in (PROTOCOLS[:1], PROTOCOLS[1:])
     ]  # fmt: skip
     codes = [process.wait() for process in running]
     if any(codes):
-        raise RuntimeError("a protocol failed, see above")
+        raise LaplaceMetricError("a comparison failed: see above.")
     words = ["report", *where, "--json", str(folder), "--out", str(options.out)]
     subprocess.run([sys.executable, "-m", "benchmarks", *words], env=environment, check=True,
                    stdout=subprocess.DEVNULL)  # fmt: skip
     record = read_record("lam", folder)
     print("The task `digits`: 0 to 9, a small network; photographs are foreign.", end="\n\n")
     print(quality_table(record, "digits", SHOWN), end="\n\n")
-    for name in ("lam", "url", "pretrained"):
+    for name in PROTOCOLS:
         print(*verdict(read_record(name, folder)), sep="\n")
     took = time.perf_counter() - start
     print(f"{took:.0f} s; the page with every number and chart: {Path(options.out).resolve()}")

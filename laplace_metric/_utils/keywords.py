@@ -1,18 +1,25 @@
-"""Errors of keyword arguments that a function does not have, with the one that was meant."""
+"""Errors of arguments that a function does not have, with the one that was meant."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import wraps
-from inspect import signature
-from typing import ParamSpec, TypeVar
+from inspect import Parameter, signature
+from typing import Any, ParamSpec, TypeVar
+
+from laplace_metric.errors import CallError
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def check_keywords(function: str, given: Iterable[str], known: Iterable[str]) -> None:
+def check_keywords(
+    function: str,
+    given: Iterable[str],
+    known: Iterable[str],
+    meant: Mapping[str, str] | None = None,
+) -> None:
     """Raise ``TypeError`` for the first keyword that is not known.
 
     Parameters
@@ -23,22 +30,27 @@ def check_keywords(function: str, given: Iterable[str], known: Iterable[str]) ->
         Keywords of the call.
     known : names
         Keywords that the function has.
+    meant : dict of str to str, or None
+        Advice for keywords of other libraries. None, the default: there is none.
 
     Raises
     ------
     TypeError
-        For a keyword that is not known; the message names the nearest one, if one is near.
+        For a keyword that is not known; the message names the one that was meant, or the nearest
+        one, if one is near.
     """
     known = list(known)
     for name in given:
         if name not in known:
             near = get_close_matches(name, known, 1)
-            meant = f"; did you mean {near[0]!r}?" if near else ""
-            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}{meant}")
+            advice = f"; did you mean {near[0]!r}?" if near else ""
+            if meant is not None and name in meant:
+                advice = f": {meant[name]}"
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}{advice}")
 
 
 def named_keywords(method: Callable[P, R]) -> Callable[P, R]:
-    """Make the ``TypeError`` of an unknown keyword name the caller's class and the nearest keyword.
+    """Make the ``TypeError`` of a wrong call name the caller's class and the argument to use.
 
     Python itself names the class that defines the method, which may be one that no user meets.
 
@@ -51,18 +63,68 @@ def named_keywords(method: Callable[P, R]) -> Callable[P, R]:
     --------
     >>> class Box:
     ...     @named_keywords
-    ...     def __init__(self, colour="red"): ...
+    ...     def __init__(self, *, colour="red"): ...
     >>> Box(color="blue")
     Traceback (most recent call last):
     TypeError: Box() got an unexpected keyword argument 'color'; did you mean 'colour'?
+    >>> Box("blue")
+    Traceback (most recent call last):
+    laplace_metric.errors.CallError: Box('blue'): name the argument, such as colour='blue'.
     """
     known = [*signature(method).parameters][1:]
+    named = [each.name for each in _parameters(method) if each.kind is Parameter.KEYWORD_ONLY]
+    advice = f"name the argument, such as {named[0]}={{}}." if named else ""
 
     @wraps(method)
     def checked(*args: P.args, **keywords: P.kwargs) -> R:
         if not keywords.keys() <= set(known):
-            kind, name = type(args[0]).__name__, method.__name__
-            check_keywords(kind if name == "__init__" else f"{kind}.{name}", keywords, known)
+            check_keywords(_called(method, args[0]), keywords, known)
         return method(*args, **keywords)
 
-    return checked
+    return positional(advice)(checked) if advice else checked
+
+
+def positional(advice: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Make the error of an argument too many in a call of a method say what to do with it.
+
+    Parameters
+    ----------
+    advice : str
+        End of the message; ``{}`` stands for the argument.
+
+    Examples
+    --------
+    >>> class Door:
+    ...     @positional("call door.at({}).open().")
+    ...     def open(self, *, slowly=False): ...
+    >>> Door().open(0.5)
+    Traceback (most recent call last):
+    laplace_metric.errors.CallError: Door.open(0.5): call door.at(0.5).open().
+    """
+
+    def decorator(method: Callable[P, R]) -> Callable[P, R]:
+        taken = [p for p in _parameters(method) if p.kind is Parameter.POSITIONAL_OR_KEYWORD]
+        most = len(taken)
+
+        @wraps(method)
+        def checked(*args: P.args, **keywords: P.kwargs) -> R:
+            if len(args) > most:
+                dots, value = "..., " * (most > 1), f"{args[most]!r:.40}"
+                raise CallError(
+                    f"{_called(method, args[0])}({dots}{value}): {advice.format(value)}"
+                )
+            return method(*args, **keywords)
+
+        return checked
+
+    return decorator
+
+
+def _parameters(method: Callable[..., Any]) -> list[Parameter]:
+    return list(signature(method).parameters.values())
+
+
+def _called(method: Callable[..., Any], owner: Any) -> str:
+    """Return the name of a method as a caller of its object writes it."""
+    kind, name = type(owner).__name__, method.__name__
+    return kind if name == "__init__" else f"{kind}.{name}"

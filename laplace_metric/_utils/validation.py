@@ -185,11 +185,11 @@ def as_shape(name: str, shape: Any) -> torch.Size:
 
 
 def as_path(name: str, value: Any) -> Path:
-    """Return a path, or raise ``InputError`` for what is none."""
+    """Return a path, of which ``~`` is the home folder; raise ``InputError`` for what is none."""
     text = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
     if not isinstance(text, str) or not text or "\0" in text:
         raise InputError(f"{name}={value!r}: pass a path, as a string or pathlib.Path.")
-    return Path(text)
+    return Path(os.path.expanduser(text))  # which leaves the ~name of nobody as it is
 
 
 def check_name(argument: str, value: Any, choices: Sequence[str] | Mapping[str, Any]) -> str:
@@ -197,6 +197,28 @@ def check_name(argument: str, value: Any, choices: Sequence[str] | Mapping[str, 
     if not isinstance(value, str) or value not in choices:
         raise UnknownNameError(argument, value, tuple(choices))
     return value
+
+
+def refuse_reloaded(name: str, value: Any) -> None:
+    """Refuse an object of this package whose module was loaded again since.
+
+    ``%autoreload`` and ``importlib.reload`` make a second class of the same name, of which objects
+    of the first one are no instances.
+
+    Raises
+    ------
+    InputError
+        With what to do.
+    """
+    for kind in type(value).__mro__:
+        if kind.__module__.partition(".")[0] != "laplace_metric":
+            continue
+        now = getattr(sys.modules.get(kind.__module__), kind.__qualname__, kind)
+        if now is not kind:
+            raise InputError(
+                f"{name} is a {kind.__name__} from before {kind.__module__} was reloaded (as by "
+                "autoreload): make it again, or restart Python."
+            )
 
 
 def check_function(name: str, value: Any, *arguments: str) -> None:

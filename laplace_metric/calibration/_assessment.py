@@ -27,6 +27,8 @@ class Assessment(Shown):
         index.
     label_probability : [Q] or None
         Probability that this label is the query's; None if no labels calibrated the index.
+    calibration : str or None
+        Identity of the calibration. None, the default: not known.
     """
 
     logit: Float[np.ndarray, "Q depth"]
@@ -34,3 +36,4 @@ class Assessment(Shown):
     p_value: Float[np.ndarray, " Q"]
     carrier: Int[np.ndarray, " Q"] | None = None
     label_probability: Float[np.ndarray, " Q"] | None = None
+    calibration: str | None = None

@@ -25,17 +25,19 @@ from laplace_metric.calibration._score_calibration import ScoreCalibration
 from laplace_metric.calibration._score_features import (
     checked_scores,
     evidence_column,
+    first_hits,
     judgements,
     score_features,
 )
 from laplace_metric.calibration._score_model import ScoreModel, fit_score_model
+from laplace_metric.calibration._score_scale import ScoreScale
 from laplace_metric.calibration._score_warnings import warn_of_scores, warn_of_ties
 from laplace_metric.calibration._scored_queries import FUSED, KINDS
 from laplace_metric.errors import InputError, ScoresWarning, callers_line
 
 LEAST = 2 * FOLDS
 """Queries in each half."""
-TAKEN = ("scores", "miss", "open_set_fraction", "classes")
+TAKEN = ("scores", "kind", "miss", "open_set_fraction", "classes")
 """Arguments of the calls that take evidence by name."""
 
 
@@ -115,7 +117,8 @@ def calibrate_scores(
     InputError
         For shapes that do not fit, lists of unequal length, sparse matrices, NaN, scores that are
         not sorted as ``kind`` says, fewer than 20 queries, ids that stand twice, ids of hits and of
-        relevant items of different types, and hits that are all relevant or all irrelevant.
+        relevant items of different types, and judgements of relevant hits alone where others are
+        not judged.
 
     Warns
     -----
@@ -152,9 +155,13 @@ def calibrate_scores(
         places = {hits: row for row, hits in enumerate(dict.fromkeys(map(tuple, rows.values())))}
         ids = [np.array([places[tuple(hits)] for hits in rows.values()], float)[:, None]]
     elif isinstance(relevant, (Mapping, str)):
-        raise InputError(f"relevant={relevant!r:.60} takes items=, the ids of the hits.")
+        raise InputError(
+            f"relevant={relevant!r:.60} takes items=, the ids of the hits: pass "
+            "{query: [item, ...]}, in the order of scores, or an array [Q, k]."
+        )
     judged = judgements("relevant", relevant, exists)
     has_match, counted = _of_collection(judged, mated, total)
+    _check_not_positives_only(judged)
     if missing := int((judged == -1).sum()):
         _warn(f"{missing:,} of {exists.sum():,} hits are not judged (-1): they are left out.")
     if nothing := int((~exists[:, 0]).sum()):
@@ -180,6 +187,8 @@ def calibrate_scores(
     values, exists, judged = values[kept], exists[kept], judged[kept]
     has_match, counted, extra = has_match[kept], counted[kept], [column[kept] for column in extra]
     features = score_features(values, exists, extra)
+    first = first_hits(values, exists, extra, kinds)
+    scale = ScoreScale.of(first, None if grouped is None else grouped[exists[:, 0]])
     order = np.random.default_rng(check_count("seed", seed, 0)).permutation(len(values))
     if len(values) < 2 * LEAST:
         raise InputError(f"{len(values)} queries to calibrate on: pass at least {2 * LEAST}.")
@@ -225,8 +234,7 @@ def calibrate_scores(
         chosen: str, losses: dict[str, float], model: ScoreModel, queries: CalibrationQueries
     ) -> ScoreCalibration:
         k, names = values.shape[1], tuple(columns)
-        largest = float(values[..., 0][exists].max()) if kinds[0] == FUSED else np.inf
-        return ScoreCalibration(kinds, k, names, chosen, losses, model, queries, largest=largest)
+        return ScoreCalibration(kinds, k, names, chosen, losses, model, queries, scale)
 
     one_score = cross_fit is None and features.shape[1] == len(kinds) == 1 and not columns
     both = cross_fit is None and len(order) < FEW and not one_score
@@ -236,7 +244,7 @@ def calibrate_scores(
     warn_of_scores(features[fitted, :, 0], judged[fitted])
     warn_of_ties(values, judged)
     if both:
-        with suppress(InputError):  # one half may have hits of one kind only
+        with suppress(InputError):  # all scores of one half may be equal, or not judged
             found = replace(found, halves=tested_by(0))
     return found
 
@@ -258,6 +266,23 @@ def _check_fused(values: Array, exists: Flags, kinds: tuple[str, ...]) -> None:
                 "by its largest: no rule can tell queries apart. Pass the scores of the search, "
                 "kind='similarity', or fuse two lists or more."
             )
+
+
+def _check_not_positives_only(judged: Judged) -> None:
+    """Refuse judgements of relevant hits alone, next to hits without one.
+
+    Raises
+    ------
+    InputError
+        Then: what is not judged may be wrong.
+    """
+    relevant, missing = int((judged == 1).sum()), int((judged == -1).sum())
+    if relevant and missing and not (judged == 0).any():
+        raise InputError(
+            f"relevant: all {relevant:,} judged hits are relevant, and {missing:,} are not judged. "
+            "No error can be counted in them. If what is not named is irrelevant, pass lists, "
+            "{query: [id, ...]}, or 0 in their place; else judge it, too."
+        )
 
 
 def _of_collection(
@@ -283,22 +308,15 @@ def _of_collection(
 
 def _distinct(values: Array, exists: Flags, judged: Judged, columns: list[Array]) -> Flags:
     """Return queries that are no copy of an earlier one [Q]; warn of copies, which are left out."""
-    found = copies_among(values, exists, judged, columns)
-    n, distinct = len(found.first), int(found.first.sum())
-    if distinct == n:
-        return found.first
-    if found.certain:
+    first = copies_among(values, exists, judged, columns)
+    n, distinct = len(first), int(first.sum())
+    if distinct < n:
         _warn(
-            f"{n - distinct:,} of {n:,} queries are copies, with the scores and the judgements of "
-            f"another query: each of the {distinct:,} distinct queries counts once."
+            f"{n - distinct:,} of {n:,} queries are copies, with the scores of another query: each "
+            f"of the {distinct:,} distinct queries counts once, as it was judged first. If they "
+            "are different queries, pass items=, the ids of their hits."
         )
-        return found.first
-    _warn(
-        f"{n - distinct:,} of {n:,} queries have the scores and the judgements of another query. "
-        "If they are copies, guarantees are broken more often than their confidence says: pass the "
-        f"{distinct:,} distinct queries alone."
-    )
-    return np.ones(n, bool)
+    return first
 
 
 def _warn(text: str) -> None:

@@ -33,6 +33,9 @@ class CalibratedHits(Shown):
         Label of the nearest neighbour of each query. None, the default, without labels.
     alpha : float in (0, 1)
         Share of queries with a match that may be called unknown. Default: 0.05.
+    calibration : str or None
+        Identity of the calibration, which a rule compares with its own. None, the default: not
+        known.
     """
 
     match_probability: Array
@@ -43,3 +46,4 @@ class CalibratedHits(Shown):
     ambiguity: Array | None = None
     nearest: Array | None = None
     alpha: float = 0.05
+    calibration: str | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -36,11 +37,17 @@ from laplace_metric.calibration._label_posterior import Candidates, LabelPosteri
 from laplace_metric.calibration._label_sets import HeldOutLabels, label_scores
 from laplace_metric.calibration._match_probability import MatchProbability
 from laplace_metric.calibration._rule import HITS, Rule, asked_rate, check_of
-from laplace_metric.calibration._unknown_share import UnknownShare, warn_if_unfamiliar
+from laplace_metric.calibration._unknown_share import (
+    COUNTED,
+    UnknownCount,
+    UnknownShare,
+    warn_if_unfamiliar,
+)
 from laplace_metric.calibration._votes import VOTES
 from laplace_metric.calibration.guarantees._open_set_fraction import Fraction
 from laplace_metric.calibration.guarantees._queries_needed import QueriesNeeded
 from laplace_metric.errors import ExportError, InputError, NotFittedError
+from laplace_metric.io import content_digest
 
 if TYPE_CHECKING:
     import torch
@@ -48,6 +55,8 @@ if TYPE_CHECKING:
     from laplace_metric.calibration._calibration_graph import CalibrationGraph
     from laplace_metric.evaluation._probability_quality import Quality
 
+MOST_RULES = 64
+"""Rules of a calibration that are stored."""
 VOTED = {"share", "weighted", "ratio", "ambiguity"}
 """Features that come of labels."""
 
@@ -156,6 +165,16 @@ class Calibration(Shown):
         return 1 / (len(self.statistics) + 1)
 
     @cached_property
+    def identity(self) -> str:
+        """Digest of its arrays and settings: a rule holds for the calibration that tested it."""
+        return content_digest(self)
+
+    @cached_property
+    def _rules(self) -> dict[Any, Rule]:
+        """Rules that were asked for: a server and a guard ask for the same one at each query."""
+        return {}
+
+    @cached_property
     def _ranked(self) -> RankedPoints:
         """Statistics of the known calibration queries, ranked."""
         return RankedPoints.of(self.statistics)
@@ -167,9 +186,9 @@ class Calibration(Shown):
         p_value = least_common_p_values(self._ranked, ours)
         probability = self.matcher(logit)
         if self.labeller is None:
-            return Assessment(logit, probability, p_value)
+            return Assessment(logit, probability, p_value, calibration=self.identity)
         answer, label_probability = self.labeller.answer(Candidates.of(logit, hits.voted))
-        return Assessment(logit, probability, p_value, answer, label_probability)
+        return Assessment(logit, probability, p_value, answer, label_probability, self.identity)
 
     def warn_if_unfamiliar(self, p_value: np.ndarray, alpha: float) -> None:
         """Warn if more of a batch of queries are unknown at ``alpha`` than chance explains.
@@ -184,12 +203,21 @@ class Calibration(Shown):
         Warns
         -----
         UnfamiliarQueriesWarning
-            If too many are unknown. Open-set queries count, even in the share that they have among
-            the calibration queries.
+            If too many are unknown, in this batch or, once for each excess, over several calls.
+            Open-set queries count, even in the share that they have among the calibration queries.
         """
+        share, count = self._unknown_share(alpha), self._unknown_count
+        warn_if_unfamiliar(p_value <= alpha, share, p_value <= COUNTED, count)
+
+    def _unknown_share(self, alpha: float) -> UnknownShare:
         n_known, known = len(self.statistics), float(self.known.mean())
         n_queries = n_known if known == 0 else max(n_known, round(n_known / known))
-        warn_if_unfamiliar(p_value <= alpha, UnknownShare(alpha, n_known, n_queries))
+        return UnknownShare(alpha, n_known, n_queries)
+
+    @cached_property
+    def _unknown_count(self) -> UnknownCount:
+        """Count of unknown queries over all calls with this calibration."""
+        return UnknownCount(self._unknown_share(COUNTED))
 
     def apply(
         self,
@@ -283,6 +311,7 @@ class Calibration(Shown):
             None if hits.votes is None else like(hits.votes.ambiguity, distances),
             nearest,
             alpha,
+            self.identity,
         )
 
     def export(
@@ -469,28 +498,29 @@ class Calibration(Shown):
             For labels, if none calibrated the index.
         """
         quantity, target = asked_rate(precision, recall, fmr, fpir)
+        asked = quantity, target, confidence, of, alpha, open_set_fraction
+        with suppress(KeyError, TypeError):  # TypeError: it has no hash
+            return self._rules[asked]
         if of == HITS:
-            return Rule.guaranteeing(
-                self.queries("match", alpha),
-                quantity,
-                target,
-                confidence,
-                of=check_of(of, (HITS,), quantity),
-                alpha=alpha,
-                open_set_fraction=open_set_fraction,
-            )
-        about = self._about(of) if quantity != "fmr" or of is not None else "match"
+            about = check_of(of, (HITS,), quantity)
+        else:
+            about = self._about(of) if quantity != "fmr" or of is not None else "match"
         if quantity == "fmr" and about == "label":
             raise InputError("fmr= is a rate of comparisons, not of labels: pass of='match'.")
-        return Rule.guaranteeing(
-            self.queries(about, alpha),
+        rule = Rule.guaranteeing(
+            self.queries("match" if about == HITS else about, alpha),
             quantity,
             target,
             confidence,
             of=about,
             alpha=alpha,
             open_set_fraction=open_set_fraction,
+            calibration=self.identity,
         )
+        if len(self._rules) >= MOST_RULES:
+            self._rules.clear()
+        self._rules[asked] = rule
+        return rule
 
     def guarantee_by_class(
         self, precision: float, *, confidence: float = 0.95, alpha: float | None = 0.05
@@ -525,7 +555,9 @@ class Calibration(Shown):
             )
         queries = self.queries("label", alpha)
         answer = self.answer.astype(np.intp)
-        return ClassRule.guaranteeing(queries, answer, labels.classes, precision, confidence, alpha)
+        return ClassRule.guaranteeing(
+            queries, answer, labels.classes, precision, confidence, alpha, self.identity
+        )
 
     def largest_guarantee(
         self, *, confidence: float = 0.95, of: str | None = None, alpha: float | None = 0.05
@@ -555,7 +587,9 @@ class Calibration(Shown):
         about = self._about(of)
         queries = self.queries(about, alpha)
         chosen = queries.largest(confidence)
-        return Rule.of_chosen(chosen, queries, "precision", confidence, about, alpha)
+        return Rule.of_chosen(
+            chosen, queries, "precision", confidence, about, alpha, calibration=self.identity
+        )
 
     def queries_needed(
         self, precision: float, *, of: str | None = None, alpha: float | None = 0.05

@@ -15,12 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from laplace_metric._utils.validation import ArrayLike, as_floats, check_share
-from laplace_metric.calibration._arrays import Array, Flags, Judged
+from laplace_metric.calibration._arrays import Array, Counts, Flags, Judged
 from laplace_metric.calibration._padding import NO_HIT
 from laplace_metric.calibration.guarantees._betting import (
     GroupTests,
     fewest_groups,
-    largest_count,
 )
 from laplace_metric.calibration.guarantees._biometric_rates import (
     error_rates,
@@ -47,6 +46,11 @@ from laplace_metric.errors import InputError
 
 QUANTITIES = ("precision", "recall", "fmr", "fpir")
 """Rates that can be guaranteed."""
+AT_LEAST = ("precision", "recall")
+"""Those that are to be at least the target; the others are to be at most that."""
+ROUNDING = 1e-9
+LEAST_FULL = 0.5
+"""Share of the places of all lists that hold a hit, from which on betting answers enough."""
 BELOW = 20
 """Thresholds below the first hits of other queries, for hits behind the first."""
 NOTHING = np.empty(0)
@@ -75,6 +79,28 @@ class Chosen(NamedTuple):
     bound: float
     estimate: float
     n: int
+
+    def check(self, quantity: str) -> None:
+        """Refuse a threshold whose own queries do not show what would be guaranteed of it.
+
+        Parameters
+        ----------
+        quantity : "precision" | "recall" | "fmr" | "fpir"
+            Rate that is kept.
+
+        Raises
+        ------
+        InputError
+            If the estimate is on the wrong side of the target.
+        """
+        least = quantity in AT_LEAST
+        above = self.estimate - self.target if least else self.target - self.estimate
+        if not above >= -ROUNDING:  # NaN, where nothing is accepted, is refused, too
+            raise InputError(
+                f"{quantity}={self.target:g} cannot be guaranteed: at the threshold of its test "
+                f"these queries show {self.estimate:.4g}, {'less' if least else 'more'} than that. "
+                "Ask for less, or calibrate on more queries."
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,20 +241,29 @@ class CalibrationQueries:
         first = self.relevant[rows, 0]
         return np.where(first == NO_HIT, NEVER, self.decided[rows, 0]), first == 1
 
+    @cached_property
+    def group_sizes(self) -> Counts:
+        """Number of queries of each group; empty where each query is independent."""
+        return np.unique(self.group, return_counts=True)[1]
+
     @property
     def n_groups(self) -> int:
         """Number of groups of queries; 0 where each is independent."""
-        return len(np.unique(self.group))
+        return len(self.group_sizes)
 
     def proves(self, of: str) -> bool:
         """Return True if a theorem covers a guarantee: see ``guarantees``.
+
+        Groups of unequal size, and lists that are mostly empty, are tested by simulated tests.
 
         Parameters
         ----------
         of : "match" | "label" | "hits"
             Answers that are right or wrong.
         """
-        if self.cross_fitted:
+        if self.cross_fitted or len(np.unique(self.group_sizes)) > 1:
+            return False
+        if of == "hits" and (self.relevant != NO_HIT).mean() < LEAST_FULL:
             return False
         return len(self.grid) > 0 or not (self.n_groups or of == "hits")
 
@@ -346,7 +381,7 @@ class CalibrationQueries:
             tests, _ = self._group_tests("precision", "match")
             best = tests.largest_precision(right, delta)
             if best is None:
-                raise InputError(f"no precision can be guaranteed by these {self._units('match')}.")
+                raise InputError(f"no precision can be guaranteed by these {self._units()}.")
             return Chosen(best[1], best[0], best[0], float(right[p >= best[1]].mean()), len(p))
         target, value, bound = largest_precision(order, right, delta, self._thresholds)
         value = self._as_probability(value, order, p)
@@ -380,7 +415,8 @@ class CalibrationQueries:
         rows = np.flatnonzero(self.relevant[:, 0] != -1)
         order, right = self._ordered(rows), self._first_hits(rows)[1]
         if self.n_groups:  # how alike new groups are is not known
-            return QueriesNeeded(None, 0, 0, fewest_groups(target, delta / 2), float("nan"))
+            least, told = self._group_tests("precision", "match")[0].fewest(target, delta, "groups")
+            return QueriesNeeded(None, 0, 0, least, told)
         found = queries_needed(
             order, right, target, delta, chance=chance, thresholds=self._thresholds
         )
@@ -432,28 +468,33 @@ class CalibrationQueries:
 
     def _group_tests(self, quantity: str, of: str) -> tuple[GroupTests, Flags]:
         """Return the tests of what a rate counts, and which of it is right."""
+        places = self.relevant.shape[1]
         if quantity == "fmr":
             counted = self.relevant == 0
         elif of == "hits":
             counted = self.relevant >= 0
         else:
-            counted = np.zeros_like(self.relevant, bool)
+            counted, places = np.zeros_like(self.relevant, bool), 1
             counted[:, 0] = self.relevant[:, 0] != -1
             if quantity == "fpir":
                 counted[:, 0] = (self.mated == 0) & (self.relevant[:, 0] != NO_HIT)
-        rows, places = counted.nonzero()
-        p = np.where(self.relevant == NO_HIT, NEVER, self.decided)[rows, places]
+        rows, places_of = counted.nonzero()
+        p = np.where(self.relevant == NO_HIT, NEVER, self.decided)[rows, places_of]
         units = self.group if self.n_groups else np.arange(len(self))
         names, unit = np.unique(units[rows], return_inverse=True)
-        most = largest_count(np.bincount(unit)) if len(unit) else 1
+        most = places * int(self.group_sizes.max(initial=1)) if self.proves(of) else None
         grid = self._thresholds
         if grid is not None and of == "hits":  # hits behind the first have smaller probabilities
             grid = np.concatenate([grid, np.linspace(0, grid.min(), BELOW, endpoint=False)])
-        right = self.relevant[rows, places] == 1
-        return GroupTests.of(p, unit, len(names), most, grid, proven=self.proves(of)), right
+        right = self.relevant[rows, places_of] == 1
+        return GroupTests.of(p, unit, len(names), most, grid), right
 
-    def _units(self, of: str) -> str:
-        return f"{self.n_groups or len(self):,} {'groups' if self.n_groups else 'queries'}"
+    @property
+    def _unit(self) -> str:
+        return "groups" if self.n_groups else "queries"
+
+    def _units(self) -> str:
+        return f"{self.n_groups or len(self):,} {self._unit}"
 
     def _of_groups(self, quantity: str, target: float, delta: float, of: str) -> Chosen:
         if quantity in ("fmr", "fpir"):
@@ -470,9 +511,9 @@ class CalibrationQueries:
             value, low = tests.lowest_of_false(~right, target, delta), 1 - target
         if value is None:
             raise InputError(
-                f"{quantity}={target:g} cannot be guaranteed by these {self._units(of)}: it takes "
-                f"{fewest_groups(low, delta / 2)} at least, without any error. Ask for less, or "
-                f"calibrate on more {'groups' if self.n_groups else 'queries'}."
+                f"{quantity}={target:g} cannot be guaranteed by these {self._units()}: "
+                f"{tests.fewest(low, delta, self._unit)[1]}. Ask for less, or calibrate on more "
+                f"{self._unit}."
             )
         value = max(value, 0.0)
         accepted = p >= value

@@ -24,8 +24,9 @@ from laplace_metric._utils.display import Rows, Shown
 from laplace_metric._utils.validation import check_share
 from laplace_metric.calibration._answers import Answers
 from laplace_metric.calibration._calibration_queries import CalibrationQueries
+from laplace_metric.calibration._compared import Compared, check_covered
 from laplace_metric.calibration._gallery_change import GalleryChange
-from laplace_metric.calibration._rule import Rule, as_numpy, statistic_of
+from laplace_metric.calibration._rule import Rule
 from laplace_metric.calibration.guarantees._queries_needed import about
 from laplace_metric.errors import InputError
 
@@ -42,14 +43,17 @@ class Shortfall(NamedTuple):
         Number of tested queries that are answered with it.
     needed : int or None
         Number of such queries that would probably do; None if it cannot be told.
+    least : int
+        Number of such queries that would do if all were answered right.
     """
 
     answers: int
     needed: int | None
+    least: int
 
     def __str__(self) -> str:
         if self.needed is None:
-            return f"{self.answers:,} tested answers, too few or too often wrong to tell"
+            return f"{self.answers:,} tested answers, at least {self.least:,} needed"
         return f"{self.answers:,} tested answers, about {about(self.needed)} needed"
 
 
@@ -78,6 +82,8 @@ class ClassRule(Shown):
         the probability alone decides.
     gallery : GalleryChange or None
         Change of the gallery since the calibration. None, the default: there was none.
+    calibration : str or None
+        Identity of the calibration that tested it, as of ``Rule``. None, the default: not known.
     """
 
     rules: Mapping[Any, Rule]
@@ -87,6 +93,7 @@ class ClassRule(Shown):
     coverage: float
     alpha: float | None
     gallery: GalleryChange | None = None
+    calibration: str | None = None
 
     @classmethod
     def guaranteeing(
@@ -97,6 +104,7 @@ class ClassRule(Shown):
         precision: float,
         confidence: float,
         alpha: float | None,
+        calibration: str | None = None,
     ) -> ClassRule:
         """Return the rule that answers most and keeps a precision of each class.
 
@@ -112,6 +120,8 @@ class ClassRule(Shown):
             Precision of each class, and the probability that all are kept.
         alpha : float in (0, 1) or None
             Share of queries with a match that may be called unknown.
+        calibration : str or None
+            Identity of the calibration of the index. None, the default: no index made it.
 
         Raises
         ------
@@ -139,14 +149,18 @@ class ClassRule(Shown):
                 if place >= n_tested:
                     raise InputError("too few")
                 rules[name] = Rule.guaranteeing(
-                    part, "precision", target, 1 - level, of="label", alpha=alpha
+                    part,
+                    "precision",
+                    target,
+                    1 - level,
+                    of="label",
+                    alpha=alpha,
+                    calibration=calibration,
                 )
             except InputError:
                 least = queries.fewest(target, level)
-                needed: int | None = least
-                if part.n_groups or counts[c]:
-                    needed = _needed(part, target, level, least)
-                refused[name] = Shortfall(int(counts[c]), needed)
+                needed = _needed(part, target, level, least)
+                refused[name] = Shortfall(int(counts[c]), needed, least)
         if not rules:
             told = ", ".join(f"{name!r} ({refused[name]})" for name in [*refused][:NAMED])
             raise InputError(
@@ -154,7 +168,8 @@ class ClassRule(Shown):
                 "calibrate on more queries, or guarantee the precision of all answers together."
             )
         answered = sum(rule.coverage * len(rule.queries) for rule in rules.values())  # type: ignore
-        return cls(rules, refused, target, confidence, answered / len(queries), alpha)
+        coverage = answered / len(queries)
+        return cls(rules, refused, target, confidence, coverage, alpha, None, calibration)
 
     def after(self, change: GalleryChange | None) -> ClassRule:
         """Return the same rule for a gallery that has changed; see ``Rule.after``."""
@@ -186,14 +201,11 @@ class ClassRule(Shown):
                 f"found is a {type(found).__name__}, and this rule is of an index: pass what "
                 "index.search(...) or calibration.apply(...) returned."
             )
-        p = statistic_of("label", found)
-        label, strange = as_numpy(found.label), np.zeros(len(p), bool)
-        if self.alpha is not None:
-            strange = as_numpy(found.p_value) <= self.alpha
-        least = np.array(
-            [self.rules[name].value if name in self.rules else np.inf for name in label.tolist()]
-        )
-        return Answers.of(label, p, (p >= least) & ~strange, strange)
+        asked = Compared.of_hits(found, "label", self.alpha)
+        check_covered(self.calibration, found)
+        names = [] if asked.label is None else asked.label.tolist()
+        least = [self.rules[name].value if name in self.rules else np.inf for name in names]
+        return asked.answers(np.array(least))
 
     def __str__(self) -> str:
         return "\n".join(self._told())
@@ -205,7 +217,7 @@ class ClassRule(Shown):
             "" if self.alpha is None else f" and the query is not unknown at alpha={self.alpha:g}"
         )
         n, of = len(self.rules), len(self.rules) + len(self.refused)
-        one = next(iter(self.rules.values()))
+        one = min(self.rules.values(), key=lambda rule: rule.proven)  # a simulated one, if any is
         still = "guarantees"
         if self.gallery is not None and not self.gallery.covered:
             still = "guaranteed"

@@ -18,11 +18,10 @@ from laplace_metric._utils.validation import as_array, as_floats, is_tensor
 from laplace_metric.calibration._hits import SearchHits
 from laplace_metric.calibration._namespace import namespace
 from laplace_metric.calibration._padding import is_padding
+from laplace_metric.calibration._score_scale import ENOUGH, ROOTS, explanation
 from laplace_metric.calibration._votes import LabelVotes
 from laplace_metric.errors import DistanceScaleWarning, InputError, NonFiniteError, callers_line
 
-ENOUGH, APART = 10, 0.3
-"""Queries whose distances tell their scale; a gap between two distributions that is none."""
 MOST_FALL = 0.5
 """Share of queries whose first neighbour may be the farthest: none, but for ties and rounding."""
 
@@ -80,32 +79,23 @@ def like(array: Any, given: Any) -> Any:
 def warn_if_scaled(hits: SearchHits, nearest: Float[np.ndarray, " m"]) -> None:
     """Warn where distances are unlike ``nearest`` [m], those of the calibration, but for scale.
 
-    Squares: D(d) > 0.3 and D(sqrt d) < D(d) / 2, with D the largest gap between the shares of
-    d and of ``nearest`` below any distance (Kolmogorov and Smirnov's statistic). Another scale:
-    the median is ten times beyond all of them.
+    Squares: their roots are like ``nearest`` (``explanation``). Another scale: the median is ten
+    times beyond all of them.
     """
     ours = hits.distance.min(1)
     if len(ours) < ENOUGH or not np.isfinite(hits.distance[:, 0]).all():
         return
     middle = float(np.quantile(ours, 0.5, method="lower"))
-    gap, of_roots = (_gap(x, nearest) for x in (ours, np.sqrt(ours)))
     least, most = float(nearest.min()), float(nearest.max())
     told = f"distances: the nearest items are {middle:.3g} away (median of these queries), "
     told += f"those of the queries that calibrated {least:.3g} to {most:.3g}"
-    if gap > APART and of_roots < gap / 2:
-        told += "; their roots fit. FAISS and others return squares: pass the roots."
+    if explanation(ours, nearest, [ROOTS]):
+        told += f"; {ROOTS}."
     elif middle > 10 * most or middle < least / 10:
         told += ". Pass Euclidean distances of the same embeddings, in the same units."
     else:
         return
     warnings.warn(told, DistanceScaleWarning, stacklevel=callers_line())
-
-
-def _gap(one: Float[np.ndarray, " n"], other: Float[np.ndarray, " m"]) -> float:
-    """Return ``sup_x |F(x) - G(x)|`` of two samples."""
-    from scipy.stats import ks_2samp
-
-    return float(ks_2samp(one, other, method="asymp").statistic)
 
 
 def _pairs(name: str, values: Any) -> Float[np.ndarray, "Q k"]:

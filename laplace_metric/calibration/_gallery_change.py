@@ -10,12 +10,14 @@ there is another matter at any size: no query of it was tested, and it draws ans
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from laplace_metric.errors import StaleCalibrationWarning, callers_line
 from laplace_metric.io import Fields
 
 GROWTH = 0.1
@@ -132,3 +134,13 @@ classes: simulated up to 10%, not proven
             content.whole("n_new_classes"),
             tuple(content.items("named")),
         )
+
+
+def warn_uncovered(change: GalleryChange) -> None:
+    """Warn of a change of the gallery that a guarantee does not cover."""
+    warnings.warn(
+        f"the guarantee no longer covers the gallery: {change.reason}. Pass queries "
+        "like later ones to calibrate(queries, labels), or guard all items again.",
+        StaleCalibrationWarning,
+        stacklevel=callers_line(),
+    )

@@ -77,11 +77,7 @@ def read_groups(
             "or '1' and 1 would be two groups."
         )
     sizes = np.bincount(found, minlength=1)
-    if len(numbers) < LEAST:
-        raise InputError(
-            f"groups: the {n:,} {of} are of {len(numbers)} groups, which are what counts: pass at "
-            f"least {LEAST}."
-        )
+    check_enough(len(numbers), f"the {n:,} {of}")
     if sizes.max() > NEARLY_ALL * n and not told:
         name = listed[int((found == sizes.argmax()).argmax())]
         warnings.warn(
@@ -91,6 +87,27 @@ def read_groups(
             stacklevel=callers_line(),
         )
     return found
+
+
+def check_enough(n_groups: int, of: str) -> None:
+    """Refuse fewer than 20 groups.
+
+    Parameters
+    ----------
+    n_groups : int
+        Number of different groups.
+    of : str
+        Rows that are of these groups, for the error, such as "the 40 queries".
+
+    Raises
+    ------
+    InputError
+        Then.
+    """
+    if n_groups < LEAST:
+        raise InputError(
+            f"groups: {of} are of {n_groups} groups, which are what counts: pass at least {LEAST}."
+        )
 
 
 def _is_missing(name: Any) -> bool:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 
 from laplace_metric._utils.validation import ArrayLike, as_floats
 from laplace_metric.calibration._arrays import Array, Flags
 from laplace_metric.calibration._calibration_queries import CalibrationQueries
+from laplace_metric.calibration._copies import copies_among
 from laplace_metric.calibration._group_column import read_groups
 from laplace_metric.calibration._rule import Rule, asked_rate
-from laplace_metric.errors import InputError, NonFiniteError
+from laplace_metric.errors import InputError, NonFiniteError, ScoresWarning, callers_line
 
 
 def guarantee(
@@ -69,6 +72,11 @@ def guarantee(
         Unless one target in (0, 1) is given, and as many hits as probabilities in [0, 1]; if no
         threshold keeps it, with the best that one does.
 
+    Warns
+    -----
+    ScoresWarning
+        If queries look like copies of each other.
+
     Examples
     --------
     >>> p = np.linspace(0, 1, 1000)
@@ -79,7 +87,22 @@ def guarantee(
     """
     quantity, target = asked_rate(precision, recall, fmr, fpir)
     queries = judged_queries(probability, correct, abstained, thresholds, groups)
+    if groups is None:
+        _warn_of_copies(queries)
     return Rule.guaranteeing(queries, quantity, target, confidence)
+
+
+def _warn_of_copies(queries: CalibrationQueries) -> None:
+    exists = np.ones(queries.probability.shape, bool)
+    first = copies_among(queries.probability[..., None], exists, queries.relevant, [])
+    if n := int((~first).sum()):
+        warnings.warn(
+            f"{n:,} of {len(first):,} queries look like copies, with the probability of another. "
+            "If they are, guarantees are broken more often than their confidence says: pass the "
+            f"{len(first) - n:,} distinct queries alone, or groups=, the question of each.",
+            ScoresWarning,
+            stacklevel=callers_line(),
+        )
 
 
 def judged_queries(

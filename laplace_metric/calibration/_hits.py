@@ -81,6 +81,9 @@ class LabelledHits:
     classes : [C] whole numbers or strings, or None
         Sorted labels of the index; the votes of ``hits`` have the same codes. None, the default, as
         for ``codes``.
+    same : [Q] or None
+        Number of each query: equal queries, of which a calibration counts one, have the same. None,
+        the default: all differ.
     """
 
     hits: SearchHits
@@ -88,6 +91,7 @@ class LabelledHits:
     known: Bool[np.ndarray, " Q"]
     codes: Int[np.ndarray, " Q"] | None = None
     classes: npt.NDArray[Any] | None = None
+    same: Int[np.ndarray, " Q"] | None = None
 
     def __len__(self) -> int:
         return len(self.match)
@@ -99,7 +103,7 @@ class LabelledHits:
 
     @classmethod
     def concatenate(cls, parts: Sequence[LabelledHits]) -> LabelledHits:
-        """Join queries of one index, or of several whose positions and codes mean the same."""
+        """Join queries of one index, or of several whose positions, codes and numbers agree."""
         together: LabelledHits = joined_arrays([replace(part, classes=None) for part in parts])
         return replace(together, classes=parts[0].classes)
 

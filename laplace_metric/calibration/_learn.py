@@ -11,9 +11,10 @@ from jaxtyping import Bool, Float, Int
 from laplace_metric._utils.validation import check_count
 from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration._conformal import least_common_p_values, own_p_values
+from laplace_metric.calibration._counted_once import counted_once, warn_of_copies
 from laplace_metric.calibration._features import PairFeatures, query_statistics
 from laplace_metric.calibration._first_match import first_match_score
-from laplace_metric.calibration._group_column import split_by_group
+from laplace_metric.calibration._group_column import check_enough, split_by_group
 from laplace_metric.calibration._hits import LabelledHits, joined_arrays, mapped_arrays
 from laplace_metric.calibration._label_posterior import Candidates, LabelPosterior
 from laplace_metric.calibration._label_sets import HeldOutLabels, label_scores
@@ -93,6 +94,9 @@ def calibrated(
 ) -> Calibration:
     """Fit to the queries in ``order`` [Q], and test by queries that a fit did not see.
 
+    Copies count once (``LabelledHits.same``): of equal queries the first in ``order`` fits and
+    tests, with others of its group. A guarantee is then one of distinct queries.
+
     Parameters
     ----------
     labelled : LabelledHits
@@ -119,16 +123,33 @@ def calibrated(
     ------
     InputError
         For too few queries, or one part or more than 20.
+
+    Warns
+    -----
+    DependentQueriesWarning
+        If more than a hundredth of the queries are copies of others, of other groups.
     """
+    passed, many = len(order), False
+    if labelled.same is not None:
+        order = counted_once(order, labelled.same, group)
+        what = "items" if own_items else "queries"
+        therefore = (
+            f"Copies count once: {len(order):,} {what} calibrate, and a guarantee is one of "
+            "distinct queries, however often each is asked."
+        )
+        many = warn_of_copies(passed - len(order), passed, what, therefore)
+    if group is not None:
+        check_enough(len(np.unique(group[order])), f"{len(order):,} queries, without copies,")
     if cross_fit is None:
-        cross_fit = PARTS if len(order) < FEW else 0
+        cross_fit = PARTS if (len(order) if many else passed) < FEW else 0
     if cross_fit and check_count("cross_fit", cross_fit, least=2) > MOST_PARTS:
         raise InputError(f"cross_fit={cross_fit}: pass 0, or from 2 to {MOST_PARTS} parts.")
     if portable and labelled.hits.votes is not None:  # no other engine has a class model
         votes = replace(labelled.hits.votes, class_odds=None)
         labelled = replace(labelled, hits=replace(labelled.hits, votes=votes))
     if len(order) < LEAST:
-        raise InputError(f"{len(order)} queries to calibrate on: pass at least {LEAST}.")
+        distinct = " distinct" if len(order) < passed else ""
+        raise InputError(f"{len(order)}{distinct} queries to calibrate on: pass at least {LEAST}.")
     labelled, rows = labelled.take(order), np.arange(len(order))
     ordered = None if group is None else group[order]
     first, second = split_by_group(rows, ordered, 2)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from numbers import Real
 from typing import Any
 
@@ -48,11 +49,20 @@ with -inf (inf of distances) behind the last hit of a query.
             f"{name} is sparse ({type(values).__name__}), where what is not stored would count as "
             "0: pass an array of the first k hits of each query, [Q, k]."
         )
+    if isinstance(values, Mapping):
+        raise InputError(
+            f"{name} is a {type(values).__name__} by {next(iter(values), 'query')!r:.40}: pass an "
+            "array [Q, k], the first hit first, and the ids of the hits as items=."
+        )
     if str(getattr(values, "dtype", "")) == "object":
         _check_equal_lengths(name, [*np.asarray(values).flat])
     elif isinstance(values, (list, tuple)):
         _check_equal_lengths(name, values)
     array = as_array(name, values)
+    if array.dtype == object and not array.ndim:
+        raise InputError(
+            f"{name} is a {type(values).__name__}: pass an array or a list of numbers."
+        )
     if array.dtype == object:
         array = _of_objects(name, array)
     if wanted is not None and array.dtype.kind in "USO":
@@ -75,7 +85,8 @@ def _of_objects(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     if missing is not None:
         row = missing * len(array) // len(cells)
         raise InputError(f"{name} holds None in row {row}: pass {ENDS.get(name, '-1')} there.")
-    return array.astype(np.float64) if all(isinstance(x, Real) for x in cells) else array
+    are_real = all(isinstance(x, (Real, Decimal)) for x in cells)
+    return array.astype(np.float64) if are_real else array
 
 
 def _check_equal_lengths(name: str, rows: Sequence[Any]) -> None:

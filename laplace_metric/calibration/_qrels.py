@@ -56,8 +56,9 @@ def judged_by_id(relevant: Any, items: Any, exists: Flags) -> tuple[Judged, Judg
         _check_types("queries of relevant", relevant, "queries of items", rows)
     if not isinstance(relevant, Mapping) or not set(rows) & set(relevant):
         raise InputError(
-            f"relevant={relevant!r:.60}: pass 'pairs', or ids by query, {{query: [item, ...]}}, of "
-            f"queries such as {next(iter(rows))!r:.40}, which items= names."
+            f"relevant={relevant!r:.60}: pass 'pairs', or ids by query, {{query: [item, ...]}} or "
+            f"{{query: {{item: grade}}}}, of queries such as {next(iter(rows))!r:.40}, which "
+            "items= names."
         )
     hits = [item for row in rows.values() for item in row]
     wanted = [item for query in rows for item in _ids_of(relevant.get(query, ()))]
@@ -69,7 +70,9 @@ def judged_by_id(relevant: Any, items: Any, exists: Flags) -> tuple[Judged, Judg
             continue
         grades = relevant[query]
         graded = isinstance(grades, Mapping)
-        if not graded:
+        if graded:
+            _check_grades(query, grades)
+        else:
             grades = dict.fromkeys(_unlike("relevant", query, grades), 1)
         other = -1 if graded else 0
         total[q] = sum(grade > 0 for grade in grades.values())
@@ -153,6 +156,15 @@ def _unlike(name: str, query: Any, ids: Any) -> list[Any]:
         if count > 1:
             raise InputError(f"{name} of query {query!r} holds {item!r} {count} times: keep one.")
     return listed
+
+
+def _check_grades(query: Any, grades: Mapping[Any, Any]) -> None:
+    for item, grade in grades.items():
+        if isinstance(grade, str) or not isinstance(grade, (Number, np.bool_)) or grade != grade:
+            raise InputError(
+                f"relevant of query {query!r} grades {item!r:.40} as {grade!r:.40}: pass numbers, "
+                "above 0 for a relevant item; leave out what was not judged."
+            )
 
 
 def _listed(ids: Any) -> list[Any]:

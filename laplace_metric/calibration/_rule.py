@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from numbers import Real
@@ -11,10 +12,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
-from laplace_metric._utils.validation import ArrayLike, as_path, check_name, check_real, is_tensor
+from laplace_metric._utils.validation import ArrayLike, as_path, check_name, check_real
 from laplace_metric.calibration._answers import Answers
 from laplace_metric.calibration._arrays import Array
-from laplace_metric.calibration._calibration_queries import QUANTITIES, CalibrationQueries, Chosen
+from laplace_metric.calibration._calibration_queries import (
+    AT_LEAST,
+    QUANTITIES,
+    CalibrationQueries,
+    Chosen,
+)
+from laplace_metric.calibration._compared import Compared, check_covered
 from laplace_metric.calibration._gallery_change import GalleryChange
 from laplace_metric.calibration._saved_queries import QUERIES, queries_of, queries_part
 from laplace_metric.calibration._scored_queries import SCORES, ScoredQueries
@@ -23,7 +30,6 @@ from laplace_metric.calibration.guarantees._open_set_fraction import (
     OpenSetFraction,
     point_of,
 )
-from laplace_metric.calibration.guarantees._test_sequences import NEVER
 from laplace_metric.errors import FileFormatError, InputError, NotFittedError
 from laplace_metric.io import MALFORMED, Fields, Kind, Part, SavedFile, write
 
@@ -32,7 +38,7 @@ if TYPE_CHECKING:
 
     from laplace_metric.calibration._rule_graph import RuleGraph
 
-RULE = Kind("rule", "a saved rule", 3)
+RULE = Kind("rule", "a saved rule", 4)
 OF = ("match", "label")
 HITS = "hits"
 """What a rule is of that passes on any number of hits of a query."""
@@ -99,6 +105,9 @@ class Rule(Shown):
     gallery : GalleryChange or None
         Change of the gallery since the calibration, for a rule of an index: what the guarantee
         still covers. None, the default: none is known.
+    calibration : str or None
+        Identity of the calibration that tested it (``Calibration.identity``), for a rule of an
+        index: results of another one are refused. None, the default: no index made it.
 
     Examples
     --------
@@ -127,6 +136,7 @@ class Rule(Shown):
     queries: CalibrationQueries | None = field(default=None, compare=False)
     scores: ScoredQueries | None = field(default=None, compare=False)
     gallery: GalleryChange | None = None
+    calibration: str | None = None
 
     @classmethod
     def at(cls, value: float, of: str = "label", alpha: float | None = 0.05) -> Rule:
@@ -177,6 +187,7 @@ at alpha=0.05
         alpha: float | None = None,
         open_set_fraction: Fraction | None = None,
         scores: ScoredQueries | None = None,
+        calibration: str | None = None,
     ) -> Rule:
         """Return the rule that answers most and keeps a rate, by the queries that test it.
 
@@ -201,6 +212,8 @@ at alpha=0.05
         scores : ScoredQueries or None
             Calibration that turns scores into probabilities. None, the default: hits come with
             probabilities.
+        calibration : str or None
+            Identity of the calibration of the index. None, the default: no index made it.
 
         Raises
         ------
@@ -209,7 +222,7 @@ at alpha=0.05
         """
         chosen = queries.chosen(quantity, target, confidence, open_set_fraction, of)
         return cls.of_chosen(
-            chosen, queries, quantity, confidence, of, alpha, open_set_fraction, scores
+            chosen, queries, quantity, confidence, of, alpha, open_set_fraction, scores, calibration
         )
 
     @classmethod
@@ -223,6 +236,7 @@ at alpha=0.05
         alpha: float | None = None,
         fraction: Fraction | None = None,
         scores: ScoredQueries | None = None,
+        calibration: str | None = None,
     ) -> Rule:
         """Return the rule of a threshold that ``queries`` have chosen.
 
@@ -247,7 +261,15 @@ at alpha=0.05
         scores : ScoredQueries or None
             Calibration that turns scores into probabilities. None, the default: hits come with
             probabilities.
+        calibration : str or None
+            Identity of the calibration of the index. None, the default: no index made it.
+
+        Raises
+        ------
+        InputError
+            If the queries do not show what would be guaranteed.
         """
+        chosen.check(quantity)
         return cls(
             chosen.value,
             of,
@@ -263,6 +285,8 @@ at alpha=0.05
             fraction,
             queries,
             scores,
+            None,
+            calibration,
         )
 
     def after(self, change: GalleryChange | None) -> Rule:
@@ -275,7 +299,9 @@ at alpha=0.05
         """
         return replace(self, gallery=change, proven=self.proven and change is None)
 
-    def __call__(self, found: Any, **evidence: ArrayLike) -> Answers:
+    def __call__(
+        self, found: Any, *, kind: str | Sequence[str] | None = None, **evidence: ArrayLike
+    ) -> Answers:
         """Answer each query, or abstain.
 
         Parameters
@@ -283,6 +309,9 @@ at alpha=0.05
         found : SearchResult or CalibratedHits; for a rule of scores, [Q], [Q, k] or [Q, k, S]
             Result of ``index.search`` or ``calibration.apply``; or scores, as for
             ``calibrate_scores``.
+        kind : str, one per scorer, or None
+            Meaning of the scores of a rule of scores, to be compared with that which calibrated
+            it. None, the default: it is not compared.
         **evidence : [Q] or [Q, k]
             Further columns of a rule of scores, by name.
 
@@ -295,39 +324,24 @@ at alpha=0.05
         Raises
         ------
         InputError
-            For anything but what the rule was made of.
+            For anything but what the rule was made of; for scores as
+            ``ScoreCalibration.probability``.
         NotFittedError
             For a search of an index that was not calibrated, or without labels.
+
+        Warns
+        -----
+        ScoresWarning
+            If scores are of another distribution than those that calibrated: see
+            ``ScoreCalibration.probability``.
         """
         if self.of == HITS:
             raise InputError("this rule passes on any number of hits: call rule.passed(...).")
-        if self.scores is not None:
-            if hasattr(found, "match_probability"):
-                raise InputError(
-                    f"found is a {type(found).__name__}, and this rule is of scores: pass scores "
-                    "[Q, k], or take a rule of index.guarantee(...)."
-                )
-            p = self.scores.assessed(found, evidence)[:, 0]
-            return Answers.of(None, p.clip(0), (p > NEVER) & (p >= self.value), p == NEVER)
-        if not hasattr(found, "match_probability") or evidence:
-            raise InputError(
-                f"found is a {type(found).__name__}{' with evidence' if evidence else ''}, and "
-                "this rule is of an index: pass what index.search(...) or calibration.apply(...) "
-                "returned; for scores, take a rule of calibrate_scores(...).guarantee(...)."
-            )
-        answered = accepts(self, found)
-        strange = np.zeros(len(answered), bool)
-        if self.alpha is not None:
-            strange = as_numpy(found.p_value) <= self.alpha
-        label = found.label if self.of == "label" else found.nearest
-        return Answers.of(
-            None if label is None else as_numpy(label),
-            statistic_of(self.of, found),
-            answered,
-            strange,
-        )
+        return self.compared(found, evidence, kind).first.answers(self.value)
 
-    def passed(self, found: Any, **evidence: ArrayLike) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    def passed(
+        self, found: Any, *, kind: str | Sequence[str] | None = None, **evidence: ArrayLike
+    ) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Return which hits [Q, k] are passed on: all whose probability is at least ``value``.
 
         Parameters
@@ -335,6 +349,9 @@ at alpha=0.05
         found : SearchResult or CalibratedHits; for a rule of scores, [Q], [Q, k] or [Q, k, S]
             Result of ``index.search`` or ``calibration.apply``; or scores, as for
             ``calibrate_scores``.
+        kind : str, one per scorer, or None
+            Meaning of the scores of a rule of scores, as for a call. None, the default: it is not
+            compared.
         **evidence : [Q] or [Q, k]
             Further columns of a rule of scores, by name.
 
@@ -350,14 +367,45 @@ at alpha=0.05
                 "this rule is of one answer a query: call rule(...), or guarantee a precision of "
                 "all hits with of='hits'."
             )
+        return self.compared(found, evidence, kind).accepted(self.value)
+
+    def compared(
+        self,
+        found: Any,
+        evidence: Mapping[str, ArrayLike] | None = None,
+        kind: str | Sequence[str] | None = None,
+    ) -> Compared:
+        """Return the probabilities of ``found`` that this rule compares; see ``__call__``.
+
+        Parameters
+        ----------
+        found : SearchResult, CalibratedHits or Assessment; for a rule of scores, scores
+            Hits of Q queries.
+        evidence : dict of str to [Q] or [Q, k], or None
+            Further columns of a rule of scores, by name. None, the default: none.
+        kind : str, sequence of str or None
+            Meaning of the scores, as for ``__call__``. None, the default: that of the calibration.
+
+        Raises
+        ------
+        InputError
+            For anything but what the rule was made of, and for another calibration.
+        NotFittedError
+            For a search of an index that was not calibrated, or without labels.
+        """
         if self.scores is not None:
-            p = self.scores.assessed(found, evidence)
-            return np.asarray((p > NEVER) & (p >= self.value))
-        p = _match_probability(found)
-        known = np.ones(len(p), bool)
-        if self.alpha is not None:
-            known = as_numpy(found.p_value) > self.alpha
-        return np.asarray((p >= self.value) & (p > 0) & known[:, None])
+            return Compared.of_scores(self.scores, found, evidence or {}, kind)
+        if not hasattr(found, "match_probability") or evidence or kind is not None:
+            given = " with evidence" if evidence else " with kind=" if kind is not None else ""
+            raise InputError(
+                f"found is a {type(found).__name__}{given}, and "
+                "this rule is of an index: pass what index.search(...) or calibration.apply(...) "
+                "returned; for scores, take a rule of calibrate_scores(...).guarantee(...)."
+            )
+        asked = Compared.of_hits(found, self.of, self.alpha)
+        if self.quantity is not None:  # a threshold of the caller's guarantees nothing
+            check_covered(self.calibration, found)
+        return asked
 
     def __str__(self) -> str:
         return "\n".join(self._told())
@@ -366,7 +414,7 @@ at alpha=0.05
         if self.quantity is None or self.target is None or self.confidence is None:
             return [self._accepts(), "guarantees nothing: the threshold was given, not tested"]
         name = NAMES.get(self.quantity, self.quantity)
-        side = "at least" if self.quantity in ("precision", "recall") else "at most"
+        side = "at least" if self.quantity in AT_LEAST else "at most"
         proof = self.proof
         where = ""
         if self.open_set_fraction is not None:
@@ -535,7 +583,7 @@ at alpha=0.05
         """
         asked: dict[str, Any] = {
             name: getattr(self, name)
-            for name in ("value", "of", "alpha", "quantity", "target", "confidence")
+            for name in ("value", "of", "alpha", "quantity", "target", "confidence", "calibration")
         }
         share = self.open_set_fraction
         asked["open_set_fraction"] = asdict(share) if isinstance(share, OpenSetFraction) else share
@@ -567,6 +615,7 @@ at alpha=0.05
                 return cls(value, of, alpha=alpha)
             quantity, target = asked.text("quantity", QUANTITIES), asked.share("target")
             confidence, fraction = asked.share("confidence"), _fraction_of(asked)
+            made_by = asked.text("calibration") if "calibration" in asked else None
             change = None
             if "gallery" in asked:
                 change = GalleryChange.of_content(asked.inner("gallery"))
@@ -581,7 +630,7 @@ at alpha=0.05
                 chosen = queries.largest(confidence)
             if (chosen.value, chosen.target) == (value, target):
                 return cls.of_chosen(
-                    chosen, queries, quantity, confidence, of, alpha, fraction, scores
+                    chosen, queries, quantity, confidence, of, alpha, fraction, scores, made_by
                 ).after(change)
         raise FileFormatError(f"{path} holds a rule that does not follow from its queries.")
 
@@ -627,75 +676,6 @@ at alpha=0.05
             evidence=c.evidence,
             rule=self.sentence,
         )
-
-
-def as_rule(rule: Rule | float | None, of: str) -> Rule:
-    """Return a rule; for a number, or None (0.5), the one that compares the probability ``of``.
-
-    Raises
-    ------
-    InputError
-        Unless it is a ``Rule``, or a number in [0, 1].
-    """
-    if isinstance(rule, Rule):
-        return rule
-    return Rule.at(LIKELIER_THAN_NOT if rule is None else rule, of)
-
-
-def accepts(rule: Rule, found: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Return which queries [Q] are answered: the only place where a threshold is compared.
-
-    A query is answered if its probability is at least the rule's value and its p-value is above
-    alpha.
-
-    Parameters
-    ----------
-    rule : Rule
-        Rule of an index.
-    found : Assessment, SearchResult or CalibratedHits
-        Match probabilities [Q, k], label probabilities [Q] and p-values [Q].
-
-    Raises
-    ------
-    NotFittedError
-        If there is no such probability.
-    """
-    enough = statistic_of(rule.of, found) >= rule.value
-    return enough if rule.alpha is None else enough & (as_numpy(found.p_value) > rule.alpha)
-
-
-def statistic_of(of: str, found: Any) -> Array:
-    """Return the probability [Q] that a rule of a "label" or a "match" compares."""
-    labelled = of == "label"
-    probability = found.label_probability if labelled else found.match_probability
-    if probability is None:
-        how = "" if found.p_value is None else " with labels"
-        raise NotFittedError(f"the index was not calibrated{how}: call index.calibrate(...) first.")
-    return as_numpy(probability) if labelled else as_numpy(probability)[:, 0]
-
-
-def _match_probability(found: Any) -> Array:
-    """Return the match probability of each hit [Q, k].
-
-    Raises
-    ------
-    InputError
-        For anything but the result of a search.
-    NotFittedError
-        If the index was not calibrated.
-    """
-    if not hasattr(found, "match_probability"):
-        raise InputError(
-            f"found is a {type(found).__name__}, and this rule is of an index: pass what "
-            "index.search(...) or calibration.apply(...) returned."
-        )
-    if found.match_probability is None:
-        raise NotFittedError("the index was not calibrated: call index.calibrate(...) first.")
-    return as_numpy(found.match_probability)
-
-
-def as_numpy(values: Any) -> np.ndarray[Any, Any]:
-    return np.asarray(values.detach().cpu().numpy() if is_tensor(values) else values)
 
 
 def _fraction_of(asked: Fields) -> Fraction | None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from laplace_metric._utils.validation import as_path
+from laplace_metric._utils.validation import as_path, refuse_reloaded
 from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration._calibrators import CALIBRATORS
 from laplace_metric.calibration._features import FEATURE_SETS, FEATURES
@@ -66,6 +66,7 @@ def write_calibration(calibration: Calibration, path: str | Path) -> None:
     True
     """
     if not isinstance(calibration, Calibration):
+        refuse_reloaded("calibration", calibration)
         raise InputError(f"calibration is a {type(calibration).__name__}: pass index.calibration.")
     write(as_path("path", path), calibration_part(calibration))
 

@@ -44,6 +44,11 @@ def checked_scores(scores: ArrayLike, kinds: tuple[str, ...]) -> tuple[Array, Fl
     """
     if are_booleans(scores):
         raise InputError("scores are booleans: pass the scores first, then which are relevant.")
+    if isinstance(scores, tuple) and [getattr(part, "ndim", 0) for part in scores] == [2, 2]:
+        raise InputError(
+            "scores is a pair of arrays, such as (D, I) of index.search: pass the first alone, and "
+            "the ids as items= of calibrate_scores."
+        )
     given = numbers("scores", scores)
     if given.ndim == 0 and len(kinds) == 1:
         raise InputError(f"scores is {given:g}: pass [Q, k] or [Q], for one score [{given:g}].")
@@ -79,6 +84,14 @@ def checked_scores(scores: ArrayLike, kinds: tuple[str, ...]) -> tuple[Array, Fl
             "hits are in another order, or sort them."
         )
     return np.where(exists[..., None], values, 0.0), exists
+
+
+def first_hits(
+    values: Array, exists: Flags, columns: Sequence[Array], kinds: tuple[str, ...]
+) -> Array:
+    """Return the scores of first hits [n, S], in the units of the caller, and their columns."""
+    given = values[:, 0] * np.where(np.array(kinds) == "distance", -1.0, 1.0)
+    return np.column_stack([given, *(column[:, 0] for column in columns)])[exists[:, 0]]
 
 
 def score_features(values: Array, exists: Flags, columns: Sequence[Array]) -> Array:

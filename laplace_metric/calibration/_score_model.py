@@ -42,14 +42,22 @@ class ScoreModel:
 def fit_score_model(
     features: Array, judged: Judged, exists: Flags, scorers: int
 ) -> tuple[str, dict[str, float], ScoreModel]:
-    """Choose features and calibrator by cross-validated log loss; a query counts once."""
+    """Choose features and calibrator by cross-validated log loss; a query counts once.
+
+    Hits of one kind alone have a probability all the same, by the prior of the score: it is (n +
+    1/2) / (n + 1) at the mean of n hits that are all relevant, and rises with the score.
+
+    Raises
+    ------
+    InputError
+        If no hit is judged, or all have one score.
+    """
     use = exists & (judged >= 0)
     x, y = features[use], (judged[use] == 1).astype(np.float64)
     groups = np.unique(use.nonzero()[0], return_inverse=True)[1]
     weight = 1 / np.bincount(groups)[groups]
-    if not 0 < y.sum() < len(y):
-        what = "relevant" if len(y) and y.all() else "irrelevant or not judged"
-        raise InputError(f"relevant: all hits are {what}. Pass hits of both kinds.")
+    if not len(y):
+        raise InputError("relevant: no hit is judged. Pass hits with a judgement.")
     if np.ptp(x[:, 0]) == 0:
         raise InputError(f"scores are all {x[0, 0]:g}: nothing can be learnt from them.")
     least = fewest(judged[:, 0])

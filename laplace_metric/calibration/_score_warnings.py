@@ -34,6 +34,8 @@ def warn_of_scores(value: Array, judged: Judged) -> None:
             stacklevel=callers_line(),
         )
     right, wrong = value[judged == 1], np.sort(value[judged == 0])
+    if not len(right) or not len(wrong):
+        return
     below = np.searchsorted(wrong, right) + np.searchsorted(wrong, right, side="right")
     auroc, n, m = below.mean() / (2 * len(wrong)), len(right), len(wrong)
     if ndtr((auroc - 0.5) * (12 * n * m / (n + m + 1)) ** 0.5) < WRONG_WAY:  # Mann & Whitney 1947

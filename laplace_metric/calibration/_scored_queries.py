@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +19,11 @@ from laplace_metric.calibration._saved_queries import queries_of_arrays, query_a
 from laplace_metric.calibration._score_features import (
     checked_scores,
     evidence_column,
+    first_hits,
     score_features,
 )
 from laplace_metric.calibration._score_model import ScoreModel
+from laplace_metric.calibration._score_scale import ScoreScale, check_kind
 from laplace_metric.calibration.guarantees._open_set_fraction import (
     Fraction,
     OpenSetFraction,
@@ -38,11 +39,9 @@ from laplace_metric.io import Fields, Kind, Part, checked_array
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-SCORES = Kind("scores", "a saved calibration of scores", 3)
+SCORES = Kind("scores", "a saved calibration of scores", 4)
 FUSED = "fused"
 KINDS = ("similarity", "distance", "score", FUSED)
-BEYOND = 1.25
-"""Fused scores that are larger than all that calibrated by this factor come from another fusion."""
 FEATURES = {
     "value": "the score alone",
     "values": "the scores alone",
@@ -72,11 +71,11 @@ class ScoredQueries(Shown):
     queries : CalibrationQueries
         Queries with probabilities by a fit that did not see them; cross-fitted if they were tested
         in parts.
+    scale : ScoreScale
+        Distribution of the scores and the evidence that calibrated it.
     halves : ScoredQueries or None
         The same queries by halves, if they are cross-fitted, for rates that only halves can
         guarantee. None, the default: not computed.
-    largest : float
-        Largest fused score that calibrated it. Default: infinite, the scores are not fused.
     """
 
     kinds: tuple[str, ...]
@@ -86,8 +85,8 @@ class ScoredQueries(Shown):
     losses: Mapping[str, float]
     model: ScoreModel
     queries: CalibrationQueries
+    scale: ScoreScale
     halves: Self | None = None
-    largest: float = math.inf
 
     @property
     def cross_fitted(self) -> bool:
@@ -121,6 +120,7 @@ class ScoredQueries(Shown):
         scores: ArrayLike,
         *,
         open_set_fraction: Fraction | None = None,
+        kind: str | Sequence[str] | None = None,
         **evidence: ArrayLike,
     ) -> Array:
         """Return the match probability of each hit, [Q, k] or [Q] as the scores; 0 for no hit.
@@ -133,23 +133,41 @@ class ScoredQueries(Shown):
         open_set_fraction : float in (0, 1), OpenSetFraction or None
             Share of the later queries that have no match. None, the default: the share among the
             calibration queries.
+        kind : str, one per scorer, or None
+            Meaning of the scores, to be compared with that of ``calibrate_scores``. None, the
+            default: it is not compared.
         **evidence : [Q] or [Q, k]
             Columns that calibrated it, by name.
 
         Raises
         ------
         InputError
-            For other shapes or columns than those that calibrated it, NaN, and scores that are not
-            sorted.
+            For other shapes or columns than those that calibrated it, NaN, scores that are not
+            sorted, another ``kind``, and scores that are better than all that calibrated by more
+            than the width of their range, as those of another unit are.
+
+        Warns
+        -----
+        ScoresWarning
+            If scores or evidence of these queries, or of the last 20 or 100 that came a few at a
+            time, are of another distribution than those that calibrated. A larger share of open-set
+            queries is one, too.
         """
-        p = self.assessed(scores, evidence).clip(0)
+        p = self.assessed(scores, evidence, kind).clip(0)
         if open_set_fraction is not None:
             has_hit = self.queries.relevant[:, 0] != NO_HIT
             first, mated = self.queries.probability[has_hit, 0], self.queries.mated[has_hit]
             p = at_fraction(p, point_of(open_set_fraction), first, mated)
         return p[:, 0] if np.ndim(scores) == 1 else p
 
-    def assessed(self, scores: ArrayLike, evidence: Mapping[str, ArrayLike]) -> Array:
+    def assessed(
+        self,
+        scores: ArrayLike,
+        evidence: Mapping[str, ArrayLike],
+        kind: str | Sequence[str] | None = None,
+        *,
+        alike: bool = True,
+    ) -> Array:
         """Return match probabilities [Q, k], and ``NEVER`` where there is no hit.
 
         Parameters
@@ -158,20 +176,19 @@ class ScoredQueries(Shown):
             Scores as for ``probability``.
         evidence : dict of str to [Q] or [Q, k]
             Columns that calibrated it, by name.
+        kind : str, one per scorer, or None
+            Meaning of the scores, as for ``probability``. None, the default: it is not compared.
+        alike : bool
+            True if the queries should be like those that calibrated: it warns where their scores
+            are not. Default: True.
 
         Raises
         ------
         InputError
-            For other shapes or columns than those that calibrated it, NaN, and scores that are not
-            sorted.
+            As ``probability``.
         """
+        check_kind(kind, self.kinds)
         values, exists = checked_scores(scores, self.kinds)
-        if exists.any() and (most := float(values[..., 0][exists].max())) > BEYOND * self.largest:
-            raise InputError(
-                f"scores reach {most:.4g}, and fused scores that calibrated were "
-                f"{self.largest:.4g} at most: they come from another fusion (other lists, or "
-                "another constant). Fuse as for the calibration, or calibrate again."
-            )
         if set(evidence) != set(self.evidence):
             wanted = ", ".join(self.evidence) or "none"
             raise InputError(f"evidence is {sorted(evidence)}: pass {wanted}, which calibrated it.")
@@ -182,12 +199,19 @@ class ScoredQueries(Shown):
                 f"scores has {k} hits a query: pass {self.k}, as many as calibrated it. Shorter "
                 "lists end with -inf (inf of distances)."
             )
+        first = first_hits(values, exists, columns, self.kinds)
+        if len(first):
+            self.scale.refuse_beyond(first, self.kinds)
+            if alike:
+                self.scale.warn_if_unlike(first, self.kinds, self.evidence)
         # places beyond k are empty, as of lists that were padded to another length
         values, exists = values[:, : self.k], exists[:, : self.k]
         columns = [column[:, : self.k] for column in columns]
         return np.where(exists, self.model(score_features(values, exists, columns)), NEVER)
 
-    def open_set_fraction(self, scores: ArrayLike, **evidence: ArrayLike) -> OpenSetFraction:
+    def open_set_fraction(
+        self, scores: ArrayLike, *, kind: str | Sequence[str] | None = None, **evidence: ArrayLike
+    ) -> OpenSetFraction:
         """Estimate the share of queries without a match among those that have a hit.
 
         It assumes that only that share moved, and tests it: see ``OpenSetFraction.p_value``.
@@ -196,6 +220,8 @@ class ScoredQueries(Shown):
         ----------
         scores : [Q], [Q, k] or [Q, k, S]
             Scores of new queries, at least 30 with a hit, as for ``probability``.
+        kind : str, one per scorer, or None
+            Meaning of the scores, as for ``probability``. None, the default: it is not compared.
         **evidence : [Q] or [Q, k]
             Columns that calibrated it, by name.
 
@@ -205,7 +231,7 @@ class ScoredQueries(Shown):
             As ``probability``; for fewer than 30 new queries, or held-out ones of a kind.
         """
         by = self.halves or self
-        new, tested = by.assessed(scores, evidence)[:, 0], by.queries
+        new, tested = by.assessed(scores, evidence, kind, alike=False)[:, 0], by.queries
         has_hit = tested.relevant[:, 0] != NO_HIT
         mated, open_set = (
             tested.probability[has_hit & (tested.mated == kind), 0] for kind in (1, 0)
@@ -229,7 +255,12 @@ class ScoredQueries(Shown):
         return self.halves
 
     def with_new_classes(
-        self, scores: ArrayLike, classes: ArrayLike, **evidence: ArrayLike
+        self,
+        scores: ArrayLike,
+        classes: ArrayLike,
+        *,
+        kind: str | Sequence[str] | None = None,
+        **evidence: ArrayLike,
     ) -> Self:
         """Return this calibration with a false positive identification rate of new classes.
 
@@ -244,6 +275,8 @@ class ScoredQueries(Shown):
             Scores of queries that were searched in a collection without their class.
         classes : [m]
             Class of each of these queries: numbers or text.
+        kind : str, one per scorer, or None
+            Meaning of the scores, as for ``probability``. None, the default: it is not compared.
         **evidence : [m] or [m, k]
             Columns that calibrated it, by name.
 
@@ -252,7 +285,8 @@ class ScoredQueries(Shown):
         InputError
             As ``probability``; for another number of classes than queries.
         """
-        p, named = self.assessed(scores, evidence)[:, 0], as_array("classes", classes)
+        p = self.assessed(scores, evidence, kind, alike=False)[:, 0]
+        named = as_array("classes", classes)
         if named.shape != p.shape:
             raise InputError(
                 f"classes has shape {named.shape}: pass one for each of {len(p)} rows."
@@ -262,7 +296,14 @@ class ScoredQueries(Shown):
         queries = replace(self.queries, unseen=p, unseen_class=numbers)
         return replace(self, queries=queries)
 
-    def keep_relevant(self, scores: ArrayLike, miss: float, **evidence: ArrayLike) -> Any:
+    def keep_relevant(
+        self,
+        scores: ArrayLike,
+        miss: float,
+        *,
+        kind: str | Sequence[str] | None = None,
+        **evidence: ArrayLike,
+    ) -> Any:
         """Return how many of the first hits to pass on [Q], so that few relevant items are lost.
 
         The expected share of a query's relevant items that is left out is at most ``miss``, for
@@ -275,6 +316,8 @@ class ScoredQueries(Shown):
         miss : float in (0, 1)
             Largest expected share of relevant items that is left out. A smaller one passes on more
             hits.
+        kind : str, one per scorer, or None
+            Meaning of the scores, as for ``probability``. None, the default: it is not compared.
         **evidence : [Q] or [Q, k]
             Columns that calibrated it, by name.
 
@@ -282,15 +325,22 @@ class ScoredQueries(Shown):
         ------
         InputError
             If the share cannot be guaranteed; as ``probability``.
+
+        Warns
+        -----
+        ScoresWarning
+            As ``probability``.
         """
         by = self.by_halves("keep_relevant")
         held_out, share = by.queries, check_share("miss", miss)
         t = threshold_of_miss(held_out.probability, held_out.relevant, held_out.total, share)
-        return (highest_behind(by.assessed(scores, evidence)) >= t).sum(1)
+        return (highest_behind(by.assessed(scores, evidence, kind)) >= t).sum(1)
 
     def part(self) -> Part:
         """Return it as a part of a file."""
         content, arrays = self._content(), self._arrays()
+        content |= {"worth": self.scale.worth, "alike": self.scale.alike}
+        arrays["scale"] = self.scale.values
         if self.halves is not None:
             content["halves"] = self.halves._content()
             arrays |= {f"halves.{name}": array for name, array in self.halves._arrays().items()}
@@ -300,8 +350,6 @@ class ScoredQueries(Shown):
         names = {"kinds": list(self.kinds), "k": self.k, "evidence": list(self.evidence)}
         model = {"offset": self.model.offset, "calibrator": self.model.calibrator.kind}
         chosen = {"chosen": self.chosen, "losses": dict(self.losses)}
-        if math.isfinite(self.largest):
-            model["largest"] = self.largest
         return {**names, **chosen, **model, "cross_fitted": self.cross_fitted}
 
     def _arrays(self) -> dict[str, Any]:
@@ -318,13 +366,16 @@ class ScoredQueries(Shown):
             If a value is missing, of another type or shape, or out of its range.
         """
         content, halves = Fields(part.content, "scores"), None
+        scale = _scale_of(content, part.arrays)
         if "halves" in content:
             below = {n.removeprefix("halves."): a for n, a in part.arrays.items() if "." in n}
-            halves = cls._of(content.inner("halves"), below, None)
-        return cls._of(content, part.arrays, halves)
+            halves = cls._of(content.inner("halves"), below, scale, None)
+        return cls._of(content, part.arrays, scale, halves)
 
     @classmethod
-    def _of(cls, content: Fields, arrays: Mapping[str, Any], halves: Self | None) -> Self:
+    def _of(
+        cls, content: Fields, arrays: Mapping[str, Any], scale: ScoreScale, halves: Self | None
+    ) -> Self:
         k, kinds = content.whole("k", least=1), tuple(content.items("kinds"))
         losses = content.inner("losses")
         chosen = content.text("chosen", tuple(losses.content))
@@ -345,6 +396,18 @@ class ScoredQueries(Shown):
             {name: losses.number(name) for name in losses.content},
             ScoreModel(weights, content.number("offset"), calibrator),
             queries_of_arrays(arrays, k, cross_fitted=content.flag("cross_fitted"), where="scores"),
+            scale,
             halves,
-            content.number("largest", least=0) if "largest" in content else math.inf,
         )
+
+
+def _scale_of(content: Fields, arrays: Mapping[str, Any]) -> ScoreScale:
+    """Restore the scale of scores."""
+    width = len(content.items("kinds")) + len(content.items("evidence"))
+    values = checked_array("scores/scale", arrays.get("scale"), [None, width], dtype="float64")
+    if not len(values) or (np.diff(values, axis=0) < 0).any():
+        raise FileFormatError("scores/scale has no scores in ascending order")
+    worth = content.number("worth", least=0, most=len(values))
+    if not worth:
+        raise FileFormatError("scores.worth is 0")
+    return ScoreScale(values, worth, content.number("alike", least=0, most=1))

@@ -37,6 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _run(sys.argv[1:] if arguments is None else list(arguments))
     except (LaplaceMetricError, OSError, MemoryError) as error:
         what = str(error) or f"{NO_MEMORY}."
+        close_bars()
         print(f"{PROGRAM}: error: {one_line(in_options(what))}", file=sys.stderr)
         return NOT_WRITTEN if isinstance(error, WriteError) else MISUSE
 
@@ -57,7 +58,7 @@ def _run(words: list[str]) -> int:
 
     def note(message: Warning | str, *_: Any, **__: Any) -> None:
         if not quiet:
-            print(f"note: {one_line(in_options(str(message)))}", file=sys.stderr)
+            tell(f"note: {one_line(in_options(str(message)))}")
 
     try:
         with (
@@ -68,8 +69,8 @@ def _run(words: list[str]) -> int:
             module, called = function.split(":")
             getattr(import_module(f"laplace_metric.{module}"), called)(options)
     except KeyboardInterrupt:
-        if not quiet:
-            print(file=sys.stderr)  # behind a bar
+        if not (close_bars() or quiet):
+            print(file=sys.stderr)  # behind what a terminal writes for Ctrl-C
         how = ". The same command goes on from where it was" if name in RESUMED else ""
         print(f"{PROGRAM}: interrupted{how}", file=sys.stderr)
         return INTERRUPTED
@@ -88,6 +89,27 @@ def _named(words: list[str]) -> tuple[str, list[str]]:
             )
         name, rest = f"{name} {rest[0]}".strip(), rest[1:]
     return name, rest
+
+
+# Progress bars are on standard error, too: what is told there begins on a line of its own.
+
+
+def tell(line: str) -> None:
+    """Print a line to standard error; open progress bars go on below it."""
+    bars = sys.modules.get("tqdm")  # slow to import, and without it no bar is open
+    if bars is None:
+        print(line, file=sys.stderr)
+    else:
+        bars.tqdm.write(line, file=sys.stderr)
+
+
+def close_bars() -> bool:
+    """End the lines of progress bars that an exception left open; return True if there were any."""
+    bars = sys.modules.get("tqdm")
+    left = list(getattr(bars and bars.tqdm, "_instances", ()))
+    for bar in left:
+        bar.close()
+    return bool(left)
 
 
 # Standard output is ours alone: what a model prints goes to standard error.

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from rich.box import SIMPLE_HEAD
-from rich.markup import escape
-from rich.table import Table
 
 from laplace_metric._utils.display import as_percent
 from laplace_metric._utils.names import one_line
-from laplace_metric.calibration import Rule
+from laplace_metric.calibration import Answers, Rule
 from laplace_metric.calibration._answers import UNCERTAIN, UNFAMILIAR
 from laplace_metric.cli._gallery import CALIBRATE
 from laplace_metric.cli._reporter import Reporter
+from laplace_metric.cli._shown_table import ShownColumn, ShownTable
 from laplace_metric.cli._table_files import Columns, rows_of, write_table
 from laplace_metric.errors import InputError, NotFittedError
 from laplace_metric.search import Index, SearchResult
@@ -24,6 +22,17 @@ from laplace_metric.search._evaluate import guaranteed_rule
 
 SHOWN = 10
 """Queries in the terminal."""
+NAME, LABEL = 12, 8
+"""Characters that names and labels keep in a narrow terminal."""
+SPARE = (
+    ("sd",),
+    ("item label",),
+    ("text",),
+    ("distance",),
+    ("rank", "id", "match"),
+    ("probability",),
+)
+"""Columns that a narrow terminal does without, those of a tuple together, the first one first."""
 ANSWERED = "answered"
 """Said of a query where there is no reason to abstain."""
 
@@ -34,7 +43,10 @@ def tell_answers(
     """Write the answers, ``k`` of each query, to the --output, the terminal and the --json."""
     if options.output is not None:
         write_table(options.output, columns)
-    reporter.show(answers_table(columns, k))
+    table = answers_table(columns, k)
+    reporter.show(table)
+    if options.output is None and not table.is_whole(reporter.width):
+        reporter.note("names or columns do not fit here and are shortened; --output FILE has all")
     if n_queries > SHOWN:
         reporter.say(f"the first {SHOWN} of {n_queries:,} queries; --output FILE has them all")
     if "reason" in columns:
@@ -47,32 +59,41 @@ def tell_answers(
     reporter.numbers({"queries": n_queries, "k": k, "results": rows_of(columns)})
 
 
-def answers_table(columns: Columns, k: int) -> Table:
+def answers_table(columns: Columns, k: int) -> ShownTable:
     """Return the first queries, a row a neighbour, with the columns that are known."""
-    table, shown = Table(box=SIMPLE_HEAD), ["query", "rank", "id"]
-    of = {"text": "text", "item label": "item_label"}
-    shown += [name for name, column in of.items() if column in columns]
-    of = {"match": "match_probability", "label": "label", "": "match_probability"}
-    shown += ["distance", *(name for name, column in of.items() if column in columns)]
-    for name in shown:
-        right = name in ("rank", "distance", "match")
-        cut: Any = "fold" if name in ("query", "id") else "ellipsis"
-        justify: Any = "right" if right else "left"
-        table.add_column(name, justify=justify, overflow=cut, no_wrap=not name)
-    for row in rows_of(columns)[: SHOWN * k]:
-        cells = {**row, "distance": f"{row['distance']:.3f} ± {row['distance_sd']:.3f}"}
-        cells["match"] = as_percent(row.get("match_probability", 0))
-        cells["item label"] = row.get("item_label")
-        if "label" in row:
-            cells["label"] = f"{row['label']}, {as_percent(row['label_probability'])}"
-        cells[""] = UNFAMILIAR if row.get("unknown") else ""
-        if "reason" in row:
-            cells[""] = row["reason"] or ANSWERED
-        if row["rank"] > 1:
-            cells |= {"query": "", "label": "", "": ""}
-        # without control characters and markup
-        table.add_row(*(escape(one_line(str(cells[name]))) for name in shown))
-    return table
+    rows = rows_of(columns)[: SHOWN * k]
+    first = [row["rank"] == 1 for row in rows]
+
+    def cells(text: Callable[[dict[str, Any]], Any], once: bool = False) -> list[str]:
+        """Write one cell a row; of a query, ``once``."""
+        told = zip(rows, first, strict=True)
+        return [one_line(str(text(row))) if top or not once else "" for row, top in told]
+
+    shown = {
+        "query": ShownColumn("query", cells(lambda row: row["query"], True), NAME, middle=True),
+        "rank": ShownColumn("rank", cells(lambda row: row["rank"]), right=True),
+        "id": ShownColumn("id", cells(lambda row: row["id"]), NAME, middle=True),
+    }
+    if "text" in columns:
+        shown["text"] = ShownColumn("text", cells(lambda row: row["text"]), NAME)
+    if "item_label" in columns:
+        shown["item label"] = ShownColumn("item label", cells(lambda row: row["item_label"]), NAME)
+    distance = cells(lambda row: f"{row['distance']:.3f}")
+    shown["distance"] = ShownColumn("distance", distance, right=True)
+    shown["sd"] = ShownColumn("±", cells(lambda row: f"{row['distance_sd']:.3f}"), right=True)
+    if "match_probability" in columns:
+        match = cells(lambda row: as_percent(row["match_probability"]))
+        shown["match"] = ShownColumn("match", match, right=True)
+    if "label" in columns:
+        shown["label"] = ShownColumn("label", cells(lambda row: row["label"], True), LABEL)
+        sure = cells(lambda row: as_percent(row["label_probability"]), True)
+        shown["probability"] = ShownColumn("prob.", sure, right=True)
+    if "reason" in columns:
+        shown["reason"] = ShownColumn("", cells(lambda row: row["reason"] or ANSWERED, True))
+    elif "match_probability" in columns:
+        called = cells(lambda row: UNFAMILIAR if row.get("unknown") else "", True)
+        shown["reason"] = ShownColumn("", called)
+    return ShownTable(shown, SPARE)
 
 
 def guaranteed_of(index: Index, options: Namespace, reporter: Reporter) -> Rule | None:
@@ -106,16 +127,16 @@ def guaranteed_of(index: Index, options: Namespace, reporter: Reporter) -> Rule 
 
 
 def columns_of(
-    result: SearchResult, names: Sequence[str], rule: Rule | None = None
+    result: SearchResult, names: Sequence[str], answers: Answers | None = None
 ) -> dict[str, list[Any]]:
-    """Return all numbers of a result as columns, with names of queries and answers of a rule.
+    """Return all numbers of a result as columns, with names of queries and the answers of a rule.
 
     ``answered`` and ``reason`` are those of ``Answers``: about the label, or the nearest item where
     no labels calibrated the index.
     """
     columns = {name: values.tolist() for name, values in result.columns().items()}
-    if rule is not None:
-        answers, k = rule(result), result.ids.shape[1]
+    if answers is not None:
+        k = result.ids.shape[1]
         columns["answered"] = np.repeat(answers.answered, k).tolist()
         columns["reason"] = np.repeat(answers.reason, k).tolist()
     return {**columns, "query": [names[row] for row in columns["query"]]}

@@ -1,13 +1,14 @@
-"""The verdict of a report: how many queries are answered, how precisely, and what more would take.
+"""The verdict of a report: what was obtained, what was guaranteed, and what more would take.
 
-The share of answers was measured on queries that the guarantee has not seen; a guarantee that they
-contradict, with the whole 95 % interval of what was obtained below it, is called broken.
+The queries of the page did not calibrate the index, so they can confirm or contradict its guarantee
+or be too few to tell: ``GuaranteeTest``.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from laplace_metric.cli._guarantee_test import GuaranteeTest
 from laplace_metric.cli._share import Share, percent
 from laplace_metric.cli._templates import templates
 from laplace_metric.search import IndexReport
@@ -24,22 +25,21 @@ def headline(measures: IndexReport) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``title``, a sentence with a number; ``lines``, those that follow; ``tone``: "kept",
-        "broken" or "none", by whether there is a guarantee, and these queries, open-set ones
-        among them, agree with it;
+        ``title``, a sentence with a number; ``lines``, those that follow; ``tone``: outcome of the
+        test of the guarantee by these queries, open-set ones among them, "none" without an answer;
         ``made``: this guarantee, the smallest usual one, else the largest that can be made; None.
     """
     n, made, guarantees = measures.queries, guaranteed(measures), measures.guarantees
     answered, right, let_in, tone = Share(0, 0), Share(0, 0), list[str](), "none"
-    unmatched = strange = everything = Share(0, 0)
+    unmatched, strange, test = Share(0, 0), Share(0, 0), None
     if made is not None:
         answered, right = counts(made, n)
         unmatched = Share.of(made.without_match, round((1 - measures.known_share) * n))
         strange = Share.of(made.ood, measures.ood.items if measures.ood else 0)
-        everything = Share(right.k, answered.k + strange.k)
         if answered.k:
-            broken = everything.ends[1] < made.guaranteed
-            tone = "broken" if broken else "kept"
+            everything = Share(right.k, answered.k + strange.k)
+            test = GuaranteeTest(everything, made.guaranteed)
+            tone = test.outcome
         names = {"queries without a match in the index": unmatched, "open-set queries": strange}
         let_in = [f"{s.k:,} of {s.n:,} {name} ({s.percent})" for name, s in names.items() if s.n]
     others = [p for p in guarantees if p.threshold is not None and p is not made]
@@ -54,9 +54,10 @@ def headline(measures: IndexReport) -> dict[str, Any]:
         right=right,
         let_in=let_in,
         open_set=strange,
-        everything=everything,
+        test=test,
+        without_open_set=test and GuaranteeTest(right, test.guaranteed).outcome,
         covered=covered(measures, unmatched.n + strange.n, n + strange.n),
-        more=[f"{counts(p, n)[0].percent} at {percent(p.guaranteed)} precision" for p in others],
+        others=[(percent(p.guaranteed), *counts(p, n)) for p in others],
         missing=next((p for p in guarantees if p.threshold is None), None),
         percent=percent,
     )

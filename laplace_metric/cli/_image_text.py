@@ -252,14 +252,15 @@ def search_pairs(options: Namespace) -> None:
     with reporter.warnings():
         loaded, queries = _queries(recipe, options, reporter)
         result = index.search(_features(loaded, queries, options, reporter), k)
+    answers = None if rule is None else rule(result)
     if options.picture is not None:
         items = index.ids.tolist()
         if options.text:
             asked, shown = options.text, Pictures(Path(str(recipe.data)).parent, items)
         else:
             asked, shown = Pictures(Path(), queries.ids), items
-        write_picture(options.picture, result, asked, shown)
-    tell_answers(columns_of(result, queries.ids, rule), len(queries), k, options, reporter)
+        write_picture(options.picture, result, asked, shown, answers)
+    tell_answers(columns_of(result, queries.ids, answers), len(queries), k, options, reporter)
 
 
 def _queries(

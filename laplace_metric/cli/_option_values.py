@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,7 @@ _SHARES = ("A", "C", "F", "P", "R", "S", "SHARE")
 def reader_of(value: str, least: int = 1, most: float = math.inf) -> Callable[[str], Any]:
     """Return what reads the value of an option, which its name in the help decides."""
     if value in _PATHS:
-        return Path
+        return _path
     if value in _SHARES:
         return _number(float, lambda x: 0 < x < 1, "share between 0 and 1")
     if value in ("X", "MIB"):
@@ -32,6 +33,13 @@ def reader_of(value: str, least: int = 1, most: float = math.inf) -> Callable[[s
     if "|" in value:
         return partial(_choice, value.split("|"))
     return str
+
+
+def _path(text: str) -> Path:
+    """Return a path; ``~`` is the home of a user, as in a shell that does not see it in quotes."""
+    if not text:
+        raise argparse.ArgumentTypeError("the path is empty: name a file or a folder")
+    return Path(os.path.expanduser(text))  # of pathlib "./~" would be the home as well
 
 
 def _choice(choices: list[str], text: str) -> str | int:

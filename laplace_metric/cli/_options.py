@@ -18,6 +18,7 @@ from laplace_metric.cli._parser import CommandParser
 
 MOST_SIDE = 8_192
 """Pixels a side that images are scaled to."""
+MOST_PORT = 65_535
 
 _KINDS = (
     "folder of images (DIR/<class>/*.png), .csv of texts or of paths of images, .npy, "
@@ -161,7 +162,7 @@ answer searches over HTTP, by uvicorn. Needs the extra laplace-metric[serve]
 index --trust-recipe --precision 0.9
 {_INDEX}\
 --host ADDRESS = 127.0.0.1: to listen at; the default is this machine alone
---port N>=0 = 8000: 0: any
+--port N>=0<={MOST_PORT} = 8000: 0: any
 --precision P: guarantee this where a request asks for no precision
 --api-key-file FILE: the key of requests; default: LAPLACE_METRIC_API_KEY of the environment
 --insecure: listen without a key at a --host that others reach

@@ -12,10 +12,12 @@ import numpy as np
 import torch
 
 from laplace_metric._utils import __version__
+from laplace_metric.calibration import Calibration
 from laplace_metric.cli._charts import charts
 from laplace_metric.cli._evaluate import measured
 from laplace_metric.cli._examples import SHOWN, asked, evenly, grouped
 from laplace_metric.cli._gallery import LoadedIndex, load_gallery
+from laplace_metric.cli._guarantee_test import GuaranteeTest
 from laplace_metric.cli._headline import counts, headline
 from laplace_metric.cli._looks import item_look, look_of
 from laplace_metric.cli._open_source import require_data
@@ -55,6 +57,7 @@ def report(options: Namespace) -> None:
             resampled=resampled(measures),
             share=Share.of,
             percent=percent,
+            assessed=assessed_by(gallery.index.calibration),
             gallery=gallery,
             queries=queries,
             options=options,
@@ -68,7 +71,8 @@ def report(options: Namespace) -> None:
     write_atomically(options.output, page)
     reporter.say(verdict["title"])
     reporter.say(f"wrote {options.output}")
-    reporter.numbers({**measures.to_json(), "output": str(options.output)})
+    told = {"verdict": verdict["title"], "output": str(options.output)}
+    reporter.numbers({**measures.to_json(), **told})
 
 
 def _shown(
@@ -103,6 +107,20 @@ def _shown(
     return shown
 
 
+def assessed_by(calibration: Calibration | None) -> str:
+    """Return which queries made the probabilities of an index, and which the guarantees."""
+    if calibration is None:
+        return "none"
+    n, near = f"{len(calibration.known):,}", f"of {calibration.k} neighbours each"
+    if not calibration.cross_fitted:
+        return f"guarantees from {n} queries, the probabilities fitted to the other half, {near}"
+    of = "items of the index" if calibration.own_items else "queries"
+    return (
+        f"probabilities and guarantees from {n} {of}, {near}, each assessed by a fit to the others "
+        "(cross-fitting)"
+    )
+
+
 def _guarantees(measures: IndexReport) -> list[dict[str, Any]]:
     """Return the rows of the table of thresholds."""
     rows = []
@@ -110,5 +128,8 @@ def _guarantees(measures: IndexReport) -> list[dict[str, Any]]:
         answered, right = counts(made, measures.queries)
         if made.threshold is not None:
             goal = percent(made.guaranteed)
-            rows.append({"goal": goal, "made": made, "answered": answered, "right": right})
+            test = GuaranteeTest(right, made.guaranteed)
+            rows.append(
+                {"goal": goal, "made": made, "answered": answered, "right": right, "test": test}
+            )
     return rows

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,11 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
+from rich.console import Console, RenderableType
 
 from laplace_metric._utils.names import one_line
-from laplace_metric.cli import ours
+from laplace_metric.cli import ours, tell
 from laplace_metric.cli._options import in_options
 from laplace_metric.cli._output_paths import require_outputs
 from laplace_metric.errors import InputError
@@ -46,14 +44,19 @@ class Reporter:
     def note(self, text: str) -> None:
         """Print a guess or a warning."""
         if not self.quiet:
-            print(f"note: {one_line(text)}", file=sys.stderr)
+            tell(f"note: {one_line(text)}")
 
     def say(self, text: str) -> None:
         """Print a result."""
         if not self.quiet and self.json != STDOUT:
             print(text, file=ours())
 
-    def show(self, table: Table) -> None:
+    @property
+    def width(self) -> int:
+        """Characters of a line of standard output."""
+        return Console(file=ours()).width
+
+    def show(self, table: RenderableType) -> None:
         """Print a result as a table."""
         if not self.quiet and self.json != STDOUT:
             Console(file=ours()).print(table)

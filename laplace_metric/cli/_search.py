@@ -35,14 +35,15 @@ def search(options: Namespace) -> None:
     loader = queries.batches(options.batch_size)
     with reporter.warnings():
         result = gallery.index.search(loader, options.k, progress=reporter.progress)
-    columns = columns_of(result, queries.ids, rule)
+    answers = None if rule is None else rule(result)
+    columns = columns_of(result, queries.ids, answers)
     if texts := gallery.item_texts(reporter):
         columns["text"] = [texts.get(name, "") for name in columns["id"]]
     if options.picture is not None:
         asked: Sequence[Any] = Pictures(root_of(queries.path), queries.ids)
         if queries.kind != IMAGES:
             asked = list(queries.read(range(len(queries))))
-        write_picture(options.picture, result, asked, items)
+        write_picture(options.picture, result, asked, items, answers)
     tell_answers(columns, len(queries), options.k, options, reporter)
 
 

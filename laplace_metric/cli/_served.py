@@ -6,6 +6,7 @@ The HTTP around it is ``laplace_metric.serve``; this needs the extra ``serve`` a
 
 from __future__ import annotations
 
+import copy
 import io
 import logging
 import math
@@ -13,7 +14,7 @@ from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import partial
 from typing import Annotated, Any
 
 import torch
@@ -24,7 +25,6 @@ from starlette.exceptions import HTTPException
 from torch import Tensor
 
 from laplace_metric._utils.batching import Job, Worker
-from laplace_metric.calibration import Rule
 from laplace_metric.cli._gallery import load_gallery
 from laplace_metric.cli._model_recipe import read_options_of
 from laplace_metric.cli._reporter import Reporter
@@ -113,18 +113,13 @@ class Service:
         registry: CollectorRegistry,
     ) -> None:
         self.index, self.embedder, self.read, self.worker = index, embedder, read, worker
-        self.precision, self.rule = precision, lru_cache(maxsize=64)(self._rule)
+        self.precision = precision
         ours: Any = {"namespace": "laplace_metric", "registry": registry}
         self.calls = Counter("model_calls", "Calls of the model.", **ours)
         self.queries = Counter("model_queries", "Queries in calls of the model.", **ours)
         self.answers = Counter("answers", "Queries by why none is given.", ["reason"], **ours)
         if precision is not None:
-            self.rule(precision)  # a guarantee that cannot hold is refused at the start
-
-    def _rule(self, precision: float) -> Rule:
-        if self.index.calibration is None:
-            raise NotFittedError(f"precision={precision:g}: the index is not calibrated.")
-        return self.index.guarantee(precision=precision)
+            index.guarantee(precision=precision)  # what cannot hold is refused at the start
 
     def check_free(self) -> None:
         """Raise 503 if as many requests wait for the model as may."""
@@ -153,8 +148,11 @@ class Service:
         call: Callable[[Any], Sequence[Any]] = self._embed
         if path == "/search":
             precision = asked.precision or self.precision
-            rule = None if precision is None else self.rule(precision)
-            call = partial(self._search, asked.k, rule)
+            if precision is not None:
+                self.index.guarantee(precision=precision)  # refused before the model runs
+            call = partial(self._search, asked.k, precision)
+        if not len(inputs):
+            return _done([])
         like = (inputs.shape[1:], inputs.dtype) if isinstance(inputs, Tensor) else ()
         self.check_free()  # others have come meanwhile
         key = path, asked.k, asked.precision, like
@@ -162,10 +160,14 @@ class Service:
 
     def _inputs(self, asked: Question) -> Any:
         rows = {"vectors": asked.vectors, "texts": asked.texts}
-        if [name for name in rows if rows[name]] != [self.read]:
+        named = [name for name in rows if name in asked.model_fields_set]
+        given = [name for name in named if rows[name]] or named  # none of them: an empty batch
+        if given != [self.read]:
             raise InputError(f"this index has {self.read}: send {self.read}, and nothing else.")
         if self.read == "texts":
             return asked.texts
+        if not asked.vectors:
+            return []
         widths = [len(vector) for vector in asked.vectors]
         for row, width in enumerate(widths):
             if width != widths[0]:
@@ -183,8 +185,10 @@ class Service:
             LOG.warning("the model fails on inputs of a request", exc_info=error)
             raise InputError("the model fails on these inputs: its log has the reason.") from error
 
-    def _search(self, k: int, rule: Rule | None, inputs: Any) -> list[dict[str, Any]]:
-        found = self.index.search(inputs, k)
+    def _search(self, k: int, precision: float | None, inputs: Any) -> list[dict[str, Any]]:
+        index = copy.copy(self.index)  # one calibration for the rule and the search
+        found = index.search(inputs, k)
+        rule = None if precision is None else index.guarantee(precision=precision)
         items = rows_of({name: _plain(column) for name, column in found.columns().items()})
         places, answers = found.positions.flatten().tolist(), []
         given = None if rule is None else rule(found)
@@ -214,6 +218,13 @@ class Service:
             with suppress(NotFittedError):
                 columns[name] = _plain(getattr(embedding, name))
         return rows_of(columns)
+
+
+def _done(answers: list[Any]) -> Future[list[Any]]:
+    """Return a future that is there already."""
+    future: Future[list[Any]] = Future()
+    future.set_result(answers)
+    return future
 
 
 def _plain(values: Any) -> Any:

@@ -15,7 +15,7 @@ def templates(*folders: Path) -> Environment:
 
     return Environment(
         loader=FileSystemLoader([*folders, Path(__file__).parent / "pages"]),
-        autoescape=True,
+        autoescape=lambda name: name is None or not name.endswith(".txt.j2"),  # text is no HTML
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

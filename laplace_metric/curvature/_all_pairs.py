@@ -132,6 +132,9 @@ def curvature_passes(
     if loss.cancels:
         head = head.to(torch.float64)
     sums = (yield ClassSumsPass(head, loss.geometry)).by_class
+    if head.dtype != torch.float64 and sums.nearly_one_direction:
+        head = head.to(torch.float64)
+        sums = (yield ClassSumsPass(head, loss.geometry)).by_class
     if len(sums.classes) < 2:
         raise LabelError(
             f"all {sums.n_points} items have one label: pass items of at least two classes."

@@ -15,6 +15,7 @@ from laplace_metric.curvature._mined_pairs import MinedPairs, mined_pair_weights
 from laplace_metric.curvature._schedule import execute
 from laplace_metric.curvature._structure_passes import in_structure
 from laplace_metric.curvature._structures import Curvature
+from laplace_metric.curvature.by_class import ClassSums
 from laplace_metric.errors import InputError
 from laplace_metric.heads._jacobian import HeadJacobian
 from laplace_metric.models._store import FeatureStore
@@ -59,10 +60,11 @@ def batch_curvature(
     if labels is not None:
         return all_pairs_curvature(FeatureStore.of(features, labels), head, loss, structure)
     check_memory(structure, head.layouts, features.device)
-    if loss.cancels:
-        head = head.to(torch.float64)
+    unread = FeatureStore.of(features, torch.zeros(len(features), dtype=torch.int64))
     points = loss.geometry.points_of(head, features)
+    if loss.cancels or ClassSums.of(unread.labels, points.directions).nearly_one_direction:
+        head = head.to(torch.float64)
+        points = loss.geometry.points_of(head, features)
     y = mined_pair_weights(indices_tuple, points.coordinates, loss.margin, negatives=loss.negatives)
     pairs = MinedPairs(points, loss, y)
-    unread = FeatureStore.of(features, torch.zeros(len(features), dtype=torch.int64))
     return execute(in_structure(pairs.totals, head, loss, structure), unread)

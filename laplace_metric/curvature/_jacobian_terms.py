@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from laplace_metric.curvature._tile import Tile
 from laplace_metric.curvature._totals import Terms
-from laplace_metric.curvature.by_class import PointBlocks, Points
+from laplace_metric.curvature.by_class import PointBlocks, Points, about_origin, centre
 from laplace_metric.heads._jacobian import HeadJacobian
 from laplace_metric.heads._linear import LinearJacobian
 
@@ -117,12 +117,17 @@ class LinearDense(DenseTerm):
     def points(self, points: Points, blocks: PointBlocks) -> Terms:
         layout, z = self.head.layout, self.head.n_outputs
         a = layout.augment(points.features) / points.lengths
-        t = 2 * blocks.dense(z)
+        t, m = 2 * blocks.dense(z), centre(a)
+        c = a - m
+        totals = t.sum(0, dtype=torch.float64)  # [Z, Z]
+        left = nn.functional.pad(c, (0, 1), value=1)  # [c, 1]: sums of t c c^T, and of t c
         # H [Z, A, Z, A] is symmetric: only blocks k >= l are multiplied, then copied
         value = torch.empty(z, a.shape[1], z, a.shape[1], dtype=torch.float64, device=a.device)
         for k in range(z):
-            pulled = (t[:, k, : k + 1, None] * a[:, None, :]).flatten(1)  # [n, (k + 1) A]
-            value[k, :, : k + 1] = (a.mT @ pulled).double().unflatten(1, (k + 1, -1))
+            pulled = (t[:, k, : k + 1, None] * c[:, None, :]).flatten(1)  # [n, (k + 1) A]
+            sums = (left.mT @ pulled).unflatten(1, (k + 1, -1)).transpose(0, 1)  # [k + 1, A + 1, A]
+            row = about_origin(sums[:, :-1], sums[:, -1], totals[k, : k + 1], m)
+            value[k, :, : k + 1] = row.transpose(0, 1)
             value[:k, :, k] = value[k, :, :k].transpose(0, 1)  # each [A, A] is symmetric
         # from [output, input] order to that of the parameters (all weights, then all biases)
         folded = torch.arange(layout.n_parameters).view(layout.n_outputs, -1)

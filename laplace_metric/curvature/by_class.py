@@ -36,7 +36,15 @@ with ``s_c = sum_{i in c} u_i`` and ``s = sum_c s_c``.
                                                A <- 2 sum_i <T_i, S> a_i a_i^T     [A, A]
 
 A layer further down has ``J_i = M_i (x) a_i^T`` and ``M_i^T T_i M_i`` in the place of T_i; the code
-below is written for that, and a linear head has M = I. "full" and "positives" add the cross blocks
+below is written for that, and a linear head has M = I.
+
+**Digits.** The weights q_i of a_i a_i^T have both signs. About the origin, a common part of the
+inputs would leave float32 no digits of their differences, so the sum is taken about the mean m of a
+block. With ``c_i = a_i - m`` and ``s = sum_i q_i c_i`` it is the same sum:
+
+    sum_i q_i a_i a_i^T = sum_i q_i c_i c_i^T + m s^T + s m^T + (sum_i q_i) m m^T
+
+**Cross blocks.** "full" and "positives" add
 ``-2 sum_ij y_ij J^_i^T J^_j = -2 ((1/P + b) sum_c G_c^T G_c - b G^T G)``, b = 1/M or 0, with class
 sums ``G_c = sum_{i in c} J^_i`` (``_passes``).
 
@@ -61,6 +69,8 @@ from laplace_metric.heads._layer import Layer
 
 MANY_OUTPUTS = 512
 """O from which padding the inputs costs less than the product then saves (``pad``)."""
+ONE_DIRECTION = 1e-2
+"""Distance of a mean cosine of all pairs from 1 below which sums over points are in float64."""
 STRIP = 256
 """Rows of a symmetric product that are multiplied at once."""
 
@@ -196,6 +206,17 @@ class ClassSums:
     def n_points(self) -> int:
         """Number N of points."""
         return int(self.counts.sum())
+
+    @property
+    def nearly_one_direction(self) -> bool:
+        """True if the sums are of unit vectors whose mean cosine exceeds ``1 - ONE_DIRECTION``.
+
+        The blocks T_i then nearly cancel in their sum, which float32 would leave without digits.
+        """
+        if not self.sums.shape[1]:
+            return False
+        cosine = self.sums.sum(0).norm() / max(1, self.n_points)
+        return bool(cosine.square() > 1 - ONE_DIRECTION)
 
     @property
     def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -380,9 +401,37 @@ def right_sum(
 
     What is below the diagonal is left out, or not, as it comes.
     """
-    a, u, v = layer.inputs, blocks.u, blocks.v
+    u, v, m = blocks.u, blocks.v, centre(layer.inputs)
     q = blocks.alpha * layer.factor.gram_inner(other) + 2 * ((u @ other) * v).sum(1)
-    return upper_gram(2 * q[:, None] * a, a)  # q_i = <M_i^T T_i M_i, S>
+    c = layer.inputs - m
+    q.mul_(2)  # q_i = <M_i^T T_i M_i, S>
+    return about_origin(upper_gram(q[:, None] * c, c), q @ c, q.sum(dtype=torch.float64), m)
+
+
+def centre(a: Float[Tensor, "n A"]) -> Float[Tensor, " A"]:
+    """Return the point about which sums over inputs a are taken: their mean, 0 without inputs."""
+    return a.detach().sum(0) / max(1, len(a))
+
+
+def about_origin(
+    second: Float[Tensor, "*K A A"],
+    first: Float[Tensor, "*K A"],
+    total: Float[Tensor, "*K"],
+    m: Float[Tensor, " A"],
+) -> Float[Tensor, "*K A A"]:
+    """Return ``sum_i q_i a_i a_i^T`` in float64, from the sums of q, q c and q c c^T, c = a - m.
+
+    Examples
+    --------
+    >>> a, q, m = torch.tensor([[3.0, 5.0]]), torch.tensor([2.0]), torch.tensor([1.0, 1.0])
+    >>> c = a - m
+    >>> about_origin((q[:, None] * c).mT @ c, q @ c, q.sum(), m)
+    tensor([[18., 30.],
+            [30., 50.]], dtype=torch.float64)
+    """
+    m, first = m.double(), first.double()
+    side = m[:, None] * (first + total[..., None].double() * m / 2)[..., None, :]
+    return second.double() + side + side.mT
 
 
 def upper_gram(x: Float[Tensor, "n A"], y: Float[Tensor, "n A"]) -> Float[Tensor, "A A"]:

@@ -118,7 +118,7 @@ class RowSample:
         # taken as often as places fall on its copies, which needs no draw
         middles = (torch.arange(n, device=order.device).double() + 0.5) * (total / max(1, n))
         place = torch.searchsorted(ends.double(), middles)
-        equal = equal_rows(self.u[order])
+        equal = equal_directions(self.u[order])
         pair = equal * (self.labels.max() + 1) + self.labels[order]
         kinds, kind = pair.unique(return_inverse=True)
         copies = torch.zeros_like(kinds).index_add_(0, kind, self.counts[order])[kind]
@@ -164,13 +164,13 @@ def row_weights(width: int) -> Float[Tensor, " D"]:
     return coarse + middle / 2**16 + fine / 2**32
 
 
-def equal_rows(u: Float[Tensor, "n D"]) -> Int[Tensor, " n"]:
+def equal_directions(u: Float[Tensor, "n D"]) -> Int[Tensor, " n"]:
     """Return the number of each row's direction, by its p: the same for equal rows.
 
     Examples
     --------
     >>> rows = torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]]).double()
-    >>> equal_rows(rows).bincount().sort().values.tolist()
+    >>> equal_directions(rows).bincount().sort().values.tolist()
     [1, 2]
     """
     values, order = (u @ row_weights(u.shape[1]).to(u)).sort()

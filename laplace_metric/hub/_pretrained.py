@@ -32,7 +32,7 @@ def local_folder(source: str | Path, revision: str | None = None) -> Path:
     MissingPackageError
         For a repository, without the package huggingface_hub.
     """
-    path = as_path("source", source).expanduser()
+    path = as_path("source", source)
     if path.is_dir():
         return path
     name = str(source)

@@ -4,7 +4,7 @@ _container    what is saved: one safetensors file of named parts, with hashes
 _fields       values of such a file, checked as they are read
 _atomic       writing next to the place, and renaming
 _lock         a lock that the system takes from a killed process
-_hashing      hashes of files and of tensors
+_hashing      hashes of files, of tensors and of values
 _json         JSON within limits
 """
 
@@ -21,7 +21,7 @@ from laplace_metric.io._atomic import (
 )
 from laplace_metric.io._container import MALFORMED, Kind, Part, SavedFile, read, write
 from laplace_metric.io._fields import Fields, checked_array
-from laplace_metric.io._hashing import digest, sha256_of
+from laplace_metric.io._hashing import content_digest, digest, sha256_of
 from laplace_metric.io._json import difference, json_text
 from laplace_metric.io._lock import locked
 
@@ -32,6 +32,7 @@ __all__ = [
     "Part",
     "SavedFile",
     "checked_array",
+    "content_digest",
     "difference",
     "digest",
     "json_text",

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
+from laplace_metric._utils.validation import refuse_reloaded
 from laplace_metric.errors import InputError
 
 
@@ -20,6 +21,7 @@ def check_module(model: Any) -> nn.Module:
         If it is none.
     """
     if not isinstance(model, nn.Module):
+        refuse_reloaded("model", model)
         raise InputError(f"model is a {type(model).__name__}: pass a torch.nn.Module.")
     return model
 

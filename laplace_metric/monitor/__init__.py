@@ -5,7 +5,7 @@ against "no drift" and raises the alarm, ``_window_tests`` compare a window with
 ``_report`` says what a window has shown.
 """
 
-from laplace_metric.monitor._martingale import Alarm
+from laplace_metric.calibration._martingale import Alarm
 from laplace_metric.monitor._monitor import Monitor
 from laplace_metric.monitor._report import WindowReport
 

@@ -15,8 +15,8 @@ from laplace_metric import io as files
 from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import ArrayLike, as_path, as_scores, check_count, check_share
+from laplace_metric.calibration._martingale import Alarm
 from laplace_metric.errors import InputError
-from laplace_metric.monitor._martingale import Alarm
 from laplace_metric.monitor._report import WindowReport
 from laplace_metric.monitor._stream import Stream
 from laplace_metric.monitor._window_tests import LEAST, compare, holm

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from laplace_metric.monitor._martingale import Alarm
+from laplace_metric.calibration._martingale import Alarm
 from laplace_metric.monitor._window_tests import Quantiles, ShiftTest
 
 

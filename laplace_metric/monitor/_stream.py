@@ -15,7 +15,7 @@ from bisect import bisect_left, bisect_right
 import numpy as np
 
 from laplace_metric._utils.validation import Floats
-from laplace_metric.monitor._martingale import Martingale
+from laplace_metric.calibration._martingale import Martingale
 
 
 class Stream:

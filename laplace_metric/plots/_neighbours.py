@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
@@ -16,6 +17,7 @@ from torch import Tensor
 from laplace_metric._utils.display import as_percent
 from laplace_metric._utils.names import one_line
 from laplace_metric.errors import InputError
+from laplace_metric.plots._decisions import decision_keys, decision_of, fade, mark
 from laplace_metric.plots._shown_figure import ShownFigure
 from laplace_metric.plots._style import INK, STYLES
 
@@ -36,6 +38,7 @@ def neighbours_plot(
     items: ImagesOrTexts,
     *,
     truth: Sequence[Any] | Tensor | npt.NDArray[Any] | None = None,
+    answers: Any = None,
     rows: int = 8,
     columns: int = 6,
 ) -> Figure:
@@ -51,14 +54,17 @@ def neighbours_plot(
     truth : labels of the queries [Q] or None
         Labels of the queries: frames then say which neighbours have the query's label. None, the
         default: they say which are more likely to match than not.
+    answers : ``Answers`` [Q] or None
+        Decisions of a rule about these queries. A sign and a frame then show which are answered;
+        what an abstention found is faded. None, the default: no rule decides.
     rows, columns : int
         Largest number of queries, and of neighbours of each. Default: 8 and 6.
 
     Raises
     ------
     InputError
-        For another number of queries, an image of another shape, another number of labels, or
-        labels where items have none.
+        For another number of queries, an image of another shape, another number of labels or
+        answers, or labels where items have none.
     """
     n_queries, k = result.ids.shape
     if len(queries) != n_queries:
@@ -68,8 +74,10 @@ def neighbours_plot(
         raise InputError("truth is given, but the items of this search have no labels.")
     if known is not None and known.shape != (n_queries,):
         raise InputError(f"truth has shape {known.shape} for {n_queries} queries.")
+    if answers is not None and len(answers) != n_queries:
+        raise InputError(f"answers has {len(answers)} answers for {n_queries} queries.")
     rows, columns = min(rows, n_queries), min(columns, k)
-    keys = _keys(result, known)
+    keys = _keys(result, known, answers)
     width = (columns + 1) * CELL[0]
     lines = 1 if width >= WIDE else len(keys)
     size = width, rows * CELL[1] + LEGEND * (1 + lines) / 2
@@ -77,29 +85,42 @@ def neighbours_plot(
     figure.get_layout_engine().set(h_pad=0.1)  # type: ignore[union-attr, call-arg]
     grid = figure.subplots(rows, columns + 1, squeeze=False)
     for i in range(rows):
-        _query(grid[i, 0], result, queries[i], i, known)
+        _query(grid[i, 0], result, queries[i], i, known, answers)
         for j in range(columns):
             _neighbour(grid[i, j + 1], result, items, i, j, known)
+            if answers is not None and not answers.answered[i]:
+                fade(grid[i, j + 1])
     if keys:
-        figure.legend(handles=keys, loc="outside lower center", ncols=len(keys) // lines,
+        figure.legend(handles=keys, loc="outside lower center", ncols=-(-len(keys) // lines),
                       fontsize=FONT, frameon=False, handlelength=1.2)  # fmt: skip
     return figure
 
 
-def _keys(result: Any, truth: npt.NDArray[Any] | None) -> list[Patch]:
+def _keys(result: Any, truth: npt.NDArray[Any] | None, answers: Any) -> list[Artist]:
     """Return the meaning of the colours and signs; nothing before a calibration."""
+    decided = [] if answers is None else decision_keys()
     if truth is None and result.match_probability is None:
-        return []
+        return [*decided]
     words = zip((SURE, UNSURE), LIKELY if truth is None else RIGHT, strict=True)
     keys = [Patch(fill=False, ec=colour, lw=1.5, label=word) for colour, word in words]
-    return keys + [Patch(fill=False, ec="none", label=note) for note in NOTES]
+    return [*decided, *keys, *(Patch(fill=False, ec="none", label=note) for note in NOTES)]
 
 
-def _query(axes: Axes, result: Any, query: Any, i: int, truth: npt.NDArray[Any] | None) -> None:
+def _query(
+    axes: Axes, result: Any, query: Any, i: int, truth: npt.NDArray[Any] | None, answers: Any
+) -> None:
     _draw(axes, query)
     unknown = result.unknown is not None and bool(result.unknown[i])
     lines = [] if truth is None else [f"is {_short(truth[i])}"]
-    if result.label is None or result.label_probability is None or unknown:
+    colour = UNSURE if unknown else NEUTRAL
+    if answers is not None:
+        one, decision = answers[i], decision_of(answers[i].reason)
+        label = "answered" if one.label is None else f"→ {_short(one.label)}"
+        answer = label if one.answered else "no answer"
+        lines += [answer, f"{one.reason or 'probability'} {as_percent(one.probability, 0)}"]
+        colour = decision.colour
+        mark(axes, decision)
+    elif result.label is None or result.label_probability is None or unknown:
         lines.append("unknown" if unknown else "query")
     else:
         lines.append(f"→ {_short(result.label[i])}")
@@ -107,7 +128,6 @@ def _query(axes: Axes, result: Any, query: Any, i: int, truth: npt.NDArray[Any] 
     lines.append(f"epistemic {float(result.epistemic[i]):+.1f}")
     if result.ambiguity is not None:
         lines.append(f"ambiguity {float(result.ambiguity[i]):.2f}")
-    colour = UNSURE if unknown else NEUTRAL
     axes.set_title("\n".join(lines), fontsize=FONT, color=colour, parse_math=False)
 
 

@@ -5,42 +5,41 @@ of the other folds, with a posterior that was fitted to the other folds:
 
     hits of fold f  <-  items outside f,  posterior of the items outside f
 
-so that no query was in the fit that assesses it, nor among the items that it finds. All N queries
-together calibrate the index of all items, whose posterior is that of all items.
+so that no query was in the fit that assesses it, nor among the items that it finds, and neither was
+a copy of it. All N queries together, of which copies count once, calibrate the index of all items,
+whose posterior is that of all items.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from laplace_metric._utils.precision import at_least_float32
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import check_count, check_fraction
-from laplace_metric.calibration._group_column import read_groups
+from laplace_metric.calibration._group_column import check_enough, read_groups
 from laplace_metric.calibration._learn import PARTS
 from laplace_metric.calibration._votes import VOTES
-from laplace_metric.errors import FittedQueriesWarning, InputError, LabelError, callers_line
+from laplace_metric.errors import InputError, LabelError
 from laplace_metric.inputs import Inputs
 from laplace_metric.inputs._columns import Column
 from laplace_metric.models._fingerprints import in_fit, row_fingerprints
 from laplace_metric.search._cross_hits import cross_labelled_hits, prior_of_classes
 from laplace_metric.search._encoder import Encoder
 from laplace_metric.search._engine_settings import EngineKind
+from laplace_metric.search._equal_vectors import equal_vectors, first_rows
 from laplace_metric.search._fitted_queries import TOLERATED
 from laplace_metric.search._folds import (
     check_classes_apart,
     check_folds,
     check_sizes,
     class_places,
-    folds_of,
+    connected,
     folds_of_groups,
 )
 from laplace_metric.search._index import Index
@@ -135,14 +134,19 @@ def cross_index(
         )
     _check_fitted(embedder, features)
     group = None if groups is None else read_groups(groups, len(labels), "items")
-    _warn_of_copies(features, group)
+    same = equal_vectors(features)
+    one = first_rows(same)
+    together = same if group is None else connected(group, same)
+    if group is not None:
+        check_enough(int(together.max()) + 1, f"the {len(same):,} items, whose copies join groups,")
+    check_folds(n_folds, labels.take(one), "distinct items")
+    check_sizes(labels.take(one), "distinct items")
     generator = as_generator(seed)
     assert generator is not None
-    if group is None:
-        fold = folds_of(class_places(labels), n_folds, generator)
-    else:
-        fold = folds_of_groups(class_places(labels), torch.from_numpy(group), n_folds, generator)
-        check_classes_apart(labels, group)
+    codes = class_places(labels)
+    fold = folds_of_groups(codes, torch.from_numpy(together), n_folds, generator)
+    if group is not None:
+        check_classes_apart(labels, together)
     index = Index.build(
         Encoder.of(embedder),
         replace(
@@ -155,9 +159,10 @@ def cross_index(
         progress=False,
     )
     if group is None:
+        rows, places = torch.from_numpy(one), index.items.label_codes
         warn_of_near_copies(
-            index.items.encoded.mean,
-            index.items.label_codes,
+            index.items.encoded.mean[rows.to(index.items.encoded.mean.device)],
+            None if places is None else places[rows],
             "items",
             "Unless new queries have such near-copies among the items, too, guarantees and "
             "probabilities will not hold: pass groups=, the video or object of each, keep one of "
@@ -180,17 +185,15 @@ def cross_index(
         class_prior=class_prior,
         n_folds=asked,
     )
-    asked_groups = group
-    if group is not None and asked is not None:
-        asked_groups = group[(fold < asked).numpy()]
+    queries = slice(None) if asked is None else (fold < asked).numpy()
     index.learn(
-        labelled,
+        replace(labelled, same=same[queries]),
         k,
         generator,
         portable=portable,
         own_items=True,
         cross_fit=PARTS,
-        groups=asked_groups,
+        groups=None if group is None else group[queries],
     )
     return index
 
@@ -201,22 +204,6 @@ def _same_ranking(index: Index) -> str | Predictive:
     if isinstance(ranking, PredictiveRanking):
         return Predictive(ranking.share, len(ranking.columns))
     return ranking.name
-
-
-def _warn_of_copies(features: Tensor, group: npt.NDArray[np.intp] | None) -> None:
-    """Warn if more than ``TOLERATED`` of the rows [N, D] are copies of others, of other groups."""
-    rows = row_fingerprints(features)
-    n = len(rows)
-    if group is not None:  # copies within a group count once
-        n = len(np.unique(np.stack([np.unique(rows, return_inverse=True)[1], group]), axis=1).T)
-    share = 1 - len(np.unique(rows)) / n
-    if share > TOLERATED:
-        warnings.warn(
-            f"{share:.0%} of the items are copies of others. Copies find each other as no new "
-            "query does, so that probabilities and guarantees will not hold: keep one of each.",
-            FittedQueriesWarning,
-            stacklevel=callers_line(),
-        )
 
 
 def _check_fitted(embedder: FittedEmbedder, features: Tensor) -> None:

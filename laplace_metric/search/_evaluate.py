@@ -16,7 +16,7 @@ from torch import Tensor
 from laplace_metric.calibration._assessment import Assessment
 from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration._hits import LabelledHits, SearchHits
-from laplace_metric.calibration._rule import Rule, accepts
+from laplace_metric.calibration._rule import Rule
 from laplace_metric.errors import InputError, NotFittedError, UndefinedMetricWarning
 from laplace_metric.evaluation import auroc, expected_calibration_error, r_auroc, sparsification
 from laplace_metric.search._report import (
@@ -163,7 +163,7 @@ def _guarantees(
 
     def outcome(rule: Rule) -> GuaranteedPrecision:
         assert rule.target is not None
-        answered = accepts(rule, answers.assessed)
+        answered = _answered(rule, answers.assessed)
         return GuaranteedPrecision(
             rule.target,
             rule.value,
@@ -172,7 +172,7 @@ def _guarantees(
             _mean(answered),
             without_match=_mean(answered[~known]),
             accepted=_there(answered, report.right),
-            ood=None if ood is None else _mean(accepts(rule, ood.assessed)),
+            ood=None if ood is None else _mean(_answered(rule, ood.assessed)),
         )
 
     found, largest = [], None
@@ -208,6 +208,10 @@ def _r_auroc(score: Tensor, right: Tensor) -> float | None:
         warnings.simplefilter("ignore", UndefinedMetricWarning)
         value = r_auroc(score, right)
     return None if math.isnan(value) else value
+
+
+def _answered(rule: Rule, found: Assessment) -> npt.NDArray[Any]:
+    return rule.compared(found).first.accepted(rule.value)
 
 
 def _mean(values: npt.NDArray[Any]) -> float | None:

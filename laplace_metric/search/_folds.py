@@ -58,6 +58,23 @@ def folds_of_groups(
     return folds_of(codes[first], folds, generator)[group]
 
 
+def connected(group: npt.NDArray[np.intp], same: npt.NDArray[np.int64]) -> npt.NDArray[np.intp]:
+    """Return groups [N] of rows that are linked by their group or by being equal.
+
+    Examples
+    --------
+    >>> connected(np.array([0, 0, 1, 2]), np.array([0, 1, 1, 2])).tolist()
+    [0, 0, 0, 1]
+    """
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    n = int(group.max()) + 1
+    links = coo_array((np.ones(len(group)), (group, n + same)), shape=(n + len(same),) * 2)
+    found: npt.NDArray[np.intp] = connected_components(links, directed=False)[1][group]
+    return found.astype(np.intp)
+
+
 def check_classes_apart(labels: Column, group: npt.NDArray[np.intp]) -> None:
     """Refuse groups that leave a class without an item outside of each of its groups.
 
@@ -95,7 +112,7 @@ def check_classes_apart(labels: Column, group: npt.NDArray[np.intp]) -> None:
     )
 
 
-def check_sizes(labels: Column) -> None:
+def check_sizes(labels: Column, of: str = "items") -> None:
     """Refuse collections whose classes are too small to calibrate themselves.
 
     A query of a class of two finds one item of it in the index that calibrates, where a new query
@@ -114,22 +131,23 @@ def check_sizes(labels: Column) -> None:
         small = pairs // 2
         raise InputError(
             f"labels: {small} of {len(sizes)} classes {'has' if small == 1 else 'have'} only two "
-            "items. To calibrate by its own items, a class needs three or more; classes of two "
+            f"{of}. To calibrate by its own items, a class needs three or more; classes of two "
             f"may hold {MOST_IN_PAIRS:.0%} of the items whose class has another, and hold {pairs} "
             f"of {mates}. Add items to these classes, or hold queries out: "
             "Guard(..., held_out=(queries, labels)), or index.calibrate(queries, labels)."
         )
 
 
-def check_folds(folds: int, labels: Column) -> None:
+def check_folds(folds: int, labels: Column, of: str = "items") -> None:
     largest = int(np.unique(labels.values, return_counts=True)[1].max(initial=0))
     if len(labels) > 2 and largest < 2:
+        which = "" if of == "items" else f"of {of} "
         raise InputError(
-            f"all {len(labels)} labels differ, so that no item has another of its class to find: "
-            "are these ids or row numbers? Pass the class of each item."
+            f"all {len(labels)} labels {which}differ, so that no item has another of its class to "
+            "find: are these ids or row numbers? Pass the class of each item."
         )
     if folds > len(labels) or largest < 2:
         raise InputError(
-            f"{len(labels)} items, {largest} at most of one class, are too few for folds={folds}: "
+            f"{len(labels)} {of}, {largest} at most of one class, are too few for folds={folds}: "
             "each fold needs an item, each item another of its class. Add items, or hold some out."
         )

@@ -17,6 +17,7 @@ from laplace_metric.inputs._columns import Column
 from laplace_metric.search._engine import Engine
 from laplace_metric.search._engine_settings import Flat
 from laplace_metric.search._flat_engine import FlatEngine
+from laplace_metric.search._found_ids import read_found_ids
 from laplace_metric.search._found_shares import CHECKED, NEAREST, shares_found, spread_rows
 from laplace_metric.search._running_faiss import RunningFaiss
 
@@ -103,28 +104,25 @@ class ForeignEngine(Engine):
         """
         queries = queries.to(self.vectors)
         found = self.find(queries.cpu().numpy(), k)
-        if isinstance(found, list):  # of lists, arrays, columns of tables
-            found = [own if isinstance(own, list) else np.asarray(own).tolist() for own in found]
-        else:
-            found = np.asarray(found)
-        sizes = np.array([len(own) for own in found]) if np.ndim(found) else np.zeros(0)
-        if len(sizes) != len(queries) or sizes.max(initial=0) > k:
-            raise InputError(
-                f"search returned {len(sizes)} rows of up to {sizes.max(initial=0):.0f} ids: "
-                f"return {len(queries)} rows, one for each query, of up to {k}."
-            )
-        flat = [one for own in found for one in own] if isinstance(found, list) else found.ravel()
+        sizes, ids = read_found_ids(found, len(queries), k)
         rows = np.full((len(queries), k), -1)
-        if len(flat):
-            rows[np.arange(k) < sizes[:, None]] = self._rows_of(flat)
+        if len(ids):
+            rows[np.arange(k) < sizes[:, None]] = self._rows_of(ids)
         rows.sort(axis=1)  # equal distances in order of position, as exact search
+        twice = (rows[:, 1:] == rows[:, :-1]) & (rows[:, 1:] >= 0)
+        if twice.any():
+            again = np.unique(rows[:, 1:][twice])[:3]
+            raise InputError(
+                f"search returned ids more than once for one query, "
+                f"{self.ids.values[np.argsort(self.rows)[again]].tolist()} among them: return each "
+                "item once (a FAISS index from which vectors were removed may hold an id twice)."
+            )
         there = torch.from_numpy(rows).to(self.vectors.device)
         gaps = self.vectors[there.clamp_min(0)] - queries[:, None]
         order = gaps.square().sum(2).masked_fill(there < 0, torch.inf).argsort(dim=1, stable=True)
         return there.gather(1, order)
 
-    def _rows_of(self, found: Any) -> np.ndarray[Any, Any]:
-        column = Column.of("ids that search returned", found)
+    def _rows_of(self, column: Column) -> np.ndarray[Any, Any]:
         self.ids.check_like("ids", column)
         at = np.searchsorted(self.ids.values, column.values).clip(max=len(self.ids) - 1)
         known = self.ids.values[at] == column.values

@@ -8,13 +8,14 @@ import math
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
@@ -22,18 +23,27 @@ from torch import Tensor
 from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.keywords import named_keywords
 from laplace_metric._utils.randomness import Seed, as_generator
-from laplace_metric._utils.validation import as_path, check_count, check_fraction, check_share
+from laplace_metric._utils.validation import (
+    as_path,
+    check_count,
+    check_fraction,
+    check_real,
+    check_share,
+    refuse_reloaded,
+)
 from laplace_metric.calibration._answers import Answers
 from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration._class_rule import ClassRule
+from laplace_metric.calibration._counted_once import warn_of_copies
 from laplace_metric.calibration._gallery_change import GalleryChange
 from laplace_metric.calibration._group_column import read_groups
 from laplace_metric.calibration._hits import LabelledHits, SearchHits
 from laplace_metric.calibration._learn import calibrated
-from laplace_metric.calibration._rule import Rule, as_rule
+from laplace_metric.calibration._rule import LIKELIER_THAN_NOT, Rule
 from laplace_metric.calibration._votes import VOTES, LabelVotes
 from laplace_metric.calibration.guarantees._open_set_fraction import Fraction
 from laplace_metric.errors import (
+    CallError,
     InputError,
     LabelError,
     NotFittedError,
@@ -53,6 +63,7 @@ from laplace_metric.search._encoded import Encoded
 from laplace_metric.search._encoder import encoders_of
 from laplace_metric.search._engine import Engine
 from laplace_metric.search._engine_settings import EngineKind, Flat, kind_of
+from laplace_metric.search._equal_vectors import equal_vectors, first_rows
 from laplace_metric.search._evaluate import evaluated
 from laplace_metric.search._fitted_queries import warn_if_fitted
 from laplace_metric.search._flat_engine import FlatEngine
@@ -62,6 +73,7 @@ from laplace_metric.search._items import Items
 from laplace_metric.search._label_review import LabelReview, reviewed
 from laplace_metric.search._label_sets import LabelSets, warn_if_everything
 from laplace_metric.search._near_copies import warn_of_near_copies
+from laplace_metric.search._near_names import warn_of_near_names
 from laplace_metric.search._neighbours import RowSearch, nearest
 from laplace_metric.search._passed_over import without_some
 from laplace_metric.search._protocols import FittedEmbedder, SearchableEmbedder, SearchEncoder
@@ -306,16 +318,15 @@ class Index(Shown):
         UnreachableAlphaWarning
             If too few calibration queries have a match for any query to be unknown at ``alpha``.
         UnfamiliarQueriesWarning
-            If more queries are unknown than chance explains: they come from another encoder, or
-            from classes that were not expected.
+            If more queries are unknown than chance explains, in this call or, once for each excess,
+            over several: they come from another encoder, or from classes that were not expected.
         """
         self = self._now()
         check_share("alpha", alpha)
         k = check_count("k", k)
         if k > len(self):
             raise InputError(f"k={k}: the index has {len(self)} items.")
-        inputs = self.query_encoder.read("queries", queries)
-        encoded, _ = self.query_encoder.all(inputs, progress=progress)
+        encoded = self._encoded("queries", queries, progress=progress)
         hits = self._nearest(encoded, self._depth(k))
         assessment = None
         if self.calibration is not None:
@@ -324,14 +335,15 @@ class Index(Shown):
             self.calibration.warn_if_unfamiliar(assessment.p_value, alpha)
         template = encoded.mean.new_empty(0)
         return SearchResult.of(
-            hits, self.items.ids, self.items.labels, assessment, k, alpha, template
+            hits, self.items.ids, self.items.labels, assessment, k, alpha, template, self.change
         )
 
     def ask(
         self,
         queries: Any,
-        rule: Rule | ClassRule | float | None = None,
+        rule: Rule | ClassRule | None = None,
         *,
+        probability: float | None = None,
         progress: bool = False,
     ) -> Answers:
         """Answer each query with a label, or abstain.
@@ -343,12 +355,14 @@ class Index(Shown):
         ----------
         queries : inputs (an array, a list of texts, a mapping) or a loader of batches
             Q inputs of the model, as for ``search``.
-        rule : Rule, ClassRule, float in [0, 1], or None
+        rule : Rule, ClassRule or None
             Rule that decides which queries are answered, from ``guarantee`` or
-            ``guarantee_by_class``; or the smallest
-            probability of an answer, which guarantees nothing. None, the default: 0.5, more
-            probable than not. With a number, the index abstains from unknown queries;
-            ``Rule.at(0.5, alpha=None)`` answers them.
+            ``guarantee_by_class``; of a guard, ``guard.rule``. None, the default: ``probability``
+            decides, which guarantees nothing, also for the index of a guard.
+        probability : float in [0, 1] or None
+            Smallest probability of an answer, in the place of a rule; the index then abstains from
+            unknown queries, too (``Rule.at(0.5, alpha=None)`` answers them). None, the default:
+            0.5, more probable than not, if there is no rule.
         progress : bool
             Show a progress bar. Default: False.
 
@@ -364,7 +378,8 @@ class Index(Shown):
         NotFittedError
             Before ``calibrate``; for a rule about labels, if it was given matches.
         InputError
-            For a number outside [0, 1].
+            For a number in the place of a rule, for a rule and a probability, and for a probability
+            outside [0, 1].
 
         Examples
         --------
@@ -375,11 +390,11 @@ class Index(Shown):
         >>> x = torch.nn.functional.one_hot(y, 4) + 0.4 * torch.randn(400, 4, generator=g)
         >>> index = LaplaceEmbedder.from_embeddings(x[:100], y[:100]).index(x[100:200], y[100:200])
         >>> _ = index.calibrate(x[200:300], y[200:300])
-        >>> index.ask(x[300:], 0.9).label[:6].tolist()
+        >>> index.ask(x[300:], probability=0.9).label[:6].tolist()
         [None, None, 2, 3, 0, None]
         """
         about = self._calibrated().decides_about
-        made = rule if isinstance(rule, ClassRule) else as_rule(rule, about)
+        made = _asked_rule(rule, probability, about)
         alpha = 0.05 if made.alpha is None else made.alpha
         return made(self.search(queries, 1, alpha=alpha, progress=progress))
 
@@ -500,6 +515,11 @@ class Index(Shown):
         InputError, LabelError
             For ids that are there already, labels of another kind, and a search of yours that
             does not find them; nothing is added then.
+
+        Warns
+        -----
+        DependentQueriesWarning
+            If more than a hundredth of the new items are copies of others, new or old.
         """
         inputs = self.encoder.read("gallery", gallery, labels)
         encoded, batch_labels = self.encoder.all(inputs, progress=progress)
@@ -508,7 +528,19 @@ class Index(Shown):
             new = Items.of(encoded, batch_labels, inputs.labels, ids, next_id, self.items.classes)
             if not new.ids.is_text:
                 next_id = max(next_id, int(new.ids.values.max()) + 1)
-            self._replace(self.items.joined(new), None, len(new), next_id)
+            known, together = self.items.classes, self.items.joined(new)
+            self._replace(together, None, len(new), next_id)
+        if new.labels is not None:
+            warn_of_near_names(new.labels, known, "They are new classes now.")
+        stands = np.zeros(len(together), bool)
+        stands[first_rows(equal_vectors(together.encoded.mean))] = True
+        warn_of_copies(
+            int((~stands[-len(new) :]).sum()),
+            len(new),
+            "new items",
+            "Each copy votes for its label once more: leave copies out, or take them out again, "
+            "remove(ids).",
+        )
 
     def searched_by(self, find: Callable[..., Any]) -> Index:
         """Return this index with a search of yours in the place of its engine.
@@ -547,7 +579,6 @@ class Index(Shown):
 
     def _with(self, engine: Engine) -> Index:
         other = self._now()
-        other._changing = threading.Lock()
         other._state = replace(self._state, engine=engine)
         return other
 
@@ -589,7 +620,8 @@ class Index(Shown):
         items of the index. If later queries are of classes that were not in training, so should
         these be. The share of queries without a match should be that of later ones; else pass
         ``open_set_fraction``. A query tests a probability that was not fitted to it: see
-        ``cross_fit``.
+        ``cross_fit``. Copies count once: of equal queries one is drawn at random, and a guarantee
+        is one of distinct queries.
 
         Parameters
         ----------
@@ -647,8 +679,8 @@ class Index(Shown):
         Warns
         -----
         FittedQueriesWarning
-            If more than a hundredth of the queries were in the fit of the posterior, or more than
-            a fiftieth are near-copies of others, such as frames of one video.
+            If more than a hundredth of the queries were in the fit of the posterior or are copies
+            of others, or more than a fiftieth are near-copies, such as frames of one video.
         FewQueriesWarning
             If fewer than five of the queries that fit have a match among their neighbours, or fewer
             than five anything else.
@@ -800,10 +832,18 @@ class Index(Shown):
             depth = DEPTH if calibration is None else calibration.depth
         depth = max(check_count("depth", depth), VOTES)
         labelled = self.labelled_hits(queries, labels, depth, matches=matches, progress=progress)
+        assert labelled.same is not None
+        n, distinct = len(labelled), len(np.unique(labelled.same))
+        warn_of_copies(
+            n - distinct,
+            n,
+            "queries",
+            "Each is counted here, so that intervals are too narrow, and a guarantee, which is "
+            "one of distinct queries, may look broken: pass one of each.",
+        )
         ood_hits = None
         if ood is not None:
-            inputs = self.query_encoder.read("ood", ood)
-            encoded, _ = self.query_encoder.all(inputs, progress=progress)
+            encoded = self._encoded("ood", ood, progress=progress)
             ood_hits = self._nearest(encoded, min(depth, len(self)))
         return evaluated(labelled, calibration, ood_hits, self.items.encoded.mean.new_empty(0))
 
@@ -866,22 +906,25 @@ class Index(Shown):
         if rows:
             warn_if_fitted(known_rows, np.concatenate(rows))
         relevance, depth = read(encoded, batch_labels), min(k, len(self))
+        same = equal_vectors(encoded.mean)
         if not grouped:
+            one = torch.from_numpy(first_rows(same))
             warn_of_near_copies(
-                encoded.mean,
-                relevance.codes,
+                encoded.mean[one.to(encoded.mean.device)],
+                None if relevance.codes is None else relevance.codes[one],
                 "queries",
                 "They count as independent and are not, so that guarantees and intervals are too "
                 "optimistic: pass groups=, the video or object of each, or keep one of each.",
             )
-        found = relevance(self._nearest(encoded, depth))
-        rows_without = _drawn_open_set(relevance.known, open_set_fraction, seed)
+        found = replace(relevance(self._nearest(encoded, depth)), same=same)
+        rows_without = _drawn_open_set(relevance.known, same, open_set_fraction, seed)
         if not len(rows_without):
             return found
         others = relevance.others(self._exact(), rows_without)
         asked = encoded.take(rows_without.to(encoded.mean.device))
         own = None if relevance.codes is None else relevance.codes[rows_without].numpy()
         simulated = relevance.open_set(self._nearest(asked, depth, others, own=own))
+        simulated = replace(simulated, same=same[rows_without.numpy()])
         order = torch.arange(len(found))
         order[rows_without] = len(found) + torch.arange(len(rows_without))
         joined = LabelledHits.concatenate([found, simulated])
@@ -1187,9 +1230,20 @@ class Index(Shown):
 
     def _deep_hits(self, queries: Any, calibration: Calibration, *, progress: bool) -> SearchHits:
         """Search as deep as the calibration did."""
-        inputs = self.query_encoder.read("queries", queries)
-        encoded, _ = self.query_encoder.all(inputs, progress=progress)
+        encoded = self._encoded("queries", queries, progress=progress)
         return self._nearest(encoded, min(calibration.depth, len(self)))
+
+    def _encoded(self, name: str, queries: Any, *, progress: bool) -> Encoded:
+        """Read and encode queries; an empty array or list has none."""
+        if _with_labels(queries):
+            raise InputError(
+                f"{name} is a {type(queries).__name__} of queries and labels: pass the queries "
+                "alone, or both to evaluate(queries, labels)."
+            )
+        inputs = self.query_encoder.read(name, queries)
+        if isinstance(queries, Sized) and not (isinstance(queries, Mapping) or len(queries)):
+            return self.items.encoded.take(slice(0))
+        return self.query_encoder.all(inputs, progress=progress)[0]
 
     def _depth(self, k: int) -> int:
         """Return the number of neighbours that a calibration needs to see the same evidence.
@@ -1332,6 +1386,33 @@ class Index(Shown):
         )
 
 
+def _asked_rule(rule: Any, probability: float | None, about: str) -> Rule | ClassRule:
+    """Return the rule of ``Index.ask``, or the one that compares a probability ``about``."""
+    if rule is None:
+        least = check_real("probability", LIKELIER_THAN_NOT if probability is None else probability)
+        if not 0 <= least <= 1:
+            raise InputError(f"probability={probability!r}: pass a number in [0, 1].")
+        return Rule.at(least, about)
+    if not isinstance(rule, (Rule, ClassRule)):
+        refuse_reloaded("rule", rule)
+        raise CallError(
+            f"rule={rule!r:.40} is no rule. For a guarantee pass "
+            "rule=index.guarantee(precision=...), or that of a guard, guard.at(...).rule; for the "
+            "smallest probability of an answer, which guarantees nothing, name it: probability=0.5."
+        )
+    if probability is not None:
+        raise InputError(f"probability={probability!r} next to a rule: pass one of them.")
+    return rule
+
+
+def _with_labels(queries: Any) -> bool:
+    """Return whether queries are a pair of arrays, of inputs [Q, ...] and labels [Q]."""
+    if not isinstance(queries, (tuple, list)) or len(queries) != 2:
+        return False
+    inputs, labels = (tuple(getattr(part, "shape", ())) for part in queries)
+    return len(inputs) > 1 and labels == inputs[:1]
+
+
 def _warn_if_unreachable(calibration: Calibration, alpha: float) -> None:
     smallest = calibration.smallest_p_value
     if smallest > alpha:
@@ -1370,13 +1451,23 @@ def _some(labels: Column, most: int = 3) -> str:
     return ", ".join(repr(label) for label in labels.values[:most].tolist()) + rest
 
 
-def _drawn_open_set(known: Bool[Tensor, " Q"], share: float, seed: Seed) -> Int[Tensor, " n"]:
-    """Draw known queries [n] that make up the missing ``share`` of open-set queries."""
+def _drawn_open_set(
+    known: Bool[Tensor, " Q"], same: npt.NDArray[np.int64], share: float, seed: Seed
+) -> Int[Tensor, " n"]:
+    """Draw known queries [n] that make up the missing ``share`` of open-set queries.
+
+    Of ``same`` [Q], equal numbers are copies, which count once and are drawn together.
+    """
     if check_fraction("open_set_fraction", share) == 0:
         return torch.zeros(0, dtype=torch.long)
-    missing = round(share * len(known)) - int((~known).sum())
+    one = torch.from_numpy(first_rows(same))
+    missing = round(share * len(one)) - int((~known[one]).sum())
     source = as_generator(0 if seed is None else seed)
     assert source is not None
-    rows = known.nonzero().flatten()
+    rows = one[known[one]]
     order = torch.randperm(len(rows), generator=source, device=source.device).cpu()
-    return rows[order[: max(0, missing)]]
+    drawn = rows[order[: max(0, missing)]]
+    if len(one) == len(same):
+        return drawn
+    copies = torch.from_numpy(np.isin(same, same[drawn.numpy()]))
+    return (known & copies).nonzero().flatten()

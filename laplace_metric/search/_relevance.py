@@ -24,6 +24,7 @@ from laplace_metric.inputs._not_classes import IS_NO_CLASS
 from laplace_metric.search._encoded import Encoded
 from laplace_metric.search._engine import Engine
 from laplace_metric.search._items import Items
+from laplace_metric.search._near_names import warn_of_near_names
 from laplace_metric.search._neighbours import RowSearch
 from laplace_metric.search._passed_over import without_some
 
@@ -118,6 +119,8 @@ def _labels(items: Items, encoded: Encoded, batch_labels: list[Any], labels: Any
     assert items.labels is not None
     column = Column.of_labels(labels, len(encoded), items.classes, IS_NO_CLASS)
     items.labels.check_like("labels", column)
+    therefore = "They count as queries without a match: write labels as the items do."
+    warn_of_near_names(column, items.classes, therefore)
     return column
 
 

@@ -12,7 +12,9 @@ from torch import Tensor
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.tables import as_pandas
+from laplace_metric.calibration._answers import Answers
 from laplace_metric.calibration._assessment import Assessment
+from laplace_metric.calibration._gallery_change import GalleryChange
 from laplace_metric.calibration._hits import SearchHits
 from laplace_metric.inputs._columns import Column
 
@@ -55,6 +57,11 @@ class SearchResult(Shown):
     label_probability : Tensor [Q] or None
         Probability that this label is the query's; the rest is for other labels, and for none of
         them. None, the default, as for ``label``.
+    calibration : str or None
+        Identity of the calibration of these probabilities (``Calibration.identity``), which a rule
+        compares with its own. None, the default, before ``Index.calibrate``.
+    gallery : GalleryChange or None
+        Change of the gallery since its calibration. None, the default: there was none.
     """
 
     hits: SearchHits
@@ -67,6 +74,8 @@ class SearchResult(Shown):
     p_value: Float[Tensor, " Q"] | None = None
     label: np.ndarray[Any, Any] | None = None
     label_probability: Float[Tensor, " Q"] | None = None
+    calibration: str | None = None
+    gallery: GalleryChange | None = None
 
     @classmethod
     def of(
@@ -78,6 +87,7 @@ class SearchResult(Shown):
         k: int,
         alpha: float,
         template: Tensor,
+        gallery: GalleryChange | None = None,
     ) -> SearchResult:
         """Return the k nearest, with numbers of each query from deeper hits and a calibration.
 
@@ -97,6 +107,8 @@ class SearchResult(Shown):
             Share of known queries that may be called unknown.
         template : Tensor [0]
             Empty tensor with the type and the device of the result.
+        gallery : GalleryChange or None
+            Change of the gallery since its calibration. None, the default: there was none.
         """
         near = hits.positions[:, :k]
         match, p_value, label, probability = None, None, None, None
@@ -118,6 +130,8 @@ class SearchResult(Shown):
             p_value,
             label,
             probability,
+            None if assessment is None else assessment.calibration,
+            gallery,
         )
 
     def _sentence(self) -> str:
@@ -215,6 +229,7 @@ class SearchResult(Shown):
         items: ImagesOrTexts,
         *,
         truth: Any = None,
+        answers: Answers | None = None,
         rows: int = 8,
         columns: int = 6,
     ) -> Figure:
@@ -228,6 +243,9 @@ class SearchResult(Shown):
         truth : labels of the queries [Q] or None
             Labels by which frames show the neighbours that have the query's label. None, the
             default: frames show the neighbours that are likely to.
+        answers : Answers or None
+            Decisions of a rule, ``rule(result)``: signs then show which queries are answered, and
+            why others are not. None, the default: no rule decides.
         rows, columns : int
             Largest number of queries, and of neighbours of each. Default: 8 and 6.
 
@@ -238,7 +256,9 @@ class SearchResult(Shown):
         """
         from laplace_metric.plots import neighbours_plot
 
-        return neighbours_plot(self, queries, items, truth=truth, rows=rows, columns=columns)
+        return neighbours_plot(
+            self, queries, items, truth=truth, answers=answers, rows=rows, columns=columns
+        )
 
     def columns(self) -> dict[str, np.ndarray[Any, Any]]:
         """Return the same as arrays [Q k]; what is not known is left out.

@@ -2,17 +2,20 @@
 
 A guarantee is about what the index found when it calibrated. Whatever of it decides what it finds
 (``nprobe``, ``efSearch``, ``k_factor``, those of its quantizer, the number of its vectors) is
-noted, also of the indexes inside it, and compared at each search.
+noted, also of the indexes inside it, and compared at each search. So are two of its vectors: the
+last one, which moves where others were removed, and one of 200 in turn.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from laplace_metric.errors import InputError
+from laplace_metric.search._found_shares import CHECKED, spread_rows
 
 INDEXES = ("index", "quantizer", "storage", "base_index", "refine_index")
 """Attributes that hold an index inside an index."""
@@ -25,6 +28,7 @@ HARMLESS = {
     "efConstruction",
     "parallel_mode",
     "use_visited_hashset",  # a std::optional, at which Python's wrapper warns of a leak
+    "rev_map",  # as this std::unordered_map
 }
 """Attributes that do not change which vectors are found, nor do those that say who owns memory."""
 
@@ -48,12 +52,16 @@ class RunningFaiss:
     Raises
     ------
     InputError
-        When asked, if the index is no longer as it was.
+        For an inverted file with ids of its own; when asked, if the index is no longer as it was.
     """
 
     def __init__(self, index: Any, ids: np.ndarray[Any, Any]) -> None:
+        check_own_ids(index)
         self.index, self.ids = index, ids
         self.noted = parameters_of(index)
+        rows = spread_rows(len(ids), CHECKED).numpy()
+        self.stored = StoredRows.of(index, rows, ids[rows])
+        self.asked = 0
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore a pickled search; FAISS may give an index inside another one a simpler type.
@@ -102,6 +110,18 @@ class RunningFaiss:
                 "again."
             )
         self._check_parameters(grown=False)
+        self._check_rows()
+
+    def _check_rows(self) -> None:
+        self.asked += 1  # of two threads one may not count, and both check the same row
+        for place in (-1, self.asked % max(1, len(self.stored))):
+            if not self.stored.is_there(self.index, place):
+                which = f"{self.stored.what} {self.stored.names[place]}"
+                raise InputError(
+                    f"the FAISS index no longer has the vector that was {which} when it "
+                    "calibrated: rows move where vectors are removed, and an index that was filled "
+                    "again has others. Guard it again."
+                )
 
     def _check_parameters(self, *, grown: bool) -> None:
         now = parameters_of(self.index)
@@ -170,8 +190,76 @@ class RunningFaiss:
                     self.index.add(rows)
             except RuntimeError as error:
                 raise InputError(f"the FAISS index takes no more vectors: {error}") from error
+        else:
+            self._check_rows()
         self._check_parameters(grown=True)
         return RunningFaiss(self.index, ids)
+
+
+@dataclass(frozen=True, eq=False)
+class StoredRows:
+    """Some vectors of a FAISS index, and what the index gives for them.
+
+    It gives the vectors themselves, or, where it cannot, the nearest row of each.
+
+    Parameters
+    ----------
+    what : str
+        Noun for the names: "id" or "row".
+    names : [n]
+        Ids of the rows in the index, or their numbers.
+    vectors : [n, d]
+        Vectors of the rows, as the index holds them; empty if it gives none.
+    found : [n] or None
+        Names of the nearest rows of ``vectors``; None: the index gives the vectors.
+    """
+
+    what: str
+    names: np.ndarray[Any, Any]
+    vectors: np.ndarray[Any, Any]
+    found: np.ndarray[Any, Any] | None
+
+    @classmethod
+    def of(cls, index: Any, rows: np.ndarray[Any, Any], ids: np.ndarray[Any, Any]) -> StoredRows:
+        """Read rows [n] with these ids."""
+        what, names = ("id", ids) if hasattr(index, "id_map") else ("row", rows)
+        try:
+            return cls(
+                what, names, np.stack([index.reconstruct(int(name)) for name in names]), None
+            )
+        except (RuntimeError, ValueError):  # an inverted file, or one that has no such row
+            inner = inner_index(index)
+        try:
+            vectors = np.concatenate([inner.reconstruct_n(int(row), 1) for row in rows])
+        except (RuntimeError, ValueError):
+            return cls(what, names[:0], np.zeros((0, index.d), np.float32), None)
+        return cls(what, names, vectors, np.array([_nearest(index, vector) for vector in vectors]))
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    def is_there(self, index: Any, place: int) -> bool:
+        """Return whether the index still gives the same for the row at a place; True for none."""
+        if not len(self):
+            return True
+        vector = self.vectors[place]
+        if self.found is not None:
+            return bool(_nearest(index, vector) == self.found[place])
+        try:
+            return bool(np.array_equal(index.reconstruct(int(self.names[place])), vector))
+        except RuntimeError:
+            return False
+
+
+def _nearest(index: Any, vector: np.ndarray[Any, Any]) -> int:
+    return int(index.search(vector[None], 1)[1][0, 0])
+
+
+def inner_index(index: Any) -> Any:
+    """Return the index inside an ``IndexIDMap``; any other one as it is."""
+    import faiss
+
+    return faiss.downcast_index(index.index) if hasattr(index, "id_map") else index
 
 
 def parameters_of(index: Any) -> Parameters:
@@ -263,7 +351,7 @@ def stored_vectors(index: Any) -> np.ndarray[Any, Any]:
     Raises
     ------
     InputError
-        For what is no such index, compressed vectors, and an inverted file with ids of its own.
+        For what is no such index, and compressed vectors.
     """
     import faiss
 
@@ -274,16 +362,41 @@ def stored_vectors(index: Any) -> np.ndarray[Any, Any]:
             f"index stores {index.d} numbers in {codes.sa_code_size()} bytes: pass the vectors "
             "themselves, vectors=."
         )
-    if hasattr(index, "invlists"):  # an inverted file, which may have been given ids of its own
-        lists = index.invlists
-        ids = [_list_of_ids(lists, number) for number in range(index.nlist)]
-        if (largest := int(np.concatenate(ids).max(initial=-1))) >= index.ntotal:
-            raise InputError(
-                f"index has ids of its own, up to {largest} for {index.ntotal} vectors: pass "
-                "Guard(vectors, labels, ids=ids, search=lambda q, k: index.search(q, k)[1])."
-            )
     found: np.ndarray[Any, Any] = index.reconstruct_n(0, index.ntotal)
     return found
+
+
+def check_own_ids(index: Any) -> None:
+    """Refuse an inverted file whose ids are not those from 0 to N - 1, each once.
+
+    Parameters
+    ----------
+    index : faiss.Index
+        Any index; one that has no inverted file passes.
+
+    Raises
+    ------
+    InputError
+        For ids that stand twice, and larger ones, that it was given.
+    """
+    import faiss
+
+    file = faiss.try_extract_index_ivf(inner_index(index))
+    if file is None:
+        return
+    ids = np.concatenate([_list_of_ids(file.invlists, number) for number in range(file.nlist)])
+    named, count = np.unique(ids, return_counts=True)
+    if twice := named[count > 1][:3].tolist():
+        raise InputError(
+            f"index has ids that stand more than once, {twice} among them, as after remove_ids and "
+            "add, which goes on from the number of vectors: fill it again, or add with ids of your "
+            "own, add_with_ids."
+        )
+    if (largest := int(named.max(initial=-1))) >= index.ntotal:
+        raise InputError(
+            f"index has ids of its own, up to {largest} for {index.ntotal} vectors: pass "
+            "Guard(vectors, labels, ids=ids, search=lambda q, k: index.search(q, k)[1])."
+        )
 
 
 def _list_of_ids(lists: Any, number: int) -> np.ndarray[Any, Any]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.special import bdtr, betaincinv
 from scipy.stats import t as student
 
 from benchmarks.posterior.kernels import ONE_OBSERVATION, TRAINED_WEIGHTS
@@ -389,8 +390,12 @@ def test_growing():
 
 
 def test_twenty():
-    low, high = read_record("twenty")["summary"]["answers interval"]
-    assert f"the 95 % interval is {100 * low:.0f} to {100 * high:.0f} %." in words("README.md")
+    summary, text = read_record("twenty")["summary"], words("README.md")
+    right, n, target = summary["answers right"], summary["answered"], summary["precision"]
+    highest = betaincinv(right + 1, n - right, 0.95)
+    assert f"The one-sided 95 % interval ends at {100 * highest:.1f} %" in text
+    chance = bdtr(right, n, target)
+    assert f"so few of {n} would be in {100 * chance:.1f} % of cases" in text
 
 
 def test_the_comparison():

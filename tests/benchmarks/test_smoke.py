@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
+import ast
 import json
+import re
+import sys
+from pathlib import Path
 
 import pytest
 
+from benchmarks import packages, registry, whole_run
 from benchmarks.engine.fitting import Fitting
-from benchmarks.registry import COMMANDS, main
+from benchmarks.registry import COMMANDS, load_piece, main
+from benchmarks.report import verdict
 
 PROTOCOLS = ("lam", "url", "pretrained")
 METHODS = ("metric learning, 1/norm", "laplace", "laplace, clipped", "1/norm", "k-nn distance",
@@ -54,3 +61,95 @@ def test_the_other_commands_have_help(capsys):
             main([name, "--help"])
         assert stopped.value.code == 0
         assert f"python -m benchmarks {name}" in capsys.readouterr().out
+
+
+def without(monkeypatch, *missing):
+    """As if these modules were not installed; a piece that starts is a failure."""
+    found = packages.find_spec
+    monkeypatch.setattr(packages, "find_spec", lambda m: None if m in missing else found(m))
+    monkeypatch.setattr(registry, "run_piece", lambda *_: pytest.fail("ran"))
+    monkeypatch.setattr(verdict.subprocess, "Popen", lambda *_, **__: pytest.fail("ran"))
+
+
+def run_piece_of_all(monkeypatch):
+    monkeypatch.setattr(registry, "run_piece", lambda place, options: load_piece(place)(options))
+
+
+def test_what_is_not_installed_is_named_before_anything_runs(monkeypatch, tmp_path, capsys):
+    without(monkeypatch, "optuna", "imagecorruptions")
+    run_piece_of_all(monkeypatch)
+    assert main(["all", "--size", "smoke", "--cache", str(tmp_path)]) == 2
+    (line,) = capsys.readouterr().out.splitlines()
+    assert "'optuna'" in line
+    assert "imagecorruptions" not in line  # the smallest comparison corrupts nothing
+    assert "pip install -e '.[benchmarks]'" in line
+    assert main(["lam", "corruption", "--cache", str(tmp_path)]) == 2
+    (line,) = capsys.readouterr().out.splitlines()
+    assert "'optuna' and 'imagecorruptions'" in line
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_whole_run_names_everything_at_once(monkeypatch, tmp_path, capsys):
+    without(monkeypatch, "optuna", "wordfreq", "onnx", "uvicorn")
+    run_piece_of_all(monkeypatch)
+    monkeypatch.setattr(whole_run.WholePiece, "state", lambda _: whole_run.MISSING)
+    where = ["--data", str(tmp_path), "--cache", str(tmp_path / "cache")]
+    assert main(["all", *where]) == 2
+    told = capsys.readouterr().out.splitlines()[-1]
+    assert "'optuna', 'wordfreq', 'onnx' and 'uvicorn'" in told
+    assert told.count("pip install") == 1
+    assert "'.[benchmarks,export,serve]'" in told
+    assert main(["all", "--only", "costs-export", *where]) == 2
+    told = capsys.readouterr().out.splitlines()[-1]
+    assert "'.[export]'" in told
+    assert main(["all", "--only", "costs-export", "--plan"]) == 0
+
+
+def test_a_piece_that_imports_what_is_missing_says_how_to_get_it(monkeypatch, capsys):
+    def piece(*_):
+        raise ModuleNotFoundError("No module named 'wordfreq'", name="wordfreq")
+
+    without(monkeypatch, "wordfreq")
+    monkeypatch.setattr(registry, "run_piece", piece)
+    assert main(["image-text", "--size", "smoke", "--pieces", "image-text"]) == 2
+    assert "pip install -e '.[benchmarks]'" in capsys.readouterr().out
+
+    def broken(*_):
+        raise ModuleNotFoundError("No module named 'a_typo'", name="a_typo")
+
+    monkeypatch.setattr(registry, "run_piece", broken)
+    with pytest.raises(ModuleNotFoundError, match="a_typo"):
+        main(["image-text", "--size", "smoke", "--pieces", "image-text"])
+
+
+def test_only_methods_whose_settings_are_searched_need_optuna():
+    def needed(*methods, protocol="lam"):
+        return packages.modules_of(argparse.Namespace(protocols=[protocol], methods=methods))
+
+    assert needed("laplace, tuned") == ["optuna"]
+    assert needed("laplace") == ["optuna"]  # of the network under it
+    assert needed("laplace", protocol="pretrained") == []
+    assert needed("laplace, tuned", protocol="pretrained") == ["optuna"]
+    for name, entry in registry.METHODS.items():
+        searched = entry.default is not None or isinstance(entry.space, str)
+        assert not searched or needed(name) == ["optuna"], name
+
+
+def test_every_package_that_benchmarks_import_has_an_extra_or_comes_with_the_library():
+    root = Path(packages.__file__).parent
+    text = (root.parent / "pyproject.toml").read_text()
+    for extra in packages.EXTRAS:
+        assert re.search(rf"^{extra} = \[", text, re.M), extra
+    core = {"torch", "numpy", "scipy", "sklearn", "pytorch_metric_learning", "safetensors", "PIL",
+            "tqdm", "rich", "matplotlib", "jinja2", "markupsafe", "jaxtyping"}  # fmt: skip
+    own, elsewhere = {"benchmarks", "baselines", "laplace_metric"}, {"faiss", "httpx", "psutil"}
+    known = core | own | elsewhere | {*packages.EXTRA_OF, *whole_run.RIVALS}
+    known |= sys.stdlib_module_names
+    for path in root.rglob("*.py"):
+        if "examples" in path.parts:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) and not node.level else []
+            unknown = {name.partition(".")[0] for name in names} - known
+            assert not unknown, (path, unknown)

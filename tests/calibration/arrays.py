@@ -6,6 +6,15 @@ from dataclasses import replace
 
 from laplace_metric.calibration import QueriesNeeded, Rule
 from laplace_metric.calibration._guarantee import judged_queries
+from laplace_metric.errors import InputError
+
+
+def made_or_refused(make, *args, **kwargs) -> tuple[Rule | None, str]:
+    """Return a rule, and why it is refused."""
+    try:
+        return make(*args, **kwargs), ""
+    except InputError as error:
+        return None, str(error)
 
 
 def largest_guarantee(p, right, *, confidence=0.95, abstained=None, thresholds=None) -> Rule:

@@ -17,6 +17,7 @@ from laplace_metric.calibration._features import PairFeatures, query_statistics
 from laplace_metric.calibration._hits import LabelledHits, SearchHits
 from laplace_metric.calibration._match_probability import fit_match_probability
 from laplace_metric.calibration._saved import calibration_of, calibration_part
+from laplace_metric.calibration.guarantees import _queries_needed
 from laplace_metric.errors import FewQueriesWarning, FileFormatError, InputError, UnknownNameError
 from laplace_metric.evaluation import expected_calibration_error
 from tests.calibration.arrays import queries_needed
@@ -118,14 +119,15 @@ def test_a_calibration_keeps_what_the_second_half_says(labelled):
     assert label_quality.brier.estimate == pytest.approx(float(gap.mean()))
     wanted = guarantee(fitted.label_probability, fitted.right, recall=0.5)
     found = fitted.guarantee(recall=0.5, of="label", alpha=None)
-    assert found == replace(wanted, of="label")
+    assert found == replace(wanted, of="label", calibration=fitted.identity)
     assert fitted.guarantee(recall=0.5, alpha=None) == found
     with pytest.raises(UnknownNameError, match="of"):
         fitted.quality(of="luck")
     assert (fitted.k, fitted.depth, fitted.n_items) == (K, 40, 150)
     p = fitted.probability[:, 0]
     wanted = guarantee(p, fitted.match[:, 0], recall=0.5)
-    assert fitted.guarantee(recall=0.5, of="match", alpha=None) == wanted
+    expected = replace(wanted, calibration=fitted.identity)
+    assert fitted.guarantee(recall=0.5, of="match", alpha=None) == expected
     ours = fitted.quality(10, of="match")
     assert ours.reliability.ece == expected_calibration_error(p, fitted.match[:, 0]).ece < 0.15
     gap = np.square(p - fitted.match[:, 0])
@@ -355,6 +357,7 @@ def test_a_recall_is_tested_at_half_its_level_where_another_fit_answers(labelled
 
 def test_few_queries_are_cross_fitted_and_many_are_halved(labelled, quick):
     few = np.random.default_rng(0).integers(800, size=999)
+    labelled = replace(labelled, same=None)  # of which some stand for others that are like them
     fitted = storage.calibrated(labelled.take(few), K, 150, np.arange(999))
     assert (len(fitted.probability), fitted.cross_fitted) == (999, True)
     many = np.append(few, 0)
@@ -366,7 +369,8 @@ def test_few_queries_are_cross_fitted_and_many_are_halved(labelled, quick):
 
 
 @pytest.mark.parametrize(("cross_fit", "more"), [(0, 2), (5, 1)])
-def test_of_more_queries_one_half_or_all_will_test(labelled, quick, cross_fit, more):
+def test_of_more_queries_one_half_or_all_will_test(labelled, quick, monkeypatch, cross_fit, more):
+    monkeypatch.setattr(_queries_needed, "_more", lambda *_: 70)  # where they are refused
     fitted = storage.calibrated(
         labelled.take(np.arange(200)), K, 150, np.arange(200), cross_fit=cross_fit
     )

@@ -41,7 +41,8 @@ def test_each_class_keeps_the_precision_and_rare_ones_are_not_answered(index):
     assert rule.proven
     assert set(rule.rules) | set(rule.refused) == set(range(6))
     assert 5 in rule.refused
-    assert rule.refused[5].needed > rule.refused[5].answers
+    assert rule.refused[5].needed is None
+    assert rule.refused[5].least > rule.refused[5].answers
     x, y = drawn(np.random.default_rng(1), 6_000)
     answers, together = index.ask(x, rule), index.ask(x, index.guarantee(precision=0.9))
     given = set(answers.label[answers.answered])
@@ -66,7 +67,7 @@ def test_what_is_printed_names_the_theorem_the_level_and_what_is_missing(index):
     assert "Bonferroni" in told
     assert all(1 - each.confidence == pytest.approx(0.05 / n) for each in rule.rules.values())
     missing = rule.refused[5]
-    assert f"5 ({missing.answers} tested answers, about " in told
+    assert f"5 ({missing.answers} tested answers, at least {missing.least} needed)" in told
     assert f"never: {', '.join(f'{c!r} (' for c in [*rule.refused][:1])}" in told
     assert "2: " not in repr(rule).splitlines()[0]
 

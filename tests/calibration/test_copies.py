@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pytest
 
-from laplace_metric.calibration import calibrate_scores
+from laplace_metric.calibration import calibrate_scores, guarantee
 from laplace_metric.errors import InputError, ScoresWarning
 
 
@@ -26,8 +26,7 @@ def warned(score, relevant, **given):
     return calibration, " ".join(str(w.message) for w in found)
 
 
-@pytest.mark.parametrize("digits", [16, 3])
-@pytest.mark.parametrize("k", [1, 4])
+@pytest.mark.parametrize(("k", "digits"), [(1, 16), (1, 3), (4, 16), (4, 3), (9, 1)])
 def test_a_question_that_is_asked_often_counts_once(k, digits):
     score, relevant = queries(60, k=k)
     score = score.round(digits)
@@ -119,13 +118,65 @@ def test_a_few_copies_pass_without_a_word():
     assert "79 of 1,000 queries" in warned(score, relevant)[1]
 
 
-def test_what_may_be_copies_is_told_and_kept():
+def test_equal_scores_of_many_digits_count_once_where_judgements_cannot_tell():
     """Where right and wrong hits do not overlap, equal judgements prove nothing."""
     score, relevant = (np.repeat(x, 25, 0) for x in queries(40, gap=8.0))
     found, said = warned(score, relevant)
-    assert "960 of 1,000 queries have the scores and the judgements of another query" in said
-    assert "pass the 40 distinct queries alone" in said
-    assert len(found.queries.mated) == 1_000
+    assert "960 of 1,000 queries are copies, with the scores of another query" in said
+    assert "If they are different queries, pass items=" in said
+    assert len(found.queries.mated) == 40
+
+
+@pytest.mark.parametrize("digits", [2, 3])
+def test_rounded_scores_that_do_not_overlap_are_copies_if_their_counts_are_uneven(digits):
+    score, relevant = queries(80, gap=4.0)
+    score = score.round(digits)
+    said = warned(np.repeat(score, 25, 0), np.repeat(relevant, 25, 0))[1]
+    assert f"each of the {len(np.unique(score))} distinct queries counts once" in said
+    score, relevant = queries(2_000, gap=4.0)
+    assert "copies" not in warned(score.round(digits), relevant)[1]
+
+
+def test_equal_parts_are_no_copies():
+    """Shares of seven votes have many digits and few values."""
+    g = np.random.default_rng(0)
+    right = g.random(1_500) < 0.7
+    votes = g.binomial(7, np.where(right, 0.97, 0.1)) / 7
+    found, said = warned(votes, right)
+    assert "copies" not in said
+    assert len(found.queries.mated) == 1_500
+
+
+def test_copies_that_are_judged_anew_count_once():
+    score, relevant = (np.repeat(x, 25, 0) for x in queries(40))
+    other = relevant ^ (np.random.default_rng(0).random(relevant.shape) < 0.1)
+    found, said = warned(score, other)
+    assert "960 of 1,000 queries are copies" in said
+    assert len(found.queries.mated) == 40
+
+
+def test_copies_of_pairs_count_once_or_prove_nothing():
+    """Forty pairs, each 25 times: the forty alone are too few."""
+
+    def pairs(seed, n):
+        g = np.random.default_rng(seed)
+        right = g.random(n) < 0.7
+        score = np.where(right, g.normal(0.82, 0.07, n), g.normal(0.66, 0.09, n))
+        return np.clip(score, -1, 0.9999), right
+
+    given = broken = 0
+    for seed in range(60):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                calibration = calibrate_scores(*(np.repeat(x, 25) for x in pairs(seed, 40)))
+                rule = calibration.guarantee(precision=0.9)
+            except InputError:
+                continue
+            score, right = pairs(10_000 + seed, 3_000)
+            given, broken = given + 1, broken + (right[rule(score).answered].mean() < 0.9)
+    assert given < 20
+    assert broken <= 2
 
 
 def test_relevant_hits_in_front_of_equal_scores_are_told():
@@ -139,3 +190,17 @@ def test_relevant_hits_in_front_of_equal_scores_are_told():
         calibrate_scores(*ordered)
     shuffled = [np.take_along_axis(x, by_chance, 1) for x in (score, right)]
     assert "stands first" not in warned(*shuffled)[1]
+
+
+def test_probabilities_that_look_like_copies_are_told():
+    g = np.random.default_rng(0)
+    p = g.random(100)
+    right = g.random(100) < p
+    with pytest.warns(ScoresWarning, match="1,900 of 2,000 queries look like copies.*groups="):
+        guarantee(np.repeat(p, 20), np.repeat(right, 20), recall=0.5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        guarantee(np.repeat(p, 20), np.repeat(right, 20), recall=0.5, groups=np.arange(2_000) // 20)
+        p = g.random(2_000)
+        steps = np.searchsorted([0.1, 0.3, 0.55, 0.8], p) / 4.3 + 0.02  # as of isotonic regression
+        guarantee(steps, g.random(2_000) < p, recall=0.5)

@@ -11,13 +11,10 @@ from scipy.stats import norm
 from laplace_metric import Guard, LaplaceEmbedder
 from laplace_metric.calibration import Rule, calibrate_scores, guarantee
 from laplace_metric.calibration._group_column import split_by_group
-from laplace_metric.calibration.guarantees._betting import (
-    GroupTests,
-    group_p_values,
-    largest_count,
-)
+from laplace_metric.calibration.guarantees._betting import GroupTests, group_p_values
 from laplace_metric.calibration.guarantees._group_means import student_p_values
 from laplace_metric.errors import DependentQueriesWarning, FewQueriesWarning, InputError
+from tests.calibration.arrays import made_or_refused
 
 RUNS, DELTA = 200, 0.05
 MOST = DELTA + 3 * (DELTA * (1 - DELTA) / RUNS) ** 0.5
@@ -61,18 +58,18 @@ def test_groups_that_are_better_are_found():
     assert (of_full_groups(gains, 0.9) <= 0.05).mean() > 0.9
 
 
-def test_a_gain_is_the_weighted_sum_over_a_group_of_what_is_accepted():
+def test_a_gain_is_the_sum_over_a_group_of_what_is_accepted():
+    """Each answer weighs the same: the sign of all gains is that of the share of right answers."""
     g = np.random.default_rng(0)
-    p, group = g.random(60).round(1), g.integers(0, 9, 60)
-    group[:9] = np.arange(9)
-    right, most = g.random(60) < 0.5, largest_count(np.bincount(group))
-    tests = GroupTests.of(p, group, 9, most, proven=True)
+    p, group = g.random(60).round(1), g.integers(0, 9, 60) ** 2 // 9
+    right, names = g.random(60) < 0.5, np.unique(group)
+    most = int(np.bincount(group).max())
+    tests = GroupTests.of(p, np.searchsorted(names, group), len(names), most)
     found = tests.gains(right - 0.9)
     for at, threshold in enumerate(tests.grid):
-        for number in range(9):
-            own = (group == number) & (p >= threshold)
-            weight = min(1, most / (group == number).sum()) / most
-            assert found[number, at] == pytest.approx(weight * (right[own] - 0.9).sum())
+        for number, name in enumerate(names):
+            own = (group == name) & (p >= threshold)
+            assert found[number, at] == pytest.approx((right[own] - 0.9).sum() / most)
 
 
 def test_sessions_break_a_guarantee_that_does_not_know_of_them_and_none_that_does():
@@ -90,6 +87,108 @@ def test_sessions_break_a_guarantee_that_does_not_know_of_them_and_none_that_doe
     assert broken["queries"] >= 4
     assert broken["groups"] <= 3
     assert given >= 10
+
+
+SIZES = {
+    "geometric": lambda g, n: g.geometric(1 / 5, n),
+    "Pareto": lambda g, n: np.minimum(200, g.random(n) ** (-1 / 1.5)).astype(int),
+    "1 or 20": lambda g, n: np.where(g.random(n) < 0.1, 20, 1),
+    "1 or 50": lambda g, n: np.where(g.random(n) < 0.1, 50, 1),
+}
+LARGE = {"geometric": 7, "Pareto": 7, "1 or 20": 1, "1 or 50": 1}
+
+
+def uneven(sizes: str, harder: bool, seed, n: int):
+    """Score, truth and session of questions: those of large sessions are harder, or easier."""
+    g = np.random.default_rng(seed)
+    size = SIZES[sizes](g, n)
+    group = np.repeat(np.arange(n), size)
+    large = (size > LARGE[sizes])[group]
+    logit = np.where(large, 1.15, 2.9) if harder else np.where(large, 3.5, 1.75)
+    score = g.normal(size=len(group))
+    logit = logit + g.normal(0, 0.5, n)[group] + 0.8 * score
+    return score, g.random(len(group)) < 1 / (1 + np.exp(-logit)), group
+
+
+@pytest.mark.parametrize("harder", [True, False])
+@pytest.mark.parametrize("sizes", SIZES)
+def test_groups_of_unequal_size_keep_the_precision_of_all_their_answers(sizes, harder):
+    """No rule shows less on its own queries, and hardly any on new ones."""
+    broken = given = 0
+    for seed in range(12):
+        score, right, group = uneven(sizes, harder, seed, 600)
+        found = calibrate_scores(score, right, groups=group)
+        rule, refused = made_or_refused(found.guarantee, precision=0.9)
+        if rule is None:
+            assert "as they are of very unequal size: the largest has" in refused
+            continue
+        given += 1
+        assert rule.estimate >= 0.9
+        assert not rule.proven
+        score, right, _ = uneven(sizes, harder, 10**6 + seed, 3_000)
+        broken += right[rule(score).answered].mean() < 0.9
+    assert broken <= 2  # P(Bin(12, .05) > 2) = .02
+    assert given >= 6 or sizes != "geometric"
+
+
+@pytest.mark.parametrize("rate", ["recall", "fmr", "fpir"])
+def test_other_rates_of_groups_of_unequal_size_are_those_of_all_answers(rate):
+    given = broken = 0
+    for seed in range(12):
+        score, right, group = uneven("geometric", True, seed, 600)
+        found = calibrate_scores(score, right, groups=group, cross_fit=0)
+        asked = {rate: 0.6 if rate == "recall" else 0.4}
+        rule, _ = made_or_refused(found.guarantee, **asked)
+        if rule is None:
+            continue
+        assert not rule.proven
+        given += 1
+        score, right, _ = uneven("geometric", True, 10**6 + seed, 3_000)
+        kept = rule(score).answered
+        broken += kept[right].mean() < 0.6 if rate == "recall" else kept[~right].mean() > 0.4
+    assert broken <= 2
+    assert given >= 6
+
+
+@pytest.mark.parametrize("n", [36, 60, 150, 400])
+@pytest.mark.parametrize("sizes", SIZES)
+def test_large_groups_that_are_wrong_as_a_whole_break_few_tests(sizes, n):
+    """Ratios of sums of groups that are right or wrong as a whole, just below the target."""
+    g, target, runs = np.random.default_rng(n), 0.9, 1_000
+    many = SIZES[sizes](g, 200_000)
+    large = many[many > LARGE[sizes]].sum() / many.sum()
+    small = min(0.99, target / (1 - large))
+    chances = small, (target - small * (1 - large)) / large
+    size = SIZES[sizes](g, n * runs).reshape(n, runs)
+    right = g.random((n, runs)) < np.where(size > LARGE[sizes], chances[1], chances[0])
+    p = [
+        student_p_values(own[:, None], target, whole[:, None])[0]
+        for own, whole in zip((size * (right - target)).T, size.T.astype(float), strict=True)
+    ]
+    assert (np.array(p) <= 0.05).mean() <= 0.05 + 3 * (0.05 * 0.95 / runs) ** 0.5
+
+
+def test_sessions_of_a_guard_that_differ_in_length_are_not_a_false_guarantee():
+    """Long sessions are of two classes that lie near each other."""
+    g = np.random.default_rng(0)
+
+    def drawn(n):
+        size = np.where(g.random(n) < 0.1, 30, 1)
+        y = np.where(size > 1, g.integers(0, 2, n), g.integers(2, 6, n))
+        means = np.diag([0.9, 0.9, 4, 4, 4, 4.0])[np.repeat(y, size)]
+        x = means + 0.6 * g.normal(size=(size.sum(), 6)).astype(np.float32)
+        return x.astype(np.float32), np.repeat(y, size), np.repeat(np.arange(n), size)
+
+    x, y, session = drawn(150)
+    new, truth, _ = drawn(2_000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        guard = Guard(x, y, precision=0.9, groups=session)
+        assert "unequal size: the largest has" in str(guard)
+        if guard.rule is None:
+            return
+        answers = guard.ask(new)
+    assert (answers.label == truth)[answers.answered].mean() >= 0.9
 
 
 def test_a_proven_guarantee_of_groups_takes_halves_and_is_kept():
@@ -254,11 +353,14 @@ def test_a_guard_of_groups_says_how_many_it_takes():
     assert guard.calibration.queries_needed(0.99, of="label").more is None
 
 
-def test_a_group_with_nearly_all_queries_is_told_and_counts_for_few():
+def test_a_group_with_nearly_all_queries_is_told_and_decides():
+    """Three quarters of the answers are wrong, all in one group: they are not left out."""
     g = np.random.default_rng(0)
     groups = np.where(np.arange(400) < 300, 0, np.arange(400))
     right = np.where(np.arange(400) < 300, False, g.random(400) < 0.97)
-    with pytest.warns(DependentQueriesWarning, match="0 has 300 of the 400 queries"):
-        rule = guarantee(np.ones(400) * 0.9, right, precision=0.8, groups=groups)
-    assert rule.coverage == 1
-    assert largest_count(np.array([300] + [1] * 100)) <= 2
+    refused = r"these 101 groups: it takes [\d,]+ groups at least.*: the largest has 75% of all"
+    with (
+        pytest.warns(DependentQueriesWarning, match="0 has 300 of the 400 queries"),
+        pytest.raises(InputError, match=refused),
+    ):
+        guarantee(np.ones(400) * 0.9, right, precision=0.8, groups=groups)

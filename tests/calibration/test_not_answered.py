@@ -171,12 +171,14 @@ def test_a_calibration_passes_it_on(labelled, quick):
     by_label = fitted.assess(first.hits).label_probability
     np.testing.assert_allclose(fitted.grid[:, 1], by_label)
     given = {"abstained": out, "thresholds": fitted.grid[:, 0]}
-    assert ours == replace(guarantee(p, right, precision=0.7, **given), alpha=0.2)
+    wanted = guarantee(p, right, precision=0.7, **given)
+    assert ours == replace(wanted, alpha=0.2, calibration=fitted.identity)
     label = fitted.guarantee(precision=0.6, of="label", alpha=None)
     assert label.value in [*fitted.grid[:, 1].tolist(), *fitted.label_probability.tolist()]
     assert re.search(r"at least 0\.\d+ and the query is not unknown at alpha=0.2\n", str(ours))
     most = fitted.largest_guarantee(of="match", alpha=0.2)
-    assert most == replace(largest_guarantee(p, right, **given), alpha=0.2)
+    most_of_all = largest_guarantee(p, right, **given)
+    assert most == replace(most_of_all, alpha=0.2, calibration=fitted.identity)
     missing = fitted.queries_needed(0.95, of="match", alpha=0.2)
     alone = queries_needed(p, right, precision=0.95, **given)
     assert missing == replace(alone, more=None if alone.more is None else 2 * alone.more)

@@ -142,3 +142,29 @@ def test_numbers_of_any_type_are_one_type():
     assert (
         calibrate_scores(SCORE, mixed, items=ITEMS).queries.relevant == wanted.queries.relevant
     ).all()
+
+
+@pytest.mark.parametrize("grade", [None, "1", float("nan")])
+def test_a_grade_that_is_no_number_is_named(grade):
+    score = np.sort(np.random.default_rng(0).random((60, 2)), 1)[:, ::-1]
+    items = {q: [f"{q}a", f"{q}b"] for q in range(60)}
+    qrels = {q: {f"{q}a": 1, f"{q}b": 0} for q in range(60)} | {7: {"7a": grade}}
+    with pytest.raises(InputError, match=r"relevant of query 7 grades '7a' as .*: pass numbers"):
+        calibrate_scores(score, qrels, items=items)
+
+
+def test_grades_of_relevant_items_alone_are_refused():
+    """What is not graded was not judged: no error could be counted."""
+    score = np.sort(np.random.default_rng(0).random((60, 2)), 1)[:, ::-1]
+    items = {q: [f"{q}a", f"{q}b"] for q in range(60)}
+    qrels = {q: {f"{q}a" if q % 3 else "other": 1} for q in range(60)}
+    with pytest.raises(
+        InputError, match=r"all 40 judged hits are relevant, and 80 are not .*lists"
+    ):
+        calibrate_scores(score, qrels, items=items)
+    lists = {q: [*grades] for q, grades in qrels.items()}
+    assert calibrate_scores(score, lists, items=items).queries.relevant[:, 0].sum() == 40
+    with pytest.raises(InputError, match=r"\{query: \[item, \.\.\.\]\} or \{query: \{item: grade"):
+        calibrate_scores(score, {0.5: {"doc": 1}}, items=items)
+    with pytest.raises(InputError, match="takes items=, the ids of the hits: pass"):
+        calibrate_scores(score, {"query": {"doc": 1}})

@@ -11,8 +11,11 @@ import torch
 from scipy.stats import binom
 
 from laplace_metric import LaplaceEmbedder, Rule, calibrate_scores
-from laplace_metric.calibration import OpenSetFraction
+from laplace_metric.calibration import CalibrationQueries, OpenSetFraction
+from laplace_metric.calibration._calibration_queries import Chosen
+from laplace_metric.calibration._guarantee import judged_queries
 from laplace_metric.errors import FileFormatError, InputError, NotFittedError
+from tests.calibration.arrays import made_or_refused
 from tests.saved_files import flip
 
 CLASSES = 8
@@ -222,3 +225,36 @@ def test_a_false_match_rate_of_an_index_counts_neighbours_that_were_found():
     found = few.search((new := points(2000, 8, 10))[0], 10)
     wrong = (found.positions.numpy() >= 0) & (found.labels != new[1][:, None])
     assert (found.match_probability.numpy() >= rule.value)[wrong].mean() <= 0.05
+
+
+@pytest.mark.parametrize(
+    ("quantity", "estimate"), [("precision", 0.79), ("recall", 0.79), ("fmr", 0.81), ("fpir", 0.81)]
+)
+def test_no_rule_is_made_whose_own_queries_show_less_than_it_guarantees(quantity, estimate):
+    g = np.random.default_rng(0)
+    p = g.random(100)
+    queries = judged_queries(p, p > 0.5)
+    kept = Chosen(0.5, 0.8, 0.8, 0.8, 100)
+    assert Rule.of_chosen(kept, queries, quantity, 0.95).estimate == 0.8
+    for shown in (estimate, float("nan")):
+        with pytest.raises(
+            InputError, match=f"{quantity}=0.8 cannot be guaranteed: .*show {shown}"
+        ):
+            Rule.of_chosen(kept._replace(estimate=shown), queries, quantity, 0.95)
+
+
+def test_a_false_match_rate_that_all_comparisons_break_is_refused():
+    """One comparison of each query is tested, and all five are shown."""
+    refused = 0
+    for seed in range(30):
+        g = np.random.default_rng(seed)
+        p = np.sort(g.random((60, 5)), 1)[:, ::-1]
+        queries = CalibrationQueries.of_answers(
+            p, np.zeros((60, 5), bool), np.ones(60, bool), grid=np.ones(9),
+            abstained=np.zeros(60, bool), cross_fitted=False,
+        )  # fmt: skip
+        rule, why = made_or_refused(Rule.guaranteeing, queries, "fmr", 0.4, 0.6)
+        refused += rule is None
+        assert rule is None or rule.estimate <= 0.4
+        assert rule is not None or "cannot be guaranteed: at the threshold of its test" in why
+    assert 0 < refused < 30

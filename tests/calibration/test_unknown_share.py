@@ -1,14 +1,20 @@
 """How many queries of a batch may be unknown, and what is said of more."""
 
+import copy
+import pickle
+import re
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import torch
+from scipy.stats import beta, binom
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.calibration._conformal import least_common_p_values
-from laplace_metric.calibration._unknown_share import RARE, UnknownShare
+from laplace_metric.calibration._martingale import STAKES, log_share
+from laplace_metric.calibration._unknown_share import COUNTED, RARE, UnknownCount, UnknownShare
 from laplace_metric.errors import LaplaceMetricWarning, UnfamiliarQueriesWarning
 
 WIDTH, N_CLASSES = 16, 8
@@ -131,3 +137,80 @@ def test_without_open_set_queries_the_tail_is_beta_binomial(alpha, n, queries):
     for unknown in range(1, queries, max(1, queries // 15)):
         exact = betabinom.sf(unknown - 1, queries, rank, n + 1 - rank)
         assert share.tail(unknown, queries) == pytest.approx(exact, abs=0.004)
+
+
+def alarms(count, unknown):
+    return [at for at, one in enumerate(unknown) if count.take(int(one), 1) is not None]
+
+
+def test_strange_queries_are_told_where_they_come_one_by_one(index):
+    again = copy.deepcopy(index)
+    strange, usual = draw(40, 4, turned=True)[0], draw(300, 5)[0]
+    assert not told(lambda: [again.ask(x[None]) for x in usual[:60]])
+    seen = told(lambda: [again.ask(x[None]) for x in strange])
+    assert len(seen) == 1
+    message = str(seen[0].message)
+    assert re.match(
+        r"\d+ of \d+ queries \(\d+% since they became more, over several calls\)", message
+    )
+    assert "where about 5.0% are expected" in message
+    assert seen[0].filename == __file__
+
+
+def test_an_excess_is_told_once_and_the_next_one_again():
+    g = np.random.default_rng(0)
+    stream = np.concatenate([np.ones(300), g.random(1200) < 0.05, g.random(300) < 0.6])
+    first, second = alarms(UnknownCount(UnknownShare(0.05, 400, 400)), stream)
+    assert first < 10
+    assert 1500 < second < 1600
+
+
+def test_a_batch_that_was_told_by_itself_is_not_told_again():
+    count = UnknownCount(UnknownShare(0.05, 400, 400))
+    assert count.take(50, 100, told=True) is None
+    assert not alarms(count, np.ones(50))
+
+
+@pytest.mark.parametrize(("m", "others"), [(60, 0), (400, 0), (200, 50)])
+def test_usual_queries_are_hardly_ever_told_in_a_whole_stream(m, others):
+    g, wrong = np.random.default_rng(1), 0
+    for _ in range(20):
+        share = UnknownShare(0.05, m, m + others)
+        rate = np.sort(g.random(m))[int(0.05 * (m + 1)) - 1]  # of known queries, with this set
+        open_set = g.beta(others + 1, m + 1) if others else 0.0
+        wrong += bool(alarms(UnknownCount(share), g.random(500) < open_set + (1 - open_set) * rate))
+    assert wrong == 0
+
+
+def test_the_largest_share_is_that_of_its_beta_distribution():
+    assert UnknownShare(0.05, 400, 400).most == pytest.approx(beta(20, 381).ppf(1 - RARE / 4))
+    assert UnknownShare(0.05, 10, 10).most == 0
+    assert UnknownCount(UnknownShare(0.05, 10, 10)).take(5, 5) is None  # none can be unknown
+    both = UnknownShare(0.05, 300, 400).most
+    f, r = (beta(a, b).ppf(1 - RARE / 4) for a, b in ((100.5, 300.5), (15, 286)))
+    assert both == pytest.approx(f + (1 - f) * r)
+
+
+def test_a_bet_on_a_call_is_fair_at_the_largest_share():
+    count, n = UnknownCount(UnknownShare(COUNTED, 200, 200)), 3
+    expected = 0.0
+    for unknown in range(n + 1):
+        other = UnknownCount(count.calibrated)
+        other.take(unknown, n)
+        gain = np.exp(other._martingale.bets - log_share(1) + np.log(len(STAKES)))
+        expected = expected + gain * binom(n, count.most).pmf(unknown)
+    np.testing.assert_allclose(expected, 1.0, rtol=1e-9)
+
+
+def test_many_threads_count_together():
+    count = UnknownCount(UnknownShare(0.05, 400, 400))
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: count.take(1, 1), range(200)))
+    assert sum(one is not None for one in found) == 1
+
+
+def test_the_count_is_neither_saved_nor_copied(index, tmp_path):
+    count = UnknownCount(UnknownShare(0.05, 400, 400))
+    assert alarms(count, np.ones(30))
+    for again in (copy.deepcopy(count), pickle.loads(pickle.dumps(count))):
+        assert alarms(again, np.ones(30)) == alarms(UnknownCount(count.calibrated), np.ones(30))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import re
 import sys
@@ -11,12 +10,10 @@ import sys
 import numpy as np
 import pytest
 import torch
-from rich.console import Console
 from sklearn.metrics import brier_score_loss, roc_auc_score
 from torch import Tensor, nn
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.cli._answers_table import answers_table
 from laplace_metric.cli._open_source import open_source
 from laplace_metric.cli._source import ReadOptions
 from laplace_metric.io import SavedFile
@@ -299,17 +296,6 @@ def test_texts_with_an_object_as_model(tmp_path, monkeypatch, capsys):
     (tmp_path / "t.csv").write_text("\n".join(["body,label", *lines]))
     assert (tmp_path / "p.png").stat().st_size > 1000
     assert open_source(tmp_path / "q.csv", ReadOptions(text_column="body")).classes is None
-
-
-def test_the_end_of_a_name_is_shown_which_tells_queries_of_a_class_apart():
-    names = [f"American_Goldfinch/photograph_{i}.jpg" for i in range(3)]
-    numbers = {"rank": [1] * 3, "distance": [0.5] * 3, "distance_sd": [0.1] * 3}
-    columns = {"query": names, **numbers, "id": [f"Evening_Grosbeak/{i}.jpg" for i in range(3)]}
-    out = io.StringIO()
-    Console(file=out, width=60).print(answers_table(columns, 1))
-    _, header, _, *lines = out.getvalue().splitlines()
-    width = header.index("rank")
-    assert "".join(names) in "".join(line[:width].strip() for line in lines)
 
 
 def test_queries_of_other_classes_count_against_the_answers_alone(fitted, capsys):

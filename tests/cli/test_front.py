@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import shlex
 import subprocess
 import sys
+import warnings
 from importlib import import_module
 from pathlib import Path
 
@@ -14,6 +16,7 @@ import pytest
 
 from laplace_metric.cli import main
 from laplace_metric.cli._options import COMMANDS, command_text, commands_in, parser_of
+from laplace_metric.errors import InputError
 from tests.cli import workshop
 
 FIT = [*workshop.FIT, "--quiet"]
@@ -85,6 +88,66 @@ def test_interrupted_on_a_line_of_its_own(workplace, monkeypatch, capsys):
     assert err == "a bar\nlaplace-metric: interrupted. The same command goes on from where it was\n"
     err = said(["index", "photos", "--posterior", "p"], capsys)[2]
     assert err == "a bar\nlaplace-metric: interrupted\n"
+
+
+def test_an_error_and_a_note_begin_a_line_where_a_bar_stands(monkeypatch, capsys):
+    from laplace_metric._utils.progress import tqdm
+    from laplace_metric.cli import _fit
+
+    def fail(error):
+        bar = tqdm(total=9, desc="Reading", mininterval=0)
+        bar.update(2)
+        warnings.warn("row 2 is odd", UserWarning, stacklevel=1)
+        bar.update(3)
+        raise error
+
+    for error, code, told in (
+        (InputError("row 5 cannot be read"), 2, "error: row 5 cannot be read"),
+        (KeyboardInterrupt(), 130, "interrupted. The same command goes on from where it was"),
+    ):
+        monkeypatch.setattr(_fit, "fit", lambda _, error=error: fail(error))
+        found, _, err = said(["fit", "x"], capsys)
+        assert found == code
+        *_, bar, last = err.splitlines()
+        assert bar.startswith("Reading:  56%")
+        assert last == f"laplace-metric: {told}"
+        assert "note: row 2 is odd" in err.splitlines()
+
+
+PATHS = ("DATA", "DIR", "FILE", "INDEX", "PATH", "QUERIES", "RULE", "TABLE")
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if COMMANDS[name][1]])
+def test_each_path_knows_the_home_of_a_user(name, monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    options = parser_of(name).options
+    paths = [one for one in options if one.metavar in PATHS]
+    for one in paths:
+        assert one.type("~/my photos/a.csv") == tmp_path / "my photos/a.csv"
+        assert one.type("~") == tmp_path
+        assert one.type("./~/a b~.csv") == Path("~/a b~.csv")
+        assert one.type("~no such user/x") == Path("~no such user/x")
+        with pytest.raises(argparse.ArgumentTypeError, match="empty"):
+            one.type("")
+    assert paths
+
+
+def test_a_home_and_blanks_are_read_and_written(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("HOME", str(tmp_path / "home of a user"))
+    (tmp_path / "home of a user").mkdir()
+    monkeypatch.chdir(tmp_path / "home of a user")
+    workshop.write_vectors("my vectors", 200)
+    monkeypatch.chdir(tmp_path)
+    where = ["--output", "~/my posterior", "--json", "~/the numbers.json", "--quiet"]
+    assert said(["fit", "~/my vectors.npz", *where], capsys)[0] == 0
+    assert {path.name for path in (tmp_path / "home of a user").iterdir()} == {
+        "my vectors.npz", "my posterior", "the numbers.json",
+    }  # fmt: skip
+    assert list(tmp_path.iterdir()) == [tmp_path / "home of a user"]
+    code, _, err = said(["fit", ""], capsys)
+    assert code == 2
+    assert "argument DATA: the path is empty" in err
+    assert len(err.splitlines()) == 1
 
 
 LOUD = """

@@ -16,12 +16,14 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from scipy.stats import binomtest
 
 from laplace_metric import LaplaceEmbedder, __version__
 from laplace_metric.cli._gallery import Origin
 from laplace_metric.cli._looks import LONGEST, SIDE, look_by, picture_uri
 from laplace_metric.cli._open_source import open_source
 from laplace_metric.cli._pictures import Pictures
+from laplace_metric.cli._report import assessed_by
 from laplace_metric.io import SavedFile
 from laplace_metric.search import Index
 from tests.cli.workshop import LETTERS, own_model, refused, write_images, write_vectors
@@ -107,13 +109,17 @@ def test_the_verdict_is_that_of_the_numbers(place, page, searched):
     title = unescape(re.search(r"<h1>(.*?)</h1>", page)[1])
     n, k, good = len(right), int(accepted.sum()), int(right[accepted].sum())
     said = re.fullmatch(
-        r"Answers ([\d.]+)\s% of queries at (\d+)\s% precision, measured without the open-set "
-        r"queries; with them ([\d.]+)\s% of the answers are right\.",
+        r"Answers ([\d.]+)\s% of queries; ([\d.]+)\s% of the answers are right, ([\d.]+)\s% with "
+        r"the open-set queries\. (\d+)\s% was guaranteed: these queries (.*)\.",
         title,
     )
     assert float(said[1]) == pytest.approx(100 * k / n, abs=0.5)
-    assert float(said[2]) == pytest.approx(100 * first["guaranteed"])
+    assert float(said[2]) == pytest.approx(100 * good / k, abs=0.5)
     assert float(said[3]) == pytest.approx(100 * good / (k + let_in), abs=0.5)
+    assert float(said[4]) == pytest.approx(100 * first["guaranteed"])
+    sure = binomtest(good, k + let_in, first["guaranteed"], "greater").pvalue <= 0.05
+    assert said[5] == ("confirm it" if sure else "are too few to tell")
+    assert numbers["verdict"] == title
     assert f"Of {n} queries {k} were answered with a label, {good} of them rightly" in page
     fates = dict(re.findall(r'<li class="fate-(\w+)">[^<]*<b>(\d+)</b>', page))
     assert int(fates["right"]) == good
@@ -210,7 +216,29 @@ def test_numbers_come_with_intervals_and_where_they_are_from(place, page, search
     assert versions in facts["Versions"]
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", facts["Written"])
     assert f"guarantees from {len(index.calibration.known)} queries" in facts["Calibration"]
+    assert "each assessed by a fit to the others" in facts["Calibration"]  # of fewer than 1,000
     assert "laplace-metric report index" in unescape(page)
+
+
+def test_a_page_says_which_queries_fitted_and_which_tested():
+    g = torch.Generator().manual_seed(0)
+    y = torch.arange(400) % 4
+    x = torch.eye(8)[y] + 0.5 * torch.randn(400, 8, generator=g)
+    embedder = LaplaceEmbedder(torch.nn.Linear(8, 6)).fit(x[:200], y[:200])
+    index = embedder.index(x[:200], y[:200])
+    index.calibrate(x[200:], y[200:], cross_fit=0)
+    half = assessed_by(index.calibration)
+    assert half.startswith(
+        "guarantees from 100 queries, the probabilities fitted to the other half"
+    )
+    index.calibrate(x[200:], y[200:], cross_fit=5)
+    assert assessed_by(index.calibration).startswith(
+        "probabilities and guarantees from 200 queries"
+    )
+    own = assessed_by(embedder.cross_index(x[:200], y[:200], progress=False).calibration)
+    assert own.startswith("probabilities and guarantees from 200 items of the index, of ")
+    assert "half" not in own
+    assert assessed_by(None) == "none"
 
 
 def write_texts(path: Path, n: int, seed: int, extra: str = "") -> None:

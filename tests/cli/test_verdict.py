@@ -68,28 +68,70 @@ def test_the_title_says_what_was_counted(n, seed, value):
     k, good = int(accepted.sum()), int(right.numpy()[accepted].sum())
     found = headline(measures)
     if k == 0:
-        assert found["title"] == f"Answers none of {n:,} queries at 90\u00a0% precision."
+        assert found["title"] == f"Answers none of {n:,} queries (90\u00a0% precision guaranteed)."
         return
-    if binomtest(good, k).proportion_ci(0.95, method="exact").high < 0.9:
-        assert found["tone"] == "broken"
-        assert found["title"].startswith("Do not rely on it: 90\u00a0% precision was guaranteed")
+    obtained, promised = numbers(found["title"])[-2:]
+    assert obtained == pytest.approx(100 * good / k, abs=0.5)
+    assert promised == 90
+    if binomtest(good, k, 0.9, "less").pvalue <= 0.05:
+        assert found["tone"] == "contradicted"
+        assert found["title"].startswith("Do not rely on it: ")
+        assert found["title"].endswith("90\u00a0% was guaranteed: these queries contradict it.")
     else:
-        assert found["tone"] == "kept"
+        sure = binomtest(good, k, 0.9, "greater").pvalue <= 0.05
+        assert found["tone"] == ("confirmed" if sure else "open")
         assert found["title"].startswith("Answers ")
-        answered, promised = numbers(found["title"])
-        assert promised == 90
+        assert found["title"].endswith("confirm it." if sure else "are too few to tell.")
+        answered = numbers(found["title"])[0]
         assert answered == pytest.approx(100 * k / n, abs=0.5)
         assert (answered in (0, 100)) == (k in (0, n))
     assert numbers(found["lines"][0])[:3] == [n, k, good]
+    assert f"{k:,} answers " in found["lines"][1]
 
 
-def test_a_promise_that_the_queries_contradict_is_called_broken():
-    p, right = torch.linspace(0, 1, 100, dtype=torch.float64), torch.arange(100) % 10 > 2
+def of_100(right: int, target: float) -> IndexReport:
+    """100 queries that are all answered, so many of them rightly."""
+    p, rightly = torch.linspace(0, 1, 100, dtype=torch.float64), torch.arange(100) < right
     rest = torch.zeros(100, dtype=torch.bool), torch.ones(100, dtype=torch.bool)
-    assert 0.78 < binomtest(70, 100).proportion_ci(0.95, method="exact").high < 0.79
-    for target, tone in ((0.9, "broken"), (0.79, "broken"), (0.78, "kept"), (0.6, "kept")):
-        measures = evaluation(p, right, *rest, promise_at(target, 0.0, p, right))
-        assert headline(measures)["tone"] == tone
+    return evaluation(p, rightly, *rest, promise_at(target, 0.0, p, rightly))
+
+
+def test_a_promise_is_tested_on_its_own_side():
+    ends = binomtest(70, 100).proportion_ci(0.9, method="exact")  # 5 % on each side
+    assert 0.61 < ends.low < 0.62
+    assert 0.77 < ends.high < 0.78
+    outcomes = {0.9: "contradicted", 0.78: "contradicted", 0.77: "open", 0.62: "open"}
+    outcomes |= {0.61: "confirmed", 0.55: "confirmed"}
+    assert {t: headline(of_100(70, t))["tone"] for t in outcomes} == outcomes
+
+
+def test_what_the_queries_tell_follows_what_was_obtained():
+    told = headline(of_100(86, 0.9))
+    assert told["title"] == (
+        "Answers 100\u00a0% of queries; 86\u00a0% of the answers are right. "
+        "90\u00a0% was guaranteed: these queries are too few to tell."
+    )
+    assert told["lines"][1] == (
+        "100 answers neither confirm nor contradict a precision of at least 90\u00a0% "
+        "(one-sided exact test, P = 0.12)."
+    )
+    told = headline(of_100(97, 0.9))
+    assert told["title"].endswith("97\u00a0% of the answers are right. 90\u00a0% was guaranteed: "
+                                  "these queries confirm it.")  # fmt: skip
+    told = headline(of_100(70, 0.9))
+    assert told["title"] == (
+        "Do not rely on it: 70\u00a0% of the answers are right. 90\u00a0% was guaranteed: "
+        "these queries contradict it."
+    )
+    assert told["lines"][1].endswith("(one-sided exact test, P < 0.001).")
+
+
+@pytest.mark.parametrize(("n", "target", "least"), [(28, 0.9, 29), (29, 0.9, 0), (58, 0.95, 59)])
+def test_fewer_answers_than_could_confirm_are_told(n, target, least):
+    p, right = torch.ones(n, dtype=torch.float64), torch.ones(n, dtype=torch.bool)
+    told = headline(evaluation(p, right, ~right, right, promise_at(target, 0.5, p, right)))
+    assert told["tone"] == ("open" if least else "confirmed")
+    assert (f"{least} that are all right would confirm it" in told["lines"][1]) is bool(least)
 
 
 def test_what_is_missing_is_what_the_calibration_says():
@@ -100,8 +142,12 @@ def test_what_is_missing_is_what_the_calibration_says():
         assert lines[-1] == f"95\u00a0% precision {NOT_YET.explanation}"
     second = promise_at(0.95, 0.8, p, right)
     lines = headline(evaluation(p, right, *rest, first, second))["lines"]
-    share = float((p >= 0.8).double().mean())
-    assert lines[-1] == f"It answers {percent(share)} at 95\u00a0% precision."
+    accepted = p >= 0.8
+    share, good = (float(x.double().mean()) for x in (accepted, right[accepted]))
+    assert lines[-1] == (
+        f"With 95\u00a0% guaranteed it answers {percent(share)}, and {percent(good)} of these "
+        f"{int(accepted.sum())} answers are right."
+    )
 
 
 def test_without_a_usual_promise_the_largest_is_told():
@@ -110,7 +156,9 @@ def test_without_a_usual_promise_the_largest_is_told():
     measures = evaluation(p, right, *rest, none)
     measures = replace(measures, largest_guarantee=promise_at(0.83, 0.5, p, right))
     found = headline(measures)
-    assert numbers(found["title"]) == [round(100 * float((p >= 0.5).double().mean())), 83]
+    accepted = p >= 0.5
+    shares = [round(100 * float(x.double().mean())) for x in (accepted, right[accepted])]
+    assert numbers(found["title"]) == [*shares, 83]
     assert found["made"] is measures.largest_guarantee
     little = replace(measures, largest_guarantee=promise_at(0.4, 0.5, p, right))
     assert headline(little)["tone"] == "none"
@@ -202,22 +250,28 @@ def with_open_set(answered_rightly: int, let_in: float, covered: float = 0.0) ->
 
 def test_the_title_tells_what_was_measured_with_open_set_queries_and_without():
     found = headline(with_open_set(95, 0.12))  # 95 of 106 answers are right
-    assert found["tone"] == "kept"
-    assert numbers(found["title"]) == [100, 90, 90]
-    assert "measured without the open-set queries; with them 90\u00a0% of" in found["title"]
+    assert found["tone"] == "open"
+    assert numbers(found["title"]) == [100, 95, 90, 90]
+    assert "of the answers are right, 90\u00a0% with the open-set queries" in found["title"]
+    assert "106 answers, those to open-set queries among them, neither" in found["lines"][1]
     assert "It lets in 6 of 50 open-set queries (12\u00a0%)." in found["lines"]
     none = headline(with_open_set(95, 0.0))
-    assert "with them 95\u00a0% of the answers are right" in none["title"]
+    assert "are right, 95\u00a0% with the open-set queries" in none["title"]
+    assert "100 answers neither" in none["lines"][1]
 
 
 @pytest.mark.parametrize("answered_rightly", [98, 60])
 def test_open_set_queries_that_are_let_in_break_a_guarantee(answered_rightly):
     measures = with_open_set(answered_rightly, 0.8)  # 40 more answers, all of them wrong
     found = headline(measures)
-    assert found["tone"] == "broken"
+    assert found["tone"] == "contradicted"
     share = round(100 * answered_rightly / 140)
-    assert numbers(found["title"]) == [90, share, answered_rightly]
-    assert "obtained with the open-set queries" in found["title"]
+    assert numbers(found["title"]) == [answered_rightly, share, 90]
+    by_whom = {
+        98: "with the open-set queries it does not hold.",
+        60: "these queries contradict it.",
+    }
+    assert found["title"].endswith(by_whom[answered_rightly])
     assert "It lets in 40 of 50 open-set queries (80\u00a0%)." in found["lines"]
 
 
@@ -240,4 +294,12 @@ def test_a_simulated_guarantee_is_told_and_not_by_whom_it_was_calibrated(cross_f
     report = evaluation(p, right, unknown, has_match, promise_at(0.9, 0.5, p, right))
     told = " ".join(headline(replace(report, cross_fitted=cross_fitted))["lines"])
     assert ("by simulation, not by a theorem" in told) is (cross_fitted is True)
+    assert "by the queries of this page" not in told
     assert "own items" not in told
+
+
+def test_words_of_the_library_reach_the_terminal_as_they_are():
+    p, right, *rest = draw(200, 1, 0.98)
+    none = GuaranteedPrecision(0.95, None, "cannot be guaranteed: it's 'a' < 'b' & more.")
+    told = headline(evaluation(p, right, *rest, promise_at(0.9, 0.5, p, right), none))
+    assert told["lines"][-1] == f"95\u00a0% precision {none.explanation}"

@@ -7,10 +7,12 @@ import torch
 
 from laplace_metric.curvature import ContrastiveLoss
 from laplace_metric.curvature._all_pairs import all_pairs_curvature
+from laplace_metric.curvature._jacobian_terms import LinearDense
 from laplace_metric.curvature.by_class import (
     ClassPairWeights,
     ClassSums,
     PointBlocks,
+    Points,
     diagonal_sum,
     left_sum,
     quadratic,
@@ -50,6 +52,26 @@ def test_the_page_is_the_default_fit(distance):
     right = torch.einsum("oapb,op->ab", tensor, s)
     torch.testing.assert_close(left_sum(blocks, layer, a), left)
     torch.testing.assert_close(right_sum(blocks, layer, s), right)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1.0, 1000.0])
+def test_sums_about_the_mean_of_the_inputs_are_those_about_the_origin(offset):
+    g = torch.Generator().manual_seed(0)
+    a = torch.randn(50, 5, generator=g, dtype=torch.float64) + offset
+    u, v = torch.randn(2, 50, 3, generator=g, dtype=torch.float64)
+    blocks = PointBlocks(torch.randn(50, generator=g, dtype=torch.float64), u, v)
+    (layer,) = LinearJacobian(torch.randn(3, 5).double()).layers(a)
+    s = torch.randn(3, 3, generator=g, dtype=torch.float64)
+    s = s + s.mT
+    t = blocks.dense(3)  # [50, 3, 3]
+    expected = 2 * torch.einsum("nop,op,na,nb->ab", t, s, a, a)
+    torch.testing.assert_close(right_sum(blocks, layer, s), expected)
+
+    head = LinearJacobian(torch.randn(3, 5).double())
+    points = Points(a, a, u, torch.ones(50, 1).double())
+    (full,) = LinearDense(head).points(points, blocks)
+    expected = 2 * torch.einsum("nop,na,nb->oapb", t, a, a).flatten(2).flatten(0, 1)
+    torch.testing.assert_close(full, expected)
 
 
 def test_a_diagonal_stands_for_its_matrix():

@@ -13,7 +13,7 @@ from laplace_metric.plots import threshold_plot
 
 def test_a_label_where_the_index_is_sure_and_none_elsewhere(index, points, names):
     x = points[0][300:]
-    found, result = index.ask(x, 0.9), index.search(x, k=1)
+    found, result = index.ask(x, probability=0.9), index.search(x, k=1)
     assert np.array_equal(found.reason == "unfamiliar", result.unknown)
     assert bool(result.unknown.any())
     for label, probability, expected, p, unknown in zip(
@@ -30,7 +30,7 @@ def test_a_rule_answers_as_its_threshold_does(index, points):
     rule, x = index.guarantee(precision=0.6), points[0][300:]
     assert (rule.of, rule.quantity, rule.target) == ("label", "precision", 0.6)
     for found in (rule(index.search(x)), index.ask(x, rule)):
-        assert np.array_equal(found.label, index.ask(x, rule.value).label)
+        assert np.array_equal(found.label, index.ask(x, probability=rule.value).label)
     with pytest.raises(InputError, match="precision"):
         index.guarantee(precision=0.99999)
 
@@ -67,18 +67,35 @@ def test_a_number_is_compared_with_the_probability_that_is_named(index, points):
     x = points[0][300:]
     result = index.search(x, k=20)
     known, near = result.p_value > 0.05, result.match_probability[:, 0]
-    assert np.array_equal(index.ask(x, 0.7).answered, (result.label_probability >= 0.7) & known)
+    assert np.array_equal(
+        index.ask(x, probability=0.7).answered, (result.label_probability >= 0.7) & known
+    )
     assert np.array_equal(Rule.at(0.7, "match")(result).answered, (near >= 0.7) & known)
     by_label = Rule.at(0.7)(result).answered
     assert np.array_equal(by_label, (result.label_probability >= 0.7) & known)
-    assert index.ask(x, 0).answered.sum() == int(known.sum())
+    assert index.ask(x, probability=0).answered.sum() == int(known.sum())
 
 
 @pytest.mark.parametrize("threshold", [90, -0.1, float("nan"), True, "0.9", [0.9]])
 def test_no_door_takes_a_threshold_that_is_no_probability(threshold, index, points):
-    for compare in (lambda t: index.ask(points[0][300:310], t), Rule.at):
-        with pytest.raises(InputError, match="rule"):
+    for compare in (lambda t: index.ask(points[0][300:310], probability=t), Rule.at):
+        with pytest.raises(InputError, match="rule|probability"):
             compare(threshold)
+
+
+def test_a_number_without_a_name_is_neither_a_probability_nor_a_precision(index, points):
+    x = points[0][300:310]
+    for wrong in (0.9, 1, "0.9", [0.9]):
+        with pytest.raises(InputError, match="is no rule.*guarantee.*precision.*probability=0.5"):
+            index.ask(x, wrong)
+    with pytest.raises(TypeError, match="is no rule"):
+        index.ask(x, 0.9)
+    with pytest.raises(InputError, match="probability=0.5 next to a rule: pass one of them"):
+        index.ask(x, index.guarantee(recall=0.5), probability=0.5)
+    assert index.ask(x).label.tolist() == index.ask(x, probability=0.5).label.tolist()
+    for made in (index, index.calibration):
+        with pytest.raises(TypeError, match="name the argument, such as precision=0.9"):
+            made.guarantee(0.9)
 
 
 def test_a_rule_refuses_what_it_was_not_made_of(index, points, embedder):

@@ -49,4 +49,4 @@ def test_numbers_of_numpy_are_numbers(index, points):
     result = index.search(points[0][:3], np.int64(4), alpha=np.float32(0.1))
     assert result.ids.shape == (3, 4)
     if index.calibration is not None:
-        assert len(index.ask(points[0][:3], np.float32(0.5))) == 3
+        assert len(index.ask(points[0][:3], probability=np.float32(0.5))) == 3

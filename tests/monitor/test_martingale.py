@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from laplace_metric.monitor._martingale import (
+from laplace_metric.calibration._martingale import (
     EDGES,
     KINDS,
     LOG_DENSITIES,

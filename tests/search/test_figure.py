@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
+from matplotlib.offsetbox import AnchoredText
 
+from laplace_metric.calibration import Answers
 from laplace_metric.errors import InputError
+from laplace_metric.plots._decisions import FADED
 from laplace_metric.plots._neighbours import NAME, NOTES, SURE, UNSURE, _short
 
 IMAGES = torch.rand(600, 1, 4, 4, generator=torch.Generator().manual_seed(0))
@@ -67,6 +71,60 @@ def test_names_are_wrapped_between_words():
     assert len(lines) == 2
     assert lines[1].endswith("…")
     assert max(map(len, lines)) <= NAME
+
+
+def decided(figure, columns):
+    """Sign, line of the frame and lines of the title of each query, and opacities of its hits."""
+    found = []
+    for row in panels(figure, columns):
+        (sign,) = (a for a in row[0].artists if isinstance(a, AnchoredText))
+        frame = row[0].spines["left"].get_linestyle()
+        seen = {panel.images[0].get_alpha() for panel in row[1:]}
+        found.append((sign.txt.get_text(), frame, row[0].get_title().split("\n"), seen))
+    return found
+
+
+def test_decisions_are_seen_without_words(index, points):
+    x, y = points
+    index.calibrate(x[300:], y[300:])
+    result = index.search(x[:4], k=3)
+    answers = Answers.of(
+        np.array(["a", "b", "c", "d"]),
+        np.array([0.93, 0.31, 0.97, 0.8]),
+        np.array([True, False, False, True]),
+        np.array([False, False, True, False]),
+    )
+    figure = result.figure(IMAGES[:4], IMAGES, answers=answers)
+    shown = decided(figure, 4)
+    assert [(sign, frame) for sign, frame, *_ in shown] == [
+        ("✓", "solid"), ("?", "dashed"), ("⊘", "dotted"), ("✓", "solid"),
+    ]  # fmt: skip
+    assert [lines[:2] for _, _, lines, _ in shown] == [
+        ["→ a", "probability 93%"],
+        ["no answer", "uncertain 31%"],
+        ["no answer", "unfamiliar 97%"],
+        ["→ d", "probability 80%"],
+    ]
+    assert [seen for *_, seen in shown] == [{None}, {FADED}, {FADED}, {None}]
+    words = [text.get_text() for text in figure.legends[0].texts]
+    assert words[:3] == ["answered", "no answer: uncertain", "no answer: unfamiliar"]
+    before = result.figure(IMAGES[:4], IMAGES)
+    assert not any(axes.artists for axes in before.axes)
+    with pytest.raises(InputError, match=r"answers has 3 .* 4 queries"):
+        result.figure(IMAGES[:4], IMAGES, answers=answers[:3])
+
+
+def test_a_rule_of_an_index_is_drawn_as_it_answers(index, points):
+    x, y = points
+    index.calibrate(x[300:], y[300:])
+    result = index.search(x[300:], k=2)
+    answers = index.guarantee(precision=0.5)(result)
+    rows = np.concatenate([(answers.answered == given).nonzero()[0][:2] for given in (True, False)])
+    result, answers = index.search(x[300:][rows], k=2), answers[rows]
+    shown = decided(result.figure(IMAGES[: len(rows)], IMAGES, answers=answers), 3)
+    assert [sign for sign, *_ in shown][:2] == ["✓", "✓"]
+    assert not {sign for sign, *_ in shown[2:]} - {"?", "⊘"}
+    assert len(shown) == 4
 
 
 def test_frames_say_what_is_right_where_the_truth_is_known(index, points):

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from laplace_metric import LaplaceEmbedder
+from laplace_metric.errors import LabelError
 from laplace_metric.inputs import _inputs
 from tests.search.second_order import second_order
 
@@ -65,10 +66,12 @@ def test_arrays_tensors_and_loaders_give_the_same_index(points, embedder, monkey
     assert expected.ids.dtype == expected.labels.dtype == np.int64
 
 
-def test_labels_that_are_given_count_before_those_of_the_loader(points, embedder):
+def test_labels_next_to_a_loader_are_those_that_it_yields(points, embedder):
     x, y = points
-    index = index_of(embedder, [(x[:50], y[:50])], y[:50] + 100)
-    assert index.labels.tolist() == (y[:50] + 100).tolist()
+    with pytest.raises(LabelError, match="labels is 100 in row 0, where the loader itself yields"):
+        index_of(embedder, [(x[:50], y[:50])], y[:50] + 100)
+    index = index_of(embedder, [(x[:50], y[:50])], y[:50])
+    assert index.labels.tolist() == y[:50].tolist()
     named = index_of(embedder, [(x[:2], ["a", "b"]), (x[2:3], ("c",))], ids=["x", "", "z"])
     assert named.labels.tolist() == ["a", "b", "c"]
     assert named.search(x[1:2], k=1).ids.tolist() == [[""]]

@@ -92,7 +92,7 @@ def test_a_calibration_with_matches_says_all_but_labels(problem, tmp_path, embed
     assert float(result.unknown[match.known].float().mean()) < 0.15
     assert "label" not in result.columns()
     assert calibration.guarantee(recall=0.5).coverage > 0
-    answers = index.ask(queries[half:], 0.3)
+    answers = index.ask(queries[half:], probability=0.3)
     assert 0 < answers.answered.sum() < len(answers)
     nearest = result.ids[:, 0].astype(object)
     assert (answers.label == np.where(answers.answered, nearest, None)).all()

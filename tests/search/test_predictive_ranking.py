@@ -249,7 +249,7 @@ def test_an_index_of_folds_ranks_as_the_whole():
     assert crossed.rank_by == "predictive"
     queries, labels = data(200, seed=2)
     assert recall(crossed, queries, labels) > 0.8
-    answers = crossed.ask(queries, 0.3)
+    answers = crossed.ask(queries, probability=0.3)
     right = answers.label[answers.answered] == labels.numpy()[answers.answered]
     assert answers.answered.mean() > 0.3
     assert right.mean() > 0.8

@@ -72,10 +72,10 @@ def test_votes_are_those_of_a_loop_under_every_ranking(rank_by, distance, tmp_pa
         assert float((near.argmin(1) > 0).double().mean()) > 0.3
     index.calibrate(x[120:240], y[120:240])
     assert_right(index, x[240:260], 5)
-    found = index.ask(x[240:], 0.5)
+    found = index.ask(x[240:], probability=0.5)
     index.save(tmp_path / "index")
     again = Index.load(tmp_path / "index", embedder)
-    assert np.array_equal(again.ask(x[240:], 0.5).label, found.label)
+    assert np.array_equal(again.ask(x[240:], probability=0.5).label, found.label)
     assert_right(again, x[240:260], 5)
     right = found.label == y[240:].numpy()
     assert right[found.answered].mean() > 0.5

@@ -79,7 +79,7 @@ def test_a_search_refuses(k, alpha, message, points, embedder):
     with pytest.raises(InputError, match=message):
         index.search(points[0][:2], k=k, alpha=alpha)
     with pytest.raises(EmptyLoaderError, match="queries holds nothing"):
-        index.search([])
+        index.search(iter([]))
 
 
 REFUSED = {

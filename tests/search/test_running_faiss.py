@@ -120,3 +120,69 @@ def test_a_guard_refuses_an_index_that_searches_otherwise(kind, place, name, wra
         guard.ask(X[N : N + 5])
     setattr(part, name, 16)
     assert len(guard.ask(X[N : N + 5])) == 5
+
+
+def put_back(index):
+    index.remove_ids(np.array([300]))
+    index.add(X[300:301])
+
+
+def filled_again(index):
+    index.reset()
+    index.add(X[N : 2 * N])
+
+
+@pytest.mark.parametrize("kind", ["Flat", "SQ8", "PCA16,Flat", "IVF16,Flat"])
+@pytest.mark.parametrize("change", [put_back, filled_again])
+def test_rows_that_moved_are_refused_at_the_next_query(kind, change):
+    index = running(kind)
+    guard = Guard.wrap(index, Y[:N], vectors=X[:N], precision=0.8)
+    assert len(guard.ask(X[N : N + 1])) == 1
+    change(index)
+    if kind.startswith("IVF") and change is put_back:  # its rows do not move, but two have one id
+        with pytest.raises(InputError, match=r"ids that stand more than once, \[599\] among them"):
+            Guard.wrap(index, Y[:N], vectors=X[:N])
+        return
+    with pytest.raises(InputError, match="no longer has the vector that was row 599 .*Guard it"):
+        guard.ask(X[N : N + 1])
+
+
+@pytest.mark.parametrize("kind", ["IDMap,Flat", "IDMap2,Flat"])
+def test_ids_may_change_their_row_and_not_their_vector(kind):
+    index = running(kind)
+    guard = Guard.wrap(index, Y[:N], vectors=X[:N], precision=0.8)
+    before = guard.ask(X[N : 2 * N]).label.tolist()
+    for vector, fits in ((X[599:600], True), (X[600:601], False)):
+        index.remove_ids(np.array([599]))
+        index.add_with_ids(vector, np.array([599]))
+        if fits:
+            assert guard.ask(X[N : 2 * N]).label.tolist() == before
+        else:
+            with pytest.raises(InputError, match="the vector that was id 599"):
+                guard.ask(X[:1])
+
+
+def test_each_of_200_rows_is_looked_at_in_turn():
+    index = running("IDMap2,Flat")
+    search = RunningFaiss(index, np.arange(N))
+    index.remove_ids(np.array([0]))
+    index.add_with_ids(X[N : N + 1], np.array([0]))
+    for asked in range(1, 200):
+        assert len(search(X[:1], 3)) == 1, asked
+    with pytest.raises(InputError, match="the vector that was id 0 when"):
+        search(X[:1], 3)
+
+
+@pytest.mark.parametrize(
+    "guarded",
+    [
+        lambda index: Guard.wrap(index, Y[:N]),
+        lambda index: Guard(X[:N], Y[:N], search=index),
+    ],
+)
+def test_ids_that_stand_twice_are_named(guarded):
+    index = running("IVF16,Flat")
+    index.remove_ids(np.arange(50))
+    index.add(X[:50])
+    with pytest.raises(InputError, match=r"ids that stand more than once, \[550, 551, 552\]"):
+        guarded(index)

@@ -126,6 +126,41 @@ def test_a_guard_answers_as_it_does_in_python(digits, tmp_path, start):
         )
 
 
+def test_an_empty_batch_has_empty_answers(digits, vectors, library, start):
+    x, y = digits
+    client = TestClient(create_app(Guard(x[:900], y[:900], precision=0.95)))
+    for path in ("/search", "/embed"):
+        assert client.post(path, json={"vectors": []}).json() == []
+    assert client.post("/search", json={"vectors": [], "precision": 0.9}).json() == []
+    assert start(vectors).post("/search", json={"vectors": []}).json() == []
+    assert start(library).post("/search", json={"texts": []}).json() == []
+
+
+def test_a_new_calibration_brings_its_own_rules(digits):
+    x, y = digits
+    guard = Guard(x[:900], y[:900], precision=0.95)
+    client = TestClient(create_app(guard))
+
+    def answered(**how):
+        found = client.post("/search", json={"vectors": x[900:964].tolist(), "k": 1, **how}).json()
+        return [(one["answered"], one["reason"]) for one in found]
+
+    before = answered(), answered(precision=0.9)
+    noise = np.random.default_rng(0).normal(0, 12, (600, 64)).astype(np.float32)
+    guard.index.calibrate(x[900:1500] + noise, y[900:1500])
+    refused = client.post("/search", json={"vectors": x[900:901].tolist()})
+    assert refused.status_code == 422  # with these it cannot be guaranteed any more
+    assert "0.95 cannot be guaranteed" in refused.json()["error"]
+    guard.index.calibrate(x[900:1500] + 0.4 * noise, y[900:1500])
+    found = guard.index.search(x[900:964], 1)
+    after = []
+    for precision in (0.95, 0.9):
+        answers = guard.index.guarantee(precision=precision)(found)
+        after.append(list(zip(answers.answered.tolist(), answers.reason.tolist(), strict=True)))
+    assert (answered(), answered(precision=0.9)) == tuple(after)
+    assert tuple(after) != before
+
+
 def test_an_index_whose_matches_calibrated_it_decides_about_the_nearest_item(digits):
     x, y = digits
     embedder = LaplaceEmbedder.from_embeddings(x[:300], y[:300])

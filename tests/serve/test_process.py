@@ -134,7 +134,7 @@ def test_the_page_and_the_command_set_the_same_limits(vectors, monkeypatch):
 
     found: dict = {}
     monkeypatch.setattr(serve.uvicorn, "run", lambda app, **how: found.update(how))
-    assert main(["serve", str(vectors / "index"), "--quiet"]) == 0
+    assert main(["serve", str(vectors / "index"), "--port", "0", "--quiet"]) == 0
     _, words = uvicorn_of_the_page()
     parsed = uvicorn.main.make_context("uvicorn", words[1:]).params
     names = ("http", "limit_concurrency", "timeout_keep_alive", "h11_max_incomplete_event_size")
@@ -202,9 +202,11 @@ def run_command(folder: Path, *words: str, path: str = "") -> subprocess.Complet
 
 
 def test_a_taken_port_is_told(vectors, server):
-    found = run_command(vectors, "--port", str(server.address[1]))
-    assert found.returncode != 0
+    port = str(server.address[1])
+    found = run_command(vectors, "--port", port)
+    assert found.returncode == 2
     assert "address already in use" in found.stderr
+    assert f"--port {port}" in found.stderr
     assert "Traceback" not in found.stderr
 
 

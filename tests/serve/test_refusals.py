@@ -42,7 +42,11 @@ GOOD = [0.5] * 64
         (b"[1]", 400, "no JSON object"),
         (b'{"vectors": [[NaN]]}', 400, "no JSON"),
         (b'{"vectors": [[1e999]]}', 422, r"vectors[0][0]: Input should be a finite number"),
-        ({"vectors": []}, 422, "send vectors"),
+        ({}, 422, "send vectors"),
+        ({"texts": []}, 422, "send vectors"),
+        ({"vectors": [], "texts": []}, 422, "and nothing else"),
+        ({"vectors": [], "k": 0}, 422, "k: Input should be greater"),
+        ({"vectors": [], "precision": 0.9}, 422, "not calibrated"),
         ({"vectors": [[]]}, 422, "vectors[0]: List should have at least 1 item"),
         ({"vectors": [GOOD] * 65}, 422, "vectors: List should have at most 64 items"),
         ({"vectors": [[0.5] * 70_000]}, 422, "vectors[0]: List should have at most 65536"),
@@ -354,6 +358,48 @@ def test_what_cannot_be_served_is_refused_before_any_request():
             create_app(given)
     with pytest.raises(InputError, match=r"embedder is 'p': pass .*LaplaceEmbedder\.load\(path"):
         create_app(index, "p")
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"read": "vector"}, "read='vector'"),
+        ({"read": None}, "read=None"),
+        ({"precision": 1.5}, "precision=1.5"),
+        ({"batch": 0}, "batch=0"),
+        ({"waiting": -1}, "waiting=-1"),
+        ({"max_body": 2.5}, "max_body=2.5"),
+    ],
+)
+def test_settings_that_cannot_be_are_named(how, said):
+    x, y = load_digits(return_X_y=True)
+    index = LaplaceEmbedder.from_embeddings(x[:50], y[:50]).index(x[:50], y[:50])
+    with pytest.raises(InputError, match=said):
+        create_app(index, **how)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--port", "99999"], "'99999' is not a whole number from 0 to 65,535"),
+        (["--port", "-1"], "'-1' is not a whole number from 0 to 65,535"),
+        (["--host", "no.such.host.invalid", "--insecure"], "--host 'no.such.host.invalid'"),
+        (["--host", "203.0.113.7", "--insecure"], "--host '203.0.113.7'"),
+        (["--host", "a..b", "--insecure"], "--host 'a..b'"),
+        (["--host", "", "--insecure"], "--host '' is empty"),
+    ],
+)
+def test_an_address_that_cannot_be_is_told_before_anything_is_loaded(words, said, capsys):
+    assert main(["serve", "no index", *words]) == 2
+    shown = capsys.readouterr().err.splitlines()
+    assert len(shown) == 1
+    assert said in shown[0]
+
+
+def test_words_of_the_environment_with_an_open_quote_are_refused(monkeypatch):
+    monkeypatch.setenv("LAPLACE_METRIC_SERVE", "'my index --precision 0.9")
+    with pytest.raises(InputError, match="LAPLACE_METRIC_SERVE=.*no closing quotation"):
+        create_app()
 
 
 @pytest.mark.parametrize(

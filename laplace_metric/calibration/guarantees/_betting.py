@@ -5,8 +5,9 @@ group g, R_g of them right, a precision is at most the target where
 
     E[R_g - target A_g] <= 0
 
-(a ratio of sums). A group has at most c queries, or counts as c of them: w_g = min(1, c / n_g).
-With the gain of a group, Z_g = w_g (R_g - target A_g) / c, in [-target, 1 - target], bets
+(a ratio of sums). Every answer weighs the same, so that the ratio that is tested is the one that a
+rule prints: a group that counted for less would hide its errors. Let a group have at most c
+answers. With the gain of a group, Z_g = (R_g - target A_g) / c, in [-target, 1 - target], bets
 
     K_g = prod_{i <= g} (1 + lambda_i Z_i),   0 <= lambda_i <= 1 / target, set before Z_i is seen,
 
@@ -15,18 +16,21 @@ delta (Ville 1939) and 1 / max_g K_g is a p-value: betting for the mean of a bou
 (Waudby-Smith & Ramdas 2024, JRSS B 86). Given their number n, the groups whose gain is not 0 are
 independent, and their losses 1 - target - Z_g, in [0, 1], have a mean of 1 - target at least, so
 that e P(Bin(n, 1 - target) <= ceil(sum of losses)) is a p-value, too (Bentkus 2004; Bates et al.
-2021). Twice the smaller one is tested. Neither is asymptotic, nor assumes how alike a group is.
+2021). Twice the smaller one is tested. Neither is asymptotic, nor assumes how alike a group is, but
+c must be known and not estimated: it is for groups of one size, and for the hits of a list of k
+places. Where sizes vary, a new group may be larger than all before: ``_group_means`` tests these.
 Thresholds are tested in the sequences of ``_test_sequences``.
 
-Other rates are means of a gain, too: of a recall, w_g sum of right answers (accepted - target) / c;
-of a rate of false answers, w_g sum of wrong ones (target - accepted) / c. Their thresholds are
-tested in one sequence, from the one that keeps the rate for certain.
+Other rates are means of a gain, too: of a recall, sum of right answers (accepted - target) / c; of
+a rate of false answers, sum of wrong ones (target - accepted) / c. Their thresholds are tested in
+one sequence, from the one that keeps the rate for certain.
 
 For the precision of all hits that are passed on, the hits of a query are a group.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -34,7 +38,7 @@ import numpy.typing as npt
 
 from laplace_metric.calibration._arrays import Array, Flags
 from laplace_metric.calibration.guarantees._binomial import run_of
-from laplace_metric.calibration.guarantees._group_means import student_p_values
+from laplace_metric.calibration.guarantees._group_means import decisive_size, student_p_values
 from laplace_metric.calibration.guarantees._test_sequences import (
     NEVER,
     SHARES,
@@ -44,28 +48,10 @@ from laplace_metric.calibration.guarantees._test_sequences import (
 
 MOST_THRESHOLDS = 200
 """Thresholds that are tested: more are nearer to each other than they can be told apart."""
+UNEVEN = 1.5
+"""Groups for each one of equal size, from which on a refusal names the largest."""
 BETS, SAFE, PRIOR = 24, 0.98, 4
 """Number of bets; the largest, as a share of what ruins; groups that the first bet is made for."""
-LEAST_COUNTED = 0.5
-"""Share of the groups that they count for together, as full ones, by which c is chosen."""
-
-
-def largest_count(sizes: npt.NDArray[np.int_]) -> int:
-    """Return c: the most queries for which a group may count.
-
-    It is the largest number with which the groups together, ``sum_g min(n_g, c) / c``, count for
-    half of their number.
-
-    Examples
-    --------
-    >>> largest_count(np.array([5, 5, 5, 5])), largest_count(np.array([1] * 99 + [500]))
-    (5, 2)
-    """
-    counts = np.arange(int(sizes.max()), 0, -1)
-    for count in counts:
-        if np.minimum(sizes, count).sum() / count >= LEAST_COUNTED * len(sizes):
-            return int(count)
-    return 1
 
 
 @dataclass(frozen=True)
@@ -80,8 +66,8 @@ class GroupTests:
         Number of its group, from 0.
     n_groups : int
         Number of groups.
-    weight : [m]
-        Weight of each answer, ``w_g / c``: those of a group sum to 1 at most.
+    size : float
+        Number of answers of a full group, c: the most there can be, or ``decisive_size``.
     grid : [T]
         Thresholds, from high to low.
     expected : [J]
@@ -95,7 +81,7 @@ class GroupTests:
     p: Array
     group: npt.NDArray[np.intp]
     n_groups: int
-    weight: Array
+    size: float
     grid: Array
     expected: npt.NDArray[np.int64]
     starts: npt.NDArray[np.intp]
@@ -107,10 +93,8 @@ class GroupTests:
         p: Array,
         group: npt.NDArray[np.intp],
         n_groups: int,
-        most: int,
+        most: int | None,
         others: Array | None = None,
-        *,
-        proven: bool,
     ) -> GroupTests:
         """Return the tests of answers; thresholds are among ``others``, or, with None, among p.
 
@@ -118,24 +102,47 @@ class GroupTests:
         ----------
         p, group : [m]
             Probability and group of each answer.
-        n_groups, most : int
-            Number of groups, and c, the most answers for which one may count.
+        n_groups : int
+            Number of groups.
+        most : int or None
+            Most answers that a group can have, with which the tests follow from a theorem. None:
+            sizes vary, and the tests are simulated.
         others : [m'] or None
             Probabilities of other answers.
-        proven : bool
-            Use the tests that follow from a theorem.
         """
-        sizes = np.bincount(group, minlength=n_groups)
-        weight = (np.minimum(1, most / sizes.clip(1)) / most)[group]
         given = np.sort(p[p > NEVER] if others is None else others)[::-1]
         ranks = np.array([-(-len(given) * s.numerator // s.denominator) for s in SHARES])
         firsts = given[ranks - 1] if len(given) else np.empty(0)
         even = np.linspace(0, len(given) - 1, min(len(given), MOST_THRESHOLDS)).astype(int)
         grid = np.unique(np.concatenate([given[even], firsts]))[::-1]
-        full = np.bincount(group, weight * (p > NEVER), minlength=n_groups).sum()
-        expected = np.array([int(full * float(share)) for share in SHARES])[: len(firsts)]
+        sizes = np.bincount(group[p > NEVER], minlength=n_groups)
+        size = max(decisive_size(sizes.astype(np.float64)), 1.0) if most is None else most
+        expected = np.array([int(sizes.sum() / size * float(share)) for share in SHARES])
         starts = np.searchsorted(-grid, -firsts)
-        return cls(p, group, n_groups, weight, grid, expected, starts, proven)
+        proven = most is not None
+        return cls(p, group, n_groups, size, grid, expected[: len(firsts)], starts, proven)
+
+    def fewest(self, low: float, delta: float, unit: str) -> tuple[int, str]:
+        """Return the groups like these that a rate needs at the very least, and this in words.
+
+        They count for ``(sum N)^2 / sum N^2`` groups of equal size (Kish 1965).
+
+        Parameters
+        ----------
+        low, delta : float in (0, 1)
+            Largest loss of an answer, and probability that the guarantee does not hold.
+        unit : "groups" | "queries"
+            Name of the groups.
+        """
+        sizes = np.bincount(self.group[self.p > NEVER], minlength=self.n_groups).astype(float)
+        uneven = self.n_groups * (sizes**2).sum() / max(sizes.sum() ** 2, 1.0)
+        least = fewest_groups(low, delta / 2)
+        least = least if self.proven else math.ceil(max(uneven, 1.0) * least - 1e-9)
+        told = f"it takes {least:,} {unit} at least, without any error"
+        if not self.proven and uneven >= UNEVEN:
+            largest = sizes.max() / sizes.sum()
+            told += f", as they are of very unequal size: the largest has {largest:.0%} of all"
+        return least, told
 
     def gains(self, worth: Array, base: Array | None = None) -> Array:
         """Return the gain of each group at each threshold [G, T].
@@ -151,10 +158,10 @@ class GroupTests:
         answered = (self.p > NEVER) & (place < len(self.grid))
         found = np.zeros((self.n_groups, len(self.grid)))
         at = self.group[answered], place[answered]
-        np.add.at(found, at, (worth * self.weight)[answered])
+        np.add.at(found, at, worth[answered] / self.size)
         found = found.cumsum(1)
         if base is not None:
-            found += np.bincount(self.group, base * self.weight, minlength=self.n_groups)[:, None]
+            found += np.bincount(self.group, base / self.size, minlength=self.n_groups)[:, None]
         return found
 
     def _precision_chances(self, right: Flags, target: float) -> Array:
@@ -257,5 +264,5 @@ def _bentkus(gains: Array, low: float) -> Array:
 
 
 def fewest_groups(low: float, delta: float) -> int:
-    """Return the number of full groups without an error that a rate needs at the very least."""
+    """Return the number of equal groups without an error that a rate needs at the very least."""
     return int(np.ceil(np.log(delta) / np.log(low)))

@@ -109,9 +109,4 @@ def _more_queries(
             f" Ask for less, or calibrate on about {about(2 * missing.more)} more queries: half of "
             "them test it, with cross_fit=5 all do."
         )
-    if missing.right < target * missing.surest:
-        return " Ask for less: of more queries like these, not enough would be right."
-    return (
-        " Ask for less: how many more queries it takes cannot be told from these; the least are "
-        f"{missing.flawless:,} accepted ones that are all right."
-    )
+    return f" Ask for less: {missing.reason}."

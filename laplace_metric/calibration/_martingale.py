@@ -91,6 +91,8 @@ class Martingale:
         Name of the quantity, for its alarm.
     threshold : float
         Logarithm of the value that raises the alarm.
+    kinds : tuple of str
+        Kind of values that each bet is on. Default: those of ``REGIONS``, for ``update``.
 
     Attributes
     ----------
@@ -106,12 +108,12 @@ class Martingale:
     ALARM at query 3: too many large values of uncertainty since about query 1
     """
 
-    def __init__(self, name: str, threshold: float) -> None:
-        self.name, self.threshold = name, threshold
+    def __init__(self, name: str, threshold: float, kinds: tuple[str, ...] = KINDS) -> None:
+        self.name, self.threshold, self.kinds = name, threshold, kinds
         self.n = 0
-        self.bets = np.full(len(KINDS), -np.inf)  # log of the money in each bet, over all starts
-        self.best = np.zeros(len(KINDS))  # log of the gain since the start that has gained most
-        self.since = np.zeros(len(KINDS), dtype=np.int64)  # that start
+        self.bets = np.full(len(kinds), -np.inf)  # log of the money in each bet, over all starts
+        self.best = np.zeros(len(kinds))  # log of the gain since the start that has gained most
+        self.since = np.zeros(len(kinds), dtype=np.int64)  # that start
         self.alarm: Alarm | None = None
 
     @property
@@ -123,18 +125,19 @@ class Martingale:
     def update(self, p_values: Floats) -> float:
         """Bet on the next p-values [m]; returns ``log_value``."""
         for row in LOG_DENSITIES[np.searchsorted(EDGES, p_values, "right")]:
-            self._step(row)
+            self.step(row)
         return self.log_value
 
-    def _step(self, row: Floats) -> None:
+    def step(self, row: Floats) -> None:
+        """Bet once, with this log gain of each bet [bets], whose expected gain is at most 1."""
         self.n += 1
-        stake = log_share(self.n) - log(len(KINDS))
+        stake = log_share(self.n) - log(len(self.kinds))
         self.since[self.best <= 0] = self.n
         self.best = np.maximum(self.best, 0) + row
         self.bets = np.logaddexp(self.bets, stake) + row
         if self.alarm is None and self.log_value >= self.threshold:
             bet = int(self.best.argmax())
-            self.alarm = Alarm(self.name, self.n, int(self.since[bet]), KINDS[bet])
+            self.alarm = Alarm(self.name, self.n, int(self.since[bet]), self.kinds[bet])
 
 
 def log_share(t: int) -> float:

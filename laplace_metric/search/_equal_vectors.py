@@ -1,0 +1,73 @@
+"""Equal vectors: one query that stands in a log many times, one item that is stored twice.
+
+Two vectors are equal if they are at most
+
+    t = SAME r + ROUNDED e |v|
+
+apart, with r the root mean square distance from the mean, |v| the root mean square length, and e
+the rounding of their type: a model rounds one input differently in another batch. Projections on
+one random direction are no farther apart than the vectors themselves, so that equal vectors stand
+next to each other in the order of their projections: O(N D + N log N).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+SAME, ROUNDED = 1e-6, 8.0
+"""Parts of t; a network of twelve layers rounds to 2 e |v|."""
+SLACK = 10.0
+"""Distance of projections, in t, up to which vectors are compared: projections are rounded."""
+AT_ONCE = 2**24
+"""Numbers that are read at once."""
+
+
+def equal_vectors(vectors: Float[Tensor, "N D"]) -> npt.NDArray[np.int64]:
+    """Return a number [N] for each vector, from 0: equal vectors have the same.
+
+    Examples
+    --------
+    >>> x = torch.tensor([[1.0, 2.0], [3.0, 1.0], [1.0, 2.0]])
+    >>> equal_vectors(x).tolist()
+    [0, 1, 0]
+    """
+    n, width = vectors.shape
+    if n < 2 or not width:
+        return np.zeros(n, np.int64)
+    rows = max(1, AT_ONCE // width)
+    mean = vectors.mean(0, dtype=torch.float64).to(vectors)
+    precision = torch.finfo(vectors.dtype).eps
+    source = torch.Generator().manual_seed(0)
+    direction = torch.randn(width, dtype=torch.float64, generator=source)
+    direction = (direction / direction.norm()).to(vectors)
+    projections, squares = list[Tensor](), 0.0
+    for part in vectors.split(rows):  # which may be a memory map
+        centred = part - mean
+        projections.append(centred @ direction)
+        squares += float(centred.square().sum(dtype=torch.float64))
+    projected = torch.cat(projections)
+    spread, length = (squares / n) ** 0.5, (squares / n + float(mean.square().sum())) ** 0.5
+    most = SAME * spread + ROUNDED * precision * length
+    order = projected.argsort(stable=True)
+    placed = projected[order]
+    near = (placed.diff() <= SLACK * most).nonzero().flatten()
+    apart = torch.ones(n - 1, dtype=torch.bool, device=vectors.device)
+    for some in near.split(rows):
+        gaps = vectors[order[some]].double() - vectors[order[some + 1]].double()
+        apart[some] = gaps.norm(dim=1) > most
+    run = torch.zeros(n, dtype=torch.long, device=vectors.device)
+    run[1:] = apart.cumsum(0)
+    group = torch.empty_like(run)
+    group[order] = run
+    # numbered in the order in which they come, which depends on no direction
+    _, first, number = np.unique(group.cpu().numpy(), return_index=True, return_inverse=True)
+    return first.argsort().argsort()[number]
+
+
+def first_rows(group: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the first row of each group [N], in their order."""
+    return np.sort(np.unique(group, return_index=True)[1])
