@@ -210,15 +210,15 @@ def refuse_reloaded(name: str, value: Any) -> None:
     InputError
         With what to do.
     """
-    kind = type(value)
-    if kind.__module__.partition(".")[0] != "laplace_metric":
-        return
-    now = getattr(sys.modules.get(kind.__module__), kind.__qualname__, kind)
-    if now is not kind:
-        raise InputError(
-            f"{name} is a {kind.__name__} from before {kind.__module__} was reloaded (as by "
-            "autoreload): make it again, or restart Python."
-        )
+    for kind in type(value).__mro__:
+        if kind.__module__.partition(".")[0] != "laplace_metric":
+            continue
+        now = getattr(sys.modules.get(kind.__module__), kind.__qualname__, kind)
+        if now is not kind:
+            raise InputError(
+                f"{name} is a {kind.__name__} from before {kind.__module__} was reloaded (as by "
+                "autoreload): make it again, or restart Python."
+            )
 
 
 def check_function(name: str, value: Any, *arguments: str) -> None:

@@ -141,7 +141,7 @@ def _are_copies(
     if unlike <= UNLIKE * expected:
         if expected >= EXPECTED:
             return True
-    elif squares <= max(1e9 * spread, (EFFECT - 1) * float(each.sum())):
+    elif squares <= max(DEVIATIONS * spread, (EFFECT - 1) * float(each.sum())):
         return False
     return step is None or _uneven(value[known], step)
 

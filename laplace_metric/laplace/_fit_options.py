@@ -34,7 +34,10 @@ class Whole(NamedTuple):
 
 @dataclass(frozen=True)
 class FitOptions:
-    """Options of ``LaplaceEmbedder.fit``, which documents each; ``whole`` is of a part's fit alone.
+    """Options of ``LaplaceEmbedder.fit``, which documents each.
+
+    ``whole`` is of a part's fit alone; ``tells_copies`` warns of near-copies among the inputs, which
+    an index or a guard does itself.
 
     Raises
     ------
@@ -55,6 +58,7 @@ class FitOptions:
     distributed: bool = False
     checkpoint_dir: Path | None = None
     whole: Whole | None = None
+    tells_copies: bool = False
 
     def __post_init__(self) -> None:
         if self.dtype not in PRECISIONS:
