@@ -23,7 +23,7 @@ class ShownColumn:
     Parameters
     ----------
     title : str
-        Header.
+        Text of its header.
     cells : list of str
         Cells, without control characters.
     least : int or None
@@ -114,14 +114,14 @@ class ShownTable:
             cells = zip(row, widths.items(), strict=True)
             table.add_row(
                 *(
-                    escape(shortened(cell, width, middle=self.columns[name].middle))
+                    escape(fitted_to_width(cell, width, middle=self.columns[name].middle))
                     for cell, (name, width) in cells
                 )
             )
         yield table
 
 
-def shortened(text: str, width: int, *, middle: bool = False) -> str:
+def fitted_to_width(text: str, width: int, *, middle: bool = False) -> str:
     """Return a text of at most so many characters of a terminal.
 
     Parameters
@@ -135,8 +135,8 @@ def shortened(text: str, width: int, *, middle: bool = False) -> str:
 
     Examples
     --------
-    >>> shortened("birds/goldfinch_0017.jpg", 16, middle=True), shortened("goldfinch", 6)
-    ('birds…h_0017.jpg', 'goldf…')
+    >>> fitted_to_width("birds/goldfinch_0017.jpg", 16, middle=True), fitted_to_width("birds", 3)
+    ('birds…h_0017.jpg', 'bi…')
     """
     if cell_len(text) <= width:
         return text

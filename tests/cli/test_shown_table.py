@@ -14,7 +14,7 @@ from rich.console import Console
 
 from laplace_metric.cli._answers_table import answers_table, tell_answers
 from laplace_metric.cli._reporter import Reporter
-from laplace_metric.cli._shown_table import ELLIPSIS, shortened
+from laplace_metric.cli._shown_table import ELLIPSIS, fitted_to_width
 
 REASONS = ["", "uncertain", "unfamiliar"]
 
@@ -45,7 +45,7 @@ def test_a_name_of_a_file_is_in_one_line_with_its_end(width):
     for number, line in enumerate(lines[::each]):
         name = columns["query"][2 * number]
         room = header.index("rank" if each == 2 else "lab" if width > 20 else "la") - 2
-        assert line[:room].rstrip() == shortened(name, room, middle=True)
+        assert line[:room].rstrip() == fitted_to_width(name, room, middle=True)
         assert line[:room].rstrip().endswith("pg" if width < 40 else f"{number}.jpg")
         if width >= 40:
             assert ("answered", *REASONS[1:])[number] in line
@@ -98,7 +98,7 @@ def test_wide_characters_and_markup_are_counted_as_they_are_shown():
     st.text(st.characters(exclude_categories=["C", "M", "Z"])), st.integers(3, 40), st.booleans()
 )
 def test_a_shortened_text_fits_and_keeps_its_ends(text, width, middle):
-    short = shortened(text, width, middle=middle)
+    short = fitted_to_width(text, width, middle=middle)
     assert cell_len(short) <= width
     if cell_len(text) <= width:
         assert short == text
