@@ -36,8 +36,8 @@ class Whole(NamedTuple):
 class FitOptions:
     """Options of ``LaplaceEmbedder.fit``, which documents each.
 
-    ``whole`` is of a part's fit alone. ``tells_copies`` warns of near-copies among the inputs, as
-    an index does of its items.
+    ``whole`` is of a part's fit alone; ``tells_copies`` warns of near-copies among the inputs, which
+    an index or a guard does itself.
 
     Raises
     ------
