@@ -10,8 +10,9 @@ from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wi
 
 from laplace_metric import Guard, LaplaceEmbedder
 from laplace_metric.errors import FittedQueriesWarning
+from laplace_metric.familiarity._bursts import LARGEST_BURST, MOST
 from laplace_metric.models import Precomputed
-from laplace_metric.search._near_copies import LARGEST_BURST, MOST, NearCopies, near_copies
+from laplace_metric.search._near_copies import NearCopies, near_copies
 
 CLASSES = 20
 
