@@ -6,6 +6,7 @@ _label_model      ambiguity: the entropy of the label, by classes and label nois
 _fit_set          a fit set read once: sums, and a sample of its points
 _cross_fitted     its points, seen by the statistics of the others; and by the other classes
 _leave_one_out    distances without one point, in closed form
+_bursts           points that lie together, such as frames, which leave together
 _row_sample       a sample of its rows that their order cannot change
 _scatter          sums about the class means, and covariances from them
 _class_gaussians  one Gaussian of all directions, and one for each class

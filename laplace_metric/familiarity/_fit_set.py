@@ -24,6 +24,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from laplace_metric.familiarity._bursts import are_many, bursts, joined_bursts
 from laplace_metric.familiarity._directions import directions
 from laplace_metric.familiarity._row_sample import RowSample, SampledRows
 from laplace_metric.familiarity._scatter import CentredSums, Scatter
@@ -35,6 +36,8 @@ WIDEST = 8_192
 """Head inputs; the time that they take grows with the cube of their number, to a minute or two."""
 
 
+TESTED = 250
+"""Points that are tested for bursts."""
 FEW = 0.6
 """Points, as a share of the coordinates, up to which the space that they span is used: half as many
 take .7 of the time, and three quarters up to 1.1 of it."""
@@ -104,4 +107,29 @@ class FitSet(NamedTuple):
         return self._replace(
             scatter=self.scatter.within_space(basis),
             sample=self.sample._replace(u=self.sample.u @ basis),
+        )
+
+    def with_bursts_joined(self) -> FitSet:
+        """Return the same with each burst of the sample as copies of its mean; itself without any.
+
+        A point that is left out leaves with what lies with it: frames of one video see each other,
+        as no new input will. Its mean stands for a burst, so that no more is left out than is
+        there. Of a sample, a burst has as many members as it has there, times what it stands for.
+        """
+        sample = self.sample
+        some = torch.linspace(0, len(sample.u) - 1, min(TESTED, len(sample.u))).long()
+        count = int((bursts(sample.u, sample.labels, some).size > 0).sum())
+        if not are_many(count, len(some)):
+            return self
+        every = torch.arange(len(sample.u))
+        found = bursts(sample.u, sample.labels, every)
+        burst = joined_bursts(sample.u, sample.labels, found).to(sample.u.device)
+        size = burst.bincount()
+        total = sample.u.new_zeros(len(size), sample.u.shape[1]).index_add_(0, burst, sample.u)
+        stands_for = int(self.scatter.counts.sum()) / len(sample.u)
+        copies = (size * stands_for).round().long().clamp_min(1)
+        return self._replace(
+            sample=sample._replace(
+                u=(total / size[:, None])[burst], equal=burst, copies=copies[burst]
+            )
         )

@@ -7,11 +7,7 @@ around a vector, in m dimensions, whose neighbours are at the distances ``d_1 < 
     one copy     ``d_1 / d_10`` is below t with probability ``1 - (1 - t^m)^9``, about ``9 t^m``;
                  neighbours of any class, where the own one has 10; m from the median of
                  ``d_10 / d_20``, which is 2^(-1/m)
-    a burst      ``m k log(d_(k+1) / d_k)`` are independent and exponential (Renyi 1953);
-                 neighbours of the vector's own class; m from their median
-
-A burst of b vectors shows as one large step, behind the b - 1 others of the burst, before the rest
-of the class begins.
+    a burst      one large step among the distances to its own class (``familiarity._bursts``)
 """
 
 from __future__ import annotations
@@ -25,6 +21,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from laplace_metric.errors import DependentQueriesWarning, callers_line
+<<<<<<< HEAD:laplace_metric/familiarity/_near_copies.py
 
 NEAREST = 10
 """Neighbour with whose distance that of a copy is compared."""
@@ -40,6 +37,18 @@ LARGEST_BURST = 60
 MOST, SURE = 0.02, 0.1
 """Share of near-copies that is not told: most collections hold a few. Few vectors exceed it by
 chance, as one pair of thirty does: it is told where that has at most the second probability."""
+=======
+from laplace_metric.familiarity._bursts import RARE, are_many, bursts
+from laplace_metric.search._engine_settings import Flat
+from laplace_metric.search._flat_engine import FlatEngine
+from laplace_metric.search._found_shares import NEAREST, gaps_of, spread_rows
+
+COMPARED = 500
+"""Vectors that are compared with their neighbours."""
+COPY_APART = 0.3
+"""Largest distance of a copy in distances of the 10th neighbour: smaller ones are rare in many
+dimensions, but harmless."""
+>>>>>>> sD:laplace_metric/search/_near_copies.py
 
 
 @dataclass(frozen=True)
@@ -65,11 +74,8 @@ class NearCopies:
 
     @property
     def are_many(self) -> bool:
-        """True if more than ``MOST`` of the vectors have one, beyond chance (exact binomial)."""
-        from scipy.special import bdtrc  # scipy.stats takes a second to import
-
-        count = round(self.share * self.compared)
-        return bool(self.share > MOST and bdtrc(count - 1, self.compared, MOST) <= SURE)
+        """True if more than 2 % of the vectors have one, beyond chance (exact binomial)."""
+        return are_many(round(self.share * self.compared), self.compared)
 
 
 def near_copies(vectors: Float[Tensor, "N D"], codes: Int[Tensor, " N"] | None) -> NearCopies:
@@ -99,7 +105,7 @@ def near_copies(vectors: Float[Tensor, "N D"], codes: Int[Tensor, " N"] | None) 
     if codes is not None:
         # in a smaller class the 10th neighbour is of another one, however even the class is
         size[~_of_large_classes(codes)] = 0
-        members, gap = _bursts(vectors, codes)
+        members, gap, _ = bursts(vectors, codes, spread_rows(len(vectors), COMPARED))
         size, apart = torch.where(members > 0, members, size), torch.where(members > 0, gap, apart)
     found = size > 0
     if not bool(found.any()):
@@ -110,7 +116,7 @@ def near_copies(vectors: Float[Tensor, "N D"], codes: Int[Tensor, " N"] | None) 
 
 
 def warn_of_near_copies(vectors: Tensor, codes: Tensor | None, what: str, therefore: str) -> None:
-    """Warn if more than ``MOST`` of the vectors [N, D] have a near-copy among them, beyond chance.
+    """Warn if more than 2 % of the vectors [N, D] have a near-copy among them, beyond chance.
 
     Parameters
     ----------
@@ -177,36 +183,3 @@ def _of_large_classes(codes: Tensor) -> Bool[Tensor, " n"]:
     """Return True for each compared vector whose class has 10 others."""
     _, at, count = codes.unique(return_inverse=True, return_counts=True)
     return (count[at] > NEAREST)[spread_rows(len(codes), COMPARED)]
-
-
-def _bursts(vectors: Tensor, codes: Tensor) -> tuple[Int[Tensor, " n"], Float[Tensor, " n"]]:
-    """Return the size of the burst of each vector, 0 for none, and its distance to the next."""
-    rows, codes = spread_rows(len(vectors), COMPARED), codes.to(vectors.device)
-    steps = torch.full((len(rows), LARGEST_BURST), torch.nan, dtype=torch.float64)
-    for code in codes[rows].unique().tolist():
-        members = (codes == code).nonzero().flatten()
-        # d_1 to d_(b + 1) of the largest burst b - 1 that leaves as many of its class
-        depth = min(LARGEST_BURST, len(members) // 2)
-        if code < 0 or depth < 2:
-            continue
-        own = (codes[rows] == code).nonzero().flatten()
-        gaps = _class_gaps(vectors[rows[own]], vectors[members], depth + 1)
-        ratio = (gaps[:, 1:] / gaps[:, :-1]).log()
-        steps[own.cpu(), : depth - 1] = ratio.where(gaps[:, :-1] > 0, torch.nan).cpu()[
-            :, : depth - 1
-        ]
-    scaled = steps * torch.arange(1, LARGEST_BURST + 1)
-    usual = float(scaled[scaled.isfinite()].median()) if bool(scaled.isfinite().any()) else 0.0
-    if usual <= 0:
-        return torch.zeros(len(rows), dtype=torch.long), torch.ones(len(rows))
-    largest, at = (scaled.nan_to_num(-1.0) * (math.log(2) / usual)).max(1)
-    count = scaled.isfinite().sum(1)
-    chance = -torch.expm1(count * torch.log1p(-torch.exp(-largest.clamp_min(0))))
-    apart = torch.exp(-steps.nan_to_num(0.0).gather(1, at[:, None])[:, 0])
-    size = torch.where((chance < RARE) & (apart < BURST_APART), at + 2, 0)
-    return size, apart
-
-
-def _class_gaps(asked: Tensor, members: Tensor, k: int) -> Float[Tensor, "q k"]:
-    """Return distances to the k - 1 nearest others of the class, without the own one, the first."""
-    return torch.cdist(asked.double(), members.double()).topk(k, largest=False).values[:, 1:]

@@ -127,6 +127,7 @@ class NearFar:
             return None
         gaussians = factors.gaussians()
         inside, scored = _inside(fit_set, factors, gaussians)
+        inside = inside.with_bursts_joined()
         seen = left_one_out(inside, scored)
         if seen is not None and not varies(seen.scores[seen.known, 0]):
             gaussians, seen = gaussians.without_classes(), left_one_out(inside, scored, False)

@@ -9,9 +9,16 @@ import torch
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
 
 from laplace_metric import Guard, LaplaceEmbedder
+<<<<<<< HEAD
 from laplace_metric.errors import DependentQueriesWarning, FittedQueriesWarning
 from laplace_metric.familiarity._near_copies import LARGEST_BURST, MOST, NearCopies, near_copies
 from laplace_metric.models import Precomputed
+=======
+from laplace_metric.errors import FittedQueriesWarning
+from laplace_metric.familiarity._bursts import LARGEST_BURST, MOST
+from laplace_metric.models import Precomputed
+from laplace_metric.search._near_copies import NearCopies, near_copies
+>>>>>>> sD
 
 CLASSES = 20
 
