@@ -36,7 +36,6 @@ from laplace_metric.heads._locate import check_head
 from laplace_metric.heads._located import APPEND, HeadActivations, LocatedHead
 from laplace_metric.heads._row_checks import check_rows
 from laplace_metric.inputs import (
-    Inputs,
     ModelInput,
     read_batch,
     read_inputs,
@@ -297,9 +296,6 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
         LimitWarning
             If more than 8,192 numbers enter the head (no ``epistemic``), or there are more than
             2,048 classes (no ``ambiguity``).
-        DependentQueriesWarning
-            If more than a fiftieth of the inputs are near-copies of others, such as frames of one
-            video: ``epistemic`` of fresh inputs is too large then.
 
         Examples
         --------
@@ -311,16 +307,7 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
         """
         inputs = read_inputs("loader", loader, labels, labelled=True)
         folder = None if checkpoint_dir is None else as_path("checkpoint_dir", checkpoint_dir)
-        options = FitOptions(
-            reference,
-            seed,
-            memory_bytes,
-            progress,
-            dtype,
-            distributed,
-            folder,
-            tells_copies=not isinstance(loader, Inputs),
-        )
+        options = FitOptions(reference, seed, memory_bytes, progress, dtype, distributed, folder)
         self.settings.check_options(options)
         runtime: tuple[Any, ...] = ()
         if options.needs_runtime:

@@ -43,7 +43,6 @@ from laplace_metric.errors import (
     NegativeCurvatureWarning,
     callers_line,
 )
-from laplace_metric.familiarity._near_copies import warn_of_near_copies
 from laplace_metric.familiarity._near_far import NearFar
 from laplace_metric.heads._backends import jacobian_of
 from laplace_metric.heads._capture import capture
@@ -83,8 +82,6 @@ from laplace_metric.models._modules import device_of
 from laplace_metric.models._store import FeatureStore
 
 _LOG = logging.getLogger(__name__)
-COMPARED_FIRST = 5_000
-"""Fitted inputs among which near-copies are looked for: those of a video stand together."""
 
 
 @dataclass(frozen=True)
@@ -236,11 +233,7 @@ def fit_posterior(
             if fit.loss.geometry.spherical:
                 _check_directions(store, fit.jacobian)
             raise
-        if processes.n > 1:
-            return fitted
-        if options.tells_copies:
-            _warn_of_near_copies(store)
-        return with_near_far(fitted, store, options.whole)
+        return fitted if processes.n > 1 else with_near_far(fitted, store, options.whole)
 
 
 def _summed(fit: HeadFit, executor: PassExecutor, options: FitOptions) -> Curvature:
@@ -333,18 +326,6 @@ def uses_lengths(fitted: Fitted) -> bool:
     Such inputs are compared at any length, as the metric does.
     """
     return not (fitted.spherical and is_identity(fitted.head.module))
-
-
-def _warn_of_near_copies(store: FeatureStore) -> None:
-    """Warn of near-copies among the fitted inputs, by the first ``COMPARED_FIRST``."""
-    rows = torch.arange(min(len(store), COMPARED_FIRST))
-    warn_of_near_copies(
-        store.rows(rows),
-        store.labels[rows],
-        "fitted inputs",
-        "epistemic compares new inputs with the nearest of them, which are not as near as "
-        "near-copies are, so that it calls inputs of known classes unfamiliar: fit one of each.",
-    )
 
 
 def with_near_far(fitted: Fitted, store: FeatureStore, whole: Whole | None = None) -> Fitted:

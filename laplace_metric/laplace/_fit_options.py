@@ -34,10 +34,7 @@ class Whole(NamedTuple):
 
 @dataclass(frozen=True)
 class FitOptions:
-    """Options of ``LaplaceEmbedder.fit``, which documents each.
-
-    ``whole`` is of a part's fit alone; ``tells_copies`` warns of near-copies among the inputs, which
-    an index or a guard does itself.
+    """Options of ``LaplaceEmbedder.fit``, which documents each; ``whole`` is of a part's fit alone.
 
     Raises
     ------
@@ -58,7 +55,6 @@ class FitOptions:
     distributed: bool = False
     checkpoint_dir: Path | None = None
     whole: Whole | None = None
-    tells_copies: bool = False
 
     def __post_init__(self) -> None:
         if self.dtype not in PRECISIONS:

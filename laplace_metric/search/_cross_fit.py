@@ -26,7 +26,6 @@ from laplace_metric.calibration._group_column import check_enough, read_groups
 from laplace_metric.calibration._learn import PARTS
 from laplace_metric.calibration._votes import VOTES
 from laplace_metric.errors import InputError, LabelError
-from laplace_metric.familiarity._near_copies import warn_of_near_copies
 from laplace_metric.inputs import Inputs
 from laplace_metric.inputs._columns import Column
 from laplace_metric.models._fingerprints import in_fit, row_fingerprints
@@ -44,6 +43,7 @@ from laplace_metric.search._folds import (
     folds_of_groups,
 )
 from laplace_metric.search._index import Index
+from laplace_metric.search._near_copies import warn_of_near_copies
 from laplace_metric.search._protocols import FittedEmbedder
 from laplace_metric.search._rankings import AUTO, Predictive, PredictiveRanking
 from laplace_metric.search._refit import RefittableEmbedder

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
-from laplace_metric.familiarity._near_copies import spread_rows
 from laplace_metric.search._engine import Engine
 
 CHECKED, NEAREST = 200, 10
 """Stored vectors that a search is asked for, and how many neighbours of each."""
+
+
+def spread_rows(n_rows: int, n: int) -> Int[Tensor, " n"]:
+    """Return n of the row numbers, or all, evenly spread."""
+    return torch.linspace(0, n_rows - 1, min(n, n_rows), dtype=torch.float64).long()
 
 
 def gaps_of(engine: Engine, vectors: Tensor, n: int, k: int) -> Tensor:

@@ -52,7 +52,6 @@ from laplace_metric.errors import (
     callers_line,
 )
 from laplace_metric.evaluation import expected_calibration_error
-from laplace_metric.familiarity._near_copies import warn_of_near_copies
 from laplace_metric.inputs._columns import Column
 from laplace_metric.io import Part, SavedFile, write
 from laplace_metric.models._fingerprints import Fingerprints
@@ -73,6 +72,7 @@ from laplace_metric.search._found_shares import shares_found
 from laplace_metric.search._items import Items
 from laplace_metric.search._label_review import LabelReview, reviewed
 from laplace_metric.search._label_sets import LabelSets, warn_if_everything
+from laplace_metric.search._near_copies import warn_of_near_copies
 from laplace_metric.search._near_names import warn_of_near_names
 from laplace_metric.search._neighbours import RowSearch, nearest
 from laplace_metric.search._passed_over import without_some

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from laplace_metric.errors import InputError
-from laplace_metric.familiarity._near_copies import spread_rows
-from laplace_metric.search._found_shares import CHECKED
+from laplace_metric.search._found_shares import CHECKED, spread_rows
 
 INDEXES = ("index", "quantizer", "storage", "base_index", "refine_index")
 """Attributes that hold an index inside an index."""

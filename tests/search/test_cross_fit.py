@@ -18,8 +18,8 @@ from laplace_metric.calibration import (
 )
 from laplace_metric.calibration._hits import LabelledHits
 from laplace_metric.errors import FittedQueriesWarning, InputError, LabelError
-from laplace_metric.inputs._columns import Column
 from laplace_metric.heads._repeatable import ROWS
+from laplace_metric.inputs._columns import Column
 from laplace_metric.models import Precomputed
 from laplace_metric.search import Index, Predictive, _cross_hits, _folds, _refit
 from laplace_metric.search._class_model import ClassPrior

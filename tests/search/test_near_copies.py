@@ -9,16 +9,10 @@ import torch
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
 
 from laplace_metric import Guard, LaplaceEmbedder
-<<<<<<< HEAD
-from laplace_metric.errors import DependentQueriesWarning, FittedQueriesWarning
-from laplace_metric.familiarity._near_copies import LARGEST_BURST, MOST, NearCopies, near_copies
-from laplace_metric.models import Precomputed
-=======
 from laplace_metric.errors import FittedQueriesWarning
 from laplace_metric.familiarity._bursts import LARGEST_BURST, MOST
 from laplace_metric.models import Precomputed
 from laplace_metric.search._near_copies import NearCopies, near_copies
->>>>>>> sD
 
 CLASSES = 20
 
@@ -178,16 +172,3 @@ def test_bursts_among_the_queries_that_calibrate_are_told_too():
     x, y = bursts(5, 4, seed=2)
     with pytest.warns(FittedQueriesWarning, match="100% of the queries are near-copies"):
         guard.index.evaluate(x, y)
-
-
-def test_a_fit_to_frames_says_what_epistemic_is_then():
-    g = torch.Generator().manual_seed(0)
-    y = torch.arange(60) % 4
-    scenes = 2 * torch.nn.functional.one_hot(y, 16) + torch.randn(60, 16, generator=g)
-    frames = scenes.repeat_interleave(10, 0)
-    frames = frames + 0.05 * torch.randn(600, 16, generator=g)
-    with pytest.warns(DependentQueriesWarning, match="fitted inputs are near-copies.*epistemic"):
-        LaplaceEmbedder.from_embeddings(frames, y.repeat_interleave(10))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", DependentQueriesWarning)
-        LaplaceEmbedder.from_embeddings(scenes, y)

@@ -21,23 +21,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from laplace_metric.errors import DependentQueriesWarning, callers_line
-<<<<<<< HEAD:laplace_metric/familiarity/_near_copies.py
-
-NEAREST = 10
-"""Neighbour with whose distance that of a copy is compared."""
-BLOCK_BYTES = 2**26
-"""Distances that are computed at once."""
-COMPARED, RARE = 500, 1e-3
-"""Vectors that are compared with their neighbours, and the probability of what counts as one."""
-COPY_APART, BURST_APART = 0.3, 0.7
-"""Largest distance of a copy in distances of the 10th neighbour, and of a burst in distances of the
-next vector of the class: smaller steps are rare in many dimensions, but harmless."""
-LARGEST_BURST = 60
-"""Vectors of a burst; it is at most half of its class, or the class itself would be one."""
-MOST, SURE = 0.02, 0.1
-"""Share of near-copies that is not told: most collections hold a few. Few vectors exceed it by
-chance, as one pair of thirty does: it is told where that has at most the second probability."""
-=======
 from laplace_metric.familiarity._bursts import RARE, are_many, bursts
 from laplace_metric.search._engine_settings import Flat
 from laplace_metric.search._flat_engine import FlatEngine
@@ -48,7 +31,6 @@ COMPARED = 500
 COPY_APART = 0.3
 """Largest distance of a copy in distances of the 10th neighbour: smaller ones are rare in many
 dimensions, but harmless."""
->>>>>>> sD:laplace_metric/search/_near_copies.py
 
 
 @dataclass(frozen=True)
@@ -153,7 +135,8 @@ def _copies(vectors: Tensor) -> tuple[Bool[Tensor, " n"], Float[Tensor, " n"]]:
     none = torch.zeros(len(rows), dtype=torch.bool, device=vectors.device), torch.ones(len(rows))
     if len(vectors) <= 2 * NEAREST:
         return none
-    gaps = _gaps(vectors, rows, 2 * NEAREST + 1).double()  # the first is its own
+    engine = FlatEngine(vectors, Flat())
+    gaps = gaps_of(engine, vectors, COMPARED, 2 * NEAREST + 1).double()  # the first is its own
     first, inner, outer = gaps[:, 1], gaps[:, NEAREST], gaps[:, 2 * NEAREST]
     ratio = float((inner / outer)[outer > 0].median()) if bool((outer > 0).any()) else 1.0
     if not 0 < ratio < 1:
@@ -161,22 +144,6 @@ def _copies(vectors: Tensor) -> tuple[Bool[Tensor, " n"], Float[Tensor, " n"]]:
     most = min(COPY_APART, (RARE / (NEAREST - 1)) ** math.log(ratio, 0.5))
     apart = first / inner.clamp_min(torch.finfo(inner.dtype).tiny)
     return (first > 0) & (apart < most), apart
-
-
-def spread_rows(n_rows: int, n: int) -> Int[Tensor, " n"]:
-    """Return n of the row numbers, or all, evenly spread."""
-    return torch.linspace(0, n_rows - 1, min(n, n_rows), dtype=torch.float64).long()
-
-
-def _gaps(vectors: Tensor, rows: Tensor, k: int) -> Float[Tensor, "n k"]:
-    """Return the distances of some vectors to the k nearest ones, themselves among them."""
-    gaps = []
-    for part in rows.split(max(1, BLOCK_BYTES // (8 * len(vectors)))):
-        asked = vectors[part]
-        found = torch.cdist(asked, vectors).topk(k, largest=False).indices
-        # products of near vectors cancel: their distances are computed again
-        gaps.append((vectors[found] - asked[:, None]).norm(dim=2).sort(1).values)
-    return torch.cat(gaps)
 
 
 def _of_large_classes(codes: Tensor) -> Bool[Tensor, " n"]:
