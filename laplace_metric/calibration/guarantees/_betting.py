@@ -141,7 +141,10 @@ class GroupTests:
         told = f"it takes {least:,} {unit} at least, without any error"
         if not self.proven and uneven >= UNEVEN:
             largest = sizes.max() / sizes.sum()
-            told += f", as they are of very unequal size: the largest has {largest:.0%} of all"
+            told += (
+                f", as they are of very unequal size: the largest has {largest:.0%} of all, and "
+                f"they count for {self.n_groups / uneven:,.0f} equal ones"
+            )
         return least, told
 
     def gains(self, worth: Array, base: Array | None = None) -> Array:
