@@ -130,9 +130,9 @@ def dense_chord(
     Parameters
     ----------
     mean : Tensor [B, Z]
-        m, in any unit.
+        Vectors m, in any unit.
     covariance : Tensor [B, Z, Z]
-        C, in the square of this unit.
+        Covariances C, in the square of this unit.
 
     Examples
     --------

@@ -51,6 +51,7 @@ class HeadVariance(nn.Module):
     """
 
     root: Tensor | None
+    left_0: Tensor | None
 
     def __init__(
         self, head: LinearJacobian | ChainJacobian, posterior: Posterior, *, spherical: bool

@@ -57,7 +57,7 @@ class Bursts(NamedTuple):
     apart : Tensor [n] float64
         Distance to the farthest point of the burst, in distances of the next point of the class.
     radius : Tensor [n] float64
-        That distance itself; 0 for none.
+        Distance to the farthest point of the burst, in the unit of the points; 0 for none.
     """
 
     size: Int[Tensor, " n"]
