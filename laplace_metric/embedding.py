@@ -120,7 +120,12 @@ class Embedding(Shown):
     @property
     @full_precision()
     def variance(self) -> Float[Tensor, "B Z"]:
-        """Variance of each coordinate [B, Z] (of the tangent, on the sphere)."""
+        """Expected squared deviation of each coordinate from its ``mean`` [B, Z].
+
+        Its sum over the coordinates is ``uncertainty``, for methods without a score of their own,
+        and draws of ``sample`` have it. For vectors it is the variance. For directions it contains
+        the squared shift of the expectation, which is shorter than ``mean``.
+        """
         return self.distribution.variance
 
     @property

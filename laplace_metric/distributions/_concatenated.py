@@ -63,7 +63,7 @@ class Concatenated:
 
     @property
     def variance(self) -> Float[Tensor, "B MZ"]:
-        """[B, M Z], of the tangents of each block for directions."""
+        """Expected squared deviation of each coordinate from ``mean`` [B, M Z]."""
         return torch.cat([part.variance for part in self.parts], 1) / len(self.parts)
 
     @property

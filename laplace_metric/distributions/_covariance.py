@@ -15,9 +15,10 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from laplace_metric._utils.validation import check_broadcast, check_floating
+from laplace_metric.distributions._round_chord import FEW, dense_chord, round_chord, spectral_chord
 from laplace_metric.errors import DtypeError, InputError, NonFiniteError
 
 # Covariances of a batch of embeddings, as sparse as the posterior that gives them.
@@ -67,6 +68,18 @@ class Covariance(ABC):
     def concatenate(cls, parts: Sequence[Any]) -> Covariance:
         """Return one batch of several."""
 
+    @abstractmethod
+    def spectrum(self) -> tuple[Tensor | None, Tensor]:
+        """Return an orthogonal Q, [Z, Z] or [B, Z, Z], and the eigenvalues of C [B, Z] in it.
+
+        None is the identity.
+        """
+
+    def chord(self, mean: Float[Tensor, "B Z"]) -> Float[Tensor, " B"]:
+        """Return ``E |z/|z| - m/|m||^2`` [B] for ``z ~ N(m, C)``; infinite at m = 0."""
+        basis, values = self.spectrum()
+        return spectral_chord(turned(mean, basis), values)
+
     def tangent_trace(self, u: Float[Tensor, "*B Z"]) -> Float[Tensor, "*B"]:
         """Return ``tr C - u^T C u`` [B] for unit u [B, Z], the sum of ``tangent_diagonal``."""
         return self.tangent_diagonal(u).sum(-1)
@@ -77,6 +90,13 @@ class Covariance(ABC):
         cu = self.apply(u)
         along = (u * cu).sum(-1, keepdim=True)
         return (self.diagonal() - 2 * u * cu + u.square() * along).clamp_min(0)  # up to rounding
+
+
+def turned(vectors: Float[Tensor, "B Z"], basis: Tensor | None) -> Float[Tensor, "B Z"]:
+    """Return ``Q^T v`` of each row, Q [Z, Z] or [B, Z, Z]; None is the identity."""
+    if basis is None:
+        return vectors
+    return vectors @ basis if basis.ndim == 2 else (vectors[:, None, :] @ basis)[:, 0]
 
 
 def check_vectors(
@@ -138,6 +158,9 @@ class DiagonalCovariance(Covariance):
     def concatenate(cls, parts: Sequence[DiagonalCovariance]) -> DiagonalCovariance:
         return cls(torch.cat([part.values for part in parts]))
 
+    def spectrum(self) -> tuple[Tensor | None, Tensor]:
+        return None, self.values
+
     def tangent_diagonal(self, u: Float[Tensor, "*B Z"]) -> Float[Tensor, "*B Z"]:
         """Return ``(1 - u_k^2)^2 v_k + u_k^2 sum_{l != k} u_l^2 v_l``: no term cancels."""
         u2 = u.square()
@@ -170,6 +193,9 @@ class RotatedCovariance(Covariance):
     def apply(self, vectors: Float[Tensor, "*B Z"]) -> Float[Tensor, "*B Z"]:
         check_vectors("vectors", vectors, self.values.shape, self.basis.dtype)
         return (self.values * (vectors @ self.basis)) @ self.basis.mT
+
+    def spectrum(self) -> tuple[Tensor | None, Tensor]:
+        return self.basis, self.values
 
     def tangent_trace(self, u: Float[Tensor, "*B Z"]) -> Float[Tensor, "*B"]:
         """Return ``sum_k (1 - w_k^2) v_k`` with ``w = Q^T u``, one product: no term is negative."""
@@ -225,11 +251,21 @@ class DenseCovariance(Covariance):
             raise InputError(f"noise has shape {tuple(noise.shape)}: pass [n, {shape}].")
         if not bool(self.matrices.isfinite().all()):
             raise NonFiniteError("covariance holds NaN or infinity: there is no root to draw by.")
-        # any root will do, and V diag(l)^1/2 exists where a Cholesky factor does not: C may be
-        # singular, or negative by rounding
-        values, vectors = torch.linalg.eigh(self.matrices)
-        root = vectors * values.clamp_min(0).sqrt()[..., None, :]  # [B, Z, Z]
+        # any root will do, and V diag(l)^1/2 exists where a Cholesky factor does not
+        vectors, values = self.spectrum()
+        root = vectors * values.sqrt()[..., None, :]  # [B, Z, Z]
         return torch.einsum("...kl,n...l->n...k", root, noise)  # [n, B, Z]
+
+    def spectrum(self) -> tuple[Tensor, Tensor]:
+        values, vectors = torch.linalg.eigh(self.matrices)
+        return vectors, values.clamp_min(0)  # C may be singular, or negative by rounding
+
+    def chord(self, mean: Float[Tensor, "B Z"]) -> Float[Tensor, " B"]:
+        if mean.shape[1] <= FEW:
+            return dense_chord(mean, self.matrices)
+        square = mean.square().sum(1)
+        tangent = self.tangent_trace(nn.functional.normalize(mean, dim=1)) / square
+        return round_chord(tangent, mean.shape[1])
 
     def dense(self) -> Float[Tensor, "*B Z Z"]:
         return self.matrices

@@ -23,7 +23,7 @@ class EmbeddingDistribution(Protocol):
 
     @property
     def variance(self) -> Float[Tensor, "B Z"]:
-        """Per-coordinate variance around ``mean`` [B, Z]."""
+        """Expected squared deviation of each coordinate from ``mean`` [B, Z]."""
 
     @property
     def concentration(self) -> Float[Tensor, " B"]:

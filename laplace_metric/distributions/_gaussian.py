@@ -1,16 +1,19 @@
 """A Gaussian over raw embeddings, and its direction: the projected normal on the unit sphere.
 
-To first order in the spread, with ``u = loc/|loc|`` and ``r = |loc|``, the direction ``z/|z|`` of
-``z ~ N(loc, C)`` has mean u and the tangent covariance (delta method)
+The direction ``d = z/|z|`` of ``z ~ N(loc, C)`` is compared with ``u = loc/|loc|``, the network's
+own embedding. Everything is that of exact draws (draw z, divide by its length), by quadrature:
 
-    T = (I - u u^T) C (I - u u^T) / r^2
+    total_variance    E |d - u|^2            ``_round_chord``
+    variance          E (d_k - u_k)^2        ``_direction_variance``; their sum is total_variance
 
-Samples are exact: draw z, divide by its length.
+To first order in the spread, the second moment about u is the tangent covariance (delta method)
+
+    T = (I - u u^T) C (I - u u^T) / |loc|^2
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -24,8 +27,10 @@ from laplace_metric.distributions._covariance import (
     DiagonalCovariance,
     PendingCovariance,
     check_values,
+    turned,
 )
-from laplace_metric.distributions._round_chord import round_chord
+from laplace_metric.distributions._direction_variance import FIRST_ORDER, direction_variance
+from laplace_metric.distributions._round_chord import ROWS
 from laplace_metric.distributions._von_mises_fisher import vmf_concentration
 from laplace_metric.errors import InputError
 
@@ -163,7 +168,7 @@ class ProjectedNormal(HasCovariance):
     --------
     >>> p = ProjectedNormal(torch.tensor([[2.0, 0.0]]), torch.ones(1, 2))
     >>> p.mean, p.variance
-    (tensor([[1., 0.]]), tensor([[0.0000, 0.2500]]))
+    (tensor([[1., 0.]]), tensor([[0.0952, 0.2162]]))
     """
 
     @property
@@ -173,14 +178,38 @@ class ProjectedNormal(HasCovariance):
 
     @property
     def variance(self) -> Float[Tensor, "B Z"]:
-        """diag(T) [B, Z]."""
-        return self.covariance.tangent_diagonal(self.mean) / self._squared_length
+        """``E (d_k - u_k)^2`` of each coordinate [B, Z]; the sum is ``total_variance``."""
+        return torch.cat([part._second_moments() for part in self._blocks()])
+
+    def _second_moments(self) -> Tensor:
+        """Return ``E (d_k - u_k)^2`` of a block."""
+        square = self.loc.square().sum(1, keepdim=True)
+        tangent = self.covariance.tangent_diagonal(self.mean) / square
+        basis, values = self.covariance.spectrum()
+        u = nn.functional.normalize(turned(self.loc, basis).double(), dim=1)
+        values = values.double() / square
+        share = direction_variance(u, values, None if basis is None else basis.double())
+        share = torch.where(values.sum(1, keepdim=True) < FIRST_ORDER, tangent.double(), share)
+        # two quadratures of one number: their errors are not to be seen in the sum
+        total = self.covariance.chord(self.loc)[:, None]
+        share = share * (
+            total / share.sum(1, keepdim=True).clamp_min(torch.finfo(share.dtype).tiny)
+        )
+        return torch.where(square > 0, share.to(tangent), tangent)
 
     @property
     def total_variance(self) -> Float[Tensor, " B"]:
-        """Expected squared distance from the mean direction [B], in [0, 2); see ``round_chord``."""
-        tangent = self.covariance.tangent_trace(self.mean) / self._squared_length[..., 0]
-        return round_chord(tangent, self.loc.shape[-1])
+        """Expected squared distance from the mean direction [B], in [0, 2); see ``_round_chord``.
+
+        Exact to .3 %, for covariances without a known eigenbasis in more than 16 dimensions as far
+        as they are round.
+        """
+        return torch.cat([part.covariance.chord(part.loc) for part in self._blocks()])
+
+    def _blocks(self) -> Iterator[ProjectedNormal]:
+        """Yield the directions in blocks whose integrals fit a cache."""
+        for start in range(0, max(1, len(self.loc)), ROWS):
+            yield self if len(self.loc) <= ROWS else self.select(slice(start, start + ROWS))
 
     @property
     def concentration(self) -> Float[Tensor, " B"]:
@@ -200,8 +229,3 @@ class ProjectedNormal(HasCovariance):
         """
         z = gaussian_draws(self.loc, self.covariance, n, seed)
         return nn.functional.normalize(z, dim=-1)
-
-    @property
-    def _squared_length(self) -> Tensor:
-        """r^2 [B, 1]."""
-        return self.loc.square().sum(-1, keepdim=True)

@@ -2,7 +2,10 @@
 
 With C = J S J^T, u = z / |z| and T = I - u u^T,
 
-    raw       tr C                        sphere     t = tr T C T / |z|^2, then ``round_chord``
+    raw       tr C
+    sphere    the expected squared distance from u (``distributions._round_chord``): of a linear
+              head from the eigenvalues of C, of others from C or, in more than ``FEW``
+              dimensions, from t = tr T C T / |z|^2
 
 Of a chain of linear layers (one for a linear head), layer l has ``J_l = M_l (x) a_l^T``, and with
 S diagonal in Q_S (x) Q_A, V [O, A] its eigenvalues,
@@ -25,7 +28,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from laplace_metric.curvature._eigenbases import DenseEigenbasis, KroneckerEigenbasis
-from laplace_metric.distributions._round_chord import round_chord
+from laplace_metric.distributions._round_chord import FEW, dense_chord, round_chord, spectral_chord
 from laplace_metric.heads._chain import ChainJacobian
 from laplace_metric.heads._linear import LinearJacobian
 from laplace_metric.laplace._posterior import Posterior
@@ -80,11 +83,16 @@ class HeadVariance(nn.Module):
 
     def forward(self, h: Float[Tensor, "B D"], z: Float[Tensor, "B Z"]) -> Float[Tensor, " B"]:
         """Return the trace [B]."""
+        layers, few = self._layers(h), z.shape[1] <= FEW
+        if self.spherical and len(layers) == 1 and self.root is None:
+            left = self.left_0
+            return spectral_chord(z if left is None else z @ left, self._variances(0, layers[0][0]))
+        if self.spherical and few:
+            return dense_chord(z, self._covariance(layers))
         square = z.square().sum(1, keepdim=True)
         u = z / square.sqrt() if self.spherical else None
-        layers = self._layers(h)
         if self.root is not None:
-            total = self._dense(layers, u)
+            total = _projected(self._factor(layers), u).square().sum((1, 2))
         else:
             parts = [self._part(i, a, m, u) for i, (a, m) in enumerate(layers)]
             total = torch.stack(parts).sum(0)
@@ -108,31 +116,50 @@ class HeadVariance(nn.Module):
         augmented = [x.augment(a) for x, a in zip(self.layouts, inputs, strict=True)]
         return list(zip(augmented, factors, strict=True))
 
+    def _variances(self, i: int, a: Tensor) -> Tensor:
+        """Return the variances v [B, O] of a layer's own outputs, in its basis."""
+        right = getattr(self, f"right_{i}")
+        seen = a if right is None else a @ right
+        return seen.square() @ self.get_buffer(f"variances_{i}")
+
+    def _seen(self, i: int, m: Tensor | None) -> Tensor | None:
+        """Return M Q_S of a layer; None is the identity."""
+        left = getattr(self, f"left_{i}")
+        return m if left is None else (left[None] if m is None else m @ left)
+
     def _part(self, i: int, a: Tensor, m: Tensor | None, u: Tensor | None) -> Tensor:
         """Return one layer's part of the trace [B], S diagonal in its own basis."""
-        left, right = getattr(self, f"left_{i}"), getattr(self, f"right_{i}")
-        seen = a if right is None else a @ right
-        v = seen.square() @ self.get_buffer(f"variances_{i}")  # [B, O]
-        if m is None:
-            if u is None:
-                return v.sum(1)
-            along = u if left is None else u @ left
-            return (v * (1 - along.square())).sum(1)
-        m = m if left is None else m @ left
-        return (v * _projected(m, u).square().sum(1)).sum(1)
+        v, seen = self._variances(i, a), self._seen(i, m)  # [B, O]
+        if m is not None:
+            assert seen is not None
+            return (v * _projected(seen, u).square().sum(1)).sum(1)
+        if u is None:
+            return v.sum(1)
+        along = u if seen is None else u @ seen[0]
+        return (v * (1 - along.square())).sum(1)
 
-    def _dense(self, layers: LayerInputs, u: Tensor | None) -> Tensor:
+    def _covariance(self, layers: LayerInputs) -> Tensor:
+        """Return C [B, Z, Z]."""
+        if self.root is not None:
+            f = self._factor(layers)
+            return f @ f.mT
+        terms = []
+        for i, (a, m) in enumerate(layers):
+            v, seen = self._variances(i, a), self._seen(i, m)
+            terms.append(torch.diag_embed(v) if seen is None else (seen * v[:, None, :]) @ seen.mT)
+        return torch.stack(terms).sum(0)
+
+    def _factor(self, layers: LayerInputs) -> Tensor:
+        """Return F [B, Z, P] with ``F F^T = C``, of a dense S."""
         assert self.root is not None
         if len(layers) == 1:
-            f = (layers[0][0] @ self.root.flatten(1)).unflatten(1, self.root.shape[1:])
-            return _projected(f, u).square().sum((1, 2))
+            return (layers[0][0] @ self.root.flatten(1)).unflatten(1, self.root.shape[1:])
         jacobians = []
         for (a, m), layout in zip(layers, self.layouts, strict=True):
             identity = torch.eye(layout.n_outputs, dtype=a.dtype, device=a.device)[None]
             m = identity if m is None else m
             jacobians.append(layout.flatten(m[..., None] * a[:, None, None, :]))
-        f = torch.cat(jacobians, 2) @ self.root
-        return _projected(f, u).square().sum((1, 2))
+        return torch.cat(jacobians, 2) @ self.root
 
 
 def value_and_slope(group: Sequence[nn.Module], s: Float[Tensor, "B O"]) -> tuple[Tensor, Tensor]:

@@ -22,17 +22,16 @@ both expectations are closed forms: O(Z) where the covariances share a basis, on
 which leaves c as it is and makes Q_w vary little in w: six Gauss-Legendre points (for the first
 weight the interpolatory rule at the same points).
 
-The integral over t is the trapezoidal rule in s after ``t = exp(s - e^(-s) + e^(s - 9))`` (double
-exponential; Takahasi and Mori 1974). Where a length can vanish, the integrand has an algebraic
-tail. As ``|M| <= r Q`` with ``r = 1 + (1 - w^2)^-1/2`` and ``(1 + x) e^(-x) <= 1.22 e^(-x / 2)``,
-what is left out beyond T is at most
+The integral over t is the double exponential rule of ``half_line``. Where a length can vanish, the
+integrand has an algebraic tail. As ``|M| <= r Q`` with ``r = 1 + (1 - w^2)^-1/2`` and
+``(1 + x) e^(-x) <= 1.22 e^(-x / 2)``, what is left out beyond T is at most
 
     1.22 max(r, r^2) E[e^(-T Q / 2)] <= 1.22 max(r, r^2) prod_j (1 + T l_j)^-1/2
 
 with l_j the eigenvalues of the covariance of ``D^1/2 (z_x, z_y)``, ``Q = |D^1/2 (z_x, z_y)|^2``.
 The slowest tail is that of a near pair in two dimensions, whose covariance has two eigenvalues of
-about 1/2: 1 / T. The term ``e^(s - 9)`` takes T to 3e11 at no more points; a rule that ends at
-T = e^9 leaves 1e-4, more than the squared distance of inputs 1 % apart.
+about 1/2: 1 / T, and T is 3e11. Up to T = e^9, 1e-4 would be left out, more than the squared
+distance of inputs 1 % apart.
 
 The error that remains is that of the six points in w: ``benchmarks.costs.chords`` measures it.
 """
@@ -47,14 +46,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from laplace_metric.distributions._half_line import half_line
 from laplace_metric.laplace._embedding_pairs import EmbeddingPairs, SpectralPairs
 
 N_ANGLES = 6
 """Number of Gauss-Legendre points w."""
-STEP, FIRST, LAST = 0.3, -3.0, 11.7
-"""Grid of s: where a length does not vary, the error of the integral over t is 2e-12."""
-STRETCHED_FROM = 9.0
-"""Value of s from which t grows double exponentially, for algebraic tails."""
 
 
 @cache
@@ -68,15 +64,6 @@ def _angles() -> list[tuple[float, float, float]]:
     means = basis(chebyshev, N_ANGLES - 1).mean(0)
     arcsine = np.linalg.solve(basis(points, N_ANGLES - 1).T, means)
     return list(zip(points.tolist(), arcsine.tolist(), (uniform / 2).tolist(), strict=True))
-
-
-@cache
-def _times() -> list[tuple[float, float]]:
-    """Return (t, weight) of the double exponential rule on (0, inf)."""
-    s = np.arange(FIRST, LAST + STEP / 2, STEP)
-    shrink, stretch = np.exp(-s), np.exp(s - STRETCHED_FROM)
-    t = np.exp(s - shrink + stretch)
-    return list(zip(t.tolist(), (STEP * t * (1 + shrink + stretch)).tolist(), strict=True))
 
 
 Tilted = tuple[Tensor, Tensor, Tensor]
@@ -96,7 +83,7 @@ def exact_chord(pairs: EmbeddingPairs | SpectralPairs) -> tuple[Tensor, Tensor]:
     first = second = parts[0].new_zeros(len(parts[0]))
     for w, arcsine, uniform in _angles():
         for (t, weight), (log_mass, mean, variance) in zip(
-            _times(), tilted(w, *parts), strict=True
+            half_line(), tilted(w, *parts), strict=True
         ):
             # once: the integrand of E (1 - c); twice: that of <.>_u in E (1 - c)^2
             mass = weight * log_mass.exp()
@@ -155,7 +142,7 @@ def _spectral(
         8 * once * (off * c_c)[:, None] + 4 * eigenvalues.flip(1) * lengths * off.square()[:, None]
     )
     both, means = 4 * off.square() * l_l, 2 * off * c_c
-    for t, _ in _times():
+    for t, _ in half_line():
         k = 1 / (1 + 2 * t * eigenvalues)
         product = k[:, 0] * k[:, 1]
         log_mass = product.log().sum(1) / 2 - t * (lengths * k).sum((1, 2))
@@ -188,7 +175,7 @@ def _dense(angle: float, mean: Tensor, joint: Tensor) -> Iterator[Tilted]:
     left, right = basis[:, :size], basis[:, size:]
     form = left.mT @ right / (2 * root[0] * root[-1])  # N = z' F z after scaling by D^1/2
     form = torch.eye(2 * size).to(form) - (form + form.mT)  # Q = z' z there
-    for t, _ in _times():
+    for t, _ in half_line():
         shrink = 1 / (1 + 2 * t * eigenvalues)
         m, s = center * shrink, eigenvalues * shrink
         log_mass = shrink.log().sum(1) / 2 - t * (center * m).sum(1)

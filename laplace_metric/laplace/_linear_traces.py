@@ -6,7 +6,7 @@ the diagonal structure ``Q_S = Q_A = I``. With K = N D Z multiplications, of one
 
     raw, diagonal        tr C = x^2 . s                 s the column sums of V      K / Z
     raw, Kronecker       tr C = |L^T a|^2               L L^T = Q_A diag(s) Q_A^T   0.6 K D / Z
-    sphere, diagonal     z^T C z = z^2 . V x^2          two products                2 K
+    sphere, diagonal     eigenvalues V x^2, and z       two products                2 K
     sphere, Kronecker    the same, with Q_S^T z and x = Q_A^T a                     (2 + D / Z) K
 
 L is triangular, so of its columns only the part below the diagonal is multiplied.
@@ -21,12 +21,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from laplace_metric.curvature._eigenbases import KroneckerEigenblock
+from laplace_metric.distributions._round_chord import spectral_chord
 from laplace_metric.heads._affine import Affine, pad
 from laplace_metric.heads._linear import LinearJacobian
 from laplace_metric.models._store import block_rows
 
-Forms = tuple[Tensor, Tensor, Tensor]
-"""``tr C``, ``z^T C z`` and ``z^T z`` [n]."""
 CACHED_BYTES, OTHER_BYTES = 2**21, 2**26
 """Memory of a block of features: a core's own cache on the CPU, enough to fill a GPU elsewhere."""
 STRIP = 128
@@ -34,7 +33,7 @@ STRIP = 128
 
 
 class DiagonalTraces:
-    """Traces of a linear head with the diagonal structure: ``tr C`` and ``z^T C z``.
+    """Traces of a linear head with the diagonal structure.
 
     A block has at most ``rows`` features h [n, D].
 
@@ -58,11 +57,10 @@ class DiagonalTraces:
         """Compute ``tr C`` [n]."""
         return self.sums(self.squared_inputs(h))[:, 0]
 
-    def forms(self, h: Tensor, z: Tensor | None) -> Forms:
-        """Compute ``tr C``, ``z^T C z`` and ``z^T z`` [n]; z is the head's output if it is None."""
-        v = self.variances(self.squared_inputs(h))
-        square = (self.outputs(h) if z is None else self.seen(z)).square()
-        return v.sum(1), v.mul(square).sum(1), square.sum(1)
+    def chord(self, h: Float[Tensor, "n D"], z: Float[Tensor, "n Z"] | None) -> Tensor:
+        """Compute the expected squared distance of directions; z is the head's output if None."""
+        variances = self.variances(self.squared_inputs(h))[:, : self.head.n_outputs]
+        return spectral_chord(self.outputs(h) if z is None else self.seen(z), variances)
 
     def squared_inputs(self, h: Float[Tensor, "n D"]) -> Float[Tensor, "n A"]:
         """Return x^2 [n, D]."""

@@ -1,30 +1,33 @@
 """The uncertainty of many embeddings without their distributions: traces, a block at a time.
 
-    raw         tr C                            C = J S J^T
-    sphere      t = (tr C - u^T C u) / |z|^2    u = z / |z|: the trace of the tangent covariance,
-                                                and with it the expected distance (round_chord)
+    raw         tr C                C = J S J^T
+    sphere      E |z/|z| - u|^2     u = the mean direction (``distributions._round_chord``)
 
-C is never written out:
+                                           tr C, t = (tr C - u^T C u) / |z|^2      on the sphere
+    linear head, diagonal or Kronecker     ``_linear_traces``                      eigenvalues
+    layered head, either                   sums of v . diag(M^T M), v . (M^T u)^2  C, or t alone
+    any other                              |F|^2, |F^T u|^2 with F F^T = C         C, or t alone
 
-    linear head, diagonal or Kronecker     ``_linear_traces``
-    layered head, either                   sum over layers of v . diag(M^T M), v . (M^T u)^2
-    any other                              |F|^2, |F^T u|^2 with F F^T = C
+C is written out up to ``FEW`` dimensions, where its form matters most; t is used beyond.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from laplace_metric.curvature._eigenbases import KroneckerEigenbasis
-from laplace_metric.distributions._round_chord import round_chord
+from laplace_metric.distributions._round_chord import FEW, ROWS, round_chord
 from laplace_metric.heads._factors import Factor
 from laplace_metric.heads._jacobian import HeadJacobian
 from laplace_metric.heads._linear import LinearJacobian
-from laplace_metric.laplace._linear_traces import DiagonalTraces, Forms, KroneckerTraces
+from laplace_metric.laplace._linear_traces import DiagonalTraces, KroneckerTraces
 from laplace_metric.laplace._posterior import Posterior
 from laplace_metric.laplace._predictive_covariance import (
+    covariance,
     covariance_factor,
     is_structured,
     jacobian_rows,
@@ -42,8 +45,7 @@ def traced(
 ) -> Float[Tensor, " n"]:
     """Compute the expected squared distance of each embedding from its mean [n].
 
-    It is ``Embedding.uncertainty``: the trace of the covariance, or on the sphere what follows from
-    the trace on the tangent space.
+    It is ``Embedding.uncertainty``: the trace of the covariance, or that of directions.
 
     Parameters
     ----------
@@ -65,21 +67,15 @@ def traced(
     torch.Size([20])
     """
     traces_out = features.new_empty(len(features))
-    for start in range(0, len(features), traces.rows):
-        part = slice(start, start + traces.rows)
+    rows = min(traces.rows, ROWS) if spherical else traces.rows
+    for start in range(0, len(features), rows):
+        part = slice(start, start + rows)
         if spherical:
             z = None if raw is None else raw[part]
-            tangent = _tangent(*traces.forms(features[part], z))
-            traces_out[part] = round_chord(tangent, traces.head.n_outputs)
+            traces_out[part] = traces.chord(features[part], z)
         else:
             traces_out[part] = traces.trace(features[part])
     return traces_out
-
-
-def _tangent(trace: Tensor, along: Tensor, square: Tensor) -> Tensor:
-    """Return ``(tr C - u^T C u) / |z|^2``, >= 0; infinite at z = 0."""
-    along = along / square.clamp_min(1e-24)
-    return (trace - along).clamp_min_(0).div_(square)
 
 
 def traces_of(head: HeadJacobian, posterior: Posterior) -> Traces:
@@ -102,39 +98,59 @@ def traces_of(head: HeadJacobian, posterior: Posterior) -> Traces:
     return DiagonalTraces(head, head.layout.fold(posterior.spectrum))
 
 
-class _RootTraces:
+class _GeneralTraces(ABC):
+    """Traces of a head whose covariances have no basis in common."""
+
+    def __init__(self, head: HeadJacobian, posterior: Posterior, rows: int) -> None:
+        self.head, self.posterior, self.rows = head, posterior, rows
+
+    @abstractmethod
+    def trace(self, h: Float[Tensor, "n D"]) -> Float[Tensor, " n"]:
+        """Compute ``tr C`` [n]."""
+
+    @abstractmethod
+    def along(self, h: Float[Tensor, "n D"], u: Float[Tensor, "n Z"]) -> tuple[Tensor, Tensor]:
+        """Compute ``tr C`` and ``u^T C u`` [n]."""
+
+    def chord(self, h: Float[Tensor, "n D"], z: Float[Tensor, "n Z"] | None) -> Tensor:
+        """Compute the expected squared distance of directions; z is the head's output if None."""
+        z = self.head.forward(h) if z is None else z
+        if z.shape[1] <= FEW:
+            return covariance(self.head, self.posterior, h).chord(z)
+        trace, along = self.along(h, nn.functional.normalize(z, dim=1))
+        return round_chord((trace - along).clamp_min(0) / z.square().sum(1), z.shape[1])
+
+
+class _RootTraces(_GeneralTraces):
     """Traces of any head, from ``F = J Q S^(1/2)`` [n, Z, P] with ``F F^T = C``."""
 
     def __init__(self, head: HeadJacobian, posterior: Posterior) -> None:
-        self.head, self.posterior, self.rows = head, posterior, jacobian_rows(head)
+        super().__init__(head, posterior, jacobian_rows(head))
 
     def trace(self, h: Float[Tensor, "n D"]) -> Float[Tensor, " n"]:
         return covariance_factor(self.head, self.posterior, h).square_().sum((1, 2))
 
-    def forms(self, h: Tensor, z: Tensor | None) -> Forms:
-        z = self.head.forward(h) if z is None else z
+    def along(self, h: Float[Tensor, "n D"], u: Float[Tensor, "n Z"]) -> tuple[Tensor, Tensor]:
         f = covariance_factor(self.head, self.posterior, h)
-        along = (z[:, None, :] @ f).square_().sum((1, 2))
-        return f.square_().sum((1, 2)), along, z.square().sum(1)
+        along = (u[:, None, :] @ f).square_().sum((1, 2))
+        return f.square_().sum((1, 2)), along
 
 
-class _LayerTraces:
+class _LayerTraces(_GeneralTraces):
     """Traces of a chain of linear layers, from ``J_l = M_l (x) a_l^T`` of each layer l."""
 
     def __init__(self, head: HeadJacobian, posterior: Posterior) -> None:
-        self.head, self.posterior = head, posterior
         widest = head.n_outputs * max(layout.n_outputs for layout in head.layouts)
-        self.rows = block_rows(widest, posterior.mean.element_size())
+        super().__init__(head, posterior, block_rows(widest, posterior.mean.element_size()))
 
     def trace(self, h: Float[Tensor, "n D"]) -> Float[Tensor, " n"]:
         return torch.stack([_sum(f, v) for f, v in self._terms(h)]).sum(0)
 
-    def forms(self, h: Tensor, z: Tensor | None) -> Forms:
-        z = self.head.forward(h) if z is None else z
+    def along(self, h: Float[Tensor, "n D"], u: Float[Tensor, "n Z"]) -> tuple[Tensor, Tensor]:
         terms = self._terms(h)
         trace = torch.stack([_sum(f, v) for f, v in terms]).sum(0)
-        along = torch.stack([(v * f.vjp(z).square()).sum(1) for f, v in terms]).sum(0)
-        return trace, along, z.square().sum(1)
+        along = torch.stack([(v * f.vjp(u).square()).sum(1) for f, v in terms]).sum(0)
+        return trace, along
 
     def _terms(self, h: Tensor) -> list[tuple[Factor, Tensor]]:
         """Return M [Z, O] of every layer and the variances v [n, O] of the layer's own outputs."""
@@ -159,7 +175,4 @@ def _sum(factor: Factor, variances: Tensor) -> Tensor:
 
 
 Traces = DiagonalTraces | _RootTraces | _LayerTraces
-"""Traces of blocks of at most ``rows`` features h [n, D].
-
-``trace``: tr C [n]; ``forms``: on the sphere, of the head's own z if it is not given.
-"""
+"""Traces of at most ``rows`` features h [n, D]: ``trace`` raw, ``chord`` on the sphere."""

@@ -1,12 +1,16 @@
-"""The expected squared distance of an uncertain direction from its mean, from one trace."""
+"""The expected squared distance of an uncertain direction from its mean, and its coordinates."""
 
 from __future__ import annotations
+
+import math
 
 import mpmath
 import pytest
 import torch
+from scipy import integrate
 
-from laplace_metric.distributions import DiagonalCovariance, ProjectedNormal
+from laplace_metric.distributions import DenseCovariance, DiagonalCovariance, ProjectedNormal
+from laplace_metric.distributions._covariance import RotatedCovariance
 from laplace_metric.distributions._round_chord import round_chord
 
 TRACES = [1e-6, 1e-4, 1e-2, 0.1, 0.5, 1.0, 3.0, 20.0]
@@ -100,3 +104,106 @@ def test_no_unit_of_the_vectors_and_no_rotation_changes_it():
         torch.testing.assert_close(scaled.total_variance, plain)
     turned = ProjectedNormal(mean.flip(1), DiagonalCovariance(variances.flip(1)))
     torch.testing.assert_close(turned.total_variance, plain)
+
+
+def in_the_plane(mean: torch.Tensor, covariance: torch.Tensor) -> tuple[float, float]:
+    """``E (d_k - u_k)^2`` of two coordinates, from the density of the angle (Mardia 1972)."""
+    inverse, u = torch.linalg.inv(covariance), mean / mean.norm()
+
+    def density(angle: float) -> float:
+        d = torch.tensor([math.cos(angle), math.sin(angle)], dtype=torch.float64)
+        a, b = float(d @ inverse @ d), float(d @ inverse @ mean)
+        # int_0^inf r exp(-(r d - m)' C^-1 (r d - m) / 2) dr
+        c, z = float(mean @ inverse @ mean), b / a**0.5
+        phi = math.exp(-z * z / 2) / math.sqrt(2 * math.pi)
+        cdf = 0.5 * math.erfc(-z / math.sqrt(2))
+        inner = math.exp((z * z - c) / 2) * math.sqrt(2 * math.pi) * (phi + z * cdf) / a
+        return inner / (2 * math.pi * float(torch.linalg.det(covariance)) ** 0.5)
+
+    def of(k: int) -> float:
+        at = (math.cos, math.sin)[k]
+        points = [math.atan2(float(u[1]), float(u[0]))]
+        return integrate.quad(
+            lambda x: density(x) * (at(x) - float(u[k])) ** 2,
+            -math.pi,
+            math.pi,
+            points=points,
+            epsabs=1e-13,
+            epsrel=1e-10,
+            limit=400,
+        )[0]
+
+    return of(0), of(1)
+
+
+@pytest.mark.parametrize("spread", [1e-3, 0.05, 1.0, 9.0])
+@pytest.mark.parametrize("ratio", [1.0, 30.0, 1e-3])
+def test_in_two_dimensions_it_is_the_integral_over_the_angle(spread, ratio):
+    g = torch.Generator().manual_seed(0)
+    basis = torch.linalg.qr(torch.randn(2, 2, generator=g, dtype=torch.float64))[0]
+    values = spread * torch.tensor([1.0, ratio], dtype=torch.float64) / (1 + ratio)
+    mean = torch.tensor([1.2, -0.5], dtype=torch.float64)
+    matrix = (basis * values) @ basis.mT * mean.square().sum()
+    law = ProjectedNormal(mean[None], DenseCovariance(matrix[None]))
+    expected = torch.tensor([in_the_plane(mean, matrix)], dtype=torch.float64)
+    torch.testing.assert_close(law.variance, expected, rtol=1e-4, atol=1e-9)
+    torch.testing.assert_close(law.total_variance, expected.sum(1), rtol=1e-4, atol=0)
+
+
+def law(kind: str, z: int, unevenness: float, trace: float) -> ProjectedNormal:
+    """Three directions, whose covariances have eigenvalues that span e^(4 unevenness)."""
+    g = torch.Generator().manual_seed(z)
+    values = (unevenness * torch.randn(3, z, generator=g, dtype=torch.float64)).exp()
+    values = values * trace / values.sum(1, keepdim=True) * 9
+    mean = 3 * torch.nn.functional.normalize(torch.randn(3, z, generator=g).double(), dim=1)
+    q = torch.linalg.qr(torch.randn(z, z, generator=g, dtype=torch.float64))[0]
+    if kind == "diagonal":
+        return ProjectedNormal(mean, DiagonalCovariance(values))
+    if kind == "rotated":
+        return ProjectedNormal(mean, RotatedCovariance(q, values))
+    return ProjectedNormal(mean, DenseCovariance((q * values[:, None, :]) @ q.mT))
+
+
+@pytest.mark.parametrize("trace", [0.01, 1.0, 10.0])
+@pytest.mark.parametrize("unevenness", [0.0, 3.0])
+@pytest.mark.parametrize("z", [2, 3, 4, 8, 16, 64])
+@pytest.mark.parametrize("kind", ["diagonal", "rotated", "dense"])
+def test_every_number_is_that_of_draws(kind, z, unevenness, trace):
+    if kind == "dense" and z > 16 and unevenness:
+        pytest.skip("a matrix of many dimensions is taken for a round one")
+    p = law(kind, z, unevenness, trace)
+    away = (p.sample(min(40_000, 1_500_000 // z), 0) - p.mean).square()
+    drawn, error = away.mean(0), away.std(0) / len(away) ** 0.5
+    assert bool(((p.variance - drawn).abs() <= 5 * error + 3e-3 * drawn).all())
+    total, error = away.sum(2).mean(0), away.sum(2).std(0) / len(away) ** 0.5
+    assert bool(((p.total_variance - total).abs() <= 5 * error + 3e-3 * total).all())
+    torch.testing.assert_close(p.variance.sum(1), p.total_variance, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("z", [2, 3, 16, 40])
+@pytest.mark.parametrize("kind", ["diagonal", "rotated", "dense"])
+def test_of_a_small_spread_it_is_the_tangent_covariance(kind, z):
+    for trace in (1e-5, 1e-8, 1e-12):
+        p = law(kind, z, 1.0, trace)
+        tangent = p.covariance.tangent_diagonal(p.mean) / 9
+        size = float(tangent.sum(1).max())
+        torch.testing.assert_close(p.variance, tangent, rtol=1e-3, atol=1e-4 * size)
+        torch.testing.assert_close(p.total_variance, tangent.sum(1), rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize("kind", ["diagonal", "rotated", "dense"])
+def test_gradients_pass(kind):
+    p = law(kind, 3, 1.0, 0.5)
+    mean = p.loc.clone().requires_grad_()
+    moved = ProjectedNormal(mean, p.covariance)
+    assert torch.autograd.gradcheck(lambda m: ProjectedNormal(m, p.covariance).total_variance, mean)
+    moved.total_variance.sum().backward()
+    assert bool(mean.grad.isfinite().all())
+
+
+def test_a_batch_is_its_blocks():
+    p = law("rotated", 12, 1.0, 0.5)
+    many = ProjectedNormal.concatenate([p] * 700)
+    torch.testing.assert_close(many.variance, p.variance.repeat(700, 1))
+    torch.testing.assert_close(many.total_variance, p.total_variance.repeat(700))
+    assert many.select(slice(0, 0)).variance.shape == (0, 12)
