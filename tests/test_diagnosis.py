@@ -77,10 +77,14 @@ def test_nothing_unusual(model, loader):
 
 def test_n_effective_is_tuned_with_the_prior(model, loader):
     embedder = fit(model, loader, hessian="positives")
-    target = float(embedder(loader[0][0]).variance.mean())
 
-    def metric(embedding, _):  # best at three times the variance: of directions it ends at 2 / Z
-        return -abs(float((embedding.variance.mean() / (3 * target)).log()))
+    def size(embedding) -> torch.Tensor:  # of the Gaussian: that of directions has an end
+        return embedding.distribution.covariance.diagonal().mean()
+
+    target = float(size(embedder(loader[0][0])))
+
+    def metric(embedding, _):  # best at the variance that n_effective = 6, tau = 0.1 gives
+        return -abs(float((size(embedding) / (10 * target)).log()))
 
     arguments = {"loader": loader, "metric": metric, "progress": False}
     with warnings.catch_warnings():
@@ -89,7 +93,7 @@ def test_n_effective_is_tuned_with_the_prior(model, loader):
     n = embedder.posterior_.n_effective
     assert embedder.settings.n_effective == n
     assert embedder.settings.prior_precision == tau
-    assert abs(float((embedder(loader[0][0]).variance.mean() / (3 * target)).log())) < 1.2
+    assert abs(float((size(embedder(loader[0][0])) / (10 * target)).log())) < 1.2
     with pytest.raises(InputError, match="tune_n_effective=True needs method='validation'"):
         embedder.tune_prior(tune_n_effective=True)
 

@@ -1,5 +1,7 @@
 """Fits to fewer points than the head has inputs, against the same fit in all of its inputs."""
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -7,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric._utils.smallest_of_rows import smallest_of_rows
@@ -19,6 +22,7 @@ from laplace_metric.laplace._fit import HeadFit
 from laplace_metric.laplace._fit_storage import InMemory
 from laplace_metric.laplace._processes import ONE_PROCESS
 from laplace_metric.models._blocks import Block
+from laplace_metric.models._precomputed import Precomputed
 from laplace_metric.models._store import FeatureStore
 
 CLOSE = {"rtol": 1e-7, "atol": 1e-12}
@@ -206,3 +210,70 @@ def test_lifted_factors_are_those_of_the_whole_space(bias):
     for found in zip(space.lifted(inside).factors, whole.factors, strict=True):
         one, other = (torch.kron(f.left, f.right) for f in found)  # their scales may differ
         torch.testing.assert_close(one, other, rtol=0, atol=1e-7 * float(other.abs().max()))
+
+
+def subnormal(values) -> int:
+    """Number of entries that are not 0 and smaller than any normal number of their type."""
+    return int(((values != 0) & (values.abs() < torch.finfo(values.dtype).tiny)).sum())
+
+
+def tensors_of(found, seen: set[int]):
+    """Yield all floating tensors that an object holds, however deep."""
+    if id(found) in seen:
+        return
+    seen.add(id(found))
+    if isinstance(found, torch.Tensor):
+        if found.is_floating_point():
+            yield found
+        return
+    held = found.values() if isinstance(found, dict) else ()
+    held = found if isinstance(found, (list, tuple)) else held
+    for part in (*held, *vars(found).values()) if hasattr(found, "__dict__") else held:
+        yield from tensors_of(part, seen)
+
+
+class Products(TorchDispatchMode):
+    """Counts the products of float32 matrices with subnormal numbers, and of pairs of entries."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        out = function(*args, **(kwargs or {}))
+        if function is torch.ops.aten.mm.default and out.device.type == "cpu" and out.numel():
+            small = [x[x != 0].abs().min() for x in args if bool((x != 0).any())]
+            tiny = torch.finfo(out.dtype).tiny
+            if (len(small) == 2 and float(small[0]) * float(small[1]) < tiny) or subnormal(out):
+                self.found.append(f"{[tuple(x.shape) for x in args]} {list(map(float, small))}")
+        return out
+
+
+@pytest.mark.parametrize("copies", [1, 3])
+@pytest.mark.parametrize("appended", [True, False])
+def test_no_product_of_a_fit_to_few_points_is_subnormal(appended, copies):
+    g = torch.Generator().manual_seed(0)
+    x, y = torch.randn(100, 400, generator=g), torch.arange(100) % 10
+    x, y = x.repeat(copies, 1), y.repeat(copies)
+    model = Precomputed(400) if appended else nn.Linear(400, 32)
+    embedder = LaplaceEmbedder(model, head="append" if appended else None)
+    with Products() as products:
+        embedder.fit(x, y)
+    assert not products.found
+    held = list(tensors_of(embedder.fitted_, set()))
+    assert len(held) > 5
+    assert not any(map(subnormal, held))
+
+
+def test_a_first_fit_to_few_points_does_not_import_sympy():
+    code = """
+import sys, torch, warnings
+warnings.simplefilter("ignore")
+from laplace_metric import LaplaceEmbedder
+x, y = torch.randn(30, 100), torch.arange(30) % 3
+embedder = LaplaceEmbedder(torch.nn.Linear(100, 4)).fit(x, y)
+embedder(x).uncertainty, embedder(x).variance, embedder(x).epistemic, embedder.distance(x, x)
+embedder.index(x, y).search(x, k=3)
+assert "sympy" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -168,9 +168,9 @@ def check_broadcast(**shapes: Sequence[int]) -> torch.Size:
     """Return the common shape, or raise ``InputError`` if there is none."""
     import torch
 
-    try:
-        return torch.broadcast_shapes(*shapes.values())
-    except RuntimeError as error:
+    try:  # as torch.broadcast_shapes, whose first call imports sympy for a second
+        return torch.Size(np.broadcast_shapes(*map(tuple, shapes.values())))
+    except ValueError as error:
         listed = ", ".join(f"{name} {tuple(shape)}" for name, shape in shapes.items())
         raise InputError(f"shapes do not fit: {listed}.") from error
 

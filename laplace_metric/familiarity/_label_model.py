@@ -29,6 +29,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from laplace_metric._utils.precision import without_rounding
+
 MOST_CLASSES = 2_048
 """Classes up to which there is a label model: its channel has the square of their number."""
 ROUNDS = 30
@@ -83,7 +85,8 @@ class LabelModel(NamedTuple):
             of_label = eye.index_add(0, y, r)
             of_label /= of_label.sum(0)
             t = _newton(t, p, r, finite, squared)
-        return cls(t, log_share, of_label.mT.contiguous())
+        # shares that EM has all but given up fall towards 0 for ever, to subnormal numbers
+        return cls(t, log_share, without_rounding(of_label.mT, 1.0).contiguous())
 
     def probabilities(self, distances: Float[Tensor, "B C"]) -> Float[Tensor, "B C"]:
         """Return p(y | u); distances may lack a number that all classes of a row share."""

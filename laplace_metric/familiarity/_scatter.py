@@ -19,6 +19,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from laplace_metric._utils.precision import without_rounding
 from laplace_metric.curvature.by_class import upper_gram
 from laplace_metric.familiarity._class_gaussians import ClassGaussians
 
@@ -76,7 +77,7 @@ class CentredSums:
         x = u - centres[torch.where(counted, labels, len(self.centres))]  # [n, D]
         self.first.index_add_(0, labels, x)
         # differences to a centre are small, so that their product [D, n] x [n, D] may be shorter
-        x = x.to(self.dtype)
+        x = without_rounding(x, 1.0).to(self.dtype)
         self.second.add_(upper_gram(x, x))
 
     def scatter(self, width: int | None = None) -> Scatter:
@@ -91,7 +92,7 @@ class CentredSums:
         counts = self.counts.double()
         offsets = self.first / counts.clamp_min(1)[:, None]
         # rows s_c / sqrt(n_c) [C, D], so that moved' moved = sum_c s_c s_c' / n_c
-        moved = (offsets * counts.sqrt()[:, None]).to(self.dtype)
+        moved = without_rounding(offsets * counts.sqrt()[:, None], 1.0).to(self.dtype)
         second = self.second.triu() + self.second.triu(1).mT
         within = second - moved.mT @ moved
         means = self.centres + offsets

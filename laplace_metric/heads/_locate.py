@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from laplace_metric.errors import HeadError, InputError
@@ -198,8 +199,15 @@ def _appended(model: nn.Module, inputs: ModelInput) -> tuple[LocatedHead, HeadAc
 def identity_head(size: int, like: Tensor) -> nn.Linear:
     """Return ``z = I h`` without bias, in the dtype and on the device of ``like``."""
     dtype = like.dtype if like.dtype == torch.float64 else torch.float32
-    layer = nn.Linear(size, size, bias=False, device="meta")  # draws no random numbers
-    layer.weight = nn.Parameter(torch.eye(size, dtype=dtype, device=like.device))
+    return linear_layer(torch.eye(size, dtype=dtype, device=like.device), None)
+
+
+def linear_layer(weight: Float[Tensor, "Z D"], bias: Float[Tensor, " Z"] | None) -> nn.Linear:
+    """Return ``z = W h + b`` as a layer; no random numbers are drawn."""
+    layer = nn.Linear(weight.shape[1], len(weight), bias=bias is not None, device="meta")
+    layer.weight = nn.Parameter(weight)
+    if bias is not None:
+        layer.bias = nn.Parameter(bias)
     return layer
 
 

@@ -15,13 +15,14 @@ from dataclasses import dataclass, replace
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.utils import skip_init
 
+from laplace_metric._utils.precision import without_rounding
 from laplace_metric.curvature._eigenbases import KroneckerEigenbasis, KroneckerEigenblock
 from laplace_metric.curvature._structures import KronCurvature, KroneckerFactors
 from laplace_metric.familiarity._fit_set import FEW
 from laplace_metric.heads._jacobian import HeadJacobian
 from laplace_metric.heads._linear import LinearJacobian
+from laplace_metric.heads._locate import linear_layer
 from laplace_metric.laplace._fitted import Fitted
 from laplace_metric.models._store import FeatureStore
 
@@ -47,25 +48,18 @@ class SpannedSpace:
         return cls(head, torch.linalg.qr(features.double().mT).Q)
 
     def coordinates(self, features: Float[Tensor, "n D"]) -> Float[Tensor, "n N"]:
-        """Return Q' h of each input h in the space."""
-        return (features.double() @ self.basis).to(features)
+        """Return Q' h of each input h in the space; 0 where only rounding is left of it.
+
+        Q' h of the points that made Q is triangular. Its other half would be rounding errors of
+        1e-18, whose products are subnormal, and take fifty times as long.
+        """
+        h = features.double()
+        return without_rounding(h @ self.basis, h.norm(dim=1, keepdim=True)).to(features)
 
     def module(self) -> nn.Linear:
         """Return the head of coordinates, W Q and b."""
         weight, bias = (self.head.weight.double() @ self.basis).to(self.head.weight), self.head.bias
-        # random initial weights would move torch's global generator
-        layer: nn.Linear = skip_init(
-            nn.Linear,
-            weight.shape[1],
-            len(weight),
-            bias=bias is not None,
-            dtype=weight.dtype,
-            device=weight.device,
-        )
-        layer.weight = nn.Parameter(weight)
-        if bias is not None:
-            layer.bias = nn.Parameter(bias)
-        return layer
+        return linear_layer(weight, bias)
 
     def store(self, store: FeatureStore) -> FeatureStore:
         """Return the coordinates of all points of a store, with their labels."""
