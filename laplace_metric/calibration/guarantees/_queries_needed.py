@@ -57,7 +57,7 @@ class QueriesNeeded:
     flawless : int
         Number of accepted hits that would be enough, if all of them were right.
     reason : str
-        Reason why ``more`` is None; empty where it is a number.
+        Reason why ``more`` is None. Default: "", it is a number.
     """
 
     more: int | None
