@@ -495,6 +495,7 @@ def test_bad_input_is_named(change, message):
         calibrate_scores(arguments.pop("scores"), arguments.pop("relevant"), **arguments)
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_flawless_judgements_guarantee_what_the_binomial_allows():
     """200 of 200, as much as 199 of 200; the probability is that of (n + 1/2) / (n + 1)."""
     score = np.random.default_rng(0).normal(0.8, 0.05, 200)
