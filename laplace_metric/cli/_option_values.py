@@ -24,7 +24,7 @@ def reader_of(value: str, least: int = 1, most: float = math.inf) -> Callable[[s
     if value in _PATHS:
         return _path
     if value in _SHARES:
-        return _number(float, lambda x: 0 < x < 1, "share between 0 and 1")
+        return _number(float, lambda x: 0 < x < 1, "share between 0 and 1, such as 0.9")
     if value in ("X", "MIB"):
         return _number(float, lambda x: 0 < x < math.inf, "number above 0")
     if value in ("N", "K"):
