@@ -23,6 +23,7 @@ from laplace_metric._utils.validation import as_path, check_count, check_name, c
 from laplace_metric.curvature._spectral_curvature import SpectralCurvature
 from laplace_metric.embedding import Embedding, warn_if_wide
 from laplace_metric.errors import (
+    EmptyLoaderError,
     ExportError,
     InputError,
     LabelError,
@@ -81,6 +82,33 @@ if TYPE_CHECKING:
     from laplace_metric.export._module import EmbedderModule
 
 _LOG = logging.getLogger(__name__)
+KEYWORDS = {
+    "metric": "the distance is LaplaceEmbedder(model, distance='arccos') or 'euclidean'.",
+    "loss": "the loss is LaplaceEmbedder(model, distance=, hessian=, margin=).",
+    "prior": "pass LaplaceEmbedder(model, prior_precision=).",
+    "layer": "pass LaplaceEmbedder(model, head=).",
+    "last_layer": "pass LaplaceEmbedder(model, head=).",
+    **dict.fromkeys(("X", "x", "inputs", "data", "items"), "pass the inputs, the first argument."),
+    **dict.fromkeys(("y", "targets", "classes"), "pass labels, the second argument of fit."),
+    **dict.fromkeys(("epochs", "lr"), "the model is trained already: a fit reads the data once."),
+    "batch_size": "pass a DataLoader with batches of this size, or arrays: 256 rows enter at once.",
+    "verbose": "pass progress=True or False.",
+    "random_state": "pass seed=.",
+    "device": "move the model first, model.to(device): the posterior is where its weights are.",
+    **dict.fromkeys(("size", "num_samples", "n_samples"), "pass n=, the number of draws."),
+}
+"""Keywords of other libraries, and what is meant here."""
+METHODS = {
+    "predict": "Guard(items, labels, model=).ask(queries).label",
+    "predict_proba": "Guard(items, labels, model=).ask(queries).probability",
+    "score": "embedder.index(items, labels).evaluate(queries, labels)",
+    "evaluate": "embedder.index(items, labels).evaluate(queries, labels)",
+    **dict.fromkeys(("transform", "encode"), "embedder(inputs).mean"),
+    "fit_transform": "embedder.fit(inputs, labels), then embedder(inputs).mean",
+    "search": "embedder.index(items, labels).search(queries, k)",
+    "ask": "Guard(items, labels, model=embedder).ask(queries)",
+}
+"""Methods of other libraries, and what does the same here."""
 
 
 class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
@@ -89,6 +117,8 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
     Users meet it as ``LaplaceEmbedder``, which documents the parameters and adds the indexes of its
     embeddings: that class imports ``search``, and this one does not.
     """
+
+    keywords_meant = KEYWORDS
 
     @named_keywords
     def __init__(
@@ -208,6 +238,8 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
         ------
         InputError, NonFiniteError
             For arrays of other shapes, NaN.
+        EmptyLoaderError
+            Without embeddings.
         LabelError
             For missing labels, or another number of them; it names the rows.
 
@@ -220,6 +252,8 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
         torch.Size([3])
         """
         tensor = read_vectors("embeddings", embeddings)
+        if not len(tensor):
+            raise EmptyLoaderError("embeddings is empty: pass at least one vector of two classes.")
         settings = settings_of_vectors(settings, unit=all_unit(tensor))
         if len(tensor) and settings["distance"] == "arccos":
             check_rows(tensor, spherical=True)
@@ -228,6 +262,7 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
             raise LabelError(f"embeddings has {len(tensor)} rows, but labels has {n} entries.")
         return embedder.fit([(tensor, labels)], progress=progress)
 
+    @named_keywords
     def fit(
         self,
         loader: Any,
@@ -360,6 +395,8 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
 
     def __getattr__(self, name: str) -> Any:
         """Raise for a missing attribute; for one that modules have, say where to find it."""
+        if name in METHODS:
+            raise AttributeError(f"LaplaceEmbedder has no {name!r}: call {METHODS[name]}.")
         if name.startswith("_") or not hasattr(nn.Module, name):
             return object.__getattribute__(self, name)  # of a property, its own error
         raise AttributeError(

@@ -414,7 +414,7 @@ def warn_if_wide(draws: Float[Tensor, "n B Z"], mean: Float[Tensor, "B Z"]) -> N
         warnings.warn(
             f"draws lie {spread:.2g} from their means (mean squared; uniform directions have 2): "
             "they are mostly noise. These inputs are far from what was fitted, or the posterior is "
-            'too wide: fit with temperature="auto", or a smaller one.',
+            "too wide: fit with a smaller temperature= than embedder.posterior_.temperature.",
             WideDrawsWarning,
             stacklevel=callers_line(),
         )

@@ -52,7 +52,8 @@ def check_keywords(
 def named_keywords(method: Callable[P, R]) -> Callable[P, R]:
     """Make the ``TypeError`` of a wrong call name the caller's class and the argument to use.
 
-    Python itself names the class that defines the method, which may be one that no user meets.
+    Python itself names the class that defines the method, which may be one that no user meets. A
+    class may have advice for keywords of other libraries, ``keywords_meant``.
 
     Parameters
     ----------
@@ -78,7 +79,8 @@ def named_keywords(method: Callable[P, R]) -> Callable[P, R]:
     @wraps(method)
     def checked(*args: P.args, **keywords: P.kwargs) -> R:
         if not keywords.keys() <= set(known):
-            check_keywords(_called(method, args[0]), keywords, known)
+            meant = getattr(type(args[0]), "keywords_meant", None)
+            check_keywords(_called(method, args[0]), keywords, known, meant)
         return method(*args, **keywords)
 
     return positional(advice)(checked) if advice else checked

@@ -10,6 +10,7 @@ import math
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from inspect import signature
 from numbers import Real
 from pathlib import Path
@@ -105,6 +106,9 @@ def check_not_sparse(name: str, values: Any) -> None:
 def stacked_cells(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return an array of objects that holds one vector a cell, [N] or [N, 1], as [N, D].
 
+    Numbers that are objects, as ``Decimal`` of a database or the integers of a mixed frame, become
+    int64 where all are whole, else float64.
+
     Raises
     ------
     InputError
@@ -113,7 +117,7 @@ def stacked_cells(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     if array.dtype != object or not array.size:
         return array
     if not any(_is_vector(cell) for cell in array.flat):
-        return array
+        return _numbers(array)
     if array.ndim == 2 and array.shape[1] > 1:
         raise InputError(
             f"{name} has vectors in cells of {array.shape[1]} columns: pass the column of vectors "
@@ -128,7 +132,20 @@ def stacked_cells(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
             f"{cells[row].shape} in row {row} ({len(other)} rows differ). Pass vectors of one "
             "length, numpy.stack(column)."
         )
-    return np.stack(cells)
+    return _numbers(np.stack(cells))
+
+
+def _numbers(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return an array of objects that are all numbers as one of numbers; any other as it is."""
+    if array.dtype != object or any(isinstance(x, (bool, np.bool_)) for x in array.flat):
+        return array
+    if not all(isinstance(x, (Real, Decimal)) for x in array.flat):
+        return array
+    whole = all(math.isfinite(x) and x == int(x) for x in array.flat)
+    try:
+        return array.astype(np.int64 if whole else np.float64)
+    except OverflowError:
+        return array
 
 
 def _is_vector(cell: Any) -> bool:

@@ -142,5 +142,5 @@ def check_finite_curvature(values: Tensor) -> None:
     if not torch.isfinite(values).all():
         raise NonFiniteError(
             "the curvature is not finite: features or embedding norms are too large or too "
-            "small for their dtype. Fit in float64 (model.double()) or rescale the features."
+            "small for their dtype. Pass vectors of float64, or model.double(), or rescale them."
         )

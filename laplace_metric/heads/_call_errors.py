@@ -16,6 +16,8 @@ from laplace_metric.inputs._shown import shown
 
 OF_TYPES = re.compile(r"dtype|scalar type|[Ii]nput type|not implemented for|float tensor")
 """What torch says of a layer and inputs of another type."""
+FEW = 3
+"""Parts of a batch that a model may take as arguments; more of one kind are items."""
 OF_SIZES = re.compile(
     r"shapes cannot be multiplied|size mismatch|need to be at least 1D|got input of size|"
     r"to have \d+ channels|expected \dD .*input|normalized_shape=|running_mean should contain|"
@@ -70,7 +72,7 @@ def _explain_call(model: nn.Module, inputs: ModelInput, error: Exception) -> Non
             ) from error
         how = f"the keywords {sorted(names)} as model(**inputs)"
     elif isinstance(inputs, list):
-        how = "a list of strings"
+        how = "a list of strings" if inputs else "an empty list, which has no width (pass [0, D])"
     elif isinstance(inputs, tuple):
         _explain_parts(model, inputs, error)
         return
@@ -97,6 +99,12 @@ def _explain_parts(model: nn.Module, parts: Any, error: Exception) -> None:
         raise InputError(
             f"{what}: make one tensor [B, ...] of these ({', '.join(sorted(others))}), as images "
             "by torchvision.transforms and torch.stack, texts by a tokenizer."
+        ) from error
+    shapes = {tuple(part.shape) for part in parts}
+    if len(shapes) > 1 and len({len(shape) for shape in shapes}) == 1 and n > FEW:
+        raise InputError(
+            f"{what}: items of unequal size make no batch. Bring them to one size, as images by "
+            "torchvision.transforms.Resize, and pass torch.stack(items); or a loader that does so."
         ) from error
     if not _takes(model, tuple(parts), {}):
         raise InputError(

@@ -43,13 +43,17 @@ class Places:
 
     def __init__(self, *models: nn.Module) -> None:
         modules = [module for model in models for module in model.modules()]
+        hidden = [m for m in modules if isinstance(m, torch.jit.ScriptModule)]
+        modules = [m for m in modules if not isinstance(m, torch.jit.ScriptModule)]
         children: list[dict[str, Any]] = [m._modules for m in modules if m._modules]
         tensors = [store for m in modules for store in (m._parameters, m._buffers) if store]
         self.stores = children + tensors
         # held, so that nothing else gets their identity
         self.held = list(chain.from_iterable(map(dict.values, self.stores)))
         self.ids = list(map(id, self.held))
-        found = (t for t in self.held if isinstance(t, Tensor))
+        # scripted modules have no dictionaries of Python: their tensors cannot be replaced there
+        of_scripted = (t for m in hidden for t in chain(m.parameters(), m.buffers()))
+        found = (t for t in chain(self.held, of_scripted) if isinstance(t, Tensor))
         self.counted = [t for t in found if not t.is_inference()]  # those have no counter
         self.versions = list(map(VERSION, self.counted))
 

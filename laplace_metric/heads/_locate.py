@@ -141,7 +141,7 @@ def _candidates(model: nn.Module, head: nn.Module | str | None) -> dict[str, End
         found = {name: end for name, end in ends.items() if isinstance(end[0], known)}
         if not found:
             raise HeadError(
-                f"{type(model).__name__} has no nn.Linear and no 1x1 convolution, so there is no "
+                f"{type(model).__name__} {_without_layers(model)}, so there is no "
                 "head to put a posterior on: pass head='append' for an identity-initialised linear "
                 "layer after it."
             )
@@ -151,6 +151,28 @@ def _candidates(model: nn.Module, head: nn.Module | str | None) -> dict[str, End
             _check_trainable(name, module)
             return {name: sub_module(module)}
     return _row_of_modules(modules, head)
+
+
+def _without_layers(model: nn.Module) -> str:
+    """Return why a model has no layer that can be a head."""
+    kinds = {type(part).__name__: type(part).__module__ for part in model.modules()}
+    quantised = [kind for kind, module in kinds.items() if "quantized" in module]
+    if isinstance(model, torch.jit.ScriptModule):
+        return (
+            "is a scripted or traced model (torch.jit), whose layers are hidden: pass the model "
+            "that it was made from. As it is, it has no layer"
+        )
+    if isinstance(model, torch.fx.GraphModule):
+        return (
+            "is a graph (torch.export, torch.fx), whose layers are functions: pass the model that "
+            "it was made from. As it is, it has no layer"
+        )
+    if quantised:
+        return (
+            f"is quantised ({', '.join(sorted(quantised))}), so that its layers have no floating "
+            "weights: pass the model of before. As it is, it has no layer"
+        )
+    return "has no nn.Linear and no 1x1 convolution"
 
 
 def sub_module(module: nn.Module) -> Ends:

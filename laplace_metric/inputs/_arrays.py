@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,9 @@ from laplace_metric._utils.validation import (
 
 
 def plain(values: Any) -> Any:
-    """Return a data frame or a series as an array; everything else as it is.
+    """Return a data frame, a series or a column of Arrow as an array; everything else as it is.
+
+    A column of a Hugging Face data set, which reads its rows when it is asked, is read.
 
     Examples
     --------
@@ -26,9 +30,15 @@ def plain(values: Any) -> Any:
     >>> plain(pandas.Series(["a", "b"])), plain([1, 2])
     (array(['a', 'b'], dtype=object), [1, 2])
     """
-    if isinstance(values, (Tensor, np.ndarray)) or not hasattr(values, "to_numpy"):
+    if isinstance(values, (Tensor, np.ndarray, list, tuple)):
         return values
-    array = values.to_numpy()
+    package = type(values).__module__.partition(".")[0]
+    if package == "datasets" and isinstance(values, Sequence):
+        return plain(values[:])
+    if not hasattr(values, "to_numpy"):
+        return values
+    arrow = package == "pyarrow" and hasattr(values, "buffers")  # and not one of several chunks
+    array = values.to_numpy(zero_copy_only=False) if arrow else values.to_numpy()
     return array.astype(object) if array.dtype.kind == "T" else array
 
 
@@ -70,8 +80,9 @@ def is_rows(values: Any) -> bool:
 
 
 def is_number(x: Any) -> bool:
-    """Return whether ``x`` is a number of Python or NumPy, and no bool."""
-    return isinstance(x, (int, float, np.integer, np.floating)) and not isinstance(x, bool)
+    """Return whether ``x`` is a number of Python, NumPy or a database, and not a bool."""
+    kinds = (int, float, Decimal, np.integer, np.floating)
+    return isinstance(x, kinds) and not isinstance(x, bool)
 
 
 def tensor_of_rows(name: str, array: Any) -> Any:

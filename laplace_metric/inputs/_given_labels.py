@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sized
 from typing import Any
 
+import numpy as np
+from torch import Tensor
 from torch.utils.data import BatchSampler, DistributedSampler, Sampler, SequentialSampler
 
 from laplace_metric.errors import InputError, LabelError
@@ -83,6 +85,39 @@ def check_order(name: str, why: str, given: str = "labels=") -> None:
             "rows: let the data set yield (input, label) and leave labels= out, or read all of it "
             "in its own order, DataLoader(data, batch_size)."
         )
+
+
+def check_not_items(name: str, data: Any, labels: Any) -> None:
+    """Refuse a list of single items, such as images, with a label each: lists hold batches.
+
+    Raises
+    ------
+    InputError
+        If there are as many labels as tensors or arrays of two dimensions or more, and not as many
+        as these have rows.
+    """
+    if not isinstance(data, (list, tuple)) or len(data) < 2 or len(data) != _length(labels):
+        return
+    if not all(isinstance(item, (Tensor, np.ndarray)) and item.ndim > 1 for item in data):
+        return
+    if sum(len(item) for item in data) == len(data):
+        return
+    shapes = sorted({tuple(item.shape) for item in data})
+    advice = "pass them as one array, torch.stack(items) or numpy.stack(items)"
+    if len(shapes) > 1:
+        advice = (
+            f"they are of unequal size, {shapes[0]} and {shapes[1]} among them: bring them to one "
+            "size (torchvision.transforms.Resize) and pass torch.stack(items), or a loader that "
+            "does so"
+        )
+    raise InputError(
+        f"{name} is a list of {len(data)} arrays with a label each, and a list is read as batches: "
+        f"{advice}."
+    )
+
+
+def _length(labels: Any) -> int:
+    return len(labels) if hasattr(labels, "__len__") else -1
 
 
 def compared(batches: Iterable[Any], labels: Any) -> Iterator[Any]:

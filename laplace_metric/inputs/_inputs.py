@@ -29,7 +29,12 @@ from laplace_metric.inputs._batches import (
 from laplace_metric.inputs._by_row import count_inputs, take_inputs
 from laplace_metric.inputs._class_names import note_names
 from laplace_metric.inputs._columns import Column
-from laplace_metric.inputs._given_labels import check_order, compared, why_unordered
+from laplace_metric.inputs._given_labels import (
+    check_not_items,
+    check_order,
+    compared,
+    why_unordered,
+)
 from laplace_metric.inputs._labels import check_labels, joined_labels
 from laplace_metric.inputs._loaders import as_batches, items_of, yields_pairs
 from laplace_metric.inputs._not_classes import check_noise
@@ -149,6 +154,8 @@ class Inputs:
         if labels is None:
             labels = joined_labels([b.labels for b in batches if b.labels is not None])
         if labels is None:
+            if batches and isinstance(batches[0].inputs, tuple):
+                labelled_parts(batches[0].inputs, 0)  # says what the batch is, and how to split it
             raise LabelError("items have no labels: pass labels=, or a loader that yields them.")
         return [b.inputs for b in batches], Column.of_labels(labels, sum(sizes)), sizes
 
@@ -190,6 +197,8 @@ def read_inputs(name: str, data: Any, labels: Any = None, *, labelled: bool = Fa
         if data.labelled and not labelled:
             data = _with_names(data)
         return data.beside(labels)
+    if labels is not None:
+        check_not_items(name, data, labels)
     if labelled:
         return _labelled(name, data) if labels is None else _with_labels(_read(name, data), labels)
     return _read(name, data).beside(labels)

@@ -41,6 +41,8 @@ def check_labels(labels: Any, *, name: str = "labels") -> Int[Tensor, " B"]:
             f"{name} cannot be read as whole numbers ({error}), and are not class names either: "
             "pass one whole number or one string per item, none missing."
         ) from error
+    if not tensor.numel() and not isinstance(labels, Tensor):
+        return torch.zeros(0, dtype=torch.int64)  # NumPy makes floats of nothing
     if tensor.is_floating_point() or str(values.dtype).endswith("bool"):
         raise LabelError(f"{name} has dtype {values.dtype}: pass whole numbers (torch.int64).")
     if tensor.ndim != 1:

@@ -190,12 +190,12 @@ def _findings(d: Diagnosis, vanishes: bool) -> list[str]:
     if d.draws is not None and d.draws.spread > WIDE:
         advice.append(
             f"wide: draws lie {d.draws.spread:.2g} from their means (mean squared; uniform "
-            'directions have 2). Pass temperature="auto", or a smaller number.'
+            f"directions have 2). Pass a temperature below {d.temperature:.2g}."
         )
     if d.draws is not None and d.draws.recall < d.draws.recall_of_means - LOST:
         advice.append(
             f"draws retrieve less than their means: recall@1 {d.draws.recall:.2f}, of the means "
-            f'{d.draws.recall_of_means:.2f}. Pass temperature="auto", or a smaller number.'
+            f"{d.draws.recall_of_means:.2f}. Pass a temperature below {d.temperature:.2g}."
         )
     u = d.uncertainties
     if u is not None and u.variation < NEARLY_CONSTANT:

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
+from laplace_metric.errors import InputError
+
 _MODES = threading.RLock()
 _SWITCHED: dict[int, tuple[nn.Module, int, bool]] = {}
 """Modules in eval mode for a while, by id: (module, calls that need it so, mode before)."""
@@ -31,7 +33,7 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
                     _SWITCHED[id(module)] = (module, calls + 1, training)
                     held.append(module)
                 if any(module.training for module in modules):
-                    model.eval()
+                    _to_eval(model)
         with torch.no_grad():
             yield
     finally:
@@ -42,3 +44,13 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
                     _SWITCHED[id(module)] = (module, calls - 1, training)
                 else:
                     module.training = training
+
+
+def _to_eval(model: nn.Module) -> None:
+    try:
+        model.eval()
+    except NotImplementedError as error:  # of torch.export
+        raise InputError(
+            f"{type(model).__name__} is a graph that cannot be switched to eval mode ({error}): "
+            "pass the model that it was made from."
+        ) from error
