@@ -30,7 +30,7 @@ from laplace_metric.laplace._prior_precision import of_trained_weights
 
 LOST = 0.01
 """Loss of recall that draws may have."""
-COLDEST, TRIED, SURE = 2.0**-24, 16, 0.02
+COLDEST, TRIED, SURE = 2.0**-24, 24, 1e-4
 """Smallest T that is searched, most values that are tried, and the relative error of the loss."""
 
 

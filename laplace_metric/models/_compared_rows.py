@@ -85,7 +85,7 @@ def compared_points(store: FeatureStore, most: int = MOST) -> Int[Tensor, " n"]:
     40
     """
     labels = store.labels
-    marks = torch.cat([row_projections(block.features)[:, :3] for block in store.blocks()])
+    marks = torch.cat([row_projections(block.features.double())[:, :3] for block in store.blocks()])
     order = marks[:, 1].argsort(stable=True)
     order = order[labels[order].argsort(stable=True)]
     new = torch.ones_like(order, dtype=torch.bool)
