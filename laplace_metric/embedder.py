@@ -118,7 +118,7 @@ class PosteriorEmbedder(Shown, ProbabilisticEmbedder):
     embeddings: that class imports ``search``, and this one does not.
     """
 
-    keywords_meant = KEYWORDS
+    _keywords_meant = KEYWORDS
 
     @named_keywords
     def __init__(

@@ -53,7 +53,7 @@ def named_keywords(method: Callable[P, R]) -> Callable[P, R]:
     """Make the ``TypeError`` of a wrong call name the caller's class and the argument to use.
 
     Python itself names the class that defines the method, which may be one that no user meets. A
-    class may have advice for keywords of other libraries, ``keywords_meant``.
+    class may have advice for keywords of other libraries, ``_keywords_meant``.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def named_keywords(method: Callable[P, R]) -> Callable[P, R]:
     @wraps(method)
     def checked(*args: P.args, **keywords: P.kwargs) -> R:
         if not keywords.keys() <= set(known):
-            meant = getattr(type(args[0]), "keywords_meant", None)
+            meant = getattr(type(args[0]), "_keywords_meant", None)
             check_keywords(_called(method, args[0]), keywords, known, meant)
         return method(*args, **keywords)
 

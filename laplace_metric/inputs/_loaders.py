@@ -32,8 +32,8 @@ def yields_items(data: Any) -> bool:
     >>> yields_items(torch.utils.data.TensorDataset(x, y)), yields_items([(x, y)])
     (True, False)
     """
-    if isinstance(data, (str, bytes, Tensor, np.ndarray, Mapping)):
-        return False
+    if isinstance(data, (str, bytes, Tensor, np.ndarray, Mapping)) or hasattr(data, "nnz"):
+        return False  # a sparse matrix has no length: who reads it says so
     if _has_loader(data):
         return True
     if not (hasattr(data, "__getitem__") and hasattr(data, "__len__")) or not len(data):

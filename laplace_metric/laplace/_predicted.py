@@ -71,8 +71,6 @@ def uncertainties_of(
         For a kind that does not exist.
     """
     check_name("kind", kind, ("uncertainty", "epistemic", "ambiguity"))
-    if inputs.count == 0:
-        return fitted.posterior.mean.new_empty(0)
     traces, spherical = traces_of(fitted.jacobian, fitted.posterior), fitted.spherical
     device, title = device_of(model), "Uncertainties"
     parts: list[Tensor] = []
