@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from laplace_metric._utils.validation import ArrayLike, check_count, check_name
+from laplace_metric.calibration._answering_scale import on_answering_scale
 from laplace_metric.calibration._arrays import Array, Flags, Judged
 from laplace_metric.calibration._calibration_queries import CalibrationQueries
 from laplace_metric.calibration._copies import copies_among
@@ -201,10 +202,13 @@ def calibrate_scores(
             features[fitted], judged[fitted], exists[fitted], len(kinds)
         )
         probability = model(features)
-        for part in split if parts else ():
-            rest = np.setdiff1d(order, part)
-            other = fit_score_model(features[rest], judged[rest], exists[rest], len(kinds))[2]
-            probability[part] = other(features[part])
+        if parts:
+            held_out = probability.copy()
+            for part in split:
+                rest = np.setdiff1d(order, part)
+                seen = features[rest], judged[rest], exists[rest], len(kinds)
+                held_out[part] = fit_score_model(*seen, like=chosen)[2](features[part])
+            probability = on_answering_scale(held_out, probability, exists)
         grid = np.empty(0) if parts else probability[fitted, 0][exists[fitted, 0]]
         queries = tested_queries(probability, tested, grid, cross_fitted=bool(parts))
         return calibration_of(chosen, losses, model, queries)

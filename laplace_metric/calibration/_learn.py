@@ -9,6 +9,7 @@ import numpy.typing as npt
 from jaxtyping import Bool, Float, Int
 
 from laplace_metric._utils.validation import check_count
+from laplace_metric.calibration._answering_scale import on_answering_scale
 from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration._conformal import least_common_p_values, own_p_values
 from laplace_metric.calibration._counted_once import counted_once, warn_of_copies
@@ -79,6 +80,16 @@ class _Judged:
     right: Bool[np.ndarray, " Q"] | None = None
     own_label: Float[np.ndarray, " Q"] | None = None
     answer: Int[np.ndarray, " Q"] | None = None
+
+    def on_scale_of(self, answering: _Judged) -> _Judged:
+        """Return the same tests with the probabilities that the fit which answers would give."""
+        p, of_labels = self.probability, self.label_probability
+        p = on_answering_scale(p, answering.probability, answering.probability > 0)
+        if of_labels is not None:
+            assert answering.label_probability is not None
+            pair = of_labels[:, None], answering.label_probability[:, None]
+            of_labels = on_answering_scale(*pair, np.ones_like(pair[0], bool))[:, 0]
+        return replace(self, probability=p, label_probability=of_labels)
 
 
 def calibrated(
@@ -162,7 +173,8 @@ def calibrated(
             fit = _Fit.to(others, k, portable=portable, like=kept)
             tests.append(fit.judge(labelled.take(part), k))
         back = np.concatenate(parts).argsort()
-        judged: _Judged = mapped_arrays(joined_arrays(tests), lambda values: values[back])
+        held_out: _Judged = mapped_arrays(joined_arrays(tests), lambda values: values[back])
+        judged = held_out.on_scale_of(kept.judge(labelled, k))
     else:
         kept, tested = _Fit.to(labelled.take(first), k, portable=portable), second
         judged = kept.judge(labelled, k)

@@ -41,9 +41,11 @@ class ScoreModel:
 
 
 def fit_score_model(
-    features: Array, judged: Judged, exists: Flags, scorers: int
+    features: Array, judged: Judged, exists: Flags, scorers: int, *, like: str | None = None
 ) -> tuple[str, dict[str, float], ScoreModel]:
     """Choose features and calibrator by cross-validated log loss; a query counts once.
+
+    ``like`` names the choice of a fit to more queries, which is taken over.
 
     Hits of one kind alone have a probability all the same, by the prior of the score: it is (n +
     1/2) / (n + 1) at the mean of n hits that are all relevant, and rises with the score.
@@ -67,7 +69,8 @@ def fit_score_model(
     sets = _feature_sets(scorers, features.shape[-1], judged.shape[1])
     if least < FOLDS:
         sets, names = {"value": [0]}, ["logistic"]
-    losses = _cross_validated(x, y, groups, weight, sets, names, scorers, width)
+    losses = {} if like is None else {like: 0.0}
+    losses = losses or _cross_validated(x, y, groups, weight, sets, names, scorers, width)
     # rounded: losses that differ by an optimiser's rounding are equal, the first is simplest
     chosen = min(losses, key=lambda key: round(losses[key], 9))
     of, name = chosen.split(", ")
