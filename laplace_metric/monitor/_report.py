@@ -61,7 +61,14 @@ quantile, p = 6e-91
 
     @classmethod
     def from_json(cls, content: Any, names: Sequence[str]) -> WindowReport:
-        """Build from the result of ``dataclasses.asdict``, a report of the quantities ``names``.
+        """Build from the result of ``dataclasses.asdict``.
+
+        Parameters
+        ----------
+        content : Any
+            Value of a file.
+        names : sequence of str
+            Names of the quantities.
 
         Raises
         ------
