@@ -344,9 +344,10 @@ class Embedding(Shown):
         """
         draws = self.distribution.sample(n, seed)
         law = self.distribution
-        directions = law.parts[0] if isinstance(law, Concatenated) else law
-        if isinstance(directions, ProjectedNormal):
-            warn_if_wide(draws, self.mean)
+        parts = law.parts if isinstance(law, Concatenated) else (law,)
+        if isinstance(parts[0], ProjectedNormal):
+            # a draw is 0 outside the block of its part, where its own mean is sqrt(M) times this
+            warn_if_wide(draws, self.mean * len(parts) ** 0.5)
         return draws
 
     def __len__(self) -> int:

@@ -186,4 +186,4 @@ class UncheckedModelWarning(LaplaceMetricWarning):
 
 
 class WideDrawsWarning(LaplaceMetricWarning):
-    """Draws of embeddings are so far from their means that they are mostly noise."""
+    """Embeddings are so uncertain that draws, or expected distances, are mostly noise."""

@@ -2,15 +2,17 @@
 
 Members are networks from other seeds, or other heads on one body. Their embeddings u_m lie in
 spaces that have no coordinates in common, so that no average of embeddings means anything, and a
-variance between them neither. Inner products and distances do have a mean, that of embeddings side
-by side:
+variance between them neither. A draw is one of a member, each as likely as any other, in the block
+of coordinates of that member (``distributions.Concatenated``). Inner products and distances do have
+a mean, that of the means a_m side by side:
 
-    v = [u_1 ; ... ; u_M] / sqrt(M)      <v(x), v(y)> = mean_m <u_m(x), u_m(y)>
-    Cov v = diag(C_1, ..., C_M) / M      C_m the covariance of member m, tangent on its own sphere
+    v = [a_1 ; ... ; a_M] / sqrt(M)      <v(x), v(y)> = mean_m <a_m(x), a_m(y)>
+    Cov   = diag(C_1, ..., C_M) / M      C_m the covariance of member m, tangent on its own sphere
 
-and the squared distance of two inputs is a mixture, whose variance has the disagreement of the
-members in it (``_mixed_distance``; deep ensembles, Lakshminarayanan et al. 2017, of Laplace
-posteriors, Eschenhagen et al. 2021).
+with Cov that of draws about the mean of their own member. The squared distance of two inputs is
+that of their draws by one member: its variance has the disagreement of the members in it
+(``_mixed_distance``; deep ensembles, Lakshminarayanan et al. 2017, of Laplace posteriors,
+Eschenhagen et al. 2021).
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from laplace_metric._utils.display import Rows, Shown
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import as_path, check_count, refuse_reloaded
 from laplace_metric.distributions import Concatenated
+from laplace_metric.distributions._concatenated import drawn_parts, in_blocks
 from laplace_metric.embedding import Embedding, FitSetParts, HeadInputScore
 from laplace_metric.errors import FileFormatError, InputError, NotFittedError
 from laplace_metric.inputs import ModelInput, read_batch, read_inputs
@@ -142,10 +145,12 @@ class LaplaceEnsemble(Shown, ProbabilisticEmbedder):
         return Embedding(law, None, torch.cat(heads, 1), score)  # type: ignore[arg-type]
 
     def draw(self, n: int, seed: Seed = None) -> Draw:
-        """Draw n heads of every member; return a function from inputs to [n, B, M Z].
+        """Draw n heads, each of one member; return a function from inputs to [n, B, M Z].
 
-        A draw has one head of each member, the same for all inputs. Its embeddings have length 1
-        for directions, and lie about the mean of the ensemble.
+        A draw is the same head of the same member for all inputs, and 0 in the blocks of the other
+        members. Squared distances of draws have the moments of ``distance``; deviations from the
+        mean of their own member have ``uncertainty`` and ``variance``. Directions have length 1.
+        The members have n / M draws each, rounded down or up.
 
         Parameters
         ----------
@@ -161,11 +166,18 @@ class LaplaceEnsemble(Shown, ProbabilisticEmbedder):
         """
         check_count("n", n)
         generator = as_generator(seed)
-        draws = [member.draw(n, generator) for member in self.members]
+        member_of_draw = drawn_parts(n, len(self), generator)
+        counts = member_of_draw.bincount(minlength=len(self)).tolist()
+        draws = [
+            member.draw(count, generator) if count else None
+            for member, count in zip(self.members, counts, strict=True)
+        ]
 
         def embed(inputs: ModelInput) -> Tensor:
             batch = read_batch("inputs", inputs)
-            return torch.cat([draw(batch) for draw in draws], 2) / len(draws) ** 0.5
+            found = [None if draw is None else draw(batch) for draw in draws]
+            like = next(part for part in found if part is not None)
+            return in_blocks([like[:0] if x is None else x for x in found], member_of_draw)
 
         return embed
 

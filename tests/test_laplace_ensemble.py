@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from laplace_metric.errors import (
     InputError,
     NotFittedError,
     UnknownNameError,
+    WideDrawsWarning,
 )
 from laplace_metric.laplace import Distance
 from laplace_metric.laplace._mixed_distance import mixed_distance
@@ -43,14 +45,16 @@ def network(seed: int, hidden: int = 8, outputs: int = Z) -> nn.Module:
         return nn.Sequential(nn.Linear(WIDTH, hidden), nn.Tanh(), nn.Linear(hidden, outputs)).eval()
 
 
-def members(distance: str = "arccos", n: int = 3, **settings) -> list[LaplaceEmbedder]:
+def members(
+    distance: str = "arccos", n: int = 3, *, float64: bool = False, **settings
+) -> list[LaplaceEmbedder]:
     """Networks of other sizes below the head, whose head inputs differ in number."""
     hessian = "fixed" if distance == "arccos" else "positives"
-    x, y = points()
+    (x, y), dtype = points(), torch.float64 if float64 else torch.float32
     return [
         LaplaceEmbedder(
-            network(seed, 8 + seed), distance=distance, hessian=hessian, **settings
-        ).fit(x, y)
+            network(seed, 8 + seed).to(dtype), distance=distance, hessian=hessian, **settings
+        ).fit(x.to(dtype), y)
         for seed in range(n)
     ]
 
@@ -101,29 +105,47 @@ def test_without_a_number_of_one_member_there_is_none():
 
 
 @BOTH
-def test_a_draw_has_one_head_of_each_member_for_all_inputs(distance):
+@pytest.mark.parametrize("shared_weights", [True, False])
+def test_draws_have_the_distance_uncertainty_and_variance_of_the_ensemble(distance, shared_weights):
+    """In float64, by 30,000 draws: those of shared weights, and those of the distribution."""
+    several = members(distance, temperature=0.01, float64=True)
+    (x, _), (y, _), n = points(6, 1), points(6, 2), 30_000
+    x, y, ensemble = x.double(), y.double(), LaplaceEnsemble(several)
+    found, both = ensemble(x), torch.cat([x, y])
+    draws = (ensemble if shared_weights else ensemble(both)).sample(
+        *([both] if shared_weights else []), n, seed=0
+    )
+    assert draws.shape == (n, 12, 3 * Z)
+    assert draws.dtype == torch.float64
+    squared = (draws[:, :6] - draws[:, 6:]).square().sum(2)
+    told = ensemble.distance(x, y, shared_weights=shared_weights)
+    torch.testing.assert_close(squared.mean(0), told.mean, rtol=0.01, atol=0)
+    torch.testing.assert_close(squared.var(0), told.variance, rtol=0.05, atol=0)
+    # about the mean of the member that is drawn: e_m (x) a_m = sqrt(M) v in the block of m
+    gaps = draws[:, :6] - torch.where(draws[:, :6] == 0, 0.0, found.mean * 3**0.5)
+    torch.testing.assert_close(gaps.square().sum(2).mean(0), found.uncertainty, rtol=0.05, atol=0)
+    torch.testing.assert_close(gaps.square().mean(0), found.variance, rtol=0.1, atol=1e-5)
+
+
+@BOTH
+def test_a_draw_is_one_head_of_one_member_for_all_inputs(distance):
     several = members(distance, temperature=0.01)
     (x, _), ensemble = points(6, 1), LaplaceEnsemble(several)
-    draws = ensemble.sample(x, 4000, seed=0)
-    assert draws.shape == (4000, 6, 3 * Z)
-    if distance == "arccos":
-        torch.testing.assert_close(draws.norm(dim=2), torch.ones(4000, 6))
-    found = ensemble(x)
-    spread = (draws - found.mean).square().sum(2).mean(0)
-    torch.testing.assert_close(spread, found.uncertainty, rtol=0.1, atol=0)
-    independent = found.sample(4000, seed=1)
-    spread = (independent - found.mean).square().sum(2).mean(0)
-    torch.testing.assert_close(spread, found.uncertainty, rtol=0.1, atol=0)
-    # blocks of two members do not vary together, those of two inputs do
-    gaps = (draws - draws.mean(0)).double()
-    within = (gaps[:, 0, 0] * gaps[:, 1, 0]).mean()
-    across = (gaps[:, 0, 0] * gaps[:, 0, Z]).mean()
-    assert float(across.abs()) < 0.1 * float(gaps[:, 0, 0].square().mean())
-    assert float(within.abs()) > 5 * float(across.abs())
-    again = ensemble.sample(x, 4000, seed=0)
-    assert torch.equal(again, draws)
+    for draws in (ensemble.sample(x, 3000, seed=0), ensemble(x).sample(3000, seed=1)):
+        blocks = (draws != 0).unflatten(2, (3, Z)).any(3)
+        assert bool((blocks.sum(2) == 1).all())
+        assert bool((blocks == blocks[:, :1]).all())
+        assert blocks[:, 0].sum(0).tolist() == [1000, 1000, 1000]
+        if distance == "arccos":
+            torch.testing.assert_close(draws.norm(dim=2), torch.ones(3000, 6))
+    assert torch.equal(ensemble.sample(x, 30, seed=0), ensemble.sample(x, 30, seed=0))
     one = ensemble.draw(5, seed=3)
     torch.testing.assert_close(one(x[:2]), one(x)[:, :2])
+    own = [ensemble.sample(x[:1], 1, seed=s).reshape(3, Z).any(1).nonzero() for s in range(300)]
+    assert torch.cat(own).flatten().bincount(minlength=3).min() > 70
+    # four draws of three members: none is more likely to be the first
+    first = [ensemble(x[:1]).sample(4, seed=s)[0].reshape(3, Z).any(1) for s in range(300)]
+    assert torch.stack(first).sum(0).min() > 70
 
 
 @BOTH
@@ -385,6 +407,24 @@ def test_what_is_no_ensemble():
         LaplaceEnsemble([several[0], members("euclidean")[1]])
 
 
+@pytest.mark.parametrize(("temperature", "wide"), [(0.01, False), (100.0, True)])
+def test_wide_draws_are_those_far_from_the_mean_of_their_member(temperature, wide):
+    found = LaplaceEnsemble(members(temperature=temperature))(points(6, 1)[0])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found.sample(300, seed=0)
+    assert any(issubclass(one.category, WideDrawsWarning) for one in caught) == wide
+
+
+def test_a_draw_of_members_of_two_types_has_the_wider_one():
+    several = [*members(n=1), *members(n=2, float64=True)[1:]]
+    parts = [
+        member(points(4)[0].to(t)).distribution
+        for member, t in zip(several, (torch.float32, torch.float64), strict=True)
+    ]
+    assert Concatenated(parts).sample(5, seed=0).dtype == Concatenated(parts).mean.dtype
+
+
 def test_other_heads_on_one_body_and_other_types():
     """Two heads on one body; and a member in float64."""
     x, y = points()
@@ -404,14 +444,15 @@ def test_side_by_side_distributions():
         parts = [kind(loc, variance), kind(2 * loc, variance)]
         both = Concatenated(parts)
         draws = both.sample(20_000, seed=0)
+        own_mean = torch.where(draws == 0, 0.0, both.mean * 2**0.5)
         torch.testing.assert_close(
-            (draws - both.mean).square().sum(2).mean(0), both.total_variance, rtol=0.1, atol=0
+            (draws - own_mean).square().sum(2).mean(0), both.total_variance, rtol=0.1, atol=0
         )
         totals = torch.stack([part.total_variance for part in parts])
         torch.testing.assert_close(both.total_variance, totals.mean(0))
         assert both.concentration.shape == (4,)
         assert both.sample(0).shape == (0, 4, 6)
-    resultant = (draws * both.mean).sum(2).mean(0)
+    resultant = (draws * both.mean * 2**0.5).sum(2).mean(0)
     expected = vmf_concentration(resultant, 6)
     torch.testing.assert_close(both.concentration, expected, rtol=0.1, atol=0)
     gaussian = Concatenated([Gaussian(loc, variance)] * 2)

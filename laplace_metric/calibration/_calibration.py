@@ -52,7 +52,7 @@ from laplace_metric.calibration._votes import VOTES
 from laplace_metric.calibration.guarantees._open_set_fraction import Fraction
 from laplace_metric.calibration.guarantees._queries_needed import QueriesNeeded
 from laplace_metric.errors import ExportError, FileFormatError, InputError, NotFittedError
-from laplace_metric.io import record_digest, saved
+from laplace_metric.io import WHOLE, record_digest, saved
 
 if TYPE_CHECKING:
     import torch
@@ -136,8 +136,12 @@ class Calibration(Shown):
     right: Bool[np.ndarray, " n"] | None = None
     labels: HeldOutLabels | None = None
     own_items: bool = False
-    group: Float[np.ndarray, " n"] = saved(empty=True, default_factory=lambda: np.empty(0))
-    answer: Float[np.ndarray, " n"] = saved(empty=True, default_factory=lambda: np.empty(0))
+    group: Float[np.ndarray, " n"] = saved(
+        0, WHOLE, empty=True, default_factory=lambda: np.empty(0)
+    )
+    answer: Float[np.ndarray, " n"] = saved(
+        -1, WHOLE, empty=True, default_factory=lambda: np.empty(0)
+    )
 
     def check_saved(self) -> None:
         """Refuse values of a file of which some are of labels and some are not."""
@@ -150,6 +154,22 @@ class Calibration(Shown):
             or any((value is not None) != labelled for value in of_labels)
         ):
             raise FileFormatError("calibration is of labels in a part of its values only")
+        found = np.isfinite(self.first_match)
+        if (self.match.any(1) & ~found).any() or (found & ~self.known).any():
+            raise FileFormatError(
+                "calibration/first_match is not finite exactly where a match was found"
+            )
+        # all known queries, of which a half tests where ``grid`` has the other one
+        n_known, tested = len(self.statistics), int(self.known.sum())
+        of_all = self.labels and len(self.labels.codes) + len(self.labels.clustering_codes)
+        enough = n_known >= tested if len(self.grid) else n_known == tested
+        if not enough or (of_all is not None and n_known != of_all):
+            raise FileFormatError(
+                f"calibration/statistics has {n_known} rows, not one for each known query"
+            )
+        classes = 0 if self.labels is None else len(self.labels.classes)
+        if self.answer.size and self.answer.max() >= max(1, classes):
+            raise FileFormatError(f"calibration/answer holds places beyond {classes} classes")
 
     def _sentence(self) -> str:
         of = "matches" if self.labeller is None else "labels"

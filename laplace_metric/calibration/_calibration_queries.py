@@ -44,7 +44,7 @@ from laplace_metric.calibration.guarantees._queries_needed import (
 from laplace_metric.calibration.guarantees._recall import highest_threshold
 from laplace_metric.calibration.guarantees._test_sequences import NEVER
 from laplace_metric.errors import FileFormatError, InputError
-from laplace_metric.io import Kind, saved
+from laplace_metric.io import WHOLE, Kind, saved
 
 QUERIES = Kind("queries", "saved calibration queries", 2)
 QUANTITIES = ("precision", "recall", "fmr", "fpir")
@@ -143,14 +143,14 @@ class CalibrationQueries:
     probability: Float[np.ndarray, "n k"] = saved(0, 1)
     relevant: Int8[np.ndarray, "n k"] = saved(NO_HIT, 1)
     mated: Int8[np.ndarray, " n"] = saved(-1, 1)
-    total: Float[np.ndarray, " n"] = saved(least=0)
+    total: Float[np.ndarray, " n"] = saved(0, WHOLE)
     grid: Float[np.ndarray, " m"] = saved(0, 1)
     abstained: Bool[np.ndarray, " n"] = saved()
     cross_fitted: bool = saved()
     unseen: Float[np.ndarray, " u"] = saved(0, 1, default_factory=lambda: NOTHING)
-    unseen_class: Float[np.ndarray, " u"] = saved(0, default_factory=lambda: NOTHING)
+    unseen_class: Float[np.ndarray, " u"] = saved(0, WHOLE, default_factory=lambda: NOTHING)
     score: Float[np.ndarray, " n"] = saved(empty=True, default_factory=lambda: NOTHING)
-    group: Float[np.ndarray, " n"] = saved(empty=True, default_factory=lambda: NOTHING)
+    group: Float[np.ndarray, " n"] = saved(0, WHOLE, empty=True, default_factory=lambda: NOTHING)
 
     def check_saved(self) -> None:
         """Refuse a file without queries or hits, and a probability of a hit that there is not."""

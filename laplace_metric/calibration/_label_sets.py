@@ -32,7 +32,7 @@ from jaxtyping import Bool, Float, Int
 
 from laplace_metric.calibration._conformal import conformal_quantile, fewest_queries
 from laplace_metric.errors import FileFormatError
-from laplace_metric.io import saved
+from laplace_metric.io import UNIT, saved
 
 Labels = npt.NDArray[Any]
 """Whole numbers, or objects that are strings."""
@@ -117,9 +117,9 @@ class HeldOutLabels:
 
     classes: Labels
     clustering_codes: Int[np.ndarray, " m"] = saved(least=0)
-    clustering_scores: Float[np.ndarray, " m"] = saved(infinite=True)
+    clustering_scores: Float[np.ndarray, " m"] = saved(most=UNIT, infinite=True)
     codes: Int[np.ndarray, " n"] = saved(least=0)
-    scores: Float[np.ndarray, " n"] = saved(infinite=True)
+    scores: Float[np.ndarray, " n"] = saved(most=UNIT, infinite=True)
 
     def check_saved(self) -> None:
         """Refuse classes of a file that are not sorted, and codes of none of them."""

@@ -21,6 +21,7 @@ changes sign when the others are capped, too.) ``low`` keeps a certainty of zero
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +31,7 @@ from jaxtyping import Float
 
 from laplace_metric.calibration._features import FEATURE_SETS, FEATURES
 from laplace_metric.calibration._namespace import namespace
+from laplace_metric.errors import FileFormatError
 from laplace_metric.io import saved
 
 Array = npt.NDArray[np.float64]
@@ -66,9 +68,14 @@ class Score:
     """
 
     weights: Float[np.ndarray, " F"]
-    low: Float[np.ndarray, " F"] = saved(infinite=True)
-    cap: Float[np.ndarray, " F"] = saved(infinite=True)
+    low: Float[np.ndarray, " F"] = saved(most=sys.float_info.max, infinite=True)
+    cap: Float[np.ndarray, " F"] = saved(least=-sys.float_info.max, infinite=True)
     offset: float = saved()
+
+    def check_saved(self) -> None:
+        """Refuse bounds of a file that cross."""
+        if (self.low > self.cap).any():
+            raise FileFormatError("score/low is above score/cap")
 
     def __call__(self, values: Any) -> Any:
         """Return the score l [...] of features [..., F]."""

@@ -128,6 +128,9 @@ class ScoreScale:
         """Refuse scores of a file that are none, or not in ascending order."""
         if not self.values.size or (np.diff(self.values, axis=0) < 0).any() or not self.worth:
             raise FileFormatError("scale.values are no scores in ascending order, or worth nothing")
+        n = len(self.values)
+        if self.worth > n or (self.alike == 0 and self.worth != n):
+            raise FileFormatError(f"scale.values has {n} rows, which are not worth {self.worth:g}")
 
     @classmethod
     def of(cls, first: Array, group: npt.NDArray[Any] | None) -> ScoreScale:

@@ -26,6 +26,7 @@ Directions instead of vectors: Mahalanobis++ (Mueller & Hein 2025).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -36,7 +37,7 @@ from torch import Tensor
 
 from laplace_metric._utils.precision import full_precision
 from laplace_metric.embedding import FitSetParts
-from laplace_metric.errors import InputError, NonFiniteError
+from laplace_metric.errors import FileFormatError, InputError, NonFiniteError
 from laplace_metric.familiarity._class_gaussians import ClassGaussians
 from laplace_metric.familiarity._cross_fitted import CrossFitted, left_one_out
 from laplace_metric.familiarity._directions import directions
@@ -52,10 +53,25 @@ from laplace_metric.familiarity._novelty import foreign_sum, length_of, novelty_
 from laplace_metric.familiarity._scatter import Factors
 from laplace_metric.familiarity._triangles import times_upper
 from laplace_metric.inputs._rows import bad_rows
+from laplace_metric.io import POSITIVE, UNIT, checked_array
 from laplace_metric.models._blocks import Block
 
 NOTHING_ENTERS = 1e6
 """Epistemic number, where one is needed, of an input of which only zeros enter the head."""
+
+
+_FINITE = (-math.inf, math.inf)
+_RANGES = {
+    "mean": (-UNIT, UNIT),
+    "class_means": (-2 * UNIT, 2 * UNIT),  # differences of means of unit vectors
+    "points": (-2 * UNIT, 2 * UNIT),
+    "weights": (0.0, math.inf),
+    "scale": (POSITIVE, math.inf),
+    "strength": (POSITIVE, math.inf),
+    "log_share": (-math.inf, 0.0),
+    "channel": (0.0, UNIT),
+}
+"""Smallest and largest value that a fit can have; any finite one for the others."""
 
 
 @dataclass(frozen=True)
@@ -149,18 +165,35 @@ class NearFar:
         shapes = [(n_columns,), (n_classes, n_columns), 2 * (n_columns,), (n_columns, inner)]
         shapes += [(len(self.points), n_columns), (3,), (2 if len(self.length) else 0,), (6,), (6,)]
         shapes += [(min(1, n_labels),), (n_labels,), 2 * (n_labels,)]
-        actual = [tuple(tensor.shape) for tensor in self.tensors().values()]
-        if actual != shapes:
-            raise InputError(f"near and far have tensors of shapes {actual}, not {shapes}.")
+        for (name, tensor), shape in zip(self.tensors().items(), shapes, strict=True):
+            if tuple(tensor.shape) != shape:
+                actual = list(tensor.shape)
+                raise InputError(f"near_far.{name} has shape {actual}, not {list(shape)}.")
 
     def tensors(self) -> dict[str, Tensor]:
         """Return all tensors, by name."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @classmethod
-    def from_tensors(cls, tensors: dict[str, Tensor]) -> NearFar:
-        """Build from the result of ``tensors``; ``KeyError`` if one is missing."""
-        return cls(*(tensors[field.name] for field in fields(cls)))
+    def from_tensors(cls, tensors: dict[str, Tensor], where: str = "near_far.") -> NearFar:
+        """Build from the result of ``tensors``; ``where`` begins their names in messages.
+
+        Raises
+        ------
+        FileFormatError
+            For an array that is missing, of another type, or holds values that no fit has.
+        InputError
+            For shapes that do not fit each other.
+        """
+        found = []
+        for field in fields(cls):
+            tensor, (least, most) = tensors.get(field.name), _RANGES.get(field.name, _FINITE)
+            shape = [None] * (0 if tensor is None else tensor.ndim)
+            name = where + field.name
+            found.append(checked_array(name, tensor, shape, least=least, most=most))
+        if len(tensors["length"]) > 1 and not float(tensors["length"][1]) > 0:
+            raise FileFormatError(f"{where}length holds a deviation that is not above 0")
+        return cls(*found)
 
     def to(self, device: torch.device) -> NearFar:
         """Return the same on another device."""

@@ -15,6 +15,7 @@ from torch import Tensor
 from laplace_metric import io as files
 from laplace_metric.curvature._eigenbases import KroneckerEigenbasis, KroneckerEigenblock
 from laplace_metric.curvature._spectral_curvature import SpectralCurvature
+from laplace_metric.errors import FileFormatError
 from laplace_metric.heads._linear import LinearJacobian
 from laplace_metric.image_text._head import GaussianHead
 from laplace_metric.image_text._inclusion_calibration import InclusionCalibration
@@ -22,6 +23,7 @@ from laplace_metric.image_text._objectives import OBJECTIVES, TwoHeads
 from laplace_metric.image_text._spread import Spread
 from laplace_metric.image_text._tower_posterior import TowerPosterior
 from laplace_metric.image_text._towers import FittedHeads
+from laplace_metric.io import UNIT
 
 # A fitted ``ImageTextEmbedder`` as JSON and tensors: heads, posteriors, history, inclusion.
 
@@ -65,16 +67,20 @@ def fitted_of(content: dict[str, Any], tensors: dict[str, Tensor], heads: TwoHea
 
     Raises
     ------
+    FileFormatError
+        For arrays that hold values that no fit has.
     Of ``files.MALFORMED``
         For values that are missing, or not of these heads.
     """
     state = _named(tensors, HEADS)
+    for name, tensor in state.items():
+        files.checked_array(f"{HEADS}{name}", tensor, [None] * tensor.ndim)
     heads.to(state["image.mean.weight"]).load_state_dict(state)
     spreads = {k: [Spread(**row) for row in rows] for k, rows in content["spreads"].items()}
     fitted = FittedHeads(heads.eval(), None, content["losses"], spreads, given=content["given"])
     if "n_effective" in content:
         image, text = (
-            TowerPosterior.around(head, _curvature_of(_named(tensors, side), head), n, prior)
+            TowerPosterior.around(head, _curvature_of(_named(tensors, side), side, head), n, prior)
             for side, head, n, prior in zip(
                 SIDES, heads.both, content["n_effective"], content["prior_precision"], strict=True
             )
@@ -82,7 +88,10 @@ def fitted_of(content: dict[str, Any], tensors: dict[str, Tensor], heads: TwoHea
         fitted.posteriors = image, text
     if "inclusion" in content:
         numbers = {name: content["inclusion"][name] for name in NUMBERS}
-        fitted.inclusion = InclusionCalibration(controls=tensors["controls"], **numbers)
+        controls = files.checked_array("controls", tensors.get("controls"), [None], dtype="float64")
+        if bool((controls.diff() < 0).any()):
+            raise FileFormatError("controls are not in ascending order")
+        fitted.inclusion = InclusionCalibration(controls=controls, **numbers)
     if "fingerprints" in tensors:
         fitted.fingerprints = tensors["fingerprints"].numpy().view(np.uint64)
     return fitted
@@ -100,13 +109,22 @@ def _curvature_tensors(tower: TowerPosterior) -> dict[str, Tensor]:
     return {"eigenvalues": curvature.eigenvalues, "left": block.left, "right": block.right}
 
 
-def _curvature_of(tensors: dict[str, Tensor], head: GaussianHead) -> SpectralCurvature:
-    """Rebuild the curvature, or raise ``ValueError`` for shapes that are not of the head."""
+def _curvature_of(tensors: dict[str, Tensor], side: str, head: GaussianHead) -> SpectralCurvature:
+    """Rebuild the curvature.
+
+    Raises
+    ------
+    FileFormatError
+        For arrays that are missing, of another shape, or hold values that no fit has.
+    """
     layout = LinearJacobian.of(head.mean).layout
     d, columns = layout.n_outputs, layout.n_columns
-    wanted = {"eigenvalues": (d * columns,), "left": (d, d), "right": (columns, columns)}
-    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    if shapes != wanted:
-        raise ValueError(f"a posterior has tensors {shapes}, not {wanted}")
-    block = KroneckerEigenblock(tensors["left"], tensors["right"], layout)
-    return SpectralCurvature(KroneckerEigenbasis((block,)), tensors["eigenvalues"], 0.0)
+    left, right = (
+        files.checked_array(f"{side}{name}", tensors.get(name), [n, n], least=-UNIT, most=UNIT)
+        for name, n in (("left", d), ("right", columns))
+    )
+    values = files.checked_array(
+        f"{side}eigenvalues", tensors.get("eigenvalues"), [d * columns], least=0
+    )
+    block = KroneckerEigenblock(left, right, layout)
+    return SpectralCurvature(KroneckerEigenbasis((block,)), values, 0.0)

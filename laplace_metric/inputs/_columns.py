@@ -12,12 +12,13 @@ import torch
 from torch import Tensor
 
 from laplace_metric._utils.validation import as_array, check_dense
-from laplace_metric.errors import InputError
+from laplace_metric.errors import FileFormatError, InputError
 from laplace_metric.inputs._arrays import plain
 from laplace_metric.inputs._class_names import check_names, mixed_kinds
 from laplace_metric.inputs._missing import check_missing, missing_rows
 from laplace_metric.inputs._not_classes import IS_A_CLASS, NOISE, check_noise
 from laplace_metric.inputs._rows import row_list
+from laplace_metric.io import checked_array
 
 Values = npt.NDArray[Any]
 """[N] int64, or objects that are strings: NumPy's own drop NUL at the end, and pad all of them to
@@ -145,14 +146,23 @@ class Column:
 
     @classmethod
     def from_tensors(cls, name: str, tensors: dict[str, Tensor]) -> Column | None:
-        """Read the result of ``tensors``; None if there is nothing of that name."""
+        """Read the result of ``tensors``; None if there is nothing of that name.
+
+        Raises
+        ------
+        FileFormatError
+            For entries of another type or shape, and ends that do not cut the text.
+        """
         if name in tensors:
-            return cls(tensors[name].numpy())
+            return cls(checked_array(name, tensors[name], [None], dtype="int64").numpy())
         if f"{name}.text" not in tensors:
             return None
-        text = tensors[f"{name}.text"].numpy().tobytes()
-        ends = tensors[f"{name}.ends"].tolist()
+        whole, stops = (tensors.get(f"{name}.{part}") for part in ("text", "ends"))
+        text = checked_array(f"{name}.text", whole, [None], dtype="uint8").numpy().tobytes()
+        ends = checked_array(f"{name}.ends", stops, [None], dtype="int64").tolist()
         starts = [0, *ends[:-1]]
+        if any(a > b for a, b in zip(starts, ends, strict=True)) or [0, *ends][-1] != len(text):
+            raise FileFormatError(f"{name}.ends do not cut the {len(text)} bytes of {name}.text")
         spans = zip(starts, ends, strict=True)
         return cls(_objects([text[a:b].decode(errors=SURROGATES) for a, b in spans]))
 

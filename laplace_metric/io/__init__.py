@@ -21,7 +21,7 @@ from laplace_metric.io._atomic import (
     writing,
 )
 from laplace_metric.io._container import MALFORMED, Kind, Part, SavedFile, read, write
-from laplace_metric.io._fields import Fields, checked_array
+from laplace_metric.io._fields import POSITIVE, UNIT, WHOLE, Fields, checked_array
 from laplace_metric.io._hashing import digest, sha256_of
 from laplace_metric.io._json import difference, json_text
 from laplace_metric.io._lock import locked
@@ -29,6 +29,9 @@ from laplace_metric.io._record import record, record_digest, restored, saved
 
 __all__ = [
     "MALFORMED",
+    "POSITIVE",
+    "UNIT",
+    "WHOLE",
     "Fields",
     "Kind",
     "Part",

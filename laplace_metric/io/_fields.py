@@ -11,6 +11,12 @@ from laplace_metric.errors import FileFormatError
 
 INF = math.inf
 LARGEST = 2**63 - 1
+UNIT = 1.001
+"""Largest coordinate of a unit vector, or share, of any floating-point type: 1 and its rounding."""
+WHOLE = 2.0**53
+"""Largest whole number up to which float64 holds every one."""
+POSITIVE = sys.float_info.min
+"""Smallest number that counts as above 0."""
 
 
 class Fields:

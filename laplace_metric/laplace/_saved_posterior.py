@@ -22,7 +22,7 @@ from laplace_metric.heads._body import BodyRecord, listed
 from laplace_metric.heads._identity import head_from_spec, head_spec
 from laplace_metric.heads._jacobian import HeadJacobian
 from laplace_metric.heads._located import APPEND, LocatedHead
-from laplace_metric.io import Fields, Kind, Part, checked_array
+from laplace_metric.io import UNIT, Fields, Kind, Part, checked_array
 from laplace_metric.laplace._fitted import Draws, Fitted
 from laplace_metric.laplace._posterior import Posterior
 from laplace_metric.laplace._settings import Settings
@@ -95,8 +95,6 @@ def fitted_of_part(part: Part, model: nn.Module) -> tuple[Settings, Fitted]:
         tensors[name].numpy() if name in tensors else None for name in FINGERPRINTS
     )
     kept = {k.removeprefix(stored): t for k, t in tensors.items() if k.startswith(stored)}
-    for name, tensor in kept.items():
-        checked_array(f"posterior/{stored}{name}", tensor, [None] * tensor.ndim)
     older = {"prior_precision": settings.prior_precision, "temperature": settings.temperature}
     n_effective, prior_precision, temperature = (
         Fields({**older, **part.content}, "posterior").number(name, least=0)
@@ -117,7 +115,7 @@ def fitted_of_part(part: Part, model: nn.Module) -> tuple[Settings, Fitted]:
         content.whole("n_points"),
         settings.structure,
         fingerprints,
-        NearFar.from_tensors(kept).to(mean.device) if kept else None,
+        NearFar.from_tensors(kept, f"posterior/{stored}").to(mean.device) if kept else None,
         trained_on,
         body,
         _draws(content.inner("draws")) if "draws" in content else None,
@@ -166,7 +164,9 @@ def _basis_tensors(posterior: Posterior) -> dict[str, Tensor]:
 
 def _basis(tensors: Any, structure: str, jacobian: HeadJacobian) -> Eigenbasis:
     def square(name: str, width: int) -> Tensor:
-        found: Tensor = checked_array(f"posterior/{name}", tensors.get(name), [width, width])
+        found: Tensor = checked_array(
+            f"posterior/{name}", tensors.get(name), [width, width], least=-UNIT, most=UNIT
+        )
         return found
 
     if structure == "diag":

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -15,18 +14,18 @@ from laplace_metric import io as files
 from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import ArrayLike, as_path, as_scores, check_count, check_share
-from laplace_metric.calibration._martingale import Alarm
-from laplace_metric.errors import InputError
+from laplace_metric.calibration._martingale import KINDS, Alarm
+from laplace_metric.errors import FileFormatError, InputError
 from laplace_metric.monitor._report import WindowReport
-from laplace_metric.monitor._stream import Stream
+from laplace_metric.monitor._stream import SavedStream, Stream
 from laplace_metric.monitor._window_tests import LEAST, compare, holm
 
 if TYPE_CHECKING:
     from laplace_metric.plots import Figure
 
 MONITOR = files.Kind("monitor", "a saved monitor", 2)
-BETS = ("bets", "best", "since")
-"""Arrays of a martingale."""
+ARRAYS = tuple(one.name for one in fields(SavedStream))
+"""Names of the arrays of a stream."""
 
 
 class Monitor(Shown):
@@ -214,10 +213,7 @@ class Monitor(Shown):
         streams = self.streams.values()
         tensors = {"generator": self.generator.get_state()}
         for i, stream in enumerate(streams):
-            bets, seen = stream.martingale, np.array(stream.seen)
-            arrays = {"reference": stream.reference, "values": seen, "window": stream.window}
-            arrays |= {name: getattr(bets, name) for name in BETS}
-            for name, values in arrays.items():
+            for name, values in files.record(stream.saved())[1].items():
                 tensors[f"{i}.{name}"] = torch.from_numpy(np.ascontiguousarray(values))
         alarms = [stream.martingale.alarm for stream in streams]
         content = {
@@ -242,19 +238,39 @@ class Monitor(Shown):
         saved = files.SavedFile(as_path("path", path))
         with saved.checked():
             part = saved.part(MONITOR)
-            content, tensors = part.content, part.arrays
-            reference = {name: tensors[f"{i}.reference"] for i, name in enumerate(content["names"])}
-            rate = content["false_alarms"]
-            monitor = cls(reference, window=content["window"], false_alarms=rate)
-            monitor.generator.set_state(tensors["generator"])
-            monitor.reports = [WindowReport.from_json(report) for report in content["reports"]]
-            for i, stream in enumerate(monitor.streams.values()):
-                bets, alarm = stream.martingale, content["alarms"][i]
-                bets.n, bets.alarm = content["n"], alarm and Alarm(**alarm)
-                for name in BETS:
-                    setattr(bets, name, tensors[f"{i}.{name}"].numpy())
-                stream.seen = array("d", tensors[f"{i}.values"].numpy().tobytes())
-                stream.window = tensors[f"{i}.window"].numpy()
+            content, tensors = files.Fields(part.content, "monitor"), part.arrays
+            names, n = content.items("names"), content.whole("n")
+            window, alarms = content.whole("window", least=LEAST), part.content["alarms"]
+            listed = part.content["reports"]
+            counts = {"names": len(set(names)), "alarms": len(alarms), "reports": len(listed)}
+            wanted = {"names": len(names), "alarms": len(names), "reports": n // window}
+            if counts != wanted:
+                raise FileFormatError(f"monitor of {n} queries has {counts}, not {wanted}")
+            streams = [
+                _saved_stream(name, {k: tensors.get(f"{i}.{k}") for k in ARRAYS}, n, window)
+                for i, name in enumerate(names)
+            ]
+            reference = {k: s.reference for k, s in zip(names, streams, strict=True)}
+            rate = content.share("false_alarms")
+            monitor = cls(reference, window=window, false_alarms=rate)
+            state = monitor.generator.get_state()
+            monitor.generator.set_state(
+                files.checked_array(
+                    "monitor/generator", tensors.get("generator"), state.shape, dtype="uint8"
+                )
+            )
+            for stream, arrays, alarm in zip(
+                monitor.streams.values(), streams, alarms, strict=True
+            ):
+                raised = None if alarm is None else Alarm.from_json(alarm)
+                stream.restore(arrays, n, raised, f"monitor.{stream.martingale.name}")
+            monitor.reports = [WindowReport.from_json(report, names) for report in listed]
+            for number, report in enumerate(monitor.reports, 1):
+                span = (number - 1) * window + 1, number * window
+                alarmed = tuple(alarm for alarm in monitor.alarms if alarm.at <= span[1])
+                found = report.first, report.last, report.level, report.alarms
+                if found != (*span, rate, alarmed):
+                    raise FileFormatError(f"monitor.reports[{number - 1}] is of another window")
         return monitor
 
     def _report(self) -> WindowReport:
@@ -267,3 +283,14 @@ class Monitor(Shown):
             stream.window = np.empty(0)
         first = self.n - self.window + 1
         return WindowReport(first, self.n, self.false_alarms, tests, evidence, self.alarms)
+
+
+def _saved_stream(name: str, arrays: Mapping[str, Any], n: int, window: int) -> SavedStream:
+    """Return the arrays of a stream after n queries, with the lengths that they then have."""
+    reference = arrays["reference"]
+    sizes = {"w": n % window, "B": len(KINDS)}
+    if reference is not None and reference.ndim:
+        sizes["v"] = len(reference) + n
+    where = files.Fields({}, f"monitor.{name}")
+    there = {k: tensor for k, tensor in arrays.items() if tensor is not None}
+    return files.restored(SavedStream, where, there, **sizes)

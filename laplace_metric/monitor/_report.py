@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from laplace_metric.calibration._martingale import Alarm
-from laplace_metric.monitor._window_tests import Quantiles, ShiftTest
+from laplace_metric.io import Fields, restored
+from laplace_metric.monitor._window_tests import ShiftTest
 
 
 @dataclass(frozen=True)
@@ -58,11 +60,31 @@ quantile, p = 6e-91
         return tuple(alarm for alarm in self.alarms if alarm.at >= self.first)
 
     @classmethod
-    def from_json(cls, content: dict[str, Any]) -> WindowReport:
-        """Build from the result of ``dataclasses.asdict``."""
-        alarms = tuple(Alarm(**alarm) for alarm in content["alarms"])
-        tests = {name: _shift_test(test) for name, test in content["shift_tests"].items()}
-        return cls(**{**content, "shift_tests": tests, "alarms": alarms})
+    def from_json(cls, content: Any, names: Sequence[str]) -> WindowReport:
+        """Build from the result of ``dataclasses.asdict``.
+
+        Parameters
+        ----------
+        content : Any
+            Value of a file.
+        names : sequence of str
+            Names of the quantities.
+
+        Raises
+        ------
+        FileFormatError
+            If a value is missing, of another type or out of its range.
+        """
+        told = Fields(content, "report")
+        tests, evidence = told.inner("shift_tests"), told.inner("evidence")
+        return cls(
+            told.whole("first"),
+            told.whole("last"),
+            told.share("level"),
+            {name: restored(ShiftTest, tests.inner(name), {}) for name in names},
+            {name: evidence.number(name) for name in names},
+            tuple(Alarm.from_json(alarm) for alarm in content["alarms"]),
+        )
 
     def __str__(self) -> str:
         title = "DRIFT" if self.drifted else "no difference seen"
@@ -80,8 +102,3 @@ quantile, p = 6e-91
             f"{test.window.median:.4g} (reference {test.reference.median:.4g}), {share:.1%} {side} "
             f"the reference's {quantile} quantile, p = {test.p_value:.1g}"
         )
-
-
-def _shift_test(content: dict[str, Any]) -> ShiftTest:
-    quantiles = {name: Quantiles(**content[name]) for name in ("window", "reference")}
-    return ShiftTest(**{**content, **quantiles})

@@ -16,6 +16,7 @@ import numpy as np
 from scipy import stats
 
 from laplace_metric._utils.validation import Floats
+from laplace_metric.io import saved
 
 LEAST = 30
 """Values of a reference and of a window, below which a test can hardly tell anything."""
@@ -57,10 +58,10 @@ class ShiftTest:
 
     window: Quantiles
     reference: Quantiles
-    above: float
-    below: float
-    larger: float
-    p_value: float
+    above: float = saved(0, 1)
+    below: float = saved(0, 1)
+    larger: float = saved(0, 1)
+    p_value: float = saved(0, 1)
 
     @property
     def direction(self) -> str:

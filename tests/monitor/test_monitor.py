@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -122,7 +124,62 @@ def test_a_damaged_file_says_so(uncut, tmp_path):
         Monitor.load(path)
     uncut.save(path)
     rewrite(path, "monitor", lambda content, _: content.pop("names"))
-    with pytest.raises(FileFormatError, match="monitor is damaged: it has no 'names'"):
+    with pytest.raises(FileFormatError, match="monitor.names is missing, not a list of str"):
+        Monitor.load(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c, a: a["0.bets"][3:4].fill_(math.nan), "monitor.uncertainty/bets holds nan"),
+        (lambda c, a: a["0.bets"][3:4].fill_(-math.inf), "bets is from -inf .* 700 queries cannot"),
+        (lambda c, a: a["0.bets"][3:4].fill_(1e30), "bets is from .* to 1e.30"),
+        (lambda c, a: a.update({"0.bets": a["0.bets"][:35]}), r"bets has shape \[35\], not \[36\]"),
+        (lambda c, a: a["0.best"][3:4].fill_(-1.0), "best holds -1"),
+        (lambda c, a: a["0.since"][3:4].fill_(0), "since is from 0 .* they leave 1 to 700"),
+        (lambda c, a: a["0.since"][3:4].fill_(701), "since is from .* to 701"),
+        (lambda c, a: a.update({"0.since": a["0.since"].int()}), "since is int32, not int64"),
+        (lambda c, a: a["0.reference"][:1].fill_(math.nan), "reference holds nan"),
+        (lambda c, a: a["0.reference"][:1].fill_(7.5), "values do not hold all of its reference"),
+        (lambda c, a: a["0.values"][:1].fill_(9.0), "values are not in ascending order"),
+        (lambda c, a: a.update({"0.values": a["0.values"][1:]}), "values has shape"),
+        (lambda c, a: a.update({"0.window": a["0.values"][:1]}), "window has shape"),
+        (lambda c, a: a.pop("0.bets"), "bets is missing"),
+        (lambda c, a: a.update(generator=a["generator"][1:]), "monitor/generator has shape"),
+        (lambda c, a: a.pop("generator"), "monitor/generator is missing"),
+        (lambda c, a: c["alarms"].pop(), "monitor of 700 queries has .*'alarms': 1"),
+        (lambda c, a: c["reports"].pop(), "monitor of 700 queries has .*'reports': 6"),
+        (lambda c, a: c["alarms"].reverse(), "bets are those of an alarm"),
+        (lambda c, a: c["alarms"][0].update(at=701), "an alarm that 700 queries cannot raise"),
+        (lambda c, a: c["alarms"][0].update(kind="huge"), "an alarm that 700 queries cannot raise"),
+        (lambda c, a: c["alarms"].__setitem__(0, None), "bets are those of an alarm"),
+        (lambda c, a: c.update(n=699), "monitor of 699 queries has"),
+        (lambda c, a: c["reports"].reverse(), r"reports\[0\] is of another window"),
+        (lambda c, a: c["reports"][-1].update(alarms=[]), r"reports\[6\] is of another window"),
+        (
+            lambda c, a: c["reports"][0]["shift_tests"]["uncertainty"].update(p_value=2.0),
+            "shift_tests.uncertainty.p_value is 2.0, not a number from 0 to 1",
+        ),
+        (lambda c, a: c["reports"][0]["evidence"].clear(), "evidence.uncertainty is missing"),
+    ],
+)
+def test_values_that_no_stream_leaves_are_refused(uncut, tmp_path, change, message):
+    """The hashes of the file are right."""
+    path = tmp_path / "monitor"
+    uncut.save(path)
+    rewrite(path, "monitor", change)
+    with pytest.raises(FileFormatError, match=message) as caught:
+        Monitor.load(path)
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["bets", "best", "since"])
+def test_before_the_first_query_no_bet_has_gained(tmp_path, name):
+    path = tmp_path / "monitor"
+    monitor().save(path)
+    assert Monitor.load(path).n == 0
+    rewrite(path, "monitor", lambda _, arrays: arrays[f"0.{name}"][:1].fill_(1))
+    with pytest.raises(FileFormatError, match=f"{name} is from .* which 0 queries cannot leave"):
         Monitor.load(path)
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
+from benchmarks.datasets import load
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.calibration._votes import VOTES, LabelVotes
+from laplace_metric.errors import WideDrawsWarning
 from laplace_metric.search import HNSW, Index
+from laplace_metric.search._expected_vectors import ranks_by_uncertainty
 
 RANKINGS = ("mean", "predictive", "expected", "shared")
 N = 300
@@ -151,3 +156,53 @@ def test_the_first_neighbour_may_be_the_farthest():
     np.testing.assert_allclose(votes.weighted[0], weighted)
     np.testing.assert_allclose(votes.ambiguity[0], ambiguity)
     assert votes.weighted[0, 1] > votes.weighted[0, 0]
+
+
+def right_of_fashion(folder: Path, **settings: float) -> dict[str, float]:
+    """Share of nearest items of the same class: 2,000 images each for posterior, items, queries."""
+    found = load("fashion-mnist", "train", folder, limit=6000)
+    x, y = nn.functional.avg_pool2d(found.images / 255, 2).flatten(1), found.labels
+    embedder = LaplaceEmbedder.from_embeddings(x[:2000], y[:2000], distance="arccos", **settings)
+    shares = {}
+    for ranking in ("mean", "expected"):
+        index = embedder.index(x[2000:4000], rank_by=ranking)
+        nearest = index.search(x[4000:], 1).ids[:, 0]
+        shares[ranking] = float((y[2000:4000][nearest] == y[4000:]).double().mean())
+    return shares
+
+
+def test_expected_distances_of_a_posterior_find_what_is_certain(real_data):
+    """The numbers of the docstrings of ``rank_by``."""
+    tuned = right_of_fashion(real_data)
+    with pytest.warns(WideDrawsWarning, match="by their uncertainty more than"):
+        wide = right_of_fashion(real_data, temperature=1.0)
+    told = " ".join((LaplaceEmbedder.index.__doc__ or "").split())
+    mean, expected = tuned["mean"], tuned["expected"]
+    assert f'{mean:.2f} by "mean", {expected:.2f} by "expected", {wide["expected"]:.2f} at' in told
+    told = " ".join((Index.build.__doc__ or "").split())
+    span = f"{wide['expected']:.2f} to {expected:.2f}"
+    assert f'right for {span} of queries, "mean" for {mean:.2f}' in told
+
+
+def test_a_narrow_posterior_ranks_by_means_and_does_not_warn(recwarn):
+    g = torch.Generator().manual_seed(0)
+    y = torch.arange(200) % 4
+    x = 3 * torch.randn(4, 6, generator=g)[y] + torch.randn(200, 6, generator=g)
+    LaplaceEmbedder.from_embeddings(x, y, temperature=1e-4).index(x, y, rank_by="expected")
+    assert not [w for w in recwarn if issubclass(w.category, WideDrawsWarning)]
+    with pytest.warns(WideDrawsWarning, match="rank_by='mean' or 'predictive'"):
+        LaplaceEmbedder.from_embeddings(x, y, temperature=1e4, distance="euclidean").index(
+            x, y, rank_by="expected"
+        )
+
+
+@pytest.mark.parametrize("spherical", [False, True])
+def test_a_ranking_by_uncertainty_is_one_that_follows_it_more_than_the_means(spherical):
+    g = torch.Generator().manual_seed(0)
+    about = torch.tensor([3.0, 0.0, 0.0, 0.0, 0.0])  # a cone, in which no cosine is negative
+    u = nn.functional.normalize(about + torch.randn(700, 5, generator=g), dim=1)
+    trace = torch.rand(700, generator=g)
+    assert not ranks_by_uncertainty(u, 0.01 * trace, spherical=spherical)
+    assert ranks_by_uncertainty(u, (2 if spherical else 99) * trace, spherical=spherical)
+    assert not ranks_by_uncertainty(u, torch.full((700,), 0.5), spherical=spherical)
+    assert not ranks_by_uncertainty(u[:1], trace[:1], spherical=spherical)
