@@ -43,7 +43,7 @@ ALLOWED: dict[str, tuple[set[str], str]] = {
     r".*[/.](eigenvalues|standard_error|prior_weights)": ({"1e30"}, FINITE),
     r".*/(trace|epistemic|basis_inputs|engine\.centroids)": ({"1e30"}, FINITE),
     r"(index|index, (ivf|hnsw)|guard)/mean": ({"1e30"}, "embeddings of any length"),
-    r".*(labeller|score|calibrator|model)\.(numbers|weights)": ({"1e30"}, FINITE),
+    r".*(labeller|score|calibrator|model|first|behind)\.(numbers|weights)": ({"1e30"}, FINITE),
     r"index, predictive/vectors": ({"1e30"}, FINITE),
     r".*[/.]statistics": ({"1e30"}, FINITE),
     r".*/heads\..*": ({"1e30"}, FINITE),

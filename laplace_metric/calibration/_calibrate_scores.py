@@ -30,7 +30,7 @@ from laplace_metric.calibration._score_features import (
     judgements,
     score_features,
 )
-from laplace_metric.calibration._score_model import ScoreModel, fit_score_model
+from laplace_metric.calibration._score_model import ListModel
 from laplace_metric.calibration._score_scale import ScoreScale
 from laplace_metric.calibration._score_warnings import warn_of_scores, warn_of_ties
 from laplace_metric.calibration._scored_queries import FUSED, KINDS
@@ -198,27 +198,25 @@ def calibrate_scores(
         """Fit to all, and test in so many parts; 0: fit to one half, and test by the other."""
         split = split_by_group(order, grouped, parts or 2)
         fitted, tested = (order, order) if parts else split
-        chosen, losses, model = fit_score_model(
-            features[fitted], judged[fitted], exists[fitted], len(kinds)
-        )
+        model = ListModel.fit(features[fitted], judged[fitted], exists[fitted], len(kinds))
         probability = model(features)
         if parts:
             held_out = probability.copy()
             for part in split:
                 rest = np.setdiff1d(order, part)
                 seen = features[rest], judged[rest], exists[rest], len(kinds)
-                held_out[part] = fit_score_model(*seen, like=chosen)[2](features[part])
+                held_out[part] = ListModel.fit(*seen, like=model)(features[part])
             probability = on_answering_scale(held_out, probability, exists)
         grid = np.empty(0) if parts else probability[fitted, 0][exists[fitted, 0]]
         queries = tested_queries(probability, tested, grid, cross_fitted=bool(parts))
-        return calibration_of(chosen, losses, model, queries)
+        return calibration_of(model, queries)
 
     def tested_by_all() -> ScoreCalibration:
         """Fit the probability of one score, whose order needs no fit, and test by all."""
-        chosen, losses, model = fit_score_model(features[order], judged[order], exists[order], 1)
+        model = ListModel.fit(features[order], judged[order], exists[order], 1)
         queries = tested_queries(model(features), order, np.empty(0), cross_fitted=False)
         queries = replace(queries, score=values[order, 0, 0])
-        return calibration_of(chosen, losses, model, queries)
+        return calibration_of(model, queries)
 
     def tested_queries(
         probability: Array, tested: npt.NDArray[np.int_], grid: Array, *, cross_fitted: bool
@@ -234,11 +232,8 @@ def calibrate_scores(
             group=np.empty(0) if grouped is None else grouped[tested].astype(np.float64),
         )
 
-    def calibration_of(
-        chosen: str, losses: dict[str, float], model: ScoreModel, queries: CalibrationQueries
-    ) -> ScoreCalibration:
-        k, names = values.shape[1], tuple(columns)
-        return ScoreCalibration(kinds, k, names, chosen, losses, model, queries, scale)
+    def calibration_of(model: ListModel, queries: CalibrationQueries) -> ScoreCalibration:
+        return ScoreCalibration(kinds, values.shape[1], tuple(columns), model, queries, scale)
 
     one_score = cross_fit is None and features.shape[1] == len(kinds) == 1 and not columns
     both = cross_fit is None and len(order) < FEW and not one_score

@@ -509,9 +509,9 @@ at alpha=0.05
         None of a rule of an index, and where more decides: other hits of the query, further scorers
         or evidence. Infinite where all are accepted, or none.
         """
-        if self.scores is None or self.scores.model.weights[1:].any():
+        if self.scores is None or self.scores.model.first.weights[1:].any():
             return None
-        model = self.scores.model
+        model = self.scores.model.first
         unit = np.eye(len(model.weights))[0]
         low, high = -1.0, 1.0
         while model(low * unit) >= self.value and low > -LARGEST:

@@ -13,7 +13,7 @@ from laplace_metric.calibration._calibrator_graph import OfConstants
 from laplace_metric.calibration._graph_files import SIZES, checked_type, traced_program
 from laplace_metric.calibration._logistic_score import ROUNDING
 from laplace_metric.calibration._padding import is_padding
-from laplace_metric.calibration._score_model import ScoreModel
+from laplace_metric.calibration._score_model import BEHIND, FIRST, ListModel
 from laplace_metric.errors import ExportError
 from laplace_metric.export._file_formats import OPSET, stated, write_program
 
@@ -33,15 +33,18 @@ class RuleModule(OfConstants):
     _value: Tensor
     _later: Tensor
 
-    def __init__(self, model: ScoreModel, kinds: tuple[str, ...], k: int, value: float) -> None:
+    def __init__(self, model: ListModel, kinds: tuple[str, ...], k: int, value: float) -> None:
         super().__init__()
         self._constant("sign", [-1.0 if kind == "distance" else 1.0 for kind in kinds])
         self._constant("rank", np.log(np.arange(1.0, k + 1)))
-        self._constant("weights", model.weights)
-        self._constant("offset", model.offset)
+        models = [model.first, model.behind][: min(k, 2)]
+        self._constant("weights", np.array([each.weights for each in models]))
+        self._constant("offset", np.array([each.offset for each in models]))
         self._constant("value", value)
         self.register_buffer("_later", torch.ones(k, k).triu(1)[..., None] > 0)
-        self.calibrator = self._calibrator_of(model.calibrator)
+        self.calibrators = torch.nn.ModuleList(
+            self._calibrator_of(each.calibrator) for each in models
+        )
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, Tensor]:
         """Compute what ``Rule`` computes in NumPy, from tensors in the order of the inputs."""
@@ -61,8 +64,11 @@ class RuleModule(OfConstants):
         lists = torch.stack([v, listed.amax(1, keepdim=True) - v, gap, z], -1).flatten(2)
         columns = [self._rank.expand(exists.shape[:2]), *(column.double() for column in evidence)]
         features = torch.cat([lists, torch.stack(columns, -1)], -1)
-        logit = torch.where(exists, features, 0.0) @ self._weights + self._offset
-        p = torch.where(exists[..., 0], self.calibrator(logit), 0.0)
+        features, parts = torch.where(exists, features, 0.0), list[Tensor]()
+        for number, calibrator in enumerate(self.calibrators):
+            logit = features[:, (FIRST, BEHIND)[number]] @ self._weights[number]
+            parts.append(calibrator(logit + self._offset[number]))
+        p = torch.where(exists[..., 0], torch.cat(parts, 1), 0.0)
         return p.to(scores), exists[:, 0, 0] & (p[:, 0] >= self._value)
 
 

@@ -16,16 +16,11 @@ ORDERED = 0.9
 """Share of tied hits of which the relevant one stands first, that no search has by chance."""
 
 
-def fewest(first: Judged) -> int:
-    """Count the first hits [Q] of the rarer kind, relevant or not."""
-    return min(int((first == 1).sum()), int((first == 0).sum()))
-
-
 def warn_of_scores(value: Array, judged: Judged) -> None:
     """Warn of few queries of a kind, and of relevant hits that score lower than others [Q, k]."""
     from scipy.special import ndtr
 
-    if (least := fewest(judged[:, 0])) < FOLDS:
+    if (least := min(int((judged[:, 0] == kind).sum()) for kind in (1, 0))) < FOLDS:
         warnings.warn(
             f"only {least} of the {len(judged)} queries that fit the probability have a relevant, "
             f"or an irrelevant, first hit: at least {FOLDS} of both are needed. Calibrate on more "

@@ -19,7 +19,7 @@ from laplace_metric.calibration._score_features import (
     first_hits,
     score_features,
 )
-from laplace_metric.calibration._score_model import ScoreModel
+from laplace_metric.calibration._score_model import ListModel
 from laplace_metric.calibration._score_scale import ScoreScale, check_kind
 from laplace_metric.calibration.guarantees._open_set_fraction import (
     Fraction,
@@ -59,12 +59,8 @@ class ScoredQueries(Shown):
         Number of hits of each query.
     evidence : tuple of str
         Names of further columns.
-    chosen : str
-        Features and calibrator with the smallest cross-validated log loss.
-    losses : dict of str to float
-        Cross-validated log loss of every candidate.
-    model : features -> probability
-        Fit that answers later queries.
+    model : ListModel
+        Fit that answers later queries: features -> probability.
     queries : CalibrationQueries
         Queries with probabilities by a fit that did not see them; cross-fitted if they were tested
         in parts.
@@ -78,12 +74,20 @@ class ScoredQueries(Shown):
     kinds: tuple[str, ...]
     k: int = saved(least=1)
     evidence: tuple[str, ...] = saved()
-    chosen: str = saved()
-    losses: Mapping[str, float] = saved()
-    model: ScoreModel = saved()
+    model: ListModel = saved()
     queries: CalibrationQueries = saved()
     scale: ScoreScale = saved()
     halves: Self | None = None
+
+    @property
+    def chosen(self) -> str:
+        """Features and calibrator of first hits, with the smallest cross-validated log loss."""
+        return self.model.first.chosen
+
+    @property
+    def losses(self) -> Mapping[str, float]:
+        """Cross-validated log loss of every candidate, over first hits."""
+        return self.model.first.losses
 
     @property
     def cross_fitted(self) -> bool:
@@ -352,13 +356,17 @@ class ScoredQueries(Shown):
         """Refuse kinds, features and hits of a file that do not go together."""
         hits = np.zeros((1, self.k, len(self.kinds))), np.ones((1, self.k), bool)
         evidence = [np.zeros((1, self.k))] * len(self.evidence)
-        known = bool(self.kinds) and set(self.kinds) <= set(KINDS) and self.chosen in self.losses
+        models = self.model.first, self.model.behind
+        known = bool(self.kinds) and set(self.kinds) <= set(KINDS)
+        known = known and all(model.chosen in model.losses for model in models)
         if not known or self.chosen.split(", ")[0] not in FEATURES:
             raise FileFormatError(
                 f"scores.kinds are {self.kinds!r:.60}, chosen {self.chosen!r:.60}"
             )
         width = score_features(*hits, evidence).shape[-1]
-        if len(self.model.weights) != width or self.queries.probability.shape[1] != self.k:
+        if {len(model.weights) for model in models} != {width} or self.queries.probability.shape[
+            1
+        ] != self.k:
             raise FileFormatError(f"scores has not the weights or the hits of k={self.k}")
         if self.scale.values.shape[1] != len(self.kinds) + len(self.evidence):
             raise FileFormatError(

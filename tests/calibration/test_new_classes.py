@@ -55,7 +55,12 @@ def test_the_guarantee_counts_classes_where_counting_queries_breaks_it(calibrati
 def test_a_class_gives_one_query(calibration, n, m, seed):
     score, classes = new(np.random.default_rng(seed), n, m)
     unseen = calibration.with_new_classes(score, [f"c{c}" for c in classes])
-    rule = unseen.guarantee(fpir=0.12)
+    try:
+        rule = unseen.guarantee(fpir=0.12)
+    except InputError as error:  # one query of each was accepted less often than all are
+        assert m > 1
+        assert "these queries show 0.1" in str(error)
+        return
     assert rule.n == n
     if m == 1:
         assert rule.value == threshold_of_false(unseen.queries.unseen, 0.12, 0.05)[0]
