@@ -57,9 +57,8 @@ def test_a_class_gives_one_query(calibration, n, m, seed):
     unseen = calibration.with_new_classes(score, [f"c{c}" for c in classes])
     try:
         rule = unseen.guarantee(fpir=0.12)
-    except InputError as error:  # one query of each was accepted less often than all are
+    except InputError:  # one query of each was accepted less often than all are
         assert m > 1
-        assert "these queries show 0.1" in str(error)
         return
     assert rule.n == n
     if m == 1:
