@@ -1,6 +1,7 @@
 """The temperature T of ``N(theta, T (n H + tau I)^-1)``: draws of heads that still retrieve.
 
-T leaves every ranking by variance as it is, and says how far draws lie from the trained weights.
+T says how far draws lie from the trained weights. It leaves every ranking by the variance of
+Euclidean embeddings as it is, and of directions nearly: theirs is bounded by 2.
 A contrastive loss does not know: its own scale is arbitrary, and pairs are not independent. So T is
 the largest one up to 1, Laplace's approximation itself, at which draws keep what the head is for:
 
@@ -51,7 +52,7 @@ def without_points(prior_precision: float, mean: Tensor) -> float:
 def temperature_of(points: DrawnPoints) -> float:
     """Return the temperature of a fit.
 
-    Costs about six pairs of products of eight draws of at most 500 embeddings, or of up to sixteen
+    Costs about ten pairs of products of eight draws of at most 500 embeddings, or of up to sixteen
     draws where points are few.
 
     Parameters
