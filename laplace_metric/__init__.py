@@ -30,10 +30,10 @@ from laplace_metric._utils import __version__
 
 if TYPE_CHECKING:
     from laplace_metric.calibration import Answers, Rule, calibrate_scores
+    from laplace_metric.embedder import LaplaceEmbedder
     from laplace_metric.embedding import Embedding
     from laplace_metric.errors import LaplaceMetricError, LaplaceMetricWarning
     from laplace_metric.guard import Guard
-    from laplace_metric.laplace_embedder import LaplaceEmbedder
     from laplace_metric.laplace_ensemble import LaplaceEnsemble
     from laplace_metric.monitor import Monitor
     from laplace_metric.online import OnlineLaplace
@@ -62,7 +62,7 @@ _HOMES = {
     "Embedding": "embedding",
     "Guard": "guard",
     "Index": "search",
-    "LaplaceEmbedder": "laplace_embedder",
+    "LaplaceEmbedder": "embedder",
     "LaplaceEnsemble": "laplace_ensemble",
     "LaplaceMetricError": "errors",
     "LaplaceMetricWarning": "errors",

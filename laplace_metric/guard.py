@@ -25,6 +25,7 @@ from laplace_metric._utils.validation import as_path, check_fraction, check_shar
 from laplace_metric.calibration import Answers, Calibration, Rule
 from laplace_metric.calibration._gallery_change import warn_uncovered
 from laplace_metric.calibration.guarantees._queries_needed import about
+from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import (
     FewQueriesWarning,
     FileFormatError,
@@ -38,7 +39,6 @@ from laplace_metric.inputs._columns import Column
 from laplace_metric.inputs._loaders import yields_items, yields_pairs
 from laplace_metric.io import Fields, Kind, Part, SavedFile, write
 from laplace_metric.laplace._vectors import all_unit, settings_of_vectors
-from laplace_metric.laplace_embedder import LaplaceEmbedder
 from laplace_metric.laplace_ensemble import ENSEMBLE, LaplaceEnsemble
 from laplace_metric.models import Precomputed
 from laplace_metric.search import Flat, Index

@@ -30,13 +30,13 @@ from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import as_path, check_count, refuse_reloaded
 from laplace_metric.distributions import Concatenated
 from laplace_metric.distributions._concatenated import drawn_parts, in_blocks
+from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.embedding import Embedding, FitSetParts, HeadInputScore
 from laplace_metric.errors import FileFormatError, InputError, NotFittedError
 from laplace_metric.inputs import ModelInput, read_batch, read_inputs
 from laplace_metric.io import Fields, Kind, Part, SavedFile, write
 from laplace_metric.laplace import Distance
 from laplace_metric.laplace._mixed_distance import mixed_distance
-from laplace_metric.laplace_embedder import LaplaceEmbedder
 from laplace_metric.models._modules import device_of
 from laplace_metric.probabilistic_embedder import Draw, ProbabilisticEmbedder
 from laplace_metric.search import Index

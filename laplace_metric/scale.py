@@ -26,6 +26,7 @@ from laplace_metric.curvature._passes import Pass
 from laplace_metric.curvature._schedule import next_pass
 from laplace_metric.curvature._statistics import Statistics
 from laplace_metric.curvature._structures import Curvature
+from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import InputError
 from laplace_metric.heads._capture import capture
 from laplace_metric.heads._jacobian import HeadJacobian
@@ -35,7 +36,6 @@ from laplace_metric.heads._repeatable import check_repeatable
 from laplace_metric.inputs import ModelInput, read_batch
 from laplace_metric.inputs._labels import check_labels
 from laplace_metric.laplace._fit import HeadFit
-from laplace_metric.laplace_embedder import LaplaceEmbedder
 from laplace_metric.models._calling import to_device
 from laplace_metric.models._modules import device_of
 from laplace_metric.models._store import FeatureStore

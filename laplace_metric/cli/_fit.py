@@ -15,9 +15,9 @@ from laplace_metric.cli._open_source import require_data
 from laplace_metric.cli._output_paths import discard, working_folder
 from laplace_metric.cli._reporter import reporter_of
 from laplace_metric.cli._source import Source
+from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.laplace._settings import AUTO
 from laplace_metric.laplace._vectors import all_unit, settings_of_vectors
-from laplace_metric.laplace_embedder import LaplaceEmbedder
 from laplace_metric.models import Precomputed
 
 SUMMARY = (

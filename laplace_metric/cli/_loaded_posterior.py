@@ -12,9 +12,9 @@ from laplace_metric.cli._models import FORM, LoadedModel, check_inputs, load_mod
 from laplace_metric.cli._open_source import open_source
 from laplace_metric.cli._reporter import Reporter
 from laplace_metric.cli._source import ARRAYS, ReadOptions, Source
+from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import InputError
 from laplace_metric.heads._located import APPEND
-from laplace_metric.laplace_embedder import LaplaceEmbedder
 from laplace_metric.models import Precomputed
 
 # Loading what the options name: a model with its data, a posterior with its recipe.

@@ -13,11 +13,11 @@ from torch import nn
 from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.randomness import Seed, own_randomness
 from laplace_metric._utils.validation import as_path, check_count
+from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import InputError, UnknownNameError
 from laplace_metric.heads._located import LocatedHead
 from laplace_metric.laplace import Settings
 from laplace_metric.laplace._settings import Miner
-from laplace_metric.laplace_embedder import LaplaceEmbedder
 from laplace_metric.models._modules import check_module, device_of
 from laplace_metric.online._online_run import OnlineRun
 from laplace_metric.online._online_steps import COUNTS, OnlineSteps

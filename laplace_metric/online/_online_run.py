@@ -16,6 +16,7 @@ from laplace_metric._utils.precision import at_least_float32, full_precision
 from laplace_metric.curvature import ContrastiveLoss
 from laplace_metric.curvature._batch import batch_curvature
 from laplace_metric.curvature._structures import Curvature, zero_curvature
+from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import FileFormatError, HeadError, InputError
 from laplace_metric.heads._backends import jacobian_of
 from laplace_metric.heads._identity import named_head
@@ -26,7 +27,6 @@ from laplace_metric.inputs._batches import ModelInput
 from laplace_metric.laplace import Fitted, Posterior, Settings
 from laplace_metric.laplace._fit import warn_if_degenerate, warn_if_negative
 from laplace_metric.laplace._prior_precision import by_marginal_likelihood
-from laplace_metric.laplace_embedder import LaplaceEmbedder
 from laplace_metric.models._modules import device_of
 from laplace_metric.models._trained import note_training, trained_on
 from laplace_metric.online._checkpoint import ResumableRun
