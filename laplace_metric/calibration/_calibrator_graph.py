@@ -66,3 +66,16 @@ class OfConstants(nn.Module):
         self.knots = KnotTable(calibrator.numbers) if calibrator.kind == "isotonic" else None
         beta = replace(calibrator, numbers=self._constant("beta", calibrator.numbers))
         return self.knots or beta
+
+
+class CalibratorGraph(OfConstants):
+    """Scores -> probabilities of one calibrator, where a graph has several."""
+
+    def __init__(self, calibrator: Calibrator) -> None:
+        super().__init__()
+        self._probability = self._calibrator_of(calibrator)
+
+    def forward(self, logit: Float[Tensor, "*B"]) -> Float[Tensor, "*B"]:
+        """Return probabilities of the scores' shape."""
+        probability: Tensor = self._probability(logit)
+        return probability

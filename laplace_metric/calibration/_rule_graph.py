@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from laplace_metric.calibration._calibrator_graph import OfConstants
+from laplace_metric.calibration._calibrator_graph import CalibratorGraph, OfConstants
 from laplace_metric.calibration._graph_files import SIZES, checked_type, traced_program
 from laplace_metric.calibration._logistic_score import ROUNDING
 from laplace_metric.calibration._padding import is_padding
@@ -42,9 +42,7 @@ class RuleModule(OfConstants):
         self._constant("offset", np.array([each.offset for each in models]))
         self._constant("value", value)
         self.register_buffer("_later", torch.ones(k, k).triu(1)[..., None] > 0)
-        self.calibrators = torch.nn.ModuleList(
-            self._calibrator_of(each.calibrator) for each in models
-        )
+        self.calibrators = torch.nn.ModuleList(CalibratorGraph(each.calibrator) for each in models)
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, Tensor]:
         """Compute what ``Rule`` computes in NumPy, from tensors in the order of the inputs."""
