@@ -11,10 +11,13 @@ from jaxtyping import Bool, Float, Int
 from laplace_metric._utils.validation import check_count
 from laplace_metric.calibration._answering_scale import on_answering_scale
 from laplace_metric.calibration._calibration import Calibration
-from laplace_metric.calibration._conformal import least_common_p_values, own_p_values
+from laplace_metric.calibration._conformal import (
+    first_match_score,
+    least_common_p_values,
+    own_p_values,
+)
 from laplace_metric.calibration._counted_once import counted_once, warn_of_copies
 from laplace_metric.calibration._features import PairFeatures, query_statistics
-from laplace_metric.calibration._first_match import first_match_score
 from laplace_metric.calibration._group_column import check_enough, split_by_group
 from laplace_metric.calibration._hits import LabelledHits, joined_arrays, mapped_arrays
 from laplace_metric.calibration._label_posterior import Candidates, LabelPosterior
