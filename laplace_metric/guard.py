@@ -60,7 +60,7 @@ GUARD = Kind("guard", "a saved guard", 1)
 LEVELS = (0.8, 0.9, 0.95, 0.99)
 """Precisions that a guard shows."""
 LARGE, ASKED = 20_000, 5_000
-"""Of more items than the first, as many as the second calibrate."""
+"""With more than LARGE items, ASKED of them, drawn at random, calibrate."""
 KEYWORDS = {
     "metric": "the distance is distance='arccos' or 'euclidean'.",
     "threshold": "a guard chooses it: state precision=, the share of the answers that are right.",

@@ -1,5 +1,4 @@
-"""Calibrated numbers of the hits of a search: as arrays, and as answers of any engine.
-"""
+"""Calibrated numbers of the hits of a search: as arrays, and as answers of any engine."""
 
 from __future__ import annotations
 

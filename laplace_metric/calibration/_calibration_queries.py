@@ -54,7 +54,7 @@ ROUNDING = 1e-9
 LEAST_FULL = 0.5
 """Share of the places of all lists that hold a hit, from which on betting answers enough."""
 BELOW = 20
-"""Thresholds below the first hits of other queries, for hits behind the first."""
+"""Extra thresholds between 0 and the smallest first-hit probability, tried for of="hits"."""
 NOTHING = np.empty(0)
 Rows = npt.NDArray[np.intp]
 
@@ -280,7 +280,7 @@ class CalibrationQueries:
         return len(self.score) > 0
 
     def _ordered(self, rows: Rows) -> Array:
-        """Return what orders the first hits of ``rows``: their probability, or the one score.
+        """Return the key by which first hits are sorted: probability, or rank of the score.
 
         Of a score it is the rank, which is above ``NEVER``.
         """

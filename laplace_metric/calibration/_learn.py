@@ -42,10 +42,10 @@ class _Fit:
     labeller: LabelPosterior | None
 
     @classmethod
-    def to(
+    def fitted_to(
         cls, labelled: LabelledHits, k: int, *, portable: bool, like: _Fit | None = None
     ) -> _Fit:
-        """Fit to queries; ``like`` is a fit to more queries, whose choices are taken over."""
+        """Fit to these queries, with the features and calibrator that ``like`` chose."""
         features, chosen = PairFeatures.of(labelled.hits), None if like is None else like.matcher
         matcher = fit_match_probability(
             features.take(k), labelled.match[:, :k], portable=portable, like=chosen
@@ -169,17 +169,17 @@ def calibrated(
     first, second = split_by_group(rows, ordered, 2)
     _check(labelled.take(first), labelled.take(second))
     if cross_fit:
-        kept, tested, tests = _Fit.to(labelled, k, portable=portable), rows, []
+        kept, tested, tests = _Fit.fitted_to(labelled, k, portable=portable), rows, []
         parts = split_by_group(rows, ordered, cross_fit)
         for part in parts:
             others = labelled.take(np.delete(rows, part))
-            fit = _Fit.to(others, k, portable=portable, like=kept)
+            fit = _Fit.fitted_to(others, k, portable=portable, like=kept)
             tests.append(fit.judge(labelled.take(part), k))
         back = np.concatenate(parts).argsort()
         held_out: _Judged = mapped_arrays(joined_arrays(tests), lambda values: values[back])
         judged = held_out.on_scale_of(kept.judge(labelled, k))
     else:
-        kept, tested = _Fit.to(labelled.take(first), k, portable=portable), second
+        kept, tested = _Fit.fitted_to(labelled.take(first), k, portable=portable), second
         judged = kept.judge(labelled, k)
     test = mapped_arrays(judged, lambda values: values[tested])
     tops = [p for p in (judged.probability[:, 0], judged.label_probability) if p is not None]

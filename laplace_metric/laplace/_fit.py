@@ -225,7 +225,7 @@ def fit_posterior(
                 fitted = fit.posterior(curvature, executor.n_points, executor.fingerprints)
                 if alone:
                     rows = _compared(store, located)
-                    fitted = _at_right_size(fitted, fitted, store, rows, settings)
+                    fitted = _with_chosen_temperature(fitted, fitted, store, rows, settings)
         except InputError:
             if fit.loss.geometry.spherical:
                 _check_directions(store, fit.jacobian)
@@ -252,13 +252,13 @@ def _in_spanned_space(fit: HeadFit, executor: PassExecutor, options: FitOptions)
     fitted = fit.posterior(space.lifted(curvature), executor.n_points, executor.fingerprints)
     drawn = space.reduced(fitted, inside.jacobian, curvature, fit.settings.positivity)
     rows = _compared(store, fit.located)
-    return _at_right_size(fitted, drawn, executor_inside.source, rows, fit.settings)
+    return _with_chosen_temperature(fitted, drawn, executor_inside.source, rows, fit.settings)
 
 
-def _at_right_size(
+def _with_chosen_temperature(
     fitted: Fitted, drawn: Fitted, store: FeatureStore, rows: Tensor, settings: Settings
 ) -> Fitted:
-    """Choose the temperature, where it is "auto", and note what draws do at it.
+    """Choose the temperature and record how well draws at it retrieve.
 
     ``drawn`` is the same fit as ``store`` sees it, whose points may be coordinates of a subspace.
     ``rows`` [n] are compared.
