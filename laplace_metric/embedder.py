@@ -67,9 +67,9 @@ from laplace_metric.laplace._predicted import (
     uncertainties_of,
 )
 from laplace_metric.laplace._predictive_vectors import PredictiveVectors
+from laplace_metric.laplace._prior_precision import Metric, validation_score
 from laplace_metric.laplace._saved_posterior import POSTERIOR, fitted_of_part, posterior_part
 from laplace_metric.laplace._settings import Miner
-from laplace_metric.laplace._validation_score import Metric, validation_score
 from laplace_metric.laplace._vectors import all_unit, settings_of_vectors
 from laplace_metric.models import Precomputed
 from laplace_metric.models._fingerprints import in_fit, row_fingerprints
@@ -77,12 +77,12 @@ from laplace_metric.models._modules import unwrapped
 from laplace_metric.models._trained import trained_on
 from laplace_metric.probabilistic_embedder import Draw, ProbabilisticEmbedder
 from laplace_metric.search import Index, cross_index
+from laplace_metric.search._cross_fit import class_places
 from laplace_metric.search._encoder import Encoder
-from laplace_metric.search._engine_settings import EngineKind
+from laplace_metric.search._engine import EngineKind
 from laplace_metric.search._expected_vectors import warn_if_by_uncertainty
-from laplace_metric.search._folds import class_places
 from laplace_metric.search._rankings import Predictive
-from laplace_metric.search._seen_items import seen_at
+from laplace_metric.search._refit import seen_at
 from laplace_metric.search._trained_items import check_untrained
 
 if TYPE_CHECKING:

@@ -42,8 +42,7 @@ from laplace_metric.laplace._vectors import all_unit, settings_of_vectors
 from laplace_metric.laplace_ensemble import ENSEMBLE, LaplaceEnsemble
 from laplace_metric.models import Precomputed
 from laplace_metric.search import Flat, Index
-from laplace_metric.search._fitted_queries import TOLERATED
-from laplace_metric.search._flat_engine import FlatEngine
+from laplace_metric.search._engine import FlatEngine
 from laplace_metric.search._foreign_engine import ForeignEngine
 from laplace_metric.search._found_shares import NEAREST, shares_found
 from laplace_metric.search._label_review import LabelReview
@@ -55,13 +54,13 @@ from laplace_metric.search._running_faiss import (
     inner_index,
     stored_vectors,
 )
-from laplace_metric.search._trained_items import share_trained_on, training_inputs
+from laplace_metric.search._trained_items import TOLERATED, share_trained_on, training_inputs
 
 GUARD = Kind("guard", "a saved guard", 1)
 LEVELS = (0.8, 0.9, 0.95, 0.99)
 """Precisions that a guard shows."""
 LARGE, ASKED = 20_000, 5_000
-"""Of more items than the first, as many as the second calibrate."""
+"""With more than LARGE items, ASKED of them, drawn at random, calibrate."""
 KEYWORDS = {
     "metric": "the distance is distance='arccos' or 'euclidean'.",
     "threshold": "a guard chooses it: state precision=, the share of the answers that are right.",

@@ -11,7 +11,7 @@ a mean, that of the means a_m side by side:
 
 with Cov that of draws about the mean of their own member. The squared distance of two inputs is
 that of their draws by one member: its variance has the disagreement of the members in it
-(``_mixed_distance``; deep ensembles, Lakshminarayanan et al. 2017, of Laplace posteriors,
+(``_squared_distance``; deep ensembles, Lakshminarayanan et al. 2017, of Laplace posteriors,
 Eschenhagen et al. 2021).
 """
 
@@ -36,11 +36,11 @@ from laplace_metric.errors import FileFormatError, InputError, NotFittedError
 from laplace_metric.inputs import ModelInput, read_batch, read_inputs
 from laplace_metric.io import Fields, Kind, Part, SavedFile, write
 from laplace_metric.laplace import Distance
-from laplace_metric.laplace._mixed_distance import mixed_distance
+from laplace_metric.laplace._squared_distance import mixed_distance
 from laplace_metric.models._modules import device_of
 from laplace_metric.probabilistic_embedder import Draw, ProbabilisticEmbedder
 from laplace_metric.search import Index
-from laplace_metric.search._engine_settings import EngineKind
+from laplace_metric.search._engine import EngineKind
 from laplace_metric.search._ensemble_encoder import EnsembleEncoder
 from laplace_metric.search._protocols import Encoders
 from laplace_metric.search._rankings import Predictive

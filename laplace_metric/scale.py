@@ -22,8 +22,7 @@ from torch import Tensor, nn
 
 from laplace_metric._utils.precision import at_least_float32
 from laplace_metric._utils.validation import as_array, as_tensor, check_dense, refuse_reloaded
-from laplace_metric.curvature._passes import Pass
-from laplace_metric.curvature._schedule import next_pass
+from laplace_metric.curvature._passes import Pass, next_pass
 from laplace_metric.curvature._statistics import Statistics
 from laplace_metric.curvature._structures import Curvature
 from laplace_metric.embedder import LaplaceEmbedder

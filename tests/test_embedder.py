@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.curvature import ContrastiveLoss
-from laplace_metric.curvature._batch import batch_curvature
+from laplace_metric.curvature._mined_pairs import batch_curvature
 from laplace_metric.errors import (
     DegenerateCurvatureWarning,
     EmptyLoaderError,

@@ -21,8 +21,8 @@ from torch import nn
 
 from laplace_metric.curvature import ContrastiveLoss, by_class
 from laplace_metric.curvature._all_pairs import all_pairs_curvature
-from laplace_metric.curvature._batch import batch_curvature
 from laplace_metric.curvature._margin_pairs import MarginPairWeights
+from laplace_metric.curvature._mined_pairs import batch_curvature
 from laplace_metric.curvature._nearest_kronecker import mirrored
 from laplace_metric.curvature.by_class import upper_gram
 from laplace_metric.evaluation._shortlists import block_candidates

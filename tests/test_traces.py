@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import EmptyLoaderError, InputError, NotFittedError
-from laplace_metric.laplace import _linear_traces, _predictive_covariance, _traces
+from laplace_metric.laplace import _predictive_covariance, _traces
 from laplace_metric.laplace._traces import traced, traces_of
 
 D, Z = 7, 5
@@ -60,9 +60,9 @@ def fitted(
 @pytest.fixture
 def _small_blocks(monkeypatch):
     """Several blocks, the last one short; several strips, the last one narrow."""
-    monkeypatch.setattr(_linear_traces, "CACHED_BYTES", 1)
-    monkeypatch.setattr(_linear_traces, "STRIP", 3)
-    for module in (_traces, _linear_traces):
+    monkeypatch.setattr(_traces, "CACHED_BYTES", 1)
+    monkeypatch.setattr(_traces, "STRIP", 3)
+    for module in (_traces,):
         monkeypatch.setattr(module, "block_rows", lambda *_: 64)
     monkeypatch.setattr(_predictive_covariance, "JACOBIAN_BYTES", 64 * 4 * Z * Z * (D + 1))
 
@@ -83,7 +83,7 @@ def test_they_are_those_of_the_embeddings(head, structure, distance):
 @pytest.mark.parametrize("bias", [True, False])
 def test_every_column_of_a_wide_head_counts(width, bias):
     """Of the strips of the triangular L as they are, of which a wide head has three and more."""
-    assert width >= 2 * _linear_traces.STRIP
+    assert width >= 2 * _traces.STRIP
     torch.manual_seed(0)
     model = nn.Linear(width, Z, bias=bias).double()
     x, y = torch.randn(60, width, dtype=torch.float64), torch.arange(60) % 4

@@ -21,8 +21,8 @@ Of both
 """
 
 from laplace_metric.calibration._answers import Answer, Answers
+from laplace_metric.calibration._assessment import CalibratedHits
 from laplace_metric.calibration._calibrate_scores import calibrate_scores
-from laplace_metric.calibration._calibrated_hits import CalibratedHits
 from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration._calibration_queries import CalibrationQueries
 from laplace_metric.calibration._class_rule import ClassRule

@@ -15,14 +15,14 @@ from jaxtyping import Bool, Float
 from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.keywords import named_keywords
 from laplace_metric._utils.validation import as_path, check_name, check_share, is_tensor
-from laplace_metric.calibration._assessment import Assessment
-from laplace_metric.calibration._calibrated_hits import CalibratedHits
+from laplace_metric.calibration._assessment import Assessment, CalibratedHits
 from laplace_metric.calibration._calibration_queries import CalibrationQueries
 from laplace_metric.calibration._class_rule import ClassRule
 from laplace_metric.calibration._conformal import (
     RankedPoints,
     conformal_quantile,
     least_common_p_values,
+    log_first_match,
 )
 from laplace_metric.calibration._engine_hits import (
     given_hits,
@@ -36,7 +36,6 @@ from laplace_metric.calibration._features import (
     PairFeatures,
     query_statistics,
 )
-from laplace_metric.calibration._first_match import log_first_match
 from laplace_metric.calibration._hits import SearchHits
 from laplace_metric.calibration._label_posterior import Candidates, LabelPosterior
 from laplace_metric.calibration._label_sets import HeldOutLabels, label_scores

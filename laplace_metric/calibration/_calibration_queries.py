@@ -16,8 +16,7 @@ import numpy.typing as npt
 from jaxtyping import Bool, Float, Int8
 
 from laplace_metric._utils.validation import ArrayLike, as_floats, check_share
-from laplace_metric.calibration._arrays import Array, Counts, Flags
-from laplace_metric.calibration._padding import NO_HIT
+from laplace_metric.calibration._arrays import NO_HIT, Array, Counts, Flags
 from laplace_metric.calibration.guarantees._betting import (
     GroupTests,
     fewest_groups,
@@ -55,7 +54,7 @@ ROUNDING = 1e-9
 LEAST_FULL = 0.5
 """Share of the places of all lists that hold a hit, from which on betting answers enough."""
 BELOW = 20
-"""Thresholds below the first hits of other queries, for hits behind the first."""
+"""Extra thresholds between 0 and the smallest first-hit probability, tried for of="hits"."""
 NOTHING = np.empty(0)
 Rows = npt.NDArray[np.intp]
 
@@ -281,7 +280,7 @@ class CalibrationQueries:
         return len(self.score) > 0
 
     def _ordered(self, rows: Rows) -> Array:
-        """Return what orders the first hits of ``rows``: their probability, or the one score.
+        """Return the key by which first hits are sorted: probability, or rank of the score.
 
         Of a score it is the rank, which is above ``NEVER``.
         """

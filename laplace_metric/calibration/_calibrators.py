@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from laplace_metric.calibration._arrays import namespace
 from laplace_metric.calibration._logistic_score import Array, posterior_mode
-from laplace_metric.calibration._namespace import namespace
 from laplace_metric.errors import FileFormatError
 
 CALIBRATORS = ("logistic", "beta", "isotonic")

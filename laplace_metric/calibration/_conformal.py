@@ -11,6 +11,18 @@ the last without ties (Vovk et al. 2005; Lei et al. 2018). The first is used wit
 held-out query taught anything, so that all of them count. On average over held-out sets and
 queries: neither for one class nor for one held-out set. Drift, another gallery, repeated or
 neighbouring frames of one video break it.
+
+Which neighbour is the first match: the score of retrieval sets.
+
+With l the scores of the neighbours,
+
+    log pi_j = log s_j + sum_{i < j} log(1 - s_i),   s = sigmoid(l)
+
+is the probability that neighbour j is a match and none before it is, were matches independent. A
+set of all neighbours with ``pi_j >= q`` is one of the smallest that hold the first match as often
+(Sadinle, Lei & Wasserman 2019, for classes; here the classes are ranks): one item where the nearest
+is sure, some where it is not, none where nothing looks like a match. That independence does not
+hold costs size; the coverage comes from held-out queries.
 """
 
 from __future__ import annotations
@@ -19,10 +31,10 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from laplace_metric._utils.validation import ArrayLike, as_floats, check_share
-from laplace_metric.calibration._namespace import namespace
+from laplace_metric.calibration._arrays import namespace
 from laplace_metric.errors import InputError
 
 # Split conformal prediction: ranks among held-out scores, valid for any model.
@@ -208,3 +220,29 @@ def _ordered(name: str, values: ArrayLike) -> Float[np.ndarray, " n"]:
     if scores.ndim != 1 or np.isnan(scores).any():
         raise InputError(f"{name} has shape {scores.shape}, or NaN: pass [n] numbers.")
     return scores
+
+
+def log_first_match(logit: Float[np.ndarray, "Q k"]) -> Float[np.ndarray, "Q k"]:
+    """Return log pi [Q, k] of scores l [Q, k], nearest first; -inf where there is no neighbour.
+
+    Examples
+    --------
+    >>> np.exp(log_first_match(np.zeros((1, 3))))
+    array([[0.5  , 0.25 , 0.125]])
+    """
+    missed = -np.logaddexp(0, logit)
+    return -np.logaddexp(0, -logit) + missed.cumsum(1) - missed
+
+
+def first_match_score(
+    logit: Float[np.ndarray, "Q k"], match: Bool[np.ndarray, "Q k"]
+) -> Float[np.ndarray, " Q"]:
+    """Return log pi [Q] of the first neighbour that is a match [Q, k]; -inf without a match.
+
+    Examples
+    --------
+    >>> np.exp(first_match_score(np.zeros((1, 3)), np.array([[False, True, True]])))
+    array([0.25])
+    """
+    score = np.take_along_axis(log_first_match(logit), match.argmax(1)[:, None], 1)[:, 0]
+    return np.where(match.any(1), score, -np.inf)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
+from laplace_metric.calibration._arrays import namespace
 from laplace_metric.calibration._hits import SearchHits
-from laplace_metric.calibration._namespace import namespace
 from laplace_metric.errors import NonFiniteError
 
 FEATURES = (

@@ -103,7 +103,7 @@ class LabelLevels:
 
 @dataclass(frozen=True)
 class HeldOutLabels:
-    """The scores that held-out queries, whose label the index has, gave to their own label.
+    """Score of the true label of each held-out query whose label is in the index.
 
     Parameters
     ----------

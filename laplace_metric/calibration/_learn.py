@@ -11,10 +11,13 @@ from jaxtyping import Bool, Float, Int
 from laplace_metric._utils.validation import check_count
 from laplace_metric.calibration._answering_scale import on_answering_scale
 from laplace_metric.calibration._calibration import Calibration
-from laplace_metric.calibration._conformal import least_common_p_values, own_p_values
+from laplace_metric.calibration._conformal import (
+    first_match_score,
+    least_common_p_values,
+    own_p_values,
+)
 from laplace_metric.calibration._counted_once import counted_once, warn_of_copies
 from laplace_metric.calibration._features import PairFeatures, query_statistics
-from laplace_metric.calibration._first_match import first_match_score
 from laplace_metric.calibration._group_column import check_enough, split_by_group
 from laplace_metric.calibration._hits import LabelledHits, joined_arrays, mapped_arrays
 from laplace_metric.calibration._label_posterior import Candidates, LabelPosterior
@@ -39,10 +42,10 @@ class _Fit:
     labeller: LabelPosterior | None
 
     @classmethod
-    def to(
+    def fitted_to(
         cls, labelled: LabelledHits, k: int, *, portable: bool, like: _Fit | None = None
     ) -> _Fit:
-        """Fit to queries; ``like`` is a fit to more queries, whose choices are taken over."""
+        """Fit to these queries, with the features and calibrator that ``like`` chose."""
         features, chosen = PairFeatures.of(labelled.hits), None if like is None else like.matcher
         matcher = fit_match_probability(
             features.take(k), labelled.match[:, :k], portable=portable, like=chosen
@@ -166,17 +169,17 @@ def calibrated(
     first, second = split_by_group(rows, ordered, 2)
     _check(labelled.take(first), labelled.take(second))
     if cross_fit:
-        kept, tested, tests = _Fit.to(labelled, k, portable=portable), rows, []
+        kept, tested, tests = _Fit.fitted_to(labelled, k, portable=portable), rows, []
         parts = split_by_group(rows, ordered, cross_fit)
         for part in parts:
             others = labelled.take(np.delete(rows, part))
-            fit = _Fit.to(others, k, portable=portable, like=kept)
+            fit = _Fit.fitted_to(others, k, portable=portable, like=kept)
             tests.append(fit.judge(labelled.take(part), k))
         back = np.concatenate(parts).argsort()
         held_out: _Judged = mapped_arrays(joined_arrays(tests), lambda values: values[back])
         judged = held_out.on_scale_of(kept.judge(labelled, k))
     else:
-        kept, tested = _Fit.to(labelled.take(first), k, portable=portable), second
+        kept, tested = _Fit.fitted_to(labelled.take(first), k, portable=portable), second
         judged = kept.judge(labelled, k)
     test = mapped_arrays(judged, lambda values: values[tested])
     tops = [p for p in (judged.probability[:, 0], judged.label_probability) if p is not None]

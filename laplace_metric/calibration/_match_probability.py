@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 from jaxtyping import Bool, Float
 
+from laplace_metric.calibration._arrays import namespace
 from laplace_metric.calibration._calibrators import CALIBRATORS, Calibrator, fit_calibrator
 from laplace_metric.calibration._features import FEATURE_SETS, PairFeatures
 from laplace_metric.calibration._logistic_score import WIDE, WIDTH, Array, Score, fit_score
-from laplace_metric.calibration._namespace import namespace
 from laplace_metric.errors import FewQueriesWarning, InputError, callers_line
 
 EVIDENCE, PORTABLE = "all", "portable"

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 RULE = Kind("rule", "a saved rule", 4)
 OF = ("match", "label")
 HITS = "hits"
-"""What a rule is of that passes on any number of hits of a query."""
+"""Value of ``of`` for a rule that accepts or rejects each hit on its own."""
 NAMES = {
     "fmr": "false match rate",
     "fpir": "false positive identification rate",

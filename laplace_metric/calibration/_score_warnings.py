@@ -43,7 +43,7 @@ def warn_of_scores(value: Array, judged: Judged) -> None:
 
 
 def warn_of_ties(values: Array, judged: Judged) -> None:
-    """Warn if of hits with equal scores [Q, k, S] the relevant ones stand first.
+    """Warn if, among hits with equal scores [Q, k, S], the relevant ones always come first.
 
     No search knows which are relevant. Of each query the first such pair of hits counts.
     """

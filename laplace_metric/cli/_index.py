@@ -22,8 +22,8 @@ from laplace_metric.cli._source import Source
 from laplace_metric.errors import InputError
 from laplace_metric.inputs._columns import Column
 from laplace_metric.search import Index
+from laplace_metric.search._cross_fit import check_sizes
 from laplace_metric.search._evaluate import PRECISIONS, guaranteed_rule
-from laplace_metric.search._folds import check_sizes
 
 WAYS = ("calibrate", "holdout", "cross_fit")
 """Options that say what calibrates."""

@@ -3,12 +3,11 @@
 Begin with ``by_class``: derivation, equations and code for a linear head, on one page. Next to it:
 
     which loss           ``_loss``
-    which pairs          ``_all_pairs``, ``_batch``; weights in ``by_class``, ``_margin_pairs``
-                         (with ``_margin_columns``), ``_mined_pairs``
-    what is summed       ``_terms``: ``_jacobian_terms``, ``_layered_term`` (with ``_layer_sums``)
-    who reads            ``_passes`` collect ``_statistics``, ``_schedule`` runs them, ``_audit``
-                         checks that they read the same points
-    in which structure   ``_structure_passes``, ``_nearest_kronecker``; H is a value of
+    which pairs          ``_all_pairs``, ``_mined_pairs``; weights in ``by_class``,
+                         ``_margin_pairs``
+    what is summed       ``_passes``: ``_jacobian_terms``, ``_layered_term`` (with ``_layer_sums``)
+    who reads            ``_passes`` collect ``_statistics``, and are run one after another
+    in which structure   ``_all_pairs``, ``_nearest_kronecker``; H is a value of
                          ``_structures``, then a ``_spectral_curvature`` in one of ``_eigenbases``
 """
 

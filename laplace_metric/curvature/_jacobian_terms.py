@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from laplace_metric.curvature._tile import Tile
-from laplace_metric.curvature._totals import Terms
+from laplace_metric.curvature._layer_sums import Tile
+from laplace_metric.curvature._statistics import Terms
 from laplace_metric.curvature.by_class import PointBlocks, Points, about_origin, centre
 from laplace_metric.heads._jacobian import HeadJacobian
 from laplace_metric.heads._linear import LinearJacobian

@@ -12,19 +12,52 @@ and the block of H of the layer is one of three:
 
 The last two are H rearranged to [O^2, A^2] (Van Loan and Pitsianis 1993), which maps a matrix over
 inputs to one over outputs and back. No [P, P] array is formed, and none of pairs.
+
+A tile: some rows and columns of the class sums G_c of one layer.
+
+Class sums are collected tile by tile, so a larger head takes more passes, not more memory.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from laplace_metric.curvature._tile import Tile
 from laplace_metric.curvature.by_class import PointBlocks, diagonal_sum, left_sum, right_sum, times
 from laplace_metric.heads._layer import Layer
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Some entries of every G_c.
+
+    Parameters
+    ----------
+    number : int
+        Number of the layer, from 0.
+    rows, columns : slice
+        Rows z and columns o of the layer's factor L that the tile covers.
+    shape : tuple of int
+        Shape of the tile of one class.
+    upper : bool
+        True if L is symmetric and the tile begins at the diagonal. Default: False.
+    """
+
+    number: int
+    rows: slice
+    columns: slice
+    shape: tuple[int, ...]
+    upper: bool = False
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of one class in float64."""
+        return 8 * math.prod(self.shape)
+
 
 Side = tuple[Tensor, Tensor]
 """L [n, Z, O] and a [n, A] of n points at one layer."""

@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from laplace_metric.curvature._eigenbases import KroneckerEigenbasis
-from laplace_metric.curvature._layer_sums import Diagonal, LayerSum, Side
-from laplace_metric.curvature._tile import Tile
-from laplace_metric.curvature._totals import Terms, add_terms
+from laplace_metric.curvature._layer_sums import Diagonal, LayerSum, Side, Tile
+from laplace_metric.curvature._statistics import Terms, add_terms
 from laplace_metric.curvature.by_class import PointBlocks, Points
 from laplace_metric.errors import HeadError
 from laplace_metric.heads._jacobian import HeadJacobian

@@ -21,7 +21,7 @@ from torch import Tensor
 from laplace_metric.curvature._layer_sums import Diagonal, LeftOf, RightOf
 from laplace_metric.curvature._layered_term import LayeredTerm
 from laplace_metric.curvature._loss import ContrastiveLoss
-from laplace_metric.curvature._schedule import PassSchedule, Totals
+from laplace_metric.curvature._passes import PassSchedule, Totals
 from laplace_metric.curvature._structures import KronCurvature, KroneckerFactors, balanced
 from laplace_metric.heads._jacobian import HeadJacobian
 from laplace_metric.heads._layout import Layout

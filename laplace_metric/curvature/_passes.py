@@ -8,38 +8,151 @@
 
 Only complete G_c may be multiplied, so G_c is what is merged; it is dropped when its products are
 taken.
+
+Curvature terms: a term defines the summands over points and pairs, a pass adds them up.
+
+Every term is linear in the pair targets y and gives what is added up, in float64, of
+
+    2 sum_i J_i^T T_i J_i / r_i^2  -  2 sum_ij y_ij J^_i^T J^_j
+
+The second sum over all pairs of a class is a product of class sums, ``G_c = sum_{i in c} J^_i``,
+so it is not a sum over points: G_c is, and is collected tile by tile before its products are taken.
+
+``JacobianTerm`` works for any head, ``LayeredTerm`` for linear layers, without any [P, P] array.
+
+Pair weights y_ij: what a pass needs to know of the pairs of a block of points.
+
+A schedule: a fit as a sequence of passes, and how it is run in this process.
+
+A schedule is a generator: it yields a pass, is sent the finished statistics of all points, and
+returns the curvature. It does not know who reads the points, in how many places, and how the parts
+are merged: ``execute`` reads one source in this process; ``distributed`` and ``scale`` read shards,
+whose merged statistics are audited.
+
+Checks that every pass read the same points, and that the sums are finite.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from itertools import chain
 from operator import add, is_not
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from laplace_metric.curvature._audit import (
-    check_finite_sums,
-    check_same_directions,
-    check_same_points,
-    probe_direction,
-)
+from laplace_metric._utils.progress import tqdm
+from laplace_metric.curvature._jacobian_terms import JacobianTerm
+from laplace_metric.curvature._layer_sums import Tile
+from laplace_metric.curvature._layered_term import LayeredTerm
 from laplace_metric.curvature._loss import Geometry
-from laplace_metric.curvature._pair_weights import PairWeights
-from laplace_metric.curvature._statistics import UNNAMED, Statistics
-from laplace_metric.curvature._terms import CurvatureTerm
-from laplace_metric.curvature._tile import Tile
-from laplace_metric.curvature._totals import add_terms
-from laplace_metric.curvature.by_class import ClassSums, PointBlocks, Points
+from laplace_metric.curvature._margin_pairs import MarginPairWeights
+from laplace_metric.curvature._statistics import UNNAMED, Statistics, add_terms
+from laplace_metric.curvature.by_class import ClassPairWeights, ClassSums, PointBlocks, Points
+from laplace_metric.errors import InputError, NonFiniteError
 from laplace_metric.heads._jacobian import HeadJacobian
 from laplace_metric.io import digest
 from laplace_metric.models._blocks import Block, Kept
 from laplace_metric.models._store import BLOCK_BYTES, FeatureStore, block_rows
+
+ROUNDINGS = 1_000
+"""Number of rounding errors by which the direction of a point may differ from pass to pass."""
+
+
+def probe_direction(like: Tensor) -> Tensor:
+    """Return a fixed unit vector r [K] for ``like`` [n, K]: ``<u_i, r>`` identifies directions."""
+    places = torch.arange(1, like.shape[1] + 1, dtype=torch.float64, device=like.device)
+    r = places.mul_(2.4).cos_()
+    return (r / r.norm()).to(like)
+
+
+def check_same_directions(read: ClassSums, expected: ClassSums, eps: float) -> None:
+    """Raise ``InputError`` unless ``sum_i <u_i, r>`` of each class is that of the first pass.
+
+    Other points with the same labels are found here: another shard in the place of one, or a loader
+    that yields something else.
+
+    Raises
+    ------
+    InputError
+    """
+    gap = (read.sums[:, 0] - expected.sums @ probe_direction(expected.sums)).abs()
+    off = gap > ROUNDINGS * eps * expected.counts
+    if bool(off.any()):
+        raise InputError(
+            f"this pass read other points than the first one (of class "
+            f"{int(expected.classes[off][0])}): merge the statistics of every shard once in each "
+            "pass, and let the loader yield the same points each time."
+        )
+
+
+def check_same_points(read: ClassSums, expected: ClassSums) -> None:
+    """Raise ``InputError`` unless a pass read as many points of each class as the first one.
+
+    A shard that is left out or merged twice is found here.
+
+    Raises
+    ------
+    InputError
+    """
+    if torch.equal(read.classes, expected.classes) and torch.equal(read.counts, expected.counts):
+        return
+    minus = ClassSums(expected.classes, -expected.counts, expected.sums[:, :0])
+    both = ClassSums(read.classes, read.counts, read.sums[:, :0]) + minus
+    index = int(both.counts.ne(0).nonzero()[0])
+    raise InputError(
+        f"this pass read {read.n_points} points and the first one {expected.n_points} (of class "
+        f"{int(both.classes[index])} {int(both.counts[index]):+d}): merge the statistics of every "
+        "shard once in each pass, and let the loader yield the same points each time."
+    )
+
+
+def check_finite_sums(merged: Statistics) -> None:
+    """Raise an error unless every total is finite.
+
+    Raises
+    ------
+    InputError
+        If a total is NaN: an embedding has no direction.
+    NonFiniteError
+        If one overflowed.
+    """
+    for tensor in (merged.by_class.sums, *merged.totals):
+        if not tensor.numel():
+            continue
+        low, high = tensor.aminmax()  # one reading; NaN propagates
+        if bool(low.isnan()):
+            raise InputError(
+                "some embeddings are exactly zero and have no direction (or the model overflows): "
+                "remove those inputs or use distance='euclidean' on a network without "
+                "normalisation."
+            )
+        if not bool(low.isfinite() & high.isfinite()):
+            raise NonFiniteError(
+                "the curvature overflows: scale the features down or fit in float64."
+            )
+
+
+PairWeights = ClassPairWeights | MarginPairWeights
+"""Weights y_ij of one kind of pairs, for the points of a block.
+
+``prepare`` computes what is computed once. ``sums`` returns w_i [n] and m_i [n, K], or [n, 0] where
+the geometry does not need it. ``pairs`` yields (columns, Y [n, m]) of pairs that must be computed
+one by one. ``tensors`` returns what the weights depend on, apart from the class sums.
+"""
+
+
+CurvatureTerm = JacobianTerm | LayeredTerm
+"""Summands of a sum over points and pairs; the sum itself is in the totals of a pass.
+
+``JacobianTerm`` documents ``inputs``, ``zeros``, ``points``, ``pairs``, ``tiles``, ``class_sum``
+and ``classes``.
+"""
+
 
 CHUNK_BYTES = 16 * 2**20
 """Memory of the tiles of all classes that one pass collects."""
@@ -318,3 +431,34 @@ def class_chunks(sums: ClassSums, tile: Tile) -> Iterator[ClassSums]:
     for start in range(0, len(sums.classes), step):
         part = slice(start, start + step)
         yield ClassSums(sums.classes[part], sums.counts[part], sums.sums[part, :0])
+
+
+T = TypeVar("T")
+PassSchedule = Generator[Pass, Statistics, T]
+"""Yields passes, is sent their finished statistics, returns a T."""
+
+
+def execute(schedule: PassSchedule[T], source: FeatureStore, *, progress: bool = False) -> T:
+    """Run a schedule on one source in this process; a pass of over two seconds shows a bar."""
+    finished: Any = None
+    n = len(source)
+    while True:
+        task, result = next_pass(schedule, finished)
+        if task is None:
+            return result  # type: ignore[return-value]
+        with tqdm(total=n, desc=task.name, delay=2, disable=not progress) as bar:
+            finished = task.finish(task.read(source, bar.update if progress else None))
+
+
+def next_pass(
+    schedule: PassSchedule[T], finished: Statistics | None
+) -> tuple[Pass | None, T | None]:
+    """Return the next pass and None, or None and the result of the schedule."""
+    try:
+        return schedule.send(finished), None  # type: ignore[arg-type]
+    except StopIteration as stop:
+        return None, stop.value
+
+
+Totals = Callable[[CurvatureTerm], PassSchedule[list[Tensor]]]
+"""Passes that return the totals of a term over some pairs."""

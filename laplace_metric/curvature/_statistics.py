@@ -2,10 +2,13 @@
 
 ``a + b`` of the statistics of two disjoint sets of points are those of their union, in any order
 and for any split (up to float64 rounding). Everything is accumulated in float64.
+
+Totals of a pass, float64 sums over points and pairs, and the terms that are added to them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -100,3 +103,14 @@ class Statistics:
             if statistics.sha256 != content.text("content"):
                 raise FileFormatError(f"{path} is damaged: its content is not what was saved.")
         return statistics
+
+
+Terms = list["Tensor | None"]
+"""One summand for each total; None if there is nothing to add."""
+
+
+def add_terms(totals: Iterable[Tensor], terms: Terms, scale: float = 1.0) -> None:
+    """Add ``scale * terms`` to the totals, in place."""
+    for total, term in zip(totals, terms, strict=True):
+        if term is not None:
+            total.add_(term, alpha=scale)

@@ -9,8 +9,8 @@ from torch import nn
 from laplace_metric.distributed._checkpoint import Checkpoint, open_checkpoint
 from laplace_metric.distributed._ranks import Ranks
 from laplace_metric.laplace._fit import HeadFit, StorageOf
-from laplace_metric.laplace._fit_identity import checkpoint_identity
 from laplace_metric.laplace._fit_options import FitOptions
+from laplace_metric.laplace._fit_storage import checkpoint_identity
 from laplace_metric.laplace._processes import ONE_PROCESS, Processes
 
 

@@ -43,7 +43,7 @@ from laplace_metric.image_text._training import MaskedInputs, PairRun
 from laplace_metric.inputs._batches import ModelInput
 from laplace_metric.models import Precomputed
 from laplace_metric.search import Index
-from laplace_metric.search._engine_settings import EngineKind
+from laplace_metric.search._engine import EngineKind
 from laplace_metric.training import train_mode
 
 

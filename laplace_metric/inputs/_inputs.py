@@ -338,7 +338,7 @@ def _coded(name: str, pairs: Iterable[tuple[Any, Any]], names: dict[int, str]) -
 
 
 def _with_own_labels(inputs: Inputs) -> Inputs:
-    """Require the labels that batches may have."""
+    """Return the same inputs; a batch without labels is then an error."""
     names = dict[int, str]()
 
     def source() -> Iterator[Batch]:

@@ -3,12 +3,11 @@
 fit          ``_settings``, then the phases of ``_fit``
 posterior    ``_posterior``; its prior precision is tuned by ``_prior_precision``
 input        ``_predictive_covariance``; its trace alone for many inputs: ``_traces``
-             (``_linear_traces`` for a linear head)
-pair         ``_squared_distance`` of ``_embedding_pairs``, by ``_dense_moments``,
+pair         ``_squared_distance`` of ``_embedding_pairs``, by its own moments,
              ``_spectral_moments`` or ``_chord_quadrature``
 in words     ``_diagnosis``
 together     ``_fitted``: head and posterior; ``_predicted``: inputs under them;
-             ``_validation_score``: their score on data that were not fitted
+             ``_prior_precision``: their score on data that were not fitted
 """
 
 from laplace_metric.laplace._diagnosis import Diagnosis

@@ -15,8 +15,7 @@ from torch import Tensor
 from laplace_metric._utils.progress import tqdm
 from laplace_metric.curvature import ContrastiveLoss
 from laplace_metric.curvature._margin_pairs import column_groups
-from laplace_metric.curvature._passes import Pass
-from laplace_metric.curvature._schedule import PassSchedule, next_pass
+from laplace_metric.curvature._passes import Pass, PassSchedule, next_pass
 from laplace_metric.curvature._statistics import Statistics
 from laplace_metric.curvature._structures import Curvature
 from laplace_metric.laplace._fit_options import FitOptions

@@ -27,15 +27,14 @@ from torch import Tensor, nn
 from laplace_metric._utils.precision import at_least_float32, full_precision
 from laplace_metric.curvature import ContrastiveLoss
 from laplace_metric.curvature._all_pairs import curvature_passes
-from laplace_metric.curvature._batch import batch_curvature
-from laplace_metric.curvature._memory import check_memory
-from laplace_metric.curvature._schedule import PassSchedule
+from laplace_metric.curvature._mined_pairs import batch_curvature
+from laplace_metric.curvature._passes import PassSchedule
 from laplace_metric.curvature._spectral_curvature import (
     NEGATIVE_SHARE,
     SpectralCurvature,
     check_finite_curvature,
 )
-from laplace_metric.curvature._structures import Curvature, KronCurvature
+from laplace_metric.curvature._structures import Curvature, KronCurvature, check_memory
 from laplace_metric.errors import (
     DegenerateCurvatureWarning,
     InputError,
@@ -54,13 +53,11 @@ from laplace_metric.heads._row_checks import check_rows
 from laplace_metric.inputs import Inputs
 from laplace_metric.inputs._not_classes import check_noise, warn_if_all_differ
 from laplace_metric.inputs._rows import rows_before
-from laplace_metric.laplace._agreed_head import agreed_head, first_batch
 from laplace_metric.laplace._available import warn_if_limited
 from laplace_metric.laplace._draws import NUMBERS, POINTS, DrawnPoints
 from laplace_metric.laplace._executor import PassExecutor
-from laplace_metric.laplace._fit_identity import fit_identity
 from laplace_metric.laplace._fit_options import FitOptions, Whole
-from laplace_metric.laplace._fit_storage import FitStorage, InMemory
+from laplace_metric.laplace._fit_storage import FitStorage, InMemory, fit_identity
 from laplace_metric.laplace._fitted import Fitted
 from laplace_metric.laplace._points import Batches, HeadBatches, collect_points, where
 from laplace_metric.laplace._posterior import Posterior
@@ -70,7 +67,7 @@ from laplace_metric.laplace._prior_precision import (
     of_one_observation,
     of_trained_weights,
 )
-from laplace_metric.laplace._processes import ONE_PROCESS, Processes
+from laplace_metric.laplace._processes import ONE_PROCESS, Processes, agreed_head, first_batch
 from laplace_metric.laplace._settings import LAYERWISE, Settings
 from laplace_metric.laplace._spanned import SpannedSpace, has_few_points
 from laplace_metric.laplace._temperature import temperature_of, without_points
@@ -228,7 +225,7 @@ def fit_posterior(
                 fitted = fit.posterior(curvature, executor.n_points, executor.fingerprints)
                 if alone:
                     rows = _compared(store, located)
-                    fitted = _at_right_size(fitted, fitted, store, rows, settings)
+                    fitted = _with_chosen_temperature(fitted, fitted, store, rows, settings)
         except InputError:
             if fit.loss.geometry.spherical:
                 _check_directions(store, fit.jacobian)
@@ -255,13 +252,13 @@ def _in_spanned_space(fit: HeadFit, executor: PassExecutor, options: FitOptions)
     fitted = fit.posterior(space.lifted(curvature), executor.n_points, executor.fingerprints)
     drawn = space.reduced(fitted, inside.jacobian, curvature, fit.settings.positivity)
     rows = _compared(store, fit.located)
-    return _at_right_size(fitted, drawn, executor_inside.source, rows, fit.settings)
+    return _with_chosen_temperature(fitted, drawn, executor_inside.source, rows, fit.settings)
 
 
-def _at_right_size(
+def _with_chosen_temperature(
     fitted: Fitted, drawn: Fitted, store: FeatureStore, rows: Tensor, settings: Settings
 ) -> Fitted:
-    """Choose the temperature, where it is "auto", and note what draws do at it.
+    """Choose the temperature and record how well draws at it retrieve.
 
     ``drawn`` is the same fit as ``store`` sees it, whose points may be coordinates of a subspace.
     ``rows`` [n] are compared.

@@ -12,7 +12,7 @@ from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import check_count
 from laplace_metric.errors import InputError
 
-PRECISIONS = (None, torch.float32, torch.float64)
+DTYPES = (None, torch.float32, torch.float64)
 """Types of the sums of a fit; None is that of the head."""
 
 
@@ -57,7 +57,7 @@ class FitOptions:
     whole: Whole | None = None
 
     def __post_init__(self) -> None:
-        if self.dtype not in PRECISIONS:
+        if self.dtype not in DTYPES:
             raise InputError(f"dtype={self.dtype!r}: pass torch.float32, torch.float64 or None.")
         if self.distributed and self.dtype is None:
             object.__setattr__(self, "dtype", torch.float64)

@@ -1,6 +1,6 @@
 """Moments of the squared distance where all covariances are diagonal in one basis: O(Z) a pair.
 
-The formulas are those of ``_dense_moments``; no matrix [Z, Z] is formed. With a diagonal or a
+The formulas are those of ``_squared_distance``; no matrix [Z, Z] is formed. With a diagonal or a
 Kronecker posterior and a linear head, ``C_xx = diag(a)``, ``C_yy = diag(b)``, ``C_xy = diag(w)`` in
 the basis of the outputs, and so is everything but the projection to the tangents, which adds four
 directions. With p = 1 / r_x, q = 1 / r_y, u, v the directions:

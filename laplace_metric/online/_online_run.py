@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from laplace_metric._utils.precision import at_least_float32, full_precision
 from laplace_metric.curvature import ContrastiveLoss
-from laplace_metric.curvature._batch import batch_curvature
+from laplace_metric.curvature._mined_pairs import batch_curvature
 from laplace_metric.curvature._structures import Curvature, zero_curvature
 from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import FileFormatError, HeadError, InputError

@@ -56,5 +56,5 @@ class OnlineSteps:
         check_name("recursion", self.recursion, RECURSIONS)
 
     def refresh_of(self, structure: str) -> int:
-        """Return the age of a decomposition in a structure; a diagonal costs nothing to renew."""
+        """Return after how many steps the eigendecomposition is computed again: 1 of a diagonal."""
         return 1 if structure == "diag" else self.refresh

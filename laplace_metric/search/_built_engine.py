@@ -5,10 +5,8 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor
 
-from laplace_metric.search._engine import Engine
-from laplace_metric.search._engine_settings import EngineKind, Flat
+from laplace_metric.search._engine import Engine, EngineKind, Flat, FlatEngine
 from laplace_metric.search._faiss import FaissEngine
-from laplace_metric.search._flat_engine import FlatEngine
 
 
 def build(vectors: Float[Tensor, "N d"], kind: EngineKind, *, mapped: bool = False) -> Engine:

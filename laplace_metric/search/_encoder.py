@@ -1,21 +1,29 @@
-"""Encode inputs as a search needs them: mean, trace, epistemic number, head inputs."""
+"""Encode inputs as a search needs them: mean, trace, epistemic number, head inputs.
+
+``BatchEncoder``: encode everything that a caller passed, batch by batch.
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from laplace_metric._utils.precision import at_least_float32, full_precision
-from laplace_metric.errors import InputError
+from laplace_metric._utils.progress import ItemBar
+from laplace_metric.errors import EmptyLoaderError, InputError
 from laplace_metric.familiarity._near_far import NOTHING_ENTERS
 from laplace_metric.heads._capture import capture
 from laplace_metric.heads._fitted_weights import FittedWeights
 from laplace_metric.heads._linear import LinearJacobian
 from laplace_metric.heads._row_checks import check_rows
-from laplace_metric.inputs import ModelInput
+from laplace_metric.inputs import Inputs, ModelInput, read_inputs
+from laplace_metric.inputs._rows import rows_before
 from laplace_metric.io import digest
 from laplace_metric.laplace import Fitted
 from laplace_metric.laplace._predictive_vectors import PredictiveVectors
@@ -23,12 +31,62 @@ from laplace_metric.laplace._traces import traced, traces_of
 from laplace_metric.models._calling import to_device
 from laplace_metric.models._fingerprints import Fingerprints, row_fingerprints
 from laplace_metric.models._modules import device_of
-from laplace_metric.search._batch_encoder import BatchEncoder
-from laplace_metric.search._encoded import Encoded
-from laplace_metric.search._pair_distances import PairDistances, PairMoments
+from laplace_metric.search._encoded import Encoded, joined
+from laplace_metric.search._pair_distances import PairDistances, PairMoments, RoundErrors
 from laplace_metric.search._protocols import Encoders, FittedEmbedder, SearchableEmbedder
-from laplace_metric.search._round_errors import RoundErrors
 from laplace_metric.search._vector_map import VectorMap
+
+
+class BatchEncoder(ABC):
+    """Encoder of batches, and of all inputs that ``read`` returned."""
+
+    @abstractmethod
+    def __call__(self, inputs: ModelInput, rows: list[Fingerprints] | None = None) -> Encoded:
+        """Encode one batch; ``rows`` gets the fingerprints of what enters the head."""
+
+    def read(self, name: str, data: Any, labels: Any = None) -> Inputs:
+        """Read what a caller passed: arrays, texts, mappings or loaders."""
+        return read_inputs(name, data, labels)
+
+    def all(
+        self, inputs: Inputs, *, progress: bool, rows: list[Fingerprints] | None = None
+    ) -> tuple[Encoded, list[Any]]:
+        """Encode all inputs, and return the labels [n] of each batch that came with any.
+
+        Parameters
+        ----------
+        inputs : Inputs
+            Inputs that ``read`` returned.
+        progress : bool
+            Show a progress bar.
+        rows : list or None
+            List to which the fingerprints of each batch are appended.
+
+        Raises
+        ------
+        EmptyLoaderError
+            If there are none.
+        """
+        labels, bar = list[Any](), None
+        if progress:  # a bar that is not shown costs a search time, too
+            bar = ItemBar("Embedding", inputs.count, inputs.n_batches)
+
+        def parts() -> Iterator[Encoded]:
+            n_read = 0
+            for batch in inputs:
+                with rows_before(n_read):
+                    part = self(batch.inputs, rows)
+                n_read += len(part)
+                labels.extend([] if batch.labels is None else [batch.labels])
+                if bar is not None:
+                    bar.advance(len(part))
+                yield part
+
+        with bar or nullcontext():
+            encoded = joined(parts(), inputs.count)
+        if encoded is None:
+            raise EmptyLoaderError(f"{inputs.name} holds nothing: pass at least one item.")
+        return encoded, labels
 
 
 def encoders_of(embedder: FittedEmbedder | SearchableEmbedder) -> Sequence[Encoders]:
@@ -111,7 +169,7 @@ class Encoder(BatchEncoder):
         return encoder.compacted() if compact else encoder
 
     def compacted(self) -> Encoder:
-        """Return the same encoder, which keeps nothing of head inputs (see ``_round_errors``)."""
+        """Return the same encoder, which keeps nothing of head inputs (see ``_pair_distances``)."""
         other = copy.copy(self)
         other.pairs, other.rankings = RoundErrors(spherical=self.spherical), ("mean", "expected")
         other.predictive, other.n_kept = None, 0

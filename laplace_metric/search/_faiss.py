@@ -13,8 +13,7 @@ from torch import Tensor
 
 from laplace_metric.errors import FileFormatError, InputError
 from laplace_metric.evaluation._shortlists import require_faiss
-from laplace_metric.search._engine import Engine
-from laplace_metric.search._engine_settings import HNSW, IVF
+from laplace_metric.search._engine import HNSW, IVF, Engine
 from laplace_metric.search._faiss_arrays import (
     Place,
     arrays_of,

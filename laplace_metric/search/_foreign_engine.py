@@ -14,9 +14,7 @@ from torch import Tensor
 
 from laplace_metric.errors import InputError
 from laplace_metric.inputs._columns import Column
-from laplace_metric.search._engine import Engine
-from laplace_metric.search._engine_settings import Flat
-from laplace_metric.search._flat_engine import FlatEngine
+from laplace_metric.search._engine import Engine, Flat, FlatEngine
 from laplace_metric.search._found_ids import read_found_ids
 from laplace_metric.search._found_shares import CHECKED, NEAREST, shares_found, spread_rows
 from laplace_metric.search._running_faiss import RunningFaiss

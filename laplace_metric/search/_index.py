@@ -61,28 +61,24 @@ from laplace_metric.search._chosen_ranking import chosen_ranking
 from laplace_metric.search._class_model import ClassModel, cross_fitted, inputs_of
 from laplace_metric.search._encoded import Encoded
 from laplace_metric.search._encoder import encoders_of
-from laplace_metric.search._engine import Engine
-from laplace_metric.search._engine_settings import EngineKind, Flat, kind_of
+from laplace_metric.search._engine import Engine, EngineKind, Flat, FlatEngine, kind_of
 from laplace_metric.search._equal_vectors import equal_vectors, first_rows
 from laplace_metric.search._evaluate import evaluated
-from laplace_metric.search._fitted_queries import warn_if_fitted
-from laplace_metric.search._flat_engine import FlatEngine
 from laplace_metric.search._foreign_engine import LEAST_FOUND, ForeignEngine
 from laplace_metric.search._found_shares import shares_found
 from laplace_metric.search._items import Items
 from laplace_metric.search._label_review import LabelReview, reviewed
-from laplace_metric.search._label_sets import LabelSets, warn_if_everything
+from laplace_metric.search._label_sets import LabelSets, RetrievalSets, warn_if_everything
 from laplace_metric.search._near_copies import warn_of_near_copies
 from laplace_metric.search._near_names import warn_of_near_names
-from laplace_metric.search._neighbours import RowSearch, nearest
-from laplace_metric.search._passed_over import without_some
+from laplace_metric.search._neighbours import RowSearch, nearest, without_some
 from laplace_metric.search._protocols import FittedEmbedder, SearchableEmbedder, SearchEncoder
 from laplace_metric.search._rankings import AUTO, Predictive, PredictiveRanking, Ranking
 from laplace_metric.search._relevance import Matches, relevance_of
 from laplace_metric.search._report import IndexReport
 from laplace_metric.search._result import SearchResult
-from laplace_metric.search._retrieval_sets import RetrievalSets
 from laplace_metric.search._storage import IndexState
+from laplace_metric.search._trained_items import warn_if_fitted
 
 if TYPE_CHECKING:
     from laplace_metric.plots import Figure

@@ -22,8 +22,7 @@ from torch import Tensor
 
 from laplace_metric.errors import DependentQueriesWarning, callers_line
 from laplace_metric.familiarity._bursts import RARE, are_many, bursts
-from laplace_metric.search._engine_settings import Flat
-from laplace_metric.search._flat_engine import FlatEngine
+from laplace_metric.search._engine import Flat, FlatEngine
 from laplace_metric.search._found_shares import NEAREST, gaps_of, spread_rows
 
 COMPARED = 500

@@ -40,7 +40,7 @@ class Ranking(ABC):
 
     @abstractmethod
     def query_vectors(self, queries: Encoded) -> Float[Tensor, "Q d"]:
-        """Return what the engine is asked with."""
+        """Return the query vectors [Q, d] for the engine."""
 
     @property
     def stored(self) -> bool:

@@ -25,8 +25,7 @@ from laplace_metric.search._encoded import Encoded
 from laplace_metric.search._engine import Engine
 from laplace_metric.search._items import Items
 from laplace_metric.search._near_names import warn_of_near_names
-from laplace_metric.search._neighbours import RowSearch
-from laplace_metric.search._passed_over import without_some
+from laplace_metric.search._neighbours import RowSearch, without_some
 
 Matches = Sequence[Any]
 """Ids of all items that are a match, a list a query: whole numbers or strings, [] for none."""

@@ -14,11 +14,10 @@ from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.errors import FileFormatError
 from laplace_metric.inputs._columns import Column
 from laplace_metric.io import UNIT, Fields, Kind, Part, SavedFile, checked_array
-from laplace_metric.search import _built_engine, _engine_settings
+from laplace_metric.search import _built_engine, _engine
 from laplace_metric.search._class_model import ClassModel
 from laplace_metric.search._encoded import Encoded
-from laplace_metric.search._engine import Engine
-from laplace_metric.search._engine_settings import IVF, Flat
+from laplace_metric.search._engine import IVF, Engine, Flat
 from laplace_metric.search._faiss import FaissEngine
 from laplace_metric.search._faiss_arrays import Place
 from laplace_metric.search._items import Items
@@ -70,7 +69,7 @@ def index_part(state: IndexState, identity: str) -> Part:
         "predictive": ranking.numbers() if isinstance(ranking, PredictiveRanking) else None,
         "changes": state.changes,
         "next_id": state.next_id,
-        "engine": _engine_settings.kind_to_json(engine.kind),
+        "engine": _engine.kind_to_json(engine.kind),
         "embedder": identity,
         "class_model": state.class_model is not None,
     }
@@ -111,7 +110,7 @@ def _state(part: Part, saved: SavedFile, place: Place | None, encoder: SearchEnc
     content, tensors = Fields(part.content, "index"), part.arrays
     items = _items(content, tensors, verified=saved.verified, spherical=encoder.spherical)
     ranking = _ranking(content, tensors, encoder)
-    kind = _engine_settings.kind_from_json(content.inner("engine").content)
+    kind = _engine.kind_from_json(content.inner("engine").content)
     vectors = items.encoded.mean
     if ranking.stored:
         width = ranking.item_vectors(items.encoded.take(slice(0, 1))).shape[1]

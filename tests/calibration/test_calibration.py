@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.calibration import _conformal, _first_match, _match_probability, guarantee
+from laplace_metric.calibration import _conformal, _match_probability, guarantee
 from laplace_metric.calibration import _learn as storage
 from laplace_metric.calibration._answering_scale import on_answering_scale
 from laplace_metric.calibration._features import PairFeatures, query_statistics
@@ -318,7 +318,7 @@ def test_every_query_tests_a_fit_that_did_not_see_it(labelled):
         held_out[tests] = other(logit)[:, :K]
         there.append(kept(kept.logit(PairFeatures.of(some.take(part).hits)))[:, :K])
         np.testing.assert_allclose(
-            fitted.first_match[tests], _first_match.first_match_score(logit, some.match[part])
+            fitted.first_match[tests], _conformal.first_match_score(logit, some.match[part])
         )
         np.testing.assert_array_equal(fitted.match[tests], some.match[part, :K])
         np.testing.assert_array_equal(fitted.known[tests], some.known[part])

@@ -24,8 +24,8 @@ from laplace_metric.calibration._calibration_graph import (
     CalibrationGraph,
     CalibrationModule,
 )
-from laplace_metric.calibration._calibrator_graph import KnotTable
 from laplace_metric.calibration._calibrators import CALIBRATORS, Calibrator
+from laplace_metric.calibration._graph_files import KnotTable
 from laplace_metric.errors import ExportError, InputError, MissingPackageError, UnknownNameError
 from laplace_metric.export import _file_formats
 from laplace_metric.export._file_formats import METADATA, OPSET

@@ -11,8 +11,11 @@ from scipy.stats import norm
 from laplace_metric import Guard, LaplaceEmbedder
 from laplace_metric.calibration import Rule, calibrate_scores, guarantee
 from laplace_metric.calibration._group_column import split_by_group
-from laplace_metric.calibration.guarantees._betting import GroupTests, group_p_values
-from laplace_metric.calibration.guarantees._group_means import student_p_values
+from laplace_metric.calibration.guarantees._betting import (
+    GroupTests,
+    group_p_values,
+    student_p_values,
+)
 from laplace_metric.errors import DependentQueriesWarning, FewQueriesWarning, InputError
 from tests.calibration.arrays import made_or_refused
 

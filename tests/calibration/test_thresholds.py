@@ -12,8 +12,7 @@ from scipy.stats import binom, binomtest
 
 from laplace_metric.calibration import guarantee
 from laplace_metric.calibration.guarantees import _queries_needed
-from laplace_metric.calibration.guarantees._binomial import lower_bound
-from laplace_metric.calibration.guarantees._test_sequences import SHARES, STARTS
+from laplace_metric.calibration.guarantees._test_sequences import SHARES, STARTS, lower_bound
 from laplace_metric.errors import InputError
 from laplace_metric.plots import threshold_plot
 from tests.calibration.arrays import largest_guarantee, queries_needed

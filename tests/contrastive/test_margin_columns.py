@@ -7,8 +7,8 @@ import torch
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from laplace_metric.curvature import _margin_columns
-from laplace_metric.curvature._margin_columns import MarginColumns
+from laplace_metric.curvature import _margin_pairs
+from laplace_metric.curvature._margin_pairs import MarginColumns
 
 quick = settings(
     max_examples=150,
@@ -20,7 +20,7 @@ quick = settings(
 @pytest.fixture(autouse=True, params=[(4, 3), (7, 16), (1024, 512)], ids=str)
 def block(request, monkeypatch):
     """Small blocks too: every position of a class within a block occurs."""
-    monkeypatch.setattr(_margin_columns, "CPU_BLOCK", request.param)
+    monkeypatch.setattr(_margin_pairs, "CPU_BLOCK", request.param)
 
 
 def oracle(f, labels, columns, column_labels, margin):

@@ -9,7 +9,7 @@ import torch
 
 from laplace_metric.curvature import ContrastiveLoss, _layered_term, _passes
 from laplace_metric.curvature._all_pairs import all_pairs_curvature
-from laplace_metric.curvature._batch import batch_curvature
+from laplace_metric.curvature._mined_pairs import batch_curvature
 from laplace_metric.curvature.by_class import ClassSums
 from laplace_metric.errors import InputError
 from laplace_metric.heads._linear import LinearJacobian

@@ -16,12 +16,11 @@ from laplace_metric.curvature import (
     by_class,
 )
 from laplace_metric.curvature._all_pairs import AllPairs, all_pairs_curvature, curvature_passes
-from laplace_metric.curvature._batch import batch_curvature
 from laplace_metric.curvature._layer_sums import LeftOf
 from laplace_metric.curvature._layered_term import LayeredTerm
+from laplace_metric.curvature._mined_pairs import batch_curvature
 from laplace_metric.curvature._nearest_kronecker import TOLERANCE, nearest_kronecker
-from laplace_metric.curvature._passes import ClassSumsPass
-from laplace_metric.curvature._schedule import execute, next_pass
+from laplace_metric.curvature._passes import ClassSumsPass, execute, next_pass
 from laplace_metric.errors import HeadError
 from laplace_metric.heads._backends import jacobian_of
 from laplace_metric.heads._layout import Layout

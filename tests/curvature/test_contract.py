@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 
-from laplace_metric.curvature import _memory
+from laplace_metric.curvature import _structures
 from laplace_metric.curvature._structures import (
     DiagCurvature,
     FullCurvature,
@@ -195,18 +195,18 @@ class TestKronecker(Contract):
 
 
 def test_memory_is_told_before_anything_is_allocated(monkeypatch):
-    monkeypatch.setattr(_memory, "available_bytes", lambda _: 2 * 10**9)
+    monkeypatch.setattr(_structures, "available_bytes", lambda _: 2 * 10**9)
     big = [Layout(128, 512, bias=True)]
-    _memory.check_memory("kron", big, torch.device("cpu"))
+    _structures.check_memory("kron", big, torch.device("cpu"))
     with pytest.raises(
         MemoryLimitError,
         match=r"structure='full' of 65,664 parameters needs 206,964,523,008 bytes.*'kron' \(",
     ):
-        _memory.check_memory("full", big, torch.device("cpu"))
+        _structures.check_memory("full", big, torch.device("cpu"))
     with pytest.raises(MemoryLimitError, match="none; use a smaller head"):
-        _memory.check_memory("diag", [Layout(10**5, 10**5, bias=False)], torch.device("cpu"))
+        _structures.check_memory("diag", [Layout(10**5, 10**5, bias=False)], torch.device("cpu"))
     assert issubclass(MemoryLimitError, InputError)
-    assert _memory.available_bytes(torch.device("cpu")) > 0
+    assert _structures.available_bytes(torch.device("cpu")) > 0
 
 
 MEASURED = {
@@ -244,5 +244,5 @@ def test_the_memory_estimate_of_a_structure_holds(structure):
         f"run(10, 50); before = peak(); run({z}, {d}); print(peak() - before)\n"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    estimate = _memory.required_bytes(structure, [Layout(z, d, bias=False)])
+    estimate = _structures.required_bytes(structure, [Layout(z, d, bias=False)])
     assert 0.4 * estimate < int(out.stdout) < 1.6 * estimate

@@ -6,10 +6,9 @@ import pytest
 import torch
 
 from laplace_metric.curvature import ContrastiveLoss, _layered_term
-from laplace_metric.curvature._audit import check_same_points
 from laplace_metric.curvature._layer_sums import Diagonal
 from laplace_metric.curvature._layered_term import LayeredTerm
-from laplace_metric.curvature._passes import ClassSumsPass
+from laplace_metric.curvature._passes import ClassSumsPass, check_same_points
 from laplace_metric.curvature.by_class import ClassSums, view_points
 from laplace_metric.errors import InputError
 from laplace_metric.heads._linear import LinearJacobian

@@ -11,7 +11,7 @@ from pytorch_metric_learning.miners import BatchEasyHardMiner
 from torch import Tensor, nn
 
 from laplace_metric import LaplaceEmbedder, OnlineLaplace
-from laplace_metric.curvature._batch import batch_curvature
+from laplace_metric.curvature._mined_pairs import batch_curvature
 from laplace_metric.curvature._structures import DiagCurvature
 from laplace_metric.errors import (
     InputError,

@@ -14,8 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from laplace_metric.curvature import ContrastiveLoss
 from laplace_metric.curvature._all_pairs import curvature_passes
-from laplace_metric.curvature._passes import Pass
-from laplace_metric.curvature._schedule import next_pass
+from laplace_metric.curvature._passes import Pass, next_pass
 from laplace_metric.familiarity._near_far import NearFar
 from laplace_metric.heads._backends import jacobian_of
 from laplace_metric.models._store import FeatureStore

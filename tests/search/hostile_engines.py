@@ -26,7 +26,7 @@ from laplace_metric import LaplaceEmbedder
 from laplace_metric import io as files
 from laplace_metric.errors import FileFormatError, NonFiniteError
 from laplace_metric.search import Index
-from laplace_metric.search._engine_settings import HNSW, IVF
+from laplace_metric.search._engine import HNSW, IVF
 from laplace_metric.search._storage import INDEX
 from tests.saved_files import parts_of, with_hash
 

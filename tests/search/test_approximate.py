@@ -8,7 +8,7 @@ import torch
 
 from laplace_metric.errors import InputError, MissingPackageError, UnknownNameError
 from laplace_metric.search._built_engine import build
-from laplace_metric.search._engine_settings import (
+from laplace_metric.search._engine import (
     HNSW,
     IVF,
     Flat,

@@ -21,10 +21,9 @@ from laplace_metric.errors import FittedQueriesWarning, InputError, LabelError
 from laplace_metric.heads._repeatable import ROWS
 from laplace_metric.inputs._columns import Column
 from laplace_metric.models import Precomputed
-from laplace_metric.search import Index, Predictive, _cross_hits, _folds, _refit
+from laplace_metric.search import Index, Predictive, _cross_fit, _refit
 from laplace_metric.search._class_model import ClassPrior
-from laplace_metric.search._engine_settings import Flat
-from laplace_metric.search._flat_engine import FlatEngine
+from laplace_metric.search._engine import Flat, FlatEngine
 
 N = 120
 
@@ -45,7 +44,7 @@ def model() -> torch.nn.Module:
 @given(st.lists(st.integers(0, 5), min_size=2, max_size=60), st.integers(2, 7), st.integers(0, 9))
 def test_folds_are_of_one_size_and_so_are_their_classes(labels, folds, seed):
     codes = torch.tensor(labels)
-    fold = _folds.folds_of(codes, folds, torch.Generator().manual_seed(seed)).tolist()
+    fold = _cross_fit.folds_of(codes, folds, torch.Generator().manual_seed(seed)).tolist()
     sizes = [fold.count(f) for f in range(folds)]
     assert max(sizes) - min(sizes) <= 1
     for c in set(labels):
@@ -66,8 +65,8 @@ def test_each_fold_is_asked_of_a_fit_and_an_index_without_it(head, rank_by, item
     embedder = LaplaceEmbedder(model, **how).fit([(x, y)], progress=False)
     features = embedder.activations(x).features
     labels = Column.of("labels", names)
-    fold = _folds.folds_of(y, 4, torch.Generator().manual_seed(0))
-    found = _cross_hits.cross_labelled_hits(embedder, features, labels, fold, 30, rank_by=rank_by)
+    fold = _cross_fit.folds_of(y, 4, torch.Generator().manual_seed(0))
+    found = _cross_fit.cross_labelled_hits(embedder, features, labels, fold, 30, rank_by=rank_by)
     assert len(found) == N
     for f in range(4):
         ours, others = fold == f, fold != f
@@ -109,7 +108,7 @@ def test_folds_of_fewer_items_than_head_inputs_are_as_if_fitted_to_all_inputs(
     embedder = LaplaceEmbedder(model, distance=distance, structure="kron", hessian="positives")
     embedder.fit([(x.double(), y)], progress=False)
     given = embedder, x.double(), Column.of("labels", y.tolist())
-    fold, widths = _folds.folds_of(y, 4, torch.Generator().manual_seed(0)), list[int]()
+    fold, widths = _cross_fit.folds_of(y, 4, torch.Generator().manual_seed(0)), list[int]()
     fit = _refit.fit_posterior
 
     def noted(*arguments):
@@ -119,10 +118,10 @@ def test_folds_of_fewer_items_than_head_inputs_are_as_if_fitted_to_all_inputs(
 
     monkeypatch.setattr(_refit, "fit_posterior", noted)
     prior = ClassPrior(2.0, 1.5)
-    found = _cross_hits.cross_labelled_hits(*given, fold, 20, class_prior=prior)
-    _cross_hits.cross_labelled_hits(*given, fold, 20, rank_by=Predictive(0.5, 3))
+    found = _cross_fit.cross_labelled_hits(*given, fold, 20, class_prior=prior)
+    _cross_fit.cross_labelled_hits(*given, fold, 20, rank_by=Predictive(0.5, 3))
     monkeypatch.setattr(_refit, "_follows_rotations", lambda fitted: False)
-    wanted = _cross_hits.cross_labelled_hits(*given, fold, 20, class_prior=prior)
+    wanted = _cross_fit.cross_labelled_hits(*given, fold, 20, class_prior=prior)
     assert widths == [60] * 4 + [90] * 8  # predictive vectors are of all inputs
     assert np.array_equal(found.hits.positions, wanted.hits.positions)
     for name in ("distance", "distance_sd", "uncertainty", "epistemic"):
@@ -137,10 +136,10 @@ def test_an_engine_over_all_items_finds_those_outside_a_fold(items, model):
     x, y = items
     embedder = LaplaceEmbedder(model).fit([(x, y)], progress=False)
     given = embedder.activations(x).features, Column.of("labels", y.tolist())
-    fold = _folds.folds_of(y, 4, torch.Generator().manual_seed(0))
+    fold = _cross_fit.folds_of(y, 4, torch.Generator().manual_seed(0))
     exact = FlatEngine(embedder(x).mean, Flat())
-    found = _cross_hits.cross_labelled_hits(embedder, *given, fold, 10, engine=exact)
-    wanted = _cross_hits.cross_labelled_hits(embedder, *given, fold, 10)
+    found = _cross_fit.cross_labelled_hits(embedder, *given, fold, 10, engine=exact)
+    wanted = _cross_fit.cross_labelled_hits(embedder, *given, fold, 10)
     assert np.array_equal(found.hits.positions, wanted.hits.positions)
     assert np.array_equal(found.match, wanted.match)
 
@@ -152,7 +151,7 @@ def test_classes_that_a_fold_lacks_have_the_codes_of_all(items, model):
     embedder = LaplaceEmbedder(model).fit([(x, y)], progress=False)
     labels = Column.of("labels", names)
     fold = torch.arange(N) % 5
-    found = _cross_hits.cross_labelled_hits(
+    found = _cross_fit.cross_labelled_hits(
         embedder, embedder.activations(x).features, labels, fold, 20
     )
     classes = list(found.classes)

@@ -10,8 +10,8 @@ from torch import nn
 from laplace_metric import Guard, LaplaceEmbedder
 from laplace_metric.calibration._counted_once import counted_once
 from laplace_metric.errors import DependentQueriesWarning, FittedQueriesWarning, InputError
+from laplace_metric.search._cross_fit import connected
 from laplace_metric.search._equal_vectors import equal_vectors, first_rows
-from laplace_metric.search._folds import connected
 
 CENTRES = np.random.default_rng(0).normal(size=(8, 16))
 pytestmark = pytest.mark.filterwarnings("ignore::laplace_metric.errors.FewQueriesWarning")

@@ -12,9 +12,8 @@ from torch.nn.functional import normalize
 from laplace_metric import LaplaceEmbedder, datasets
 from laplace_metric.calibration._votes import LabelVotes
 from laplace_metric.errors import InputError
-from laplace_metric.search._engine_settings import IVF
-from laplace_metric.search._flat_engine import FlatEngine
-from laplace_metric.search._passed_over import without_some
+from laplace_metric.search._engine import IVF, FlatEngine
+from laplace_metric.search._neighbours import without_some
 
 DEPTH, CLASSES = 25, 12
 DOCS = Path(__file__).parents[2] / "docs"
@@ -111,7 +110,7 @@ def test_an_engine_that_finds_fewer(points):
             rows[:, 3:] = -1
             return rows
 
-    from laplace_metric.search._engine_settings import Flat
+    from laplace_metric.search._engine import Flat
 
     vectors = torch.arange(8.0)[:, None]
     search = without_some(Few(vectors, Flat(faiss=False)), lambda rows, part: rows == 1, 1)
@@ -120,11 +119,11 @@ def test_an_engine_that_finds_fewer(points):
 
 
 def test_blocks_of_queries(of_ten, monkeypatch):
-    from laplace_metric.search import _passed_over
+    from laplace_metric.search import _neighbours
 
     index, x, y = of_ten
     whole = index.labelled_hits(x, y, DEPTH, open_set_fraction=0.5)
-    monkeypatch.setattr(_passed_over, "CELLS", 200)
+    monkeypatch.setattr(_neighbours, "CELLS", 200)
     parts = index.labelled_hits(x, y, DEPTH, open_set_fraction=0.5)
     assert np.array_equal(parts.hits.positions, whole.hits.positions)
     assert isinstance(whole.hits.votes, LabelVotes)

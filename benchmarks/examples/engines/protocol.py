@@ -19,7 +19,7 @@ from benchmarks.examples.engines.items import (
 )
 from laplace_metric import Embedding
 from laplace_metric._utils.validation import check_name
-from laplace_metric.calibration._calibrated_hits import CalibratedHits
+from laplace_metric.calibration._assessment import CalibratedHits
 from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.errors import InputError, NonFiniteError
 from laplace_metric.search._expected_vectors import moments, query_vectors

@@ -16,9 +16,13 @@ from __future__ import annotations
 import numpy as np
 
 from laplace_metric.calibration._arrays import Array, Flags
-from laplace_metric.calibration.guarantees._binomial import binomial_p_values, lower_bound, run_of
 from laplace_metric.calibration.guarantees._precision import unreachable
-from laplace_metric.calibration.guarantees._test_sequences import NEVER
+from laplace_metric.calibration.guarantees._test_sequences import (
+    NEVER,
+    binomial_p_values,
+    lower_bound,
+    run_of,
+)
 from laplace_metric.errors import InputError
 
 

@@ -33,6 +33,8 @@ target, and it is rejected with probability delta / J at most. In all
 Where a better hit may be less often right, a start at a tested hit is no fixed threshold: the test
 with which a sequence begins leaves that hit out, P(Bin(N - 1, target) >= S - 1), which is exact
 there, and what follows is held by simulation.
+
+Exact tests and bounds of the share of successes among n independent trials.
 """
 
 from __future__ import annotations
@@ -45,7 +47,27 @@ import numpy as np
 import numpy.typing as npt
 
 from laplace_metric.calibration._arrays import Array, Counts, Flags
-from laplace_metric.calibration.guarantees._binomial import binomial_p_values, lower_bound, run_of
+
+
+def lower_bound(successes: int, n: int, delta: float) -> float:
+    """Return Clopper & Pearson's bound: ``P(Bin(n, bound) >= successes) = delta``."""
+    from scipy.special import betaincinv
+
+    return 0.0 if successes == 0 else float(betaincinv(successes, n - successes + 1, delta))
+
+
+def binomial_p_values(successes: Counts, n: Counts, target: float) -> Array:
+    """Return ``P(Bin(n, target) >= successes)``, elementwise; 1 without a trial."""
+    from scipy.special import bdtrc
+
+    found = bdtrc(np.maximum(successes - 1, 0), np.maximum(n, 1), target)
+    return np.where(successes > 0, found, 1.0)
+
+
+def run_of(flags: Flags) -> int:
+    """Return the length of the run of true values at the beginning."""
+    return len(flags) if flags.all() else int(np.argmin(flags))
+
 
 SHARES = tuple(Fraction(*each) for each in (
     (1, 64), (1, 32), (1, 16), (1, 8), (3, 16), (1, 4), (3, 8), (1, 2), (3, 4), (1, 1)
