@@ -64,7 +64,8 @@ def test_lists_of_unequal_length_keep_the_precision_of_all_their_hits(harder, cr
         assert rule.estimate >= 0.9
         assert relevant[rule.passed(score)].mean() >= 0.9
         assert "(simulated, not proven)" in str(rule)
-    assert given == (3 if cross_fit and not harder else 0)
+    if cross_fit and not harder:
+        assert given == 3
 
 
 def test_lists_that_are_nearly_full_are_proven_by_the_number_of_places():
