@@ -80,11 +80,6 @@ class LowRankCovariance(Covariance):
         """Return the matrices [B, Z, Z]."""
         return self.factor @ self.factor.mT + torch.diag_embed(self.diagonal_part)
 
-    def spectrum(self) -> tuple[Tensor, Tensor]:
-        """Return eigenvectors [B, Z, Z] and eigenvalues [B, Z]."""
-        values, vectors = torch.linalg.eigh(self.dense())
-        return vectors, values
-
     def logdet(self) -> Tensor:
         """Return ``sum_k log d_k + log det(I_R + V^T diag(d)^-1 V)`` [B]."""
         u = self._scaled

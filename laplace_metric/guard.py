@@ -36,7 +36,7 @@ from laplace_metric.errors import (
 )
 from laplace_metric.inputs import Inputs, read_inputs, read_vectors
 from laplace_metric.inputs._columns import Column
-from laplace_metric.inputs._loaders import yields_items, yields_pairs
+from laplace_metric.inputs._inputs import labels_beside
 from laplace_metric.io import Fields, Kind, Part, SavedFile, write
 from laplace_metric.laplace._vectors import all_unit, settings_of_vectors
 from laplace_metric.laplace_ensemble import ENSEMBLE, LaplaceEnsemble
@@ -219,7 +219,8 @@ class Guard(Shown):
         if ids is None and hasattr(search, "id_map"):
             ids = _faiss().vector_to_array(search.id_map)
         if model is None:
-            items, labels = _labelled_vectors(items, labels)
+            items, labels = labels_beside("items", items, labels)
+            items = _vectors(items)
             if labels is None:
                 raise LabelError(
                     "labels=None: pass a label for each vector. Judged pairs without labels: pass "
@@ -732,25 +733,6 @@ def _of_held_out(queries: Any, labels: Any) -> Iterator[None]:
         if "held_out" not in str(error):
             error.args = (f"held_out=(queries, labels): {error}", *error.args[1:])
         raise
-
-
-def _labelled_vectors(items: Any, labels: Any) -> tuple[Tensor, Any]:
-    """Return vectors [N, D], and their labels, which a loader may yield with them."""
-    items = list(items) if isinstance(items, Iterator) else items
-    if isinstance(items, Inputs):
-        return _vectors(items), items.labels if labels is None else labels
-    if not (yields_items(items) or yields_pairs(items) or _holds_pairs(items)):
-        return _vectors(items), labels
-    inputs = read_inputs("items", items, labels).held()
-    if labels is None and all(batch.labels is None for batch in inputs):
-        return _vectors(inputs), None
-    return _vectors(inputs), inputs.with_column()[1].values
-
-
-def _holds_pairs(items: Any) -> bool:
-    """Return whether a list holds batches (vectors [n, D], labels [n])."""
-    first = items[0] if isinstance(items, list) and items else None
-    return isinstance(first, tuple) and len(first) == 2 and getattr(first[0], "ndim", 0) == 2
 
 
 def _vectors(items: Any) -> Tensor:

@@ -68,12 +68,13 @@ class Covariance(ABC):
     def concatenate(cls, parts: Sequence[Any]) -> Covariance:
         """Return one batch of several."""
 
-    @abstractmethod
     def spectrum(self) -> tuple[Tensor | None, Tensor]:
         """Return an orthogonal Q, [Z, Z] or [B, Z, Z], and the eigenvalues of C [B, Z] in it.
 
-        None is the identity.
+        None is the identity. Where a kind of covariance knows none, that of ``dense``: O(B Z^3).
         """
+        values, vectors = torch.linalg.eigh(self.dense())
+        return vectors, values.clamp_min(0)  # C may be singular, or negative by rounding
 
     def chord(self, mean: Float[Tensor, "B Z"]) -> Float[Tensor, " B"]:
         """Return ``E |z/|z| - m/|m||^2`` [B] for ``z ~ N(m, C)``; infinite at m = 0."""
@@ -252,13 +253,9 @@ class DenseCovariance(Covariance):
         if not bool(self.matrices.isfinite().all()):
             raise NonFiniteError("covariance holds NaN or infinity: there is no root to draw by.")
         # any root will do, and V diag(l)^1/2 exists where a Cholesky factor does not
-        vectors, values = self.spectrum()
-        root = vectors * values.sqrt()[..., None, :]  # [B, Z, Z]
-        return torch.einsum("...kl,n...l->n...k", root, noise)  # [n, B, Z]
-
-    def spectrum(self) -> tuple[Tensor, Tensor]:
         values, vectors = torch.linalg.eigh(self.matrices)
-        return vectors, values.clamp_min(0)  # C may be singular, or negative by rounding
+        root = vectors * values.clamp_min(0).sqrt()[..., None, :]  # [B, Z, Z]
+        return torch.einsum("...kl,n...l->n...k", root, noise)  # [n, B, Z]
 
     def chord(self, mean: Float[Tensor, "B Z"]) -> Float[Tensor, " B"]:
         if mean.shape[1] <= FEW:

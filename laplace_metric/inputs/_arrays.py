@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from decimal import Decimal
 from typing import Any
 
@@ -17,6 +18,8 @@ from laplace_metric._utils.validation import (
     check_not_sparse,
     stacked_cells,
 )
+
+UNORDERED = (str, bytes, Mapping, AbstractSet)
 
 
 def plain(values: Any) -> Any:
@@ -40,6 +43,25 @@ def plain(values: Any) -> Any:
     arrow = package == "pyarrow" and hasattr(values, "buffers")  # and not one of several chunks
     array = values.to_numpy(zero_copy_only=False) if arrow else values.to_numpy()
     return array.astype(object) if array.dtype.kind == "T" else array
+
+
+def listed(values: Any) -> Any:
+    """Return a list, or an array of numbers; None for what has no order or is no list at all.
+
+    Examples
+    --------
+    >>> import pandas
+    >>> listed(pandas.Series(["a", "b"])), listed({1, 2})
+    (['a', 'b'], None)
+    """
+    values = plain(values)
+    if isinstance(values, Tensor):
+        values = values.detach().cpu().numpy()
+    if isinstance(values, np.ndarray):
+        return values if values.ndim and values.dtype != object else values.tolist()
+    if isinstance(values, UNORDERED) or not hasattr(values, "__len__"):
+        return None
+    return values.tolist() if hasattr(values, "tolist") else list(values)
 
 
 def read_numbers(name: str, values: Any) -> Any:

@@ -36,7 +36,7 @@ from laplace_metric.inputs._given_labels import (
     why_unordered,
 )
 from laplace_metric.inputs._labels import check_labels, joined_labels
-from laplace_metric.inputs._loaders import as_batches, items_of, yields_pairs
+from laplace_metric.inputs._loaders import as_batches, items_of, yields_items, yields_pairs
 from laplace_metric.inputs._not_classes import check_noise
 from laplace_metric.inputs._rows import rows_before
 from laplace_metric.inputs._texts import gathered_texts, grouped_texts
@@ -398,3 +398,38 @@ def _parts(inputs: Inputs, codes: Int[Tensor, " N"]) -> Iterator[Batch]:
     if stop != n:
         at_least = "" if stop < n else "at least "
         raise LabelError(f"labels has {n} entries for {at_least}{stop} inputs: pass one for each.")
+
+
+def labels_beside(name: str, data: Any, labels: Any) -> tuple[Any, Any]:
+    """Return data that holds items alone, and their labels, which a loader may yield with them.
+
+    Parameters
+    ----------
+    name : str
+        Name of the argument, for errors.
+    data, labels : Any, Any or None
+        What was passed, and the labels that were given next to it.
+
+    Examples
+    --------
+    >>> import torch
+    >>> pairs = torch.utils.data.TensorDataset(torch.ones(3, 2), torch.arange(3))
+    >>> items, labels = labels_beside("items", pairs, None)
+    >>> [len(batch.inputs) for batch in items], labels
+    ([3], array([0, 1, 2]))
+    """
+    data = list(data) if isinstance(data, Iterator) else data
+    if isinstance(data, Inputs):
+        return data, data.labels if labels is None else labels
+    if not (yields_items(data) or yields_pairs(data) or _holds_pairs(data)):
+        return data, labels
+    inputs = read_inputs(name, data, labels).held()
+    if labels is None and all(batch.labels is None for batch in inputs):
+        return inputs, None
+    return inputs, inputs.with_column()[1].values
+
+
+def _holds_pairs(data: Any) -> bool:
+    """Return whether a list holds batches (vectors [n, D], labels [n])."""
+    first = data[0] if isinstance(data, list) and data else None
+    return isinstance(first, tuple) and len(first) == 2 and getattr(first[0], "ndim", 0) == 2

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from collections.abc import Set as AbstractSet
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from laplace_metric._utils.validation import is_tensor
 from laplace_metric.errors import InputError
-from laplace_metric.inputs._arrays import plain
+from laplace_metric.inputs._arrays import listed
 from laplace_metric.inputs._columns import Column
 
 WANTED = "return a list of ids for each query, up to k, or an array [Q, k]"
-UNORDERED = (str, bytes, Mapping, AbstractSet)
 
 
 def read_found_ids(found: Any, n_queries: int, k: int) -> tuple[npt.NDArray[np.intp], Column]:
@@ -40,12 +36,12 @@ def read_found_ids(found: Any, n_queries: int, k: int) -> tuple[npt.NDArray[np.i
     >>> sizes.tolist(), ids.values.tolist()
     ([2, 0, 1], [4, 2, 7])
     """
-    rows = _listed(found)
+    rows = listed(found)
     of = f"search returned a {type(found).__name__}"
     if rows is None:
         raise InputError(f"{of}: {WANTED}.")
     if isinstance(rows, list):
-        rows = [_listed(row) for row in rows]
+        rows = [listed(row) for row in rows]
     if any(row is None for row in rows) or getattr(rows, "ndim", 2) < 2:
         raise InputError(f"{of} of single ids for {n_queries:,} queries: {WANTED}.")
     if getattr(rows, "ndim", 2) > 2 or any(_holds_lists(row) for row in rows):
@@ -63,18 +59,6 @@ def read_found_ids(found: Any, n_queries: int, k: int) -> tuple[npt.NDArray[np.i
         return sizes, Column(np.zeros(0, np.int64))
     flat = [one for row in rows for one in row] if isinstance(rows, list) else rows.ravel()
     return sizes, Column.of("ids that search returned", flat)
-
-
-def _listed(values: Any) -> Any:
-    """Return a list, or an array of numbers; None for what has no order or is no list at all."""
-    values = plain(values)
-    if is_tensor(values):
-        values = values.detach().cpu().numpy()
-    if isinstance(values, np.ndarray):
-        return values if values.ndim and values.dtype != object else values.tolist()
-    if isinstance(values, UNORDERED) or not hasattr(values, "__len__"):
-        return None
-    return values.tolist() if hasattr(values, "tolist") else list(values)
 
 
 def _holds_lists(row: Any) -> bool:
