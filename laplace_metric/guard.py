@@ -35,6 +35,7 @@ from laplace_metric.errors import (
 )
 from laplace_metric.inputs import Inputs, read_inputs, read_vectors
 from laplace_metric.inputs._columns import Column
+from laplace_metric.inputs._given_labels import check_index
 from laplace_metric.inputs._loaders import yields_items, yields_pairs
 from laplace_metric.io import Fields, Kind, Part, SavedFile, write
 from laplace_metric.laplace._vectors import all_unit, settings_of_vectors
@@ -737,6 +738,7 @@ def _of_held_out(queries: Any, labels: Any) -> Iterator[None]:
 
 def _labelled_vectors(items: Any, labels: Any) -> tuple[Tensor, Any]:
     """Return vectors [N, D], and their labels, which a loader may yield with them."""
+    check_index("items", getattr(items, "index", None), labels)
     items = list(items) if isinstance(items, Iterator) else items
     if isinstance(items, Inputs):
         return _vectors(items), items.labels if labels is None else labels

@@ -193,6 +193,7 @@ class Index(Shown):
         start = time.perf_counter()
         kind = kind_of(engine)
         inputs = encoder.read("gallery", gallery, labels)
+        inputs.check_columns(ids=ids)
         encoded, batch_labels = encoder.all(inputs, progress=progress)
         items = Items.of(encoded, batch_labels, inputs.labels, ids)
         ranking = chosen_ranking(rank_by, items, encoder)
@@ -524,6 +525,7 @@ class Index(Shown):
             If more than a hundredth of the new items are copies of others, new or old.
         """
         inputs = self.encoder.read("gallery", gallery, labels)
+        inputs.check_columns(ids=ids)
         encoded, batch_labels = self.encoder.all(inputs, progress=progress)
         with self._changing:
             next_id = self._state.next_id
@@ -695,6 +697,8 @@ class Index(Shown):
         deepest = max(k, depth, VOTES)
         if open_set_fraction:  # else the generator is left to the split
             seed = as_generator(0 if seed is None else seed)
+        queries = now.query_encoder.read("queries", queries)
+        queries.check_columns(groups=groups)
         # Where no class model is fitted, hits must not carry the odds of an earlier one.
         now._state = replace(now._state, class_model=None)
         if not portable and matches is None:
@@ -902,6 +906,7 @@ class Index(Shown):
         """
         self, k = self._now(), check_count("k", k)
         inputs = self.query_encoder.read("queries", queries, labels)
+        inputs.check_columns(matches=matches)
         read = relevance_of(self.items, inputs.labels, matches)
         known_rows, rows = self.query_encoder.fitted_rows, list[Fingerprints]()
         encoded, batch_labels = self.query_encoder.all(inputs, progress=progress, rows=rows)
