@@ -32,6 +32,7 @@ from laplace_metric.errors import (
     FittedQueriesWarning,
     InputError,
     LabelError,
+    NotFittedError,
     callers_line,
 )
 from laplace_metric.inputs import Inputs, read_inputs, read_vectors
@@ -336,10 +337,14 @@ class Guard(Shown):
 
     @property
     def calibration(self) -> Calibration:
-        """Calibration of the index."""
-        found = self.index.calibration
-        assert found is not None
-        return found
+        """Calibration of the index.
+
+        Raises
+        ------
+        NotFittedError
+            If another class model was fitted to the index since.
+        """
+        return _calibration_of(self.index)
 
     @property
     def rule(self) -> Rule | None:
@@ -596,9 +601,9 @@ class Guard(Shown):
 
     def _rule(self, precision: float, index: Index) -> Rule | None:
         """Return the rule of a precision by the calibration of an index; None if there is none."""
-        assert index.calibration is not None
+        calibration = _calibration_of(index)
         with suppress(InputError):
-            return index.calibration.guarantee(precision=precision, of="label").after(index.change)
+            return calibration.guarantee(precision=precision, of="label").after(index.change)
         return None
 
     def _refusal(self) -> str:
@@ -657,6 +662,15 @@ class Guard(Shown):
                 told = self._missing(level)
             rows.append((f"{100 * level:g}% right", told))
         return rows
+
+
+def _calibration_of(index: Index) -> Calibration:
+    if index.calibration is None:
+        raise NotFittedError(
+            "the calibration of this guard was of another class model (index.learn_classes): call "
+            "guard.calibrate(queries, labels)."
+        )
+    return index.calibration
 
 
 def _check_trained(model: Any, stated: Any, *, calibrates: bool) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -12,6 +14,7 @@ from torch.nn import functional as F
 from baselines import MCDropout
 from laplace_metric import Guard, LaplaceEmbedder
 from laplace_metric.errors import InputError
+from laplace_metric.heads._repeatable import TRIES
 from laplace_metric.scale import Plan
 
 N = 120
@@ -41,6 +44,32 @@ class Noise(nn.Module):
         return h + 0.05 * torch.randn_like(h)
 
 
+class Depth(nn.Module):
+    """Stochastic depth: a block is left out for some rows, or for all of a call."""
+
+    def __init__(self, share: float, *, of_calls: bool) -> None:
+        super().__init__()
+        self.block, self.share, self.of_calls = nn.Linear(64, 64), share, of_calls
+
+    def forward(self, h: Tensor) -> Tensor:
+        there = torch.rand(1 if self.of_calls else len(h), 1) >= self.share
+        return h + there * self.block(h)
+
+
+def of_numpy(h: Tensor) -> Tensor:
+    return h * (1 + 0.5 * (np.random.random() < 0.1))  # noqa: NPY002
+
+
+def of_python(h: Tensor) -> Tensor:
+    return h * (1 + 0.5 * (random.random() < 0.1))
+
+
+RARE = {
+    "of few rows": Depth(0.02, of_calls=False),
+    "of few calls": Depth(0.1, of_calls=True),
+    "of numpy": of_numpy,
+    "of python": of_python,
+}
 CHANCE = {
     "functional dropout": lambda h: F.dropout(h, 0.5),
     "a little dropout": lambda h: F.dropout(h, 0.01),
@@ -93,6 +122,34 @@ def test_chance_is_noticed(kind, n):
     batches = [(X[:n], Y[:n]), (X[n:], Y[n:])]
     with pytest.raises(InputError, match=AT_RANDOM):
         fit(Between(CHANCE[kind]), [(x, y) for x, y in batches if len(x)], None)
+
+
+@pytest.mark.parametrize("kind", RARE)
+def test_chance_that_leaves_most_rows_or_calls_as_they_are_is_noticed(kind):
+    for seed in range(3):
+        torch.manual_seed(seed)
+        np.random.seed(seed)  # noqa: NPY002
+        random.seed(seed)
+        with pytest.raises(InputError, match=AT_RANDOM):
+            fit(Between(RARE[kind]))
+
+
+def test_draws_without_an_effect_are_fitted():
+    rows = []
+    model = Between(lambda h: h + 0 * torch.rand_like(h))
+    model.register_forward_hook(lambda _m, args, _out: rows.append(len(args[0])))
+    fit(model, [(X[:80], Y[:80]), (X[80:], Y[80:])], None)
+    assert sorted(rows) == [8] * (3 + TRIES) + [40, 80]
+
+
+def test_a_first_batch_of_one_row_is_compared_next_to_another_row():
+    batches = [(X[:1], Y[:1]), (X[1:], Y[1:])]
+    for kind in ("the mean of the batch", "a softmax over the batch", "scaled by the largest"):
+        with pytest.raises(InputError, match=OF_THE_BATCH):
+            fit(Between(BATCH[kind]), batches, None)
+    for kind in FINE:
+        fit(Between(FINE[kind]), batches, None)
+    fit(Between(lambda h: h if len(h) != 2 else h.view(1, 64)), batches, None)  # takes no two rows
 
 
 @pytest.mark.parametrize("kind", BATCH)

@@ -17,7 +17,7 @@ from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import InputError, LaplaceMetricWarning, WideDrawsWarning
 from laplace_metric.laplace import Settings, _draws
 from laplace_metric.laplace._draws import DrawnPoints
-from laplace_metric.laplace._temperature import temperature_of
+from laplace_metric.laplace._temperature import LOST, recall_of, temperature_of
 from laplace_metric.training import train_embedder
 from tests.saved_files import parts_of, rewrite
 
@@ -43,6 +43,25 @@ def quietly(embedder: LaplaceEmbedder, x: Tensor, y: Tensor, **options) -> Lapla
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LaplaceMetricWarning)
         return embedder.fit([(x, y)], progress=False, **options)
+
+
+class Spread:
+    """Points whose margins spread with the temperature, at first slowly."""
+
+    def __init__(self, power: float) -> None:
+        self.power = power
+
+    def margins(self, t: float) -> Tensor:
+        normal = torch.linspace(-1, 1, 101, dtype=torch.float64).erfinv().clamp(-3, 3)
+        return (2 + (1 + 4 * t**self.power) ** 0.5 * normal).expand(2, 1, -1)
+
+
+@pytest.mark.parametrize("power", [0.3, 1.0, 2.5])
+def test_the_temperature_loses_one_hundredth_to_four_digits(power):
+    points = Spread(power)
+    t = temperature_of(points)
+    loss = float((recall_of(points.margins(0.0)) - recall_of(points.margins(t))).max())
+    assert loss == pytest.approx(LOST, rel=1e-4)
 
 
 def small(**settings) -> tuple[LaplaceEmbedder, Tensor, Tensor]:

@@ -15,7 +15,7 @@ from laplace_metric._utils.validation import ArrayLike, check_count, check_name
 from laplace_metric.calibration._answering_scale import on_answering_scale
 from laplace_metric.calibration._arrays import NO_HIT, Array, Flags, Judged
 from laplace_metric.calibration._calibration_queries import CalibrationQueries
-from laplace_metric.calibration._copies import copies_among
+from laplace_metric.calibration._copies import copies_among, copies_in_groups
 from laplace_metric.calibration._group_column import read_groups, split_by_group
 from laplace_metric.calibration._learn import FEW, PARTS
 from laplace_metric.calibration._match_probability import FOLDS
@@ -181,9 +181,13 @@ def calibrate_scores(
         )
     extra = [evidence_column(name, column, exists) for name, column in columns.items()]
     grouped = None if groups is None else read_groups(groups, len(values))
-    kept = np.ones(len(values), bool)
+    told_apart = [*ids, *extra]
     if grouped is None:
-        kept = _distinct(values, exists, judged, [*ids, *extra])
+        kept = _distinct(values, exists, judged, told_apart)
+    else:
+        drawn = np.random.default_rng(check_count("seed", seed, 0)).permutation(len(values))
+        kept = copies_in_groups(drawn, values, exists, judged, told_apart, grouped)
+        grouped = _groups_left(grouped, kept)
     values, exists, judged = values[kept], exists[kept], judged[kept]
     has_match, counted, extra = has_match[kept], counted[kept], [column[kept] for column in extra]
     features = score_features(values, exists, extra)
@@ -315,6 +319,19 @@ def _distinct(values: Array, exists: Flags, judged: Judged, columns: list[Array]
             "are different queries, pass items=, the ids of their hits."
         )
     return first
+
+
+def _groups_left(group: npt.NDArray[np.intp], kept: Flags) -> npt.NDArray[np.intp]:
+    """Return the groups [n] of the queries that count; warn of copies in several groups."""
+    n, distinct = len(kept), int(kept.sum())
+    if distinct == n:
+        return group
+    _warn(
+        f"{n - distinct:,} of {n:,} queries are copies of queries in other groups, with the same "
+        "scores: each counts in one group. If they are different queries, pass items=, the ids of "
+        "their hits."
+    )
+    return read_groups(np.unique(group[kept], return_inverse=True)[1], distinct)
 
 
 def _warn(text: str) -> None:

@@ -29,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from laplace_metric.calibration._arrays import Array, Flags, Judged
+from laplace_metric.calibration._counted_once import counted_once
 
 SAME = 1e-6
 """Largest difference of copies, in standard deviations of a column: rounding of float32."""
@@ -76,9 +77,7 @@ def copies_among(values: Array, exists: Flags, judged: Judged, columns: list[Arr
     >>> int(found.sum())
     40
     """
-    n = len(values)
-    nothing = np.where(exists[:, 0], 0.0, np.arange(n))  # lists without a hit are no copies
-    rows = np.column_stack([values.reshape(n, -1), *columns, exists.sum(1), nothing])
+    n, rows = len(values), _rows(values, exists, columns)
     group = equal_rows(rows, rows.std(0))
     first = np.zeros(n, bool)
     first[np.unique(group, return_index=True)[1]] = True
@@ -89,6 +88,45 @@ def copies_among(values: Array, exists: Flags, judged: Judged, columns: list[Arr
     step = _step(value[~first][exists[~first]], float(value[exists].std()))
     are_copies = _are_copies(group, value[:, 0], judged, step)
     return first if are_copies else np.ones(n, bool)
+
+
+def copies_in_groups(
+    order: npt.NDArray[np.int_],
+    values: Array,
+    exists: Flags,
+    judged: Judged,
+    columns: list[Array],
+    group: npt.NDArray[np.intp],
+) -> Flags:
+    """Return which queries [Q] are no copy of one in another group; True where few are.
+
+    Copies of one group count as it does; a copy in another group makes one of two.
+
+    Parameters
+    ----------
+    order : [Q]
+        Rows in random order, which draws the group of each copy that counts.
+    values, exists, judged, columns
+        As for ``copies_among``.
+    group : [Q]
+        Number of the group of each query.
+    """
+    rows = _rows(values, exists, columns)
+    same = equal_rows(rows, rows.std(0))
+    one = np.unique(np.column_stack([same, group]), axis=0, return_index=True)[1]
+    apart = copies_among(values[one], exists[one], judged[one], [x[one] for x in columns])
+    counts = np.ones(len(values), bool)
+    if not apart.all():
+        counts[:] = False
+        counts[counted_once(order, same, group)] = True
+    return counts
+
+
+def _rows(values: Array, exists: Flags, columns: list[Array]) -> Array:
+    """Return all that tells queries apart, [Q, C]."""
+    n = len(values)
+    nothing = np.where(exists[:, 0], 0.0, np.arange(n))  # lists without a hit are no copies
+    return np.column_stack([values.reshape(n, -1), *columns, exists.sum(1), nothing])
 
 
 def equal_rows(rows: Array, spread: Any) -> npt.NDArray[np.int_]:

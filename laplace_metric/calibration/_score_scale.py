@@ -16,6 +16,15 @@ with m_g equal scores, c the share of equal pairs among the scores that calibrat
 intraclass correlation within groups (0 without groups): all later queries may be of one group.
 
 Two samples that differ may differ by a known change, such as per cent: ``explanation`` names it.
+
+A mixture of scales moves few scores, and D by their share alone. So those are counted, too, that
+are better than all that calibrated. If all n + m come from one distribution, the j best are all new
+with probability
+
+    P = C(n, j) / C(n + m, j)
+
+Copies are equal in all that was given of a query: lists that each divides by its largest score have
+equal first hits, and are different queries.
 """
 
 from __future__ import annotations
@@ -31,6 +40,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from jaxtyping import Float
+from scipy.special import gammaln
 
 from laplace_metric.calibration._arrays import Array
 from laplace_metric.calibration._copies import SAME, equal_rows
@@ -52,6 +62,9 @@ FAR = 10.0
 times more as the tail (from the 90th percentile on) is longer than from the median to there."""
 FUSION = 1.25
 """Fused scores that are larger than all that calibrated by this factor come from another fusion."""
+ROUNDING = 5e-7
+"""Relative difference of equal scores of float32: cosines of 1 are .99999994 to 1.0000001."""
+OUTSIDE = ", outside of all that calibrated: pass it in the unit of the calibration"
 RECENT = (20, 100)
 """Numbers of queries, in calls of fewer, at which these are compared; the last one empties them."""
 ROOTS = "their roots fit. FAISS and others return squares: pass the roots"
@@ -176,23 +189,82 @@ class ScoreScale:
             if middle > self._widths(new, place, kind) * (most - least):
                 raise InputError(self._told(first, place, kinds))
 
-    def warn_if_unlike(self, first: Array, kinds: Sequence[str], evidence: Sequence[str]) -> None:
+    def warn_if_unlike(
+        self, first: Array, kinds: Sequence[str], evidence: Sequence[str], lists: Array
+    ) -> None:
         """Warn if first hits [n, C], or those of recent calls, are of another distribution.
+
+        Parameters
+        ----------
+        first : [n, C]
+            Scores of first hits, then their evidence.
+        kinds, evidence : sequence of str
+            Meaning of the scores, and names of the evidence.
+        lists : [n, L]
+            All scores of each query, which tell copies from queries with an equal first hit.
 
         Warns
         -----
         ScoresWarning
             With the column, both ranges and what explains it.
         """
-        recent = self.recent.add(first) if len(first) < RECENT[-1] else None
-        for rows in (first, recent):
-            if rows is None or len(rows) < ENOUGH:
+        told = self._few_outside(first, kinds, evidence)
+        rows = np.column_stack([first, lists])
+        recent = self.recent.add(rows) if len(first) < RECENT[-1] else None
+        for asked in (rows, recent):
+            if told or asked is None or len(asked) < ENOUGH:
                 continue
-            for place in range(rows.shape[1]):
-                if self._unlike(rows[:, place], place):
-                    told = self._told(rows, place, kinds, evidence)
-                    warnings.warn(told, ScoresWarning, stacklevel=callers_line())
-                    return
+            new, same = asked[:, : first.shape[1]], self._same(asked)
+            for place in range(new.shape[1]):
+                n = self._independent(new[:, place], place, same)
+                if self._unlike(new[:, place], place, n=n):
+                    told = self._told(new, place, kinds, evidence)
+                elif place < len(kinds):
+                    told = self._better_than_all(new[:, place], place, kinds, n, same)
+                if told:
+                    break
+        if told:
+            warnings.warn(told, ScoresWarning, stacklevel=callers_line())
+
+    def _few_outside(self, first: Array, kinds: Sequence[str], evidence: Sequence[str]) -> str:
+        """Return what tells evidence of another unit in too few queries to compare, or nothing."""
+        if len(first) >= ENOUGH:
+            return ""
+        for place, name in enumerate(evidence, len(kinds)):
+            new, old = first[:, place], self.values[:, place]
+            for sign in (1.0, -1.0):
+                beyond = np.sort(sign * new) - float((sign * old).max())
+                widths = _far(np.sort(sign * old))
+                if beyond[(len(new) - 1) // 2] > widths * float(old[-1] - old[0]) > 0:
+                    return (
+                        f"{name} of first hits is {new.min():.4g} to {new.max():.4g}{OUTSIDE} "
+                        f"({old[0]:.4g} to {old[-1]:.4g}), or calibrate again."
+                    )
+        return ""
+
+    def _better_than_all(
+        self,
+        new: Array,
+        place: int,
+        kinds: Sequence[str],
+        n: float,
+        same: npt.NDArray[np.int_],
+    ) -> str:
+        """Return what tells that more scores are better than all that calibrated than by chance."""
+        old, name = self.values[:, place], _name(place, kinds)
+        sign = -1.0 if kinds[place] == "distance" else 1.0
+        best = float((sign * old).max())
+        better = sign * new > best + _rounding(old)
+        count = min(int(better.sum() * n / len(new)), len(np.unique(same[better])))
+        if not count or _log_chance(count, n, self.worth) > math.log(LEVEL):
+            return ""
+        found = new[better]
+        return (
+            f"{name} of {better.sum():,} of {len(new):,} first hits are {found.min():.4g} to "
+            f"{found.max():.4g}, better than all that calibrated ({old[0]:.4g} to {old[-1]:.4g}), "
+            "which chance does not explain: some are of another scale, or of queries unlike those "
+            "that calibrated."
+        )
 
     def _widths(self, new: Array, place: int, kind: str) -> float:
         """Return the widths of the range beyond which new scores are of another unit."""
@@ -210,20 +282,30 @@ class ScoreScale:
         m = len(self.values)
         return [float(((n * (n - 1)).sum()) / max(m * (m - 1), 1)) for n in sizes]
 
-    def _independent(self, new: Array, place: int) -> float:
-        """Return the number of independent queries that n scores are worth, n_eff."""
+    def _same(self, rows: Array) -> npt.NDArray[np.int_]:
+        """Return the number of each query [n] of first hits and lists; copies share one."""
+        spread = rows.std(0)
+        spread[: self.values.shape[1]] = self.values.std(0)
+        return equal_rows(rows, spread)
+
+    def _independent(
+        self, new: Array, place: int, same: npt.NDArray[np.int_] | None = None
+    ) -> float:
+        """Return n_eff of n scores; ``same``: number of each query, None: of each score."""
         n, spread = len(new), self.values[:, place].std()
-        sizes = np.bincount(equal_rows(new[:, None], spread))
+        sizes = np.bincount(equal_rows(new[:, None], spread) if same is None else same)
         by_chance = n + n * (n - 1) * self._equal[place]
         return n * min(by_chance / float(sizes @ sizes), 1.0) / (1 + (n - 1) * self.alike)
 
-    def _largest_gap(self, new: Array, place: int, level: float = LEVEL) -> float:
+    def _largest_gap(
+        self, new: Array, place: int, level: float = LEVEL, n: float | None = None
+    ) -> float:
         """Return the gap that samples of one distribution exceed with this probability at most."""
-        n = self._independent(new, place)
+        n = self._independent(new, place) if n is None else n
         return math.sqrt(math.log(2 / level) / 2 * (1 / n + 1 / self.worth))
 
-    def _unlike(self, new: Array, place: int, level: float = LEVEL) -> bool:
-        largest = self._largest_gap(new, place, level)
+    def _unlike(self, new: Array, place: int, level: float = LEVEL, n: float | None = None) -> bool:
+        largest = self._largest_gap(new, place, level, n)
         return largest < 1 and gap(new, self.values[:, place]) > largest
 
     def _told(
@@ -257,6 +339,24 @@ class ScoreScale:
             "no common change of scale explains it. Pass scores of the same search, or calibrate "
             "again if the queries are of another kind or share without a match"
         )
+
+
+def _far(better: Array) -> float:
+    """Return ``FAR`` widths, or as many times more as the tail of ascending numbers is longer."""
+    middle, high = np.quantile(better, (0.5, 0.9))
+    longer = (better[-1] - high) / (high - middle) if high > middle else 1.0
+    return FAR * max(1.0, float(longer))
+
+
+def _rounding(values: Array) -> float:
+    """Return the largest difference of equal scores."""
+    return max(SAME * float(values.std()), ROUNDING * float(np.abs(values).max()))
+
+
+def _log_chance(j: int, n: float, m: float) -> float:
+    """Return log P that the j best of n + m are all among the n."""
+    of_all = gammaln(n + m + 1) - gammaln(n + m - j + 1)
+    return float(gammaln(n + 1) - gammaln(n - j + 1) - of_all)
 
 
 def explanation(
@@ -296,7 +396,7 @@ def gap(one: Array, other: Array) -> float:
     """Return ``D = sup_x |F(x) - G(x)|`` of two samples [n] and [m], equal but for a rounding."""
     one, other = np.sort(one), np.sort(other)
     at = np.sort(np.concatenate([one, other]))
-    at = at[np.append(np.diff(at) > SAME * other.std(), True)]
+    at = at[np.append(np.diff(at) > _rounding(other), True)]
     below = [np.searchsorted(x, at, side="right") / len(x) for x in (one, other)]
     return float(np.abs(below[0] - below[1]).max())
 

@@ -150,8 +150,9 @@ class ScoredQueries(Shown):
         -----
         ScoresWarning
             If scores or evidence of these queries, or of the last 20 or 100 that came a few at a
-            time, are of another distribution than those that calibrated. A larger share of open-set
-            queries is one, too.
+            time, are of another distribution than those that calibrated, or better than all of
+            them more often than chance explains. A larger share of open-set queries is another
+            distribution, too. For fewer than ten queries, if evidence is of another unit.
         """
         p = self.assessed(scores, evidence, kind).clip(0)
         if open_set_fraction is not None:
@@ -200,12 +201,13 @@ class ScoredQueries(Shown):
                 "lists end with -inf (inf of distances)."
             )
         first = first_hits(values, exists, columns, self.kinds)
+        # places beyond k are empty, as of lists that were padded to another length
+        values, exists = values[:, : self.k], exists[:, : self.k]
         if len(first):
             self.scale.refuse_beyond(first, self.kinds)
             if alike:
-                self.scale.warn_if_unlike(first, self.kinds, self.evidence)
-        # places beyond k are empty, as of lists that were padded to another length
-        values, exists = values[:, : self.k], exists[:, : self.k]
+                lists = values.reshape(len(values), -1)[exists[:, 0]]
+                self.scale.warn_if_unlike(first, self.kinds, self.evidence, lists)
         columns = [column[:, : self.k] for column in columns]
         return np.where(exists, self.model(score_features(values, exists, columns)), NEVER)
 

@@ -1,17 +1,29 @@
 """Labels that are given next to a loader: they belong to its rows only in a known order.
 
-An order can be seen in a loader's sampler. It cannot be seen in a generator, or in a data set that
-shuffles what it yields (``IterableDataset``, a shuffle buffer): there, yield the labels as well.
+An order can be seen in a loader's sampler, and in that of the one loader that a bar, a wrapper, an
+iterator or a generator holds. It cannot be seen in a data set that shuffles what it yields
+(``IterableDataset``, a shuffle buffer): there, yield the labels as well. The index of a data frame
+and that of a series tell rows in another order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sized
+from contextlib import suppress
+from types import GeneratorType
 from typing import Any
 
 import numpy as np
 from torch import Tensor
-from torch.utils.data import BatchSampler, DistributedSampler, Sampler, SequentialSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    Sampler,
+    SequentialSampler,
+)
+from torch.utils.data.dataloader import _BaseDataLoaderIter, _InfiniteConstantSampler
 
 from laplace_metric.errors import InputError, LabelError
 from laplace_metric.inputs._columns import Column
@@ -30,17 +42,38 @@ def why_unordered(loader: Any) -> str:
     >>> why_unordered(DataLoader([1, 2])), why_unordered([1, 2])
     ('', '')
     """
-    inner = getattr(loader, "iterable", None)  # of a progress bar
-    if inner is not None and not hasattr(loader, "sampler"):
+    if (inner := _held_by(loader)) is not None:
         return why_unordered(inner)
-    if getattr(loader, "num_workers", 0) and getattr(loader, "in_order", True) is False:
+    if isinstance(loader, _BaseDataLoaderIter):
+        return _of_sampler(loader._index_sampler)
+    workers = getattr(loader, "num_workers", 0)
+    if workers and getattr(loader, "in_order", True) is False:
         return "yields the batches of its workers as they come (in_order=False)"
+    if workers > 1 and isinstance(getattr(loader, "dataset", None), IterableDataset):
+        return f"mixes what its {workers} workers yield (IterableDataset)"
     for name in ("batch_sampler", "sampler"):
         if why := _of_sampler(getattr(loader, name, None)):
             return why
     if getattr(loader, "shuffle", False) is True:
         return "draws its rows at random (shuffle=True)"
     return ""
+
+
+def _held_by(loader: Any) -> Any:
+    """Return the one loader that a bar, a wrapper or a generator holds; None for none or several.
+
+    The sampler of a loader decides; that of a generator which has begun is seen as well.
+    """
+    if isinstance(loader, (DataLoader, _BaseDataLoaderIter)) or hasattr(loader, "sampler"):
+        return None
+    held: Iterable[Any] = getattr(loader, "__dict__", {}).values()
+    if isinstance(loader, GeneratorType):
+        held = () if loader.gi_frame is None else loader.gi_frame.f_locals.values()
+    elif isinstance(loader, map):
+        held = loader.__reduce__()[1]
+    kinds = DataLoader, _BaseDataLoaderIter, GeneratorType
+    found = [value for value in held if isinstance(value, kinds)]
+    return found[0] if len(found) == 1 else getattr(loader, "iterable", None)
 
 
 def _of_sampler(sampler: Any) -> str:
@@ -56,7 +89,8 @@ def _of_sampler(sampler: Any) -> str:
         if sampler.shuffle:
             return f"draws its rows at random ({kind})"
         return f"yields the rows of one process ({kind})" if sampler.num_replicas > 1 else ""
-    if not isinstance(sampler, Sampler) or isinstance(sampler, SequentialSampler):
+    in_order = SequentialSampler, _InfiniteConstantSampler  # the second of an IterableDataset
+    if not isinstance(sampler, Sampler) or isinstance(sampler, in_order):
         return ""
     at_random = "Random" in kind
     return f"draws its rows at random ({kind})" if at_random else f"chooses its rows by a {kind}"
@@ -80,10 +114,44 @@ def check_order(name: str, why: str, given: str = "labels=") -> None:
         If ``why`` is not empty.
     """
     if why:
+        instead = "let the data set yield (input, label) and leave labels= out, or "
         raise InputError(
             f"{name} is a loader that {why}, so that the entries of {given} are not those of its "
-            "rows: let the data set yield (input, label) and leave labels= out, or read all of it "
-            "in its own order, DataLoader(data, batch_size)."
+            f"rows: {instead if given == 'labels=' else ''}read all of it in its own order, "
+            "DataLoader(data, batch_size)."
+        )
+
+
+def check_index(name: str, index: Any, labels: Any) -> None:
+    """Refuse labels whose pandas index is that of their rows in another order.
+
+    Parameters
+    ----------
+    name : str
+        Argument that has the rows.
+    index : pandas.Index or None
+        Index of the rows; None, and anything else, has no order of its own.
+    labels : any
+        Labels, of which a series has an index.
+
+    Raises
+    ------
+    LabelError
+        If both hold the same entries in another order.
+    """
+    other: Any = getattr(labels, "index", None)
+    if not (hasattr(index, "equals") and hasattr(other, "equals")) or index.equals(other):
+        return
+    same = False
+    with suppress(TypeError):  # entries of several types have no order
+        same = index.sort_values().equals(other.sort_values())
+    if same:
+        row = int((index.to_numpy() != other.to_numpy()).argmax())
+        mine, theirs = (x[row : row + 1].tolist()[0] for x in (index, other))
+        raise LabelError(
+            f"labels and {name} have one index in two orders: row {row} is {theirs!r} in the "
+            f"labels and {mine!r} in {name}. Pass labels.loc[{name}.index], or both as "
+            "arrays, .to_numpy(), if their rows belong together as they stand."
         )
 
 

@@ -30,6 +30,7 @@ from laplace_metric.inputs._by_row import count_inputs, take_inputs
 from laplace_metric.inputs._class_names import note_names
 from laplace_metric.inputs._columns import Column
 from laplace_metric.inputs._given_labels import (
+    check_index,
     check_not_items,
     check_order,
     compared,
@@ -86,6 +87,8 @@ class Inputs:
         known.
     names : dict
         Name of each class code of the batches that were read, where labels are names.
+    index : pandas.Index or None
+        Index of a data frame. Default: None.
 
     Examples
     --------
@@ -105,6 +108,7 @@ class Inputs:
     labels: Any = None
     unordered: str = ""
     names: dict[int, str] = field(default_factory=dict)
+    index: Any = None
 
     def __iter__(self) -> Iterator[Batch]:
         return self.source()
@@ -117,12 +121,31 @@ class Inputs:
         InputError
             If rows come in another order than that of their data set.
         LabelError
-            When they are read, if batches have other labels.
+            If rows and labels have one index in two orders; when they are read, if batches have
+            other labels.
         """
         if labels is None:
             return self
         check_order(self.name, self.unordered)
+        check_index(self.name, self.index, labels)
         return replace(self, labels=labels, source=lambda: compared(self, labels))
+
+    def check_columns(self, **given: Any) -> None:
+        """Refuse what is given row by row next to rows in an order of their own.
+
+        Parameters
+        ----------
+        **given : any
+            Arguments by name; None was not given.
+
+        Raises
+        ------
+        InputError
+            If rows come in another order than that of their data set.
+        """
+        for name, column in given.items():
+            if column is not None:
+                check_order(self.name, self.unordered, f"{name}=")
 
     @classmethod
     def of_batches(
@@ -247,6 +270,10 @@ def read_items(name: str, data: Any, labels: Any = None) -> Inputs:
 
 def _read(name: str, data: Any) -> Inputs:
     """Read arrays, texts, a mapping, or a loader whose batches may have labels."""
+    index = getattr(data, "index", None)
+    if hasattr(index, "equals"):
+        return replace(_read(name, data.to_numpy()), index=index)
+    unordered = why_unordered(data)  # before an iterator is looked into
     if isinstance(data, Tensor) and data.ndim:
         data = check_dense(name, data)
     else:
@@ -265,7 +292,7 @@ def _read(name: str, data: Any) -> Inputs:
         lambda: (_batch_of(name, batch) for batch in _iterated(name, loader)),
         count=items_of(loader),
         n_batches=length_hint(loader) or None,
-        unordered=why_unordered(loader),
+        unordered=unordered or why_unordered(loader),
     )
 
 
@@ -418,6 +445,7 @@ def labels_beside(name: str, data: Any, labels: Any) -> tuple[Any, Any]:
     >>> [len(batch.inputs) for batch in items], labels
     ([3], array([0, 1, 2]))
     """
+    check_index(name, getattr(data, "index", None), labels)
     data = list(data) if isinstance(data, Iterator) else data
     if isinstance(data, Inputs):
         return data, data.labels if labels is None else labels

@@ -65,7 +65,7 @@ from laplace_metric.search._engine import Engine, EngineKind, Flat, FlatEngine, 
 from laplace_metric.search._equal_vectors import equal_vectors, first_rows
 from laplace_metric.search._evaluate import evaluated
 from laplace_metric.search._foreign_engine import LEAST_FOUND, ForeignEngine
-from laplace_metric.search._found_shares import shares_found
+from laplace_metric.search._found_shares import NEAREST, shares_found
 from laplace_metric.search._items import Items
 from laplace_metric.search._label_review import LabelReview, reviewed
 from laplace_metric.search._label_sets import LabelSets, RetrievalSets, warn_if_everything
@@ -86,6 +86,8 @@ if TYPE_CHECKING:
 
 DEPTH = 50
 """Neighbours of each query that an evaluation uses if there is no calibration."""
+WORSE = 0.05
+"""Fewer of the nearest items, as a share, that a search finds than the one that calibrated."""
 BLOCK = 4096
 """Items that are searched among the others at once."""
 
@@ -189,6 +191,7 @@ class Index(Shown):
         start = time.perf_counter()
         kind = kind_of(engine)
         inputs = encoder.read("gallery", gallery, labels)
+        inputs.check_columns(ids=ids)
         encoded, batch_labels = encoder.all(inputs, progress=progress)
         items = Items.of(encoded, batch_labels, inputs.labels, ids)
         ranking = chosen_ranking(rank_by, items, encoder)
@@ -520,6 +523,7 @@ class Index(Shown):
             If more than a hundredth of the new items are copies of others, new or old.
         """
         inputs = self.encoder.read("gallery", gallery, labels)
+        inputs.check_columns(ids=ids)
         encoded, batch_labels = self.encoder.all(inputs, progress=progress)
         with self._changing:
             next_id = self._state.next_id
@@ -557,6 +561,11 @@ class Index(Shown):
         InputError
             For an index that ranks by anything but the distance of the means, or a search that
             does not find the items.
+
+        Warns
+        -----
+        StaleCalibrationWarning
+            If it finds fewer of the nearest items than the search that calibrated the index.
         """
         if self.rank_by != "mean":
             raise InputError(
@@ -573,7 +582,23 @@ class Index(Shown):
                 "return their ids= (without ids=: rows, in the order in which they are given), "
                 f"and compare them by distance={by!r}."
             )
+        before = self._found()
+        if self.calibration is not None and engine.recall < before - WORSE:
+            warnings.warn(
+                f"search finds {engine.recall:.0%} of the {NEAREST} nearest of stored vectors, and "
+                f"the search that calibrated this index {before:.0%}: probabilities, guarantees "
+                "and sets are of that search. Pass the same, or calibrate again.",
+                StaleCalibrationWarning,
+                stacklevel=callers_line(),
+            )
         return self._with(engine)
+
+    def _found(self) -> float:
+        """Share of the nearest of stored vectors that the present search finds; NaN: not known."""
+        if isinstance(self.engine, ForeignEngine):
+            return self.engine.recall
+        exact = 1.0 if isinstance(self.engine, FlatEngine) else math.nan
+        return exact if self._state.found is None else self._state.found
 
     def _with(self, engine: Engine) -> Index:
         other = self._now()
@@ -691,6 +716,8 @@ class Index(Shown):
         deepest = max(k, depth, VOTES)
         if open_set_fraction:  # else the generator is left to the split
             seed = as_generator(0 if seed is None else seed)
+        queries = now.query_encoder.read("queries", queries)
+        queries.check_columns(groups=groups)
         # Where no class model is fitted, hits must not carry the odds of an earlier one.
         now._state = replace(now._state, class_model=None)
         if not portable and matches is None:
@@ -898,6 +925,7 @@ class Index(Shown):
         """
         self, k = self._now(), check_count("k", k)
         inputs = self.query_encoder.read("queries", queries, labels)
+        inputs.check_columns(matches=matches)
         read = relevance_of(self.items, inputs.labels, matches)
         known_rows, rows = self.query_encoder.fitted_rows, list[Fingerprints]()
         encoded, batch_labels = self.query_encoder.all(inputs, progress=progress, rows=rows)
@@ -1302,6 +1330,7 @@ class Index(Shown):
 
         Call it before ``labelled_hits`` if you calibrate in two steps, with ``learn``. It does
         nothing if the items have no labels, or if an encoder of another kind embeds the queries.
+        A calibration is of its class model: with another prior or temperature it is over.
 
         Parameters
         ----------
@@ -1323,7 +1352,10 @@ class Index(Shown):
         model = ClassModel.fit(rows, codes, classes, prior_precision, temperature, width)
         with self._changing:
             if self.items is items:  # a model of items that changed meanwhile is stale
-                self._state = replace(self._state, class_model=model)
+                before, calibration = self.class_model, self.calibration
+                if before is not None and (model is None or model.prior != before.prior):
+                    calibration = None
+                self._state = replace(self._state, class_model=model, calibration=calibration)
 
     def _nearest(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ from laplace_metric.search._encoded import Encoded
 from laplace_metric.search._engine import IVF, Engine, Flat
 from laplace_metric.search._faiss import FaissEngine
 from laplace_metric.search._faiss_arrays import Place
+from laplace_metric.search._foreign_engine import ForeignEngine
 from laplace_metric.search._items import Items
 from laplace_metric.search._protocols import SearchEncoder
 from laplace_metric.search._rankings import (
@@ -46,6 +48,8 @@ class IndexState:
     next_id: int
     calibration: Calibration | None
     class_model: ClassModel | None = None
+    found: float | None = None
+    """Share of the nearest items that a search elsewhere found, which a saved index had."""
 
 
 def index_part(state: IndexState, identity: str) -> Part:
@@ -73,6 +77,9 @@ def index_part(state: IndexState, identity: str) -> Part:
         "embedder": identity,
         "class_model": state.class_model is not None,
     }
+    found = engine.recall if isinstance(engine, ForeignEngine) else state.found
+    if found is not None and not math.isnan(found):
+        content["found"] = found
     if state.calibration is not None:
         part = calibrations.calibration_part(state.calibration)
         content["calibration"] = part.content
@@ -129,7 +136,8 @@ def _state(part: Part, saved: SavedFile, place: Place | None, encoder: SearchEnc
     if content.flag("class_model"):
         class_model = ClassModel.from_tensors(_below(CLASS_MODEL, tensors))
     changes, next_id = content.whole("changes"), content.whole("next_id", most=2**63)
-    return IndexState(items, ranking, engine, changes, next_id, calibration, class_model)
+    found = content.number("found", least=0, most=1) if "found" in content else None
+    return IndexState(items, ranking, engine, changes, next_id, calibration, class_model, found)
 
 
 def _ranking(content: Fields, tensors: Mapping[str, Tensor], encoder: SearchEncoder) -> Ranking:

@@ -12,7 +12,12 @@ from torch import nn
 from laplace_metric import Guard, LaplaceEmbedder
 from laplace_metric.calibration import Rule, calibrate_scores, guarantee
 from laplace_metric.calibration._saved import read_calibration, write_calibration
-from laplace_metric.errors import InputError, StaleCalibrationWarning, UncheckedModelWarning
+from laplace_metric.errors import (
+    InputError,
+    NotFittedError,
+    StaleCalibrationWarning,
+    UncheckedModelWarning,
+)
 
 CENTRES = 1.3 * np.random.default_rng(0).normal(size=(5, 6))
 
@@ -167,6 +172,65 @@ def test_a_posterior_of_vectors_is_compared_with_its_encoder_by_a_probe(tmp_path
     with pytest.raises(InputError, match="probe"):
         Guard.load(guarded, other, probe=x[:5])
     assert len(Guard.load(guarded, encoder, probe=x[:5]).ask(x[:5])) == 5
+
+
+def test_a_class_model_that_is_fitted_with_another_prior_ends_the_calibration(guard):
+    index, queries = guard.index, drawn(8, 20)[0]
+    rule, prior = index.guarantee(precision=0.8), index.class_model.prior
+    index.learn_classes(*prior)
+    assert rule(index.search(queries)).answered.any()
+    index.learn_classes(1e-6, 0.05)
+    assert index.calibration is None
+    for ask in (lambda: index.ask(queries, rule), lambda: index.guarantee(precision=0.8)):
+        with pytest.raises(NotFittedError, match="calibrate"):
+            ask()
+    for ask in (lambda: guard.rule, lambda: guard.ask(queries), lambda: guard.at(0.7)):
+        with pytest.raises(NotFittedError, match=r"guard\.calibrate\(queries, labels\)"):
+            ask()
+    guard.calibrate(*drawn(2, 400))
+    assert guard.ask(queries).answered.any()
+
+
+def searching(x, lost=()):
+    """A search function over x that never finds the rows ``lost``."""
+    there = np.setdiff1d(np.arange(len(x)), lost)
+
+    def find(v, k):
+        return there[np.argsort(((v[:, None] - x[there]) ** 2).sum(-1), 1)[:, :k]]
+
+    return find
+
+
+@pytest.mark.parametrize("n_lost", [0, 10])
+def test_a_search_that_finds_less_than_the_one_that_calibrated_is_told(n_lost, tmp_path):
+    """Without two classes, a rule of .9 answers 67 % right."""
+    x, y = drawn(1, 300)
+    some, most = np.arange(n_lost), np.flatnonzero(y < 2)
+    guard = Guard(x, y, held_out=drawn(2, 300), precision=0.5, search=searching(x, some))
+    assert (guard.recall == 1) == (n_lost == 0)
+    path = tmp_path / "guard.safetensors"
+    guard.save(path)
+    told = r"search finds 6\d% of the 10 nearest of stored vectors, and .* calibrated this index"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again = Guard.load(path, search=searching(x, some))
+        assert again.recall == guard.recall
+        guard.index.searched_by(searching(x, some))
+        exact = Guard.load(path)
+        exact.save(path)
+        Guard.load(path, search=searching(x, some))
+    for attach in (
+        guard.index.searched_by,
+        again.index.searched_by,
+        lambda search: Guard.load(path, search=search),
+    ):
+        with pytest.warns(StaleCalibrationWarning, match=told):
+            attach(searching(x, most))
+    index = LaplaceEmbedder.from_embeddings(x, y).index(x, y, rank_by="mean", progress=False)
+    index.searched_by(searching(x, most))  # is not calibrated
+    index.calibrate(*drawn(2, 300))
+    with pytest.warns(StaleCalibrationWarning, match="calibrated this index 100%"):
+        index.searched_by(searching(x, most))
 
 
 def test_a_rule_of_scores_is_of_scores_alone(guard):

@@ -19,6 +19,7 @@ from laplace_metric.calibration._score_scale import (
     RECENT,
     ROOTS,
     ScoreScale,
+    _log_chance,
     explanation,
     gap,
 )
@@ -187,6 +188,73 @@ def test_evidence_on_another_scale_is_named():
     assert not said(lambda: calibration.probability(new, age=g.random(100)))
     with pytest.warns(ScoresWarning, match="age of first hits are .* calibrate on queries such"):
         calibration.probability(new, age=100 * g.random(100))
+
+
+@pytest.mark.parametrize("unit", [365.0, -365.0])
+def test_evidence_of_another_unit_is_named_for_one_query_too(unit):
+    g = np.random.default_rng(0)
+    score, right = pairs(0, 600)
+    age = g.exponential(10, 601)
+    calibration = calibrate_scores(score, right, evidence={"age": age[:600]})
+    for usual in (age[600], 2 * age.max(), -age.max()):
+        assert not said(lambda usual=usual: calibration.probability([0.8], age=[usual]))
+    with pytest.warns(ScoresWarning, match=r"age of .* outside of all that calibrated: pass it in"):
+        calibration.probability([0.8], age=[unit * 10])
+    with pytest.warns(ScoresWarning, match="age of first hits is"):
+        calibration.probability([0.8] * 3, age=[unit * 10, age[0], unit * 12])
+    assert not said(lambda: calibration.probability([0.8] * 3, age=[unit * 10, age[0], age[1]]))
+
+
+def test_a_few_scores_on_another_scale_are_counted(rule):
+    """A tenth in per cent is too few for a test of the whole distribution."""
+    score = pairs(1, 300)[0]
+    mixed = np.where(np.arange(300) % 10 == 0, 100 * score, score)
+    told = said(lambda: rule(mixed))
+    assert "scores of 30 of 300 first hits are" in told
+    assert "better than all that calibrated (0.39" in told
+    assert not said(lambda: rule(np.where(np.arange(300) < 3, 100 * score, score)))
+    distances = calibrate_scores(1 - pairs(0, 600)[0], pairs(0, 600)[1], kind="distance")
+    assert "30 of 300" in said(
+        lambda: distances.probability(np.where(mixed > 1, -score, 1 - score))
+    )
+    assert not said(lambda: distances.probability(np.where(mixed > 1, 2 + score, 1 - score)))
+    probe = np.where(np.arange(300) % 10 == 0, 1.5, score)  # one query, thirty times
+    assert not said(lambda: rule(probe))
+    equal = np.where(np.arange(600) % 3 == 0, np.float32(0.99999994), pairs(0, 600)[0])
+    of_ones = calibrate_scores(equal, pairs(0, 600)[1] | (equal > 0.999))
+    new = np.where(np.arange(300) % 3 == 0, np.float32(1.0000001), score)
+    assert not said(lambda: of_ones.probability(new))
+
+
+def test_the_best_of_both_samples_are_all_new_with_the_chance_that_is_computed():
+    g = np.random.default_rng(0)
+    n, m, j = 30, 20, 3
+    drawn = g.random((20_000, n + m)).argsort(1)
+    found = float((drawn[:, :j] < n).all(1).mean())
+    assert np.exp(_log_chance(j, n, m)) == pytest.approx(found, abs=0.015)
+    assert _log_chance(1, 1, 400) == pytest.approx(np.log(1 / 401))
+
+
+def test_lists_that_each_divides_by_its_largest_score_are_no_copies():
+    """Their first hits are all 1, as of one query that comes again and again."""
+    g = np.random.default_rng(0)
+
+    def drawn(n):
+        score = -np.sort(-(g.normal(0.7, 0.08, (n, 1)) + g.normal(0, 0.06, (n, 5))), 1)
+        return score, g.random((n, 5)) < 1 / (1 + np.exp(-25 * (score - 0.72)))
+
+    calibration = calibrate_scores(*drawn(600))
+    score = drawn(200)[0]
+    assert not said(lambda: calibration.probability(score))
+    assert not said(lambda: calibration.probability(np.repeat(score[:1], 200, 0)))
+    least = score.min(1, keepdims=True)
+    for scaled in (score / score[:, :1], (score - least) / (score[:, :1] - least)):
+        assert "are 1 to 1 (new queries: 200)" in said(lambda s=scaled: calibration.probability(s))
+        alone = copy.deepcopy(calibration)
+        heard = [bool(said(lambda s=s, ask=alone: ask.probability([s]))) for s in scaled]
+        assert np.flatnonzero(heard)[0] == RECENT[0] - 1
+        padded = np.column_stack([scaled, np.full(200, -np.inf)])
+        assert "are 1 to 1" in said(lambda s=padded: calibration.probability(s))
 
 
 def test_queries_of_groups_are_as_many_as_their_groups():

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 import torch
 from pytorch_metric_learning.samplers import MPerClassSampler
@@ -12,6 +14,7 @@ from torch.utils.data import (
     BatchSampler,
     DataLoader,
     DistributedSampler,
+    IterableDataset,
     RandomSampler,
     Sampler,
     SequentialSampler,
@@ -44,6 +47,31 @@ class Backwards(Sampler[int]):
         return N
 
 
+class Wrapped:
+    """A loader around another one, as libraries of training have."""
+
+    def __init__(self, loader) -> None:
+        self.inner = loader
+
+    def __iter__(self):
+        return iter(self.inner)
+
+
+class Stream(IterableDataset):
+    """Items that come one after the other."""
+
+    def __iter__(self):
+        return iter(zip(X, Y.tolist(), strict=True))
+
+
+def shuffled() -> DataLoader:
+    return DataLoader(INPUTS, 32, shuffle=True, collate_fn=inputs_alone)
+
+
+def parts_of(loader):
+    yield from loader
+
+
 UNORDERED = {
     "shuffle": lambda: DataLoader(DATA, 32, shuffle=True),
     "without labels of its own": lambda: DataLoader(
@@ -57,6 +85,13 @@ UNORDERED = {
     "members of classes": lambda: DataLoader(DATA, 32, sampler=MPerClassSampler(Y, 8, 32, 192)),
     "a sampler of one's own": lambda: DataLoader(DATA, 32, sampler=Backwards()),
     "the last rows are left out": lambda: DataLoader(DATA, 32, drop_last=True),
+    "an iterator": lambda: iter(shuffled()),
+    "inputs alone": lambda: (x for x, _ in DataLoader(DATA, 32, shuffle=True)),
+    "a generator": lambda: parts_of(shuffled()),
+    "a map": lambda: map(Tensor.float, shuffled()),
+    "a wrapper": lambda: Wrapped(shuffled()),
+    "a wrapper of a wrapper": lambda: Wrapped(parts_of(shuffled())),
+    "a stream of two workers": lambda: DataLoader(Stream(), 32, num_workers=2),
     "a bar": lambda: SimpleNamespace(iterable=DataLoader(DATA, 32, shuffle=True)),
 }
 ORDERED = {
@@ -67,6 +102,10 @@ ORDERED = {
     ),
     "a data set": lambda: DATA,
     "batches": lambda: [(X[:90], Y[:90]), (X[90:], Y[90:])],
+    "a stream": lambda: DataLoader(Stream(), 32),
+    "a generator": lambda: (x for x, _ in DataLoader(DATA, 32)),
+    "an iterator": lambda: iter(DataLoader(DATA, 32)),
+    "a wrapper": lambda: Wrapped(DataLoader(DATA, 32)),
     "sequential": lambda: DataLoader(
         DATA, batch_sampler=BatchSampler(SequentialSampler(DATA), 7, False)
     ),
@@ -114,10 +153,12 @@ def test_labels_are_those_of_the_rows_at_every_door(door, embedder):
 
 @pytest.mark.parametrize("kind", UNORDERED)
 def test_a_loader_in_an_order_of_its_own_takes_no_labels_next_to_it(kind, embedder):
+    loader = UNORDERED[kind]()
     before = torch.get_rng_state()
     with pytest.raises(InputError, match=r"a loader that .* so that the entries of labels= are"):
-        embedder.index(UNORDERED[kind](), Y, progress=False)
-    assert torch.equal(torch.get_rng_state(), before)
+        embedder.index(loader, Y, progress=False)
+    if not isinstance(loader, Iterator):  # whose first batch is looked at
+        assert torch.equal(torch.get_rng_state(), before)
 
 
 @pytest.mark.parametrize("kind", ORDERED)
@@ -147,7 +188,67 @@ def test_too_few_labels_are_still_counted(embedder):
         embedder.index(DATA, Y[:100], progress=False)
 
 
-@pytest.mark.parametrize("name", ["ids", "groups"])
-def test_other_columns_are_in_the_order_of_the_loader_too(name, embedder):
-    with pytest.raises(InputError, match=f"entries of {name}= are not those of its rows"):
-        embedder.cross_index(DataLoader(DATA, 32, shuffle=True), **{name: range(N)})
+def matching(embedder, data, matches):
+    return embedder.index(X, progress=False).calibrate(data, matches=matches)
+
+
+COLUMNS = {
+    "ids of an index": ("ids", lambda e, data, x: e.index(data, ids=x, progress=False)),
+    "ids that are added": (
+        "ids",
+        lambda e, data, x: e.index(X, Y, progress=False).add(data, ids=x),
+    ),
+    "ids of its own": ("ids", lambda e, data, x: e.cross_index(data, ids=x, progress=False)),
+    "groups of items": ("groups", lambda e, data, x: e.cross_index(data, groups=x, progress=False)),
+    "groups": ("groups", lambda e, data, x: e.index(X, Y).calibrate(data, groups=x)),
+    "groups of held_out": (
+        "groups",
+        lambda e, data, x: Guard(X, Y, model=e, held_out=(data, None), groups=x, precision=0.3),
+    ),
+    "matches": ("matches", matching),
+    "matches of a test": (
+        "matches",
+        lambda e, data, x: e.index(X, progress=False).evaluate(data, matches=x),
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("door", COLUMNS)
+def test_other_columns_are_in_the_order_of_the_loader_too(door, embedder):
+    name, ask = COLUMNS[door]
+    column = [[row] for row in range(N)] if name == "matches" else range(N, 2 * N)
+    data = DATA if name != "matches" else INPUTS
+    loader = [DataLoader(data, 32, shuffle=shuffle) for shuffle in (True, False)]
+    told = f"entries of {name}= are not those of its rows: read all of it in its own order"
+    with pytest.raises(InputError, match=told):
+        ask(embedder, loader[0], column)
+    ask(embedder, loader[1] if name != "matches" else X, column)
+
+
+FRAME = pd.DataFrame(X.numpy()).sample(frac=1, random_state=0)
+SERIES = pd.Series(Y.numpy())
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("door", DOORS)
+def test_a_series_whose_index_has_another_order_is_refused(door, embedder):
+    with pytest.raises(LabelError, match=r"one index in two orders: row 0 is 0 in the labels and "):
+        DOORS[door](embedder, FRAME, SERIES)
+    DOORS[door](embedder, FRAME, SERIES.loc[FRAME.index])
+
+
+def test_a_guard_of_vectors_compares_the_index_too():
+    with pytest.raises(LabelError, match=r"Pass labels.loc\[items.index\]"):
+        Guard(FRAME, SERIES, precision=0.3)
+    Guard(FRAME, SERIES.loc[FRAME.index], precision=0.3)
+
+
+def test_labels_without_the_index_of_the_rows_are_those_of_the_rows(embedder):
+    labels = SERIES.loc[FRAME.index]
+    for given in (labels.to_numpy(), labels.add_prefix("row ")):
+        index = embedder.index(FRAME, given, progress=False)
+        assert index.labels.tolist() == labels.tolist()
+    mixed = pd.Series(Y.numpy(), index=["a", *range(1, N)])
+    assert embedder.index(FRAME, mixed, progress=False).labels.tolist() == Y.tolist()
+    assert embedder.index(FRAME.to_numpy(), SERIES, progress=False).labels.tolist() == Y.tolist()
