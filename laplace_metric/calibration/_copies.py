@@ -107,7 +107,7 @@ def copies_in_groups(
     order : [Q]
         Rows in random order, which draws the group of each copy that counts.
     values, exists, judged, columns
-        As for ``copies_among``.
+        Scores, places with a hit, judgements and further columns, as for ``copies_among``.
     group : [Q]
         Number of the group of each query.
     """

@@ -72,6 +72,11 @@ def parts_of(loader):
     yield from loader
 
 
+def second_of(first, second):
+    """Held in an order that says nothing about which one is read."""
+    yield from second
+
+
 UNORDERED = {
     "shuffle": lambda: DataLoader(DATA, 32, shuffle=True),
     "without labels of its own": lambda: DataLoader(
@@ -106,6 +111,7 @@ ORDERED = {
     "a generator": lambda: (x for x, _ in DataLoader(DATA, 32)),
     "an iterator": lambda: iter(DataLoader(DATA, 32)),
     "a wrapper": lambda: Wrapped(DataLoader(DATA, 32)),
+    "the second of two loaders": lambda: second_of(shuffled(), DataLoader(DATA, 32)),
     "sequential": lambda: DataLoader(
         DATA, batch_sampler=BatchSampler(SequentialSampler(DATA), 7, False)
     ),
