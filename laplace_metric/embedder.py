@@ -44,7 +44,7 @@ from laplace_metric.inputs import (
     read_loader,
     read_vectors,
 )
-from laplace_metric.inputs._given_labels import check_order
+from laplace_metric.inputs._given_labels import check_index, check_order
 from laplace_metric.inputs._labels import check_labels
 from laplace_metric.io import Part, SavedFile, write
 from laplace_metric.laplace import (
@@ -335,6 +335,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         >>> embedder(embeddings[:3]).uncertainty.shape
         torch.Size([3])
         """
+        check_index("embeddings", getattr(embeddings, "index", None), labels)
         tensor = read_vectors("embeddings", embeddings)
         if not len(tensor):
             raise EmptyLoaderError("embeddings is empty: pass at least one vector of two classes.")

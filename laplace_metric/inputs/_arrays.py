@@ -45,13 +45,13 @@ def plain(values: Any) -> Any:
     return array.astype(object) if array.dtype.kind == "T" else array
 
 
-def listed(values: Any) -> Any:
+def read_list(values: Any) -> Any:
     """Return a list, or an array of numbers; None for what has no order or is no list at all.
 
     Examples
     --------
     >>> import pandas
-    >>> listed(pandas.Series(["a", "b"])), listed({1, 2})
+    >>> read_list(pandas.Series(["a", "b"])), read_list({1, 2})
     (['a', 'b'], None)
     """
     values = plain(values)

@@ -435,7 +435,7 @@ def labels_beside(name: str, data: Any, labels: Any) -> tuple[Any, Any]:
     name : str
         Name of the argument, for errors.
     data, labels : Any, Any or None
-        What was passed, and the labels that were given next to it.
+        Data, and the labels that were given next to it.
 
     Examples
     --------

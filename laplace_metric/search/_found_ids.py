@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from laplace_metric.errors import InputError
-from laplace_metric.inputs._arrays import listed
+from laplace_metric.inputs._arrays import read_list
 from laplace_metric.inputs._columns import Column
 
 WANTED = "return a list of ids for each query, up to k, or an array [Q, k]"
@@ -36,12 +36,12 @@ def read_found_ids(found: Any, n_queries: int, k: int) -> tuple[npt.NDArray[np.i
     >>> sizes.tolist(), ids.values.tolist()
     ([2, 0, 1], [4, 2, 7])
     """
-    rows = listed(found)
+    rows = read_list(found)
     of = f"search returned a {type(found).__name__}"
     if rows is None:
         raise InputError(f"{of}: {WANTED}.")
     if isinstance(rows, list):
-        rows = [listed(row) for row in rows]
+        rows = [read_list(row) for row in rows]
     if any(row is None for row in rows) or getattr(rows, "ndim", 2) < 2:
         raise InputError(f"{of} of single ids for {n_queries:,} queries: {WANTED}.")
     if getattr(rows, "ndim", 2) > 2 or any(_holds_lists(row) for row in rows):
