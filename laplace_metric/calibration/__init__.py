@@ -5,18 +5,20 @@ Arrays in, decisions out: NumPy, SciPy and scikit-learn, without torch.
 Of an index
     _hits, _votes, _features  what queries found, what labels of neighbours say, and each pair
     _match_probability        a pair -> P(match): _logistic_score, then one of _calibrators
-    _label_posterior          a query -> P(label); _label_sets, _first_match: sets that hold it
-    _conformal                p-values and quantiles of held-out scores
+    _label_posterior          a query -> P(label); _label_sets: sets that hold it
+    _conformal                p-values and quantiles of held-out scores; the score of a first match
     _calibration              all of it, fitted once (_learn), saved (_saved): an _assessment of the
-                              hits of an index, _calibrated_hits of any engine (_engine_hits)
+                              hits of an index, or of any engine (_engine_hits)
     _unknown_share            more unknown queries than calibration explains
 Of scores of any search
     _calibrate_scores         judged scores -> _score_calibration, a value of _scored_queries, by
                               _score_features and _score_model; _numbers, _qrels read arguments,
                               _padding knows places without a hit, _copies repeated queries
 Of both
+    _answering_scale          cross-fitted probabilities as the fit that answers gives them
     _calibration_queries      queries that test a guarantee; the theories are in guarantees
-    _rule, _answers           a threshold with its guarantee, the one comparison, what it gives
+    _rule, _answers           a threshold with its guarantee, what it gives; _compared: the one
+                              comparison, of answers with the calibration that tested the rule
     _calibration_graph, _rule_graph   graphs without Python, for which torch is needed
 """
 

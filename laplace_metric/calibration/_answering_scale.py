@@ -4,11 +4,13 @@ Each part of the queries is judged by a fit to the others, and later queries by 
 fits agree on which hit is surer, but not on how sure: a step of one lies at .60, of another at .65.
 A threshold between the two would accept, from the fit that answers, what no test has seen. So the
 i-th largest held-out probability becomes the i-th largest that the answering fit gives to the same
-queries; where held-out ones are equal, the largest of theirs:
+queries; where held-out ones are equal, the largest of theirs. With p_i by the answering fit, and
+q_i the result for the same n queries,
 
     #{i : q_i >= t}  >=  #{i : p_i >= t}        for every t
 
-At any threshold a test then counts at least as many answers as the fit gives to its own queries.
+so that at any threshold a test counts at least as many answers as the fit gives to these queries.
+No theorem covers what a fit to its own queries gives to others: such guarantees are simulated.
 """
 
 from __future__ import annotations

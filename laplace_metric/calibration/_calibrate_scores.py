@@ -13,13 +13,14 @@ import numpy.typing as npt
 
 from laplace_metric._utils.validation import ArrayLike, check_count, check_name
 from laplace_metric.calibration._answering_scale import on_answering_scale
-from laplace_metric.calibration._arrays import NO_HIT, Array, Flags, Judged
+from laplace_metric.calibration._arrays import Array, Flags, Judged
 from laplace_metric.calibration._calibration_queries import CalibrationQueries
 from laplace_metric.calibration._copies import copies_among, copies_in_groups
 from laplace_metric.calibration._group_column import read_groups, split_by_group
 from laplace_metric.calibration._learn import FEW, PARTS
 from laplace_metric.calibration._match_probability import FOLDS
 from laplace_metric.calibration._numbers import numbers
+from laplace_metric.calibration._padding import NO_HIT
 from laplace_metric.calibration._qrels import empty_by_id, ids_by_query, judged_by_id
 from laplace_metric.calibration._score_calibration import ScoreCalibration
 from laplace_metric.calibration._score_features import (

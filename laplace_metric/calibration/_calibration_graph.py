@@ -15,7 +15,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from laplace_metric.calibration._arrays import is_padding
 from laplace_metric.calibration._conformal import count_as_strange, ranks_among_others
 from laplace_metric.calibration._features import pair_features, query_statistics
 from laplace_metric.calibration._graph_files import SIZES, OfConstants, checked_type, traced_program
@@ -23,6 +22,7 @@ from laplace_metric.calibration._hits import SearchHits
 from laplace_metric.calibration._label_posterior import Candidates, LabelPosterior
 from laplace_metric.calibration._logistic_score import Score
 from laplace_metric.calibration._match_probability import MatchProbability
+from laplace_metric.calibration._padding import is_padding
 from laplace_metric.calibration._votes import VOTES, LabelVotes, label_evidence
 from laplace_metric.export._file_formats import OPSET, stated, write_program
 

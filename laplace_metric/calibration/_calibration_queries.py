@@ -16,7 +16,8 @@ import numpy.typing as npt
 from jaxtyping import Bool, Float, Int8
 
 from laplace_metric._utils.validation import ArrayLike, as_floats, check_share
-from laplace_metric.calibration._arrays import NO_HIT, Array, Counts, Flags
+from laplace_metric.calibration._arrays import Array, Counts, Flags
+from laplace_metric.calibration._padding import NO_HIT
 from laplace_metric.calibration.guarantees._betting import (
     GroupTests,
     fewest_groups,

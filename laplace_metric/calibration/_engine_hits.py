@@ -15,8 +15,9 @@ import numpy.typing as npt
 from jaxtyping import Float
 
 from laplace_metric._utils.validation import as_array, as_floats, is_tensor
-from laplace_metric.calibration._arrays import is_padding, namespace
+from laplace_metric.calibration._arrays import namespace
 from laplace_metric.calibration._hits import SearchHits
+from laplace_metric.calibration._padding import is_padding
 from laplace_metric.calibration._score_scale import ENOUGH, ROOTS, explanation
 from laplace_metric.calibration._votes import LabelVotes
 from laplace_metric.errors import DistanceScaleWarning, InputError, NonFiniteError, callers_line

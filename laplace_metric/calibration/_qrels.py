@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from laplace_metric._utils.validation import as_array
-from laplace_metric.calibration._arrays import Array, Flags, Judged, is_no_id
+from laplace_metric.calibration._arrays import Array, Flags, Judged
 from laplace_metric.calibration._numbers import numbers
+from laplace_metric.calibration._padding import is_no_id
 from laplace_metric.errors import InputError
 
 PAIRS = "pairs"

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from laplace_metric.calibration._arrays import is_padding
 from laplace_metric.calibration._graph_files import (
     SIZES,
     CalibratorGraph,
@@ -18,6 +17,7 @@ from laplace_metric.calibration._graph_files import (
     traced_program,
 )
 from laplace_metric.calibration._logistic_score import ROUNDING
+from laplace_metric.calibration._padding import is_padding
 from laplace_metric.calibration._score_model import BEHIND, FIRST, ListModel
 from laplace_metric.errors import ExportError
 from laplace_metric.export._file_formats import OPSET, stated, write_program

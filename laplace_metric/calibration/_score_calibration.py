@@ -8,7 +8,7 @@ probability of the first hit:
     FPIR, FMR          of first hits of queries without a match, and of comparisons
     relevant items     that are left out of what is passed on
 
-A place without a hit (``_arrays``) is no comparison, in any test and any rate. A query without a
+A place without a hit (``_padding``) is no comparison, in any test and any rate. A query without a
 hit is never answered; it counts in coverage, FNIR and ``keep_relevant``.
 """
 

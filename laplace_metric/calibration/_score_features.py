@@ -16,9 +16,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from laplace_metric._utils.validation import ArrayLike
-from laplace_metric.calibration._arrays import NO_HIT, Array, Flags, Judged, is_padding
+from laplace_metric.calibration._arrays import Array, Flags, Judged
 from laplace_metric.calibration._logistic_score import ROUNDING
 from laplace_metric.calibration._numbers import are_booleans, numbers
+from laplace_metric.calibration._padding import NO_HIT, is_padding
 from laplace_metric.errors import InputError, NonFiniteError
 
 LIST = ("value", "best", "next", "z")

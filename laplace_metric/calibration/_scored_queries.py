@@ -10,8 +10,9 @@ import numpy as np
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.validation import ArrayLike, as_array, check_share
-from laplace_metric.calibration._arrays import NO_HIT, Array
+from laplace_metric.calibration._arrays import Array
 from laplace_metric.calibration._calibration_queries import CalibrationQueries
+from laplace_metric.calibration._padding import NO_HIT
 from laplace_metric.calibration._score_features import (
     checked_scores,
     evidence_column,

@@ -12,7 +12,7 @@ import torch
 from scipy.stats import binom
 
 from laplace_metric.calibration import Rule, calibrate_scores
-from laplace_metric.calibration._arrays import CONVERTED, LARGEST, NO_HIT, is_no_id, is_padding
+from laplace_metric.calibration._padding import CONVERTED, LARGEST, NO_HIT, is_no_id, is_padding
 from laplace_metric.calibration.guarantees._biometric_rates import (
     error_rates,
     one_comparison_a_query,

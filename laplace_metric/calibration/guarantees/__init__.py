@@ -1,6 +1,5 @@
 """Theories of what held-out queries guarantee, a file each: functions of arrays.
 
-_binomial           exact tests and bounds of a share
 _test_sequences     thresholds from high to low, and the hits that test each
 _precision          the lowest threshold that keeps a precision (Learn then Test)
 _queries_needed     how many more queries a precision takes

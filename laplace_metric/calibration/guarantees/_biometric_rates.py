@@ -29,7 +29,8 @@ import math
 
 import numpy as np
 
-from laplace_metric.calibration._arrays import NO_HIT, Array, Judged
+from laplace_metric.calibration._arrays import Array, Judged
+from laplace_metric.calibration._padding import NO_HIT
 
 
 def threshold_of_false(false: Array, target: float, delta: float) -> tuple[float, float] | None:
