@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import warnings
+from copy import deepcopy
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from baselines import MCDropout
 from laplace_metric import Guard, LaplaceEmbedder
 from laplace_metric.errors import InputError
 from laplace_metric.heads._repeatable import TRIES
+from laplace_metric.image_text import ImageTextEmbedder, ImageTextPairs
 from laplace_metric.scale import Plan
 
 N = 120
@@ -254,3 +256,47 @@ def test_dropout_that_is_sampled_on_purpose_is_a_method_of_its_own():
     model = nn.Sequential(nn.Linear(8, 16), nn.Dropout(0.5), nn.Linear(16, 4))
     assert float(MCDropout(model, n_samples=8)(X[:3]).variance.min()) > 0
     fit(model)
+
+
+def side(change) -> nn.Module:
+    """Encoder of one tower, with a function inside."""
+    return Between(deepcopy(change)).float().eval()
+
+
+@pytest.mark.parametrize("which", ["image_encoder", "text_encoder"])
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (CHANCE["functional dropout"], f"Between gives other .* {AT_RANDOM}"),
+        (RARE["of few rows"], f"Between gives other .* {AT_RANDOM}"),
+        (BATCH["batch statistics"], f"Between .* {OF_THE_BATCH}.*change \\(BatchNorm1d\\)"),
+        (BATCH["attention over the batch"], f"Between .* {OF_THE_BATCH}"),
+    ],
+)
+def test_encoders_of_images_and_texts_are_run_again(which, change, told):
+    both = {"image_encoder": side(nn.Identity()), "text_encoder": side(nn.Identity())}
+    pairs = ImageTextPairs(X, X, torch.arange(N).expand(2, N).T)
+    embedder = ImageTextEmbedder(**{**both, which: side(change)}, dim=4)
+    with pytest.raises(InputError, match=told):
+        embedder.fit(pairs, epochs=1, progress=False)
+    given = ImageTextEmbedder.from_projections(
+        nn.Linear(16, 4), nn.Linear(16, 4), 10.0, **{**both, which: side(change)}
+    )
+    with pytest.raises(InputError, match=told):
+        given.fit_posterior(pairs, progress=False)
+
+
+@pytest.mark.parametrize("kind", FINE)
+def test_encoders_that_are_repeatable_are_fitted(kind):
+    encoder = side(FINE[kind])
+    embedder = ImageTextEmbedder(image_encoder=encoder, text_encoder=lambda x: encoder(x), dim=4)
+    embedder.fit(ImageTextPairs(X, X, torch.arange(N).expand(2, N).T), epochs=1, progress=False)
+
+
+def test_a_function_is_named_in_the_message():
+    def noisy(x):
+        return x + torch.randn_like(x)
+
+    embedder = ImageTextEmbedder(image_encoder=noisy, text_encoder=noisy, dim=4)
+    with pytest.raises(InputError, match="^noisy gives other embeddings"):
+        embedder.fit(ImageTextPairs(X, X, torch.arange(N).expand(2, N).T), epochs=1, progress=False)

@@ -38,10 +38,14 @@ by one; and of batches of other sizes, which is up to .01 in bfloat16 (its unit 
 dropout gives .7, batch statistics of eight rows .3, a mean over padding 1.6."""
 
 
+Run = Callable[[ModelInput], tuple[Tensor, ...]]
+"""B inputs -> tensors [B, ...] that have to depend on each input alone, and to be repeatable."""
+
+
 def check_repeatable(
     model: nn.Module, head: LocatedHead, inputs: ModelInput, seen: HeadActivations
 ) -> None:
-    """Run a few rows of a batch again, and compare.
+    """Run a few rows of a batch of a model with a head again, and compare.
 
     Parameters
     ----------
@@ -61,35 +65,69 @@ def check_repeatable(
     """
     if isinstance(inputs, SeenInputs) or isinstance(model, Precomputed):
         return
-    n = len(seen.features)
+
+    def run(inputs: ModelInput) -> tuple[Tensor, ...]:
+        given = capture(model, head, inputs)
+        return given.features, given.raw
+
+    check_same_again(model, run, inputs, (seen.features, seen.raw))
+
+
+def check_same_again(
+    model: Callable[..., object], run: Run, inputs: ModelInput, seen: tuple[Tensor, ...]
+) -> None:
+    """Run a few rows of a batch again, and compare.
+
+    Parameters
+    ----------
+    model : callable
+        Model or function that the message names.
+    run : callable
+        Inputs -> what the model gives for them.
+    inputs : ModelInput
+        Batch of B inputs that the model was run on.
+    seen : tuple of [B, ...]
+        Tensors that it gave.
+
+    Raises
+    ------
+    InputError
+        If the model draws at random, or if an embedding depends on the other rows of its batch.
+    """
+    n = len(seen[0])
     order, size = _shortest(inputs, n), max(1, min(ROWS, n // 2))
     parts = [order[:size], order[-size:]] if n > 1 else []
     before = _states()
     try:
-        runs = [capture(model, head, _taken(inputs, rows, n)) for rows in parts]
-        again = capture(model, head, _taken(inputs, parts[0], n)) if parts else None
+        runs = [run(_taken(inputs, rows, n)) for rows in parts]
+        again = run(_taken(inputs, parts[0], n)) if parts else None
     except Exception:  # a model of batches of one size: any error that a layer raises
         runs, again = [], None
-    if again is None or any(len(run.features) != size for run in runs):
-        runs, again = [seen], capture(model, head, inputs)
+    if again is None or any(len(given[0]) != size for given in runs):
+        runs, again = [seen], run(inputs)
         parts = [torch.arange(n)]
     gap = _gap(again, runs[0])
     if gap <= AGAIN and _states() != before:
-        gap = _largest_of_tries(model, head, _taken(inputs, parts[0], n), runs[0])
+        gap = _largest_of_tries(run, _taken(inputs, parts[0], n), runs[0])
     if gap > AGAIN:
         raise InputError(_at_random(model, gap))
     if n == 1:
-        runs, parts = _next_to_another(model, head, inputs, runs[0]), [torch.arange(1)]
-    among = [HeadActivations(seen.features[rows], seen.raw[rows], seen.output) for rows in parts]
-    gap = max(_gap(run, part) for run, part in zip(runs, among, strict=True))
+        runs, parts = [_next_to_another(run, inputs, runs[0])], [torch.arange(1)]
+    among = [tuple(x[rows.to(x.device)] for x in seen) for rows in parts]
+    gap = max(_gap(given, part) for given, part in zip(runs, among, strict=True))
     if gap <= AMONG_OTHERS:
         return
-    if (by_chance := _gap(capture(model, head, inputs), seen)) > AGAIN:
+    if (by_chance := _gap(run(inputs), seen)) > AGAIN:
         raise InputError(_at_random(model, by_chance))
     raise InputError(
-        f"{type(model).__name__} gives an input another embedding among other rows of a batch, "
+        f"{_name(model)} gives an input another embedding among other rows of a batch, "
         f"{gap:.0%} apart: {_reason(model)}. The embedding of an input must depend on it alone."
     )
+
+
+def _name(model: Callable[..., object]) -> str:
+    """Return the class of a module, or the name of a function."""
+    return str(getattr(model, "__name__", type(model).__name__))
 
 
 def _states() -> tuple[Any, ...]:
@@ -101,50 +139,46 @@ def _states() -> tuple[Any, ...]:
     return of_torch, of_numpy["state"]["pos"], random.getstate()
 
 
-def _largest_of_tries(
-    model: nn.Module, head: LocatedHead, inputs: ModelInput, first: HeadActivations
-) -> float:
+def _largest_of_tries(run: Run, inputs: ModelInput, first: tuple[Tensor, ...]) -> float:
     """Return the first gap above rounding of ``TRIES`` runs, or 0."""
     for _ in range(TRIES):
-        if (gap := _gap(capture(model, head, inputs), first)) > AGAIN:
+        if (gap := _gap(run(inputs), first)) > AGAIN:
             return gap
     return 0.0
 
 
-def _next_to_another(
-    model: nn.Module, head: LocatedHead, inputs: ModelInput, alone: HeadActivations
-) -> list[HeadActivations]:
+def _next_to_another(run: Run, inputs: ModelInput, alone: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """Return the run of one row next to another one; of other inputs than numbers, as it was."""
     if not isinstance(inputs, Tensor) or not inputs.is_floating_point():
-        return [alone]
+        return alone
     try:
-        both = capture(model, head, torch.cat([inputs, -2 * inputs]))
+        both = run(torch.cat([inputs, -2 * inputs]))
     except Exception:  # a model of one row
-        return [alone]
-    return [HeadActivations(both.features[:1], both.raw[:1], both.output)]
+        return alone
+    return tuple(x[:1] for x in both)
 
 
-def _at_random(model: nn.Module, gap: float) -> str:
+def _at_random(model: Callable[..., object], gap: float) -> str:
     return (
-        f"{type(model).__name__} gives other embeddings for the same inputs in a second call, "
+        f"{_name(model)} gives other embeddings for the same inputs in a second call, "
         f"{gap:.1%} apart: it draws at random in eval mode. Switch that off: a functional dropout "
         "takes training=self.training, nn.Dropout does it by itself, and a layer of noise or a "
         "sampled latent needs its mean."
     )
 
 
-def _gap(a: HeadActivations, b: HeadActivations) -> float:
-    """Return the relative difference of head inputs or embeddings, the larger one."""
+def _gap(a: tuple[Tensor, ...], b: tuple[Tensor, ...]) -> float:
+    """Return the largest relative difference of two runs."""
     gaps = []
-    for x, y in ((a.features, b.features), (a.raw, b.raw)):
+    for x, y in zip(a, b, strict=True):
         x, y = x.double(), y.double()
         gaps.append(float((x - y).norm() / y.norm().clamp_min(torch.finfo(y.dtype).tiny)))
     return max(gaps)
 
 
-def _reason(model: nn.Module) -> str:
+def _reason(model: Callable[..., object]) -> str:
     """Return the layer that is to blame, or those that may be."""
-    for name, module in model.named_modules():
+    for name, module in model.named_modules() if isinstance(model, nn.Module) else ():
         if isinstance(module, _BatchNorm) and module.running_mean is None:
             kind = type(module).__name__
             return (

@@ -25,7 +25,7 @@ from laplace_metric._utils.validation import (
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError, NotFittedError
 from laplace_metric.image_text._csd import similarities
-from laplace_metric.image_text._encoding import Encoder, check_towers, encode_all
+from laplace_metric.image_text._encoding import Encoder, check_towers, encode_checked
 from laplace_metric.image_text._files import IMAGE_TEXT, fitted_of, heads_part
 from laplace_metric.image_text._head import FIRST_TRACE, GaussianHead
 from laplace_metric.image_text._inclusion import inclusion_score
@@ -262,8 +262,8 @@ class ImageTextEmbedder:
         """Compute the features of all images and texts, in one type, with the tokens asked for."""
         if not isinstance(pairs, ImageTextPairs):
             raise InputError(f"pairs is a {type(pairs).__name__}: pass ImageTextPairs.")
-        images = encode_all(self.image_encoder, pairs.images, "images", progress=progress)
-        texts = encode_all(self.text_encoder, pairs.texts, "texts", progress=progress)
+        images = encode_checked(self.image_encoder, pairs.images, "images", progress=progress)
+        texts = encode_checked(self.text_encoder, pairs.texts, "texts", progress=progress)
         check_towers(images, texts, self.tokens)
         return images, texts
 

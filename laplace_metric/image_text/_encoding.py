@@ -14,14 +14,12 @@ from laplace_metric._utils.precision import at_least_float32
 from laplace_metric._utils.progress import ItemBar
 from laplace_metric._utils.validation import check_floating
 from laplace_metric.errors import DtypeError, InputError, NonFiniteError
+from laplace_metric.heads._repeatable import check_same_again
 from laplace_metric.inputs import Inputs, ModelInput, read_items
 from laplace_metric.inputs._by_row import count_inputs
 from laplace_metric.models._calling import call_model, to_device
 from laplace_metric.models._evaluation_mode import evaluation_mode
 from laplace_metric.models._modules import device_of
-
-# Features of images or texts: what an encoder returns, checked, in blocks.
-
 
 Encoder = Callable[[Any], Tensor]
 """Inputs of B images or texts -> features [B, F], or [B, 2, F] of [CLS] and [UNC] tokens.
@@ -75,6 +73,28 @@ def encoded_blocks(
 def encode_all(encoder: Encoder, data: Any, name: str, *, progress: bool) -> Float[Tensor, "N ..."]:
     """Return features [N, F] or [N, 2, F] of everything that ``data`` holds."""
     return torch.cat(list(encoded_blocks(encoder, read_items(name, data), progress=progress)))
+
+
+def encode_checked(
+    encoder: Encoder, data: Any, name: str, *, progress: bool
+) -> Float[Tensor, "N ..."]:
+    """Return the features of everything, of an encoder that is found to be repeatable.
+
+    Raises
+    ------
+    InputError
+        If the encoder draws at random, or if features depend on the other rows of a batch.
+    """
+    inputs = read_items(name, data)
+    first = next(iter(inputs)).inputs
+    parts = list(encoded_blocks(encoder, inputs, progress=progress))
+    check_same_again(
+        encoder,
+        lambda part: (encode(encoder, part, name),),
+        first,
+        (parts[0],),
+    )
+    return torch.cat(parts)
 
 
 def check_towers(images: Tensor, texts: Tensor, tokens: str) -> None:

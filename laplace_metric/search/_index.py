@@ -935,13 +935,7 @@ class Index(Shown):
         same = equal_vectors(encoded.mean)
         if not grouped:
             one = torch.from_numpy(first_rows(same))
-            warn_of_near_copies(
-                encoded.mean[one.to(encoded.mean.device)],
-                None if relevance.codes is None else relevance.codes[one],
-                "queries",
-                "They count as independent and are not, so that guarantees and intervals are too "
-                "optimistic: pass groups=, the video or object of each, or keep one of each.",
-            )
+            _warn_of_copies(self.items, encoded.mean, relevance.codes, one)
         found = replace(relevance(self._nearest(encoded, depth)), same=same)
         rows_without = _drawn_open_set(relevance.known, same, open_set_fraction, seed)
         if not len(rows_without):
@@ -1479,6 +1473,28 @@ def _refuse_foreign(labels: Any, classes: Column | None, n_queries: int) -> None
 def _some(labels: Column, most: int = 3) -> str:
     rest = ", ..." if len(labels) > most else ""
     return ", ".join(repr(label) for label in labels.values[:most].tolist()) + rest
+
+
+def _warn_of_copies(
+    items: Items, vectors: Tensor, codes: Tensor | None, rows: Int[Tensor, " n"]
+) -> None:
+    """Warn if some of the queries, in these rows, are near-copies of others, or else of items."""
+    vectors, codes = vectors[rows.to(vectors.device)], None if codes is None else codes[rows]
+    warn_of_near_copies(
+        vectors,
+        codes,
+        "queries",
+        "They count as independent and are not, so that guarantees and intervals are too "
+        "optimistic: pass groups=, the video or object of each, or keep one of each.",
+    ) or warn_of_near_copies(
+        vectors,
+        codes,
+        "queries",
+        "Unless new queries have such near-copies among the items, too, guarantees and "
+        "probabilities will not hold: keep what belongs together on one side, items or queries.",
+        items.encoded.mean,
+        items.label_codes,
+    )
 
 
 def _drawn_open_set(

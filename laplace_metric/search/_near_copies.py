@@ -59,7 +59,12 @@ class NearCopies:
         return are_many(round(self.share * self.compared), self.compared)
 
 
-def near_copies(vectors: Float[Tensor, "N D"], codes: Int[Tensor, " N"] | None) -> NearCopies:
+def near_copies(
+    vectors: Float[Tensor, "N D"],
+    codes: Int[Tensor, " N"] | None,
+    items: Float[Tensor, "M D"] | None = None,
+    item_codes: Int[Tensor, " M"] | None = None,
+) -> NearCopies:
     """Find the vectors that lie nearer to others than the density around them explains.
 
     Parameters
@@ -68,6 +73,9 @@ def near_copies(vectors: Float[Tensor, "N D"], codes: Int[Tensor, " N"] | None) 
         Vectors whose Euclidean distances are compared.
     codes : [N] or None
         Class of each vector, -1 for none; None: only single copies are found.
+    items, item_codes : [M, D] and [M], or None
+        Further vectors, of which a vector may be a copy, an exact one too, and their classes.
+        None, the default: none.
 
     Examples
     --------
@@ -78,15 +86,20 @@ def near_copies(vectors: Float[Tensor, "N D"], codes: Int[Tensor, " N"] | None) 
     >>> found.share, found.size
     (1.0, 5)
     """
+    rows = spread_rows(len(vectors), COMPARED)
     if len(vectors) < 4:
         return NearCopies(0.0)
-    vectors = vectors.detach().double() if len(vectors) < COMPARED else vectors.detach()
-    copied, apart = _copies(vectors)
+    vectors = vectors.detach()
+    if items is not None:
+        vectors = torch.cat([vectors, items.detach().to(vectors)])
+        codes = None if None in (codes, item_codes) else torch.cat([codes, item_codes.to(codes)])
+    vectors = vectors.double() if len(vectors) < COMPARED else vectors
+    copied, apart = _copies(vectors, rows, exact=items is not None)
     size = copied.long() * 2
     if codes is not None:
         # in a smaller class the 10th neighbour is of another one, however even the class is
-        size[~_of_large_classes(codes)] = 0
-        members, gap, _ = bursts(vectors, codes, spread_rows(len(vectors), COMPARED))
+        size[~_of_large_classes(codes, rows)] = 0
+        members, gap, _ = bursts(vectors, codes, rows)
         size, apart = torch.where(members > 0, members, size), torch.where(members > 0, gap, apart)
     found = size > 0
     if not bool(found.any()):
@@ -96,8 +109,15 @@ def near_copies(vectors: Float[Tensor, "N D"], codes: Int[Tensor, " N"] | None) 
     return NearCopies(share, *middle, len(found))
 
 
-def warn_of_near_copies(vectors: Tensor, codes: Tensor | None, what: str, therefore: str) -> None:
-    """Warn if more than 2 % of the vectors [N, D] have a near-copy among them, beyond chance.
+def warn_of_near_copies(
+    vectors: Tensor,
+    codes: Tensor | None,
+    what: str,
+    therefore: str,
+    items: Tensor | None = None,
+    item_codes: Tensor | None = None,
+) -> bool:
+    """Warn if more than 2 % of the vectors [N, D] have a near-copy, beyond chance; returns whether.
 
     Parameters
     ----------
@@ -109,43 +129,48 @@ def warn_of_near_copies(vectors: Tensor, codes: Tensor | None, what: str, theref
         Name of the vectors in the message.
     therefore : str
         Last sentence of the message: the consequence, and what to do.
+    items, item_codes : [M, D] and [M], or None
+        Items, of which a vector may be a near-copy, and their classes. None, the default: none.
 
     Warns
     -----
     DependentQueriesWarning
         With their share, how many belong together, how near they are, and what to do.
     """
-    found = near_copies(vectors, codes)
+    found = near_copies(vectors, codes, items, item_codes)
     if not found.are_many:
-        return
+        return False
+    others = "others" if items is None else "items"
     warnings.warn(
-        f"{found.share:.0%} of the {what} are near-copies of others, about {found.size} that "
+        f"{found.share:.0%} of the {what} are near-copies of {others}, about {found.size} that "
         "belong together, such as frames of one video or photographs of one object: they lie at "
         f"{found.apart:.2g} of the distance of what comes next, far nearer than their surroundings "
         f"explain. {therefore}",
         DependentQueriesWarning,
         stacklevel=callers_line(),
     )
+    return True
 
 
-def _copies(vectors: Tensor) -> tuple[Bool[Tensor, " n"], Float[Tensor, " n"]]:
+def _copies(
+    vectors: Tensor, rows: Tensor, *, exact: bool
+) -> tuple[Bool[Tensor, " n"], Float[Tensor, " n"]]:
     """Return whether each compared vector has one copy, and its distance relative to the 10th."""
-    rows = spread_rows(len(vectors), COMPARED)
     none = torch.zeros(len(rows), dtype=torch.bool, device=vectors.device), torch.ones(len(rows))
     if len(vectors) <= 2 * NEAREST:
         return none
     engine = FlatEngine(vectors, Flat())
-    gaps = gaps_of(engine, vectors, COMPARED, 2 * NEAREST + 1).double()  # the first is its own
+    gaps = gaps_of(engine, vectors, rows, 2 * NEAREST + 1).double()  # the first is its own
     first, inner, outer = gaps[:, 1], gaps[:, NEAREST], gaps[:, 2 * NEAREST]
     ratio = float((inner / outer)[outer > 0].median()) if bool((outer > 0).any()) else 1.0
     if not 0 < ratio < 1:
         return none
     most = min(COPY_APART, (RARE / (NEAREST - 1)) ** math.log(ratio, 0.5))
     apart = first / inner.clamp_min(torch.finfo(inner.dtype).tiny)
-    return (first > 0) & (apart < most), apart
+    return ((first > 0) | exact) & (apart < most), apart
 
 
-def _of_large_classes(codes: Tensor) -> Bool[Tensor, " n"]:
+def _of_large_classes(codes: Tensor, rows: Tensor) -> Bool[Tensor, " n"]:
     """Return True for each compared vector whose class has 10 others."""
     _, at, count = codes.unique(return_inverse=True, return_counts=True)
-    return (count[at] > NEAREST)[spread_rows(len(codes), COMPARED)]
+    return (count[at] > NEAREST)[rows]

@@ -172,3 +172,37 @@ def test_bursts_among_the_queries_that_calibrate_are_told_too():
     x, y = bursts(5, 4, seed=2)
     with pytest.warns(FittedQueriesWarning, match="100% of the queries are near-copies"):
         guard.index.evaluate(x, y)
+
+
+def of_items(x, y, asked):
+    """Near-copies of the other rows among these."""
+    codes = torch.as_tensor(np.unique(y, return_inverse=True)[1])
+    x = torch.as_tensor(x, dtype=torch.float32)
+    return near_copies(x[asked], codes[asked], x[~asked], codes[~asked])
+
+
+@pytest.mark.parametrize(("size", "per_class"), [(2, 10), (3, 6), (5, 4), (10, 5), (30, 2)])
+def test_queries_that_are_near_copies_of_items_are_found(size, per_class):
+    x, y = bursts(size, per_class)
+    asked = torch.arange(len(y)) % size == 0
+    assert not near_copies(torch.as_tensor(x)[asked], torch.as_tensor(y)[asked]).are_many
+    copies = of_items(x, y, asked)
+    assert copies.are_many
+    assert copies.size == size
+
+
+@pytest.mark.parametrize(("name", "x", "y"), [pytest.param(*of, id=of[0]) for of in sets()])
+def test_collections_split_at_random_hold_no_copies_of_items(name, x, y):
+    for seed in range(3):
+        asked = torch.rand(len(y), generator=torch.Generator().manual_seed(seed)) < 0.3
+        assert not of_items(x, y, asked).are_many
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.05])
+def test_held_out_queries_that_lie_among_the_items_are_told(noise):
+    g = np.random.default_rng(0)
+    y = np.arange(600) % 20
+    x = (1.5 * g.normal(size=(20, 16))[y] + g.normal(size=(600, 16))).astype(np.float32)
+    again = x[::3] + noise * g.normal(size=(200, 16)).astype(np.float32)
+    with pytest.warns(FittedQueriesWarning, match="% of the queries are near-copies of items.*one"):
+        Guard(x, y, held_out=(again, y[::3]), precision=0.5)
