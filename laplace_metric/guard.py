@@ -617,10 +617,10 @@ class Guard(Shown):
 
     def _missing(self, precision: float) -> str:
         needed = self.calibration.queries_needed(precision, of="label")
-        if needed.more is None:
+        if needed.more_queries is None:
             return needed.reason
         kind = "items or held-out queries" if self.calibration.own_items else "queries"
-        return f"about {about(needed.more)} more {kind} needed"
+        return f"about {about(needed.more_queries)} more {kind} needed"
 
     def _sentence(self) -> str:
         if self.rule is None:

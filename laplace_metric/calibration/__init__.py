@@ -16,7 +16,7 @@ Of scores of any search
                               _padding knows places without a hit, _copies repeated queries
 Of both
     _answering_scale          cross-fitted probabilities as the fit that answers gives them
-    _calibration_queries      queries that test a guarantee; the theories are in guarantees
+    guarantees                queries that test a guarantee, the guarantee, and the theories
     _rule, _answers           a threshold with its guarantee, what it gives; _compared: the one
                               comparison, of answers with the calibration that tested the rule
     _calibration_graph, _rule_graph   graphs without Python, for which torch is needed
@@ -26,14 +26,15 @@ from laplace_metric.calibration._answers import Answer, Answers
 from laplace_metric.calibration._assessment import CalibratedHits
 from laplace_metric.calibration._calibrate_scores import calibrate_scores
 from laplace_metric.calibration._calibration import Calibration
-from laplace_metric.calibration._calibration_queries import CalibrationQueries
 from laplace_metric.calibration._class_rule import ClassRule
 from laplace_metric.calibration._guarantee import guarantee
 from laplace_metric.calibration._rule import Rule
 from laplace_metric.calibration._saved import read_calibration, write_calibration
 from laplace_metric.calibration._score_calibration import ScoreCalibration
+from laplace_metric.calibration.guarantees._calibration_queries import CalibrationQueries
 from laplace_metric.calibration.guarantees._open_set_fraction import OpenSetFraction
 from laplace_metric.calibration.guarantees._queries_needed import QueriesNeeded
+from laplace_metric.calibration.guarantees._theory import Guarantee
 
 __all__ = [
     "Answer",
@@ -42,6 +43,7 @@ __all__ = [
     "Calibration",
     "CalibrationQueries",
     "ClassRule",
+    "Guarantee",
     "OpenSetFraction",
     "QueriesNeeded",
     "Rule",

@@ -14,7 +14,6 @@ import numpy.typing as npt
 from laplace_metric._utils.validation import ArrayLike, check_count, check_name
 from laplace_metric.calibration._answering_scale import on_answering_scale
 from laplace_metric.calibration._arrays import Array, Flags, Judged
-from laplace_metric.calibration._calibration_queries import CalibrationQueries
 from laplace_metric.calibration._copies import copies_among, copies_in_groups
 from laplace_metric.calibration._group_column import read_groups, split_by_group
 from laplace_metric.calibration._learn import FEW, PARTS
@@ -34,6 +33,7 @@ from laplace_metric.calibration._score_model import ListModel
 from laplace_metric.calibration._score_scale import ScoreScale
 from laplace_metric.calibration._score_warnings import warn_of_scores, warn_of_ties
 from laplace_metric.calibration._scored_queries import FUSED, KINDS
+from laplace_metric.calibration.guarantees._calibration_queries import CalibrationQueries
 from laplace_metric.errors import InputError, ScoresWarning, callers_line
 
 LEAST = 2 * FOLDS

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +15,6 @@ from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.keywords import named_keywords
 from laplace_metric._utils.validation import as_path, check_name, check_share, is_tensor
 from laplace_metric.calibration._assessment import Assessment, CalibratedHits
-from laplace_metric.calibration._calibration_queries import CalibrationQueries
 from laplace_metric.calibration._class_rule import ClassRule
 from laplace_metric.calibration._conformal import (
     RankedPoints,
@@ -40,7 +38,7 @@ from laplace_metric.calibration._hits import SearchHits
 from laplace_metric.calibration._label_posterior import Candidates, LabelPosterior
 from laplace_metric.calibration._label_sets import HeldOutLabels, label_scores
 from laplace_metric.calibration._match_probability import MatchProbability
-from laplace_metric.calibration._rule import HITS, Rule, asked_rate, check_of
+from laplace_metric.calibration._rule import Rule
 from laplace_metric.calibration._unknown_share import (
     COUNTED,
     UnknownCount,
@@ -48,8 +46,11 @@ from laplace_metric.calibration._unknown_share import (
     warn_if_unfamiliar,
 )
 from laplace_metric.calibration._votes import VOTES
+from laplace_metric.calibration.guarantees._calibration_queries import CalibrationQueries
 from laplace_metric.calibration.guarantees._open_set_fraction import Fraction
 from laplace_metric.calibration.guarantees._queries_needed import QueriesNeeded
+from laplace_metric.calibration.guarantees._theories import missing_queries
+from laplace_metric.calibration.guarantees._theory import HITS, LABEL, MATCH, Guarantee
 from laplace_metric.errors import ExportError, FileFormatError, InputError, NotFittedError
 from laplace_metric.io import WHOLE, record_digest, saved
 
@@ -533,26 +534,25 @@ class Calibration(Shown):
         NotFittedError
             For labels, if none calibrated the index.
         """
-        quantity, target = asked_rate(precision, recall, fmr, fpir)
-        asked = quantity, target, confidence, of, alpha, open_set_fraction
-        with suppress(KeyError, TypeError):  # TypeError: it has no hash
-            return self._rules[asked]
-        if of == HITS:
-            about = check_of(of, (HITS,), quantity)
-        else:
-            about = self._about(of) if quantity != "fmr" or of is not None else "match"
-        if quantity == "fmr" and about == "label":
-            raise InputError("fmr= is a rate of comparisons, not of labels: pass of='match'.")
-        rule = Rule.guaranteeing(
-            self.queries("match" if about == HITS else about, alpha),
-            quantity,
-            target,
-            confidence,
+        about = of
+        if about != HITS:
+            about = MATCH if fmr is not None and of is None else self._about(of)
+        asked = Guarantee.of_rates(
+            precision,
+            recall,
+            fmr,
+            fpir,
+            confidence=confidence,
             of=about,
             alpha=alpha,
             open_set_fraction=open_set_fraction,
-            calibration=self.identity,
         )
+        if asked.quantity == "fmr" and about == LABEL:
+            raise InputError("fmr= is a rate of comparisons, not of labels: pass of='match'.")
+        if asked in self._rules:
+            return self._rules[asked]
+        queries = self.queries(MATCH if about == HITS else about, alpha)
+        rule = Rule.guaranteeing(queries, asked, calibration=self.identity)
         if len(self._rules) >= MOST_RULES:
             self._rules.clear()
         self._rules[asked] = rule
@@ -591,9 +591,9 @@ class Calibration(Shown):
             )
         queries = self.queries("label", alpha)
         answer = self.answer.astype(np.intp)
-        return ClassRule.guaranteeing(
-            queries, answer, labels.classes, precision, confidence, alpha, self.identity
-        )
+        share = check_share("precision", precision)
+        asked = Guarantee("precision", share, confidence, LABEL, alpha)
+        return ClassRule.of_classes(queries, asked, answer, labels.classes, self.identity)
 
     def largest_guarantee(
         self, *, confidence: float = 0.95, of: str | None = None, alpha: float | None = 0.05
@@ -620,19 +620,16 @@ class Calibration(Shown):
         NotFittedError
             For labels, if none calibrated the index.
         """
-        about = self._about(of)
-        queries = self.queries(about, alpha)
-        chosen = queries.largest(confidence)
-        return Rule.of_chosen(
-            chosen, queries, "precision", confidence, about, alpha, calibration=self.identity
-        )
+        asked = Guarantee("precision", None, confidence, self._about(of), alpha)
+        queries = self.queries(asked.of, alpha)
+        return Rule.of_largest(queries, asked, calibration=self.identity)
 
     def queries_needed(
         self, precision: float, *, of: str | None = None, alpha: float | None = 0.05
     ) -> QueriesNeeded:
         """Estimate what is missing to guarantee a precision; see ``calibration.QueriesNeeded``.
 
-        Its ``more`` are queries to add to those of ``calibrate``.
+        Its ``more_queries`` are queries to add to those of ``calibrate``.
 
         Parameters
         ----------
@@ -652,7 +649,9 @@ class Calibration(Shown):
         NotFittedError
             For labels, if none calibrated the index.
         """
-        return self.queries(self._about(of), alpha).queries_needed(precision)
+        share = check_share("precision", precision)
+        asked = Guarantee("precision", share, of=self._about(of), alpha=alpha)
+        return missing_queries(self.queries(asked.of, alpha), asked)
 
     def queries(self, of: str | None = None, alpha: float | None = 0.05) -> CalibrationQueries:
         """Return the queries that test what is guaranteed of an answer.

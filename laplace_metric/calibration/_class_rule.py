@@ -14,20 +14,21 @@ once with probability 1 - delta. The answers of other classes are not given.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from laplace_metric._utils.display import Rows, Shown
-from laplace_metric._utils.validation import check_share
-from laplace_metric.calibration._answers import Answers
-from laplace_metric.calibration._calibration_queries import CalibrationQueries
-from laplace_metric.calibration._compared import Compared, check_covered
+from laplace_metric._utils.display import Rows
+from laplace_metric.calibration._arrays import Array
 from laplace_metric.calibration._gallery_change import GalleryChange
 from laplace_metric.calibration._rule import Rule
+from laplace_metric.calibration.guarantees._calibration_queries import CalibrationQueries
 from laplace_metric.calibration.guarantees._queries_needed import about
+from laplace_metric.calibration.guarantees._theories import missing_queries, precision_theory
+from laplace_metric.calibration.guarantees._theory import Guarantee
 from laplace_metric.errors import InputError
 
 NAMED = 5
@@ -58,52 +59,32 @@ class Shortfall(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class ClassRule(Shown):
+class ClassRule(Rule):
     """Answer a query if its probability reaches the threshold of its label; abstain elsewhere.
 
     ``Index.guarantee_by_class`` makes it. ``rule(index.search(queries))`` applies it, and so does
-    ``index.ask(queries, rule)``.
+    ``index.ask(queries, rule)``. Its ``value`` is the lowest threshold of a class, its ``estimate``
+    the lowest precision of one, its ``theorem`` that of all; ``rules`` has those of each.
 
     Parameters
     ----------
     rules : dict of label to Rule
-        Rule of each class whose precision is guaranteed.
+        Rule of each class whose precision is guaranteed. Default: none.
     refused : dict of label to Shortfall
         Classes whose precision cannot be guaranteed, with the queries that are missing. Their
-        answers are not given.
-    target : float in (0, 1)
-        Smallest share of the answers of each class that are right.
-    confidence : float in (0, 1)
-        Probability, over calibration sets, with which it holds for all classes at once.
-    coverage : float in [0, 1]
-        Share of the calibration queries that are answered.
-    alpha : float in (0, 1) or None
-        Share of queries with a match that may be called unknown, and are not answered then. None:
-        the probability alone decides.
-    gallery : GalleryChange or None
-        Change of the gallery since the calibration. None, the default: there was none.
-    calibration : str or None
-        Identity of the calibration that tested it, as of ``Rule``. None, the default: not known.
+        answers are not given. Default: none.
     """
 
-    rules: Mapping[Any, Rule]
-    refused: Mapping[Any, Shortfall]
-    target: float
-    confidence: float
-    coverage: float
-    alpha: float | None
-    gallery: GalleryChange | None = None
-    calibration: str | None = None
+    rules: Mapping[Any, Rule] = field(default_factory=dict)
+    refused: Mapping[Any, Shortfall] = field(default_factory=dict)
 
     @classmethod
-    def guaranteeing(
+    def of_classes(
         cls,
         queries: CalibrationQueries,
+        asked: Guarantee,
         answer: npt.NDArray[np.intp],
         classes: npt.NDArray[Any],
-        precision: float,
-        confidence: float,
-        alpha: float | None,
         calibration: str | None = None,
     ) -> ClassRule:
         """Return the rule that answers most and keeps a precision of each class.
@@ -112,14 +93,12 @@ class ClassRule(Shown):
         ----------
         queries : CalibrationQueries
             Queries that test the thresholds.
+        asked : Guarantee
+            Precision of the labels of each class, and the confidence with which all are kept.
         answer : [n]
             Place in ``classes`` of the label with which each is answered.
         classes : [C]
             Labels of the index, sorted.
-        precision, confidence : float in (0, 1)
-            Precision of each class, and the probability that all are kept.
-        alpha : float in (0, 1) or None
-            Share of queries with a match that may be called unknown.
         calibration : str or None
             Identity of the calibration of the index. None, the default: no index made it.
 
@@ -128,106 +107,97 @@ class ClassRule(Shown):
         InputError
             If no class has enough queries, with what the largest has.
         """
-        target, delta = (
-            check_share("precision", precision),
-            1 - check_share("confidence", confidence),
-        )
-        names = classes.tolist()
+        theory, delta, names = precision_theory(queries, asked), asked.delta, classes.tolist()
         rows = [np.flatnonzero((answer == c) & ~queries.abstained) for c in range(len(classes))]
         parts = [queries.take(own) for own in rows]
         counts = np.array([part.n_groups or len(part) for part in parts])
         order = np.argsort(-counts, kind="stable")
-        fewest = [queries.fewest(target, delta / m) for m in range(1, len(classes) + 1)]
+        shares = [asked.at_level(delta / m) for m in range(1, len(classes) + 1)]
+        fewest = [theory.fewest(queries, each) for each in shares]
         enough = np.flatnonzero(counts[order] >= fewest)
         n_tested = int(enough[-1]) + 1 if len(enough) else 0
         rules: dict[Any, Rule] = {}
         refused: dict[Any, Shortfall] = {}
         for place, c in enumerate(order.tolist()):
             name, part = names[c], parts[c]
-            level = delta / (n_tested if place < n_tested else n_tested + 1)
+            each = asked.at_level(delta / (n_tested if place < n_tested else n_tested + 1))
             try:
                 if place >= n_tested:
                     raise InputError("too few")
-                rules[name] = Rule.guaranteeing(
-                    part,
-                    "precision",
-                    target,
-                    1 - level,
-                    of="label",
-                    alpha=alpha,
-                    calibration=calibration,
-                )
+                rules[name] = Rule.guaranteeing(part, each, calibration=calibration)
             except InputError:
-                least = queries.fewest(target, level)
-                needed = _needed(part, target, level, least)
-                refused[name] = Shortfall(int(counts[c]), needed, least)
+                least = theory.fewest(queries, each)
+                refused[name] = Shortfall(int(counts[c]), _needed(part, each, least), least)
         if not rules:
             told = ", ".join(f"{name!r} ({refused[name]})" for name in [*refused][:NAMED])
             raise InputError(
-                f"precision={target:g} cannot be guaranteed of any class: {told}. Ask for less, "
-                "calibrate on more queries, or guarantee the precision of all answers together."
+                f"precision={asked.target:g} cannot be guaranteed of any class: {told}. Ask for "
+                "less, calibrate on more queries, or guarantee the precision of all answers "
+                "together."
             )
-        answered = sum(rule.coverage * len(rule.queries) for rule in rules.values())  # type: ignore
-        coverage = answered / len(queries)
-        return cls(rules, refused, target, confidence, coverage, alpha, None, calibration)
+        made = [*rules.values()]
+        tested = [0 if rule.queries is None else len(rule.queries) for rule in made]
+        answered = sum((rule.coverage or 0.0) * n for rule, n in zip(made, tested, strict=True))
+        lowest = min(made, key=lambda rule: rule.estimate or 0.0)
+        weakest = min(made, key=lambda rule: rule.proven)  # a simulated one, if any is
+        return cls(
+            min(rule.value for rule in made),
+            asked,
+            lowest.estimate,
+            lowest.bound,
+            answered / len(queries),
+            sum(tested),
+            weakest.theorem,
+            None,
+            None,
+            None,
+            calibration,
+            rules,
+            refused,
+        )
 
     def after(self, change: GalleryChange | None) -> ClassRule:
         """Return the same rule for a gallery that has changed; see ``Rule.after``."""
         rules = {name: rule.after(change) for name, rule in self.rules.items()}
-        return replace(self, rules=rules, gallery=change)
+        theorem = self.theorem if change is None else None
+        return replace(self, rules=rules, gallery=change, theorem=theorem)
 
-    @property
-    def proven(self) -> bool:
-        """True if the guarantee follows from a theorem, except for ``alpha``."""
-        return all(rule.proven for rule in self.rules.values())
+    def _least(self, labels: np.ndarray[Any, Any] | None) -> float | Array:
+        """Return the threshold [Q] of each label; infinity of a class without one."""
+        names = [] if labels is None else labels.tolist()
+        return np.array([self.rules[n].value if n in self.rules else np.inf for n in names])
 
-    def __call__(self, found: Any) -> Answers:
-        """Answer each query, or abstain.
+    def save(self, path: str | Path) -> None:
+        """Refuse to write a file: save the calibration, and ask for the rule again.
 
         Parameters
         ----------
-        found : SearchResult or CalibratedHits
-            Result of ``index.search`` or ``calibration.apply``.
+        path : path
+            Name of a file.
 
         Raises
         ------
         InputError
-            For anything else.
-        NotFittedError
-            For a search of an index that was not calibrated, or without labels.
+            Always.
         """
-        if not hasattr(found, "label_probability"):
-            raise InputError(
-                f"found is a {type(found).__name__}, and this rule is of an index: pass what "
-                "index.search(...) or calibration.apply(...) returned."
-            )
-        asked = Compared.of_hits(found, "label", self.alpha)
-        check_covered(self.calibration, found)
-        names = [] if asked.label is None else asked.label.tolist()
-        least = [self.rules[name].value if name in self.rules else np.inf for name in names]
-        return asked.answers(np.array(least))
-
-    def __str__(self) -> str:
-        return "\n".join(self._told())
+        raise InputError(
+            f"{path}: a rule of classes has no file. Save the index or its calibration, and call "
+            "guarantee_by_class(...) of it."
+        )
 
     def _told(self) -> list[str]:
         values = [rule.value for rule in self.rules.values()]
-        lowest = min(rule.estimate or 0.0 for rule in self.rules.values())
-        known = (
-            "" if self.alpha is None else f" and the query is not unknown at alpha={self.alpha:g}"
-        )
         n, of = len(self.rules), len(self.rules) + len(self.refused)
-        one = min(self.rules.values(), key=lambda rule: rule.proven)  # a simulated one, if any is
-        still = "guarantees"
-        if self.gallery is not None and not self.gallery.covered:
-            still = "guaranteed"
+        target, sure = 100 * (self.target or 0.0), 100 * (self.confidence or 0.0)
+        level = 1 - (next(iter(self.rules.values())).confidence or 0.0)
         told = [
             f"answers with the label if its probability is at least that of its class "
-            f"({min(values):.4f} to {max(values):.4f}, {n} of {of} classes){known}",
-            f"{still} a precision of at least {100 * self.target:g}% of the answers of each of "
-            f"these classes, all at once, with {100 * self.confidence:g}% confidence "
-            f"({one.proof}; level {1 - (one.confidence or 0.0):.3g} a class, Bonferroni)",
-            f"the lowest precision of a class is {lowest:.2%}; answers {self.coverage:.1%} of all",
+            f"({min(values):.4f} to {max(values):.4f}, {n} of {of} classes){self._known}",
+            f"{self._verb} a precision of at least {target:g}% of the answers of each of "
+            f"these classes, all at once, with {sure:g}% confidence "
+            f"({self.proof}; level {level:.3g} a class, Bonferroni)",
+            f"the lowest precision of a class is {self.estimate:.2%}; answers "
+            f"{self.coverage:.1%} of all",
         ]
         if self.refused:
             some = [f"{name!r} ({self.refused[name]})" for name in [*self.refused][:NAMED]]
@@ -235,19 +205,19 @@ class ClassRule(Shown):
             told.append(f"answers {len(self.refused)} classes never: {', '.join(some)}{rest}")
         return told if self.gallery is None else [*told, str(self.gallery)]
 
-    def _sentence(self) -> str:
-        return "; ".join(self._told())
-
     def _shown_rows(self) -> Rows:
         return [
-            (f"{name!r}", f"from {rule.value:.4f} on: precision {rule.estimate:.2%}, n={rule.n:,}")
+            (
+                f"{name!r}",
+                f"from {rule.value:.4f} on: precision {rule.estimate:.2%}, n={rule.n_tested:,}",
+            )
             for name, rule in self.rules.items()
         ]
 
 
-def _needed(part: CalibrationQueries, target: float, level: float, least: int) -> int | None:
+def _needed(part: CalibrationQueries, asked: Guarantee, least: int) -> int | None:
     """Return the number of queries of a class that would probably do."""
-    more = part.queries_needed(target, 1 - level).more
+    more = missing_queries(part, asked).more_queries
     if more is None:
         return None
-    return max(least, len(part) + (more // 2 if len(part.grid) else more))
+    return max(least, len(part) + (more if part.thresholds is None else more // 2))

@@ -8,10 +8,11 @@ import numpy as np
 
 from laplace_metric._utils.validation import ArrayLike, as_floats
 from laplace_metric.calibration._arrays import Array, Flags
-from laplace_metric.calibration._calibration_queries import CalibrationQueries
 from laplace_metric.calibration._copies import copies_among
 from laplace_metric.calibration._group_column import read_groups
-from laplace_metric.calibration._rule import Rule, asked_rate
+from laplace_metric.calibration._rule import Rule
+from laplace_metric.calibration.guarantees._calibration_queries import CalibrationQueries
+from laplace_metric.calibration.guarantees._theory import Guarantee
 from laplace_metric.errors import InputError, NonFiniteError, ScoresWarning, callers_line
 
 
@@ -85,11 +86,11 @@ def guarantee(
     guarantees a recall of at least 90% with 95% confidence (proven by order statistics)
     on 1,000 held-out queries: recall 92.40%; answers 46.2% of all
     """
-    quantity, target = asked_rate(precision, recall, fmr, fpir)
+    asked = Guarantee.of_rates(precision, recall, fmr, fpir, confidence=confidence)
     queries = judged_queries(probability, correct, abstained, thresholds, groups)
     if groups is None:
         _warn_of_copies(queries)
-    return Rule.guaranteeing(queries, quantity, target, confidence)
+    return Rule.guaranteeing(queries, asked)
 
 
 def _warn_of_copies(queries: CalibrationQueries) -> None:

@@ -15,20 +15,20 @@ from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.validation import ArrayLike, as_path, check_name, check_real
 from laplace_metric.calibration._answers import Answers
 from laplace_metric.calibration._arrays import Array
-from laplace_metric.calibration._calibration_queries import (
-    AT_LEAST,
-    QUANTITIES,
-    QUERIES,
-    CalibrationQueries,
-    Chosen,
-)
 from laplace_metric.calibration._compared import Compared, check_covered
 from laplace_metric.calibration._gallery_change import GalleryChange
-from laplace_metric.calibration._scored_queries import SCORES, ScoredQueries
-from laplace_metric.calibration.guarantees._open_set_fraction import (
-    Fraction,
-    OpenSetFraction,
-    point_of,
+from laplace_metric.calibration._scored_queries import FUSED, SCORES, ScoredQueries
+from laplace_metric.calibration.guarantees._calibration_queries import QUERIES, CalibrationQueries
+from laplace_metric.calibration.guarantees._open_set_fraction import Fraction, OpenSetFraction
+from laplace_metric.calibration.guarantees._theories import precision_theory, theory_of
+from laplace_metric.calibration.guarantees._theory import (
+    HITS,
+    LABEL,
+    MATCH,
+    NAMES,
+    QUANTITIES,
+    Chosen,
+    Guarantee,
 )
 from laplace_metric.errors import FileFormatError, InputError, NotFittedError
 from laplace_metric.io import MALFORMED, Fields, Kind, Part, SavedFile, record, restored, write
@@ -39,20 +39,12 @@ if TYPE_CHECKING:
     from laplace_metric.calibration._rule_graph import RuleGraph
 
 RULE = Kind("rule", "a saved rule", 4)
-OF = ("match", "label")
-HITS = "hits"
-"""Value of ``of`` for a rule that accepts or rejects each hit on its own."""
-NAMES = {
-    "fmr": "false match rate",
-    "fpir": "false positive identification rate",
-    "fused": "fused score",
-}
 LIKELIER_THAN_NOT = 0.5
 """Threshold of a rule if none is given."""
-MONOTONE = "a better score is never less often right"
-"""Condition under which a threshold may begin at a tested hit (``_test_sequences``)."""
 LARGEST = 1e300
 """A score that decides is looked for up to here."""
+NOTHING_KEPT = Guarantee()
+"""The guarantee of a threshold that was given."""
 ESTIMATED = ("estimate", "upper", "p_value")
 
 
@@ -68,35 +60,20 @@ class Rule(Shown):
     ----------
     value : float in [0, 1]
         Smallest probability that is answered.
-    of : "match" | "label" | "hits"
-        Probability that is compared: that the first hit is a "match", that the "label" which the
-        index answers with is right, or that each of all "hits" is a match (``passed``). Default:
-        "match".
-    quantity : "precision" | "recall" | "fmr" | "fpir" or None
-        Rate that is guaranteed. A precision or recall is at least ``target``; a false match rate or
-        a false positive identification rate is at most ``target``. None, the default: nothing is
-        guaranteed.
-    target, confidence : float in (0, 1) or None
-        Guaranteed value of the rate, and the probability, over calibration sets, with which it
-        holds. None, the default, without a guarantee.
+    guarantee : Guarantee
+        Rate that is kept, and of which answers. Default: none, of matches.
     estimate, bound : float in [0, 1] or None
         Rate on the calibration queries, and the bound of its test. The threshold was chosen for the
         target, so only the target holds with ``confidence``. None, the default, without a
         guarantee.
     coverage : float in [0, 1] or None
         Share of the calibration queries that are answered. None, the default, without a guarantee.
-    n : int
+    n_tested : int
         Number of calibration queries, or of new classes, that the test uses; for a false match rate
         those with a comparison that is no match. Default: 0, without a guarantee.
-    alpha : float in (0, 1) or None
-        Share of queries with a match that may be called unknown: a query whose p-value is at most
-        this is not answered. None, the default: the probability alone decides.
-    proven : bool
-        True if the guarantee follows from a theorem, except for ``alpha``: the rule that finds
-        unknown queries is tested by simulation. False, the default: simulated.
-    open_set_fraction : float in (0, 1), OpenSetFraction or None
-        Share of open-set queries for which it holds. None, the default: the share among the
-        calibration queries.
+    theorem : str or None
+        Name of the theorem that the guarantee follows from, except for ``alpha``: the rule that
+        finds unknown queries is tested by simulation. None, the default: it is simulated.
     queries : CalibrationQueries or None
         Queries that tested it. None, the default, without a guarantee.
     scores : ScoredQueries or None
@@ -122,17 +99,12 @@ class Rule(Shown):
     """
 
     value: float
-    of: str = "match"
-    quantity: str | None = None
-    target: float | None = None
-    confidence: float | None = None
+    guarantee: Guarantee = NOTHING_KEPT
     estimate: float | None = None
     bound: float | None = None
     coverage: float | None = None
-    n: int = 0
-    alpha: float | None = None
-    proven: bool = False
-    open_set_fraction: Fraction | None = None
+    n_tested: int = 0
+    theorem: str | None = None
     queries: CalibrationQueries | None = field(default=None, compare=False)
     scores: ScoredQueries | None = field(default=None, compare=False)
     gallery: GalleryChange | None = None
@@ -173,19 +145,15 @@ at alpha=0.05
         number = check_real("rule", value, "number in [0, 1]")
         if not 0 <= number <= 1:
             raise InputError(f"rule={number:g}: pass a probability, a number in [0, 1].")
-        return cls(number, check_name("of", of, OF), alpha=alpha)
+        about = check_name("of", of, (MATCH, LABEL))
+        return cls(number, Guarantee(of=about, alpha=alpha))
 
     @classmethod
     def guaranteeing(
         cls,
         queries: CalibrationQueries,
-        quantity: str,
-        target: float,
-        confidence: float = 0.95,
+        asked: Guarantee,
         *,
-        of: str = "match",
-        alpha: float | None = None,
-        open_set_fraction: Fraction | None = None,
         scores: ScoredQueries | None = None,
         calibration: str | None = None,
     ) -> Rule:
@@ -195,20 +163,8 @@ at alpha=0.05
         ----------
         queries : CalibrationQueries
             Queries that test the threshold, with their probabilities.
-        quantity : "precision" | "recall" | "fmr" | "fpir"
-            Rate that is guaranteed.
-        target : float in (0, 1)
-            Value of the rate: the smallest precision or recall, the largest FMR or FPIR.
-        confidence : float in (0, 1)
-            Probability, over calibration sets, with which the rate is kept. Default: 0.95.
-        of : "match" | "label"
-            Probability that is compared. Default: "match".
-        alpha : float in (0, 1) or None
-            Share of queries with a match that may be called unknown. None, the default: the
-            probability alone decides.
-        open_set_fraction : float in (0, 1), OpenSetFraction or None
-            Share of open-set queries for which a precision is to hold. None, the default: the share
-            among ``queries``.
+        asked : Guarantee
+            Rate that is kept.
         scores : ScoredQueries or None
             Calibration that turns scores into probabilities. None, the default: hits come with
             probabilities.
@@ -220,25 +176,52 @@ at alpha=0.05
         InputError
             If it cannot be guaranteed, with what would do.
         """
-        chosen = queries.chosen(quantity, target, confidence, open_set_fraction, of)
-        return cls.of_chosen(
-            chosen, queries, quantity, confidence, of, alpha, open_set_fraction, scores, calibration
-        )
+        chosen = theory_of(queries, asked).threshold(queries, asked)
+        return cls.of_chosen(chosen, queries, asked, scores=scores, calibration=calibration)
+
+    @classmethod
+    def of_largest(
+        cls,
+        queries: CalibrationQueries,
+        asked: Guarantee,
+        *,
+        scores: ScoredQueries | None = None,
+        calibration: str | None = None,
+    ) -> Rule:
+        """Return the rule of the largest precision, in whole per cent, that can be guaranteed.
+
+        Parameters
+        ----------
+        queries : CalibrationQueries
+            Queries that test the threshold, with their probabilities.
+        asked : Guarantee
+            Precision with a confidence; its target is not read.
+        scores : ScoredQueries or None
+            Calibration that turns scores into probabilities. None, the default: hits come with
+            probabilities.
+        calibration : str or None
+            Identity of the calibration of the index. None, the default: no index made it.
+
+        Raises
+        ------
+        InputError
+            If not even 1 % can be guaranteed.
+        """
+        chosen = precision_theory(queries, asked).largest(queries, asked)
+        asked = replace(asked, target=chosen.target)
+        return cls.of_chosen(chosen, queries, asked, scores=scores, calibration=calibration)
 
     @classmethod
     def of_chosen(
         cls,
         chosen: Chosen,
         queries: CalibrationQueries,
-        quantity: str,
-        confidence: float,
-        of: str = "match",
-        alpha: float | None = None,
-        fraction: Fraction | None = None,
+        asked: Guarantee,
+        *,
         scores: ScoredQueries | None = None,
         calibration: str | None = None,
     ) -> Rule:
-        """Return the rule of a threshold that ``queries`` have chosen.
+        """Return the rule of a threshold that a theory has chosen.
 
         Parameters
         ----------
@@ -246,18 +229,8 @@ at alpha=0.05
             Threshold, with the result of its test.
         queries : CalibrationQueries
             Queries that tested the threshold.
-        quantity : "precision" | "recall" | "fmr" | "fpir"
-            Rate that is guaranteed.
-        confidence : float in (0, 1)
-            Probability, over calibration sets, with which the rate is kept.
-        of : "match" | "label"
-            Probability that is compared. Default: "match".
-        alpha : float in (0, 1) or None
-            Share of queries with a match that may be called unknown. None, the default: the
-            probability alone decides.
-        fraction : float in (0, 1), OpenSetFraction or None
-            Share of open-set queries for which it holds. None, the default: the share among
-            ``queries``.
+        asked : Guarantee
+            Rate that is kept.
         scores : ScoredQueries or None
             Calibration that turns scores into probabilities. None, the default: hits come with
             probabilities.
@@ -269,25 +242,56 @@ at alpha=0.05
         InputError
             If the queries do not show what would be guaranteed.
         """
-        chosen.check(quantity)
+        assert asked.quantity is not None
+        chosen.check(asked.quantity)
         return cls(
             chosen.value,
-            of,
-            quantity,
-            chosen.target,
-            confidence,
+            asked,
             chosen.estimate,
             chosen.bound,
             queries.rates(chosen.value)["coverage"],
             chosen.n,
-            alpha,
-            queries.proves(of) and not isinstance(fraction, OpenSetFraction),
-            fraction,
+            theory_of(queries, asked).theorem(queries, asked),
             queries,
             scores,
             None,
             calibration,
         )
+
+    @property
+    def of(self) -> str:
+        """Probability that is compared: of the first hit's "match", the "label", or all "hits"."""
+        return self.guarantee.of
+
+    @property
+    def quantity(self) -> str | None:
+        """Rate that is guaranteed; None: nothing is."""
+        return self.guarantee.quantity
+
+    @property
+    def target(self) -> float | None:
+        """Guaranteed value of the rate; None without a guarantee."""
+        return self.guarantee.target
+
+    @property
+    def confidence(self) -> float | None:
+        """Probability, over calibration sets, with which it holds; None without a guarantee."""
+        return None if self.quantity is None else self.guarantee.confidence
+
+    @property
+    def alpha(self) -> float | None:
+        """Share of queries with a match that may be called unknown, and are not answered then."""
+        return self.guarantee.alpha
+
+    @property
+    def open_set_fraction(self) -> Fraction | None:
+        """Share of open-set queries for which it holds; None: that of the calibration queries."""
+        return self.guarantee.open_set_fraction
+
+    @property
+    def proven(self) -> bool:
+        """True if the guarantee follows from a theorem, except for ``alpha``."""
+        return self.theorem is not None
 
     def after(self, change: GalleryChange | None) -> Rule:
         """Return the same rule for a gallery that has changed: its guarantee is not proven then.
@@ -297,7 +301,7 @@ at alpha=0.05
         change : GalleryChange or None
             Change since the calibration; None: there was none.
         """
-        return replace(self, gallery=change, proven=self.proven and change is None)
+        return replace(self, gallery=change, theorem=self.theorem if change is None else None)
 
     def __call__(
         self, found: Any, *, kind: str | Sequence[str] | None = None, **evidence: ArrayLike
@@ -337,7 +341,12 @@ at alpha=0.05
         """
         if self.of == HITS:
             raise InputError("this rule passes on any number of hits: call rule.passed(...).")
-        return self.compared(found, evidence, kind).first.answers(self.value)
+        first = self.compared(found, evidence, kind).first
+        return first.answers(self._least(first.label))
+
+    def _least(self, labels: np.ndarray[Any, Any] | None) -> float | Array:
+        """Return the smallest probability that is answered, or that [Q] of each label."""
+        return self.value
 
     def passed(
         self, found: Any, *, kind: str | Sequence[str] | None = None, **evidence: ArrayLike
@@ -411,71 +420,60 @@ at alpha=0.05
         return "\n".join(self._told())
 
     def _told(self) -> list[str]:
-        if self.quantity is None or self.target is None or self.confidence is None:
+        if self.quantity is None:
             return [self._accepts(), "guarantees nothing: the threshold was given, not tested"]
-        name = NAMES.get(self.quantity, self.quantity)
-        side = "at least" if self.quantity in AT_LEAST else "at most"
-        proof = self.proof
-        where = ""
-        if self.open_set_fraction is not None:
-            share = point_of(self.open_set_fraction)
-            where = f" where {share:.1%} of the queries have no match"
-        still = "guarantees"
-        if self.gallery is not None and not self.gallery.covered:
-            still = "guaranteed"
+        asked = self.guarantee
         after = [] if self.gallery is None else [str(self.gallery)]
         if self.of == HITS and self.queries is not None:
             return [
                 self._accepts(),
-                f"{still} that at least {100 * self.target:g}% of the hits passed on are "
-                f"relevant with {100 * self.confidence:g}% confidence ({proof})",
-                f"on {self.n:,} {self._tested()}: {self.estimate:.2%} of them; passes on "
+                f"{self._verb} that at least {100 * (self.target or 0.0):g}% of the hits passed on "
+                f"are relevant with {100 * asked.confidence:g}% confidence ({self.proof})",
+                f"on {self.n_tested:,} {self._tested()}: {self.estimate:.2%} of them; passes on "
                 f"{self.queries.hits_passed(self.value):.3g} hits of a query",
                 *after,
             ]
+        name = NAMES.get(self.quantity, self.quantity)
         return [
             self._accepts(),
-            f"{still} a {name} of {side} {100 * self.target:g}% with "
-            f"{100 * self.confidence:g}% confidence{where} ({proof})",
-            f"on {self.n:,} {self._tested()}: {name} {self.estimate:.2%}; answers "
+            f"{self._verb} {asked} ({self.proof})",
+            f"on {self.n_tested:,} {self._tested()}: {name} {self.estimate:.2%}; answers "
             f"{self.coverage:.1%} of all",
             *after,
         ]
 
     @property
+    def _verb(self) -> str:
+        changed = self.gallery is not None and not self.gallery.covered
+        return "guaranteed" if changed else "guarantees"
+
+    @property
     def proof(self) -> str:
         """Text: the theorem of the guarantee, or that it is simulated."""
-        if not self.proven:
+        if self.theorem is None:
             return "simulated, not proven"
         but = "" if self.alpha is None else ", but for the rule that finds unknown queries"
-        return f"proven by {self._theorem()}{but}"
-
-    def _theorem(self) -> str:
-        """Return the theorem of a proven guarantee."""
-        if self.of == HITS or (self.queries is not None and self.queries.n_groups):
-            of = "groups" if self.queries is not None and self.queries.n_groups else "queries"
-            return f"betting on {of}"
-        if self.quantity != "precision":
-            return "order statistics"
-        if self.queries is not None and not len(self.queries.grid):
-            return f"a fixed sequence of exact tests, if {MONOTONE}"
-        return "fixed sequences of exact tests"
+        return f"proven by {self.theorem}{but}"
 
     def _accepts(self) -> str:
         score = None if self.scores is None else self.score
         if self.of != HITS and score is not None and np.isfinite(score) and self.scores is not None:
-            kind = NAMES.get(self.scores.kinds[0], self.scores.kinds[0])
+            kind = self.scores.kinds[0]
+            kind = "fused score" if kind == FUSED else kind
             order = "less" if kind == "distance" else "more"
             least = f"a match probability of at least {self.value:.4f}"
             return f"accepts a {kind} of {score:.6g} or {order} ({least})"
-        known = (
-            "" if self.alpha is None else f" and the query is not unknown at alpha={self.alpha:g}"
-        )
+        known = self._known
         if self.of == HITS:
             return f"passes on a hit if its match probability is at least {self.value:.4f}{known}"
-        if self.of == "label":
+        if self.of == LABEL:
             return f"answers with the label if its probability is at least {self.value:.4f}{known}"
         return f"accepts the first hit if its match probability is at least {self.value:.4f}{known}"
+
+    @property
+    def _known(self) -> str:
+        alpha = self.alpha
+        return "" if alpha is None else f" and the query is not unknown at alpha={alpha:g}"
 
     def _tested(self) -> str:
         if self.queries is not None and self.quantity == "fpir" and len(self.queries.unseen):
@@ -581,6 +579,10 @@ at alpha=0.05
         WriteError
             If it cannot be written; an old file is kept.
         """
+        write(as_path("path", path), self._parts())
+
+    def _parts(self) -> dict[str, Part]:
+        """Return the parts of the file: the guarantee, and the queries that tested it."""
         asked: dict[str, Any] = {
             name: getattr(self, name)
             for name in ("value", "of", "alpha", "quantity", "target", "confidence", "calibration")
@@ -593,7 +595,7 @@ at alpha=0.05
             parts["scores"] = self.scores.part()
         elif self.queries is not None:
             parts["queries"] = Part(QUERIES, *record(self.queries))
-        write(as_path("path", path), parts)
+        return parts
 
     @classmethod
     def load(cls, path: str | Path) -> Rule:
@@ -608,31 +610,26 @@ at alpha=0.05
         if "scores" in saved and "rule" not in saved:
             raise FileFormatError(f"{path} holds a calibration without a rule: load it as one.")
         with saved.checked():
-            asked = Fields(saved.part(RULE).content, "rule")
-            value, of = asked.number("value", least=0, most=1), asked.text("of", (*OF, HITS))
-            alpha = asked.share("alpha") if "alpha" in asked else None
-            if "quantity" not in asked:
-                return cls(value, of, alpha=alpha)
-            quantity, target = asked.text("quantity", QUANTITIES), asked.share("target")
-            confidence, fraction = asked.share("confidence"), _fraction_of(asked)
-            made_by = asked.text("calibration") if "calibration" in asked else None
+            content = Fields(saved.part(RULE).content, "rule")
+            value = content.number("value", least=0, most=1)
+            asked = _asked_of(content)
+            if asked.quantity is None:
+                return cls(value, asked)
+            made_by = content.text("calibration") if "calibration" in content else None
             change = None
-            if "gallery" in asked:
-                change = GalleryChange.of_content(asked.inner("gallery"))
+            if "gallery" in content:
+                change = GalleryChange.of_content(content.inner("gallery"))
             if "scores" in saved:
                 scores = ScoredQueries.of_part(saved.part(SCORES))
                 queries = scores.queries
             else:
                 part = saved.part(QUERIES)
                 queries = restored(CalibrationQueries, Fields(part.content, "queries"), part.arrays)
-        with suppress(InputError, *MALFORMED):
-            chosen = queries.chosen(quantity, target, confidence, fraction, of)
-            if chosen.value != value and quantity == "precision":  # of ``largest_guarantee``
-                chosen = queries.largest(confidence)
-            if (chosen.value, chosen.target) == (value, target):
-                return cls.of_chosen(
-                    chosen, queries, quantity, confidence, of, alpha, fraction, scores, made_by
-                ).after(change)
+        for make in (cls.guaranteeing, cls.of_largest):
+            with suppress(InputError, *MALFORMED):
+                rule = make(queries, asked, scores=scores, calibration=made_by)
+                if (rule.value, rule.target) == (value, asked.target):
+                    return rule.after(change)
         raise FileFormatError(f"{path} holds a rule that does not follow from its queries.")
 
     def export(
@@ -679,44 +676,23 @@ at alpha=0.05
         )
 
 
-def _fraction_of(asked: Fields) -> Fraction | None:
-    if "open_set_fraction" not in asked:
+def _asked_of(content: Fields) -> Guarantee:
+    """Return the guarantee of a file."""
+    of = content.text("of", (MATCH, LABEL, HITS))
+    alpha = content.share("alpha") if "alpha" in content else None
+    if "quantity" not in content:
+        return Guarantee(of=of, alpha=alpha)
+    quantity, target = content.text("quantity", QUANTITIES), content.share("target")
+    return Guarantee(
+        quantity, target, content.share("confidence"), of, alpha, _fraction_of(content)
+    )
+
+
+def _fraction_of(content: Fields) -> Fraction | None:
+    if "open_set_fraction" not in content:
         return None
-    if not isinstance(asked.content["open_set_fraction"], dict):
-        return asked.share("open_set_fraction")
-    estimated = asked.inner("open_set_fraction")
+    if not isinstance(content.content["open_set_fraction"], dict):
+        return content.share("open_set_fraction")
+    estimated = content.inner("open_set_fraction")
     shares = {name: estimated.number(name, least=0, most=1) for name in ESTIMATED}
     return OpenSetFraction(**shares, n=estimated.whole("n"))
-
-
-def check_of(of: str, known: tuple[str, ...], quantity: str) -> str:
-    """Return what a rate is of, checked.
-
-    Raises
-    ------
-    InputError
-        For a name that is not known, and for all hits with another rate than a precision.
-    """
-    if check_name("of", of, known) == HITS and quantity != "precision":
-        raise InputError(
-            f"{quantity}= is of one answer a query: of='hits' takes precision=. For a recall of "
-            "all relevant items, call keep_relevant(...)."
-        )
-    return of
-
-
-def asked_rate(
-    precision: float | None, recall: float | None, fmr: float | None, fpir: float | None
-) -> tuple[str, float]:
-    """Return the name and the value of the one rate that is asked for.
-
-    Raises
-    ------
-    InputError
-        Unless one is.
-    """
-    asked = {"precision": precision, "recall": recall, "fmr": fmr, "fpir": fpir}
-    given = [(name, rate) for name, rate in asked.items() if rate is not None]
-    if len(given) != 1:
-        raise InputError("pass one of precision=, recall=, fmr=, fpir=.")
-    return given[0]

@@ -18,11 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from laplace_metric._utils.keywords import named_keywords
-from laplace_metric._utils.validation import as_path
-from laplace_metric.calibration._rule import HITS, Rule, asked_rate, check_of
+from laplace_metric._utils.validation import as_path, check_name, check_share
+from laplace_metric.calibration._rule import Rule
 from laplace_metric.calibration._scored_queries import FUSED, SCORES, ScoredQueries
 from laplace_metric.calibration.guarantees._open_set_fraction import Fraction
 from laplace_metric.calibration.guarantees._queries_needed import QueriesNeeded
+from laplace_metric.calibration.guarantees._theories import missing_queries
+from laplace_metric.calibration.guarantees._theory import HITS, MATCH, Guarantee
 from laplace_metric.errors import InputError
 from laplace_metric.io import SavedFile, write
 
@@ -98,8 +100,16 @@ class ScoreCalibration(ScoredQueries):
             rate than a precision, or a share, of a calibration by ``cross_fit=5`` alone; for an
             estimated share where more than the share moved; for ``fmr`` of fused scores.
         """
-        quantity, target = asked_rate(precision, recall, fmr, fpir)
-        check_of(of, ("match", HITS), quantity)
+        asked = Guarantee.of_rates(
+            precision,
+            recall,
+            fmr,
+            fpir,
+            confidence=confidence,
+            of=check_name("of", of, (MATCH, HITS)),
+            open_set_fraction=open_set_fraction,
+        )
+        quantity = asked.quantity
         if quantity == "fmr" and FUSED in self.kinds:
             raise InputError(
                 "fmr= is a rate of pairs, and a pair alone has no rank, of which fused scores are "
@@ -111,15 +121,7 @@ class ScoreCalibration(ScoredQueries):
             by = self.by_halves(f"{quantity}=")
         elif open_set_fraction is not None:
             by = self.by_halves("open_set_fraction=")
-        return Rule.guaranteeing(
-            by.queries,
-            quantity,
-            target,
-            confidence,
-            of=of,
-            open_set_fraction=open_set_fraction,
-            scores=by,
-        )
+        return Rule.guaranteeing(by.queries, asked, scores=by)
 
     def largest_guarantee(self, *, confidence: float = 0.95) -> Rule:
         """Return the rule of the largest precision, in whole per cent, that can be guaranteed.
@@ -136,8 +138,8 @@ class ScoreCalibration(ScoredQueries):
         InputError
             If not even 1 % can be guaranteed.
         """
-        chosen = self.queries.largest(confidence)
-        return Rule.of_chosen(chosen, self.queries, "precision", confidence, scores=self)
+        asked = Guarantee("precision", None, confidence)
+        return Rule.of_largest(self.queries, asked, scores=self)
 
     def queries_needed(self, precision: float, confidence: float = 0.95) -> QueriesNeeded:
         """Estimate how many more queries it takes to guarantee a precision.
@@ -154,7 +156,8 @@ class ScoreCalibration(ScoredQueries):
         InputError
             For shares outside (0, 1).
         """
-        return self.queries.queries_needed(precision, confidence)
+        share = check_share("precision", precision)
+        return missing_queries(self.queries, Guarantee("precision", share, confidence))
 
     def save(self, path: str | Path) -> None:
         """Write one file; ``ScoreCalibration.load`` reads it, without torch.

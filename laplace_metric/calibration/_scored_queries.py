@@ -11,7 +11,6 @@ import numpy as np
 from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.validation import ArrayLike, as_array, check_share
 from laplace_metric.calibration._arrays import Array
-from laplace_metric.calibration._calibration_queries import CalibrationQueries
 from laplace_metric.calibration._padding import NO_HIT
 from laplace_metric.calibration._score_features import (
     checked_scores,
@@ -21,6 +20,7 @@ from laplace_metric.calibration._score_features import (
 )
 from laplace_metric.calibration._score_model import ListModel
 from laplace_metric.calibration._score_scale import ScoreScale, check_kind
+from laplace_metric.calibration.guarantees._calibration_queries import CalibrationQueries
 from laplace_metric.calibration.guarantees._open_set_fraction import (
     Fraction,
     OpenSetFraction,

@@ -13,9 +13,8 @@ import numpy.typing as npt
 
 from laplace_metric._utils.tables import MISSING, filled_cells, read_table
 from laplace_metric.calibration import Rule, ScoreCalibration, calibrate_scores
-from laplace_metric.calibration._calibration_queries import QUANTITIES
 from laplace_metric.calibration._padding import is_padding
-from laplace_metric.calibration._rule import HITS
+from laplace_metric.calibration.guarantees._theory import HITS, QUANTITIES
 from laplace_metric.cli._reporter import reporter_of
 from laplace_metric.cli._table_files import TABLE_WRITERS, write_table
 from laplace_metric.errors import InputError

@@ -342,7 +342,7 @@ class Index(Shown):
     def ask(
         self,
         queries: Any,
-        rule: Rule | ClassRule | None = None,
+        rule: Rule | None = None,
         *,
         probability: float | None = None,
         progress: bool = False,
@@ -356,7 +356,7 @@ class Index(Shown):
         ----------
         queries : inputs (an array, a list of texts, a mapping) or a loader of batches
             Q inputs of the model, as for ``search``.
-        rule : Rule, ClassRule or None
+        rule : Rule or None
             Rule that decides which queries are answered, from ``guarantee`` or
             ``guarantee_by_class``; of a guard, ``guard.rule``. None, the default: ``probability``
             decides, which guarantees nothing, also for the index of a guard.
@@ -1410,14 +1410,14 @@ class Index(Shown):
         )
 
 
-def _asked_rule(rule: Any, probability: float | None, about: str) -> Rule | ClassRule:
+def _asked_rule(rule: Any, probability: float | None, about: str) -> Rule:
     """Return the rule of ``Index.ask``, or the one that compares a probability ``about``."""
     if rule is None:
         least = check_real("probability", LIKELIER_THAN_NOT if probability is None else probability)
         if not 0 <= least <= 1:
             raise InputError(f"probability={probability!r}: pass a number in [0, 1].")
         return Rule.at(least, about)
-    if not isinstance(rule, (Rule, ClassRule)):
+    if not isinstance(rule, Rule):
         refuse_reloaded("rule", rule)
         raise CallError(
             f"rule={rule!r:.40} is no rule. For a guarantee pass "

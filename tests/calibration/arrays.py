@@ -6,6 +6,8 @@ from dataclasses import replace
 
 from laplace_metric.calibration import QueriesNeeded, Rule
 from laplace_metric.calibration._guarantee import judged_queries
+from laplace_metric.calibration.guarantees._theories import missing_queries
+from laplace_metric.calibration.guarantees._theory import Guarantee
 from laplace_metric.errors import InputError
 
 
@@ -19,7 +21,7 @@ def made_or_refused(make, *args, **kwargs) -> tuple[Rule | None, str]:
 
 def largest_guarantee(p, right, *, confidence=0.95, abstained=None, thresholds=None) -> Rule:
     queries = judged_queries(p, right, abstained, thresholds)
-    return Rule.of_chosen(queries.largest(confidence), queries, "precision", confidence)
+    return Rule.of_largest(queries, Guarantee("precision", None, confidence))
 
 
 def queries_needed(
@@ -27,7 +29,7 @@ def queries_needed(
 ) -> QueriesNeeded:
     """Of the tested queries: where half of the queries test, it takes twice as many."""
     queries = judged_queries(p, right, abstained, thresholds)
-    found = queries.queries_needed(precision, confidence, chance)
-    if thresholds is None or found.more is None:
+    found = missing_queries(queries, Guarantee("precision", precision, confidence), chance)
+    if thresholds is None or found.more_queries is None:
         return found
-    return replace(found, more=found.more // 2)
+    return replace(found, more_queries=found.more_queries // 2)

@@ -120,7 +120,9 @@ def test_a_calibration_keeps_what_the_second_half_says(labelled):
     assert label_quality.brier.estimate == pytest.approx(float(gap.mean()))
     wanted = guarantee(fitted.label_probability, fitted.right, recall=0.5)
     found = fitted.guarantee(recall=0.5, of="label", alpha=None)
-    assert found == replace(wanted, of="label", calibration=fitted.identity)
+    assert found == replace(
+        wanted, guarantee=replace(wanted.guarantee, of="label"), calibration=fitted.identity
+    )
     assert fitted.guarantee(recall=0.5, alpha=None) == found
     with pytest.raises(UnknownNameError, match="of"):
         fitted.quality(of="luck")
@@ -390,11 +392,12 @@ def test_of_more_queries_one_half_or_all_will_test(labelled, quick, monkeypatch,
     thresholds = fitted.grid[:, 0] if cross_fit == 0 else None
     targets = (0.8, 0.9, 0.95, 0.97, 0.98)
     answers = fitted.queries("match", None).answers()
-    tested = [queries_needed(*answers, precision=p, thresholds=thresholds).more for p in targets]
+    needed = [queries_needed(*answers, precision=p, thresholds=thresholds) for p in targets]
+    tested = [each.more_queries for each in needed]
     assert any(tested), tested
     for target, told in zip(targets, tested, strict=True):
         expected = None if told is None else more * told
-        assert fitted.queries_needed(target, of="match", alpha=None).more == expected
+        assert fitted.queries_needed(target, of="match", alpha=None).more_queries == expected
 
 
 def test_few_queries_guarantee_more_where_all_of_them_test(labelled):
@@ -407,5 +410,5 @@ def test_few_queries_guarantee_more_where_all_of_them_test(labelled):
                 labelled.take(order[:100]), K, 150, np.arange(100), cross_fit=cross_fit
             )
             missing = fitted.queries_needed(0.85, of="match", alpha=None)
-            made[cross_fit] = count + (missing.more == 0)
+            made[cross_fit] = count + (missing.more_queries == 0)
     assert made[5] >= made[0] + 3

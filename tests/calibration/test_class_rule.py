@@ -11,8 +11,11 @@ import torch
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.calibration import CalibrationQueries, ClassRule
 from laplace_metric.calibration.guarantees import _queries_needed
+from laplace_metric.calibration.guarantees._theory import Guarantee
 from laplace_metric.errors import InputError, NotFittedError
 from laplace_metric.search import Index
+
+EIGHT_TENTHS, NINE_TENTHS = (Guarantee("precision", target, of="label") for target in (0.8, 0.9))
 
 pytestmark = pytest.mark.usefixtures("quick")
 SHARES = np.array([0.15, 0.15, 0.3, 0.3, 0.07, 0.03])
@@ -109,7 +112,7 @@ def test_where_a_class_just_misses_the_target_it_is_guaranteed_as_rarely_as_said
             monkeypatch.setattr(_queries_needed, "_more", lambda *_: None)
         queries = queries_of(g, np.full(8, 0.7999), answer)
         try:
-            rule = ClassRule.guaranteeing(queries, answer, np.arange(8), 0.8, 0.95, None)
+            rule = ClassRule.of_classes(queries, EIGHT_TENTHS, answer, np.arange(8))
         except InputError:
             continue
         broken += len(rule.rules) > 0
@@ -121,7 +124,9 @@ def test_a_class_with_few_answers_does_not_cost_the_others_their_level():
     g = np.random.default_rng(0)
     answer = np.repeat([0, 1, 2], [400, 300, 8])
     queries = queries_of(g, np.array([0.97, 0.97, 0.97]), answer)
-    rule = ClassRule.guaranteeing(queries, answer, np.array(["a", "b", "c"]), 0.9, 0.95, None)
+    rule = ClassRule.of_classes(
+        queries, Guarantee("precision", 0.9, of="label"), answer, np.array(["a", "b", "c"])
+    )
     assert set(rule.rules) == {"a", "b"}
     assert all(each.confidence == pytest.approx(0.975) for each in rule.rules.values())
     assert rule.refused["c"].answers == 8
@@ -137,11 +142,11 @@ def test_groups_are_counted_class_by_class():
         np.ones(1200), right, right, grid=np.ones(50), abstained=~np.ones(1200, bool),
         cross_fitted=False, group=group,
     )  # fmt: skip
-    rule = ClassRule.guaranteeing(queries, answer, np.arange(2), 0.8, 0.95, None)
+    rule = ClassRule.of_classes(queries, EIGHT_TENTHS, answer, np.arange(2))
     assert "betting on groups" in str(rule)
     few = queries.take(np.flatnonzero(group % 120 < 8))
     with pytest.raises(InputError, match=r"of any class: 0 \(8 tested answers"):
-        ClassRule.guaranteeing(few, np.repeat([0, 1], 40), np.arange(2), 0.8, 0.95, None)
+        ClassRule.of_classes(few, EIGHT_TENTHS, np.repeat([0, 1], 40), np.arange(2))
 
 
 def test_what_cannot_be_is_refused_by_name(index):

@@ -353,7 +353,7 @@ def test_a_guard_of_groups_says_how_many_it_takes():
     x = (3 * np.eye(4)[y] + g.normal(size=(200, 4))).astype(np.float32)
     with pytest.warns(FewQueriesWarning, match=r"it takes \d+ groups at least, without any error"):
         guard = Guard(x, y, precision=0.99, groups=np.arange(200) // 2)
-    assert guard.calibration.queries_needed(0.99, of="label").more is None
+    assert guard.calibration.queries_needed(0.99, of="label").more_queries is None
 
 
 def test_a_group_with_nearly_all_queries_is_told_and_decides():

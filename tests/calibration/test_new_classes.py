@@ -60,7 +60,7 @@ def test_a_class_gives_one_query(calibration, n, m, seed):
     except InputError:  # one query of each was accepted less often than all are
         assert m > 1
         return
-    assert rule.n == n
+    assert rule.n_tested == n
     if m == 1:
         assert rule.value == threshold_of_false(unseen.queries.unseen, 0.12, 0.05)[0]
     p = calibration.probability(score)[:, 0]
@@ -95,5 +95,5 @@ def test_a_rule_for_new_classes_is_saved(calibration, tmp_path):
     rule = unseen.guarantee(fpir=0.1)
     rule.save(tmp_path / "rule.safetensors")
     again = Rule.load(tmp_path / "rule.safetensors")
-    assert (again.value, again.n, str(again)) == (rule.value, rule.n, str(rule))
+    assert (again.value, again.n_tested, str(again)) == (rule.value, rule.n_tested, str(rule))
     assert again.rates() == rule.rates()

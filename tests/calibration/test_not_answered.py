@@ -102,7 +102,7 @@ def test_who_is_abstained_from_is_accepted_by_no_threshold(seed):
         guarantee(p, right, precision=0.8, abstained=out),
         guarantee(p[~out], right[~out], precision=0.8),
     )
-    assert found == replace(alone, n=400, coverage=((p >= found.value) & ~out).mean())
+    assert found == replace(alone, n_tested=400, coverage=((p >= found.value) & ~out).mean())
     most, alone = (
         largest_guarantee(p, right, abstained=out),
         largest_guarantee(p[~out], right[~out]),
@@ -140,7 +140,7 @@ def test_nobody_is_answered():
     with pytest.raises(InputError, match="of 50 queries 0 are answered right"):
         largest_guarantee(p, right, abstained=everybody)
     missing = queries_needed(p, right, precision=0.9, abstained=everybody)
-    assert (missing.more, missing.surest, missing.right) == (None, 0, 0)
+    assert (missing.more_queries, missing.surest, missing.right) == (None, 0, 0)
     with pytest.raises(InputError, match="abstained"):
         guarantee(p, right, precision=0.5, abstained=everybody[:9])
     with pytest.raises(InputError, match="abstained has values between"):
@@ -153,8 +153,9 @@ def test_more_queries_count_those_that_are_abstained_from():
     out = np.r_[np.zeros(60), np.ones(60)] == 1
     alone = queries_needed(p, right, precision=0.8)
     both = queries_needed(np.r_[p, p], np.r_[right, right], precision=0.8, abstained=out)
-    assert alone.more is not None
-    assert both.more == pytest.approx(2 * alone.more, abs=2 * 12)  # shares are rounded up
+    assert alone.more_queries is not None
+    # shares are rounded up
+    assert both.more_queries == pytest.approx(2 * alone.more_queries, abs=2 * 12)
     assert (both.surest, both.right) == (alone.surest, alone.right)
 
 
@@ -172,16 +173,23 @@ def test_a_calibration_passes_it_on(labelled, quick):
     np.testing.assert_allclose(fitted.grid[:, 1], by_label)
     given = {"abstained": out, "thresholds": fitted.grid[:, 0]}
     wanted = guarantee(p, right, precision=0.7, **given)
-    assert ours == replace(wanted, alpha=0.2, calibration=fitted.identity)
+    assert ours == replace(
+        wanted, guarantee=replace(wanted.guarantee, alpha=0.2), calibration=fitted.identity
+    )
     label = fitted.guarantee(precision=0.6, of="label", alpha=None)
     assert label.value in [*fitted.grid[:, 1].tolist(), *fitted.label_probability.tolist()]
     assert re.search(r"at least 0\.\d+ and the query is not unknown at alpha=0.2\n", str(ours))
     most = fitted.largest_guarantee(of="match", alpha=0.2)
     most_of_all = largest_guarantee(p, right, **given)
-    assert most == replace(most_of_all, alpha=0.2, calibration=fitted.identity)
+    assert most == replace(
+        most_of_all,
+        guarantee=replace(most_of_all.guarantee, alpha=0.2),
+        calibration=fitted.identity,
+    )
     missing = fitted.queries_needed(0.95, of="match", alpha=0.2)
     alone = queries_needed(p, right, precision=0.95, **given)
-    assert missing == replace(alone, more=None if alone.more is None else 2 * alone.more)
+    twice = None if alone.more_queries is None else 2 * alone.more_queries
+    assert missing == replace(alone, more_queries=twice)
     assert fitted.guarantee(recall=0.5).alpha == fitted.largest_guarantee().alpha == 0.05
     assert fitted.guarantee(recall=0.5).of == fitted.largest_guarantee().of == "label"
     with pytest.raises(InputError, match="alpha"):

@@ -14,9 +14,9 @@ from scipy.stats import binom
 from laplace_metric.calibration import Rule, calibrate_scores
 from laplace_metric.calibration._padding import CONVERTED, LARGEST, NO_HIT, is_no_id, is_padding
 from laplace_metric.calibration.guarantees._biometric_rates import (
-    error_rates,
     one_comparison_a_query,
 )
+from laplace_metric.calibration.guarantees._calibration_queries import error_rates
 from laplace_metric.calibration.guarantees._open_set_fraction import precision_of_mixture
 from laplace_metric.cli import main
 from laplace_metric.errors import InputError, NonFiniteError, ScoresWarning
@@ -128,7 +128,7 @@ def test_more_empty_places_change_no_number(fill):
         rules = [c.guarantee(**{rate: target}) for c in (one, other)]
         assert str(rules[0]) == str(rules[1])
         assert rules[0].rates() == rules[1].rates()
-        assert (rules[0].bound, rules[0].n) == (rules[1].bound, rules[1].n)
+        assert (rules[0].bound, rules[0].n_tested) == (rules[1].bound, rules[1].n_tested)
         np.testing.assert_array_equal(*(rule.precision_at([0.0, 0.5]) for rule in rules))
     kept = [c.keep_relevant(score if c is one else widened(score, relevant, 20)[0], 0.2)
             for c in (one, other)]  # fmt: skip

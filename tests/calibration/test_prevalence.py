@@ -154,7 +154,7 @@ def test_a_rule_for_a_share_says_so_and_is_saved(calibration, tmp_path):
         rule.save(tmp_path / "rule.safetensors")
         again = Rule.load(tmp_path / "rule.safetensors")
         assert (str(again), again.open_set_fraction) == (str(rule), share)
-        assert (again.value, again.n) == (rule.value, rule.n)
+        assert (again.value, again.n_tested) == (rule.value, rule.n_tested)
         bound = getattr(share, "upper", share)
         p, right = calibration.queries.probability[:, 0], calibration.queries.relevant[:, 0] == 1
         rows = rows_at_fraction(calibration.queries.mated, bound)
@@ -162,11 +162,11 @@ def test_a_rule_for_a_share_says_so_and_is_saved(calibration, tmp_path):
         grid = calibration.queries.grid
         wanted = guarantee(p[rows], right[rows], precision=0.8, confidence=0.95 + spent,
                            thresholds=grid if len(grid) else None)  # fmt: skip
-        assert (rule.value, rule.n) == (wanted.value, len(rows))
+        assert (rule.value, rule.n_tested) == (wanted.value, len(rows))
         assert rule.bound == pytest.approx(wanted.bound)
     stricter = calibration.guarantee(precision=0.8, open_set_fraction=0.45)
     assert stricter.value > calibration.guarantee(precision=0.8).value
-    assert stricter.n < len(calibration.queries.mated)
+    assert stricter.n_tested < len(calibration.queries.mated)
 
 
 FEW = OpenSetFraction(0.3, 0.4, 0.5, 100)

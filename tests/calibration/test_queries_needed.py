@@ -74,10 +74,10 @@ def largest_chance(p, right, more: int, target: float) -> float:
 def test_one_query_fewer_is_not_enough(seed, target):
     p, right = held_out(40, 0.1, seed)
     missing = queries_needed(p, right, precision=target, thresholds=p)
-    assert missing.more is not None
-    assert 0 < missing.more < 400
-    assert largest_chance(p, right, missing.more, target) >= 0.8
-    assert largest_chance(p, right, missing.more - 1, target) < 0.8
+    assert missing.more_queries is not None
+    assert 0 < missing.more_queries < 400
+    assert largest_chance(p, right, missing.more_queries, target) >= 0.8
+    assert largest_chance(p, right, missing.more_queries - 1, target) < 0.8
 
 
 @settings(max_examples=30, deadline=None)
@@ -88,9 +88,9 @@ def test_nothing_is_missing_just_where_the_promise_can_be_made(seed, target, n):
     try:
         guarantee(p, right, precision=target, thresholds=p)
     except InputError:
-        assert missing.more != 0
+        assert missing.more_queries != 0
     else:
-        assert missing.more == 0
+        assert missing.more_queries == 0
 
 
 WORLDS = {
@@ -114,7 +114,7 @@ def kept(name: str, n: int, trials: int) -> tuple[int, int]:
     named = made = 0
     for seed in range(trials):
         p, right = of_world(name, n, seed)
-        more = queries_needed(p, right, precision=0.9).more
+        more = queries_needed(p, right, precision=0.9).more_queries
         if not more:
             continue
         new, new_right = of_world(name, more, 10_000 + seed)
@@ -142,7 +142,7 @@ def test_where_no_number_is_enough_hardly_any_is_named():
         for seed in range(100):
             g = np.random.default_rng(seed)
             p, right = g.uniform(size=300), g.uniform(size=300) < share
-            named += bool(queries_needed(p, right, precision=0.9).more)
+            named += bool(queries_needed(p, right, precision=0.9).more_queries)
         assert named <= 100 // 10
 
 
@@ -150,7 +150,7 @@ def test_where_no_number_is_enough_hardly_any_is_named():
 def test_flawless_answers_that_are_too_few_are_not_told_that_one_more_will_do(n):
     p = np.linspace(0, 1, n)
     missing = queries_needed(p, p >= 0, precision=0.9)
-    assert missing.more is None
+    assert missing.more_queries is None
     assert missing.reason == (
         "how many more it takes cannot be told from these queries (the least are 30 accepted ones "
         "that are all right)"
@@ -161,11 +161,11 @@ def test_no_number_of_queries_helps_answers_that_are_wrong():
     p = torch.linspace(0, 1, 400)
     right = torch.arange(400) % 5 > 0
     missing = queries_needed(p, right, precision=0.95, thresholds=p)
-    assert missing.more is None
+    assert missing.more_queries is None
     assert missing.reason == "of more queries like these, not enough would be right"
     assert (missing.surest, missing.right) in {(n, k) for n, k in shares(p.numpy(), right.numpy())}
     assert missing.right / missing.surest == pytest.approx(0.8, abs=0.02)
-    assert queries_needed(p, right, precision=0.75).more is not None
+    assert queries_needed(p, right, precision=0.75).more_queries is not None
 
 
 def test_flawless_is_the_least_that_passes():
@@ -178,14 +178,14 @@ def test_flawless_is_the_least_that_passes():
 def test_a_smaller_chance_asks_for_less():
     p, right = held_out(40, 0.15, 10)
     sizes = [
-        queries_needed(p, right, precision=0.8, chance=chance, thresholds=p).more
+        queries_needed(p, right, precision=0.8, chance=chance, thresholds=p).more_queries
         for chance in (0.3, 0.5, 0.8)
     ]
     assert sizes == sorted(sizes)
     assert sizes[0] < sizes[2] <= REACH * 40
     p, right = held_out(40, 0.15, 1)
-    assert queries_needed(p, right, precision=0.8, chance=0.3, thresholds=p).more == 531
-    assert queries_needed(p, right, precision=0.8, thresholds=p).more is None
+    assert queries_needed(p, right, precision=0.8, chance=0.3, thresholds=p).more_queries == 531
+    assert queries_needed(p, right, precision=0.8, thresholds=p).more_queries is None
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from scipy.stats import binom
 
 from laplace_metric import LaplaceEmbedder, Rule, calibrate_scores
 from laplace_metric.calibration import CalibrationQueries, OpenSetFraction
-from laplace_metric.calibration._calibration_queries import Chosen
 from laplace_metric.calibration._guarantee import judged_queries
+from laplace_metric.calibration.guarantees._theory import Chosen, Guarantee
 from laplace_metric.errors import FileFormatError, InputError, NotFittedError
 from tests.calibration.arrays import made_or_refused
 from tests.saved_files import flip
@@ -62,7 +62,7 @@ def test_every_rate_of_an_index_is_that_of_its_answers(of, asked, index):
     assert rule.coverage == pytest.approx(accepted[:, 0].mean())
     if name == "fpir":
         n, above = int((~c.known).sum()), int(accepted[~c.known, 0].sum())
-        assert (rule.n, binom.cdf(above, n, target) <= 0.05) == (n, True)
+        assert (rule.n_tested, binom.cdf(above, n, target) <= 0.05) == (n, True)
     assert counted[name] >= target if name in ("precision", "recall") else counted[name] <= target
 
 
@@ -144,7 +144,10 @@ def test_a_saved_rule_is_the_same_rule(index, tmp_path):
 
 def test_a_rule_that_does_not_follow_from_its_queries_is_damaged(index, tmp_path):
     path, rule = tmp_path / "rule.safetensors", index.guarantee(precision=0.9)
-    for other in (replace(rule, value=rule.value - 0.1), replace(rule, target=0.999)):
+    for other in (
+        replace(rule, value=rule.value - 0.1),
+        replace(rule, guarantee=replace(rule.guarantee, target=0.999)),
+    ):
         other.save(path)
         with pytest.raises(FileFormatError, match="does not follow from its queries"):
             Rule.load(path)
@@ -235,12 +238,12 @@ def test_no_rule_is_made_whose_own_queries_show_less_than_it_guarantees(quantity
     p = g.random(100)
     queries = judged_queries(p, p > 0.5)
     kept = Chosen(0.5, 0.8, 0.8, 0.8, 100)
-    assert Rule.of_chosen(kept, queries, quantity, 0.95).estimate == 0.8
+    assert Rule.of_chosen(kept, queries, Guarantee(quantity, 0.8)).estimate == 0.8
     for shown in (estimate, float("nan")):
         with pytest.raises(
             InputError, match=f"{quantity}=0.8 cannot be guaranteed: .*show {shown}"
         ):
-            Rule.of_chosen(kept._replace(estimate=shown), queries, quantity, 0.95)
+            Rule.of_chosen(kept._replace(estimate=shown), queries, Guarantee(quantity, 0.8))
 
 
 def test_a_false_match_rate_that_all_comparisons_break_is_refused():
@@ -253,7 +256,7 @@ def test_a_false_match_rate_that_all_comparisons_break_is_refused():
             p, np.zeros((60, 5), bool), np.ones(60, bool), grid=np.ones(9),
             abstained=np.zeros(60, bool), cross_fitted=False,
         )  # fmt: skip
-        rule, why = made_or_refused(Rule.guaranteeing, queries, "fmr", 0.4, 0.6)
+        rule, why = made_or_refused(Rule.guaranteeing, queries, Guarantee("fmr", 0.4, 0.6))
         refused += rule is None
         assert rule is None or rule.estimate <= 0.4
         assert rule is not None or "cannot be guaranteed: at the threshold of its test" in why

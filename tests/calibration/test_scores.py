@@ -30,10 +30,10 @@ from laplace_metric.calibration._learn import FEW
 from laplace_metric.calibration._score_features import checked_scores, score_features
 from laplace_metric.calibration._score_model import fit_score_model
 from laplace_metric.calibration.guarantees._biometric_rates import (
-    error_rates,
     fewest_false,
     threshold_of_false,
 )
+from laplace_metric.calibration.guarantees._calibration_queries import error_rates
 from laplace_metric.calibration.guarantees._open_set_fraction import precision_of_mixture
 from laplace_metric.calibration.guarantees._risk_control import threshold_of_miss
 from laplace_metric.errors import (
@@ -244,7 +244,7 @@ def test_a_false_match_rate_counts_one_comparison_a_query():
     score, relevant = drawn(2_000)
     calibration = calibrate_scores(score, relevant)
     rule = calibration.guarantee(fmr=0.02)
-    assert rule.n == int((calibration.queries.relevant == 0).any(1).sum())
+    assert rule.n_tested == int((calibration.queries.relevant == 0).any(1).sum())
     assert rule.rates()["fmr"] < 0.03
     assert rule.bound <= 0.02
 
@@ -275,7 +275,7 @@ def test_a_cross_fitted_calibration_tests_every_query():
     assert (len(halves.queries.mated), len(crossed.queries.mated)) == (150, 300)
     rule = crossed.guarantee(precision=0.75)
     assert "95% confidence (simulated, not proven)\non 300 cross-fitted queries" in str(rule)
-    assert rule.n > 1.8 * halves.guarantee(precision=0.75).n
+    assert rule.n_tested > 1.8 * halves.guarantee(precision=0.75).n_tested
     p, truth = rule.scores.probability(score), rule.scores.queries.probability
     order = np.random.default_rng(0).permutation(300)
     assert not np.isclose(truth, p[order]).all()  # ordered by other models
@@ -564,7 +564,7 @@ def test_what_is_not_judged_is_left_out_and_counted():
         calibration = calibrate_scores(score, hidden)
     assert (calibration.queries.mated == -1).any()
     rule = calibration.guarantee(recall=0.7)
-    assert rule.n == int((rule.scores.queries.relevant[:, 0] >= 0).sum())
+    assert rule.n_tested == int((rule.scores.queries.relevant[:, 0] >= 0).sum())
 
 
 def test_scores_that_point_the_wrong_way_are_told():
@@ -619,7 +619,7 @@ def test_queries_of_which_nobody_knows_are_in_no_rate_of_identification():
         calibration = calibrate_scores(score, judged)
     rule = calibration.guarantee(fpir=0.2)
     mated = rule.scores.queries.mated
-    assert rule.n == int((mated == 0).sum()) < int((mated != 1).sum())
+    assert rule.n_tested == int((mated == 0).sum()) < int((mated != 1).sum())
 
 
 def test_an_order_that_rounding_broke_is_an_order():
@@ -642,7 +642,7 @@ def test_scores_of_any_container_are_the_same(kind):
 
 def test_an_estimated_number_of_queries_has_two_digits():
     calibration = calibrate_scores(*drawn(200), cross_fit=0)
-    exact = calibration.queries_needed(0.62).more
+    exact = calibration.queries_needed(0.62).more_queries
     assert exact > 100
     assert exact % 10
     with pytest.raises(InputError, match=r"on about [1-9](,?[0-9])(,?0)+ more queries") as error:

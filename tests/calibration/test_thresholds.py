@@ -91,7 +91,11 @@ def test_it_is_the_rule_by_brute_force(quantity, seed):
     assert threshold.estimate == pytest.approx(share)
     assert threshold.coverage == pytest.approx(accepted.mean())
     assert threshold.target <= threshold.bound <= threshold.estimate
-    assert (threshold.quantity, threshold.n, threshold.confidence) == (quantity, n, confidence)
+    assert (threshold.quantity, threshold.n_tested, threshold.confidence) == (
+        quantity,
+        n,
+        confidence,
+    )
 
 
 def test_a_sequence_ends_at_the_first_that_is_not_rejected():

@@ -213,4 +213,6 @@ def test_a_guarantee_that_cannot_be_given_says_what_it_lacks(calibrated, parts):
         thresholds=tested.grid if len(tested.grid) else None,
     )
     assert guarantee.queries_needed.right == alone.right
-    assert guarantee.queries_needed.more == (None if alone.more is None else 2 * alone.more)
+    assert guarantee.queries_needed.more_queries == (
+        None if alone.more_queries is None else 2 * alone.more_queries
+    )

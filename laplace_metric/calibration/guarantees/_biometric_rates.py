@@ -26,11 +26,64 @@ to four fifths as much, betting about the same.)
 from __future__ import annotations
 
 import math
+from typing import final
 
 import numpy as np
 
 from laplace_metric.calibration._arrays import Array, Judged
 from laplace_metric.calibration._padding import NO_HIT
+from laplace_metric.calibration.guarantees._calibration_queries import CalibrationQueries
+from laplace_metric.calibration.guarantees._theory import (
+    Chosen,
+    Guarantee,
+    Theory,
+    check_held_out,
+)
+from laplace_metric.errors import InputError
+
+
+@final
+class FalseRates(Theory):
+    """Order statistics of what should be rejected, for a false match or identification rate."""
+
+    def threshold(self, queries: CalibrationQueries, asked: Guarantee) -> Chosen:
+        """Return the lowest threshold that keeps it."""
+        assert asked.quantity is not None
+        assert asked.target is not None
+        of_classes = asked.quantity == "fpir" and len(queries.unseen) > 0
+        if of_classes:
+            false = one_query_a_class(queries.unseen, queries.unseen_class)
+            of = len(false)
+        else:
+            check_held_out(queries, asked.quantity)
+            if asked.quantity == "fmr":
+                false, of = one_comparison_a_query(queries.decided, queries.relevant)
+            else:
+                has_hit = queries.relevant[:, 0] != NO_HIT
+                false = queries.decided[(queries.mated == 0) & has_hit, 0]
+                of = len(false)
+        kept = threshold_of_false(false, asked.target, asked.delta)
+        if kept is None:
+            least = fewest_false(asked.target, asked.delta)
+            what = "comparisons that are no match, one a query"
+            where, advice = "in the tested half, which has", "Calibrate on more, or ask for less."
+            if queries.one_score:
+                where = "and there are"
+            if of_classes:
+                what, where, advice = "new classes", "and there are", "Ask for less."
+            elif asked.quantity == "fpir":
+                what = "queries without a match in the collection (mated=0)"
+            drawn = f", worth {len(false):,} as the lists differ in length" if of >= least else ""
+            raise InputError(
+                f"{asked.quantity}={asked.target:g} cannot be guaranteed: it takes {least:,} "
+                f"{what}, {where} {of:,}{drawn}. {advice}"
+            )
+        value = max(kept[0], 0.0)  # below all probabilities, where nothing is answered anyway
+        return Chosen(value, asked.target, kept[1], queries.rates(value)[asked.quantity], of)
+
+    def theorem(self, queries: CalibrationQueries, asked: Guarantee) -> str | None:
+        """Return its name; None of cross-fitted queries."""
+        return None if queries.cross_fitted else "order statistics"
 
 
 def threshold_of_false(false: Array, target: float, delta: float) -> tuple[float, float] | None:
@@ -86,31 +139,3 @@ def one_query_a_class(p: Array, classes: Array) -> Array:
     """Return the probability of one query of each class, of all queries p [m] of ``classes``."""
     order = np.random.default_rng(0).permutation(len(p))
     return p[order][np.unique(classes[order], return_index=True)[1]]
-
-
-def error_rates(value: float, p: Array, relevant: Judged, mated: Judged) -> dict[str, float]:
-    """Return the rates of accepting p >= value; a rate of no query or hit is left out.
-
-    Parameters
-    ----------
-    value : float
-        Smallest probability that is accepted.
-    p : [n, k]
-        Probabilities of the hits.
-    relevant : [n, k]
-        Relevance of each hit: 1, 0, -1 where it was not judged, and ``NO_HIT`` for places that are
-        not accepted, and no comparisons.
-    mated : [n]
-        Presence of a match in the collection: 1, 0, or -1 where it is not known.
-    """
-    accepted = (p >= value) & (relevant != NO_HIT)
-    first, right, judged = accepted[:, 0], relevant[:, 0] == 1, relevant[:, 0] >= 0
-    parts = {
-        "coverage": first,
-        "precision": right[first & judged],
-        "fmr": accepted[relevant == 0],
-        "fnmr": ~accepted[relevant == 1],
-        "fpir": first[(mated == 0) & (relevant[:, 0] != NO_HIT)],
-        "fnir": ~(first & right)[mated == 1],
-    }
-    return {name: float(flags.mean()) for name, flags in parts.items() if len(flags)}

@@ -22,13 +22,132 @@ all. No theorem covers the step from one to the other: simulated (``benchmarks/r
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import final
 
 import numpy as np
+import numpy.typing as npt
 
 from laplace_metric.calibration._arrays import Array, Flags
-from laplace_metric.calibration.guarantees._queries_needed import about, queries_needed
+from laplace_metric.calibration.guarantees._betting import fewest_groups
+from laplace_metric.calibration.guarantees._calibration_queries import CalibrationQueries
+from laplace_metric.calibration.guarantees._open_set_fraction import (
+    level_at_fraction,
+    rows_at_fraction,
+)
+from laplace_metric.calibration.guarantees._queries_needed import (
+    QueriesNeeded,
+    about,
+    queries_needed,
+)
 from laplace_metric.calibration.guarantees._test_sequences import NEVER, STARTS, Tests
+from laplace_metric.calibration.guarantees._theory import (
+    Chosen,
+    Guarantee,
+    PrecisionTheory,
+    check_held_out,
+    is_estimated,
+)
 from laplace_metric.errors import InputError
+
+MONOTONE = "a better score is never less often right"
+"""Condition under which a threshold may begin at a tested hit (``_test_sequences``)."""
+
+
+@final
+class FixedSequences(PrecisionTheory):
+    """Exact tests of a precision of independent queries, in fixed sequences of thresholds."""
+
+    def threshold(self, queries: CalibrationQueries, asked: Guarantee) -> Chosen:
+        """Return the lowest threshold that keeps it."""
+        assert asked.target is not None
+        rows, delta = _judged(queries), asked.delta
+        if asked.open_set_fraction is not None:
+            check_held_out(queries, "open_set_fraction")
+            share, delta = level_at_fraction(asked.open_set_fraction, delta)
+            mated = np.where(queries.relevant[:, 0] >= 0, queries.mated, -1)
+            rows = rows_at_fraction(mated, share)
+        (p, right), order = queries.first_hits(rows), _ordered(queries, rows)
+        value, bound = lowest_threshold(order, right, asked.target, delta, queries.thresholds)
+        value = _as_probability(queries, value, order, p)
+        return Chosen(value, asked.target, bound, float(right[p >= value].mean()), len(p))
+
+    def theorem(self, queries: CalibrationQueries, asked: Guarantee) -> str | None:
+        """Return its name; a step from tested fits to another one, and an estimate, have none."""
+        if queries.cross_fitted or is_estimated(asked):
+            return None
+        if queries.thresholds is None:
+            return f"a fixed sequence of exact tests, if {MONOTONE}"
+        return "fixed sequences of exact tests"
+
+    def largest(self, queries: CalibrationQueries, asked: Guarantee) -> Chosen:
+        """Return the threshold of the largest precision, in whole per cent, that can be kept."""
+        rows = _judged(queries)
+        (p, right), order = queries.first_hits(rows), _ordered(queries, rows)
+        found = largest_precision(order, right, asked.delta, queries.thresholds)
+        target, value, bound = found
+        value = _as_probability(queries, value, order, p)
+        return Chosen(value, target, bound, float(right[p >= value].mean()), len(p))
+
+    def missing(
+        self, queries: CalibrationQueries, asked: Guarantee, chance: float
+    ) -> QueriesNeeded:
+        """Estimate what is missing; where half of the queries test, it takes twice as many."""
+        assert asked.target is not None
+        rows = _judged(queries)
+        found = queries_needed(
+            _ordered(queries, rows),
+            queries.first_hits(rows)[1],
+            asked.target,
+            asked.delta,
+            chance=chance,
+            thresholds=queries.thresholds,
+        )
+        if found.more_queries is None or queries.thresholds is None:
+            return found
+        return replace(found, more_queries=2 * found.more_queries)
+
+    def fewest(self, queries: CalibrationQueries, asked: Guarantee) -> int:
+        """Return the number of queries that it takes if all are right."""
+        assert asked.target is not None
+        return fewest_groups(asked.target, asked.delta) + (queries.thresholds is None)
+
+
+def _judged(queries: CalibrationQueries) -> npt.NDArray[np.intp]:
+    """Return the rows of the queries whose first hit was judged, or that have none."""
+    return np.flatnonzero(queries.relevant[:, 0] != -1)
+
+
+def _ordered(queries: CalibrationQueries, rows: npt.NDArray[np.intp]) -> Array:
+    """Return the key by which first hits are sorted: probability, or rank of the score.
+
+    Of a score it is the rank, which is above ``NEVER``.
+    """
+    p = queries.first_hits(rows)[0]
+    if not queries.one_score:
+        return p
+    ranks = np.unique(queries.score, return_inverse=True)[1].astype(np.float64)
+    return np.where(p == NEVER, NEVER, ranks[rows])
+
+
+def _as_probability(queries: CalibrationQueries, value: float, order: Array, p: Array) -> float:
+    """Return the probability from which on hits are at least at ``value`` in ``order``.
+
+    Where the probability is constant it may accept less: all thresholds above are kept, too.
+
+    Raises
+    ------
+    InputError
+        If the probability is constant where the score is not.
+    """
+    if not queries.one_score:
+        return value
+    accepted, most_below = p[order >= value], p[order < value].max(initial=NEVER)
+    if most_below > NEVER:
+        accepted = accepted[accepted > most_below]
+    if not len(accepted):
+        raise InputError("scores: better ones are not more often relevant, so none decides.")
+    return float(accepted.min())
 
 
 def lowest_threshold(
@@ -102,11 +221,11 @@ def _more_queries(
     p: Array, right: Flags, target: float, delta: float, thresholds: Array | None
 ) -> str:
     missing = queries_needed(p, right, target, delta, thresholds=thresholds)
-    if missing.more and thresholds is None:
-        return f" Ask for less, or calibrate on about {about(missing.more)} more queries."
-    if missing.more:
+    if missing.more_queries and thresholds is None:
+        return f" Ask for less, or calibrate on about {about(missing.more_queries)} more queries."
+    if missing.more_queries:
         return (
-            f" Ask for less, or calibrate on about {about(2 * missing.more)} more queries: half of "
-            "them test it, with cross_fit=5 all do."
+            f" Ask for less, or calibrate on about {about(2 * missing.more_queries)} more queries: "
+            "half of them test it, with cross_fit=5 all do."
         )
     return f" Ask for less: {missing.reason}."

@@ -47,7 +47,7 @@ class QueriesNeeded:
 
     Parameters
     ----------
-    more : int or None
+    more_queries : int or None
         Number of queries to add, with which it can probably be guaranteed; 0 if it can be already.
         None where these queries do not show that 20 times as many would be enough, and for groups,
         for which it is not estimated: ``surest`` and ``right`` are 0 then, and ``flawless`` counts
@@ -57,10 +57,10 @@ class QueriesNeeded:
     flawless : int
         Number of accepted hits that would be enough, if all of them were right.
     reason : str
-        Reason why ``more`` is None. Default: empty, it is a number.
+        Reason why ``more_queries`` is None. Default: empty, it is a number.
     """
 
-    more: int | None
+    more_queries: int | None
     surest: int
     right: int
     flawless: int
@@ -108,7 +108,7 @@ def queries_needed(
     --------
     >>> p = np.linspace(0, 1, 100)
     >>> missing = queries_needed(p, np.arange(100) % 33 != 1, 0.9, 0.05)
-    >>> missing.more, missing.right, missing.surest, missing.flawless
+    >>> missing.more_queries, missing.right, missing.surest, missing.flawless
     (708, 97, 100, 30)
     >>> queries_needed(p[:9], p[:9] > 1, 0.9, 0.05).reason
     'of more queries like these, not enough would be right'

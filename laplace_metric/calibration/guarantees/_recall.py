@@ -8,14 +8,17 @@ Acceptance only falls with the threshold: one sequence. Of n right hits, the sha
 above the i-th smallest is Beta(n - i + 1, i) (Wilks 1941), or more with ties: the test is exact
 though its thresholds are tested hits. Hits that are abstained from are accepted by no threshold: a
 recall is one of all. Cross-fitted, the test has no room for the step from the tested fits to the
-one that answers, and is made at delta / 2 (``CalibrationQueries``).
+one that answers, and is made at delta / 2.
 """
 
 from __future__ import annotations
 
+from typing import final
+
 import numpy as np
 
 from laplace_metric.calibration._arrays import Array, Flags
+from laplace_metric.calibration.guarantees._calibration_queries import CalibrationQueries
 from laplace_metric.calibration.guarantees._precision import unreachable
 from laplace_metric.calibration.guarantees._test_sequences import (
     NEVER,
@@ -23,7 +26,26 @@ from laplace_metric.calibration.guarantees._test_sequences import (
     lower_bound,
     run_of,
 )
+from laplace_metric.calibration.guarantees._theory import Chosen, Guarantee, Theory
 from laplace_metric.errors import InputError
+
+
+@final
+class OrderStatistics(Theory):
+    """Order statistics of the right answers of independent queries, for a recall."""
+
+    def threshold(self, queries: CalibrationQueries, asked: Guarantee) -> Chosen:
+        """Return the highest threshold that keeps it."""
+        assert asked.target is not None
+        p, right = queries.answers()
+        # from the tested fits to the one that answers no theorem leads
+        delta = asked.delta / 2 if queries.cross_fitted else asked.delta
+        value, bound = highest_threshold(p, right, asked.target, delta)
+        return Chosen(value, asked.target, bound, float((p[right] >= value).mean()), len(p))
+
+    def theorem(self, queries: CalibrationQueries, asked: Guarantee) -> str | None:
+        """Return its name; None of cross-fitted queries."""
+        return None if queries.cross_fitted else "order statistics"
 
 
 def highest_threshold(p: Array, right: Flags, target: float, delta: float) -> tuple[float, float]:
