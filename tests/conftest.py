@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 from laplace_metric.calibration import _learn
-from laplace_metric.calibration._match_probability import MatchProbability, _fitted
+from laplace_metric.calibration._calibrators import fit_calibrator
+from laplace_metric.calibration._features import FEATURE_SETS
+from laplace_metric.calibration._logistic_score import fit_score
+from laplace_metric.calibration._match_probability import MatchProbability
 
 VARIABLE = "LAPLACE_METRIC_DATA"
 GIVEN = os.environ.get(VARIABLE)
@@ -91,7 +95,10 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     def fit(features, match, *, portable=False, like=None):
         x, y = features.values[features.exists], match[features.exists].astype(float)
         groups = features.exists.nonzero()[0]
-        return MatchProbability("all", *_fitted(x, y, groups, "all", "logistic"), {})
+        weight = 1 / np.bincount(groups)[groups]
+        score = fit_score(x, y, weight, FEATURE_SETS["all"])
+        calibrator = fit_calibrator("logistic", score(x), y, weight)
+        return MatchProbability("all, logistic", score, calibrator, {"all, logistic": (0.5, 0.1)})
 
     monkeypatch.setattr(_learn, "fit_match_probability", fit)
 

@@ -286,7 +286,7 @@ RESULT = (
 
 
 def of_rule(rule: Any) -> list[float]:
-    return list(picked(rule, "value estimate bound coverage n").values())
+    return list(picked(rule, "value estimate bound coverage n_tested").values())
 
 
 def named(parts: Mapping[str, Numbers]) -> Numbers:

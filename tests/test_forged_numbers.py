@@ -49,6 +49,8 @@ ALLOWED: dict[str, tuple[set[str], str]] = {
     r".*/heads\..*": ({"1e30"}, FINITE),
     r".*matcher\.score\.low": ({"-inf", "1e30"}, "a feature without a lower bound, or any bound"),
     r".*matcher\.score\.cap": ({"inf", "1e30"}, "a feature without an upper bound, or any bound"),
+    r".*(first|behind)\.score\.low": ({"-inf"}, "a feature without a lower bound"),
+    r".*(first|behind)\.score\.cap": ({"inf"}, "a feature without an upper bound"),
     r".*labels\.(clustering_)?scores": ({"-inf"}, "no neighbour has the label of a query"),
     r".*queries\.grid|calibration, halves/grid": ({"short"}, "any number of queries"),
     r"image and text/controls": ({"short"}, "any number of random pairs"),

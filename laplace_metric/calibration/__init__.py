@@ -3,8 +3,7 @@
 Arrays in, decisions out: NumPy, SciPy and scikit-learn, without torch.
 
 Of an index
-    _hits, _votes, _features  what queries found, what labels of neighbours say, and each pair
-    _match_probability        a pair -> P(match): _logistic_score, then one of _calibrators
+    _hits, _votes             what queries found, and what labels of neighbours say
     _label_posterior          a query -> P(label); _label_sets: sets that hold it
     _conformal                p-values and quantiles of held-out scores; the score of a first match
     _calibration              all of it, fitted once (_learn), saved (_saved): an _assessment of the
@@ -15,7 +14,9 @@ Of scores of any search
                               _score_features and _score_model; _numbers, _qrels read arguments,
                               _padding knows places without a hit, _copies repeated queries
 Of both
-    _answering_scale          cross-fitted probabilities as the fit that answers gives them
+    _held_out                 the one split: a fit, and what fits to other queries say of each
+    _features                 evidence of each pair: of hits, or by _score_features
+    _match_probability        its probability: _logistic_score, then one of _calibrators
     guarantees                queries that test a guarantee, the guarantee, and the theories
     _rule, _answers           a threshold with its guarantee, what it gives; _compared: the one
                               comparison, of answers with the calibration that tested the rule

@@ -12,11 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from laplace_metric._utils.validation import ArrayLike, check_count, check_name
-from laplace_metric.calibration._answering_scale import on_answering_scale
 from laplace_metric.calibration._arrays import Array, Flags, Judged
 from laplace_metric.calibration._copies import copies_among, copies_in_groups
 from laplace_metric.calibration._group_column import read_groups, split_by_group
-from laplace_metric.calibration._learn import FEW, PARTS
+from laplace_metric.calibration._held_out import FEW, PARTS, held_out, on_answering_scale
 from laplace_metric.calibration._match_probability import FOLDS
 from laplace_metric.calibration._numbers import numbers
 from laplace_metric.calibration._padding import NO_HIT
@@ -198,26 +197,26 @@ def calibrate_scores(
     if len(values) < 2 * LEAST:
         raise InputError(f"{len(values)} queries to calibrate on: pass at least {2 * LEAST}.")
 
+    def fit(rows: npt.NDArray[np.int_], like: ListModel | None) -> ListModel:
+        return ListModel.fit(features.of_queries(rows), judged[rows], len(kinds), like=like)
+
     def tested_by(parts: int) -> ScoreCalibration:
         """Fit to all, and test in so many parts; 0: fit to one half, and test by the other."""
-        split = split_by_group(order, grouped, parts or 2)
-        fitted, tested = (order, order) if parts else split
-        model = ListModel.fit(features[fitted], judged[fitted], exists[fitted], len(kinds))
-        probability = model(features)
-        if parts:
-            held_out = probability.copy()
-            for part in split:
-                rest = np.setdiff1d(order, part)
-                seen = features[rest], judged[rest], exists[rest], len(kinds)
-                held_out[part] = ListModel.fit(*seen, like=model)(features[part])
-            probability = on_answering_scale(held_out, probability, exists)
+        model, fitted, tested, probability = held_out(
+            order,
+            grouped,
+            parts,
+            fit,
+            lambda model, rows: model(features.of_queries(rows)),
+            lambda held, answering: on_answering_scale(held, answering, exists),
+        )
         grid = np.empty(0) if parts else probability[fitted, 0][exists[fitted, 0]]
         queries = tested_queries(probability, tested, grid, cross_fitted=bool(parts))
         return calibration_of(model, queries)
 
     def tested_by_all() -> ScoreCalibration:
         """Fit the probability of one score, whose order needs no fit, and test by all."""
-        model = ListModel.fit(features[order], judged[order], exists[order], 1)
+        model = fit(order, None)
         queries = tested_queries(model(features), order, np.empty(0), cross_fitted=False)
         queries = replace(queries, score=values[order, 0, 0])
         return calibration_of(model, queries)
@@ -226,7 +225,7 @@ def calibrate_scores(
         probability: Array, tested: npt.NDArray[np.int_], grid: Array, *, cross_fitted: bool
     ) -> CalibrationQueries:
         return CalibrationQueries(
-            np.where(exists, probability, 0.0)[tested],
+            probability[tested],
             judged[tested],
             has_match[tested],
             counted[tested],
@@ -239,12 +238,12 @@ def calibrate_scores(
     def calibration_of(model: ListModel, queries: CalibrationQueries) -> ScoreCalibration:
         return ScoreCalibration(kinds, values.shape[1], tuple(columns), model, queries, scale)
 
-    one_score = cross_fit is None and features.shape[1] == len(kinds) == 1 and not columns
+    one_score = cross_fit is None and values.shape[1] == len(kinds) == 1 and not columns
     both = cross_fit is None and len(order) < FEW and not one_score
     found = tested_by_all() if one_score else tested_by(PARTS if both else cross_fit or 0)
     by_halves = not (found.cross_fitted or one_score)
     fitted = split_by_group(order, grouped, 2)[0] if by_halves else order
-    warn_of_scores(features[fitted, :, 0], judged[fitted])
+    warn_of_scores(values[fitted, :, 0], judged[fitted])
     warn_of_ties(values, judged)
     if both:
         with suppress(InputError):  # all scores of one half may be equal, or not judged

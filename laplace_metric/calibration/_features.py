@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from jaxtyping import Bool, Float
 
 from laplace_metric.calibration._arrays import namespace
@@ -30,17 +31,18 @@ class model of the gallery says.
 
 @dataclass(frozen=True)
 class PairFeatures:
-    """Features of (query, neighbour) pairs.
+    """Features of (query, hit) pairs: of an index (``of``), or of scores (``score_features``).
 
     Parameters
     ----------
     values : [Q, k, F], float64
-        Values of ``FEATURES``: the distance of the means; the logarithms of its standard deviation
-        and of the neighbour's rank; the vote of the labels of ``VOTES`` neighbours (``LabelVotes``;
-        0 without labels); the query's epistemic number; the log odds of the neighbour's label by
-        the class model (0 without).
+        Values of the features, 0 where there is no hit. Of an index those of ``FEATURES``: the
+        distance of the means; the logarithms of its standard deviation and of the neighbour's rank;
+        the vote of the labels of ``VOTES`` neighbours (``LabelVotes``; 0 without labels); the
+        query's epistemic number; the log odds of the neighbour's label by the class model (0
+        without).
     exists : [Q, k]
-        True where there is a neighbour.
+        True where there is a hit.
     """
 
     values: Float[np.ndarray, "Q k F"]
@@ -68,7 +70,15 @@ class PairFeatures:
 
     def take(self, k: int) -> PairFeatures:
         """Return the features of the k nearest neighbours."""
-        return PairFeatures(self.values[:, :k], self.exists[:, :k])
+        return self.at(slice(k))
+
+    def at(self, places: slice) -> PairFeatures:
+        """Return the features of these places of each list."""
+        return PairFeatures(self.values[:, places], self.exists[:, places])
+
+    def of_queries(self, rows: npt.NDArray[np.int_]) -> PairFeatures:
+        """Return the features of these queries [q]."""
+        return PairFeatures(self.values[rows], self.exists[rows])
 
 
 def pair_features(hits: SearchHits) -> tuple[Any, Any]:

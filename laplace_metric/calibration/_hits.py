@@ -110,12 +110,10 @@ class LabelledHits:
 
 def mapped_arrays(value: Any, change: Callable[[Any], Any]) -> Any:
     """Return the same value with each of its arrays changed, those of values in it, too."""
-    parts = {field.name: getattr(value, field.name) for field in fields(value)}
-    changed = {
-        name: change(part) if isinstance(part, np.ndarray) else part and mapped_arrays(part, change)
-        for name, part in parts.items()
-    }
-    return replace(value, **changed)
+    if value is None or isinstance(value, np.ndarray):
+        return value if value is None else change(value)
+    names = [field.name for field in fields(value)]
+    return replace(value, **{name: mapped_arrays(getattr(value, name), change) for name in names})
 
 
 def joined_arrays(values: Sequence[Any]) -> Any:

@@ -9,7 +9,6 @@ import numpy.typing as npt
 from jaxtyping import Bool, Float, Int
 
 from laplace_metric._utils.validation import check_count
-from laplace_metric.calibration._answering_scale import on_answering_scale
 from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration._conformal import (
     first_match_score,
@@ -19,7 +18,14 @@ from laplace_metric.calibration._conformal import (
 from laplace_metric.calibration._counted_once import counted_once, warn_of_copies
 from laplace_metric.calibration._features import PairFeatures, query_statistics
 from laplace_metric.calibration._group_column import check_enough, split_by_group
-from laplace_metric.calibration._hits import LabelledHits, joined_arrays, mapped_arrays
+from laplace_metric.calibration._held_out import (
+    FEW,
+    MOST_PARTS,
+    PARTS,
+    held_out,
+    on_answering_scale,
+)
+from laplace_metric.calibration._hits import LabelledHits, mapped_arrays
 from laplace_metric.calibration._label_posterior import Candidates, LabelPosterior
 from laplace_metric.calibration._label_sets import HeldOutLabels, label_scores
 from laplace_metric.calibration._match_probability import MatchProbability, fit_match_probability
@@ -29,9 +35,6 @@ LEAST_KNOWN = 5
 """Held-out queries with a match in the index that each half needs at the very least."""
 LEAST = 20
 """Held-out queries, half of which or more are fitted."""
-PARTS, MOST_PARTS = 5, 20
-FEW = 1_000
-"""Queries from which on halves guarantee much: fewer are cross-fitted."""
 
 
 @dataclass(frozen=True)
@@ -168,19 +171,14 @@ def calibrated(
     ordered = None if group is None else group[order]
     first, second = split_by_group(rows, ordered, 2)
     _check(labelled.take(first), labelled.take(second))
-    if cross_fit:
-        kept, tested, tests = _Fit.fitted_to(labelled, k, portable=portable), rows, []
-        parts = split_by_group(rows, ordered, cross_fit)
-        for part in parts:
-            others = labelled.take(np.delete(rows, part))
-            fit = _Fit.fitted_to(others, k, portable=portable, like=kept)
-            tests.append(fit.judge(labelled.take(part), k))
-        back = np.concatenate(parts).argsort()
-        held_out: _Judged = mapped_arrays(joined_arrays(tests), lambda values: values[back])
-        judged = held_out.on_scale_of(kept.judge(labelled, k))
-    else:
-        kept, tested = _Fit.fitted_to(labelled.take(first), k, portable=portable), second
-        judged = kept.judge(labelled, k)
+    kept, fitted, tested, judged = held_out(
+        rows,
+        ordered,
+        cross_fit,
+        lambda of, like: _Fit.fitted_to(labelled.take(of), k, portable=portable, like=like),
+        lambda fit, of: fit.judge(labelled.take(of), k),
+        _Judged.on_scale_of,
+    )
     test = mapped_arrays(judged, lambda values: values[tested])
     tops = [p for p in (judged.probability[:, 0], judged.label_probability) if p is not None]
     statistics, known = query_statistics(labelled.hits), labelled.known
@@ -205,7 +203,7 @@ def calibrated(
         first_match=test.first_match,
         statistics=statistics[known],
         p_value=p_value[tested],
-        grid=np.column_stack(tops)[[] if cross_fit else first],
+        grid=np.column_stack(tops)[[] if cross_fit else fitted],
         label_probability=test.label_probability,
         right=test.right,
         labels=labels,

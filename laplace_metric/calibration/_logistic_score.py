@@ -22,6 +22,7 @@ changes sign when the others are capped, too.) ``low`` keeps a certainty of zero
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -152,9 +153,35 @@ def posterior_mode(
     return weights, float(at[-1] - weights @ mean)
 
 
-def fit_score(
-    values: Array, match: Array, weight: Array, columns: list[int], width: float = WIDTH
-) -> Score:
+@dataclass(frozen=True)
+class Prior:
+    """What a score may use, and what is believed of its standardised weights before.
+
+    Parameters
+    ----------
+    columns : list of int
+        Features that are used; the others have weight 0.
+    centre : [C]
+        Prior mean of the weight of each column.
+    least, most : [C]
+        Bounds of each weight.
+    narrow, wide : float
+        Prior standard deviation of the weights, and where queries are many.
+    limits : function or None
+        Function of values [n, F] that returns their lower bounds [F], and which features [F] cannot
+        run away. None, the default: none has bounds.
+    """
+
+    columns: list[int]
+    centre: Array
+    least: Array
+    most: Array
+    narrow: float
+    wide: float
+    limits: Callable[[Array], tuple[Array, npt.NDArray[np.bool_]]] | None = None
+
+
+def fitted_score(values: Array, match: Array, weight: Array, prior: Prior, width: float) -> Score:
     """Fit a score to features [n, F] of pairs and whether they match [n].
 
     Parameters
@@ -165,33 +192,58 @@ def fit_score(
         Outcome of each pair, 0 or 1.
     weight : [n]
         Observations that each pair counts for: 1 / k, for k pairs of its query.
+    prior : Prior
+        Features that are used, and the prior of their weights.
+    width : float
+        Standard deviation of the prior of the standardised weights.
+    """
+    n, columns = values.shape[1], prior.columns
+    low, cap, free = np.full(n, -np.inf), np.full(n, np.inf), np.ones(n, bool)
+    if prior.limits is not None:
+        low, free = prior.limits(values)
+    bounds = [*zip(prior.least.tolist(), prior.most.tolist(), strict=True)]
+    while True:
+        weights, bounded = np.zeros(n), np.minimum(np.maximum(values, low), cap)[:, columns]
+        weights[columns], offset = posterior_mode(
+            bounded, match, weight, prior.centre, width, bounds, True
+        )
+        grows = (weights > 0) & np.isinf(cap) & ~free
+        if not grows.any():
+            return Score(weights, low, cap, offset)
+        cap[grows] = np.maximum(np.median(values, 0), low)[grows]
+
+
+def hit_prior(columns: list[int]) -> Prior:
+    """Return the prior of features of hits, ``FEATURES``."""
+    centre = np.where(np.array(columns) == FEATURES.index("distance"), SLOPE, 0.0)
+    most = np.where((centre < 0) & (columns == FEATURE_SETS["distance"]), FLATTEST, np.inf)
+    least = np.full(len(columns), -np.inf)
+    return Prior(columns, centre, least, most, WIDTH, WIDE, _limits_of_hits)
+
+
+def _limits_of_hits(values: Array) -> tuple[Array, npt.NDArray[np.bool_]]:
+    middle, low = np.median(values[:, SPREAD]), np.zeros(len(FEATURES))
+    low[[FEATURES.index("epistemic"), FEATURES.index("class_model")]] = -np.inf
+    low[SPREAD] = middle + np.log(FLOOR) if np.isfinite(middle) else 0.0
+    return low, np.isin(np.arange(len(FEATURES)), BOUNDED)
+
+
+def fit_score(
+    values: Array, match: Array, weight: Array, columns: list[int], width: float = WIDTH
+) -> Score:
+    """Fit a score to ``FEATURES`` [n, F] of hits, as ``fitted_score``.
+
+    Parameters
+    ----------
+    values : [n, F]
+        Features of each pair.
+    match : [n]
+        Outcome of each pair, 0 or 1.
+    weight : [n]
+        Observations that each pair counts for.
     columns : list of int
         Features that are used; the others have weight 0.
     width : float
         Standard deviation of the prior of the standardised weights. Default: ``WIDTH``.
     """
-    middle = np.median(values, 0)
-    low, cap = np.zeros(len(FEATURES)), np.full(len(FEATURES), np.inf)
-    low[[FEATURES.index("epistemic"), FEATURES.index("class_model")]] = -np.inf
-    low[SPREAD] = middle[SPREAD] + np.log(FLOOR) if np.isfinite(middle[SPREAD]) else 0.0
-    free = np.isin(np.arange(len(FEATURES)), BOUNDED)
-    while True:
-        bounded = np.minimum(np.maximum(values, low), cap)
-        weights, offset = _standardised_regression(bounded, match, weight, columns, width)
-        grows = (weights > 0) & np.isinf(cap) & ~free
-        if not grows.any():
-            return Score(weights, low, cap, offset)
-        cap[grows] = np.maximum(middle, low)[grows]
-
-
-def _standardised_regression(
-    values: Array, match: Array, weight: Array, columns: list[int], width: float
-) -> tuple[Array, float]:
-    """Return weights [F] and offset, found in units of the standard deviation."""
-    centre = np.where(np.array(columns) == FEATURES.index("distance"), SLOPE, 0.0)
-    most = np.where((centre < 0) & (columns == FEATURE_SETS["distance"]), FLATTEST, np.inf)
-    bounds = [(-np.inf, float(end)) for end in most]
-    weights = np.zeros(len(FEATURES))
-    x = values[:, columns]
-    weights[columns], offset = posterior_mode(x, match, weight, centre, width, bounds, True)
-    return weights, offset
+    return fitted_score(values, match, weight, hit_prior(columns), width)

@@ -507,17 +507,21 @@ at alpha=0.05
         None of a rule of an index, and where more decides: other hits of the query, further scorers
         or evidence. Infinite where all are accepted, or none.
         """
-        if self.scores is None or self.scores.model.first.weights[1:].any():
+        if self.scores is None or self.scores.model.first.score.weights[1:].any():
             return None
         model = self.scores.model.first
-        unit = np.eye(len(model.weights))[0]
+        unit = np.eye(len(model.score.weights))[0]
+
+        def p(value: float) -> float:
+            return float(model(model.score(value * unit)))
+
         low, high = -1.0, 1.0
-        while model(low * unit) >= self.value and low > -LARGEST:
+        while p(low) >= self.value and low > -LARGEST:
             low *= 2
-        while model(high * unit) < self.value and high < LARGEST:
+        while p(high) < self.value and high < LARGEST:
             high *= 2
         while low < (middle := low + (high - low) / 2) < high:
-            low, high = (low, middle) if model(middle * unit) >= self.value else (middle, high)
+            low, high = (low, middle) if p(middle) >= self.value else (middle, high)
         if low <= -LARGEST or high >= LARGEST:
             high = -np.inf if low <= -LARGEST else np.inf
         return -high if self.scores.kinds[0] == "distance" else high

@@ -43,8 +43,8 @@ class RuleModule(OfConstants):
         self._constant("sign", [-1.0 if kind == "distance" else 1.0 for kind in kinds])
         self._constant("rank", np.log(np.arange(1.0, k + 1)))
         models = [model.first, model.behind][: min(k, 2)]
-        self._constant("weights", np.array([each.weights for each in models]))
-        self._constant("offset", np.array([each.offset for each in models]))
+        self._constant("weights", np.array([each.score.weights for each in models]))
+        self._constant("offset", np.array([each.score.offset for each in models]))
         self._constant("value", value)
         self.register_buffer("_later", torch.ones(k, k).triu(1)[..., None] > 0)
         self.calibrators = torch.nn.ModuleList(CalibratorGraph(each.calibrator) for each in models)

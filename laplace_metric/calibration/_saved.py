@@ -12,7 +12,7 @@ from laplace_metric.calibration._features import FEATURES
 from laplace_metric.errors import InputError
 from laplace_metric.io import Fields, Kind, Part, SavedFile, record, restored, write
 
-CALIBRATION = Kind("calibration", "a saved calibration", 7)
+CALIBRATION = Kind("calibration", "a saved calibration", 8)
 
 
 def write_calibration(calibration: Calibration, path: str | Path) -> None:

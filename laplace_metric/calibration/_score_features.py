@@ -17,6 +17,7 @@ import numpy as np
 
 from laplace_metric._utils.validation import ArrayLike
 from laplace_metric.calibration._arrays import Array, Flags, Judged
+from laplace_metric.calibration._features import PairFeatures
 from laplace_metric.calibration._logistic_score import ROUNDING
 from laplace_metric.calibration._numbers import are_booleans, numbers
 from laplace_metric.calibration._padding import NO_HIT, is_padding
@@ -94,7 +95,7 @@ def first_hits(
     return np.column_stack([given, *(column[:, 0] for column in columns)])[exists[:, 0]]
 
 
-def score_features(values: Array, exists: Flags, columns: Sequence[Array]) -> Array:
+def score_features(values: Array, exists: Flags, columns: Sequence[Array]) -> PairFeatures:
     """Return [Q, k, F]: ``LIST`` of each scorer, rank, further columns; 0 where there is no hit."""
     n = exists.sum(1)[:, None].clip(1)  # of a query without a hit nothing is used
     found: list[Array] = []
@@ -112,7 +113,8 @@ def score_features(values: Array, exists: Flags, columns: Sequence[Array]) -> Ar
         z = np.divide(v - mean, sd, out=np.zeros_like(v), where=sd > ROUNDING * np.abs(mean))
         found += [v, ordered[:, :1] - v, gap, z]
     rank = np.log(np.arange(1.0, exists.shape[1] + 1)) + np.zeros(exists.shape)
-    return np.where(exists[..., None], np.stack([*found, rank, *columns], -1), 0.0)
+    features = np.where(exists[..., None], np.stack([*found, rank, *columns], -1), 0.0)
+    return PairFeatures(features, exists)
 
 
 def evidence_column(name: str, column: ArrayLike, exists: Flags) -> Array:

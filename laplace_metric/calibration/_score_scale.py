@@ -40,7 +40,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from jaxtyping import Float
-from scipy.special import gammaln
 
 from laplace_metric.calibration._arrays import Array
 from laplace_metric.calibration._copies import SAME, equal_rows
@@ -355,6 +354,8 @@ def _rounding(values: Array) -> float:
 
 def _log_chance(j: int, n: float, m: float) -> float:
     """Return log P that the j best of n + m are all among the n."""
+    from scipy.special import gammaln  # a search imports this file, and SciPy takes long
+
     of_all = gammaln(n + m + 1) - gammaln(n + m - j + 1)
     return float(gammaln(n + 1) - gammaln(n - j + 1) - of_all)
 

@@ -36,7 +36,7 @@ from laplace_metric.io import Fields, Kind, Part, record, restored, saved
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-SCORES = Kind("scores", "a saved calibration of scores", 4)
+SCORES = Kind("scores", "a saved calibration of scores", 5)
 FUSED = "fused"
 KINDS = ("similarity", "distance", "score", FUSED)
 FEATURES = {
@@ -87,7 +87,7 @@ class ScoredQueries(Shown):
     @property
     def losses(self) -> Mapping[str, float]:
         """Cross-validated log loss of every candidate, over first hits."""
-        return self.model.first.losses
+        return {name: loss for name, (loss, _) in self.model.first.losses.items()}
 
     @property
     def cross_fitted(self) -> bool:
@@ -360,15 +360,13 @@ class ScoredQueries(Shown):
         evidence = [np.zeros((1, self.k))] * len(self.evidence)
         models = self.model.first, self.model.behind
         known = bool(self.kinds) and set(self.kinds) <= set(KINDS)
-        known = known and all(model.chosen in model.losses for model in models)
         if not known or self.chosen.split(", ")[0] not in FEATURES:
             raise FileFormatError(
                 f"scores.kinds are {self.kinds!r:.60}, chosen {self.chosen!r:.60}"
             )
-        width = score_features(*hits, evidence).shape[-1]
-        if {len(model.weights) for model in models} != {width} or self.queries.probability.shape[
-            1
-        ] != self.k:
+        width = score_features(*hits, evidence).values.shape[-1]
+        other = {len(model.score.weights) for model in models} != {width}
+        if other or self.queries.probability.shape[1] != self.k:
             raise FileFormatError(f"scores has not the weights or the hits of k={self.k}")
         if self.scale.values.shape[1] != len(self.kinds) + len(self.evidence):
             raise FileFormatError(

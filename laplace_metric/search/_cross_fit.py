@@ -31,8 +31,8 @@ from laplace_metric._utils.precision import at_least_float32
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import check_count, check_fraction
 from laplace_metric.calibration._group_column import check_enough, read_groups
+from laplace_metric.calibration._held_out import PARTS
 from laplace_metric.calibration._hits import LabelledHits
-from laplace_metric.calibration._learn import PARTS
 from laplace_metric.calibration._votes import VOTES
 from laplace_metric.errors import (
     DependentQueriesWarning,

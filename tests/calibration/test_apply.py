@@ -288,7 +288,7 @@ def test_files_that_are_not_ours(embedder, points, tmp_path):
         read_calibration(path)
     path.write_bytes(whole)
     of_version(path, "calibration", 99)
-    with pytest.raises(FileFormatError, match="version 99, this package reads 7"):
+    with pytest.raises(FileFormatError, match="version 99, this package reads 8"):
         read_calibration(path)
     with pytest.raises(FileFormatError, match=r"missing\.safetensors does not exist"):
         read_calibration(tmp_path / "missing.safetensors")

@@ -13,8 +13,8 @@ import torch
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.calibration import _conformal, _match_probability, guarantee
 from laplace_metric.calibration import _learn as storage
-from laplace_metric.calibration._answering_scale import on_answering_scale
 from laplace_metric.calibration._features import PairFeatures, query_statistics
+from laplace_metric.calibration._held_out import on_answering_scale
 from laplace_metric.calibration._hits import LabelledHits, SearchHits
 from laplace_metric.calibration._match_probability import fit_match_probability
 from laplace_metric.calibration._saved import calibration_of, calibration_part
@@ -270,7 +270,10 @@ W = "matcher.score.weights"
     ("change", "message"),
     [
         (lambda c, t: c["matcher"]["calibrator"].update(kind="luck"), "calibrator 'luck'"),
-        (lambda c, t: c["matcher"].update(feature_set="luck"), "in a part of"),
+        (
+            lambda c, t: c["matcher"].update(chosen="luck, beta"),
+            "chosen is 'luck, beta', not one of",
+        ),
         (lambda c, t: c["matcher"]["score"].pop("offset"), "offset is missing"),
         (lambda c, t: c["matcher"]["score"].update(offset=math.nan), "offset is nan"),
         (lambda c, t: c.update(k=None), "k is None"),

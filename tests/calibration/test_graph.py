@@ -339,10 +339,11 @@ def test_a_rule_of_scores_says_the_same_in_a_graph(format, kind, kinds, evidence
     numbers = {"beta": [[1.3, 0.7, 0.2], [0.0] * 3], "isotonic": [[-2, 0, 1], [0.1, 0.5, 0.9]]}
     calibrator = Calibrator(kind, np.array(numbers.get(kind, np.zeros((2, 0))), float))
     first, behind = calibration.model.first, calibration.model.behind
+    scores = [replace(first.score, weights=g.normal(size=len(first.score.weights))) for _ in "ab"]
     model = replace(
         calibration.model,
-        first=replace(first, weights=g.normal(size=len(first.weights)), calibrator=calibrator),
-        behind=replace(behind, weights=g.normal(size=len(first.weights))),
+        first=replace(first, score=scores[0], calibrator=calibrator),
+        behind=replace(behind, score=scores[1]),
     )
     calibration = replace(calibration, model=model)
     new, _, columns = lists(37, kinds, evidence, seed + 10)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from laplace_metric.calibration import Rule, _score_model, calibrate_scores
+from laplace_metric.calibration import Rule, _match_probability, calibrate_scores
 from laplace_metric.errors import InputError
 
 RUNS, DELTA = 200, 0.05
@@ -82,7 +82,7 @@ def test_a_probability_with_steps_accepts_no_score_below_the_one_that_was_tested
     g = np.random.default_rng(3)
     score, right = pairs(g, 400)
     with monkeypatch.context() as patched:
-        patched.setattr(_score_model, "CALIBRATORS", ("isotonic",))
+        patched.setattr(_match_probability, "CALIBRATORS", ("isotonic",))
         stepped = calibrate_scores(score, right).guarantee(precision=0.9)
     smooth = calibrate_scores(score, right).guarantee(precision=0.9)
     assert stepped.score >= smooth.score - 1e-12

@@ -52,11 +52,11 @@ def test_the_chosen_one_has_the_smallest_loss_and_it_is_honest():
     features, true, match = simulated(bend=True)
     matcher = fit_match_probability(features, match)
     assert matcher.calibrator.kind == "isotonic", "the truth is a step"
-    assert set(matcher.losses) == {"logistic", "beta", "isotonic"}
-    best, error = matcher.losses["isotonic"]
+    assert set(matcher.losses) == {"all, logistic", "all, beta", "all, isotonic"}
+    best, error = matcher.losses["all, isotonic"]
     assert best == min(loss for loss, _ in matcher.losses.values())
     entropy = float(-(true * np.log(true) + (1 - true) * np.log(1 - true)).mean())
-    assert entropy - 3 * error < best < matcher.losses["logistic"][0]
+    assert entropy - 3 * error < best < matcher.losses["all, logistic"][0]
     new, _, labels = simulated(seed=1, n=2000, bend=True)
     p = matcher(matcher.logit(new))
     fresh = float(-np.log(np.where(labels, p, 1 - p)).mean())
@@ -70,6 +70,13 @@ def test_evidence_that_says_nothing_has_no_weight():
     assert matcher.score.weights[[1, *range(3, len(FEATURES))]].tolist() == [0] * 7
 
 
+def fit(x, y, groups, name):
+    """Score and calibrator of few pairs, with all features."""
+    weight = 1 / np.bincount(groups)[groups]
+    score = fit_score(x, y, weight, FEATURE_SETS["all"])
+    return score, fit_calibrator(name, score(x), y, weight)
+
+
 def test_the_log_loss_is_that_of_the_folds():
     features, _, match = simulated(n=50)
     matcher = fit_match_probability(features, match)
@@ -77,10 +84,10 @@ def test_the_log_loss_is_that_of_the_folds():
     groups = np.repeat(np.arange(50), K)
     loss = np.empty(len(y))
     for train, test in GroupKFold(FOLDS).split(x, y, groups):
-        score, fitted = _match_probability._fitted(x[train], y[train], groups[train], "all", "beta")
+        score, fitted = fit(x[train], y[train], groups[train], "beta")
         p = fitted(score(x[test]))
         loss[test] = -(y[test] * np.log(p) + (1 - y[test]) * np.log(1 - p))
-    mean_loss, error = matcher.losses["beta"]
+    mean_loss, error = matcher.losses["all, beta"]
     assert mean_loss == pytest.approx(loss.mean())
     assert error == pytest.approx(loss.reshape(50, K).mean(1).std(ddof=1) / 50**0.5)
 
@@ -91,13 +98,13 @@ def test_pairs_of_one_query_stay_together(monkeypatch):
     exists = features.exists.copy()
     exists[3:9, 2:] = False
     training_queries = []
-    fitted = _logistic_score.fit_score
+    fitted = _logistic_score.fitted_score
 
-    def spy(x, y, weight, columns, width):
+    def spy(x, y, weight, prior, width):
         training_queries.append(x[:, 1])
-        return fitted(x, y, weight, columns, width)
+        return fitted(x, y, weight, prior, width)
 
-    monkeypatch.setattr(_match_probability, "fit_score", spy)
+    monkeypatch.setattr(_match_probability, "fitted_score", spy)
     fit_match_probability(PairFeatures(features.values, exists), match)
     sizes = dict(zip(range(40), exists.sum(1).tolist(), strict=True))
     assert len(training_queries) == FOLDS + 1
@@ -126,8 +133,8 @@ def test_nobody_is_no_match():
 def test_every_map_gives_nobody_no_chance(name):
     features, _, match = simulated()
     x, y = features.values.reshape(-1, len(FEATURES)), match.flatten() * 1.0
-    fitted = _match_probability._fitted(x, y, np.repeat(np.arange(Q), K), "all", name)
-    matcher = _match_probability.MatchProbability("all", *fitted, {})
+    fitted = fit(x, y, np.repeat(np.arange(Q), K), name)
+    matcher = _match_probability.MatchProbability(f"all, {name}", *fitted, {})
     assert matcher(np.array([-np.inf, 0.0]))[0] == 0
 
 
@@ -138,7 +145,7 @@ def test_labels_that_vote_are_worth_more_than_the_distance():
     voted = fit_match_probability(features, match)
     features.values[..., 3] = 0
     alone = fit_match_probability(features, match)
-    assert voted.losses["logistic"][0] < 0.5 * alone.losses["logistic"][0]
+    assert voted.losses["all, logistic"][0] < 0.5 * alone.losses["all, logistic"][0]
 
 
 @pytest.mark.parametrize("value", [True, False])
@@ -149,7 +156,7 @@ def test_where_nearly_all_match_or_none_it_still_falls_with_the_distance(value, 
     match[:exceptions] = not value
     with pytest.warns(FewQueriesWarning, match=f"^{exceptions} of the 40 queries.*at least 5"):
         matcher = fit_match_probability(features, match)
-    assert (list(matcher.losses), matcher.feature_set) == (["logistic"], "distance")
+    assert list(matcher.losses) == ["distance, logistic"]
     p = matcher(matcher.logit(features))[:, 0]  # one rank, so that the distance alone counts
     assert np.array_equal(p.argsort(), (-features.values[:, 0, 0]).argsort())
     share = (40 - exceptions if value else exceptions) / 40

@@ -305,7 +305,7 @@ def test_a_file_keeps_the_scale(rule, tmp_path):
     with pytest.raises(InputError, match="per cent"):
         again(100 * pairs(1, 20)[0])
     of_version(path, "scores", 3)
-    with pytest.raises(FileFormatError, match="scores of version 3, this package reads 4"):
+    with pytest.raises(FileFormatError, match="scores of version 3, this package reads 5"):
         Rule.load(path)
     rule.scores.save(path)
     rewrite(path, "scores", lambda _, arrays: arrays.update({VALUES: -arrays[VALUES]}))

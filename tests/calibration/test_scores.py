@@ -22,13 +22,14 @@ from laplace_metric.calibration import (
     Rule,
     ScoreCalibration,
     _calibrate_scores,
-    _score_model,
+    _match_probability,
     calibrate_scores,
 )
-from laplace_metric.calibration._answering_scale import on_answering_scale
-from laplace_metric.calibration._learn import FEW
+from laplace_metric.calibration._features import PairFeatures
+from laplace_metric.calibration._held_out import FEW, on_answering_scale
+from laplace_metric.calibration._match_probability import fit_probability
 from laplace_metric.calibration._score_features import checked_scores, score_features
-from laplace_metric.calibration._score_model import fit_score_model
+from laplace_metric.calibration._score_model import score_sets
 from laplace_metric.calibration.guarantees._biometric_rates import (
     fewest_false,
     threshold_of_false,
@@ -74,7 +75,7 @@ def test_features_are_those_of_a_loop(n, k, scale, seed):
     g = np.random.default_rng(seed)
     values = scale * np.round(g.normal(size=(n, k)), 1)  # with ties
     exists = np.arange(k) < g.integers(1, k + 1, n)[:, None]
-    found = score_features(np.where(exists, values, 0)[..., None], exists, [])
+    found = score_features(np.where(exists, values, 0)[..., None], exists, []).values
     for q, size in enumerate(exists.sum(1)):
         v = values[q, :size]
         order = sorted(range(size), key=lambda i: (-v[i], i))
@@ -336,7 +337,7 @@ def test_a_half_without_errors_fits_a_probability_too():
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
 @pytest.mark.parametrize("calibrator", ["logistic", "beta", "isotonic"])
 def test_the_score_of_a_rule_is_where_it_begins_to_accept(kind, scale, calibrator, monkeypatch):
-    monkeypatch.setattr(_score_model, "CALIBRATORS", (calibrator,))
+    monkeypatch.setattr(_match_probability, "CALIBRATORS", (calibrator,))
     g = np.random.default_rng(0)
     right = g.random(400) < 0.7
     score = scale * (g.normal(size=400) + 3 * right - 5) * (-1 if kind == "distance" else 1)
@@ -391,9 +392,10 @@ def test_no_query_is_judged_by_a_model_that_saw_it(monkeypatch):
     features = score_features(score[..., None], np.ones((100, 5), bool), [])
     held_out, judged_by = np.empty((100, 5)), np.zeros(100, int)
     for seen_by, model in others:
-        out = ~(features[:, None, 0, 0] == seen_by[None, :, 0, 0]).any(1)
+        known = seen_by.values[None, :, 0, 0]
+        out = ~(features.values[:, None, 0, 0] == known).any(1)
         assert out.sum() == 25
-        held_out[out], judged_by = model(features[out]), judged_by + out
+        held_out[out], judged_by = model(features.of_queries(out)), judged_by + out
     assert (judged_by == 1).all()
     wanted = on_answering_scale(held_out, whole(features), np.ones((100, 5), bool))
     order = np.random.default_rng(0).permutation(100)
@@ -590,6 +592,12 @@ def test_ragged_lists_end_with_infinity():
     assert checked_scores(ragged, ("similarity",))[1].sum() == (~ends).sum()
 
 
+def of_scores(*sizes):
+    """Sets of features of scores, of which all are tried."""
+    sets = score_sets(*sizes)
+    return sets, tuple(sets)
+
+
 def test_a_query_counts_once_however_many_hits_it_has():
     """Half of the queries have one hit, of which .9 are relevant, the others nine with .1."""
     g = np.random.default_rng(0)
@@ -599,8 +607,9 @@ def test_a_query_counts_once_however_many_hits_it_has():
     judged = (g.random((n, k)) < np.where(long, 0.1, 0.9)[:, None]).astype(np.int8)
     features = np.zeros((n, k, 5))
     features[..., 0] = g.normal(size=(n, k))  # says nothing
-    model = fit_score_model(features, judged, exists, 1)
-    assert model(features)[exists].mean() == pytest.approx(0.5, abs=0.03)
+    pairs = PairFeatures(features, exists)
+    model = fit_probability(pairs, judged, *of_scores(1, 5, k))
+    assert model(model.logit(pairs))[exists].mean() == pytest.approx(0.5, abs=0.03)
 
 
 def test_no_value_counts_against_a_match():
@@ -609,7 +618,7 @@ def test_no_value_counts_against_a_match():
     right = g.random((600, 1)) < 0.5
     one, other = g.normal(size=(600, 1)) + right, g.normal(size=(600, 1)) - 2 * right
     calibration = calibrate_scores(np.stack([one, other], -1), right, kind=("score", "score"))
-    assert calibration.model.first.weights[[0, 4]].min() >= 0
+    assert calibration.model.first.score.weights[[0, 4]].min() >= 0
 
 
 def test_queries_of_which_nobody_knows_are_in_no_rate_of_identification():
@@ -659,6 +668,7 @@ def test_few_queries_are_held_by_a_narrow_prior_and_many_by_a_wide_one():
         x = np.where(right, 1.0, -1.0) + 0.01 * g.normal(size=n)
         features = np.zeros((n, 1, 5))
         features[:, 0, 0] = x
-        model = fit_score_model(features, right[:, None].astype(np.int8), np.ones((n, 1), bool), 1)
-        weight = model.weights[0] * x.std()
+        pairs = PairFeatures(features, np.ones((n, 1), bool))
+        model = fit_probability(pairs, right[:, None].astype(np.int8), *of_scores(1, 5, 1))
+        weight = model.score.weights[0] * x.std()
         assert (weight < 8) == few, n
