@@ -2,7 +2,8 @@
 
 ``definitions`` covers the modules of ``benchmarks`` and ``baselines`` that a piece imports,
 directly or not; ``library`` covers ``laplace_metric``; ``row`` covers one row of the table of
-methods and the baselines that it names. All are of syntax trees without docstrings and comments.
+methods and the baselines that it names. All are of syntax trees without docstrings and comments,
+and without the places in the library that names come from: where a function lives is no number.
 What only stores or shows numbers has no part in them: ``records``, the rooms ``report`` and
 ``plots``, modules and functions of tables and figures. The rows of the table of methods have no
 part in the hash of the comparison: a method that is added leaves the measurements of the others.
@@ -170,18 +171,26 @@ def _digest(modules: Iterable[str], *, rows: bool = True) -> str:
 def plain_code(source: str) -> str:
     r"""Return the code without docstrings, comments and functions that only show numbers.
 
+    Of what is imported from the library, the names stand in front.
+
     Examples
     --------
     >>> plain_code("def f(x):\n    '''Add.'''\n    return x + 1  # one\n\ndef table(): ...")
     'def f(x):\n    return x + 1'
     """
     tree = ast.parse(source)
-    tree.body = [node for node in tree.body if not _shows(node)]
+    taken = [node for node in tree.body if _is_of_library(node)]
+    names = sorted(ast.unparse(alias) for node in taken for alias in node.names)
+    tree.body = [node for node in tree.body if not (_shows(node) or _is_of_library(node))]
     for node in ast.walk(tree):
         if isinstance(node, Documented):
             kept = [one for one in node.body if not _is_text(one)]
             node.body = kept or [ast.Pass()]
-    return ast.unparse(tree)
+    return "\n".join([*names, ast.unparse(tree)])
+
+
+def _is_of_library(node: ast.stmt) -> TypeGuard[ast.ImportFrom]:
+    return isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == LIBRARY
 
 
 def _shows(node: ast.stmt) -> bool:
