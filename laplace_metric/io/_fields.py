@@ -17,6 +17,8 @@ WHOLE = 2.0**53
 """Largest whole number up to which float64 holds every one."""
 POSITIVE = sys.float_info.min
 """Smallest number that counts as above 0."""
+BELOW_ONE = math.nextafter(1.0, 0.0)
+"""Largest number below 1."""
 
 
 class Fields:
