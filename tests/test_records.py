@@ -14,6 +14,7 @@ from jaxtyping import Float, Float32, Float64, Int64, UInt64
 from torch import Tensor
 
 from laplace_metric import io as files
+from laplace_metric.calibration._gallery_change import GalleryChange
 from laplace_metric.errors import FileFormatError
 from laplace_metric.io import Fields, record, restored, saved, unsaved
 
@@ -53,6 +54,7 @@ class Fit:
     weights: Float[Tensor, " Z"] | None = saved(default=None)
     group: Float[np.ndarray, " N"] = saved(empty=True, default_factory=lambda: np.empty(0))
     share: float = saved(0, 1, default=0.5)
+    level: float = 0.0
 
     def check_saved(self) -> None:
         if bool((self.trace.diff() < 0).any()):
@@ -144,6 +146,7 @@ def test_what_record_leaves_out_may_be_missing_and_nothing_else():
         (lambda c, a: a.update(root=a["root"].double()), "root is float64, not float32"),
         (lambda c, a: a.update(root=a["root"][:, :1]), r"root has shape \[2, 1\], not \[2, 2\]"),
         (lambda c, a: a.update(codes=a["codes"].int()), "codes is int32, not int64"),
+        (lambda c, a: a["root"][:1].fill_(math.inf), "fit/root holds inf, which is not finite"),
         (lambda c, a: a["codes"][:1].fill_(-1), "fit/codes holds -1"),
         (lambda c, a: a["codes"][:1].fill_(10), "fit/codes holds 10"),
         (lambda c, a: a.update(rows=a["rows"].view(torch.int64)), "rows is int64, not uint64"),
@@ -153,6 +156,9 @@ def test_what_record_leaves_out_may_be_missing_and_nothing_else():
         (lambda c, a: c["layers"][1].pop("name"), "fit.layers.1.name is missing"),
         (lambda c, a: c["layers"][1].update(scale=-math.inf), "fit.layers.1.scale is -inf"),
         (lambda c, a: c["layers"][1].update(scale=math.nan), "fit.layers.1.scale is nan"),
+        (lambda c, a: c["layers"][1].update(scale=10**400), "fit.layers.1.scale is 1000"),
+        (lambda c, a: c["layers"][1].update(scale="inf"), "fit.layers.1.scale is 'inf'"),
+        (lambda c, a: c.update(level=math.inf), "fit.level is inf, not a number"),
         (lambda c, a: c["layers"].append(None), "fit.layers.2 is None, not an object"),
         (lambda c, a: c.update(layers={}), "fit.layers is {}, not a list"),
         (lambda c, a: c.update(layers=None), "fit.layers is None, not a list"),
@@ -205,3 +211,20 @@ assert restored(Knots, Fields(content), arrays).values.tolist() == [1, 1, 1]
 assert "torch" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"items": 0}, "rule.gallery.items is 0, not a whole number of at least 1"),
+        ({"changed": -1}, "rule.gallery.changed is -1"),
+        ({"n_new_classes": None}, "rule.gallery.n_new_classes is None"),
+        ({"named": [1]}, r"rule.gallery.named is \[1\], not a list of str"),
+    ],
+)
+def test_a_change_that_no_gallery_had_is_refused(changes, message):
+    change = GalleryChange(700, 90, 2, ("'a'", "'b'"))
+    content = change.content()
+    assert GalleryChange.of_content(Fields(content, "rule.gallery")) == change
+    with pytest.raises(FileFormatError, match=message):
+        GalleryChange.of_content(Fields({**content, **changes}, "rule.gallery"))
