@@ -23,6 +23,8 @@ from laplace_metric import io as files
 from laplace_metric.calibration import calibrate_scores, read_calibration, write_calibration
 from laplace_metric.calibration._rule import Rule
 from laplace_metric.calibration._score_calibration import ScoreCalibration
+from laplace_metric.curvature._statistics import Statistics
+from laplace_metric.curvature.by_class import ClassSums
 from laplace_metric.errors import FileFormatError
 from laplace_metric.image_text import ImageTextEmbedder, ImageTextPairs
 from laplace_metric.models import Precomputed
@@ -81,9 +83,9 @@ def calibrated(path: Path, distance: str = "euclidean", **options: Any) -> Calla
     return lambda path: Index.load(path, made)
 
 
-def posterior(path: Path, structure: str) -> Callable[[Path], Any]:
+def posterior(path: Path, structure: str, **settings: Any) -> Callable[[Path], Any]:
     model, reference = network(0), 24 if structure == "diag" else None
-    made = LaplaceEmbedder(model, structure=structure).fit(
+    made = LaplaceEmbedder(model, structure=structure, **settings).fit(
         *points(60, 0), reference=reference, seed=0, progress=False
     )
     made.save(path)
@@ -145,6 +147,12 @@ def rule(path: Path) -> Callable[[Path], Any]:
     return Rule.load
 
 
+def statistics(path: Path) -> Callable[[Path], Any]:
+    x, y = points(60, 0)
+    Statistics("a task", ClassSums.of(y, x)).save(path)
+    return Statistics.load
+
+
 def image_text(path: Path) -> Callable[[Path], Any]:
     x, y = points(60, 0)
     pairs = ImageTextPairs(x, torch.eye(CLASSES, 5), torch.stack([torch.arange(60), y], 1))
@@ -165,6 +173,7 @@ KINDS: dict[str, Callable[[Path], Callable[[Path], Any]]] = {
     "posterior, kron": partial(posterior, structure="kron"),
     "posterior, full": partial(posterior, structure="full"),
     "posterior, diag": partial(posterior, structure="diag"),
+    "posterior, layerwise": partial(posterior, structure="kron", prior_precision="layerwise"),
     "ensemble": ensemble,
     "guard": guard,
     "monitor": monitor,
@@ -262,6 +271,61 @@ def test_values_of_an_index_that_do_not_go_together(change, message, tmp_path):
     path = tmp_path / "index"
     load = calibrated(path)
     rewrite(path, "index", lambda _, arrays: change(arrays))
+    with pytest.raises(FileFormatError, match=message):
+        load(path)
+
+
+def content_of(part: str, *names: str, **changes: Any) -> Callable[[dict[str, Any]], None]:
+    """Change values of an object in the content of a part."""
+
+    def change(parts: dict[str, Any]) -> None:
+        content = parts[part].content
+        for name in names:
+            content = content[name]
+        content.update(changes)
+
+    return change
+
+
+def array_of(part: str, name: str, value: float) -> Callable[[dict[str, Any]], None]:
+    return lambda parts: parts[part].arrays[name][-1:].fill_(value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "message"),
+    [
+        ("index, predictive", content_of("index", "predictive", share=1), "predictive.share is 1"),
+        ("index, predictive", content_of("index", "predictive", share=0), "predictive.share is 0"),
+        (
+            "index, predictive",
+            content_of("index", "predictive", gain=[0.5, 2.0]),
+            "predictive.gain.1 is 2.0, not a number from 0 to 1",
+        ),
+        ("index, predictive", content_of("index", "predictive", gain=[0.5]), "gain has 1 entries"),
+        ("index", content_of("index", found=1.5), "index.found is 1.5"),
+        ("index", content_of("index", next_id=2**63 + 1), "index.next_id is 9223372036854775809"),
+        ("index", content_of("index", changes=None), "index.changes is None"),
+        (
+            "posterior, layerwise",
+            array_of("posterior", "prior_weights", 0),
+            "posterior/prior_weights holds 0",
+        ),
+        ("posterior, kron", content_of("posterior", "draws", recall=1.5), "draws.recall is 1.5"),
+        ("posterior, kron", content_of("posterior", "draws", spread=-1), "draws.spread is -1"),
+        ("image and text", array_of("heads", "controls", -1e9), "controls are not in ascending"),
+        ("image and text", content_of("heads", "inclusion", auroc=2), "inclusion.auroc is 2"),
+        ("image and text", content_of("heads", "inclusion", slope="x"), "inclusion.slope is 'x'"),
+        ("statistics", array_of("statistics", "counts", -1), "statistics/counts holds -1"),
+        ("statistics", array_of("statistics", "sums", math.nan), "statistics/sums holds nan"),
+    ],
+)
+def test_numbers_that_no_fit_has(kind, change, message, tmp_path):
+    path = tmp_path / "saved"
+    load = statistics(path) if kind == "statistics" else KINDS[kind](path)
+    load(path)
+    parts = parts_of(path)
+    change(parts)
+    files.write(path, parts)
     with pytest.raises(FileFormatError, match=message):
         load(path)
 

@@ -11,14 +11,14 @@ there is another matter at any size: no query of it was tested, and it draws ans
 from __future__ import annotations
 
 import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from laplace_metric.errors import StaleCalibrationWarning, callers_line
-from laplace_metric.io import Fields
+from laplace_metric.io import Fields, record, restored, saved
 
 GROWTH = 0.1
 """Largest share of the items that may be added or removed until a calibration is stale."""
@@ -50,8 +50,8 @@ classes: simulated up to 10%, not proven
     (True, False)
     """
 
-    items: int
-    changed: int
+    items: int = saved(1)
+    changed: int = saved()
     n_new_classes: int = 0
     named: tuple[str, ...] = ()
 
@@ -117,7 +117,7 @@ classes: simulated up to 10%, not proven
 
     def content(self) -> dict[str, Any]:
         """Return it as the content of a file."""
-        return {**asdict(self), "named": list(self.named)}
+        return record(self)[0]
 
     @classmethod
     def of_content(cls, content: Fields) -> GalleryChange:
@@ -128,12 +128,7 @@ classes: simulated up to 10%, not proven
         FileFormatError
             If a value is missing, of another type, or out of its range.
         """
-        return cls(
-            content.whole("items", least=1),
-            content.whole("changed"),
-            content.whole("n_new_classes"),
-            tuple(content.items("named")),
-        )
+        return restored(cls, content, {})
 
 
 def warn_uncovered(change: GalleryChange) -> None:

@@ -24,12 +24,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import log, log1p, log2
-from typing import Any
 
 import numpy as np
 
 from laplace_metric._utils.validation import Floats
-from laplace_metric.io import Fields, restored
 
 SHARES, STAKES = (0.01, 0.05, 0.2, 0.5), (0.05, 0.1, 0.2, 0.4)
 REGIONS: tuple[tuple[str, float, float], ...] = (
@@ -76,17 +74,6 @@ class Alarm:
     at: int
     since: int
     kind: str
-
-    @classmethod
-    def from_json(cls, content: Any) -> Alarm:
-        """Build from the result of ``dataclasses.asdict``.
-
-        Raises
-        ------
-        FileFormatError
-            If a value is missing or of another type.
-        """
-        return restored(cls, Fields(content, "alarm"), {})
 
     def __str__(self) -> str:
         return (

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from laplace_metric.curvature._eigenbases import Eigenbasis
 from laplace_metric.errors import InputError, NonFiniteError
+from laplace_metric.io import saved, unsaved
 
 DENSE_LIMIT_BYTES = 2**30
 """Memory of the largest matrix that ``to_dense`` writes out."""
@@ -63,10 +64,10 @@ class SpectralCurvature:
     (tensor([3., 1.], dtype=torch.float64), 0.25)
     """
 
-    basis: Eigenbasis
-    eigenvalues: Tensor
-    negative_fraction: float
-    standard_error: Tensor | None = None
+    basis: Eigenbasis = unsaved()
+    eigenvalues: Float[Tensor, " P"] = saved(0)
+    negative_fraction: float = unsaved()
+    standard_error: Float[Tensor, " P"] | None = saved(0, default=None)
 
     @classmethod
     def positive(

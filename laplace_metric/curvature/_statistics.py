@@ -23,6 +23,8 @@ from laplace_metric.io import digest
 
 UNNAMED = ""
 """The task of statistics that stay in their process."""
+TOTAL = "total."
+"""Begins the names of the arrays of totals in a file."""
 
 
 @dataclass(frozen=True)
@@ -78,9 +80,8 @@ class Statistics:
 
     def save(self, path: str | Path) -> None:
         """Write one file, such as "statistics.safetensors", which is replaced in one step."""
-        names = ("classes", "counts", "sums")
-        tensors = dict(zip(names, self.by_class.tensors, strict=True))
-        tensors |= {f"total.{i}": total for i, total in enumerate(self.totals)}
+        tensors = files.record(self.by_class)[1]
+        tensors |= {f"{TOTAL}{i}": total for i, total in enumerate(self.totals)}
         content = {"task": self.task, "n_points": self.n_points, "content": self.sha256}
         files.write(Path(path), files.Part(self.KIND, content, tensors))
 
@@ -96,10 +97,11 @@ class Statistics:
         saved = files.SavedFile(Path(path))
         with saved.checked():
             part = saved.part(cls.KIND)
-            content, tensors = files.Fields(part.content, "statistics"), dict(part.arrays)
-            by_class = ClassSums(*(tensors.pop(name) for name in ("classes", "counts", "sums")))
-            totals = tuple(tensors[f"total.{i}"] for i in range(len(tensors)))
-            statistics = cls(content.text("task"), by_class, totals)
+            content = files.Fields(part.content, "statistics")
+            by_class = files.restored(ClassSums, files.Fields({}, "statistics"), part.arrays)
+            totals = files.below(TOTAL, part.arrays)
+            each = tuple(totals[str(i)] for i in range(len(totals)))
+            statistics = cls(content.text("task"), by_class, each)
             if statistics.sha256 != content.text("content"):
                 raise FileFormatError(f"{path} is damaged: its content is not what was saved.")
         return statistics

@@ -59,13 +59,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Float64, Int, Int64
 from torch import Tensor
 
 from laplace_metric.errors import InputError
 from laplace_metric.heads._affine import pad
 from laplace_metric.heads._factors import Factor
 from laplace_metric.heads._layer import Layer
+from laplace_metric.io import saved
 
 MANY_OUTPUTS = 512
 """O from which padding the inputs costs less than the product then saves (``pad``)."""
@@ -155,9 +156,9 @@ class ClassSums:
     tensor([1, 2])
     """
 
-    classes: Tensor
-    counts: Tensor
-    sums: Tensor
+    classes: Int64[Tensor, " C"]
+    counts: Int64[Tensor, " C"] = saved(0)
+    sums: Float64[Tensor, "C V"] = saved()
 
     @classmethod
     def of(

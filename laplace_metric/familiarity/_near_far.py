@@ -26,9 +26,8 @@ Directions instead of vectors: Mahalanobis++ (Mueller & Hein 2025).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
@@ -53,25 +52,11 @@ from laplace_metric.familiarity._novelty import foreign_sum, length_of, novelty_
 from laplace_metric.familiarity._scatter import Factors
 from laplace_metric.familiarity._triangles import times_upper
 from laplace_metric.inputs._rows import bad_rows
-from laplace_metric.io import POSITIVE, UNIT, checked_array
+from laplace_metric.io import POSITIVE, UNIT, record, saved
 from laplace_metric.models._blocks import Block
 
 NOTHING_ENTERS = 1e6
 """Epistemic number, where one is needed, of an input of which only zeros enter the head."""
-
-
-_FINITE = (-math.inf, math.inf)
-_RANGES = {
-    "mean": (-UNIT, UNIT),
-    "class_means": (-2 * UNIT, 2 * UNIT),  # differences of means of unit vectors
-    "points": (-2 * UNIT, 2 * UNIT),
-    "weights": (0.0, math.inf),
-    "scale": (POSITIVE, math.inf),
-    "strength": (POSITIVE, math.inf),
-    "log_share": (-math.inf, 0.0),
-    "channel": (0.0, UNIT),
-}
-"""Smallest and largest value that a fit can have; any finite one for the others."""
 
 
 @dataclass(frozen=True)
@@ -106,18 +91,18 @@ class NearFar:
     True
     """
 
-    mean: Tensor
-    class_means: Tensor
-    total_root: Tensor
-    within_root: Tensor
-    points: Tensor
-    weights: Tensor
-    length: Tensor
-    centre: Tensor
-    scale: Tensor
-    strength: Tensor
-    log_share: Tensor
-    channel: Tensor
+    mean: Float[Tensor, " D"] = saved(-UNIT, UNIT)
+    class_means: Float[Tensor, "C D"] = saved(-2 * UNIT, 2 * UNIT)  # differences of unit means
+    total_root: Float[Tensor, "D D"] = saved()
+    within_root: Float[Tensor, "D I"] = saved()
+    points: Float[Tensor, "S D"] = saved(-2 * UNIT, 2 * UNIT)
+    weights: Float[Tensor, " 3"] = saved(0)
+    length: Float[Tensor, " L"] = saved()
+    centre: Float[Tensor, " 6"] = saved()
+    scale: Float[Tensor, " 6"] = saved(POSITIVE)
+    strength: Float[Tensor, " s"] = saved(POSITIVE)
+    log_share: Float[Tensor, " K"] = saved(most=0)
+    channel: Float[Tensor, "K K"] = saved(0, UNIT)
 
     @classmethod
     @torch.no_grad()
@@ -159,41 +144,28 @@ class NearFar:
         points = (fit_set.sample.u - gaussians.mean).to(exact)
         return cls(gaussians.mean, means, roots[0], roots[1], points, *units, *model)
 
-    def __post_init__(self) -> None:
-        n_columns, n_classes = len(self.mean), len(self.class_means)
-        inner, n_labels = n_columns if n_classes else 0, n_classes if len(self.strength) else 0
-        shapes = [(n_columns,), (n_classes, n_columns), 2 * (n_columns,), (n_columns, inner)]
-        shapes += [(len(self.points), n_columns), (3,), (2 if len(self.length) else 0,), (6,), (6,)]
-        shapes += [(min(1, n_labels),), (n_labels,), 2 * (n_labels,)]
-        for (name, tensor), shape in zip(self.tensors().items(), shapes, strict=True):
-            if tuple(tensor.shape) != shape:
-                actual = list(tensor.shape)
-                raise InputError(f"near_far.{name} has shape {actual}, not {list(shape)}.")
+    def check_saved(self) -> None:
+        """Raise FileFormatError for parts of a file that do not belong to one fit."""
+        n_columns, n_classes, n_labels = len(self.mean), len(self.class_means), len(self.log_share)
+        lengths = {
+            "within_root": (n_columns if n_classes else 0,),
+            "length": (0, 2),
+            "log_share": (0, n_classes),
+            "strength": (min(1, n_labels),),
+        }
+        for name, wanted in lengths.items():
+            shape = list(getattr(self, name).shape)
+            if shape[-1] not in wanted:
+                raise FileFormatError(
+                    f"posterior/near_far/{name} has shape {shape}, which does not belong to "
+                    f"{n_classes} class_means of {n_columns}"
+                )
+        if len(self.length) and not float(self.length[1]) > 0:
+            raise FileFormatError("posterior/near_far/length holds a deviation that is not above 0")
 
     def tensors(self) -> dict[str, Tensor]:
         """Return all tensors, by name."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
-
-    @classmethod
-    def from_tensors(cls, tensors: dict[str, Tensor], where: str = "near_far.") -> NearFar:
-        """Build from the result of ``tensors``; ``where`` begins their names in messages.
-
-        Raises
-        ------
-        FileFormatError
-            For an array that is missing, of another type, or holds values that no fit has.
-        InputError
-            For shapes that do not fit each other.
-        """
-        found = []
-        for field in fields(cls):
-            tensor, (least, most) = tensors.get(field.name), _RANGES.get(field.name, _FINITE)
-            shape = [None] * (0 if tensor is None else tensor.ndim)
-            name = where + field.name
-            found.append(checked_array(name, tensor, shape, least=least, most=most))
-        if len(tensors["length"]) > 1 and not float(tensors["length"][1]) > 0:
-            raise FileFormatError(f"{where}length holds a deviation that is not above 0")
-        return cls(*found)
+        return record(self)[1]
 
     def to(self, device: torch.device) -> NearFar:
         """Return the same on another device."""

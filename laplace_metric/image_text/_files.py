@@ -15,7 +15,6 @@ from torch import Tensor
 from laplace_metric import io as files
 from laplace_metric.curvature._eigenbases import KroneckerEigenbasis, KroneckerEigenblock
 from laplace_metric.curvature._spectral_curvature import SpectralCurvature
-from laplace_metric.errors import FileFormatError
 from laplace_metric.heads._linear import LinearJacobian
 from laplace_metric.image_text._head import GaussianHead
 from laplace_metric.image_text._inclusion_calibration import InclusionCalibration
@@ -30,7 +29,6 @@ from laplace_metric.io import UNIT
 IMAGE_TEXT = files.Kind("heads", "saved heads of images and texts", 4)
 HEADS, SIDES = "heads.", ("image.", "text.")
 """Beginnings of names of tensors."""
-NUMBERS = ("slope", "offset", "auroc")
 
 
 def heads_part(settings: dict[str, Any], fitted: FittedHeads) -> files.Part:
@@ -55,8 +53,8 @@ def heads_part(settings: dict[str, Any], fitted: FittedHeads) -> files.Part:
         for side, tower in zip(SIDES, fitted.posteriors, strict=True):
             tensors |= {side + name: t for name, t in _curvature_tensors(tower).items()}
     if fitted.inclusion is not None:
-        content["inclusion"] = {name: getattr(fitted.inclusion, name) for name in NUMBERS}
-        tensors["controls"] = fitted.inclusion.controls
+        content["inclusion"], controls = files.record(fitted.inclusion)
+        tensors |= controls
     if fitted.fingerprints is not None:
         tensors["fingerprints"] = torch.from_numpy(fitted.fingerprints.view(np.int64))
     return files.Part(IMAGE_TEXT, content, tensors)
@@ -72,7 +70,7 @@ def fitted_of(content: dict[str, Any], tensors: dict[str, Tensor], heads: TwoHea
     Of ``files.MALFORMED``
         For values that are missing, or not of these heads.
     """
-    state = _named(tensors, HEADS)
+    state = files.below(HEADS, tensors)
     for name, tensor in state.items():
         files.checked_array(f"{HEADS}{name}", tensor, [None] * tensor.ndim)
     heads.to(state["image.mean.weight"]).load_state_dict(state)
@@ -80,33 +78,27 @@ def fitted_of(content: dict[str, Any], tensors: dict[str, Tensor], heads: TwoHea
     fitted = FittedHeads(heads.eval(), None, content["losses"], spreads, given=content["given"])
     if "n_effective" in content:
         image, text = (
-            TowerPosterior.around(head, _curvature_of(_named(tensors, side), side, head), n, prior)
+            TowerPosterior.around(
+                head, _curvature_of(files.below(side, tensors), side, head), n, prior
+            )
             for side, head, n, prior in zip(
                 SIDES, heads.both, content["n_effective"], content["prior_precision"], strict=True
             )
         )
         fitted.posteriors = image, text
     if "inclusion" in content:
-        numbers = {name: content["inclusion"][name] for name in NUMBERS}
-        controls = files.checked_array("controls", tensors.get("controls"), [None], dtype="float64")
-        if bool((controls.diff() < 0).any()):
-            raise FileFormatError("controls are not in ascending order")
-        fitted.inclusion = InclusionCalibration(controls=controls, **numbers)
+        told = files.Fields(content["inclusion"], "inclusion")
+        fitted.inclusion = files.restored(InclusionCalibration, told, tensors)
     if "fingerprints" in tensors:
         fitted.fingerprints = tensors["fingerprints"].numpy().view(np.uint64)
     return fitted
-
-
-def _named(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Return the entries of a prefix, without it."""
-    return {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}
 
 
 def _curvature_tensors(tower: TowerPosterior) -> dict[str, Tensor]:
     curvature = tower.posterior.curvature
     assert isinstance(curvature.basis, KroneckerEigenbasis)
     (block,) = curvature.basis.blocks
-    return {"eigenvalues": curvature.eigenvalues, "left": block.left, "right": block.right}
+    return {**files.record(curvature)[1], "left": block.left, "right": block.right}
 
 
 def _curvature_of(tensors: dict[str, Tensor], side: str, head: GaussianHead) -> SpectralCurvature:
@@ -123,8 +115,6 @@ def _curvature_of(tensors: dict[str, Tensor], side: str, head: GaussianHead) -> 
         files.checked_array(f"{side}{name}", tensors.get(name), [n, n], least=-UNIT, most=UNIT)
         for name, n in (("left", d), ("right", columns))
     )
-    values = files.checked_array(
-        f"{side}eigenvalues", tensors.get("eigenvalues"), [d * columns], least=0
-    )
-    block = KroneckerEigenblock(left, right, layout)
-    return SpectralCurvature(KroneckerEigenbasis((block,)), values, 0.0)
+    basis = KroneckerEigenbasis((KroneckerEigenblock(left, right, layout),))
+    where, given = files.Fields({}, side.rstrip(".")), {"basis": basis, "negative_fraction": 0.0}
+    return files.restored(SpectralCurvature, where, tensors, given=given, P=d * columns)

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
-from laplace_metric.errors import InputError
+from laplace_metric.errors import FileFormatError, InputError
 from laplace_metric.image_text._pairs import ImageTextPairs
+from laplace_metric.io import saved
 
 # Does a text include an image? ``inc`` as a probability, compared with random pairs.
 
@@ -69,8 +70,13 @@ class InclusionCalibration:
 
     slope: float
     offset: float
-    controls: Tensor
-    auroc: float
+    controls: Float64[Tensor, " R"]
+    auroc: float = saved(0, 1)
+
+    def check_saved(self) -> None:
+        """Raise FileFormatError for controls of a file that are not in ascending order."""
+        if bool((self.controls.diff() < 0).any()):
+            raise FileFormatError("inclusion/controls are not in ascending order")
 
     @classmethod
     def of(cls, own: Float[Tensor, " P"], random: Float[Tensor, " R"]) -> InclusionCalibration:

@@ -21,13 +21,14 @@ from laplace_metric.io._atomic import (
     writing,
 )
 from laplace_metric.io._container import MALFORMED, Kind, Part, SavedFile, read, write
-from laplace_metric.io._fields import POSITIVE, UNIT, WHOLE, Fields, checked_array
+from laplace_metric.io._fields import BELOW_ONE, POSITIVE, UNIT, WHOLE, Fields, checked_array
 from laplace_metric.io._hashing import digest, sha256_of
 from laplace_metric.io._json import difference, json_text
 from laplace_metric.io._lock import locked
-from laplace_metric.io._record import record, record_digest, restored, saved
+from laplace_metric.io._record import below, record, record_digest, restored, saved, unsaved
 
 __all__ = [
+    "BELOW_ONE",
     "MALFORMED",
     "POSITIVE",
     "UNIT",
@@ -36,6 +37,7 @@ __all__ = [
     "Kind",
     "Part",
     "SavedFile",
+    "below",
     "checked_array",
     "difference",
     "digest",
@@ -54,6 +56,7 @@ __all__ = [
     "sha256_of",
     "sync_file",
     "sync_folder",
+    "unsaved",
     "write",
     "write_atomically",
     "writing",

@@ -12,6 +12,11 @@
 Any reader of safetensors reads the arrays. This one opens the file once, so that a file which is
 replaced meanwhile is read as it was. The two hashes notice every altered bit. A file holds no code:
 nothing is unpickled.
+
+The package safetensors does not do this. It opens a file by its name: it follows links, and bytes
+to hash would come from a second opening. From bytes it returns no metadata, and holds the arrays
+twice. It writes metadata in random order, so that a hash would have no place and equal values no
+equal files.
 """
 
 from __future__ import annotations

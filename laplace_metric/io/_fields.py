@@ -17,6 +17,8 @@ WHOLE = 2.0**53
 """Largest whole number up to which float64 holds every one."""
 POSITIVE = sys.float_info.min
 """Smallest number that counts as above 0."""
+BELOW_ONE = math.nextafter(1.0, 0.0)
+"""Largest number below 1."""
 
 
 class Fields:
@@ -53,19 +55,24 @@ class Fields:
         """Return whether there is a value other than null."""
         return self.content.get(name) is not None
 
-    def number(self, name: str, *, least: float = -INF, most: float = INF) -> float:
-        """Return a finite number, as a float.
+    def number(
+        self, name: str, *, least: float = -INF, most: float = INF, infinite: bool = False
+    ) -> float:
+        """Return a number, as a float.
 
         Parameters
         ----------
         name : str
             Name of the value.
         least, most : float
-            Range of the number. Default: any finite number.
+            Range of the number. Default: any number.
+        infinite : bool
+            Allow infinities, too. Default: False.
         """
         value: Any = self.content.get(name)
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if is_number and abs(value) <= sys.float_info.max and least <= value <= most:
+        finite = is_number and abs(value) <= sys.float_info.max
+        if (finite or (infinite and value in (-INF, INF))) and least <= value <= most:
             return float(value)
         raise self._error(name, f"a number{_between(least, most)}")
 
@@ -127,6 +134,13 @@ class Fields:
         if not isinstance(value, list) or not all(type(one) is kind for one in value):
             raise self._error(name, f"a list of {kind.__name__}")
         return value
+
+    def entries(self, name: str) -> Fields:
+        """Return the entries of a list as an object; their names are their places."""
+        value = self.content.get(name)
+        if not isinstance(value, list):
+            raise self._error(name, "a list")
+        return Fields({str(i): one for i, one in enumerate(value)}, self._named(name))
 
     def inner(self, name: str) -> Fields:
         """Return an object inside this one."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
+from jaxtyping import UInt64
+
 from laplace_metric._utils.display import Shown
 from laplace_metric._utils.validation import check_positive
 from laplace_metric.curvature import ContrastiveLoss
@@ -12,8 +15,8 @@ from laplace_metric.familiarity._near_far import NearFar
 from laplace_metric.heads._body import BodyRecord
 from laplace_metric.heads._jacobian import HeadJacobian
 from laplace_metric.heads._located import LocatedHead
+from laplace_metric.io import saved, unsaved
 from laplace_metric.laplace._posterior import Posterior
-from laplace_metric.models._fingerprints import Fingerprints
 
 
 @dataclass(frozen=True)
@@ -31,9 +34,9 @@ class Draws:
         The same share of the trained head.
     """
 
-    spread: float
-    recall: float
-    recall_of_means: float
+    spread: float = saved(0)
+    recall: float = saved(0, 1)
+    recall_of_means: float = saved(0, 1)
 
     def __str__(self) -> str:
         return (
@@ -81,16 +84,16 @@ class Fitted(Shown):
         the file is of a version before it.
     """
 
-    head: LocatedHead
-    jacobian: HeadJacobian
-    loss: ContrastiveLoss
-    posterior: Posterior
-    n_points: int
-    structure: str
-    fingerprints: Fingerprints | None = None
-    near_far: NearFar | None = None
-    trained_on: Fingerprints | None = None
-    body: BodyRecord | None = None
+    head: LocatedHead = unsaved()
+    jacobian: HeadJacobian = unsaved()
+    loss: ContrastiveLoss = unsaved()
+    posterior: Posterior = unsaved()
+    n_points: int = saved()
+    structure: str = unsaved()
+    fingerprints: UInt64[np.ndarray, " N"] | None = None
+    near_far: NearFar | None = unsaved(default=None)
+    trained_on: UInt64[np.ndarray, " M"] | None = None
+    body: BodyRecord | None = unsaved(default=None)
     draws: Draws | None = None
     predictive_prior: float | None = None
 

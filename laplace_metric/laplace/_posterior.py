@@ -24,6 +24,7 @@ from laplace_metric._utils.validation import check_count, check_positive
 from laplace_metric.curvature._eigenbases import Eigenbasis, KroneckerEigenbasis
 from laplace_metric.curvature._spectral_curvature import SpectralCurvature
 from laplace_metric.heads._affine import Affine, pad
+from laplace_metric.io import POSITIVE, saved, unsaved
 
 
 @dataclass(frozen=True, repr=False)
@@ -57,12 +58,12 @@ class Posterior(Shown):
     tensor([0.2500, 1.0000])
     """
 
-    mean: Tensor
-    curvature: SpectralCurvature
-    n_effective: float
-    prior_precision: float
-    temperature: float = 1.0
-    prior_weights: Tensor | None = None
+    mean: Tensor = unsaved()
+    curvature: SpectralCurvature = unsaved()
+    n_effective: float = saved(0)
+    prior_precision: float = saved(0)
+    temperature: float = saved(0, default=1.0)
+    prior_weights: Float[Tensor, " P"] | None = saved(POSITIVE, default=None)
 
     def __post_init__(self) -> None:
         for name in ("prior_precision", "n_effective", "temperature"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from laplace_metric.plots import Figure
 
 MONITOR = files.Kind("monitor", "a saved monitor", 2)
-ARRAYS = tuple(one.name for one in fields(SavedStream))
-"""Names of the arrays of a stream."""
 
 
 class Monitor(Shown):
@@ -211,20 +209,20 @@ class Monitor(Shown):
     def save(self, path: str | Path) -> None:
         """Write one file, such as "monitor.safetensors"; a loaded monitor goes on as this one."""
         streams = self.streams.values()
-        tensors = {"generator": self.generator.get_state()}
+        arrays: dict[str, Any] = {"generator": self.generator.get_state()}
         for i, stream in enumerate(streams):
-            for name, values in files.record(stream.saved())[1].items():
-                tensors[f"{i}.{name}"] = torch.from_numpy(np.ascontiguousarray(values))
+            own = files.record(stream.saved())[1]
+            arrays |= {f"{i}.{name}": values for name, values in own.items()}
         alarms = [stream.martingale.alarm for stream in streams]
         content = {
             "window": self.window,
             "false_alarms": self.false_alarms,
             "names": list(self.streams),
             "n": self.n,
-            "alarms": [alarm and asdict(alarm) for alarm in alarms],
-            "reports": [asdict(report) for report in self.reports],
+            "alarms": [alarm and files.record(alarm)[0] for alarm in alarms],
+            "reports": [files.record(report)[0] for report in self.reports],
         }
-        files.write(as_path("path", path), files.Part(MONITOR, content, tensors))
+        files.write(as_path("path", path), files.Part(MONITOR, content, arrays))
 
     @classmethod
     def load(cls, path: str | Path) -> Monitor:
@@ -238,38 +236,48 @@ class Monitor(Shown):
         saved = files.SavedFile(as_path("path", path))
         with saved.checked():
             part = saved.part(MONITOR)
-            content, tensors = files.Fields(part.content, "monitor"), part.arrays
+            content, arrays = files.Fields(part.content, "monitor"), part.arrays
             names, n = content.items("names"), content.whole("n")
-            window, alarms = content.whole("window", least=LEAST), part.content["alarms"]
-            listed = part.content["reports"]
-            counts = {"names": len(set(names)), "alarms": len(alarms), "reports": len(listed)}
+            window = content.whole("window", least=LEAST)
+            alarms, reports = content.entries("alarms"), content.entries("reports")
+            held = {"names": {*names}, "alarms": alarms.content, "reports": reports.content}
+            counts = {name: len(values) for name, values in held.items()}
             wanted = {"names": len(names), "alarms": len(names), "reports": n // window}
             if counts != wanted:
                 raise FileFormatError(f"monitor of {n} queries has {counts}, not {wanted}")
-            streams = [
-                _saved_stream(name, {k: tensors.get(f"{i}.{k}") for k in ARRAYS}, n, window)
+            streams = {
+                name: files.restored(
+                    SavedStream,
+                    files.Fields({}, f"monitor.{name}"),
+                    files.below(f"{i}.", arrays),
+                    w=n % window,
+                    B=len(KINDS),
+                )
                 for i, name in enumerate(names)
-            ]
-            reference = {k: s.reference for k, s in zip(names, streams, strict=True)}
+            }
+            reference = {name: stream.reference for name, stream in streams.items()}
             rate = content.share("false_alarms")
             monitor = cls(reference, window=window, false_alarms=rate)
             state = monitor.generator.get_state()
             monitor.generator.set_state(
                 files.checked_array(
-                    "monitor/generator", tensors.get("generator"), state.shape, dtype="uint8"
+                    "monitor/generator", arrays.get("generator"), state.shape, dtype="uint8"
                 )
             )
-            for stream, arrays, alarm in zip(
-                monitor.streams.values(), streams, alarms, strict=True
-            ):
-                raised = None if alarm is None else Alarm.from_json(alarm)
-                stream.restore(arrays, n, raised, f"monitor.{stream.martingale.name}")
-            monitor.reports = [WindowReport.from_json(report, names) for report in listed]
+            for i, (name, stream) in enumerate(streams.items()):
+                alarm = None
+                if str(i) in alarms:
+                    alarm = files.restored(Alarm, alarms.inner(str(i)), {})
+                monitor.streams[name].restore(stream, n, alarm, f"monitor.{name}")
+            monitor.reports = [
+                files.restored(WindowReport, reports.inner(i), {}) for i in reports.content
+            ]
             for number, report in enumerate(monitor.reports, 1):
                 span = (number - 1) * window + 1, number * window
                 alarmed = tuple(alarm for alarm in monitor.alarms if alarm.at <= span[1])
                 found = report.first, report.last, report.level, report.alarms
-                if found != (*span, rate, alarmed):
+                known = [*report.shift_tests] == [*report.evidence] == names
+                if not known or found != (*span, rate, alarmed):
                     raise FileFormatError(f"monitor.reports[{number - 1}] is of another window")
         return monitor
 
@@ -283,14 +291,3 @@ class Monitor(Shown):
             stream.window = np.empty(0)
         first = self.n - self.window + 1
         return WindowReport(first, self.n, self.false_alarms, tests, evidence, self.alarms)
-
-
-def _saved_stream(name: str, arrays: Mapping[str, Any], n: int, window: int) -> SavedStream:
-    """Return the arrays of a stream after n queries, with the lengths that they then have."""
-    reference = arrays["reference"]
-    sizes = {"w": n % window, "B": len(KINDS)}
-    if reference is not None and reference.ndim:
-        sizes["v"] = len(reference) + n
-    where = files.Fields({}, f"monitor.{name}")
-    there = {k: tensor for k, tensor in arrays.items() if tensor is not None}
-    return files.restored(SavedStream, where, there, **sizes)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from laplace_metric.calibration._martingale import Alarm
-from laplace_metric.io import Fields, restored
+from laplace_metric.io import saved
 from laplace_metric.monitor._window_tests import ShiftTest
 
 
@@ -43,10 +41,10 @@ quantile, p = 6e-91
 
     first: int
     last: int
-    level: float
-    shift_tests: dict[str, ShiftTest]
-    evidence: dict[str, float]
-    alarms: tuple[Alarm, ...]
+    level: float = saved(0, 1)
+    shift_tests: dict[str, ShiftTest] = saved()
+    evidence: dict[str, float] = saved()
+    alarms: tuple[Alarm, ...] = saved()
 
     @property
     def drifted(self) -> tuple[str, ...]:
@@ -58,33 +56,6 @@ quantile, p = 6e-91
     def new_alarms(self) -> tuple[Alarm, ...]:
         """Alarms that one of this window's queries raised."""
         return tuple(alarm for alarm in self.alarms if alarm.at >= self.first)
-
-    @classmethod
-    def from_json(cls, content: Any, names: Sequence[str]) -> WindowReport:
-        """Build from the result of ``dataclasses.asdict``.
-
-        Parameters
-        ----------
-        content : Any
-            Value of a file.
-        names : sequence of str
-            Names of the quantities.
-
-        Raises
-        ------
-        FileFormatError
-            If a value is missing, of another type or out of its range.
-        """
-        told = Fields(content, "report")
-        tests, evidence = told.inner("shift_tests"), told.inner("evidence")
-        return cls(
-            told.whole("first"),
-            told.whole("last"),
-            told.share("level"),
-            {name: restored(ShiftTest, tests.inner(name), {}) for name in names},
-            {name: evidence.number(name) for name in names},
-            tuple(Alarm.from_json(alarm) for alarm in content["alarms"]),
-        )
 
     def __str__(self) -> str:
         title = "DRIFT" if self.drifted else "no difference seen"

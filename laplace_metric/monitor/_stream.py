@@ -57,6 +57,9 @@ class SavedStream:
         FileFormatError
             With the array, its values and the values that it may have.
         """
+        if len(self.values) != len(self.reference) + n:
+            shape, wanted = [len(self.values)], [len(self.reference) + n]
+            raise FileFormatError(f"{where}/values has shape {shape}, not {wanted}")
         if (np.diff(self.values) < 0).any():
             raise FileFormatError(f"{where}/values are not in ascending order")
         own, counts = np.unique(np.append(self.reference, self.window), return_counts=True)

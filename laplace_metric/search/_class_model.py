@@ -27,13 +27,13 @@ the gallery is like the queries, and worse where it is not (measured on the deve
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Float32, Float64, Int
 from torch import Tensor
 
 from laplace_metric._utils.precision import full_precision
@@ -41,7 +41,16 @@ from laplace_metric.errors import FileFormatError
 from laplace_metric.familiarity._directions import directions
 from laplace_metric.familiarity._scatter import CentredSums, Factors
 from laplace_metric.inputs._columns import Column
-from laplace_metric.io import POSITIVE, UNIT, checked_array
+from laplace_metric.io import (
+    POSITIVE,
+    UNIT,
+    Fields,
+    checked_array,
+    record,
+    restored,
+    saved,
+    unsaved,
+)
 from laplace_metric.search._class_weights import (
     BLOCK_CELLS,
     FOLDS,
@@ -106,14 +115,23 @@ class ClassModel:
     tensor(True)
     """
 
-    classes: Column
-    mean: Float[Tensor, " D"]
-    root: Float[Tensor, "D D"]
-    weights: Float[Tensor, "C D"]
-    bias: Float[Tensor, " C"]
-    prior_precision: Float[Tensor, 1]
-    variance: Float[Tensor, "C V"]
-    temperature: Float[Tensor, 1]
+    classes: Column = unsaved()
+    mean: Float64[Tensor, " D"] = saved(-UNIT, UNIT)
+    root: Float32[Tensor, "D D"] = saved()
+    weights: Float32[Tensor, "C D"] = saved()
+    bias: Float32[Tensor, " C"] = saved()
+    prior_precision: Float32[Tensor, " 1"] = saved(0)
+    variance: Float32[Tensor, "C V"] = saved(0)
+    temperature: Float32[Tensor, " 1"] = saved(POSITIVE)
+
+    def check_saved(self) -> None:
+        """Raise FileFormatError for variances that no fit has.
+
+        A weight has the variance 1 / (h + l) with h >= 0, a class mean 1 / n.
+        """
+        given = float(self.prior_precision)
+        columns, most = (len(self.mean), UNIT / given) if given else (1, 1.0)
+        checked_array("class_model/variance", self.variance, [None, columns], most=most)
 
     @classmethod
     @torch.no_grad()
@@ -246,8 +264,7 @@ class ClassModel:
 
     def tensors(self) -> dict[str, Tensor]:
         """Return all tensors, by name."""
-        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "classes"}
-        return own | self.classes.tensors("classes")
+        return record(self)[1] | self.classes.tensors("classes")
 
     @classmethod
     def from_tensors(cls, tensors: dict[str, Tensor]) -> ClassModel:
@@ -262,28 +279,8 @@ class ClassModel:
         if classes is None or len(classes) < 2:
             raise FileFormatError("class_model.classes are not two classes or more")
 
-        def checked(name: str, *shape: int | None, **limits: Any) -> Tensor:
-            dtype, array = "float64" if name == "mean" else "float32", tensors.get(name)
-            found: Tensor = checked_array(
-                f"class_model.{name}", array, shape, dtype=dtype, **limits
-            )
-            return found
-
-        n_classes, mean = len(classes), checked("mean", None, least=-UNIT, most=UNIT)
-        width, precision = len(mean), checked("prior_precision", 1, least=0)
-        given = float(precision)
-        # a weight has the variance 1 / (h + l) with h >= 0, a class mean 1 / n
-        columns, most = (width, UNIT / given) if given else (1, 1.0)
-        return cls(
-            classes,
-            mean,
-            checked("root", width, width),
-            checked("weights", n_classes, width),
-            checked("bias", n_classes),
-            precision,
-            checked("variance", n_classes, columns, least=0, most=most),
-            checked("temperature", 1, least=POSITIVE),
-        )
+        where, given = Fields({}, "class_model"), {"classes": classes}
+        return restored(cls, where, tensors, given=given, C=len(classes))
 
 
 class Whitening(NamedTuple):

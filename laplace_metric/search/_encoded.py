@@ -11,6 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from laplace_metric.io import saved
+
 LARGE_BYTES = 2**26
 """Of means, from which batches are joined."""
 
@@ -35,9 +37,9 @@ class Encoded:
     """
 
     mean: Float[Tensor, "N Z"]
-    trace: Float[Tensor, " N"]
-    epistemic: Float[Tensor, " N"]
-    basis_inputs: Float[Tensor, "N A"]
+    trace: Float[Tensor, " N"] = saved(0)
+    epistemic: Float[Tensor, " N"] = saved()
+    basis_inputs: Float[Tensor, "N A"] = saved()
 
     def __len__(self) -> int:
         return len(self.mean)

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from laplace_metric._utils.validation import check_count, check_share
+from laplace_metric.io import BELOW_ONE, POSITIVE, saved, unsaved
 from laplace_metric.search._encoded import Encoded
 from laplace_metric.search._expected_vectors import gallery_vectors, query_vectors
 from laplace_metric.search._vector_map import VectorMap
@@ -149,11 +150,11 @@ class PredictiveRanking(Ranking):
 
     name: ClassVar[str] = "predictive"
     measures: ClassVar[bool] = True
-    vectors: VectorMap
-    share: float
-    factor: float
-    lost: float
-    gain: tuple[float, float] | None = None
+    vectors: VectorMap = unsaved()
+    share: float = saved(POSITIVE, BELOW_ONE)
+    factor: float = saved(0)
+    lost: float = saved(0, 1)
+    gain: tuple[float, float] | None = saved(0, 1, default=None)
 
     @classmethod
     def of(
@@ -191,7 +192,3 @@ class PredictiveRanking(Ranking):
             return told
         before, after = self.gain
         return f"{told}; nearest right {after:.1%}, by 'mean' {before:.1%}"
-
-    def numbers(self) -> dict[str, Any]:
-        """Return the plain values of a file."""
-        return {"share": self.share, "factor": self.factor, "lost": self.lost, "gain": self.gain}

@@ -160,7 +160,17 @@ def test_a_damaged_file_says_so(uncut, tmp_path):
             lambda c, a: c["reports"][0]["shift_tests"]["uncertainty"].update(p_value=2.0),
             "shift_tests.uncertainty.p_value is 2.0, not a number from 0 to 1",
         ),
-        (lambda c, a: c["reports"][0]["evidence"].clear(), "evidence.uncertainty is missing"),
+        (lambda c, a: c["reports"][0]["evidence"].clear(), r"reports\[0\] is of another window"),
+        (lambda c, a: c["reports"][0]["shift_tests"].popitem(), r"reports\[0\] is of another w"),
+        (lambda c, a: c["reports"][0].pop("level"), "monitor.reports.0.level is missing"),
+        (lambda c, a: c["reports"][0].update(level=2), "level is 2, not a number from 0 to 1"),
+        (
+            lambda c, a: c["reports"][0]["evidence"].update(uncertainty=math.nan),
+            "evidence.uncertainty is nan",
+        ),
+        (lambda c, a: c["alarms"][0].pop("since"), "monitor.alarms.0.since is missing"),
+        (lambda c, a: c["reports"][-1]["alarms"][0].update(at="9"), "alarms.0.at is '9'"),
+        (lambda c, a: c.update(alarms={}), "monitor.alarms is {}, not a list"),
     ],
 )
 def test_values_that_no_stream_leaves_are_refused(uncut, tmp_path, change, message):

@@ -294,7 +294,7 @@ def test_tensors_that_do_not_fit_are_refused():
     model = ClassModel.fit(*points(60, 3), names(3))
     tensors = model.tensors()
     for name in ("bias", "root", "classes", "variance"):
-        with pytest.raises(FileFormatError, match=r"class_model\.\w+ has shape"):
+        with pytest.raises(FileFormatError, match=r"class_model/\w+ has shape"):
             ClassModel.from_tensors({**tensors, name: tensors[name][:2]})
 
 
