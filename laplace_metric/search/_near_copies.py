@@ -92,7 +92,8 @@ def near_copies(
     vectors = vectors.detach()
     if items is not None:
         vectors = torch.cat([vectors, items.detach().to(vectors)])
-        codes = None if None in (codes, item_codes) else torch.cat([codes, item_codes.to(codes)])
+        if codes is not None:
+            codes = None if item_codes is None else torch.cat([codes, item_codes.to(codes)])
     vectors = vectors.double() if len(vectors) < COMPARED else vectors
     copied, apart = _copies(vectors, rows, exact=items is not None)
     size = copied.long() * 2
