@@ -7,12 +7,14 @@ has L_i): one product [s O, n] x [n, A] for a tile of s rows z.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import final
 
 import torch
 from torch import Tensor
 
+from laplace_metric.curvature._curvature_term import CurvatureTerm, Tile
 from laplace_metric.curvature._eigenbases import KroneckerEigenbasis
-from laplace_metric.curvature._layer_sums import Diagonal, LayerSum, Side, Tile
+from laplace_metric.curvature._layer_sums import LayerSum, Side
 from laplace_metric.curvature._statistics import Terms, add_terms
 from laplace_metric.curvature.by_class import PointBlocks, Points
 from laplace_metric.errors import HeadError
@@ -25,7 +27,8 @@ PAIR_BYTES = 32 * 2**20
 """Memory of the arrays L [n, Z, O] of a block of pairs."""
 
 
-class LayeredTerm:
+@final
+class LayeredTerm(CurvatureTerm):
     """Sums over linear layers, as they are or as ``J_i (Q_S (x) Q_A)``.
 
     Parameters
@@ -73,9 +76,8 @@ class LayeredTerm:
     @property
     def inputs(self) -> list[Tensor]:
         blocks = () if self.basis is None else self.basis.blocks
-        others = (getattr(part, "other", None) for parts in self.sums for part in parts)
         of_basis = [side for block in blocks for side in (block.left, block.right)]
-        return [*of_basis, *(other for other in others if other is not None)]
+        return [*of_basis, *(x for parts in self.sums for part in parts for x in part.inputs)]
 
     def zeros(self) -> list[Tensor]:
         shapes = [
@@ -112,7 +114,7 @@ class LayeredTerm:
     def _layer_tiles(self, number: int) -> Iterator[Tile]:
         """Yield the tiles of a layer; a diagonal of the last needs only what is right of it."""
         z, o, a = self.shapes[number]
-        upper = number == len(self.shapes) - 1 and isinstance(self.sums[-1][-1], Diagonal)
+        upper = number == len(self.shapes) - 1 and self.sums[-1][-1].upper_tiles
         step = max(1, TILE_BYTES // (8 * o * a))
         for start in range(0, z, step):
             rows = slice(start, min(start + step, z))

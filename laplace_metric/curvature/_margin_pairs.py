@@ -35,13 +35,14 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import final
 
 import torch
 from torch import Tensor
 
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric.curvature._loss import ContrastiveLoss
-from laplace_metric.curvature.by_class import ClassSums, Points, pair_counts
+from laplace_metric.curvature.by_class import ClassSums, PairWeights, Points, pair_counts
 from laplace_metric.errors import InputError
 from laplace_metric.heads._jacobian import HeadJacobian
 from laplace_metric.models._store import FeatureStore, block_rows
@@ -203,8 +204,9 @@ def column_groups(n: int, structure: str, reference: int, seed: Seed = None) -> 
     return list(drawn.split(size if structure == "diag" else len(drawn)))
 
 
+@final
 @dataclass(frozen=True)
-class MarginPairWeights:
+class MarginPairWeights(PairWeights):
     """Weights of in-margin negatives between all points and some columns.
 
     Parameters

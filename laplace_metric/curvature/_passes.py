@@ -9,19 +9,6 @@
 Only complete G_c may be multiplied, so G_c is what is merged; it is dropped when its products are
 taken.
 
-Curvature terms: a term defines the summands over points and pairs, a pass adds them up.
-
-Every term is linear in the pair targets y and gives what is added up, in float64, of
-
-    2 sum_i J_i^T T_i J_i / r_i^2  -  2 sum_ij y_ij J^_i^T J^_j
-
-The second sum over all pairs of a class is a product of class sums, ``G_c = sum_{i in c} J^_i``,
-so it is not a sum over points: G_c is, and is collected tile by tile before its products are taken.
-
-``JacobianTerm`` works for any head, ``LayeredTerm`` for linear layers, without any [P, P] array.
-
-Pair weights y_ij: what a pass needs to know of the pairs of a block of points.
-
 A schedule: a fit as a sequence of passes, and how it is run in this process.
 
 A schedule is a generator: it yields a pass, is sent the finished statistics of all points, and
@@ -46,13 +33,10 @@ import torch
 from torch import Tensor
 
 from laplace_metric._utils.progress import tqdm
-from laplace_metric.curvature._jacobian_terms import JacobianTerm
-from laplace_metric.curvature._layer_sums import Tile
-from laplace_metric.curvature._layered_term import LayeredTerm
+from laplace_metric.curvature._curvature_term import CurvatureTerm, Tile
 from laplace_metric.curvature._loss import Geometry
-from laplace_metric.curvature._margin_pairs import MarginPairWeights
 from laplace_metric.curvature._statistics import UNNAMED, Statistics, add_terms
-from laplace_metric.curvature.by_class import ClassPairWeights, ClassSums, PointBlocks, Points
+from laplace_metric.curvature.by_class import ClassSums, PairWeights, PointBlocks, Points
 from laplace_metric.errors import InputError, NonFiniteError
 from laplace_metric.heads._jacobian import HeadJacobian
 from laplace_metric.io import digest
@@ -135,23 +119,6 @@ def check_finite_sums(merged: Statistics) -> None:
             raise NonFiniteError(
                 "the curvature overflows: scale the features down or fit in float64."
             )
-
-
-PairWeights = ClassPairWeights | MarginPairWeights
-"""Weights y_ij of one kind of pairs, for the points of a block.
-
-``prepare`` computes what is computed once. ``sums`` returns w_i [n] and m_i [n, K], or [n, 0] where
-the geometry does not need it. ``pairs`` yields (columns, Y [n, m]) of pairs that must be computed
-one by one. ``tensors`` returns what the weights depend on, apart from the class sums.
-"""
-
-
-CurvatureTerm = JacobianTerm | LayeredTerm
-"""Summands of a sum over points and pairs; the sum itself is in the totals of a pass.
-
-``JacobianTerm`` documents ``inputs``, ``zeros``, ``points``, ``pairs``, ``tiles``, ``class_sum``
-and ``classes``.
-"""
 
 
 CHUNK_BYTES = 16 * 2**20

@@ -36,6 +36,8 @@ class HeadJacobian(ABC):
     """Z."""
     layered = False
     """True if ``layers`` gives an answer."""
+    linear = False
+    """True if ``z = W h + b``, with theta = [W, b] of one layout: linear in h and in theta."""
 
     @property
     @abstractmethod

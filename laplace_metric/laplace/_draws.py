@@ -15,7 +15,6 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from laplace_metric._utils.precision import full_precision
-from laplace_metric.heads._linear import LinearJacobian
 from laplace_metric.laplace._fitted import Draws, Fitted
 from laplace_metric.laplace._posterior import Posterior
 
@@ -68,7 +67,7 @@ class DrawnPoints:
         least, most = N_DRAWS
         n_draws = max(least, min(most, FEW_POINTS // max(len(h), 1)))
         noise = _noise(fitted.posterior, n_draws)
-        if isinstance(head, LinearJacobian):  # z_s = z + sqrt(t) dz_s: one product for every t
+        if head.linear:  # z_s = z + sqrt(t) dz_s: one product for every t
             h = h.double()
             z = head.forward_with(h, mean.double()[None])
             moved = torch.cat([head.forward_with(h, heads.double()) for heads in noise])

@@ -24,10 +24,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from laplace_metric._utils.precision import full_precision
-from laplace_metric.curvature._eigenbases import IdentityEigenbasis, KroneckerEigenbasis
+from laplace_metric.curvature._eigenbases import (
+    DenseEigenbasis,
+    IdentityEigenbasis,
+    KroneckerEigenbasis,
+)
 from laplace_metric.errors import HeadError
 from laplace_metric.heads._layout import Layout
-from laplace_metric.heads._linear import LinearJacobian
 from laplace_metric.laplace._fitted import Fitted
 from laplace_metric.models._store import block_rows
 
@@ -74,13 +77,13 @@ class PredictiveVectors:
             If the head is not linear: its inner products have no such form.
         """
         head, spectrum = fitted.jacobian, fitted.predictive_posterior.spectrum
-        if not isinstance(head, LinearJacobian):
+        if not head.linear:
             raise HeadError(
                 f"head {fitted.head.name!r} is not one linear layer: only of such a head is the "
                 "expected inner product one of vectors. Fit with head= the last nn.Linear, or "
                 'with head="append".'
             )
-        layout, basis = head.layout, fitted.posterior.basis
+        (layout,), basis = head.layouts, fitted.posterior.basis
         weights = layout.fold(head.parameters)
         if isinstance(basis, IdentityEigenbasis):
             variances = layout.fold(spectrum).sum(0)
@@ -90,6 +93,7 @@ class PredictiveVectors:
             variances = block.fold(spectrum).sum(0)
             right = block.right
             return cls(layout, weights @ right, right, variances, fitted.spherical)
+        assert isinstance(basis, DenseEigenbasis)
         rows = layout.fold((basis.vectors * spectrum.sqrt()).mT)  # [P, Z, A]
         rows = rows.flatten(0, 1)
         variances, right = torch.linalg.eigh(rows.mT @ rows)

@@ -20,7 +20,6 @@ from laplace_metric.errors import EmptyLoaderError, InputError
 from laplace_metric.familiarity._near_far import NOTHING_ENTERS
 from laplace_metric.heads._capture import capture
 from laplace_metric.heads._fitted_weights import FittedWeights
-from laplace_metric.heads._linear import LinearJacobian
 from laplace_metric.heads._row_checks import check_rows
 from laplace_metric.inputs import Inputs, ModelInput, read_inputs
 from laplace_metric.inputs._rows import rows_before
@@ -131,7 +130,7 @@ class Encoder(BatchEncoder):
         self.model, self.head, self.spherical = model, fitted.head, fitted.spherical
         shared = PairDistances(fitted, spherical=fitted.spherical)
         self.pairs: PairMoments = shared
-        linear = shared.in_basis and isinstance(fitted.jacobian, LinearJacobian)
+        linear = shared.in_basis and fitted.jacobian.linear
         self.predictive: VectorMap | None = PredictiveVectors.of(fitted) if linear else None
         self.rankings: tuple[str, ...] = ("mean", "expected", "shared")
         if linear:

@@ -24,7 +24,6 @@ from torch import Tensor
 
 from laplace_metric._utils.precision import full_precision
 from laplace_metric.curvature._eigenbases import IdentityEigenbasis, KroneckerEigenbasis
-from laplace_metric.heads._linear import LinearJacobian
 from laplace_metric.laplace import Distance, Fitted, _predictive_covariance
 from laplace_metric.laplace._embedding_pairs import EmbeddingPairs, SpectralPairs
 from laplace_metric.laplace._spectral_moments import difference_moments
@@ -73,11 +72,12 @@ class PairDistances:
         head, posterior = fitted.jacobian, fitted.posterior
         basis = posterior.basis
         known = isinstance(basis, (IdentityEigenbasis, KroneckerEigenbasis))
-        if not known or not isinstance(head, LinearJacobian):
+        if not known or not head.linear:
             return
-        self._fitted, self._layout = None, head.layout
-        self._weights = head.layout.fold(head.parameters)
-        self._variances = head.layout.fold(posterior.spectrum)
+        (layout,) = head.layouts
+        self._fitted, self._layout = None, layout
+        self._weights = layout.fold(head.parameters)
+        self._variances = layout.fold(posterior.spectrum)
         if isinstance(basis, KroneckerEigenbasis):
             (block,) = basis.blocks
             self._weights = block.left.mT @ self._weights @ block.right
