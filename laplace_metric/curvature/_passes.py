@@ -32,6 +32,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from laplace_metric._utils.blocks import CACHE_BYTES, LEAST_ROWS, blocks
 from laplace_metric._utils.progress import tqdm
 from laplace_metric.curvature._curvature_term import CurvatureTerm, Tile
 from laplace_metric.curvature._loss import Geometry
@@ -41,7 +42,7 @@ from laplace_metric.errors import InputError, NonFiniteError
 from laplace_metric.heads._jacobian import HeadJacobian
 from laplace_metric.io import digest
 from laplace_metric.models._blocks import Block, Kept
-from laplace_metric.models._store import BLOCK_BYTES, FeatureStore, block_rows
+from laplace_metric.models._store import FeatureStore
 
 ROUNDINGS = 1_000
 """Number of rounding errors by which the direction of a point may differ from pass to pass."""
@@ -121,8 +122,6 @@ def check_finite_sums(merged: Statistics) -> None:
             )
 
 
-CHUNK_BYTES = 16 * 2**20
-"""Memory of the tiles of all classes that one pass collects."""
 Callback = Callable[[int], Any]
 """Called with the number of points of every block that was read."""
 
@@ -367,14 +366,14 @@ class ClassesPass(Pass):
     def blocks(self, source: FeatureStore) -> Iterator[Block]:
         """Yield the points class by class."""
         n_rows, n_columns = self.tile.n_bytes // (8 * self.tile.shape[-1]), self.tile.shape[-1]
-        rows = block_rows(max(n_rows, n_columns), 8, BLOCK_BYTES)
-        start = 0
+        row_bytes, start = 8 * max(n_rows, n_columns), 0
         for label in self.class_sums.classes.tolist():
-            for index in source.members(label).split(rows):
-                if len(index):
-                    labels = torch.full_like(index, label, device=source.device)
-                    yield Block(start, source.rows(index), labels)
-                    start += len(index)
+            members = source.members(label)
+            for part in blocks(len(members), row_bytes, CACHE_BYTES, LEAST_ROWS):
+                index = members[part]
+                labels = torch.full_like(index, label, device=source.device)
+                yield Block(start, source.rows(index), labels)
+                start += len(index)
 
     def add(self, so_far: Statistics, block: Block) -> None:
         """Add ``sum_i J^_i`` to G_c: the points of a block have one class."""
@@ -393,10 +392,8 @@ class ClassesPass(Pass):
 
 
 def class_chunks(sums: ClassSums, tile: Tile) -> Iterator[ClassSums]:
-    """Yield all classes in pieces whose tiles fit ``CHUNK_BYTES``."""
-    step = max(1, CHUNK_BYTES // tile.n_bytes)
-    for start in range(0, len(sums.classes), step):
-        part = slice(start, start + step)
+    """Yield all classes in pieces whose tiles fit a block: one pass collects them."""
+    for part in blocks(len(sums.classes), tile.n_bytes):
         yield ClassSums(sums.classes[part], sums.counts[part], sums.sums[part, :0])
 
 

@@ -16,12 +16,10 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from laplace_metric._utils.blocks import blocks
 from laplace_metric._utils.precision import full_precision
 from laplace_metric.laplace import Distance
 from laplace_metric.search._encoded import Encoded
-
-PAIR_BYTES = 2**24
-"""Of the variances of pairs that are held at once."""
 
 
 class IndependentPairs:
@@ -34,9 +32,7 @@ class IndependentPairs:
     def __call__(self, queries: Encoded, items: Encoded, positions: Int[Tensor, "Q k"]) -> Distance:
         """Return distances [Q, k] to the items at ``positions`` [Q, k]; infinite at -1."""
         mean, variance = torch.empty(2, *positions.shape).to(queries.mean)
-        step = max(1, PAIR_BYTES // (positions.shape[1] * queries.mean[:1].nbytes))
-        for start in range(0, len(positions), step):
-            block = slice(start, start + step)
+        for block in blocks(len(positions), positions.shape[1] * queries.mean[:1].nbytes):
             rows = positions[block].clamp(min=0).to(items.mean.device)
             mu_y, v_y = (x[rows].to(queries.mean) for x in (items.mean, items.basis_inputs))
             d_2 = (queries.mean[block, None] - mu_y).square()  # [q, k, D]

@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from laplace_metric._utils.blocks import block_rows
 from laplace_metric.curvature._eigenbases import (
     DenseEigenbasis,
     IdentityEigenbasis,
@@ -26,12 +27,9 @@ from laplace_metric.curvature._eigenbases import (
 from laplace_metric.distributions import Covariance, DenseCovariance, DiagonalCovariance
 from laplace_metric.distributions._covariance import RotatedCovariance
 from laplace_metric.heads._factors import OrthogonalFactor
-from laplace_metric.heads._jacobian import HeadJacobian
+from laplace_metric.heads._jacobian import JACOBIAN_BYTES, HeadJacobian
 from laplace_metric.heads._layer import Layer
 from laplace_metric.laplace._posterior import Posterior
-
-JACOBIAN_BYTES = 64 * 2**20
-"""Memory of the largest array [b, Z, P] that is written out at once."""
 
 
 def covariance(
@@ -77,7 +75,7 @@ def is_structured(head: HeadJacobian, posterior: Posterior) -> bool:
 
 def jacobian_rows(head: HeadJacobian) -> int:
     """Return the number of inputs whose J is written out at once."""
-    return max(1, JACOBIAN_BYTES // (4 * head.n_outputs * head.n_parameters))
+    return block_rows(4 * head.n_outputs * head.n_parameters, JACOBIAN_BYTES)
 
 
 def _layered(head: HeadJacobian, posterior: Posterior, x: Tensor, y: Tensor | None) -> Covariance:

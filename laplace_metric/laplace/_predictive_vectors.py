@@ -23,6 +23,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from laplace_metric._utils.blocks import blocks
 from laplace_metric._utils.precision import full_precision
 from laplace_metric.curvature._eigenbases import (
     DenseEigenbasis,
@@ -32,9 +33,8 @@ from laplace_metric.curvature._eigenbases import (
 from laplace_metric.errors import HeadError
 from laplace_metric.heads._layout import Layout
 from laplace_metric.laplace._fitted import Fitted
-from laplace_metric.models._store import block_rows
 
-BLOCK_BYTES, TINY = 2**24, 1e-12
+TINY = 1e-12
 """Bytes of the vectors that are made at once; the length below which one has no direction."""
 
 
@@ -138,10 +138,8 @@ class PredictiveVectors:
         root = root if self.columns is None else root[self.columns]
         n_outputs = len(self.weights)
         v = x.new_empty(len(x), n_outputs + len(root))
-        step = block_rows(v.shape[1], v.element_size(), BLOCK_BYTES)
-        for start in range(0, len(x), step):  # no second array of this size
-            part = x[start : start + step]
-            block = v[start : start + step]
+        for rows in blocks(len(v), v.shape[1] * v.element_size()):  # no second array of this size
+            part, block = x[rows], v[rows]
             block[:, :n_outputs] = part @ self.weights.mT
             own = part if self.columns is None else part[:, self.columns]
             block[:, n_outputs:] = own * root

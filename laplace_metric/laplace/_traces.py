@@ -34,6 +34,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from laplace_metric._utils.blocks import CACHE_BYTES, LARGE_BYTES, LEAST_ROWS, block_rows
 from laplace_metric.curvature._eigenbases import KroneckerEigenbasis, KroneckerEigenblock
 from laplace_metric.distributions._round_chord import FEW, ROWS, round_chord, spectral_chord
 from laplace_metric.heads._affine import Affine, pad
@@ -46,10 +47,9 @@ from laplace_metric.laplace._predictive_covariance import (
     is_structured,
     jacobian_rows,
 )
-from laplace_metric.models._store import block_rows
 
-CACHED_BYTES, OTHER_BYTES = 2**21, 2**26
-"""Memory of a block of features: a core's own cache on the CPU, enough to fill a GPU elsewhere."""
+CORE_BYTES = 2**21
+"""Memory of a block of features on the CPU: a core's own cache."""
 STRIP = 128
 """Columns of L that are multiplied at once."""
 
@@ -88,8 +88,8 @@ class LinearTraces(Traces):
     def __init__(self, head: HeadJacobian, outputs: Affine, variances: Affine) -> None:
         self.outputs, self.variances, self.n_outputs = outputs, variances, head.n_outputs
         like, (layout,) = variances.matrix, head.layouts
-        budget = CACHED_BYTES if like.device.type == "cpu" else OTHER_BYTES
-        self.rows = block_rows(layout.n_features, like.element_size(), budget)
+        budget = CORE_BYTES if like.device.type == "cpu" else LARGE_BYTES
+        self.rows = block_rows(layout.n_features * like.element_size(), budget, LEAST_ROWS)
 
     def chord(self, h: Float[Tensor, "n D"], z: Float[Tensor, "n Z"] | None) -> Tensor:
         variances = self.variances(self.squared_inputs(h))[:, : self.n_outputs]
@@ -268,7 +268,8 @@ class LayerTraces(GeneralTraces):
 
     def __init__(self, head: HeadJacobian, posterior: Posterior) -> None:
         widest = head.n_outputs * max(layout.n_outputs for layout in head.layouts)
-        super().__init__(head, posterior, block_rows(widest, posterior.mean.element_size()))
+        rows = block_rows(widest * posterior.mean.element_size(), CACHE_BYTES, LEAST_ROWS)
+        super().__init__(head, posterior, rows)
 
     def trace(self, h: Float[Tensor, "n D"]) -> Float[Tensor, " n"]:
         return torch.stack([_sum(f, v) for f, v in self._terms(h)]).sum(0)
