@@ -32,8 +32,7 @@ from laplace_metric.models._fingerprints import Fingerprints, row_fingerprints
 from laplace_metric.models._modules import device_of
 from laplace_metric.search._encoded import Encoded, joined
 from laplace_metric.search._pair_distances import PairDistances, PairMoments, RoundErrors
-from laplace_metric.search._protocols import Encoders, FittedEmbedder, SearchableEmbedder
-from laplace_metric.search._vector_map import VectorMap
+from laplace_metric.search._protocols import Encoders, FittedEmbedder, SearchableEmbedder, VectorMap
 
 
 class BatchEncoder(ABC):

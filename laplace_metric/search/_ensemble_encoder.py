@@ -30,8 +30,7 @@ from laplace_metric.models._fingerprints import Fingerprints
 from laplace_metric.search._encoded import Encoded
 from laplace_metric.search._encoder import BatchEncoder, Encoder
 from laplace_metric.search._pair_distances import PairMoments
-from laplace_metric.search._protocols import FittedEmbedder
-from laplace_metric.search._vector_map import VectorMap
+from laplace_metric.search._protocols import FittedEmbedder, VectorMap
 
 
 class EnsembleEncoder(BatchEncoder):
