@@ -26,9 +26,9 @@ from laplace_metric._utils.blocks import CACHE_BYTES, blocks
 from laplace_metric._utils.precision import full_precision
 from laplace_metric.curvature._eigenbases import IdentityEigenbasis, KroneckerEigenbasis
 from laplace_metric.laplace import Distance, Fitted, _predictive_covariance
-from laplace_metric.laplace._embedding_pairs import EmbeddingPairs, SpectralPairs
-from laplace_metric.laplace._spectral_moments import difference_moments
-from laplace_metric.laplace._squared_distance import squared_distance
+from laplace_metric.laplace.distance._embedding_pairs import EmbeddingPairs, SpectralPairs
+from laplace_metric.laplace.distance._spectral_moments import difference_moments
+from laplace_metric.laplace.distance._squared_distance import squared_distance
 from laplace_metric.search._encoded import Encoded
 from laplace_metric.search._expected_vectors import moments
 

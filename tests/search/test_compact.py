@@ -8,8 +8,8 @@ import torch
 
 from laplace_metric.distributions import DiagonalCovariance
 from laplace_metric.errors import UnknownNameError
-from laplace_metric.laplace._embedding_pairs import EmbeddingPairs
-from laplace_metric.laplace._squared_distance import squared_distance
+from laplace_metric.laplace.distance._embedding_pairs import EmbeddingPairs
+from laplace_metric.laplace.distance._squared_distance import squared_distance
 from laplace_metric.search import Index
 from laplace_metric.search._encoded import Encoded, joined
 from laplace_metric.search._pair_distances import RoundErrors

@@ -40,9 +40,13 @@ from torch import Tensor
 
 from laplace_metric._utils.blocks import LARGE_BYTES, blocks
 from laplace_metric._utils.display import Shown
-from laplace_metric.laplace._chord_quadrature import exact_chord
-from laplace_metric.laplace._embedding_pairs import EmbeddingPairs, SpectralPairs, in_shared_basis
-from laplace_metric.laplace._spectral_moments import spectral_moments
+from laplace_metric.laplace.distance._chord_quadrature import exact_chord
+from laplace_metric.laplace.distance._embedding_pairs import (
+    EmbeddingPairs,
+    SpectralPairs,
+    in_shared_basis,
+)
+from laplace_metric.laplace.distance._spectral_moments import spectral_moments
 
 
 def dense_moments(pairs: EmbeddingPairs, *, spherical: bool) -> tuple[Tensor, Tensor]:
