@@ -36,7 +36,7 @@ from laplace_metric.errors import FileFormatError, InputError, NotFittedError
 from laplace_metric.inputs import ModelInput, read_batch, read_inputs
 from laplace_metric.io import Fields, Kind, Part, SavedFile, write
 from laplace_metric.laplace import Distance
-from laplace_metric.laplace._squared_distance import mixed_distance
+from laplace_metric.laplace.distance._squared_distance import mixed_distance
 from laplace_metric.models._modules import device_of
 from laplace_metric.probabilistic_embedder import Draw, ProbabilisticEmbedder
 from laplace_metric.search import Index

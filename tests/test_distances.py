@@ -10,8 +10,8 @@ from torch import nn
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.distributions import DenseCovariance, DiagonalCovariance
 from laplace_metric.distributions._covariance import RotatedCovariance
-from laplace_metric.laplace._embedding_pairs import EmbeddingPairs, in_shared_basis
-from laplace_metric.laplace._squared_distance import squared_distance
+from laplace_metric.laplace.distance._embedding_pairs import EmbeddingPairs, in_shared_basis
+from laplace_metric.laplace.distance._squared_distance import squared_distance
 
 B, Z = 6, 4
 
@@ -91,7 +91,7 @@ def test_distances_on_the_sphere_stay_in_range(spread):
 def test_blocks_of_pairs_are_the_pairs(monkeypatch):
     pairs, _ = pair(0.1, shared=True)
     whole = squared_distance(pairs, spherical=True)
-    monkeypatch.setattr("laplace_metric.laplace._squared_distance.BLOCK_BYTES", 1)
+    monkeypatch.setattr("laplace_metric.laplace.distance._squared_distance.LARGE_BYTES", 1)
     torch.testing.assert_close(squared_distance(pairs, spherical=True).mean, whole.mean)
     one = DiagonalCovariance(torch.ones(B, Z, dtype=torch.float64))
     plain = squared_distance(EmbeddingPairs(pairs.x, pairs.y, one, one, None), spherical=False)

@@ -23,7 +23,7 @@ from laplace_metric.errors import (
     WideDrawsWarning,
 )
 from laplace_metric.laplace import Distance
-from laplace_metric.laplace._squared_distance import mixed_distance
+from laplace_metric.laplace.distance._squared_distance import mixed_distance
 from laplace_metric.training import train_embedder
 from tests.saved_files import edit, parts_of
 

@@ -199,7 +199,7 @@ def test_no_batch_and_no_block_changes_a_vector(distance, monkeypatch):
     whole = embedder.predictive_vectors(x)
     alone = torch.cat([embedder.predictive_vectors(row[None]) for row in x])
     torch.testing.assert_close(alone, whole)
-    monkeypatch.setattr("laplace_metric.laplace._predictive_vectors.BLOCK_BYTES", 1)
+    monkeypatch.setattr("laplace_metric._utils.blocks.BLOCK_BYTES", 1)
     torch.testing.assert_close(embedder.predictive_vectors(x), whole)
 
 

@@ -103,7 +103,7 @@ def test_heads_are_drawn_a_few_at_a_time(monkeypatch, at_once, layers):
         return randn(shape, **options)
 
     monkeypatch.setattr(torch, "randn", counted)
-    monkeypatch.setattr(_draws, "AT_ONCE", at_once * n_numbers)
+    monkeypatch.setattr(_draws, "LARGE_BYTES", 4 * at_once * n_numbers)
     by_parts = DrawnPoints.of(embedder.fitted_, x, y)
     assert max(n for n, _ in sizes) == at_once
     assert sum(n for n, _ in sizes) == len(by_parts.embed(1.0)) == 16

@@ -19,6 +19,7 @@ import pytest
 import torch
 from torch import nn
 
+from laplace_metric._utils.blocks import block_rows
 from laplace_metric.curvature import ContrastiveLoss, by_class
 from laplace_metric.curvature._all_pairs import all_pairs_curvature
 from laplace_metric.curvature._margin_pairs import MarginPairWeights
@@ -148,17 +149,17 @@ Case = Callable[[], tuple[object, object]]
 CASES: list[tuple[Any, str, int, Case]] = [
     (upper_gram, "STRIP", 7, gram),
     (times_upper, "STRIP", 7, triangle),
-    (nearest_distance, "AT_ONCE", 1, by_rows),
+    (block_rows, "BLOCK_BYTES", 1, by_rows),
     (LabelModel, "CELLS", 200, label_model),
     (columnwise, "TILE_ROWS", 3, columns),
-    (FeatureStore, "LABELS_AT_ONCE", 9, classes),
-    (FeatureStore, "BLOCK_BYTES", 0, blocks),
-    (FeatureStore, "FINGERPRINT_BYTES", 1, fingerprints),
-    (MarginPairWeights, "COLUMN_BYTES", 1, margin),
-    (_distances, "MEAN_BYTES", 1, means),
+    (block_rows, "BLOCK_BYTES", 9 * 8, classes),
+    (FeatureStore, "CACHE_BYTES", 0, blocks),
+    (FeatureStore, "BLOCK_BYTES", 1, fingerprints),
+    (MarginPairWeights, "LARGE_BYTES", 1, margin),
+    (block_rows, "BLOCK_BYTES", 1, means),
     (batches_of, "ROWS", 7, rows),
     (in_fit, "COMPARED_AT_ONCE", 7, fitted),
-    (block_candidates, "WORK_BYTES", 1, candidates),
+    (block_candidates, "LARGE_BYTES", 1, candidates),
     (read_items, "BATCH", 7, encoded),
 ]
 """What is defined beside the size, its name, a small value, and what is compared.
@@ -170,7 +171,7 @@ Some cases go beyond the size as it is.
 @pytest.mark.parametrize(
     ("beside", "name", "size", "compared"),
     CASES,
-    ids=[f"{beside.__name__}-{name}" for beside, name, _, _ in CASES],
+    ids=[f"{compared.__name__}-{name}" for _, name, _, compared in CASES],
 )
 @pytest.mark.parametrize("small", [True, False])
 def test_beyond_a_tile_is_the_plain_formula(beside, name, size, compared, small, monkeypatch):

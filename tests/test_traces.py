@@ -60,7 +60,7 @@ def fitted(
 @pytest.fixture
 def _small_blocks(monkeypatch):
     """Several blocks, the last one short; several strips, the last one narrow."""
-    monkeypatch.setattr(_traces, "CACHED_BYTES", 1)
+    monkeypatch.setattr(_traces, "CORE_BYTES", 1)
     monkeypatch.setattr(_traces, "STRIP", 3)
     for module in (_traces,):
         monkeypatch.setattr(module, "block_rows", lambda *_: 64)

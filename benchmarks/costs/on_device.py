@@ -48,7 +48,7 @@ from laplace_metric.curvature import ContrastiveLoss
 from laplace_metric.curvature._all_pairs import all_pairs_curvature
 from laplace_metric.errors import InputError, LaplaceMetricWarning
 from laplace_metric.heads._backends import jacobian_of
-from laplace_metric.models._store import FeatureStore, block_rows
+from laplace_metric.models._store import FeatureStore
 
 Row = dict[str, Any]
 PACKAGE = Path(laplace_metric.__file__).parent
@@ -184,9 +184,8 @@ def blocks(size: DeviceSize, device: str) -> list[Row]:
     loss, jacobian = ContrastiveLoss.of("arccos", "fixed", normalized=False), jacobian_of(head, z)
     rows = []
     for megabytes in size.blocks:
-        budget = megabytes * 2**20
-        bounds = lambda width, size, _, budget=budget: block_rows(width, size, budget)  # noqa: E731
-        with patch("laplace_metric.models._store.block_rows", bounds):
+        budget = "CACHE_BYTES" if device == "cpu" else "DEVICE_BYTES"
+        with patch(f"laplace_metric.models._store.{budget}", megabytes * 2**20):
 
             def curvature() -> None:
                 all_pairs_curvature(FeatureStore.of(h, labels), jacobian, loss, "kron")

@@ -5,7 +5,8 @@ Begin with ``by_class``: derivation, equations and code for a linear head, on on
     which loss           ``_loss``
     which pairs          ``_all_pairs``, ``_mined_pairs``; weights in ``by_class``,
                          ``_margin_pairs``
-    what is summed       ``_passes``: ``_jacobian_terms``, ``_layered_term`` (with ``_layer_sums``)
+    what is summed       a ``_curvature_term``: ``_jacobian_terms`` for any head,
+                         ``_layered_term`` (of ``_layer_sums``) for linear layers
     who reads            ``_passes`` collect ``_statistics``, and are run one after another
     in which structure   ``_all_pairs``, ``_nearest_kronecker``; H is a value of
                          ``_structures``, then a ``_spectral_curvature`` in one of ``_eigenbases``

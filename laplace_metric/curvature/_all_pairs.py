@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from laplace_metric._utils.randomness import Seed
+from laplace_metric.curvature._curvature_term import CurvatureTerm, Tile
 from laplace_metric.curvature._jacobian_terms import DenseTerm, DiagonalTerm, LinearDense
-from laplace_metric.curvature._layer_sums import Diagonal, Tile
+from laplace_metric.curvature._layer_sums import Diagonal
 from laplace_metric.curvature._layered_term import LayeredTerm
 from laplace_metric.curvature._loss import ContrastiveLoss
 from laplace_metric.curvature._margin_pairs import MarginPairWeights, column_groups
@@ -22,8 +23,6 @@ from laplace_metric.curvature._nearest_kronecker import nearest_kronecker
 from laplace_metric.curvature._passes import (
     ClassesPass,
     ClassSumsPass,
-    CurvatureTerm,
-    PairWeights,
     PassSchedule,
     PointsPass,
     Totals,
@@ -37,7 +36,7 @@ from laplace_metric.curvature._structures import (
     FullCurvature,
     check_memory,
 )
-from laplace_metric.curvature.by_class import ClassPairWeights, ClassSums
+from laplace_metric.curvature.by_class import ClassPairWeights, ClassSums, PairWeights
 from laplace_metric.errors import LabelError
 from laplace_metric.heads._jacobian import HeadJacobian
 from laplace_metric.heads._linear import LinearJacobian

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import final
 
 import torch
 from jaxtyping import Float
@@ -12,8 +14,29 @@ from torch import Tensor
 from laplace_metric.heads._layout import Layout
 
 
+class Eigenbasis(ABC):
+    """Q [P, P] with orthonormal columns, never written out unless it is dense."""
+
+    @abstractmethod
+    def to_eigenbasis(self, vectors: Float[Tensor, "*n P"]) -> Float[Tensor, "*n P"]:
+        """Return coordinates ``c = Q^T v``."""
+
+    @abstractmethod
+    def from_eigenbasis(self, coordinates: Float[Tensor, "*n P"]) -> Float[Tensor, "*n P"]:
+        """Return vectors ``v = Q c``."""
+
+    @abstractmethod
+    def diagonal(self, values: Float[Tensor, " P"]) -> Float[Tensor, " P"]:
+        """Return ``diag(Q diag(values) Q^T)``."""
+
+    @abstractmethod
+    def to(self, like: Tensor) -> Eigenbasis:
+        """Return Q in the dtype and on the device of ``like``."""
+
+
+@final
 @dataclass(frozen=True)
-class IdentityEigenbasis:
+class IdentityEigenbasis(Eigenbasis):
     """Q = I: the diagonal structure."""
 
     def to_eigenbasis(self, vectors: Float[Tensor, "*n P"]) -> Float[Tensor, "*n P"]:
@@ -29,8 +52,9 @@ class IdentityEigenbasis:
         return self
 
 
+@final
 @dataclass(frozen=True)
-class DenseEigenbasis:
+class DenseEigenbasis(Eigenbasis):
     """Q itself [P, P]: the full structure."""
 
     vectors: Tensor
@@ -70,8 +94,9 @@ class KroneckerEigenblock:
         return coordinates.unflatten(-1, (len(self.left), len(self.right)))
 
 
+@final
 @dataclass(frozen=True)
-class KroneckerEigenbasis:
+class KroneckerEigenbasis(Eigenbasis):
     """One ``Q_S (x) Q_A`` a layer, no coupling between layers: the kron structure."""
 
     blocks: tuple[KroneckerEigenblock, ...]
@@ -94,10 +119,3 @@ class KroneckerEigenbasis:
     ) -> Tensor:
         parts = values.split([block.layout.n_parameters for block in self.blocks], dim=-1)
         return torch.cat(list(map(of_block, self.blocks, parts)), dim=-1)
-
-
-Eigenbasis = IdentityEigenbasis | DenseEigenbasis | KroneckerEigenbasis
-"""Q [P, P] with orthonormal columns, never written out unless it is dense.
-
-``to_eigenbasis``: Q^T v; ``from_eigenbasis``: Q c; ``diagonal``: diag(Q diag(values) Q^T).
-"""

@@ -5,25 +5,25 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
+from typing import final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from laplace_metric.curvature._layer_sums import Tile
+from laplace_metric.curvature._curvature_term import CurvatureTerm, Tile
 from laplace_metric.curvature._statistics import Terms
 from laplace_metric.curvature.by_class import PointBlocks, Points, about_origin, centre
 from laplace_metric.heads._jacobian import HeadJacobian
 from laplace_metric.heads._linear import LinearJacobian
 
 
-class JacobianTerm(ABC):
-    """Curvature term that uses only the Jacobian of the head."""
+class JacobianTerm(CurvatureTerm):
+    """Curvature term that uses only the Jacobian of the head, with one total."""
 
     inputs: Sequence[Tensor] = ()
-    """Tensors that the term depends on, in addition to the head."""
     n_dimensions: int
     """Number of dimensions of the total, each of size P."""
 
@@ -34,16 +34,10 @@ class JacobianTerm(ABC):
         return type(self).__name__
 
     def zeros(self) -> list[Tensor]:
-        """Return zero totals, in float64."""
         shape = (self.head.n_parameters,) * self.n_dimensions
         return [torch.zeros(shape, dtype=torch.float64, device=self.head.parameters.device)]
 
-    @abstractmethod
-    def points(self, points: Points, blocks: PointBlocks) -> Terms:
-        """Compute ``2 sum_i J_i^T T_i J_i / r_i^2`` of a block."""
-
     def pairs(self, rows: Points, columns: Points, targets: Tensor) -> Terms:
-        """Compute ``-2 sum_ij y_ij J^_i^T J^_j`` for the block Y [n, m]."""
         z, (total,) = self.head.n_outputs, self.zeros()
         for j, right in self.head.jacobians(columns.features):
             right = normalized_projection(columns[j], z) @ right  # [m, Z, P]
@@ -54,16 +48,14 @@ class JacobianTerm(ABC):
         return [total]
 
     def tiles(self) -> list[Tile]:
-        """Return the tiles of G_c: one of all of it, as a backend computes whole rows."""
+        """Return one tile of all of G_c, as a backend computes whole rows."""
         z, everything = self.head.n_outputs, slice(None)
         return [Tile(0, everything, everything, (z, self.head.n_parameters))]
 
     def class_sum(self, tile: Tile, points: Points) -> Tensor:
-        """Compute the tile of ``sum_i J^_i`` over these points, float64."""
         return self.head.vjp(points.features, normalized_projection(points, self.head.n_outputs))
 
     def classes(self, tile: Tile, sums: Tensor) -> Terms:
-        """Compute the contribution of ``sum_c G_c^T G_c``, for tiles of G_c [c, *tile.shape]."""
         return [self._product(sums, sums)]
 
     def _weighted(self, points: Points, blocks: PointBlocks) -> Float[Tensor, "n Z Z"]:
@@ -82,6 +74,7 @@ def normalized_projection(points: Points, n_outputs: int) -> Float[Tensor, "n Z 
     return (identity - u[:, :, None] * u[:, None, :]) / points.lengths[:, :, None]
 
 
+@final
 class DiagonalTerm(JacobianTerm):
     """``diag(sum J^T B J)`` [P] by the backend's own products."""
 
@@ -109,6 +102,7 @@ class DenseTerm(JacobianTerm):
         return left.flatten(0, 1).mT @ right.flatten(0, 1)
 
 
+@final
 class LinearDense(DenseTerm):
     """``T_i (x) a_i a_i^T`` of a linear head: Z^2/2 products [A, n] x [n, A], O(N P^2)."""
 

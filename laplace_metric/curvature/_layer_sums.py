@@ -12,67 +12,66 @@ and the block of H of the layer is one of three:
 
 The last two are H rearranged to [O^2, A^2] (Van Loan and Pitsianis 1993), which maps a matrix over
 inputs to one over outputs and back. No [P, P] array is formed, and none of pairs.
-
-A tile: some rows and columns of the class sums G_c of one layer.
-
-Class sums are collected tile by tile, so a larger head takes more passes, not more memory.
 """
 
 from __future__ import annotations
 
-import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from laplace_metric.curvature._curvature_term import Tile
 from laplace_metric.curvature.by_class import PointBlocks, diagonal_sum, left_sum, right_sum, times
 from laplace_metric.heads._layer import Layer
-
-
-@dataclass(frozen=True)
-class Tile:
-    """Some entries of every G_c.
-
-    Parameters
-    ----------
-    number : int
-        Number of the layer, from 0.
-    rows, columns : slice
-        Rows z and columns o of the layer's factor L that the tile covers.
-    shape : tuple of int
-        Shape of the tile of one class.
-    upper : bool
-        True if L is symmetric and the tile begins at the diagonal. Default: False.
-    """
-
-    number: int
-    rows: slice
-    columns: slice
-    shape: tuple[int, ...]
-    upper: bool = False
-
-    @property
-    def n_bytes(self) -> int:
-        """Bytes of one class in float64."""
-        return 8 * math.prod(self.shape)
-
 
 Side = tuple[Tensor, Tensor]
 """L [n, Z, O] and a [n, A] of n points at one layer."""
 
 
-@dataclass(frozen=True)
-class Diagonal:
-    """diag(H) of a layer, [O, A]."""
+class LayerSum(ABC):
+    """One sum over points and pairs, of shape ``shape``, of the block of H of a layer."""
 
+    upper_tiles: bool = False
+    """True if, where L is symmetric, tiles may begin at the diagonal."""
+
+    @property
+    def inputs(self) -> Sequence[Tensor]:
+        """Tensors that the sum depends on, in addition to the layer."""
+        return ()
+
+    @abstractmethod
     def shape(self, n_outputs: int, n_columns: int) -> tuple[int, int]:
         """Return the shape of the total."""
+
+    @abstractmethod
+    def points(self, layer: Layer, pulled: PointBlocks) -> Tensor:
+        """Compute the sum over points, whose u and v were multiplied by M^T."""
+
+    @abstractmethod
+    def classes(self, tile: Tile, g: Float[Tensor, "c s O A"]) -> Tensor:
+        """Compute the sum over c classes, for s rows of their G_c."""
+
+    @abstractmethod
+    def pairs(self, row: Side, column: Side, y: Float[Tensor, "n m"]) -> Tensor:
+        """Compute the sum over the pairs of n and of m points, of targets Y."""
+
+
+@final
+@dataclass(frozen=True)
+class Diagonal(LayerSum):
+    """diag(H) of a layer, [O, A]."""
+
+    upper_tiles = True
+
+    def shape(self, n_outputs: int, n_columns: int) -> tuple[int, int]:
         return n_outputs, n_columns
 
     def points(self, layer: Layer, pulled: PointBlocks) -> Tensor:
-        """Compute the sum over points, whose u and v were multiplied by M^T."""
         return diagonal_sum(pulled, layer)
 
     def classes(self, tile: Tile, g: Float[Tensor, "c s O A"]) -> Tensor:
@@ -97,14 +96,19 @@ class Diagonal:
         return torch.stack(by_output)
 
 
+@final
 @dataclass(frozen=True)
-class LeftOf:
+class LeftOf(LayerSum):
     """``<H, A>`` [O, O] of A [A, A], the diagonal [A] of one, or None for I.
 
     Of a raw linear head it is [K, K].
     """
 
     other: Tensor | None = None
+
+    @property
+    def inputs(self) -> Sequence[Tensor]:
+        return () if self.other is None else (self.other,)
 
     def shape(self, n_outputs: int, n_columns: int) -> tuple[int, int]:
         return n_outputs, n_outputs
@@ -128,11 +132,16 @@ class LeftOf:
         return a if self.other is None else times(a, self.other.to(a))
 
 
+@final
 @dataclass(frozen=True)
-class RightOf:
+class RightOf(LayerSum):
     """``<H, S>`` [A, A] of S [O, O]: the upper triangle of it."""
 
     other: Tensor
+
+    @property
+    def inputs(self) -> Sequence[Tensor]:
+        return (self.other,)
 
     def shape(self, n_outputs: int, n_columns: int) -> tuple[int, int]:
         return n_columns, n_columns
@@ -150,6 +159,3 @@ class RightOf:
         # <L_i S, L_j> [n, m] by [n, Z O] x [Z O, m]; then the pairs by [A, n] x [n, m] x [m, A]
         inner = (l_i @ self.other.to(l_i)).flatten(1) @ l_j.flatten(1).mT
         return a_i.mT @ ((y * inner) @ a_j)
-
-
-LayerSum = Diagonal | LeftOf | RightOf

@@ -7,25 +7,27 @@ has L_i): one product [s O, n] x [n, A] for a tile of s rows z.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import final
 
 import torch
 from torch import Tensor
 
+from laplace_metric._utils.blocks import CACHE_BYTES, blocks
+from laplace_metric.curvature._curvature_term import CurvatureTerm, Tile
 from laplace_metric.curvature._eigenbases import KroneckerEigenbasis
-from laplace_metric.curvature._layer_sums import Diagonal, LayerSum, Side, Tile
+from laplace_metric.curvature._layer_sums import LayerSum, Side
 from laplace_metric.curvature._statistics import Terms, add_terms
 from laplace_metric.curvature.by_class import PointBlocks, Points
 from laplace_metric.errors import HeadError
 from laplace_metric.heads._jacobian import HeadJacobian
 from laplace_metric.heads._layer import Layer
 
-TILE_BYTES = 4 * 2**20
-"""Memory of one tile of one G_c."""
-PAIR_BYTES = 32 * 2**20
-"""Memory of the arrays L [n, Z, O] of a block of pairs."""
+PROJECTED_BYTES = 2**25
+"""Memory of the arrays L [n, Z, O] of one side of a block of pairs."""
 
 
-class LayeredTerm:
+@final
+class LayeredTerm(CurvatureTerm):
     """Sums over linear layers, as they are or as ``J_i (Q_S (x) Q_A)``.
 
     Parameters
@@ -73,9 +75,8 @@ class LayeredTerm:
     @property
     def inputs(self) -> list[Tensor]:
         blocks = () if self.basis is None else self.basis.blocks
-        others = (getattr(part, "other", None) for parts in self.sums for part in parts)
         of_basis = [side for block in blocks for side in (block.left, block.right)]
-        return [*of_basis, *(other for other in others if other is not None)]
+        return [*of_basis, *(x for parts in self.sums for part in parts for x in part.inputs)]
 
     def zeros(self) -> list[Tensor]:
         shapes = [
@@ -112,12 +113,10 @@ class LayeredTerm:
     def _layer_tiles(self, number: int) -> Iterator[Tile]:
         """Yield the tiles of a layer; a diagonal of the last needs only what is right of it."""
         z, o, a = self.shapes[number]
-        upper = number == len(self.shapes) - 1 and isinstance(self.sums[-1][-1], Diagonal)
-        step = max(1, TILE_BYTES // (8 * o * a))
-        for start in range(0, z, step):
-            rows = slice(start, min(start + step, z))
-            first = start if upper else 0
-            shape = (rows.stop - start, o - first, a)
+        upper = number == len(self.shapes) - 1 and self.sums[-1][-1].upper_tiles
+        for rows in blocks(z, 8 * o * a, CACHE_BYTES):
+            first = rows.start if upper else 0
+            shape = (rows.stop - rows.start, o - first, a)
             yield Tile(number, rows, slice(first, o), shape, upper)
 
     def class_sum(self, tile: Tile, points: Points) -> Tensor:
@@ -146,11 +145,10 @@ class LayeredTerm:
         return [*totals]
 
     def _chunks(self, points: Points) -> Iterator[tuple[slice, list[Side]]]:
-        """Yield pieces of a block whose L [n, Z, O] fits ``PAIR_BYTES``, and L, a at each layer."""
+        """Yield pieces whose L [n, Z, O] fits ``PROJECTED_BYTES``, and L, a at each layer."""
         n_entries = max(z * o for z, o, _ in self.shapes)
-        step = max(1, PAIR_BYTES // (points.directions.element_size() * n_entries))
-        for start in range(0, len(points), step):
-            part = slice(start, min(start + step, len(points)))
+        row_bytes = points.directions.element_size() * n_entries
+        for part in blocks(len(points), row_bytes, PROJECTED_BYTES):
             u = points.directions[part]
             sides = [(x.factor.projected(u), x.inputs) for x in self.layers(points[part])]
             yield part, sides

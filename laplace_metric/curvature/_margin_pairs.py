@@ -35,16 +35,18 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import final
 
 import torch
 from torch import Tensor
 
+from laplace_metric._utils.blocks import LARGE_BYTES, LEAST_ROWS, blocks
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric.curvature._loss import ContrastiveLoss
-from laplace_metric.curvature.by_class import ClassSums, Points, pair_counts
+from laplace_metric.curvature.by_class import ClassSums, PairWeights, Points, pair_counts
 from laplace_metric.errors import InputError
 from laplace_metric.heads._jacobian import HeadJacobian
-from laplace_metric.models._store import FeatureStore, block_rows
+from laplace_metric.models._store import FeatureStore
 
 CPU_BLOCK = (1024, 512)
 """Rows and columns of a block on a CPU: 2 MiB in float32, products at full rate."""
@@ -182,8 +184,6 @@ def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
 
 
 GROUPS = 8
-COLUMN_BYTES = 64 * 2**20
-"""Memory of the features of columns, and of the targets of pairs, at once for cross blocks."""
 
 
 def column_groups(n: int, structure: str, reference: int, seed: Seed = None) -> list[Tensor]:
@@ -203,8 +203,9 @@ def column_groups(n: int, structure: str, reference: int, seed: Seed = None) -> 
     return list(drawn.split(size if structure == "diag" else len(drawn)))
 
 
+@final
 @dataclass(frozen=True)
-class MarginPairWeights:
+class MarginPairWeights(PairWeights):
     """Weights of in-margin negatives between all points and some columns.
 
     Parameters
@@ -262,10 +263,10 @@ class MarginPairWeights:
     def pairs(self, points: Points, labels: Tensor) -> Iterator[tuple[Points, Tensor]]:
         if not self.loss.cross:
             return
-        size = points.features.element_size()
-        step = block_rows(max(self.head.layouts[0].n_columns, len(points)), size, COLUMN_BYTES)
-        for start in range(0, len(self.columns), step):
-            part = slice(start, start + step)
+        # of a column: its features, and its targets
+        n_numbers = max(self.head.layouts[0].n_columns, len(points))
+        row_bytes = n_numbers * points.features.element_size()
+        for part in blocks(len(self.columns), row_bytes, LARGE_BYTES, LEAST_ROWS):
             columns = self._points(self.columns.rows(self.view.order[part]))
             yield columns, self.view.inside(points.coordinates, labels, part).mul_(self.weight)
 

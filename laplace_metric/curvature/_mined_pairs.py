@@ -13,17 +13,15 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from laplace_metric.curvature._all_pairs import all_pairs_curvature, in_structure
+from laplace_metric.curvature._curvature_term import CurvatureTerm
 from laplace_metric.curvature._loss import ContrastiveLoss
-from laplace_metric.curvature._passes import CurvatureTerm, PassSchedule, execute
+from laplace_metric.curvature._passes import PassSchedule, execute
 from laplace_metric.curvature._statistics import add_terms
 from laplace_metric.curvature._structures import Curvature, check_memory
 from laplace_metric.curvature.by_class import ClassSums, PointBlocks, Points
 from laplace_metric.errors import InputError
 from laplace_metric.heads._jacobian import HeadJacobian
 from laplace_metric.models._store import FeatureStore
-
-# PairWeights of a miner's tuples: a dense symmetric Y [B, B] of one batch.
-
 
 INDEX_TYPES = (torch.int64, torch.int32, torch.int16, torch.int8)
 

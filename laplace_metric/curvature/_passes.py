@@ -9,19 +9,6 @@
 Only complete G_c may be multiplied, so G_c is what is merged; it is dropped when its products are
 taken.
 
-Curvature terms: a term defines the summands over points and pairs, a pass adds them up.
-
-Every term is linear in the pair targets y and gives what is added up, in float64, of
-
-    2 sum_i J_i^T T_i J_i / r_i^2  -  2 sum_ij y_ij J^_i^T J^_j
-
-The second sum over all pairs of a class is a product of class sums, ``G_c = sum_{i in c} J^_i``,
-so it is not a sum over points: G_c is, and is collected tile by tile before its products are taken.
-
-``JacobianTerm`` works for any head, ``LayeredTerm`` for linear layers, without any [P, P] array.
-
-Pair weights y_ij: what a pass needs to know of the pairs of a block of points.
-
 A schedule: a fit as a sequence of passes, and how it is run in this process.
 
 A schedule is a generator: it yields a pass, is sent the finished statistics of all points, and
@@ -45,19 +32,17 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from laplace_metric._utils.blocks import CACHE_BYTES, LEAST_ROWS, blocks
 from laplace_metric._utils.progress import tqdm
-from laplace_metric.curvature._jacobian_terms import JacobianTerm
-from laplace_metric.curvature._layer_sums import Tile
-from laplace_metric.curvature._layered_term import LayeredTerm
+from laplace_metric.curvature._curvature_term import CurvatureTerm, Tile
 from laplace_metric.curvature._loss import Geometry
-from laplace_metric.curvature._margin_pairs import MarginPairWeights
 from laplace_metric.curvature._statistics import UNNAMED, Statistics, add_terms
-from laplace_metric.curvature.by_class import ClassPairWeights, ClassSums, PointBlocks, Points
+from laplace_metric.curvature.by_class import ClassSums, PairWeights, PointBlocks, Points
 from laplace_metric.errors import InputError, NonFiniteError
 from laplace_metric.heads._jacobian import HeadJacobian
 from laplace_metric.io import digest
 from laplace_metric.models._blocks import Block, Kept
-from laplace_metric.models._store import BLOCK_BYTES, FeatureStore, block_rows
+from laplace_metric.models._store import FeatureStore
 
 ROUNDINGS = 1_000
 """Number of rounding errors by which the direction of a point may differ from pass to pass."""
@@ -137,25 +122,6 @@ def check_finite_sums(merged: Statistics) -> None:
             )
 
 
-PairWeights = ClassPairWeights | MarginPairWeights
-"""Weights y_ij of one kind of pairs, for the points of a block.
-
-``prepare`` computes what is computed once. ``sums`` returns w_i [n] and m_i [n, K], or [n, 0] where
-the geometry does not need it. ``pairs`` yields (columns, Y [n, m]) of pairs that must be computed
-one by one. ``tensors`` returns what the weights depend on, apart from the class sums.
-"""
-
-
-CurvatureTerm = JacobianTerm | LayeredTerm
-"""Summands of a sum over points and pairs; the sum itself is in the totals of a pass.
-
-``JacobianTerm`` documents ``inputs``, ``zeros``, ``points``, ``pairs``, ``tiles``, ``class_sum``
-and ``classes``.
-"""
-
-
-CHUNK_BYTES = 16 * 2**20
-"""Memory of the tiles of all classes that one pass collects."""
 Callback = Callable[[int], Any]
 """Called with the number of points of every block that was read."""
 
@@ -400,14 +366,14 @@ class ClassesPass(Pass):
     def blocks(self, source: FeatureStore) -> Iterator[Block]:
         """Yield the points class by class."""
         n_rows, n_columns = self.tile.n_bytes // (8 * self.tile.shape[-1]), self.tile.shape[-1]
-        rows = block_rows(max(n_rows, n_columns), 8, BLOCK_BYTES)
-        start = 0
+        row_bytes, start = 8 * max(n_rows, n_columns), 0
         for label in self.class_sums.classes.tolist():
-            for index in source.members(label).split(rows):
-                if len(index):
-                    labels = torch.full_like(index, label, device=source.device)
-                    yield Block(start, source.rows(index), labels)
-                    start += len(index)
+            members = source.members(label)
+            for part in blocks(len(members), row_bytes, CACHE_BYTES, LEAST_ROWS):
+                index = members[part]
+                labels = torch.full_like(index, label, device=source.device)
+                yield Block(start, source.rows(index), labels)
+                start += len(index)
 
     def add(self, so_far: Statistics, block: Block) -> None:
         """Add ``sum_i J^_i`` to G_c: the points of a block have one class."""
@@ -426,10 +392,8 @@ class ClassesPass(Pass):
 
 
 def class_chunks(sums: ClassSums, tile: Tile) -> Iterator[ClassSums]:
-    """Yield all classes in pieces whose tiles fit ``CHUNK_BYTES``."""
-    step = max(1, CHUNK_BYTES // tile.n_bytes)
-    for start in range(0, len(sums.classes), step):
-        part = slice(start, start + step)
+    """Yield all classes in pieces whose tiles fit a block: one pass collects them."""
+    for part in blocks(len(sums.classes), tile.n_bytes):
         yield ClassSums(sums.classes[part], sums.counts[part], sums.sums[part, :0])
 
 

@@ -17,8 +17,10 @@ Memory that a curvature needs in each structure, and the check that it is there 
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
 
 import torch
 from jaxtyping import Float
@@ -34,14 +36,45 @@ from laplace_metric.curvature._spectral_curvature import SpectralCurvature, chec
 from laplace_metric.errors import MemoryLimitError
 from laplace_metric.heads._layout import Layout
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 LARGE = 1_024
 """Rows from which on eigenvectors are computed in the type of the head."""
 ORTHOGONAL = 1e-5
 """Largest entry of ``Q^T Q - I`` of eigenvectors that are used."""
 
 
+class Curvature(ABC):
+    """H of P parameters in one structure, of any sign, before the positivity step.
+
+    Values do not change. What was refined or estimated of a single H is lost in a sum of two.
+    """
+
+    @abstractmethod
+    def __add__(self, other: Self) -> Self:
+        """Return the sum, or what is nearest to it in this structure."""
+
+    @abstractmethod
+    def scaled(self, factor: float) -> Self:
+        """Return ``factor * H``."""
+
+    @abstractmethod
+    def summand(self) -> Self:
+        """Return what enters a sum: H without what sums drop."""
+
+    @abstractmethod
+    def tensors(self) -> list[Tensor]:
+        """Return the float64 tensors of ``summand``, in order; ``curvature_of`` reads them."""
+
+    @abstractmethod
+    def decompose(self, positivity: str = "clip") -> SpectralCurvature:
+        """Return ``H = Q diag(l) Q^T`` after the positivity step, "clip" or "absolute"."""
+
+
+@final
 @dataclass(frozen=True)
-class DiagCurvature:
+class DiagCurvature(Curvature):
     """diag(H) [P] float64 of any sign, before the positivity step.
 
     Examples
@@ -57,9 +90,15 @@ class DiagCurvature:
         return DiagCurvature(self.values + other.values)
 
     def scaled(self, factor: float) -> DiagCurvature:
-        """Return ``factor * H``."""
         error = None if self.standard_error is None else abs(factor) * self.standard_error
         return DiagCurvature(factor * self.values, error)
+
+    def summand(self) -> DiagCurvature:
+        """Return H without its standard error."""
+        return DiagCurvature(self.values)
+
+    def tensors(self) -> list[Tensor]:
+        return [self.values]
 
     def decompose(self, positivity: str = "clip") -> SpectralCurvature:
         """Make H positive: by an elementwise ReLU, or by the absolute values."""
@@ -67,8 +106,9 @@ class DiagCurvature:
         return SpectralCurvature.positive(basis, self.values, positivity, self.standard_error)
 
 
+@final
 @dataclass(frozen=True)
-class FullCurvature:
+class FullCurvature(Curvature):
     """H [P, P] float64, symmetric, before the positivity step.
 
     Examples
@@ -83,8 +123,14 @@ class FullCurvature:
         return FullCurvature(self.matrix + other.matrix)
 
     def scaled(self, factor: float) -> FullCurvature:
-        """Return ``factor * H``."""
         return FullCurvature(factor * self.matrix)
+
+    def summand(self) -> FullCurvature:
+        """Return H itself."""
+        return self
+
+    def tensors(self) -> list[Tensor]:
+        return [self.matrix]
 
     def decompose(self, positivity: str = "clip") -> SpectralCurvature:
         """Make H positive by its eigenvalues, at O(P^3)."""
@@ -150,8 +196,9 @@ def balanced(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
     return (left + left.mT) / 2, (right + right.mT) / 2
 
 
+@final
 @dataclass(frozen=True)
-class KronCurvature:
+class KronCurvature(Curvature):
     """One Kronecker product a layer, before the positivity step.
 
     Parameters
@@ -177,10 +224,16 @@ class KronCurvature:
         return KronCurvature(tuple(mine + its for mine, its in pairs))
 
     def scaled(self, factor: float) -> KronCurvature:
-        """Return ``factor * H``."""
         factors = tuple(KroneckerFactors(factor * f.left, f.right, f.layout) for f in self.factors)
         refined = None if self.refined is None else (self.refined[0], factor * self.refined[1])
         return KronCurvature(factors, refined)
+
+    def summand(self) -> KronCurvature:
+        """Return the factors, without the refined spectrum."""
+        return KronCurvature(self.factors)
+
+    def tensors(self) -> list[Tensor]:
+        return [side for f in self.factors for side in (f.left, f.right)]
 
     def eigenbasis(self, dtype: torch.dtype = torch.float64) -> tuple[KroneckerEigenbasis, Tensor]:
         """Return Q and the eigenvalues of the product [P], at O(O^3 + A^3) a layer.
@@ -200,8 +253,6 @@ class KronCurvature:
         return SpectralCurvature.positive(basis, eigenvalues, positivity)
 
 
-Curvature = DiagCurvature | KronCurvature | FullCurvature
-"""H before the positivity step: ``+``, ``scaled``, ``decompose``."""
 STRUCTURES = ("diag", "kron", "full")
 
 
@@ -220,6 +271,16 @@ def zero_curvature(
         return FullCurvature(zeros(size, size))
     sides = [(zeros(x.n_outputs, x.n_outputs), zeros(x.n_columns, x.n_columns)) for x in layouts]
     return KronCurvature(tuple(map(KroneckerFactors, *zip(*sides, strict=True), layouts)))
+
+
+def curvature_of(tensors: Sequence[Tensor], structure: str, layouts: Sequence[Layout]) -> Curvature:
+    """Read the result of ``Curvature.tensors``."""
+    if structure == "diag":
+        return DiagCurvature(tensors[0])
+    if structure == "full":
+        return FullCurvature(tensors[0])
+    sides = zip(tensors[::2], tensors[1::2], layouts, strict=True)
+    return KronCurvature(tuple(KroneckerFactors(*part) for part in sides))
 
 
 SHARE = 0.5

@@ -54,9 +54,11 @@ network; the published code has its sign wrong. Power iteration: Van Loan and Pi
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import final
 
 import torch
 from jaxtyping import Float, Float64, Int, Int64
@@ -267,8 +269,35 @@ def class_weights(class_counts: Int[Tensor, " C"], *, negatives: bool) -> Float[
     return torch.tensor(values, dtype=torch.float64, device=class_counts.device)
 
 
+class PairWeights(ABC):
+    """Weights y_ij of one kind of pairs, as a pass over the points asks for them."""
+
+    @abstractmethod
+    def __str__(self) -> str:
+        """Name the kind of pairs: a part of the fingerprint of a pass."""
+
+    @abstractmethod
+    def tensors(self) -> list[Tensor]:
+        """Return the tensors that the weights depend on, in addition to the class sums."""
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Compute what is computed once, before any point is read."""
+
+    @abstractmethod
+    def sums(
+        self, points: Points, labels: Int[Tensor, " n"]
+    ) -> tuple[Float[Tensor, " n"], Float[Tensor, "n K"]]:
+        """Return w_i and m_i of a block of n points; K = 0 if no direction is summed."""
+
+    @abstractmethod
+    def pairs(self, points: Points, labels: Int[Tensor, " n"]) -> Iterator[tuple[Points, Tensor]]:
+        """Yield m columns and Y [n, m] of the pairs that must be computed one by one."""
+
+
+@final
 @dataclass(frozen=True)
-class ClassPairWeights:
+class ClassPairWeights(PairWeights):
     """Weights w_i and m_i of all pairs, from class sums.
 
     Parameters
@@ -300,18 +329,17 @@ class ClassPairWeights:
     def sums(
         self, points: Points, labels: Int[Tensor, " n"]
     ) -> tuple[Float[Tensor, " n"], Float[Tensor, "n K"]]:
-        """Return w_i and m_i of a block of points (K = 0 if no direction is summed)."""
+        """Return those of the classes of the points."""
         position, dtype = self.class_sums.position(labels), points.features.dtype
         w, m = (values.to(dtype)[position] for values in self.by_class)
         return w, m
 
-    # What a pass asks of every kind of pair weights; pairs by class never need to be listed.
     def prepare(self) -> None:
         """Compute w_c and m_c, before any point is read."""
         _ = self.by_class
 
     def pairs(self, points: Points, labels: Int[Tensor, " n"]) -> Iterator[tuple[Points, Tensor]]:
-        """Return the pairs that must be computed one by one: none."""
+        """Return no pair: those by class never need to be listed."""
         return iter(())
 
     def tensors(self) -> list[Tensor]:

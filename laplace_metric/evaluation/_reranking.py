@@ -14,13 +14,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from laplace_metric._utils.blocks import block_rows
 from laplace_metric.evaluation._shortlists import CandidateSearch
 
 SPARE = 16
 """Number of candidates in addition to the k that are asked for."""
 LARGE_K = 64
 """Value of k from which ranking by the differences of a whole shortlist does not pay."""
-MOST = 2**28
+WIDEST_BYTES = 2**28
 """Memory of the distances to all items, for the queries that no shortlist settles."""
 
 
@@ -55,7 +56,7 @@ def nearest_rows(
         Row of the gallery that each query leaves out. None, the default: no row.
     """
     shortlisted = row_block((k + SPARE) * gallery.shape[1] // 2, device=gallery.device)
-    every = max(1, MOST // (8 * len(gallery)))
+    every = block_rows(8 * len(gallery), WIDEST_BYTES)
     first = partial(_by_shortlist, search=fast)
     if k >= LARGE_K:
         first = partial(_by_gaps, search=careful)
@@ -82,8 +83,8 @@ def nearest_rows(
 
 def row_block(row_bytes: int, device: torch.device) -> int:
     """Return the number of rows of a block that fits the caches of the device (at most 256 MiB)."""
-    cache, most = 2**28 if device.type == "cuda" else 2**24, 2**28
-    return max(cache // row_bytes, min(64, most // row_bytes), 1)
+    most = block_rows(row_bytes, WIDEST_BYTES)
+    return most if device.type == "cuda" else block_rows(row_bytes, least=min(64, most))
 
 
 def _by_shortlist(

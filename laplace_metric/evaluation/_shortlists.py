@@ -18,12 +18,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from laplace_metric._utils.blocks import LARGE_BYTES, block_rows
 from laplace_metric.errors import MissingPackageError
 
-BLOCK_BYTES = 2**23
+GALLERY_BYTES = 2**23
 """Memory of the part of the gallery that ``block_candidates`` reads at once."""
-WORK_BYTES = 2**26
-"""Memory of the distances of that part to all queries."""
+LEAST_GALLERY_ROWS = 256
+"""Items of that part, even if their distances to all queries are more than ``LARGE_BYTES``."""
 
 
 class Shortlist(NamedTuple):
@@ -63,16 +64,18 @@ def rounding_error_bound(
 def block_candidates(gallery: Float[Tensor, "G Z"], dtype: torch.dtype) -> CandidateSearch:
     """Return a search by matrix products in ``dtype``, block by block of the gallery.
 
-    Memory O(B m) and a block of ``BLOCK_BYTES``: the gallery is not copied and may be a memory map.
+    Memory O(B m) and a block of ``GALLERY_BYTES``: the gallery is not copied, and may be a memory
+    map.
     """
     centre = _mean(gallery)
-    step = max(1, BLOCK_BYTES // (gallery.shape[1] * gallery.element_size()))
+    most = block_rows(gallery.shape[1] * gallery.element_size(), GALLERY_BYTES)
 
     def search(queries: Tensor, m: int, exclude: Tensor | None) -> Shortlist:
         centred = queries.to(dtype) - centre.to(dtype)
         best, reach = centred.new_empty(len(queries), 0), centred.new_zeros(())
         indices = best.long()
-        wide = min(step, max(256, WORK_BYTES // (centred.element_size() * len(queries))))
+        distance_bytes = centred.element_size() * len(queries)
+        wide = min(most, block_rows(distance_bytes, LARGE_BYTES, LEAST_GALLERY_ROWS))
         for start in range(0, len(gallery), wide):
             points = gallery[start : start + wide].to(dtype) - centre.to(dtype)
             lengths = points.square().sum(1)

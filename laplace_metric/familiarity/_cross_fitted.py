@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from laplace_metric._utils.blocks import CACHE_BYTES, LEAST_ROWS, blocks
 from laplace_metric.familiarity._class_gaussians import ClassGaussians
 from laplace_metric.familiarity._fit_set import FitSet
 from laplace_metric.familiarity._label_model import MOST_CLASSES
@@ -36,8 +37,6 @@ SEED = 0
 """Seed of the order in which classes are dealt out to the groups."""
 FEW = 2_000
 """Points up to which what the ridge loses with a point, of order 1 / N, is taken to first order."""
-AT_ONCE = 2**20
-"""Distances to class means that are held at once."""
 
 
 class CrossFitted(NamedTuple):
@@ -198,9 +197,8 @@ def _to_classes(
     """Return distances to the nearest class mean, all and of other groups; and all of them."""
     n, n_classes, kept = len(view.rows), len(group), list[Tensor]()
     nearest = view.scored.new_empty(2, n)
-    step = max(64, AT_ONCE // n_classes)
-    for start in range(0, n, step):
-        part = slice(start, start + step)
+    row_bytes = n_classes * nearest.element_size()
+    for part in blocks(n, row_bytes, CACHE_BYTES, LEAST_ROWS):
         d = view.to_centres(part, Removed(*(factor[part] for factor in removed)))
         growth = OwnRows(own.classes[part], own.copies[part]).growth(scatter)
         d = (d * growth.square()).masked_fill(growth.isinf(), torch.inf)  # where d is 0, too

@@ -9,13 +9,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from laplace_metric._utils.blocks import LEAST_ROWS, block_rows
 from laplace_metric._utils.smallest_of_rows import smallest_of_rows
 from laplace_metric.familiarity._row_sample import row_weights
 
 ROWS = 512
 """Rows of a sample that are compared with all of it at once, so that caches hold the result."""
-AT_ONCE = 2**22
-"""Distances to class means that are held at once."""
 SAME, SAME_MARK = 64, 1e-5
 """Bounds within which points of length 1 are equal.
 
@@ -211,7 +210,7 @@ def nearest_others(
 
 def rows_at_once(columns: Tensor) -> int:
     """Return how many rows of a product with ``columns`` are held at once."""
-    return max(64, AT_ONCE // len(columns))
+    return block_rows(columns.element_size() * len(columns), least=LEAST_ROWS)
 
 
 def squared_distances(a: Float[Tensor, "B D"], classes: Float[Tensor, "C D"]) -> Tensor:

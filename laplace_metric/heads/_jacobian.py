@@ -14,11 +14,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from laplace_metric._utils.blocks import LARGE_BYTES, blocks
 from laplace_metric.heads._layer import Layer
 from laplace_metric.heads._layout import Layout
 
-JACOBIAN_BYTES = 64 * 2**20
-"""Largest [b, Z, P] array that is materialised at once."""
+JACOBIAN_BYTES = LARGE_BYTES
+"""Memory of the largest J [b, Z, P] that is written out at once."""
 
 
 class HeadJacobian(ABC):
@@ -36,6 +37,8 @@ class HeadJacobian(ABC):
     """Z."""
     layered = False
     """True if ``layers`` gives an answer."""
+    linear = False
+    """True if ``z = W h + b``, with theta = [W, b] of one layout: linear in h and in theta."""
 
     @property
     @abstractmethod
@@ -87,10 +90,8 @@ class HeadJacobian(ABC):
 
     def jacobians(self, features: Float[Tensor, "B D"]) -> Iterator[tuple[slice, Tensor]]:
         """Yield slices of the rows, each with its J [b, Z, P] within ``JACOBIAN_BYTES``."""
-        size = 8 * self.n_outputs * self.n_parameters
-        step = max(1, JACOBIAN_BYTES // size)
-        for start in range(0, len(features), step):
-            part = slice(start, min(start + step, len(features)))
+        row_bytes = 8 * self.n_outputs * self.n_parameters
+        for part in blocks(len(features), row_bytes, JACOBIAN_BYTES):
             yield part, self.jacobian(features[part])
 
     def diagonal(

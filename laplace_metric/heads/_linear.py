@@ -42,6 +42,7 @@ class LinearJacobian(HeadJacobian):
     bias: Float[Tensor, " Z"] | None = None
     identity: bool = False
     layered = True
+    linear = True
 
     @classmethod
     def of(cls, module: nn.Linear | PointwiseHead) -> LinearJacobian:

@@ -20,6 +20,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from laplace_metric._utils.blocks import block_rows
 from laplace_metric.errors import HeadError, MissingPackageError
 from laplace_metric.heads._functional import FunctionalJacobian
 from laplace_metric.heads._jacobian import JACOBIAN_BYTES
@@ -105,7 +106,7 @@ class NnjJacobian(FunctionalJacobian):
         self, features: Float[Tensor, "B D"], blocks: Float[Tensor, "B Z Z"]
     ) -> Float[Tensor, " P"]:
         """Compute the diagonal in blocks of points: nnj gives one a point [b, P]."""
-        step = max(1, JACOBIAN_BYTES // (8 * self.n_parameters))
+        step = block_rows(8 * self.n_parameters, JACOBIAN_BYTES)
         total = torch.zeros(self.n_parameters, dtype=torch.float64, device=features.device)
         for h, b in zip(features.split(step), blocks.split(step), strict=True):
             chain, output = self._chain(h)

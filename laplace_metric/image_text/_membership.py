@@ -19,8 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-BLOCK_BYTES = 2**24
-"""Of the differences of pairs that are computed at once."""
+from laplace_metric._utils.blocks import blocks
 
 
 def log_membership(
@@ -55,18 +54,18 @@ class _LogMembership(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, mu: Tensor, v: Tensor, mu_t: Tensor, v_t: Tensor) -> Tensor:
         ctx.save_for_backward(mu, v, mu_t, v_t)
-        blocks = []
-        for rows in _blocks(mu, mu_t):
+        sums = []
+        for rows in blocks(len(mu), mu_t.nbytes):
             V, d = v[rows, None] + v_t, mu[rows, None] - mu_t  # [b, C, D]
-            blocks.append((V.log() + d.square() / V).sum(-1))
-        return (v_t.log().sum(-1) - torch.cat(blocks)) / 2
+            sums.append((V.log() + d.square() / V).sum(-1))
+        return (v_t.log().sum(-1) - torch.cat(sums)) / 2
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, ...]:
         mu, v, mu_t, v_t = ctx.saved_tensors
         (g,) = upstream
         of_mu, of_v, of_mu_t, of_v_t = (torch.zeros_like(x) for x in (mu, v, mu_t, v_t))
-        for rows in _blocks(mu, mu_t):
+        for rows in blocks(len(mu), mu_t.nbytes):
             w = 1 / (v[rows, None] + v_t)
             r = (mu[rows, None] - mu_t) * w
             weighted, slope = g[rows, :, None] * r, g[rows, :, None] * (r.square() - w) / 2
@@ -74,8 +73,3 @@ class _LogMembership(torch.autograd.Function):
             of_mu_t += weighted.sum(0)
             of_v_t += slope.sum(0)
         return of_mu, of_v, of_mu_t, of_v_t + g.sum(0)[:, None] / (2 * v_t)
-
-
-def _blocks(mu: Tensor, mu_t: Tensor) -> list[slice]:
-    step = max(1, BLOCK_BYTES // (mu_t.numel() * mu_t.element_size()))
-    return [slice(start, start + step) for start in range(0, len(mu), step)]

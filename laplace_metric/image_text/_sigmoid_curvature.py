@@ -30,6 +30,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from laplace_metric._utils.blocks import blocks
 from laplace_metric.curvature._spectral_curvature import SpectralCurvature
 from laplace_metric.curvature._structures import KronCurvature, KroneckerFactors, balanced
 from laplace_metric.heads._layout import Layout
@@ -37,8 +38,8 @@ from laplace_metric.heads._layout import Layout
 MAX_STEPS = 30
 TOLERANCE = 1e-3
 """Stop when |S (x) A| grows by no more than this share."""
-ROWS = 2**22
-"""Pairs whose weights are held at once."""
+WEIGHT_BYTES = 2**25
+"""Memory of the weights of pairs that are held at once, in float64."""
 
 
 @dataclass(frozen=True)
@@ -104,9 +105,7 @@ class TowerPairs:
 
     def _blocks(self) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor, Tensor]]:
         """Yield values of some rows at once: h [n, A], mu [n, D], w [n, M], u [n, D] and k [n]."""
-        step = max(1, ROWS // len(self.other))
-        for start in range(0, len(self.raw), step):
-            rows = slice(start, start + step)
+        for rows in blocks(len(self.raw), 8 * len(self.other), WEIGHT_BYTES):
             r = self.raw[rows].norm(dim=1, keepdim=True)
             mu = self.raw[rows] / r
             c = mu @ self.other.mT

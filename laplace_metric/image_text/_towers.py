@@ -10,9 +10,10 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
+from laplace_metric._utils.blocks import blocks
 from laplace_metric._utils.precision import full_precision
 from laplace_metric.distributions import Gaussian
 from laplace_metric.embedding import Embedding
@@ -20,12 +21,12 @@ from laplace_metric.errors import InputError
 from laplace_metric.image_text._encoding import SIDES, Encoder, encode_all, encoded_blocks
 from laplace_metric.image_text._head import GaussianHead, HeadOutput
 from laplace_metric.image_text._inclusion_calibration import InclusionCalibration
-from laplace_metric.image_text._independent_pairs import IndependentPairs
 from laplace_metric.image_text._objectives import TwoHeads
 from laplace_metric.image_text._spread import Spread
 from laplace_metric.image_text._tower_posterior import TowerPosterior, fit_posteriors
 from laplace_metric.inputs import Inputs, read_items
 from laplace_metric.io import digest
+from laplace_metric.laplace import Distance
 from laplace_metric.models._fingerprints import Fingerprints, row_fingerprints, sorted_fingerprints
 from laplace_metric.search._encoded import Encoded
 
@@ -48,13 +49,13 @@ def embedding_of(
     if features.shape[1:] != head.shape:
         sizes = [" x ".join(map(str, shape)) for shape in (features.shape[1:], head.shape)]
         raise InputError(f"features have size {sizes[0]}, in the fit it was {sizes[1]}.")
-    blocks = features.to(head.mean.weight).split(BLOCK)
-    parts = zip(*(head(block) for block in blocks), strict=True)
+    batches = features.to(head.mean.weight).split(BLOCK)
+    parts = zip(*(head(batch) for batch in batches), strict=True)
     out = HeadOutput(*(torch.cat(part) for part in parts))
     gaussian = Gaussian(out.mu, out.log_v.exp())
     if posterior is None:
         return Embedding(gaussian)
-    entering = torch.cat([head.entering(block) for block in blocks])
+    entering = torch.cat([head.entering(batch) for batch in batches])
     return Embedding(gaussian, head_inputs=entering, near_far=posterior)
 
 
@@ -122,9 +123,41 @@ class FittedHeads:
         )
         posteriors = fit_posteriors(self.heads, features, n_effective, prior_precision)
         with torch.no_grad():
-            blocks = features[0].split(BLOCK)
-            rows = [row_fingerprints(self.heads.image(block).inputs) for block in blocks]
+            batches = features[0].split(BLOCK)
+            rows = [row_fingerprints(self.heads.image(batch).inputs) for batch in batches]
         return replace(self, posteriors=posteriors, fingerprints=sorted_fingerprints(rows))
+
+
+class IndependentPairs:
+    """Moments of ``|x - y|^2`` of queries and items, whose ``basis_inputs`` are their variances.
+
+    Of ``x ~ N(mu_x, diag(v_x))`` and y likewise, with ``d = mu_x - mu_y`` and ``V = v_x + v_y``,
+    ``x - y ~ N(d, diag(V))`` and
+
+        E |x - y|^2   = sum_k d_k^2 + V_k            = CSD (Chun 2024, eq 1)
+        Var |x - y|^2 = sum_k 2 V_k^2 + 4 d_k^2 V_k
+
+    as for any quadratic form of a normal (Mathai & Provost 1992, section 3.2b). The spread is of
+    what both inputs may mean, not of the weights, which two towers do not share.
+    """
+
+    spherical = False
+
+    @full_precision()
+    @torch.no_grad()
+    def __call__(self, queries: Encoded, items: Encoded, positions: Int[Tensor, "Q k"]) -> Distance:
+        """Return distances [Q, k] to the items at ``positions`` [Q, k]; infinite at -1."""
+        mean, variance = torch.empty(2, *positions.shape).to(queries.mean)
+        for block in blocks(len(positions), positions.shape[1] * queries.mean[:1].nbytes):
+            rows = positions[block].clamp(min=0).to(items.mean.device)
+            mu_y, v_y = (x[rows].to(queries.mean) for x in (items.mean, items.basis_inputs))
+            d_2 = (queries.mean[block, None] - mu_y).square()  # [q, k, D]
+            v = queries.basis_inputs[block, None] + v_y
+            mean[block] = d_2.sum(-1) + v.sum(-1)
+            variance[block] = (2 * v.square() + 4 * d_2 * v).sum(-1)
+        absent = positions < 0
+        far = (m.masked_fill(absent, torch.inf) for m in (mean, variance))
+        return Distance(*far)
 
 
 @dataclass(frozen=True, eq=False)

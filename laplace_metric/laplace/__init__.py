@@ -3,8 +3,7 @@
 fit          ``_settings``, then the phases of ``_fit``
 posterior    ``_posterior``; its prior precision is tuned by ``_prior_precision``
 input        ``_predictive_covariance``; its trace alone for many inputs: ``_traces``
-pair         ``_squared_distance`` of ``_embedding_pairs``, by its own moments,
-             ``_spectral_moments`` or ``_chord_quadrature``
+pair         ``distance``: the squared distance, its mean and its variance
 in words     ``_diagnosis``
 together     ``_fitted``: head and posterior; ``_predicted``: inputs under them;
              ``_prior_precision``: their score on data that were not fitted
@@ -14,7 +13,7 @@ from laplace_metric.laplace._diagnosis import Diagnosis
 from laplace_metric.laplace._fitted import Fitted
 from laplace_metric.laplace._posterior import Posterior
 from laplace_metric.laplace._settings import Settings
-from laplace_metric.laplace._squared_distance import Distance
+from laplace_metric.laplace.distance._squared_distance import Distance
 
 __all__ = [
     "Diagnosis",

@@ -14,8 +14,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from laplace_metric._utils.blocks import LARGE_BYTES, blocks
 from laplace_metric._utils.precision import full_precision
-from laplace_metric.heads._linear import LinearJacobian
 from laplace_metric.laplace._fitted import Draws, Fitted
 from laplace_metric.laplace._posterior import Posterior
 
@@ -23,8 +23,6 @@ N_DRAWS, FEW_POINTS = (8, 16), 1_000
 """Fewest and most heads that are drawn, and draws of points that fewer points are drawn up to."""
 POINTS, NUMBERS = (250, 500), 2**17
 """Fewest and most points that are compared, and numbers in their embeddings."""
-AT_ONCE = 2**24
-"""Most numbers of linear heads that are held at once, unless one head has more."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +66,7 @@ class DrawnPoints:
         least, most = N_DRAWS
         n_draws = max(least, min(most, FEW_POINTS // max(len(h), 1)))
         noise = _noise(fitted.posterior, n_draws)
-        if isinstance(head, LinearJacobian):  # z_s = z + sqrt(t) dz_s: one product for every t
+        if head.linear:  # z_s = z + sqrt(t) dz_s: one product for every t
             h = h.double()
             z = head.forward_with(h, mean.double()[None])
             moved = torch.cat([head.forward_with(h, heads.double()) for heads in noise])
@@ -151,8 +149,8 @@ def _noise(posterior: Posterior, n_draws: int) -> Iterator[Float[Tensor, "s P"]]
     """
     mean, basis, source = posterior.mean, posterior.basis, torch.Generator().manual_seed(0)
     deviation = posterior.spectrum.sqrt()
-    at_once = max(1, AT_ONCE // len(mean))
-    for first in range(0, n_draws, at_once):
-        shape = min(at_once, n_draws - first), len(mean)
+    # sizes decide which numbers are drawn: they count float32, whatever the posterior has
+    for part in blocks(n_draws, 4 * len(mean), LARGE_BYTES):
+        shape = part.stop - part.start, len(mean)
         normal = basis.to_eigenbasis(torch.randn(shape, generator=source).to(mean))
         yield basis.from_eigenbasis(normal * deviation)

@@ -422,9 +422,7 @@ def posterior_of(
         if prior == LAYERWISE:
             of_layer = of_layers(mean, known, n_effective, jacobian.layouts)
         prior = of_one_observation(mean, known, n_effective)
-        predictive_prior = (
-            of_trained_weights(mean) if isinstance(jacobian, LinearJacobian) else None
-        )
+        predictive_prior = of_trained_weights(mean) if jacobian.linear else None
     temperature = settings.temperature
     if isinstance(temperature, str):
         temperature = without_points(prior, mean)

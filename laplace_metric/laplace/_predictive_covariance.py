@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from laplace_metric._utils.blocks import block_rows
 from laplace_metric.curvature._eigenbases import (
     DenseEigenbasis,
     IdentityEigenbasis,
@@ -26,13 +27,9 @@ from laplace_metric.curvature._eigenbases import (
 from laplace_metric.distributions import Covariance, DenseCovariance, DiagonalCovariance
 from laplace_metric.distributions._covariance import RotatedCovariance
 from laplace_metric.heads._factors import OrthogonalFactor
-from laplace_metric.heads._jacobian import HeadJacobian
+from laplace_metric.heads._jacobian import JACOBIAN_BYTES, HeadJacobian
 from laplace_metric.heads._layer import Layer
-from laplace_metric.heads._linear import LinearJacobian
 from laplace_metric.laplace._posterior import Posterior
-
-JACOBIAN_BYTES = 64 * 2**20
-"""Memory of the largest array [b, Z, P] that is written out at once."""
 
 
 def covariance(
@@ -55,7 +52,7 @@ def covariance(
         Inputs h_y. The B matrices are then cross-covariances, neither symmetric nor semi-definite.
         None: h_y = h_x, which gives the covariance of each embedding.
     """
-    if isinstance(head, LinearJacobian) and posterior.rotated is not None and other is None:
+    if head.linear and posterior.rotated is not None and other is None:
         left, to_basis, variances = posterior.rotated
         return RotatedCovariance(left, to_basis(features).square_() @ variances)
     if is_structured(head, posterior):
@@ -78,7 +75,7 @@ def is_structured(head: HeadJacobian, posterior: Posterior) -> bool:
 
 def jacobian_rows(head: HeadJacobian) -> int:
     """Return the number of inputs whose J is written out at once."""
-    return max(1, JACOBIAN_BYTES // (4 * head.n_outputs * head.n_parameters))
+    return block_rows(4 * head.n_outputs * head.n_parameters, JACOBIAN_BYTES)
 
 
 def _layered(head: HeadJacobian, posterior: Posterior, x: Tensor, y: Tensor | None) -> Covariance:
@@ -124,11 +121,12 @@ def covariance_factor(
     head: HeadJacobian, posterior: Posterior, h: Float[Tensor, "b D"]
 ) -> Float[Tensor, "b Z P"]:
     """Return ``F = J Q S^(1/2)`` [b, Z, P]; of a linear head by one product a row."""
-    if isinstance(head, LinearJacobian) and isinstance(posterior.basis, DenseEigenbasis):
+    if head.linear and isinstance(posterior.basis, DenseEigenbasis):
         # J_z = [h; 1]^T acts on the rows of output z alone: Z products [b, A] x [A, P] for J Q, Z
         # times fewer than with J [b, Z, P] written out
-        rows = head.layout.fold(posterior.basis.vectors.mT).permute(1, 2, 0)  # Q as [Z, A, P]
-        rotated = (head.layout.augment(h) @ rows).transpose(0, 1)
+        (layout,) = head.layouts
+        rows = layout.fold(posterior.basis.vectors.mT).permute(1, 2, 0)  # Q as [Z, A, P]
+        rotated = (layout.augment(h) @ rows).transpose(0, 1)
     else:
         rotated = posterior.basis.to_eigenbasis(head.jacobian(h))
     return rotated * posterior.spectrum.sqrt()

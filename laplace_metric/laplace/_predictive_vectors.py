@@ -23,15 +23,18 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from laplace_metric._utils.blocks import blocks
 from laplace_metric._utils.precision import full_precision
-from laplace_metric.curvature._eigenbases import IdentityEigenbasis, KroneckerEigenbasis
+from laplace_metric.curvature._eigenbases import (
+    DenseEigenbasis,
+    IdentityEigenbasis,
+    KroneckerEigenbasis,
+)
 from laplace_metric.errors import HeadError
 from laplace_metric.heads._layout import Layout
-from laplace_metric.heads._linear import LinearJacobian
 from laplace_metric.laplace._fitted import Fitted
-from laplace_metric.models._store import block_rows
 
-BLOCK_BYTES, TINY = 2**24, 1e-12
+TINY = 1e-12
 """Bytes of the vectors that are made at once; the length below which one has no direction."""
 
 
@@ -74,13 +77,13 @@ class PredictiveVectors:
             If the head is not linear: its inner products have no such form.
         """
         head, spectrum = fitted.jacobian, fitted.predictive_posterior.spectrum
-        if not isinstance(head, LinearJacobian):
+        if not head.linear:
             raise HeadError(
                 f"head {fitted.head.name!r} is not one linear layer: only of such a head is the "
                 "expected inner product one of vectors. Fit with head= the last nn.Linear, or "
                 'with head="append".'
             )
-        layout, basis = head.layout, fitted.posterior.basis
+        (layout,), basis = head.layouts, fitted.posterior.basis
         weights = layout.fold(head.parameters)
         if isinstance(basis, IdentityEigenbasis):
             variances = layout.fold(spectrum).sum(0)
@@ -90,6 +93,7 @@ class PredictiveVectors:
             variances = block.fold(spectrum).sum(0)
             right = block.right
             return cls(layout, weights @ right, right, variances, fitted.spherical)
+        assert isinstance(basis, DenseEigenbasis)
         rows = layout.fold((basis.vectors * spectrum.sqrt()).mT)  # [P, Z, A]
         rows = rows.flatten(0, 1)
         variances, right = torch.linalg.eigh(rows.mT @ rows)
@@ -134,10 +138,8 @@ class PredictiveVectors:
         root = root if self.columns is None else root[self.columns]
         n_outputs = len(self.weights)
         v = x.new_empty(len(x), n_outputs + len(root))
-        step = block_rows(v.shape[1], v.element_size(), BLOCK_BYTES)
-        for start in range(0, len(x), step):  # no second array of this size
-            part = x[start : start + step]
-            block = v[start : start + step]
+        for rows in blocks(len(v), v.shape[1] * v.element_size()):  # no second array of this size
+            part, block = x[rows], v[rows]
             block[:, :n_outputs] = part @ self.weights.mT
             own = part if self.columns is None else part[:, self.columns]
             block[:, n_outputs:] = own * root

@@ -120,6 +120,6 @@ def has_few_points(head: HeadJacobian, structure: str, n_points: int) -> bool:
 
     The structure must follow rotations of the inputs: kron does, diag does not.
     """
-    if structure != "kron" or not isinstance(head, LinearJacobian):
+    if structure != "kron" or not head.linear:
         return False
-    return n_points <= FEW * head.layout.n_features
+    return n_points <= FEW * head.layouts[0].n_features

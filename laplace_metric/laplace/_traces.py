@@ -28,17 +28,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from functools import cached_property
+from typing import final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from laplace_metric._utils.blocks import CACHE_BYTES, LARGE_BYTES, LEAST_ROWS, block_rows
 from laplace_metric.curvature._eigenbases import KroneckerEigenbasis, KroneckerEigenblock
 from laplace_metric.distributions._round_chord import FEW, ROWS, round_chord, spectral_chord
 from laplace_metric.heads._affine import Affine, pad
 from laplace_metric.heads._factors import Factor
 from laplace_metric.heads._jacobian import HeadJacobian
-from laplace_metric.heads._linear import LinearJacobian
 from laplace_metric.laplace._posterior import Posterior
 from laplace_metric.laplace._predictive_covariance import (
     covariance,
@@ -46,62 +47,95 @@ from laplace_metric.laplace._predictive_covariance import (
     is_structured,
     jacobian_rows,
 )
-from laplace_metric.models._store import block_rows
 
-CACHED_BYTES, OTHER_BYTES = 2**21, 2**26
-"""Memory of a block of features: a core's own cache on the CPU, enough to fill a GPU elsewhere."""
+CORE_BYTES = 2**21
+"""Memory of a block of features on the CPU: a core's own cache."""
 STRIP = 128
 """Columns of L that are multiplied at once."""
 
 
-class DiagonalTraces:
-    """Traces of a linear head with the diagonal structure.
+class Traces(ABC):
+    """Uncertainty of many embeddings under one posterior, without their covariances C."""
 
-    A block has at most ``rows`` features h [n, D].
+    rows: int
+    """Largest number n of features in one call."""
+
+    @abstractmethod
+    def trace(self, h: Float[Tensor, "n D"]) -> Float[Tensor, " n"]:
+        """Compute ``tr C`` [n] of raw embeddings."""
+
+    @abstractmethod
+    def chord(self, h: Float[Tensor, "n D"], z: Float[Tensor, "n Z"] | None) -> Tensor:
+        """Compute the expected squared distance [n] of directions.
+
+        z are the raw embeddings, if they are known; None: the head computes them.
+        """
+
+
+class LinearTraces(Traces):
+    """Traces of a linear head: variances of outputs are a product of squared inputs.
 
     Parameters
     ----------
-    head : LinearJacobian
-        Jacobian of the linear head, with its weights [W, b].
-    variances : Tensor [Z, A]
-        Posterior variance V of each entry of [W, b].
+    head : HeadJacobian
+        Jacobian of a linear head.
+    outputs : Affine
+        Map from h to Q_S^T z.
+    variances : Affine
+        Map from ``squared_inputs`` to the eigenvalues of C.
     """
 
-    def __init__(self, head: LinearJacobian, variances: Tensor) -> None:
-        self.head, layout = head, head.layout
-        budget = CACHED_BYTES if variances.device.type == "cpu" else OTHER_BYTES
-        self.rows = block_rows(layout.n_features, variances.element_size(), budget)
-        self.outputs = Affine.of(layout.fold(head.parameters).mT, layout.n_features)
-        self.variances = Affine.of(variances.mT, layout.n_features)
-        self.sums = Affine.of(variances.sum(0)[:, None], layout.n_features)
-
-    def trace(self, h: Float[Tensor, "n D"]) -> Float[Tensor, " n"]:
-        """Compute ``tr C`` [n]."""
-        return self.sums(self.squared_inputs(h))[:, 0]
+    def __init__(self, head: HeadJacobian, outputs: Affine, variances: Affine) -> None:
+        self.outputs, self.variances, self.n_outputs = outputs, variances, head.n_outputs
+        like, (layout,) = variances.matrix, head.layouts
+        budget = CORE_BYTES if like.device.type == "cpu" else LARGE_BYTES
+        self.rows = block_rows(layout.n_features * like.element_size(), budget, LEAST_ROWS)
 
     def chord(self, h: Float[Tensor, "n D"], z: Float[Tensor, "n Z"] | None) -> Tensor:
-        """Compute the expected squared distance of directions; z is the head's output if None."""
-        variances = self.variances(self.squared_inputs(h))[:, : self.head.n_outputs]
+        variances = self.variances(self.squared_inputs(h))[:, : self.n_outputs]
         return spectral_chord(self.outputs(h) if z is None else self.seen(z), variances)
 
+    @abstractmethod
     def squared_inputs(self, h: Float[Tensor, "n D"]) -> Float[Tensor, "n A"]:
-        """Return x^2 [n, D]."""
+        """Return x^2 of the inputs x seen in Q_A."""
+
+    @abstractmethod
+    def seen(self, z: Float[Tensor, "n Z"]) -> Float[Tensor, "n Z"]:
+        """Return Q_S^T z."""
+
+
+@final
+class DiagonalTraces(LinearTraces):
+    """Traces of a linear head with the diagonal structure, of variances V [Z, A] of [W, b]."""
+
+    def __init__(self, head: HeadJacobian, variances: Float[Tensor, "Z A"]) -> None:
+        (layout,), size = head.layouts, head.layouts[0].n_features
+        outputs = Affine.of(layout.fold(head.parameters).mT, size)
+        super().__init__(head, outputs, Affine.of(variances.mT, size))
+        self.sums = Affine.of(variances.sum(0)[:, None], size)
+
+    def trace(self, h: Float[Tensor, "n D"]) -> Float[Tensor, " n"]:
+        return self.sums(self.squared_inputs(h))[:, 0]
+
+    def squared_inputs(self, h: Float[Tensor, "n D"]) -> Float[Tensor, "n A"]:
         return h.square()
 
-    def seen(self, z: Tensor) -> Tensor:
-        """Return Q_S^T z [n, Z]."""
+    def seen(self, z: Float[Tensor, "n Z"]) -> Float[Tensor, "n Z"]:
         return z
 
 
-class KroneckerTraces(DiagonalTraces):
+@final
+class KroneckerTraces(LinearTraces):
     """Traces of a linear head with the Kronecker structure: inputs in Q_A, outputs in Q_S."""
 
-    def __init__(self, head: LinearJacobian, block: KroneckerEigenblock, variances: Tensor) -> None:
-        super().__init__(head, variances)
-        size = head.layout.n_features
+    def __init__(
+        self, head: HeadJacobian, block: KroneckerEigenblock, variances: Float[Tensor, "Z A"]
+    ) -> None:
+        (layout,), size = head.layouts, head.layouts[0].n_features
         self.block, self.inputs = block, Affine.of(block.right, size, padded=True)
-        self.outputs = Affine.of(head.layout.fold(head.parameters).mT @ block.left, size)
-        self.variances = Affine.of(pad(variances).mT, self.inputs.matrix.shape[1])
+        outputs = Affine.of(layout.fold(head.parameters).mT @ block.left, size)
+        width = self.inputs.matrix.shape[1]
+        super().__init__(head, outputs, Affine.of(pad(variances).mT, width))
         self._sums = variances.sum(0)
 
     @cached_property
@@ -127,7 +161,7 @@ class KroneckerTraces(DiagonalTraces):
     def squared_inputs(self, h: Float[Tensor, "n D"]) -> Float[Tensor, "n A"]:
         return self.inputs(h).square_()
 
-    def seen(self, z: Tensor) -> Tensor:
+    def seen(self, z: Float[Tensor, "n Z"]) -> Float[Tensor, "n Z"]:
         return z @ self.block.left
 
 
@@ -185,31 +219,26 @@ def traces_of(head: HeadJacobian, posterior: Posterior) -> Traces:
         Gaussian over the parameters of this head.
     """
     if not is_structured(head, posterior):
-        return _RootTraces(head, posterior)
-    if not isinstance(head, LinearJacobian):
-        return _LayerTraces(head, posterior)
+        return RootTraces(head, posterior)
+    if not head.linear:
+        return LayerTraces(head, posterior)
     if isinstance(posterior.basis, KroneckerEigenbasis):
         (block,) = posterior.basis.blocks
         return KroneckerTraces(head, block, block.fold(posterior.spectrum))
-    return DiagonalTraces(head, head.layout.fold(posterior.spectrum))
+    return DiagonalTraces(head, head.layouts[0].fold(posterior.spectrum))
 
 
-class _GeneralTraces(ABC):
+class GeneralTraces(Traces):
     """Traces of a head whose covariances have no basis in common."""
 
     def __init__(self, head: HeadJacobian, posterior: Posterior, rows: int) -> None:
         self.head, self.posterior, self.rows = head, posterior, rows
 
     @abstractmethod
-    def trace(self, h: Float[Tensor, "n D"]) -> Float[Tensor, " n"]:
-        """Compute ``tr C`` [n]."""
-
-    @abstractmethod
     def along(self, h: Float[Tensor, "n D"], u: Float[Tensor, "n Z"]) -> tuple[Tensor, Tensor]:
         """Compute ``tr C`` and ``u^T C u`` [n]."""
 
     def chord(self, h: Float[Tensor, "n D"], z: Float[Tensor, "n Z"] | None) -> Tensor:
-        """Compute the expected squared distance of directions; z is the head's output if None."""
         z = self.head.forward(h) if z is None else z
         if z.shape[1] <= FEW:
             return covariance(self.head, self.posterior, h).chord(z)
@@ -217,7 +246,8 @@ class _GeneralTraces(ABC):
         return round_chord((trace - along).clamp_min(0) / z.square().sum(1), z.shape[1])
 
 
-class _RootTraces(_GeneralTraces):
+@final
+class RootTraces(GeneralTraces):
     """Traces of any head, from ``F = J Q S^(1/2)`` [n, Z, P] with ``F F^T = C``."""
 
     def __init__(self, head: HeadJacobian, posterior: Posterior) -> None:
@@ -232,12 +262,14 @@ class _RootTraces(_GeneralTraces):
         return f.square_().sum((1, 2)), along
 
 
-class _LayerTraces(_GeneralTraces):
+@final
+class LayerTraces(GeneralTraces):
     """Traces of a chain of linear layers, from ``J_l = M_l (x) a_l^T`` of each layer l."""
 
     def __init__(self, head: HeadJacobian, posterior: Posterior) -> None:
         widest = head.n_outputs * max(layout.n_outputs for layout in head.layouts)
-        super().__init__(head, posterior, block_rows(widest, posterior.mean.element_size()))
+        rows = block_rows(widest * posterior.mean.element_size(), CACHE_BYTES, LEAST_ROWS)
+        super().__init__(head, posterior, rows)
 
     def trace(self, h: Float[Tensor, "n D"]) -> Float[Tensor, " n"]:
         return torch.stack([_sum(f, v) for f, v in self._terms(h)]).sum(0)
@@ -268,7 +300,3 @@ class _LayerTraces(_GeneralTraces):
 def _sum(factor: Factor, variances: Tensor) -> Tensor:
     """Return ``tr M diag(v) M^T`` [n]."""
     return (variances * factor.gram_diagonal()).sum(1)
-
-
-Traces = DiagonalTraces | _RootTraces | _LayerTraces
-"""Traces of at most ``rows`` features h [n, D]: ``trace`` raw, ``chord`` on the sphere."""

@@ -13,8 +13,6 @@ from torch import Tensor, nn
 
 FINGERPRINTS = 5_000_000
 """Rows beyond which a store keeps no fingerprints."""
-FINGERPRINT_BYTES = 2**24
-"""As much of the features is fingerprinted at once."""
 FINGERPRINT_STEP = 2.0**-13
 """s of ``row_fingerprints``: far above rounding, far below the distance of neighbours."""
 Fingerprints = npt.NDArray[np.uint64]

@@ -11,13 +11,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from laplace_metric._utils.blocks import BLOCK_BYTES, CACHE_BYTES, LEAST_ROWS, blocks
 from laplace_metric._utils.precision import at_least_float32
 from laplace_metric.errors import InputError
 from laplace_metric.models._blocks import Block, Derived, Kept
 from laplace_metric.models._disk_rows import DiskRows
 from laplace_metric.models._feature_checks import FiniteChecks, check_shapes, check_spec
 from laplace_metric.models._fingerprints import (
-    FINGERPRINT_BYTES,
     FINGERPRINTS,
     Fingerprints,
     row_fingerprints,
@@ -25,18 +25,9 @@ from laplace_metric.models._fingerprints import (
 )
 from laplace_metric.models._memory_rows import MemoryRows
 
-BLOCK_BYTES = 4 * 2**20
-"""Bytes of one block: small enough for a CPU's cache, large enough for a full-speed product."""
-DEVICE_BLOCK_BYTES = 128 * 2**20
-"""Bytes of one block elsewhere: a pass of 4 MiB blocks on an H100 starts kernels for 3.5 s, of
-128 MiB blocks it takes 0.3 s (``benchmarks costs --size gpu``)."""
-LABELS_AT_ONCE = 2**20
-"""Labels that ``classes`` reads at once: 8 MiB."""
-
-
-def block_rows(n_columns: int, itemsize: int, budget: int = BLOCK_BYTES) -> int:
-    """Return the rows of a [rows, n_columns] block within ``budget`` bytes, at least 64."""
-    return max(64, budget // max(1, n_columns * itemsize))
+DEVICE_BYTES = 2**27
+"""Features of one block on an accelerator: a pass of 4 MiB blocks on an H100 starts kernels for
+3.5 s, of 128 MiB blocks it takes 0.3 s (``benchmarks costs --size gpu``)."""
 
 
 class FeatureStore:
@@ -159,8 +150,8 @@ class FeatureStore:
     def classes(self) -> Int[Tensor, " C"]:
         """The labels that occur, ascending."""
         rows, classes = self._checked, torch.empty(0, dtype=torch.int64)
-        for start in range(0, len(self), LABELS_AT_ONCE):
-            labels = rows.read(1, start, min(start + LABELS_AT_ONCE, len(self))).unique()
+        for part in blocks(len(self), 8):
+            labels = rows.read(1, part.start, part.stop).unique()
             classes = torch.cat([classes, labels.to(classes)]).unique()
         return self._move(classes)
 
@@ -202,12 +193,10 @@ class FeatureStore:
         rows, n = self._checked, len(self)
         if not 0 < n <= FINGERPRINTS:
             return None
-        budget = FINGERPRINT_BYTES if self.device.type == "cpu" else DEVICE_BLOCK_BYTES
-        step = max(1, budget * n // self.nbytes)
+        budget = BLOCK_BYTES if self.device.type == "cpu" else DEVICE_BYTES
         whole = np.empty(n, np.uint64)  # small arrays between large ones would hold the heap open
-        for start in range(0, n, step):
-            stop = min(start + step, n)
-            whole[start:stop] = row_fingerprints(rows.read(0, start, stop))
+        for part in blocks(n, self.nbytes // n, budget):
+            whole[part] = row_fingerprints(rows.read(0, part.start, part.stop))
         return sorted_fingerprints([whole])
 
     @cached_property
@@ -243,10 +232,9 @@ class FeatureStore:
     def _slices(self) -> Iterator[slice]:
         """Yield the rows of every block."""
         if (spec := self._rows.spec) is not None:
-            budget = BLOCK_BYTES if self.device.type == "cpu" else DEVICE_BLOCK_BYTES
-            step = block_rows(spec[0].shape[1], spec[0].element_size(), budget)
-            for start in range(0, len(self), step):
-                yield slice(start, min(start + step, len(self)))
+            budget = CACHE_BYTES if self.device.type == "cpu" else DEVICE_BYTES
+            row_bytes = spec[0].shape[1] * spec[0].element_size()
+            yield from blocks(len(self), row_bytes, budget, LEAST_ROWS)
 
     def _move(self, rows: Tensor) -> Tensor:
         """Move rows to the device; towards an accelerator, nothing waits for the copy."""

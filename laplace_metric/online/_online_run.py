@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from laplace_metric._utils.precision import at_least_float32, full_precision
 from laplace_metric.curvature import ContrastiveLoss
 from laplace_metric.curvature._mined_pairs import batch_curvature
-from laplace_metric.curvature._structures import Curvature, zero_curvature
+from laplace_metric.curvature._structures import Curvature, curvature_of, zero_curvature
 from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import FileFormatError, HeadError, InputError
 from laplace_metric.heads._backends import jacobian_of
@@ -31,11 +31,7 @@ from laplace_metric.models._modules import device_of
 from laplace_metric.models._trained import note_training, trained_on
 from laplace_metric.online._checkpoint import ResumableRun
 from laplace_metric.online._online_steps import OnlineSteps
-from laplace_metric.online._running_curvature import (
-    RunningCurvature,
-    curvature_of,
-    curvature_tensors,
-)
+from laplace_metric.online._running_curvature import RunningCurvature
 from laplace_metric.online._sampled_pass import SampledPass, sampled_pass, with_parameters
 from laplace_metric.online._state_tree import StateTree, shapes
 from laplace_metric.training import (
@@ -267,8 +263,8 @@ class OnlineRun(ResumableRun):
             "prior precision": self.prior_precision,
             "variance": self.variance,
             "n_updates": running.n_updates,
-            "curvature": None if running.value is None else curvature_tensors(running.value),
-            "decomposed": None if stale is None else curvature_tensors(stale),
+            "curvature": None if running.value is None else running.value.tensors(),
+            "decomposed": None if stale is None else stale.tensors(),
             "located head": None if head is None else [head.name, head.normalized, head.n_outputs],
             "seen": torch.from_numpy(self.seen.fingerprints().view(np.int64)),
         }

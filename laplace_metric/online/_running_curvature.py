@@ -18,7 +18,6 @@ that fades. n is what an average over pairs stands for: all points, or all pairs
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -27,15 +26,8 @@ from torch import Tensor
 
 from laplace_metric.curvature._eigenbases import IdentityEigenbasis
 from laplace_metric.curvature._spectral_curvature import SpectralCurvature
-from laplace_metric.curvature._structures import (
-    Curvature,
-    DiagCurvature,
-    FullCurvature,
-    KronCurvature,
-    KroneckerFactors,
-)
+from laplace_metric.curvature._structures import Curvature
 from laplace_metric.errors import InputError
-from laplace_metric.heads._layout import Layout
 
 LEAST = torch.finfo(torch.float32).tiny
 """Least prior precision: below it 1 / tau would overflow, and the prior is forgotten."""
@@ -85,10 +77,10 @@ class RunningCurvature:
         """Take in the curvature of one batch."""
         self.n_updates += 1
         if self.value is None:
-            self.value = _summable(batch)
+            self.value = batch.summand()
         else:
             old, new = self.value.scaled(1 - self.weight), batch.scaled(self.weight)
-            self.value = old + new  # type: ignore[operator]
+            self.value = old + new
         if (self.n_updates - 1) % self.refresh == 0:
             self.decomposed, self._spectral = self.value, None
 
@@ -128,29 +120,3 @@ class RunningCurvature:
             spectral = self.decomposed.decompose(self.positivity)
             self._spectral = replace(spectral, basis=spectral.basis.to(like))
         return self._spectral
-
-
-def _summable(batch: Curvature) -> Curvature:
-    """Return the curvature without what sums drop: a refined spectrum, a standard error."""
-    if isinstance(batch, KronCurvature):
-        return KronCurvature(batch.factors)
-    return DiagCurvature(batch.values) if isinstance(batch, DiagCurvature) else batch
-
-
-def curvature_tensors(value: Curvature) -> list[Tensor]:
-    """Return the tensors of a running sum, in order."""
-    if isinstance(value, DiagCurvature):
-        return [value.values]
-    if isinstance(value, FullCurvature):
-        return [value.matrix]
-    return [side for f in value.factors for side in (f.left, f.right)]
-
-
-def curvature_of(tensors: Sequence[Tensor], structure: str, layouts: Sequence[Layout]) -> Curvature:
-    """Read the result of ``curvature_tensors``."""
-    if structure == "diag":
-        return DiagCurvature(tensors[0])
-    if structure == "full":
-        return FullCurvature(tensors[0])
-    sides = zip(tensors[::2], tensors[1::2], layouts, strict=True)
-    return KronCurvature(tuple(KroneckerFactors(*part) for part in sides))

@@ -36,6 +36,7 @@ import torch
 from jaxtyping import Float, Float32, Float64, Int
 from torch import Tensor
 
+from laplace_metric._utils.blocks import LARGE_BYTES, blocks
 from laplace_metric._utils.precision import full_precision
 from laplace_metric.errors import FileFormatError
 from laplace_metric.familiarity._directions import directions
@@ -52,7 +53,6 @@ from laplace_metric.io import (
     unsaved,
 )
 from laplace_metric.search._class_weights import (
-    BLOCK_CELLS,
     FOLDS,
     choose,
     held_out,
@@ -70,8 +70,8 @@ LEAST_ODDS, MOST_ODDS = -20.0, 3.0
 """Bounds of the log odds of a label, for p of 2e-9 and .953: see the head of this file."""
 WIDEST = 2_048
 """Numbers of a row; beyond these the embedding is used."""
-DOUBLE_CELLS = 2**20
-"""Numbers of rows whose directions are held at once, in float64."""
+DIRECTION_BYTES = 2**23
+"""Memory of the directions of rows that are held at once, in float64."""
 
 
 class ClassPrior(NamedTuple):
@@ -223,9 +223,8 @@ class ClassModel:
         the class that is left out for each simulated open-set query, -1 for other queries.
         """
         n_classes, parts = len(self.bias), list[Tensor]()
-        step = max(1, BLOCK_CELLS // max(n_classes, rows.shape[1]))
-        for start in range(0, max(1, len(rows)), step):
-            part = slice(start, start + step)
+        n_numbers = max(n_classes, rows.shape[1])
+        for part in blocks(max(1, len(rows)), 4 * n_numbers, LARGE_BYTES):
             logits, variance = self._logits(rows[part])
             if own is not None:
                 simulated = (own[part] >= 0).nonzero().flatten()
@@ -303,9 +302,9 @@ class Whitening(NamedTuple):
         """Return ``R' (u - mu)`` of each row, u its direction, in float32."""
         root = self.root.float()
         white = root.new_empty(len(rows), root.shape[1])
-        step = max(1, DOUBLE_CELLS // rows.shape[1])
-        for part, out in zip(rows.split(step), white.split(step), strict=True):
-            torch.matmul((directions(part)[0] - self.mean).to(root), root, out=out)
+        for part in blocks(len(rows), 8 * rows.shape[1], DIRECTION_BYTES):
+            u = directions(rows[part])[0]
+            torch.matmul((u - self.mean).to(root), root, out=white[part])
         return white
 
 
@@ -314,12 +313,13 @@ def _factors(
 ) -> tuple[Factors | None, Factors | None]:
     """Return the factors of all directions but those of the rows ``held``, and of all."""
     sums, found = CentredSums.zeros(n_classes, rows[:1].float()), []
-    step = max(1, DOUBLE_CELLS // rows.shape[1])
     others = torch.ones(len(codes), dtype=torch.bool).index_fill_(0, held, value=False)
     for chosen in (others, ~others):
-        for part in chosen.nonzero().flatten().split(step):
-            u, lengths = directions(rows[part.to(rows.device)])
-            sums.add_(u, codes[part].to(rows.device), lengths.isfinite())
+        index = chosen.nonzero().flatten()
+        for part in blocks(len(index), 8 * rows.shape[1], DIRECTION_BYTES):
+            at = index[part]
+            u, lengths = directions(rows[at.to(rows.device)])
+            sums.add_(u, codes[at].to(rows.device), lengths.isfinite())
         found.append(sums.scatter(width).factors())
     return found[0], found[1]
 

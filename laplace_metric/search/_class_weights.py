@@ -32,6 +32,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from laplace_metric._utils.blocks import LARGE_BYTES, blocks
+
 PRECISIONS = (1000.0, 100.0, 10.0, 1.0)
 """Candidates for l, strongest first."""
 UNTOLD = PRECISIONS[1]
@@ -43,10 +45,10 @@ FOLDS = 5
 ITERATIONS, TOLERANCE = 60, 1e-4
 """Of the ascent: relative gain of the likelihood in a step, below which it ends. The loss is within
 3e-4 of its minimum then; the best l leads the next by 1e-2 (Omniglot, FashionMNIST)."""
-BLOCK_CELLS, SQUARED_CELLS = 2**24, 2**21
-"""Logits, and squares of the rows' numbers, that are held at once."""
-CACHED_CELLS = 2**18
-"""Logits that stay in the cache of a processor."""
+SQUARED_BYTES = 2**23
+"""Memory of the logits and of the squares of rows that are held at once."""
+CORE_LOGIT_BYTES = 2**20
+"""Memory of the logits that stay in the cache of a processor."""
 
 
 class Choice(NamedTuple):
@@ -134,7 +136,8 @@ def hessian_diagonal(
 ) -> Float[Tensor, "C D"]:
     """Return h, the diagonal of the Hessian of ``-sum_n log p(y_n | x_n)`` in w."""
     total = torch.zeros_like(weights[:, :-1])
-    for rows in x.split(max(1, SQUARED_CELLS // max(weights.shape))):
+    for part in blocks(len(x), max(weights.shape) * x.element_size(), SQUARED_BYTES):
+        rows = x[part]
         p = (rows @ weights[:, :-1].mT + weights[:, -1]).softmax(1)
         total.addmm_((p * (1 - p)).mT, rows.square())
     return total
@@ -150,8 +153,9 @@ def likeliest_weights(x: Tensor, y: Tensor, start: Tensor, prior_precision: floa
 
     n, n_classes = len(x), len(start)
     ones, own = x.new_ones(n, 1), y[:, None]
-    step = max(1, (CACHED_CELLS if x.device.type == "cpu" else BLOCK_CELLS) // n_classes)
-    blocks = list(zip(x.split(step), own.split(step), strict=True))
+    budget = CORE_LOGIT_BYTES if x.device.type == "cpu" else LARGE_BYTES
+    row_bytes = n_classes * x.element_size()
+    parts = [(x[part], own[part]) for part in blocks(n, row_bytes, budget)]
     half = torch.zeros_like(start[:, :-1]).index_add_(0, y, x)
     half /= 2 * y.bincount(minlength=n_classes).clamp(min=1)[:, None]
 
@@ -162,7 +166,7 @@ def likeliest_weights(x: Tensor, y: Tensor, start: Tensor, prior_precision: floa
     def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
         wb = shifted(torch.from_numpy(flat).to(x).reshape(start.shape), -1)
         value, slope = prior_precision / 2 * wb[:, :-1].square().sum(), wb.new_zeros(wb.shape[::-1])
-        for rows, at in blocks:
+        for rows, at in parts:
             logits = torch.addmm(wb[:, -1], rows, wb[:, :-1].mT)
             p = logits.softmax(1)  # log p by its largest, which no rounding makes 0
             value -= (logits.gather(1, at)[:, 0] - logits.amax(1) + p.amax(1).log()).sum()

@@ -20,7 +20,6 @@ from laplace_metric.errors import EmptyLoaderError, InputError
 from laplace_metric.familiarity._near_far import NOTHING_ENTERS
 from laplace_metric.heads._capture import capture
 from laplace_metric.heads._fitted_weights import FittedWeights
-from laplace_metric.heads._linear import LinearJacobian
 from laplace_metric.heads._row_checks import check_rows
 from laplace_metric.inputs import Inputs, ModelInput, read_inputs
 from laplace_metric.inputs._rows import rows_before
@@ -33,8 +32,7 @@ from laplace_metric.models._fingerprints import Fingerprints, row_fingerprints
 from laplace_metric.models._modules import device_of
 from laplace_metric.search._encoded import Encoded, joined
 from laplace_metric.search._pair_distances import PairDistances, PairMoments, RoundErrors
-from laplace_metric.search._protocols import Encoders, FittedEmbedder, SearchableEmbedder
-from laplace_metric.search._vector_map import VectorMap
+from laplace_metric.search._protocols import Encoders, FittedEmbedder, SearchableEmbedder, VectorMap
 
 
 class BatchEncoder(ABC):
@@ -131,7 +129,7 @@ class Encoder(BatchEncoder):
         self.model, self.head, self.spherical = model, fitted.head, fitted.spherical
         shared = PairDistances(fitted, spherical=fitted.spherical)
         self.pairs: PairMoments = shared
-        linear = shared.in_basis and isinstance(fitted.jacobian, LinearJacobian)
+        linear = shared.in_basis and fitted.jacobian.linear
         self.predictive: VectorMap | None = PredictiveVectors.of(fitted) if linear else None
         self.rankings: tuple[str, ...] = ("mean", "expected", "shared")
         if linear:

@@ -25,13 +25,12 @@ from laplace_metric.io import digest
 from laplace_metric.laplace import Distance
 from laplace_metric.laplace._ensemble_vectors import EnsembleVectors
 from laplace_metric.laplace._predictive_vectors import PredictiveVectors
-from laplace_metric.laplace._squared_distance import mixed_distance
+from laplace_metric.laplace.distance._squared_distance import mixed_distance
 from laplace_metric.models._fingerprints import Fingerprints
 from laplace_metric.search._encoded import Encoded
 from laplace_metric.search._encoder import BatchEncoder, Encoder
 from laplace_metric.search._pair_distances import PairMoments
-from laplace_metric.search._protocols import FittedEmbedder
-from laplace_metric.search._vector_map import VectorMap
+from laplace_metric.search._protocols import FittedEmbedder, VectorMap
 
 
 class EnsembleEncoder(BatchEncoder):

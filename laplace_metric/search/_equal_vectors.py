@@ -18,12 +18,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from laplace_metric._utils.blocks import LARGE_BYTES, blocks
+
 SAME, ROUNDED = 1e-6, 8.0
 """Parts of t; a network of twelve layers rounds to 2 e |v|."""
 SLACK = 10.0
 """Distance of projections, in t, up to which vectors are compared: projections are rounded."""
-AT_ONCE = 2**24
-"""Numbers that are read at once."""
 
 
 def equal_vectors(vectors: Float[Tensor, "N D"]) -> npt.NDArray[np.int64]:
@@ -38,15 +38,15 @@ def equal_vectors(vectors: Float[Tensor, "N D"]) -> npt.NDArray[np.int64]:
     n, width = vectors.shape
     if n < 2 or not width:
         return np.zeros(n, np.int64)
-    rows = max(1, AT_ONCE // width)
+    row_bytes = width * vectors.element_size()
     mean = vectors.mean(0, dtype=torch.float64).to(vectors)
     precision = torch.finfo(vectors.dtype).eps
     source = torch.Generator().manual_seed(0)
     direction = torch.randn(width, dtype=torch.float64, generator=source)
     direction = (direction / direction.norm()).to(vectors)
     projections, squares = list[Tensor](), 0.0
-    for part in vectors.split(rows):  # which may be a memory map
-        centred = part - mean
+    for part in blocks(n, row_bytes, LARGE_BYTES):  # the vectors may be a memory map
+        centred = vectors[part] - mean
         projections.append(centred @ direction)
         squares += float(centred.square().sum(dtype=torch.float64))
     projected = torch.cat(projections)
@@ -56,7 +56,8 @@ def equal_vectors(vectors: Float[Tensor, "N D"]) -> npt.NDArray[np.int64]:
     placed = projected[order]
     near = (placed.diff() <= SLACK * most).nonzero().flatten()
     apart = torch.ones(n - 1, dtype=torch.bool, device=vectors.device)
-    for some in near.split(rows):
+    for part in blocks(len(near), row_bytes, LARGE_BYTES):
+        some = near[part]
         gaps = vectors[order[some]].double() - vectors[order[some + 1]].double()
         apart[some] = gaps.norm(dim=1) > most
     run = torch.zeros(n, dtype=torch.long, device=vectors.device)

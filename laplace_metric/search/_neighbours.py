@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from laplace_metric._utils.blocks import blocks
 from laplace_metric.calibration._hits import SearchHits
 from laplace_metric.errors import FileFormatError, NonFiniteError
 from laplace_metric.laplace import Distance
@@ -24,8 +25,6 @@ from laplace_metric.search._engine import Engine
 from laplace_metric.search._pair_distances import PairMoments
 from laplace_metric.search._rankings import Ranking
 
-MEAN_BYTES = 2**24
-"""Bytes of the means of items that are gathered at once."""
 BY_DIFFERENCES = "donot_use_mm_for_euclid_dist"
 RowSearch = Callable[[Tensor, int], Tensor]
 """Vectors of the queries [Q, d] and k -> rows of the items [Q, k], or -1: ``Engine.search``."""
@@ -110,17 +109,15 @@ def _reranked(positions: Tensor, squared: Distance, k: int) -> tuple[Tensor, Dis
 def _distances(queries: Tensor, items: Tensor, positions: Tensor) -> Tensor:
     """Return distances [Q, k] from differences; infinite where there is no item."""
     distance = torch.full_like(positions, torch.inf, dtype=queries.dtype)
-    step = max(1, MEAN_BYTES // (positions.shape[1] * items[:1].nbytes))
-    for start in range(0, len(positions), step):
-        block = slice(start, start + step)
+    for block in blocks(len(positions), positions.shape[1] * items[:1].nbytes):
         rows = positions[block].clamp(min=0).to(items.device)
         means, centre = items[rows].to(queries), queries[block, None]
         distance[block] = torch.cdist(centre, means, compute_mode=BY_DIFFERENCES)[:, 0]
     return distance.masked_fill(positions < 0, torch.inf)
 
 
-CELLS = 2**24
-"""Number of (query, candidate) pairs that are looked through at once."""
+CANDIDATE_BYTES = 2**27
+"""Memory of the rows [q, m] of candidates that are looked through at once."""
 PassedOver = Callable[[Int[Tensor, "q m"], slice], Bool[Tensor, "q m"]]
 """Function of rows [q, m], or -1, and the slice of the queries that found them.
 
@@ -144,10 +141,8 @@ def without_some(engine: Engine, passed_over: PassedOver, most: int) -> RowSearc
     def search(queries: Float[Tensor, "Q d"], k: int) -> Int[Tensor, "Q k"]:
         """Return the nearest of queries [Q, d]; -1 behind them where fewer than k are left."""
         depth = min(len(engine.vectors), k + most)
-        step = max(1, CELLS // depth)
         parts = []
-        for start in range(0, max(1, len(queries)), step):
-            part = slice(start, start + step)
+        for part in blocks(max(1, len(queries)), 8 * depth, CANDIDATE_BYTES):
             rows = engine.search(queries[part], depth)
             gone = passed_over(rows, part)
             order = gone.to(torch.uint8).argsort(dim=1, stable=True)[:, :k]  # those left first

@@ -22,18 +22,16 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from laplace_metric._utils.blocks import CACHE_BYTES, blocks
 from laplace_metric._utils.precision import full_precision
 from laplace_metric.curvature._eigenbases import IdentityEigenbasis, KroneckerEigenbasis
-from laplace_metric.heads._linear import LinearJacobian
 from laplace_metric.laplace import Distance, Fitted, _predictive_covariance
-from laplace_metric.laplace._embedding_pairs import EmbeddingPairs, SpectralPairs
-from laplace_metric.laplace._spectral_moments import difference_moments
-from laplace_metric.laplace._squared_distance import squared_distance
+from laplace_metric.laplace.distance._embedding_pairs import EmbeddingPairs, SpectralPairs
+from laplace_metric.laplace.distance._spectral_moments import difference_moments
+from laplace_metric.laplace.distance._squared_distance import squared_distance
 from laplace_metric.search._encoded import Encoded
 from laplace_metric.search._expected_vectors import moments
 
-PAIR_BYTES = 2**22
-"""Bytes of the head inputs of pairs that are gathered at once."""
 MANY = 4
 """Pairs an item, from which on the products of all items are computed at once."""
 
@@ -73,11 +71,12 @@ class PairDistances:
         head, posterior = fitted.jacobian, fitted.posterior
         basis = posterior.basis
         known = isinstance(basis, (IdentityEigenbasis, KroneckerEigenbasis))
-        if not known or not isinstance(head, LinearJacobian):
+        if not known or not head.linear:
             return
-        self._fitted, self._layout = None, head.layout
-        self._weights = head.layout.fold(head.parameters)
-        self._variances = head.layout.fold(posterior.spectrum)
+        (layout,) = head.layouts
+        self._fitted, self._layout = None, layout
+        self._weights = layout.fold(head.parameters)
+        self._variances = layout.fold(posterior.spectrum)
         if isinstance(basis, KroneckerEigenbasis):
             (block,) = basis.blocks
             self._weights = block.left.mT @ self._weights @ block.right
@@ -102,22 +101,21 @@ class PairDistances:
     def __call__(self, queries: Encoded, items: Encoded, positions: Int[Tensor, "Q k"]) -> Distance:
         """Return [Q, k] for the items at ``positions`` [Q, k]; those at -1 are infinitely far."""
         row_bytes = queries.basis_inputs.shape[1] * queries.basis_inputs.element_size()
-        step = max(1, PAIR_BYTES // (positions.shape[1] * row_bytes))
         means, variances = queries.mean.new_full((2, *positions.shape), torch.inf)
         # where there are many more pairs than items, what depends on the item alone is computed
         # once; it is not kept, since it has up to twice the numbers of the items
         whole = self._fitted is None and positions.numel() > MANY * len(items)
         seen = self._seen(items.basis_inputs.to(queries.mean)) if whole else None
-        for start in range(0, len(positions), step):
-            block = positions[start : start + step]
+        for part in blocks(len(positions), positions.shape[1] * row_bytes, CACHE_BYTES):
+            block, start = positions[part], part.start
             row, rank = (block >= 0).nonzero(as_tuple=True)
             if len(row) == 0:
                 continue
-            x = queries.basis_inputs[start : start + step]
+            x = queries.basis_inputs[part]
             if seen is not None:
                 item = block[row, rank]
                 y = items.basis_inputs[item.to(items.basis_inputs.device)].to(x)
-                squared = self._of_seen(x, y, row, [part[item] for part in seen])
+                squared = self._of_seen(x, y, row, [one[item] for one in seen])
             else:
                 needed, item = block[row, rank].unique(return_inverse=True)
                 y = items.basis_inputs[needed.to(items.basis_inputs.device)].to(x)
@@ -154,10 +152,6 @@ class PairDistances:
         return Distance(*difference_moments(own[0] - seen[0], spread))
 
 
-COMPACT_BYTES = 2**24
-"""Bytes of the means of items that are gathered at once."""
-
-
 class RoundErrors:
     """Moments of the squared distance of (query, item) pairs, from means and traces alone.
 
@@ -176,9 +170,7 @@ class RoundErrors:
         """Return moments [Q, k] for the items at ``positions``; those at -1 are infinitely far."""
         mean, variance = torch.empty(2, *positions.shape).to(queries.mean)
         n_outputs, spherical = queries.mean.shape[1], self.spherical
-        step = max(1, COMPACT_BYTES // (positions.shape[1] * queries.mean[:1].nbytes))
-        for start in range(0, len(positions), step):
-            block = slice(start, start + step)
+        for block in blocks(len(positions), positions.shape[1] * queries.mean[:1].nbytes):
             rows = positions[block].clamp(min=0).to(items.mean.device)
             of_items = (x[rows.flatten()].to(queries.mean) for x in (items.mean, items.trace))
             m_y, s_y = moments(*of_items, spherical=spherical)

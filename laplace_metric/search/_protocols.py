@@ -1,18 +1,18 @@
-"""Requirements of an index: a fitted model, and encoders of its items and its queries."""
+"""Requirements of an index: a fitted model, encoders of items and queries, maps to vectors."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from torch import nn
+from jaxtyping import Float, Int
+from torch import Tensor, nn
 
 from laplace_metric.inputs import Inputs
 from laplace_metric.laplace import Fitted
 from laplace_metric.models._fingerprints import Fingerprints
 from laplace_metric.search._encoded import Encoded
 from laplace_metric.search._pair_distances import PairMoments
-from laplace_metric.search._vector_map import VectorMap
 
 
 class FittedEmbedder(Protocol):
@@ -25,6 +25,35 @@ class FittedEmbedder(Protocol):
     @property
     def fitted_(self) -> Fitted:
         """Head and posterior."""
+
+
+class VectorMap(Protocol):
+    """Map from head inputs in the bases of posteriors to predictive vectors.
+
+    That of one model is ``PredictiveVectors``, that of several ``EnsembleVectors``.
+    """
+
+    @property
+    def variances(self) -> Float[Tensor, " A"]:
+        """Variances of the posterior in its basis."""
+
+    @property
+    def columns(self) -> Int[Tensor, " r"] | None:
+        """Coordinates of the posterior that are kept; None: all."""
+
+    def with_columns(self, columns: Int[Tensor, " r"]) -> VectorMap:
+        """Keep these coordinates."""
+
+    def of_rank(
+        self, second_moments: Float[Tensor, " A"], rank: int | None, kept: float
+    ) -> VectorMap:
+        """Keep the coordinates that matter most."""
+
+    def lengths(self, x: Float[Tensor, "N A"]) -> tuple[float, float, Tensor]:
+        """Return squared lengths of mean and posterior, and mean squares of the inputs [A]."""
+
+    def __call__(self, x: Float[Tensor, "N A"], factor: float = 1.0) -> Float[Tensor, "N d"]:
+        """Return predictive vectors, at a temperature in units of their own."""
 
 
 class SearchEncoder(Protocol):

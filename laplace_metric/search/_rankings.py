@@ -19,7 +19,7 @@ from laplace_metric._utils.validation import check_count, check_share
 from laplace_metric.io import BELOW_ONE, POSITIVE, saved, unsaved
 from laplace_metric.search._encoded import Encoded
 from laplace_metric.search._expected_vectors import gallery_vectors, query_vectors
-from laplace_metric.search._vector_map import VectorMap
+from laplace_metric.search._protocols import VectorMap
 
 AUTO = "auto"
 KEPT = 0.95

@@ -130,9 +130,9 @@ def _follows_rotations(fitted: Fitted) -> bool:
     """Return whether all that is learnt of head inputs is the same in any orthonormal basis."""
     head, posterior = fitted.jacobian, fitted.posterior
     kron = isinstance(posterior.basis, KroneckerEigenbasis) and posterior.prior_weights is None
-    if not kron or fitted.near_far is None or not isinstance(head, LinearJacobian):
+    if not kron or fitted.near_far is None or not head.linear:
         return False
-    return head.layout.n_columns <= WIDEST
+    return head.layouts[0].n_columns <= WIDEST
 
 
 def _head_alone(module: nn.Module, head: LocatedHead) -> nn.Sequential:

@@ -14,6 +14,7 @@ from laplace_metric.curvature.by_class import ClassSums
 from laplace_metric.errors import InputError
 from laplace_metric.heads._linear import LinearJacobian
 from laplace_metric.models._store import FeatureStore
+from tests.blocks import of_rows
 
 KINDS = list(itertools.product(["euclidean", "arccos"], [False, True]))
 HESSIANS = ["full", "positives", "fixed"]
@@ -45,12 +46,11 @@ def test_block_sizes_do_not_matter(distance, normalized, hessian, monkeypatch):
         curvature(h, labels, head(4, 6), distance, hessian, normalized, m).values
         for m in (None, 0.9)
     ]
-    monkeypatch.setattr("laplace_metric.models._store.block_rows", lambda *_: 37)
-    monkeypatch.setattr(_passes, "block_rows", lambda *_: 3)
-    monkeypatch.setattr(_passes, "CHUNK_BYTES", 1)
-    monkeypatch.setattr(_layered_term, "TILE_BYTES", 1)
-    monkeypatch.setattr(_layered_term, "PAIR_BYTES", 9000)
-    monkeypatch.setattr("laplace_metric.curvature._margin_pairs.block_rows", lambda *_: 40)
+    monkeypatch.setattr("laplace_metric.models._store.blocks", of_rows(37))
+    monkeypatch.setattr(_passes, "blocks", of_rows(3))
+    monkeypatch.setattr(_layered_term, "CACHE_BYTES", 1)
+    monkeypatch.setattr(_layered_term, "PROJECTED_BYTES", 9000)
+    monkeypatch.setattr("laplace_metric.curvature._margin_pairs.blocks", of_rows(40))
     many = [
         curvature(h, labels, head(4, 6), distance, hessian, normalized, m).values
         for m in (None, 0.9)

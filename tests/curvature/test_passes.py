@@ -25,7 +25,7 @@ def test_points_that_changed_their_class_between_passes_are_named():
 
 @pytest.mark.parametrize("budget", [1, 1_000, 4_000])
 def test_pieces_of_a_block_hold_no_more_than_their_budget(budget, monkeypatch):
-    monkeypatch.setattr(_layered_term, "PAIR_BYTES", budget)
+    monkeypatch.setattr(_layered_term, "PROJECTED_BYTES", budget)
     head = LinearJacobian(torch.randn(3, 5, dtype=torch.float64))
     h = torch.randn(40, 5, dtype=torch.float64)
     points = view_points(h, head.forward(h), spherical=True)

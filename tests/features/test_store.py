@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from laplace_metric._utils.blocks import CACHE_BYTES, block_rows
 from laplace_metric.errors import FileFormatError, InputError, LabelError, NonFiniteError
 from laplace_metric.models import _feature_checks
-from laplace_metric.models._store import FeatureStore, block_rows
+from laplace_metric.models._store import FeatureStore
 
 WIDTH = 512
-STEP = block_rows(WIDTH, 4)
+STEP = block_rows(WIDTH * 4, CACHE_BYTES)
 N = 2 * STEP + 77
 ROWS = torch.randn(N, WIDTH, generator=torch.Generator().manual_seed(0))
 LABELS = torch.arange(N) % 7
@@ -43,7 +44,8 @@ def test_same_rows_wherever_they_are_kept(tmp_path, kind, dtype):
         assert torch.equal(torch.cat([b.labels for b in blocks]), LABELS)
         assert torch.equal(store.labels, LABELS)
         assert torch.equal(store.classes, torch.arange(7))
-        assert [b.start for b in blocks] == list(range(0, N, block_rows(WIDTH, dtype.itemsize)))
+        step = block_rows(WIDTH * dtype.itemsize, CACHE_BYTES)
+        assert [b.start for b in blocks] == list(range(0, N, step))
         assert blocks[-1].stop == N
     assert bool(list(tmp_path.iterdir())) == (kind == "durable")  # temporary files are gone
 

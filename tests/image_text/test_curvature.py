@@ -112,7 +112,7 @@ def test_contractions_and_diagonals_are_those_of_autograd(kind, n, m, d, size, b
 def test_blocks_of_rows_give_the_same_sums(monkeypatch):
     problem = Problem(7, 5, 3, 4, bias=True, seed=3)
     whole = problem.pairs().left_contraction(torch.eye(5, dtype=F64)), problem.pairs().diagonal()
-    monkeypatch.setattr(_sigmoid_curvature, "ROWS", 10)  # two rows at once
+    monkeypatch.setattr(_sigmoid_curvature, "WEIGHT_BYTES", 80)  # two rows at once
     parts = problem.pairs().left_contraction(torch.eye(5, dtype=F64)), problem.pairs().diagonal()
     torch.testing.assert_close(parts, whole)
 

@@ -13,7 +13,6 @@ from torch.distributions import Normal
 
 from laplace_metric.errors import UnknownNameError
 from laplace_metric.image_text import (
-    _membership,
     csd,
     csd_gallery,
     csd_query,
@@ -138,7 +137,7 @@ def test_membership_and_its_gradient_in_blocks_are_those_of_the_closed_form(b, c
     theirs = [row.clone().requires_grad_() for row in rows]
     weights = torch.randn(b, c, generator=torch.Generator().manual_seed(seed), dtype=F64)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_membership, "BLOCK_BYTES", (1 + seed % 3) * 8 * c * d)
+        patch.setattr("laplace_metric._utils.blocks.BLOCK_BYTES", (1 + seed % 3) * 8 * c * d)
         value, oracle = log_membership(*ours), brute(*theirs)
         torch.testing.assert_close(value, oracle)
         (value * weights).sum().backward()

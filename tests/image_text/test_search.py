@@ -18,8 +18,8 @@ from laplace_metric.errors import (
     NotFittedError,
     UnknownNameError,
 )
-from laplace_metric.image_text import ImageTextEmbedder, _independent_pairs, csd
-from laplace_metric.image_text._independent_pairs import IndependentPairs
+from laplace_metric.image_text import ImageTextEmbedder, csd
+from laplace_metric.image_text._towers import IndependentPairs
 from laplace_metric.models import Precomputed
 from laplace_metric.search import Index
 from laplace_metric.search._encoded import Encoded
@@ -46,7 +46,7 @@ def test_moments_of_pairs_are_those_of_the_definition(q, n, d, seed):
     positions = torch.randint(-1, n, (q, 3), generator=g)
     ours = IndependentPairs()(queries, items, positions)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_independent_pairs, "PAIR_BYTES", 1)  # a row at once
+        patch.setattr("laplace_metric._utils.blocks.BLOCK_BYTES", 1)  # a row at once
         parts = IndependentPairs()(queries, items, positions)
     assert torch.equal(ours.mean, parts.mean)
     assert torch.equal(ours.variance, parts.variance)

@@ -6,9 +6,9 @@ from torch import Tensor
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.laplace import Distance
-from laplace_metric.laplace._embedding_pairs import EmbeddingPairs
 from laplace_metric.laplace._predictive_covariance import covariance
-from laplace_metric.laplace._squared_distance import squared_distance
+from laplace_metric.laplace.distance._embedding_pairs import EmbeddingPairs
+from laplace_metric.laplace.distance._squared_distance import squared_distance
 
 
 def second_order(embedder: LaplaceEmbedder, x: Tensor, y: Tensor) -> Distance:

@@ -84,7 +84,7 @@ def test_few_items_a_class_are_linear_discriminant_analysis(counts, monkeypatch)
 def test_it_is_logistic_regression_in_whitened_coordinates(precision, n_classes, monkeypatch):
     monkeypatch.setattr(weights, "ITERATIONS", 1000)
     monkeypatch.setattr(weights, "TOLERANCE", 1e-12)
-    monkeypatch.setattr(weights, "CACHED_CELLS", 100)  # in blocks of 50 or 20 of the 300 rows
+    monkeypatch.setattr(weights, "CORE_LOGIT_BYTES", 400)  # in blocks of 50 or 20 of the 300 rows
     (x, y), (new, _) = points(300, n_classes), points(50, n_classes, seed=1)
     model = ClassModel.fit(x, y, names(n_classes), precision, 1.5)
     u, _, v = whitened(x, y, new)
@@ -334,8 +334,8 @@ def test_a_part_of_a_large_gallery(monkeypatch):
 def test_blocks_of_rows_change_nothing(monkeypatch):
     (x, y), (new, _) = points(300, 4), points(70, 4, seed=1)
     whole = ClassModel.fit(x, y, names(4), 10.0)
-    monkeypatch.setattr(module, "BLOCK_CELLS", 6 * 7)
-    monkeypatch.setattr(weights, "BLOCK_CELLS", 4 * 7)
+    monkeypatch.setattr(module, "LARGE_BYTES", 4 * 6 * 7)
+    monkeypatch.setattr(weights, "CORE_LOGIT_BYTES", 4 * 4 * 7)
     parts = ClassModel.fit(x, y, names(4), 10.0)
     torch.testing.assert_close(parts.root, whole.root)
     found = [model.log_odds(new, every(70, 4)) for model in (whole, parts)]

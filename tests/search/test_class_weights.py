@@ -41,7 +41,7 @@ def full_hessian(x: Tensor, y: Tensor, wb: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("n_classes", [2, 5])
 def test_the_curvature_is_the_diagonal_of_the_hessian(n_classes, monkeypatch):
-    monkeypatch.setattr(module, "BLOCK_CELLS", 7 * n_classes)
+    monkeypatch.setattr(module, "SQUARED_BYTES", 7 * 8 * n_classes)
     x, y, wb = problem(40, n_classes, 3)
     expected = full_hessian(x, y, wb).diagonal().reshape(n_classes, 3)
     torch.testing.assert_close(hessian_diagonal(x, wb), expected)

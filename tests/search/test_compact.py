@@ -8,8 +8,8 @@ import torch
 
 from laplace_metric.distributions import DiagonalCovariance
 from laplace_metric.errors import UnknownNameError
-from laplace_metric.laplace._embedding_pairs import EmbeddingPairs
-from laplace_metric.laplace._squared_distance import squared_distance
+from laplace_metric.laplace.distance._embedding_pairs import EmbeddingPairs
+from laplace_metric.laplace.distance._squared_distance import squared_distance
 from laplace_metric.search import Index
 from laplace_metric.search._encoded import Encoded, joined
 from laplace_metric.search._pair_distances import RoundErrors
@@ -27,7 +27,7 @@ def encoded(n: int, seed: int, spherical: bool) -> Encoded:
 
 @pytest.mark.parametrize("pair_bytes", [1, 2**24])
 def test_raw_moments_are_those_of_independent_round_gaussians(pair_bytes, monkeypatch):
-    monkeypatch.setattr("laplace_metric.search._pair_distances.COMPACT_BYTES", pair_bytes)
+    monkeypatch.setattr("laplace_metric._utils.blocks.BLOCK_BYTES", pair_bytes)
     queries, items = encoded(Q, 0, False), encoded(N, 1, False)
     positions = torch.tensor([[0, 5, -1], [1, 1, 2], [3, 0, 4], [5, -1, -1]])
     ours = RoundErrors(spherical=False)(queries, items, positions)

@@ -59,7 +59,7 @@ def test_it_is_brute_force(case, kind):
 def test_every_way_gives_the_same_numbers(case, monkeypatch):
     queries, gallery, k = galleries()[case]
     first = FlatEngine(gallery, Flat(faiss=True)).search(queries, k)
-    monkeypatch.setattr(_shortlists, "BLOCK_BYTES", 200)
+    monkeypatch.setattr(_shortlists, "GALLERY_BYTES", 200)
     for other in (FlatEngine(gallery, Flat(faiss=False)), FlatEngine(gallery, Flat(), mapped=True)):
         assert torch.equal(other.search(queries, k), first)
 
@@ -96,7 +96,7 @@ def test_what_only_differences_settle_is_settled_a_few_queries_at_a_time(monkeyp
     g = torch.Generator().manual_seed(0)
     vectors = torch.randn(3, 4, generator=g).repeat_interleave(60, 0)
     queries = torch.randn(7, 4, generator=g)
-    monkeypatch.setattr("laplace_metric.evaluation._reranking.MOST", 2 * 8 * len(vectors))
+    monkeypatch.setattr("laplace_metric.evaluation._reranking.WIDEST_BYTES", 2 * 8 * len(vectors))
     result = FlatEngine(vectors, Flat()).search(queries, 5)
     exact = torch.cdist(queries.double(), vectors.double())
     nearest = exact.argmin(1) // 60 * 60

@@ -69,7 +69,7 @@ def test_they_are_the_distances_of_the_embedder(head, structure, distance):
 def test_blocks_change_nothing(structure, monkeypatch):
     pairs, _, _, queries, items = encoded(fitted("linear", structure, "arccos"))
     at_once = pairs(queries, items, some_positions())
-    monkeypatch.setattr(_pair_distances, "PAIR_BYTES", 1)
+    monkeypatch.setattr(_pair_distances, "CACHE_BYTES", 1)
     parts = pairs(queries, items, some_positions())
     torch.testing.assert_close(parts.mean, at_once.mean)
     torch.testing.assert_close(parts.variance, at_once.variance)

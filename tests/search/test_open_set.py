@@ -123,7 +123,7 @@ def test_blocks_of_queries(of_ten, monkeypatch):
 
     index, x, y = of_ten
     whole = index.labelled_hits(x, y, DEPTH, open_set_fraction=0.5)
-    monkeypatch.setattr(_neighbours, "CELLS", 200)
+    monkeypatch.setattr(_neighbours, "CANDIDATE_BYTES", 1_600)
     parts = index.labelled_hits(x, y, DEPTH, open_set_fraction=0.5)
     assert np.array_equal(parts.hits.positions, whole.hits.positions)
     assert isinstance(whole.hits.votes, LabelVotes)

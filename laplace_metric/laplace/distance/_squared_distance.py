@@ -38,10 +38,15 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from laplace_metric._utils.blocks import LARGE_BYTES, blocks
 from laplace_metric._utils.display import Shown
-from laplace_metric.laplace._chord_quadrature import exact_chord
-from laplace_metric.laplace._embedding_pairs import EmbeddingPairs, SpectralPairs, in_shared_basis
-from laplace_metric.laplace._spectral_moments import spectral_moments
+from laplace_metric.laplace.distance._chord_quadrature import exact_chord
+from laplace_metric.laplace.distance._embedding_pairs import (
+    EmbeddingPairs,
+    SpectralPairs,
+    in_shared_basis,
+)
+from laplace_metric.laplace.distance._spectral_moments import spectral_moments
 
 
 def dense_moments(pairs: EmbeddingPairs, *, spherical: bool) -> tuple[Tensor, Tensor]:
@@ -128,8 +133,6 @@ class Distance(Shown):
 
 Moments = Callable[..., tuple[Tensor, Tensor]]
 """Function of pairs and ``spherical`` that returns the mean and the variance, [B] each."""
-BLOCK_BYTES = 64 * 2**20
-"""Memory of the arrays of one block of pairs."""
 SPECTRAL_ARRAYS = 16
 """Number of arrays [b, Z] that a block needs where the covariances share a basis."""
 EXACT_FROM = 1e-3
@@ -166,12 +169,12 @@ def squared_distance(
     moments: Moments = spectral_moments if in_basis else dense_moments
     if exact and spherical:
         moments = partial(_exact_on_the_sphere, moments)
-    # a block's arrays fit BLOCK_BYTES: 16 of [b, Z] in a shared basis, [b, Z, Z] elsewhere
-    arrays = SPECTRAL_ARRAYS if in_basis else pairs.x.shape[1]
-    step = max(1, BLOCK_BYTES // (arrays * pairs.x.shape[1] * pairs.x.element_size()))
+    # the arrays of a block: 16 of [b, Z] in a shared basis, [b, Z, Z] elsewhere
+    n_arrays, n_pairs = SPECTRAL_ARRAYS if in_basis else pairs.x.shape[1], max(1, len(pairs.x))
+    pair_bytes = n_arrays * pairs.x.shape[1] * pairs.x.element_size()
     parts = [
-        moments(pairs[i : i + step], spherical=spherical)
-        for i in range(0, max(1, len(pairs.x)), step)
+        moments(pairs[part], spherical=spherical)
+        for part in blocks(n_pairs, pair_bytes, LARGE_BYTES)
     ]
     means, variances = zip(*parts, strict=True)
     return Distance(torch.cat(means), torch.cat(variances))

@@ -22,7 +22,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from laplace_metric.laplace._embedding_pairs import SpectralPairs
+from laplace_metric.laplace.distance._embedding_pairs import SpectralPairs
 
 SWAPPED = [1, 0, 3, 2]
 """The order s of (u, g, v, h) that swaps u with g and v with h."""

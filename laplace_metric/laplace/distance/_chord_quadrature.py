@@ -47,7 +47,7 @@ import torch
 from torch import Tensor
 
 from laplace_metric.distributions._half_line import half_line
-from laplace_metric.laplace._embedding_pairs import EmbeddingPairs, SpectralPairs
+from laplace_metric.laplace.distance._embedding_pairs import EmbeddingPairs, SpectralPairs
 
 N_ANGLES = 6
 """Number of Gauss-Legendre points w."""
