@@ -55,11 +55,8 @@ from laplace_metric.laplace import (
     Settings,
     _prior_precision,
 )
-from laplace_metric.laplace._available import available
 from laplace_metric.laplace._diagnosis import Uncertainties, diagnose
 from laplace_metric.laplace._evidence import log_marginal_likelihood, loss_of
-from laplace_metric.laplace._fit import fit_posterior, warn_if_negative
-from laplace_metric.laplace._fit_options import FitOptions
 from laplace_metric.laplace._predicted import (
     distance_of,
     predicted_embedding,
@@ -69,8 +66,11 @@ from laplace_metric.laplace._predicted import (
 from laplace_metric.laplace._predictive_vectors import PredictiveVectors
 from laplace_metric.laplace._prior_precision import Metric, validation_score
 from laplace_metric.laplace._saved_posterior import POSTERIOR, fitted_of_part, posterior_part
-from laplace_metric.laplace._settings import Miner
 from laplace_metric.laplace._vectors import all_unit, settings_of_vectors
+from laplace_metric.laplace.fit._available import available
+from laplace_metric.laplace.fit._fit import fit_posterior, warn_if_negative
+from laplace_metric.laplace.fit._fit_options import FitOptions
+from laplace_metric.laplace.fit._settings import Miner
 from laplace_metric.models import Precomputed
 from laplace_metric.models._fingerprints import in_fit, row_fingerprints
 from laplace_metric.models._modules import unwrapped
@@ -79,11 +79,11 @@ from laplace_metric.probabilistic_embedder import Draw, ProbabilisticEmbedder
 from laplace_metric.search import Index, cross_index
 from laplace_metric.search._cross_fit import class_places
 from laplace_metric.search._encoder import Encoder
-from laplace_metric.search._engine import EngineKind
 from laplace_metric.search._expected_vectors import warn_if_by_uncertainty
-from laplace_metric.search._rankings import Predictive
 from laplace_metric.search._refit import seen_at
 from laplace_metric.search._trained_items import check_untrained
+from laplace_metric.search.engines._engine import EngineKind
+from laplace_metric.search.rank._rankings import Predictive
 
 if TYPE_CHECKING:
     from typing_extensions import Self

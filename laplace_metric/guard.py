@@ -23,8 +23,8 @@ from laplace_metric._utils.keywords import check_keywords, positional
 from laplace_metric._utils.randomness import Seed
 from laplace_metric._utils.validation import as_path, check_fraction, check_share
 from laplace_metric.calibration import Answers, Calibration, Rule
-from laplace_metric.calibration._gallery_change import warn_uncovered
 from laplace_metric.calibration.guarantees._queries_needed import about
+from laplace_metric.calibration.rules._gallery_change import warn_uncovered
 from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import (
     FewQueriesWarning,
@@ -43,11 +43,12 @@ from laplace_metric.laplace._vectors import all_unit, settings_of_vectors
 from laplace_metric.laplace_ensemble import ENSEMBLE, LaplaceEnsemble
 from laplace_metric.models import Precomputed
 from laplace_metric.search import Flat, Index
-from laplace_metric.search._engine import FlatEngine
-from laplace_metric.search._foreign_engine import ForeignEngine
-from laplace_metric.search._found_shares import NEAREST, shares_found
-from laplace_metric.search._label_review import LabelReview
-from laplace_metric.search._running_faiss import (
+from laplace_metric.search._trained_items import TOLERATED, share_trained_on, training_inputs
+from laplace_metric.search.classes._label_review import LabelReview
+from laplace_metric.search.engines._engine import FlatEngine
+from laplace_metric.search.engines._foreign_engine import ForeignEngine
+from laplace_metric.search.engines._found_shares import NEAREST, shares_found
+from laplace_metric.search.engines._running_faiss import (
     RunningFaiss,
     check_is_faiss,
     check_own_ids,
@@ -55,7 +56,6 @@ from laplace_metric.search._running_faiss import (
     inner_index,
     stored_vectors,
 )
-from laplace_metric.search._trained_items import TOLERATED, share_trained_on, training_inputs
 
 GUARD = Kind("guard", "a saved guard", 1)
 LEVELS = (0.8, 0.9, 0.95, 0.99)

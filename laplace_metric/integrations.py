@@ -38,7 +38,7 @@ from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.validation import as_array, check_count, check_name, refuse_reloaded
 from laplace_metric.calibration import Rule, ScoreCalibration
 from laplace_metric.calibration._padding import is_no_id, is_padding
-from laplace_metric.calibration._scored_queries import FUSED, ScoredQueries
+from laplace_metric.calibration.scores._scored_queries import FUSED, ScoredQueries
 from laplace_metric.errors import InputError, MissingPackageError, NonFiniteError
 
 __all__ = [

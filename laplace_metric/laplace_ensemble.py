@@ -40,10 +40,10 @@ from laplace_metric.laplace.distance._squared_distance import mixed_distance
 from laplace_metric.models._modules import device_of
 from laplace_metric.probabilistic_embedder import Draw, ProbabilisticEmbedder
 from laplace_metric.search import Index
-from laplace_metric.search._engine import EngineKind
 from laplace_metric.search._ensemble_encoder import EnsembleEncoder
 from laplace_metric.search._protocols import Encoders
-from laplace_metric.search._rankings import Predictive
+from laplace_metric.search.engines._engine import EngineKind
+from laplace_metric.search.rank._rankings import Predictive
 
 ENSEMBLE = Kind("ensemble", "a saved ensemble", 1)
 LEAST = 2

@@ -34,7 +34,7 @@ from laplace_metric.heads._located import LocatedHead
 from laplace_metric.heads._repeatable import check_repeatable
 from laplace_metric.inputs import ModelInput, read_batch
 from laplace_metric.inputs._labels import check_labels
-from laplace_metric.laplace._fit import HeadFit
+from laplace_metric.laplace.fit._fit import HeadFit
 from laplace_metric.models._calling import to_device
 from laplace_metric.models._modules import device_of
 from laplace_metric.models._store import FeatureStore

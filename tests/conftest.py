@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from laplace_metric.calibration import _learn
-from laplace_metric.calibration._calibrators import fit_calibrator
-from laplace_metric.calibration._features import FEATURE_SETS
-from laplace_metric.calibration._logistic_score import fit_score
-from laplace_metric.calibration._match_probability import MatchProbability
+from laplace_metric.calibration.probability._calibrators import fit_calibrator
+from laplace_metric.calibration.probability._features import FEATURE_SETS
+from laplace_metric.calibration.probability._logistic_score import fit_score
+from laplace_metric.calibration.probability._match_probability import MatchProbability
 
 VARIABLE = "LAPLACE_METRIC_DATA"
 GIVEN = os.environ.get(VARIABLE)

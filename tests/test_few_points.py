@@ -15,12 +15,12 @@ from laplace_metric import LaplaceEmbedder
 from laplace_metric._utils.smallest_of_rows import smallest_of_rows
 from laplace_metric.familiarity import _fit_set
 from laplace_metric.heads._backends import jacobian_of
-from laplace_metric.laplace import _spanned
 from laplace_metric.laplace._draws import _noise
-from laplace_metric.laplace._executor import PassExecutor
-from laplace_metric.laplace._fit import HeadFit
-from laplace_metric.laplace._fit_storage import InMemory
-from laplace_metric.laplace._processes import ONE_PROCESS
+from laplace_metric.laplace.fit import _spanned
+from laplace_metric.laplace.fit._executor import PassExecutor
+from laplace_metric.laplace.fit._fit import HeadFit
+from laplace_metric.laplace.fit._fit_storage import InMemory
+from laplace_metric.laplace.fit._processes import ONE_PROCESS
 from laplace_metric.models._blocks import Block
 from laplace_metric.models._precomputed import Precomputed
 from laplace_metric.models._store import FeatureStore

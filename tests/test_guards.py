@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from laplace_metric import Guard, LaplaceEmbedder
 from laplace_metric.calibration._conformal import least_common_p_values
-from laplace_metric.calibration._features import query_statistics
+from laplace_metric.calibration.probability._features import query_statistics
 from laplace_metric.errors import (
     FewQueriesWarning,
     FileFormatError,
@@ -34,7 +34,7 @@ from laplace_metric.models import Precomputed
 from laplace_metric.models._trained import input_fingerprints, trained_on
 from laplace_metric.online import OnlineLaplace
 from laplace_metric.search import Index
-from laplace_metric.search._foreign_engine import ForeignEngine
+from laplace_metric.search.engines._foreign_engine import ForeignEngine
 from laplace_metric.training import train_embedder
 from tests.saved_files import edit, flip, rewrite
 

@@ -14,7 +14,7 @@ from jaxtyping import Float, Float32, Float64, Int64, UInt64
 from torch import Tensor
 
 from laplace_metric import io as files
-from laplace_metric.calibration._gallery_change import GalleryChange
+from laplace_metric.calibration.rules._gallery_change import GalleryChange
 from laplace_metric.errors import FileFormatError
 from laplace_metric.io import Fields, record, restored, saved, unsaved
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from laplace_metric.models._evaluation_mode import evaluation_mode
 from laplace_metric.search import Index
-from laplace_metric.search._engine import HNSW, IVF
+from laplace_metric.search.engines._engine import HNSW, IVF
 from tests.thread_table import KINDS, hammered, problem
 
 

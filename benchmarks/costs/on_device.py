@@ -57,11 +57,11 @@ MEMORY_BYTES = 2**36
 LOADED = 65_536
 """Points of a batch of the loader."""
 STAGES = (
-    "laplace_metric.laplace._fit:collect_points",
-    "laplace_metric.laplace._fit:with_near_far",
-    "laplace_metric.laplace._fit:posterior_of",
-    "laplace_metric.laplace._executor:PassExecutor.collect",
-    "laplace_metric.laplace._executor:next_pass",
+    "laplace_metric.laplace.fit._fit:collect_points",
+    "laplace_metric.laplace.fit._fit:with_near_far",
+    "laplace_metric.laplace.fit._fit:posterior_of",
+    "laplace_metric.laplace.fit._executor:PassExecutor.collect",
+    "laplace_metric.laplace.fit._executor:next_pass",
     "laplace_metric.models._store:FeatureStore.fingerprints",
     "laplace_metric.familiarity._fit_set:FitSet.read",
     "laplace_metric.familiarity._near_far:left_one_out",

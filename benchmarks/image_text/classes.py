@@ -22,8 +22,8 @@ from laplace_metric.image_text import (
     prompt_weights,
     zero_shot,
 )
-from laplace_metric.image_text._csd import similarities
 from laplace_metric.image_text._prompts import by_class
+from laplace_metric.image_text.objectives._csd import similarities
 
 TEMPLATES = (
     "{}", "emoji of {}", "a picture of {}", "a drawing of {}", "a photo of {}", "an icon of {}",

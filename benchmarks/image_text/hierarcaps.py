@@ -26,7 +26,7 @@ from benchmarks.image_text.traversal import (
 )
 from laplace_metric.distributions import Gaussian
 from laplace_metric.embedding import Embedding
-from laplace_metric.image_text._csd import similarities
+from laplace_metric.image_text.objectives._csd import similarities
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from torch.nn.functional import normalize
 from laplace_metric.distributions import Gaussian
 from laplace_metric.embedding import Embedding
 from laplace_metric.image_text import log_inclusion
-from laplace_metric.image_text._csd import similarities
+from laplace_metric.image_text.objectives._csd import similarities
 
 PAIRS = 2**18
 """Pairs whose dimensions are held at once."""

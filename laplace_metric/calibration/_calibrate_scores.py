@@ -13,26 +13,31 @@ import numpy.typing as npt
 
 from laplace_metric._utils.validation import ArrayLike, check_count, check_name
 from laplace_metric.calibration._arrays import Array, Flags, Judged
-from laplace_metric.calibration._copies import copies_among, copies_in_groups
 from laplace_metric.calibration._group_column import read_groups, split_by_group
-from laplace_metric.calibration._held_out import FEW, PARTS, held_out, on_answering_scale
-from laplace_metric.calibration._match_probability import FOLDS
-from laplace_metric.calibration._numbers import numbers
 from laplace_metric.calibration._padding import NO_HIT
-from laplace_metric.calibration._qrels import empty_by_id, ids_by_query, judged_by_id
 from laplace_metric.calibration._score_calibration import ScoreCalibration
-from laplace_metric.calibration._score_features import (
+from laplace_metric.calibration.guarantees._calibration_queries import CalibrationQueries
+from laplace_metric.calibration.probability._held_out import (
+    FEW,
+    PARTS,
+    held_out,
+    on_answering_scale,
+)
+from laplace_metric.calibration.probability._match_probability import FOLDS
+from laplace_metric.calibration.scores._copies import copies_among, copies_in_groups
+from laplace_metric.calibration.scores._numbers import numbers
+from laplace_metric.calibration.scores._qrels import empty_by_id, ids_by_query, judged_by_id
+from laplace_metric.calibration.scores._score_features import (
     checked_scores,
     evidence_column,
     first_hits,
     judgements,
     score_features,
 )
-from laplace_metric.calibration._score_model import ListModel
-from laplace_metric.calibration._score_scale import ScoreScale
-from laplace_metric.calibration._score_warnings import warn_of_scores, warn_of_ties
-from laplace_metric.calibration._scored_queries import FUSED, KINDS
-from laplace_metric.calibration.guarantees._calibration_queries import CalibrationQueries
+from laplace_metric.calibration.scores._score_model import ListModel
+from laplace_metric.calibration.scores._score_scale import ScoreScale
+from laplace_metric.calibration.scores._score_warnings import warn_of_scores, warn_of_ties
+from laplace_metric.calibration.scores._scored_queries import FUSED, KINDS
 from laplace_metric.errors import InputError, ScoresWarning, callers_line
 
 LEAST = 2 * FOLDS

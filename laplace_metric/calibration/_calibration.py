@@ -15,7 +15,6 @@ from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.keywords import named_keywords
 from laplace_metric._utils.validation import as_path, check_name, check_share, is_tensor
 from laplace_metric.calibration._assessment import Assessment, CalibratedHits
-from laplace_metric.calibration._class_rule import ClassRule
 from laplace_metric.calibration._conformal import (
     RankedPoints,
     conformal_quantile,
@@ -28,29 +27,30 @@ from laplace_metric.calibration._engine_hits import (
     like,
     warn_if_scaled,
 )
-from laplace_metric.calibration._features import (
-    FEATURE_SETS,
-    FEATURES,
-    PairFeatures,
-    query_statistics,
-)
 from laplace_metric.calibration._hits import SearchHits
-from laplace_metric.calibration._label_posterior import Candidates, LabelPosterior
-from laplace_metric.calibration._label_sets import HeldOutLabels, label_scores
-from laplace_metric.calibration._match_probability import MatchProbability
-from laplace_metric.calibration._rule import Rule
 from laplace_metric.calibration._unknown_share import (
     COUNTED,
     UnknownCount,
     UnknownShare,
     warn_if_unfamiliar,
 )
-from laplace_metric.calibration._votes import VOTES
 from laplace_metric.calibration.guarantees._calibration_queries import CalibrationQueries
 from laplace_metric.calibration.guarantees._open_set_fraction import Fraction
 from laplace_metric.calibration.guarantees._queries_needed import QueriesNeeded
 from laplace_metric.calibration.guarantees._theories import missing_queries
 from laplace_metric.calibration.guarantees._theory import HITS, LABEL, MATCH, Guarantee
+from laplace_metric.calibration.labels._label_posterior import Candidates, LabelPosterior
+from laplace_metric.calibration.labels._label_sets import HeldOutLabels, label_scores
+from laplace_metric.calibration.labels._votes import VOTES
+from laplace_metric.calibration.probability._features import (
+    FEATURE_SETS,
+    FEATURES,
+    PairFeatures,
+    query_statistics,
+)
+from laplace_metric.calibration.probability._match_probability import MatchProbability
+from laplace_metric.calibration.rules._class_rule import ClassRule
+from laplace_metric.calibration.rules._rule import Rule
 from laplace_metric.errors import ExportError, FileFormatError, InputError, NotFittedError
 from laplace_metric.io import WHOLE, record_digest, saved
 

@@ -16,14 +16,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from laplace_metric.calibration._conformal import count_as_strange, ranks_among_others
-from laplace_metric.calibration._features import pair_features, query_statistics
 from laplace_metric.calibration._graph_files import SIZES, OfConstants, checked_type, traced_program
 from laplace_metric.calibration._hits import SearchHits
-from laplace_metric.calibration._label_posterior import Candidates, LabelPosterior
-from laplace_metric.calibration._logistic_score import Score
-from laplace_metric.calibration._match_probability import MatchProbability
 from laplace_metric.calibration._padding import is_padding
-from laplace_metric.calibration._votes import VOTES, LabelVotes, label_evidence
+from laplace_metric.calibration.labels._label_posterior import Candidates, LabelPosterior
+from laplace_metric.calibration.labels._votes import VOTES, LabelVotes, label_evidence
+from laplace_metric.calibration.probability._features import pair_features, query_statistics
+from laplace_metric.calibration.probability._logistic_score import Score
+from laplace_metric.calibration.probability._match_probability import MatchProbability
 from laplace_metric.export._file_formats import OPSET, stated, write_program
 
 INPUTS = ("distances", "labels", "epistemic")

@@ -18,8 +18,8 @@ from laplace_metric._utils.validation import as_array, as_floats, is_tensor
 from laplace_metric.calibration._arrays import namespace
 from laplace_metric.calibration._hits import SearchHits
 from laplace_metric.calibration._padding import is_padding
-from laplace_metric.calibration._score_scale import ENOUGH, ROOTS, explanation
-from laplace_metric.calibration._votes import LabelVotes
+from laplace_metric.calibration.labels._votes import LabelVotes
+from laplace_metric.calibration.scores._score_scale import ENOUGH, ROOTS, explanation
 from laplace_metric.errors import DistanceScaleWarning, InputError, NonFiniteError, callers_line
 
 MOST_FALL = 0.5

@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from laplace_metric.calibration._calibrators import Calibrator
+from laplace_metric.calibration.probability._calibrators import Calibrator
 from laplace_metric.errors import InputError
 from laplace_metric.export._file_formats import check_format
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from jaxtyping import Bool, Float, Int
 
-from laplace_metric.calibration._votes import LabelVotes
+from laplace_metric.calibration.labels._votes import LabelVotes
 
 Rows = npt.NDArray[np.int_] | npt.NDArray[np.bool_] | slice
 

@@ -16,19 +16,22 @@ from laplace_metric.calibration._conformal import (
     own_p_values,
 )
 from laplace_metric.calibration._counted_once import counted_once, warn_of_copies
-from laplace_metric.calibration._features import PairFeatures, query_statistics
 from laplace_metric.calibration._group_column import check_enough, split_by_group
-from laplace_metric.calibration._held_out import (
+from laplace_metric.calibration._hits import LabelledHits, mapped_arrays
+from laplace_metric.calibration.labels._label_posterior import Candidates, LabelPosterior
+from laplace_metric.calibration.labels._label_sets import HeldOutLabels, label_scores
+from laplace_metric.calibration.probability._features import PairFeatures, query_statistics
+from laplace_metric.calibration.probability._held_out import (
     FEW,
     MOST_PARTS,
     PARTS,
     held_out,
     on_answering_scale,
 )
-from laplace_metric.calibration._hits import LabelledHits, mapped_arrays
-from laplace_metric.calibration._label_posterior import Candidates, LabelPosterior
-from laplace_metric.calibration._label_sets import HeldOutLabels, label_scores
-from laplace_metric.calibration._match_probability import MatchProbability, fit_match_probability
+from laplace_metric.calibration.probability._match_probability import (
+    MatchProbability,
+    fit_match_probability,
+)
 from laplace_metric.errors import InputError
 
 LEAST_KNOWN = 5

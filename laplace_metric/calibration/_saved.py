@@ -8,7 +8,7 @@ from typing import Any
 
 from laplace_metric._utils.validation import as_path, refuse_reloaded
 from laplace_metric.calibration._calibration import Calibration
-from laplace_metric.calibration._features import FEATURES
+from laplace_metric.calibration.probability._features import FEATURES
 from laplace_metric.errors import InputError
 from laplace_metric.io import Fields, Kind, Part, SavedFile, record, restored, write
 

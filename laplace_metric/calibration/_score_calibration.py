@@ -19,12 +19,12 @@ from pathlib import Path
 
 from laplace_metric._utils.keywords import named_keywords
 from laplace_metric._utils.validation import as_path, check_name, check_share
-from laplace_metric.calibration._rule import Rule
-from laplace_metric.calibration._scored_queries import FUSED, SCORES, ScoredQueries
 from laplace_metric.calibration.guarantees._open_set_fraction import Fraction
 from laplace_metric.calibration.guarantees._queries_needed import QueriesNeeded
 from laplace_metric.calibration.guarantees._theories import missing_queries
 from laplace_metric.calibration.guarantees._theory import HITS, MATCH, Guarantee
+from laplace_metric.calibration.rules._rule import Rule
+from laplace_metric.calibration.scores._scored_queries import FUSED, SCORES, ScoredQueries
 from laplace_metric.errors import InputError
 from laplace_metric.io import SavedFile, write
 

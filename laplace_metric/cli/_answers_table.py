@@ -11,7 +11,7 @@ import numpy as np
 from laplace_metric._utils.display import as_percent
 from laplace_metric._utils.names import one_line
 from laplace_metric.calibration import Answers, Rule
-from laplace_metric.calibration._answers import UNCERTAIN, UNFAMILIAR
+from laplace_metric.calibration.rules._answers import UNCERTAIN, UNFAMILIAR
 from laplace_metric.cli._gallery import CALIBRATE
 from laplace_metric.cli._reporter import Reporter
 from laplace_metric.cli._shown_table import ShownColumn, ShownTable

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from laplace_metric import datasets
-from laplace_metric.calibration._answers import UNCERTAIN, UNFAMILIAR
+from laplace_metric.calibration.rules._answers import UNCERTAIN, UNFAMILIAR
 from laplace_metric.cli import main
 from laplace_metric.cli._output_paths import require_outputs
 from laplace_metric.errors import LaplaceMetricError

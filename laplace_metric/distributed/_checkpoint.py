@@ -25,8 +25,8 @@ from laplace_metric.curvature._passes import Pass
 from laplace_metric.curvature._statistics import Statistics
 from laplace_metric.errors import FileFormatError, InputError, WriteError
 from laplace_metric.io import locked
-from laplace_metric.laplace._fit_storage import FitStorage
-from laplace_metric.laplace._processes import Processes
+from laplace_metric.laplace.fit._fit_storage import FitStorage
+from laplace_metric.laplace.fit._processes import Processes
 from laplace_metric.models._disk_rows import NAMES, NOTE
 from laplace_metric.models._store import FeatureStore
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from laplace_metric.curvature._statistics import Statistics
 from laplace_metric.curvature.by_class import ClassSums
 from laplace_metric.errors import InputError, ShardError
-from laplace_metric.laplace._processes import Processes, T
+from laplace_metric.laplace.fit._processes import Processes, T
 
 
 class Ranks(Processes):

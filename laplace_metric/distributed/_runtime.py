@@ -8,10 +8,10 @@ from torch import nn
 
 from laplace_metric.distributed._checkpoint import Checkpoint, open_checkpoint
 from laplace_metric.distributed._ranks import Ranks
-from laplace_metric.laplace._fit import HeadFit, StorageOf
-from laplace_metric.laplace._fit_options import FitOptions
-from laplace_metric.laplace._fit_storage import checkpoint_identity
-from laplace_metric.laplace._processes import ONE_PROCESS, Processes
+from laplace_metric.laplace.fit._fit import HeadFit, StorageOf
+from laplace_metric.laplace.fit._fit_options import FitOptions
+from laplace_metric.laplace.fit._fit_storage import checkpoint_identity
+from laplace_metric.laplace.fit._processes import ONE_PROCESS, Processes
 
 
 def runtime_of(model: nn.Module, options: FitOptions) -> tuple[Processes, StorageOf | None]:

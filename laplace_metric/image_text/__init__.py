@@ -25,22 +25,26 @@ Data flow, from files of this folder::
 tr S reports how general or ambiguous an input is, tr Cov[mu] how little the pairs determine it.
 """
 
-from laplace_metric.image_text._csd import csd, csd_gallery, csd_query, csd_similarity
 from laplace_metric.image_text._embedder import ImageTextEmbedder
-from laplace_metric.image_text._inclusion import (
+from laplace_metric.image_text._inclusion_calibration import Inclusion
+from laplace_metric.image_text._noisy_pairs import noisy_pairs
+from laplace_metric.image_text._pairs import ImageTextPairs
+from laplace_metric.image_text._prompt_weights import prompt_filter, prompt_weights
+from laplace_metric.image_text._published import load_prolip
+from laplace_metric.image_text._zero_shot import zero_shot
+from laplace_metric.image_text.objectives._csd import csd, csd_gallery, csd_query, csd_similarity
+from laplace_metric.image_text.objectives._inclusion import (
     inclusion_difference,
     inclusion_score,
     log_inclusion,
 )
-from laplace_metric.image_text._inclusion_calibration import Inclusion
-from laplace_metric.image_text._losses import (
+from laplace_metric.image_text.objectives._losses import (
     inclusion_loss,
     multi_positive_infonce,
     pairwise_sigmoid_loss,
     vib_divergence,
 )
-from laplace_metric.image_text._noisy_pairs import noisy_pairs
-from laplace_metric.image_text._objectives import (
+from laplace_metric.image_text.objectives._objectives import (
     CLIP,
     Objective,
     PCMEPlusPlus,
@@ -48,11 +52,7 @@ from laplace_metric.image_text._objectives import (
     ProLIPRegions,
     SigLIP,
 )
-from laplace_metric.image_text._pairs import ImageTextPairs
-from laplace_metric.image_text._projection_factors import ProjectionFactors
-from laplace_metric.image_text._prompt_weights import prompt_filter, prompt_weights
-from laplace_metric.image_text._published import load_prolip
-from laplace_metric.image_text._zero_shot import zero_shot
+from laplace_metric.image_text.towers._projection_factors import ProjectionFactors
 
 __all__ = [
     "CLIP",

@@ -24,26 +24,26 @@ from laplace_metric._utils.validation import (
 )
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError, NotFittedError
-from laplace_metric.image_text._csd import similarities
-from laplace_metric.image_text._encoding import Encoder, check_towers, encode_checked
 from laplace_metric.image_text._files import IMAGE_TEXT, fitted_of, heads_part
 from laplace_metric.image_text._head import FIRST_TRACE, GaussianHead
-from laplace_metric.image_text._inclusion import inclusion_score
 from laplace_metric.image_text._inclusion_calibration import (
     Inclusion,
     InclusionCalibration,
     random_partners,
 )
-from laplace_metric.image_text._objectives import OBJECTIVES, Objective, TwoHeads
 from laplace_metric.image_text._pairs import ImageTextPairs
-from laplace_metric.image_text._projection_factors import ProjectionFactors
-from laplace_metric.image_text._projections import head_of, objective_of, read_projections
-from laplace_metric.image_text._towers import FittedHeads, Tower
 from laplace_metric.image_text._training import MaskedInputs, PairRun
+from laplace_metric.image_text.objectives._csd import similarities
+from laplace_metric.image_text.objectives._inclusion import inclusion_score
+from laplace_metric.image_text.objectives._objectives import OBJECTIVES, Objective, TwoHeads
+from laplace_metric.image_text.towers._encoding import Encoder, check_towers, encode_checked
+from laplace_metric.image_text.towers._projection_factors import ProjectionFactors
+from laplace_metric.image_text.towers._projections import head_of, objective_of, read_projections
+from laplace_metric.image_text.towers._towers import FittedHeads, Tower
 from laplace_metric.inputs._batches import ModelInput
 from laplace_metric.models import Precomputed
 from laplace_metric.search import Index
-from laplace_metric.search._engine import EngineKind
+from laplace_metric.search.engines._engine import EngineKind
 from laplace_metric.training import train_mode
 
 

@@ -18,10 +18,10 @@ from laplace_metric.curvature._spectral_curvature import SpectralCurvature
 from laplace_metric.heads._linear import LinearJacobian
 from laplace_metric.image_text._head import GaussianHead
 from laplace_metric.image_text._inclusion_calibration import InclusionCalibration
-from laplace_metric.image_text._objectives import OBJECTIVES, TwoHeads
-from laplace_metric.image_text._spread import Spread
-from laplace_metric.image_text._tower_posterior import TowerPosterior
-from laplace_metric.image_text._towers import FittedHeads
+from laplace_metric.image_text.objectives._objectives import OBJECTIVES, TwoHeads
+from laplace_metric.image_text.towers._spread import Spread
+from laplace_metric.image_text.towers._tower_posterior import TowerPosterior
+from laplace_metric.image_text.towers._towers import FittedHeads
 from laplace_metric.io import UNIT
 
 # A fitted ``ImageTextEmbedder`` as JSON and tensors: heads, posteriors, history, inclusion.

@@ -29,10 +29,10 @@ from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import ArrayLike, as_labels, check_count, check_function
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError
-from laplace_metric.image_text._csd import similarities
 from laplace_metric.image_text._embedder import ImageTextEmbedder
-from laplace_metric.image_text._inclusion import inclusion_score
 from laplace_metric.image_text._pairs import ImageTextPairs
+from laplace_metric.image_text.objectives._csd import similarities
+from laplace_metric.image_text.objectives._inclusion import inclusion_score
 from laplace_metric.inputs._by_row import take_inputs
 
 SHARPNESS = 10.0

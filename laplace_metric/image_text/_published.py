@@ -14,8 +14,12 @@ from torch import Tensor, nn
 from laplace_metric._utils.validation import as_path, check_count
 from laplace_metric.errors import FileFormatError, InputError
 from laplace_metric.image_text._embedder import ImageTextEmbedder
-from laplace_metric.image_text._prolip_towers import PublishedImages, PublishedTexts, Tokenizer
-from laplace_metric.image_text._towers import FittedHeads
+from laplace_metric.image_text.towers._prolip_towers import (
+    PublishedImages,
+    PublishedTexts,
+    Tokenizer,
+)
+from laplace_metric.image_text.towers._towers import FittedHeads
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from laplace_metric.errors import InputError
-from laplace_metric.image_text._encoding import SIDES, Encoder, encode, encode_all
-from laplace_metric.image_text._objectives import TwoHeads
 from laplace_metric.image_text._pairs import ImageTextPairs, PairBatch, PairBatches
-from laplace_metric.image_text._spread import Spread, SpreadMonitor
+from laplace_metric.image_text.objectives._objectives import TwoHeads
+from laplace_metric.image_text.towers._encoding import SIDES, Encoder, encode, encode_all
+from laplace_metric.image_text.towers._spread import Spread, SpreadMonitor
 from laplace_metric.inputs._batches import ModelInput
 from laplace_metric.inputs._by_row import count_inputs, take_inputs
 from laplace_metric.online._checkpoint import ResumableRun

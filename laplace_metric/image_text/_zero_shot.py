@@ -17,8 +17,8 @@ from laplace_metric._utils.validation import as_tensor
 from laplace_metric.distributions import Gaussian
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError
-from laplace_metric.image_text._csd import similarities
 from laplace_metric.image_text._prompts import by_class, check_embeddings
+from laplace_metric.image_text.objectives._csd import similarities
 
 
 def class_embeddings(

@@ -25,7 +25,7 @@ from laplace_metric.heads._located import APPEND, LocatedHead
 from laplace_metric.io import UNIT, Fields, Kind, Part, below, checked_array, record, restored
 from laplace_metric.laplace._fitted import Fitted
 from laplace_metric.laplace._posterior import Posterior
-from laplace_metric.laplace._settings import Settings
+from laplace_metric.laplace.fit._settings import Settings
 from laplace_metric.models import Precomputed
 
 POSTERIOR = Kind("posterior", "a saved posterior", 4)

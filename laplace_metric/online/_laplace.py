@@ -17,7 +17,7 @@ from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import InputError, UnknownNameError
 from laplace_metric.heads._located import LocatedHead
 from laplace_metric.laplace import Settings
-from laplace_metric.laplace._settings import Miner
+from laplace_metric.laplace.fit._settings import Miner
 from laplace_metric.models._modules import check_module, device_of
 from laplace_metric.online._online_run import OnlineRun
 from laplace_metric.online._online_steps import COUNTS, OnlineSteps

@@ -25,8 +25,8 @@ from laplace_metric.heads._locate import find_head
 from laplace_metric.heads._located import APPEND, LocatedHead
 from laplace_metric.inputs._batches import ModelInput
 from laplace_metric.laplace import Fitted, Posterior, Settings
-from laplace_metric.laplace._fit import warn_if_degenerate, warn_if_negative
 from laplace_metric.laplace._prior_precision import by_marginal_likelihood
+from laplace_metric.laplace.fit._fit import warn_if_degenerate, warn_if_negative
 from laplace_metric.models._modules import device_of
 from laplace_metric.models._trained import note_training, trained_on
 from laplace_metric.online._checkpoint import ResumableRun

@@ -31,9 +31,9 @@ from laplace_metric._utils.precision import at_least_float32
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import check_count, check_fraction
 from laplace_metric.calibration._group_column import check_enough, read_groups
-from laplace_metric.calibration._held_out import PARTS
 from laplace_metric.calibration._hits import LabelledHits
-from laplace_metric.calibration._votes import VOTES
+from laplace_metric.calibration.labels._votes import VOTES
+from laplace_metric.calibration.probability._held_out import PARTS
 from laplace_metric.errors import (
     DependentQueriesWarning,
     FittedQueriesWarning,
@@ -44,17 +44,17 @@ from laplace_metric.errors import (
 from laplace_metric.inputs import Inputs
 from laplace_metric.inputs._columns import Column
 from laplace_metric.models._fingerprints import in_fit, row_fingerprints
-from laplace_metric.search._class_model import ClassPrior
 from laplace_metric.search._encoder import Encoder
-from laplace_metric.search._engine import Engine, EngineKind
 from laplace_metric.search._equal_vectors import equal_vectors, first_rows
-from laplace_metric.search._foreign_engine import ForeignEngine
 from laplace_metric.search._index import Index
 from laplace_metric.search._near_copies import warn_of_near_copies
 from laplace_metric.search._protocols import FittedEmbedder
-from laplace_metric.search._rankings import AUTO, Predictive, PredictiveRanking
 from laplace_metric.search._refit import Refits, RefittableEmbedder, seen_at
 from laplace_metric.search._trained_items import TOLERATED
+from laplace_metric.search.classes._class_model import ClassPrior
+from laplace_metric.search.engines._engine import Engine, EngineKind
+from laplace_metric.search.engines._foreign_engine import ForeignEngine
+from laplace_metric.search.rank._rankings import AUTO, Predictive, PredictiveRanking
 
 MOST_IN_PAIRS = 0.25
 """Share of the items that may be in classes of two."""

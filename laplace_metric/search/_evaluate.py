@@ -16,7 +16,7 @@ from torch import Tensor
 from laplace_metric.calibration._assessment import Assessment
 from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration._hits import LabelledHits, SearchHits
-from laplace_metric.calibration._rule import Rule
+from laplace_metric.calibration.rules._rule import Rule
 from laplace_metric.errors import InputError, NotFittedError, UndefinedMetricWarning
 from laplace_metric.evaluation import auroc, expected_calibration_error, r_auroc, sparsification
 from laplace_metric.search._report import (

@@ -31,17 +31,17 @@ from laplace_metric._utils.validation import (
     check_share,
     refuse_reloaded,
 )
-from laplace_metric.calibration._answers import Answers
 from laplace_metric.calibration._calibration import Calibration
-from laplace_metric.calibration._class_rule import ClassRule
 from laplace_metric.calibration._counted_once import warn_of_copies
-from laplace_metric.calibration._gallery_change import GalleryChange
 from laplace_metric.calibration._group_column import read_groups
 from laplace_metric.calibration._hits import LabelledHits, SearchHits
 from laplace_metric.calibration._learn import calibrated
-from laplace_metric.calibration._rule import LIKELIER_THAN_NOT, Rule
-from laplace_metric.calibration._votes import VOTES, LabelVotes
 from laplace_metric.calibration.guarantees._open_set_fraction import Fraction
+from laplace_metric.calibration.labels._votes import VOTES, LabelVotes
+from laplace_metric.calibration.rules._answers import Answers
+from laplace_metric.calibration.rules._class_rule import ClassRule
+from laplace_metric.calibration.rules._gallery_change import GalleryChange
+from laplace_metric.calibration.rules._rule import LIKELIER_THAN_NOT, Rule
 from laplace_metric.errors import (
     CallError,
     InputError,
@@ -55,30 +55,30 @@ from laplace_metric.evaluation import expected_calibration_error
 from laplace_metric.inputs._columns import Column
 from laplace_metric.io import Part, SavedFile, write
 from laplace_metric.models._fingerprints import Fingerprints
-from laplace_metric.search import _built_engine
 from laplace_metric.search import _storage as storage
-from laplace_metric.search._chosen_ranking import chosen_ranking
-from laplace_metric.search._class_model import ClassModel, cross_fitted, inputs_of
 from laplace_metric.search._encoded import Encoded
 from laplace_metric.search._encoder import encoders_of
-from laplace_metric.search._engine import Engine, EngineKind, Flat, FlatEngine, kind_of
 from laplace_metric.search._equal_vectors import equal_vectors, first_rows
 from laplace_metric.search._evaluate import evaluated
-from laplace_metric.search._foreign_engine import LEAST_FOUND, ForeignEngine
-from laplace_metric.search._found_shares import NEAREST, shares_found
 from laplace_metric.search._items import Items
-from laplace_metric.search._label_review import LabelReview, reviewed
-from laplace_metric.search._label_sets import LabelSets, RetrievalSets, warn_if_everything
 from laplace_metric.search._near_copies import warn_of_near_copies
-from laplace_metric.search._near_names import warn_of_near_names
-from laplace_metric.search._neighbours import RowSearch, nearest, without_some
 from laplace_metric.search._protocols import FittedEmbedder, SearchableEmbedder, SearchEncoder
-from laplace_metric.search._rankings import AUTO, Predictive, PredictiveRanking, Ranking
 from laplace_metric.search._relevance import Matches, relevance_of
 from laplace_metric.search._report import IndexReport
 from laplace_metric.search._result import SearchResult
 from laplace_metric.search._storage import IndexState
 from laplace_metric.search._trained_items import warn_if_fitted
+from laplace_metric.search.classes._class_model import ClassModel, cross_fitted, inputs_of
+from laplace_metric.search.classes._label_review import LabelReview, reviewed
+from laplace_metric.search.classes._label_sets import LabelSets, RetrievalSets, warn_if_everything
+from laplace_metric.search.classes._near_names import warn_of_near_names
+from laplace_metric.search.engines import _built_engine
+from laplace_metric.search.engines._engine import Engine, EngineKind, Flat, FlatEngine, kind_of
+from laplace_metric.search.engines._foreign_engine import LEAST_FOUND, ForeignEngine
+from laplace_metric.search.engines._found_shares import NEAREST, shares_found
+from laplace_metric.search.rank._chosen_ranking import chosen_ranking
+from laplace_metric.search.rank._neighbours import RowSearch, nearest, without_some
+from laplace_metric.search.rank._rankings import AUTO, Predictive, PredictiveRanking, Ranking
 
 if TYPE_CHECKING:
     from laplace_metric.plots import Figure

@@ -22,8 +22,8 @@ from torch import Tensor
 
 from laplace_metric.errors import DependentQueriesWarning, callers_line
 from laplace_metric.familiarity._bursts import RARE, are_many, bursts
-from laplace_metric.search._engine import Flat, FlatEngine
-from laplace_metric.search._found_shares import NEAREST, gaps_of, spread_rows
+from laplace_metric.search.engines._engine import Flat, FlatEngine
+from laplace_metric.search.engines._found_shares import NEAREST, gaps_of, spread_rows
 
 COMPARED = 500
 """Vectors that are compared with their neighbours."""

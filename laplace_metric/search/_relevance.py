@@ -22,10 +22,10 @@ from laplace_metric.inputs._id_lists import read_id_lists
 from laplace_metric.inputs._labels import joined_labels
 from laplace_metric.inputs._not_classes import IS_NO_CLASS
 from laplace_metric.search._encoded import Encoded
-from laplace_metric.search._engine import Engine
 from laplace_metric.search._items import Items
-from laplace_metric.search._near_names import warn_of_near_names
-from laplace_metric.search._neighbours import RowSearch, without_some
+from laplace_metric.search.classes._near_names import warn_of_near_names
+from laplace_metric.search.engines._engine import Engine
+from laplace_metric.search.rank._neighbours import RowSearch, without_some
 
 Matches = Sequence[Any]
 """Ids of all items that are a match, a list a query: whole numbers or strings, [] for none."""

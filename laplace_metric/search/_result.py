@@ -12,10 +12,10 @@ from torch import Tensor
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.tables import as_pandas
-from laplace_metric.calibration._answers import Answers
 from laplace_metric.calibration._assessment import Assessment
-from laplace_metric.calibration._gallery_change import GalleryChange
 from laplace_metric.calibration._hits import SearchHits
+from laplace_metric.calibration.rules._answers import Answers
+from laplace_metric.calibration.rules._gallery_change import GalleryChange
 from laplace_metric.inputs._columns import Column
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from laplace_metric.calibration._calibration import Calibration
-from laplace_metric.calibration._features import FEATURES
+from laplace_metric.calibration.probability._features import FEATURES
 from laplace_metric.errors import FileFormatError
 from laplace_metric.inputs._columns import Column
 from laplace_metric.io import (
@@ -25,16 +25,16 @@ from laplace_metric.io import (
     saved,
     unsaved,
 )
-from laplace_metric.search import _built_engine, _engine
-from laplace_metric.search._class_model import ClassModel
 from laplace_metric.search._encoded import Encoded
-from laplace_metric.search._engine import IVF, Engine, Flat
-from laplace_metric.search._faiss import FaissEngine
-from laplace_metric.search._faiss_arrays import Place
-from laplace_metric.search._foreign_engine import ForeignEngine
 from laplace_metric.search._items import Items
 from laplace_metric.search._protocols import SearchEncoder
-from laplace_metric.search._rankings import (
+from laplace_metric.search.classes._class_model import ClassModel
+from laplace_metric.search.engines import _built_engine, _engine
+from laplace_metric.search.engines._engine import IVF, Engine, Flat
+from laplace_metric.search.engines._faiss import FaissEngine
+from laplace_metric.search.engines._faiss_arrays import Place
+from laplace_metric.search.engines._foreign_engine import ForeignEngine
+from laplace_metric.search.rank._rankings import (
     ExpectedRanking,
     MeanRanking,
     PredictiveRanking,

@@ -22,16 +22,16 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from torch import Tensor, nn
 
 from laplace_metric._utils.validation import check_count, check_name
-from laplace_metric.calibration._votes import VOTES
+from laplace_metric.calibration.labels._votes import VOTES
 from laplace_metric.errors import InputError, LabelError, LaplaceMetricWarning, callers_line
 from laplace_metric.evaluation import abstention
 from laplace_metric.inputs import Inputs
 from laplace_metric.inputs._columns import Column
 from laplace_metric.inputs._not_classes import check_noise
 from laplace_metric.laplace import Settings
-from laplace_metric.laplace._fit import fit_posterior
-from laplace_metric.laplace._fit_options import FitOptions
 from laplace_metric.laplace._vectors import all_unit, settings_of_vectors
+from laplace_metric.laplace.fit._fit import fit_posterior
+from laplace_metric.laplace.fit._fit_options import FitOptions
 from laplace_metric.models import Precomputed
 from laplace_metric.search._cross_fit import cross_index
 from laplace_metric.search._encoded import Encoded

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from laplace_metric.calibration import QueriesNeeded, Rule
-from laplace_metric.calibration._guarantee import judged_queries
 from laplace_metric.calibration.guarantees._theories import missing_queries
 from laplace_metric.calibration.guarantees._theory import Guarantee
+from laplace_metric.calibration.rules._guarantee import judged_queries
 from laplace_metric.errors import InputError
 
 

@@ -8,8 +8,13 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from laplace_metric.calibration._label_posterior import PENALTY, START, Candidates, LabelPosterior
-from laplace_metric.calibration._votes import LabelVotes
+from laplace_metric.calibration.labels._label_posterior import (
+    PENALTY,
+    START,
+    Candidates,
+    LabelPosterior,
+)
+from laplace_metric.calibration.labels._votes import LabelVotes
 
 
 def problem(n: int = 400, seed: int = 0):

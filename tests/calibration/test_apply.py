@@ -11,10 +11,11 @@ from scipy.stats import ks_2samp
 from torch import Tensor
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.calibration import Rule, _votes
+from laplace_metric.calibration import Rule
 from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration._saved import read_calibration, write_calibration
-from laplace_metric.calibration._score_scale import gap
+from laplace_metric.calibration.labels import _votes
+from laplace_metric.calibration.scores._score_scale import gap
 from laplace_metric.errors import (
     DistanceScaleWarning,
     FileFormatError,
@@ -93,7 +94,7 @@ def test_the_same_hits_give_the_same(embedder, points, rank_by, names):
 @pytest.mark.parametrize("features", ["distance", "portable"])
 def test_whatever_it_looks_at(embedder, points, monkeypatch, features):
     """Each set of features on its own: nothing is forgotten that has a weight."""
-    from laplace_metric.calibration import _match_probability
+    from laplace_metric.calibration.probability import _match_probability
 
     monkeypatch.setattr(_match_probability, "PORTABLE", features)
     index = built(embedder, points, portable=True)

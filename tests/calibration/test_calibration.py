@@ -11,14 +11,15 @@ import pytest
 import torch
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.calibration import _conformal, _match_probability, guarantee
+from laplace_metric.calibration import _conformal, guarantee
 from laplace_metric.calibration import _learn as storage
-from laplace_metric.calibration._features import PairFeatures, query_statistics
-from laplace_metric.calibration._held_out import on_answering_scale
 from laplace_metric.calibration._hits import LabelledHits, SearchHits
-from laplace_metric.calibration._match_probability import fit_match_probability
 from laplace_metric.calibration._saved import calibration_of, calibration_part
 from laplace_metric.calibration.guarantees import _queries_needed
+from laplace_metric.calibration.probability import _match_probability
+from laplace_metric.calibration.probability._features import PairFeatures, query_statistics
+from laplace_metric.calibration.probability._held_out import on_answering_scale
+from laplace_metric.calibration.probability._match_probability import fit_match_probability
 from laplace_metric.errors import FewQueriesWarning, FileFormatError, InputError, UnknownNameError
 from laplace_metric.evaluation import expected_calibration_error
 from tests.calibration.arrays import queries_needed

@@ -11,7 +11,7 @@ from scipy.special import expit
 from scipy.stats import norm
 from sklearn.isotonic import IsotonicRegression
 
-from laplace_metric.calibration._calibrators import Calibrator, fit_calibrator
+from laplace_metric.calibration.probability._calibrators import Calibrator, fit_calibrator
 
 CURVES = {
     "steep": lambda x: 2.5 * x - 1,

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from sklearn.isotonic import IsotonicRegression
 from sklearn.model_selection import GroupKFold
 
-from laplace_metric.calibration._calibrators import fit_calibrator
-from laplace_metric.calibration._match_probability import FOLDS, query_folds
+from laplace_metric.calibration.probability._calibrators import fit_calibrator
+from laplace_metric.calibration.probability._match_probability import FOLDS, query_folds
 
 
 @given(st.lists(st.integers(1, 6), min_size=FOLDS, max_size=40))

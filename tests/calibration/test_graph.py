@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.calibration import Rule, _match_probability, calibrate_scores
+from laplace_metric.calibration import Rule, calibrate_scores
 from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration._calibration_graph import (
     INPUTS,
@@ -24,8 +24,9 @@ from laplace_metric.calibration._calibration_graph import (
     CalibrationGraph,
     CalibrationModule,
 )
-from laplace_metric.calibration._calibrators import CALIBRATORS, Calibrator
 from laplace_metric.calibration._graph_files import KnotTable
+from laplace_metric.calibration.probability import _match_probability
+from laplace_metric.calibration.probability._calibrators import CALIBRATORS, Calibrator
 from laplace_metric.errors import ExportError, InputError, MissingPackageError, UnknownNameError
 from laplace_metric.export import _file_formats
 from laplace_metric.export._file_formats import METADATA, OPSET

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from laplace_metric.calibration import calibrate_scores
-from laplace_metric.calibration._held_out import on_answering_scale
+from laplace_metric.calibration.probability._held_out import on_answering_scale
 from laplace_metric.errors import InputError
 
 

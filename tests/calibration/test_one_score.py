@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from laplace_metric.calibration import Rule, _match_probability, calibrate_scores
+from laplace_metric.calibration import Rule, calibrate_scores
+from laplace_metric.calibration.probability import _match_probability
 from laplace_metric.errors import InputError
 
 RUNS, DELTA = 200, 0.05

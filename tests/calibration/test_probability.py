@@ -10,11 +10,11 @@ import torch
 from sklearn.model_selection import GroupKFold
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.calibration import _logistic_score, _match_probability
-from laplace_metric.calibration._calibrators import fit_calibrator
-from laplace_metric.calibration._features import FEATURE_SETS, FEATURES, PairFeatures
-from laplace_metric.calibration._logistic_score import FLATTEST, WIDE, WIDTH, fit_score
-from laplace_metric.calibration._match_probability import FOLDS, fit_match_probability
+from laplace_metric.calibration.probability import _logistic_score, _match_probability
+from laplace_metric.calibration.probability._calibrators import fit_calibrator
+from laplace_metric.calibration.probability._features import FEATURE_SETS, FEATURES, PairFeatures
+from laplace_metric.calibration.probability._logistic_score import FLATTEST, WIDE, WIDTH, fit_score
+from laplace_metric.calibration.probability._match_probability import FOLDS, fit_match_probability
 from laplace_metric.datasets import load
 from laplace_metric.errors import FewQueriesWarning, InputError
 from laplace_metric.evaluation import auroc, expected_calibration_error

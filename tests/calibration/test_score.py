@@ -10,8 +10,8 @@ from scipy.optimize import minimize
 from scipy.special import expit, log_expit
 from scipy.stats import norm
 
-from laplace_metric.calibration._features import FEATURE_SETS, FEATURES, PairFeatures
-from laplace_metric.calibration._logistic_score import FLOOR, SLOPE, fit_score
+from laplace_metric.calibration.probability._features import FEATURE_SETS, FEATURES, PairFeatures
+from laplace_metric.calibration.probability._logistic_score import FLOOR, SLOPE, fit_score
 
 POSTERIOR, LABELS = [0, 1, 2], [0, 2, 3, 4, 5]
 
@@ -145,7 +145,7 @@ def test_a_certain_posterior_gives_a_finite_score():
 
 def test_evidence_is_what_the_names_say():
     from laplace_metric.calibration._hits import SearchHits
-    from laplace_metric.calibration._votes import LabelVotes
+    from laplace_metric.calibration.labels._votes import LabelVotes
 
     gaps, none = np.array([[1.9, np.inf]]), np.array([[3, -1]])
     hits = SearchHits(

@@ -13,7 +13,7 @@ from scipy.stats import ks_2samp
 
 from laplace_metric._utils.validation import as_path
 from laplace_metric.calibration import Rule, ScoreCalibration, calibrate_scores
-from laplace_metric.calibration._score_scale import (
+from laplace_metric.calibration.scores._score_scale import (
     CHANGES,
     MOST,
     RECENT,

@@ -18,18 +18,7 @@ from scipy.stats import binom
 from sklearn.datasets import load_digits
 from sklearn.neighbors import NearestNeighbors
 
-from laplace_metric.calibration import (
-    Rule,
-    ScoreCalibration,
-    _calibrate_scores,
-    _match_probability,
-    calibrate_scores,
-)
-from laplace_metric.calibration._features import PairFeatures
-from laplace_metric.calibration._held_out import FEW, on_answering_scale
-from laplace_metric.calibration._match_probability import fit_probability
-from laplace_metric.calibration._score_features import checked_scores, score_features
-from laplace_metric.calibration._score_model import score_sets
+from laplace_metric.calibration import Rule, ScoreCalibration, _calibrate_scores, calibrate_scores
 from laplace_metric.calibration.guarantees._biometric_rates import (
     fewest_false,
     threshold_of_false,
@@ -37,6 +26,12 @@ from laplace_metric.calibration.guarantees._biometric_rates import (
 from laplace_metric.calibration.guarantees._calibration_queries import error_rates
 from laplace_metric.calibration.guarantees._open_set_fraction import precision_of_mixture
 from laplace_metric.calibration.guarantees._risk_control import threshold_of_miss
+from laplace_metric.calibration.probability import _match_probability
+from laplace_metric.calibration.probability._features import PairFeatures
+from laplace_metric.calibration.probability._held_out import FEW, on_answering_scale
+from laplace_metric.calibration.probability._match_probability import fit_probability
+from laplace_metric.calibration.scores._score_features import checked_scores, score_features
+from laplace_metric.calibration.scores._score_model import score_sets
 from laplace_metric.errors import (
     FewQueriesWarning,
     FileFormatError,

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laplace_metric.calibration import _votes
-from laplace_metric.calibration._features import PairFeatures
 from laplace_metric.calibration._hits import SearchHits
-from laplace_metric.calibration._votes import VOTES, LabelVotes
+from laplace_metric.calibration.labels import _votes
+from laplace_metric.calibration.labels._votes import VOTES, LabelVotes
+from laplace_metric.calibration.probability._features import PairFeatures
 from laplace_metric.errors import NonFiniteError
 
 

@@ -116,7 +116,9 @@ def test_margin_and_positivity_are_options(workplace):
 
 def test_warnings_of_loading_are_notes(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("laplace_metric.laplace._fit.NEGATIVE_SHARE", 0.0)  # all posteriors warn
+    monkeypatch.setattr(
+        "laplace_metric.laplace.fit._fit.NEGATIVE_SHARE", 0.0
+    )  # all posteriors warn
     write_vectors("x", 200)
     told = "of the curvature was negative"
     assert main(["fit", "x.npz", "--quiet"]) == 0

@@ -8,7 +8,7 @@ import torch
 
 from laplace_metric import LaplaceEmbedder, datasets
 from laplace_metric.curvature._margin_pairs import column_groups
-from laplace_metric.laplace._fit_options import FitOptions
+from laplace_metric.laplace.fit._fit_options import FitOptions
 
 
 def draws(embedder, index, x, names):

@@ -10,18 +10,14 @@ from torch import Tensor
 from torch.func import hessian, jacrev
 
 from laplace_metric.heads._layout import Layout
-from laplace_metric.image_text import (
-    _sigmoid_curvature,
-    csd_similarity,
-    multi_positive_infonce,
-    pairwise_sigmoid_loss,
-)
-from laplace_metric.image_text._sigmoid_curvature import (
+from laplace_metric.image_text import csd_similarity, multi_positive_infonce, pairwise_sigmoid_loss
+from laplace_metric.image_text.objectives import _sigmoid_curvature
+from laplace_metric.image_text.objectives._sigmoid_curvature import (
     TowerPairs,
     nearest_factors,
     tower_curvature,
 )
-from laplace_metric.image_text._softmax_curvature import SoftmaxPairs
+from laplace_metric.image_text.objectives._softmax_curvature import SoftmaxPairs
 
 F64 = torch.float64
 

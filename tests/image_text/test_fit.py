@@ -24,7 +24,7 @@ from laplace_metric.image_text import (
     inclusion_loss,
 )
 from laplace_metric.image_text._head import GaussianHead, HeadOutput
-from laplace_metric.image_text._spread import SpreadMonitor
+from laplace_metric.image_text.towers._spread import SpreadMonitor
 from tests.image_text.conftest import CLASSES, features, make_embedder, make_pairs, state
 
 QUICK = {"batch_size": 30, "learning_rate": 0.02, "progress": False}

@@ -20,7 +20,7 @@ from laplace_metric.image_text import (
     inclusion_difference,
     log_inclusion,
 )
-from laplace_metric.image_text._membership import log_membership
+from laplace_metric.image_text.objectives._membership import log_membership
 
 F64 = torch.float64
 

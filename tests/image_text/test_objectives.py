@@ -28,9 +28,13 @@ from laplace_metric.image_text import (
     vib_divergence,
 )
 from laplace_metric.image_text._head import HeadOutput
-from laplace_metric.image_text._losses import conditional_loss, size_loss, soft_contrastive_loss
-from laplace_metric.image_text._membership import log_membership
 from laplace_metric.image_text._pairs import PairBatch
+from laplace_metric.image_text.objectives._losses import (
+    conditional_loss,
+    size_loss,
+    soft_contrastive_loss,
+)
+from laplace_metric.image_text.objectives._membership import log_membership
 from tests.image_text.test_gaussians import gaussians
 
 F64 = torch.float64

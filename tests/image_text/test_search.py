@@ -19,7 +19,7 @@ from laplace_metric.errors import (
     UnknownNameError,
 )
 from laplace_metric.image_text import ImageTextEmbedder, csd
-from laplace_metric.image_text._towers import IndependentPairs
+from laplace_metric.image_text.towers._towers import IndependentPairs
 from laplace_metric.models import Precomputed
 from laplace_metric.search import Index
 from laplace_metric.search._encoded import Encoded

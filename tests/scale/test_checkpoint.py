@@ -15,7 +15,7 @@ import torch
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.distributed import _checkpoint as module
 from laplace_metric.errors import FileFormatError, InputError
-from laplace_metric.laplace._executor import PassExecutor
+from laplace_metric.laplace.fit._executor import PassExecutor
 from tests.scale.data import batches, embedder, network
 
 SCRIPT = Path(__file__).with_name("killed.py")

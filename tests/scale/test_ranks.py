@@ -14,10 +14,10 @@ from laplace_metric.curvature import ContrastiveLoss
 from laplace_metric.curvature._all_pairs import curvature_passes
 from laplace_metric.errors import InputError
 from laplace_metric.heads._backends import jacobian_of
-from laplace_metric.laplace._executor import PassExecutor
-from laplace_metric.laplace._fit_options import FitOptions
-from laplace_metric.laplace._fit_storage import InMemory
-from laplace_metric.laplace._processes import ONE_PROCESS
+from laplace_metric.laplace.fit._executor import PassExecutor
+from laplace_metric.laplace.fit._fit_options import FitOptions
+from laplace_metric.laplace.fit._fit_storage import InMemory
+from laplace_metric.laplace.fit._processes import ONE_PROCESS
 from laplace_metric.models._blocks import Block
 from laplace_metric.models._store import FeatureStore
 from tests.scale.data import batches, difference, embedder, network

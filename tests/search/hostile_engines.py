@@ -26,8 +26,8 @@ from laplace_metric import LaplaceEmbedder
 from laplace_metric import io as files
 from laplace_metric.errors import FileFormatError, NonFiniteError
 from laplace_metric.search import Index
-from laplace_metric.search._engine import HNSW, IVF
 from laplace_metric.search._storage import INDEX
+from laplace_metric.search.engines._engine import HNSW, IVF
 from tests.saved_files import parts_of, with_hash
 
 N = 120

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from laplace_metric.errors import InputError, MissingPackageError, UnknownNameError
-from laplace_metric.search._built_engine import build
-from laplace_metric.search._engine import (
+from laplace_metric.search.engines._built_engine import build
+from laplace_metric.search.engines._engine import (
     HNSW,
     IVF,
     Flat,
@@ -16,7 +16,7 @@ from laplace_metric.search._engine import (
     kind_of,
     kind_to_json,
 )
-from laplace_metric.search._faiss import FaissEngine
+from laplace_metric.search.engines._faiss import FaissEngine
 
 KINDS = {"ivf": IVF(), "hnsw": HNSW()}
 ALL = {"ivf": IVF(lists=8, probes=8), "hnsw": HNSW(ef=600), "flat": Flat()}

@@ -16,9 +16,9 @@ from laplace_metric.errors import FileFormatError
 from laplace_metric.evaluation import auroc
 from laplace_metric.inputs._columns import Column
 from laplace_metric.search import Index
-from laplace_metric.search import _class_model as module
-from laplace_metric.search import _class_weights as weights
-from laplace_metric.search._class_model import (
+from laplace_metric.search.classes import _class_model as module
+from laplace_metric.search.classes import _class_weights as weights
+from laplace_metric.search.classes._class_model import (
     LEAST_ODDS,
     MOST_ODDS,
     ClassModel,

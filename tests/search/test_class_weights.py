@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from laplace_metric.search import _class_weights as module
-from laplace_metric.search._class_weights import (
+from laplace_metric.search.classes import _class_weights as module
+from laplace_metric.search.classes._class_weights import (
     choose,
     held_out,
     hessian_diagonal,

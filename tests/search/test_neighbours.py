@@ -8,8 +8,9 @@ from torch import nn
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.laplace import Distance
-from laplace_metric.search import _neighbours, _pair_distances
+from laplace_metric.search import _pair_distances
 from laplace_metric.search._encoder import Encoder
+from laplace_metric.search.rank import _neighbours
 from tests.search.second_order import second_order
 
 Q, N, K = 7, 9, 4

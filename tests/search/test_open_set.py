@@ -10,10 +10,10 @@ import torch
 from torch.nn.functional import normalize
 
 from laplace_metric import LaplaceEmbedder, datasets
-from laplace_metric.calibration._votes import LabelVotes
+from laplace_metric.calibration.labels._votes import LabelVotes
 from laplace_metric.errors import InputError
-from laplace_metric.search._engine import IVF, FlatEngine
-from laplace_metric.search._neighbours import without_some
+from laplace_metric.search.engines._engine import IVF, FlatEngine
+from laplace_metric.search.rank._neighbours import without_some
 
 DEPTH, CLASSES = 25, 12
 DOCS = Path(__file__).parents[2] / "docs"
@@ -110,7 +110,7 @@ def test_an_engine_that_finds_fewer(points):
             rows[:, 3:] = -1
             return rows
 
-    from laplace_metric.search._engine import Flat
+    from laplace_metric.search.engines._engine import Flat
 
     vectors = torch.arange(8.0)[:, None]
     search = without_some(Few(vectors, Flat(faiss=False)), lambda rows, part: rows == 1, 1)
@@ -119,7 +119,7 @@ def test_an_engine_that_finds_fewer(points):
 
 
 def test_blocks_of_queries(of_ten, monkeypatch):
-    from laplace_metric.search import _neighbours
+    from laplace_metric.search.rank import _neighbours
 
     index, x, y = of_ten
     whole = index.labelled_hits(x, y, DEPTH, open_set_fraction=0.5)

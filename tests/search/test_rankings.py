@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from benchmarks.datasets import load
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.calibration._votes import VOTES, LabelVotes
+from laplace_metric.calibration.labels._votes import VOTES, LabelVotes
 from laplace_metric.errors import WideDrawsWarning
 from laplace_metric.search import HNSW, Index
 from laplace_metric.search._expected_vectors import ranks_by_uncertainty

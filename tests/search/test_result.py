@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from laplace_metric.calibration import Rule
-from laplace_metric.calibration._features import PairFeatures
+from laplace_metric.calibration.probability._features import PairFeatures
 from laplace_metric.errors import (
     InputError,
     MissingPackageError,
     StaleCalibrationWarning,
 )
-from laplace_metric.search._engine import IVF
+from laplace_metric.search.engines._engine import IVF
 
 KNOWN = 8
 """Classes of which the index has items; the others are out-of-distribution."""

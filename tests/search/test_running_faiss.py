@@ -6,7 +6,7 @@ from sklearn.datasets import load_digits
 
 from laplace_metric import Guard
 from laplace_metric.errors import InputError
-from laplace_metric.search._running_faiss import RunningFaiss, parameters_of
+from laplace_metric.search.engines._running_faiss import RunningFaiss, parameters_of
 
 faiss = pytest.importorskip("faiss")
 X, Y = load_digits(return_X_y=True)

@@ -32,9 +32,9 @@ import numpy.typing as npt
 
 from laplace_metric._utils.validation import check_share
 from laplace_metric.calibration._arrays import Array, Judged
-from laplace_metric.calibration._calibrators import fit_calibrator
 from laplace_metric.calibration._padding import NO_HIT
 from laplace_metric.calibration.guarantees._test_sequences import lower_bound
+from laplace_metric.calibration.probability._calibrators import fit_calibrator
 from laplace_metric.errors import InputError
 
 CONFIDENCE, LEVEL, RUN_OUT = 0.99, 0.01, 1e-3

@@ -1,0 +1,6 @@
+"""Which label is right: votes of neighbours, and what they tell.
+
+_votes            what the labels of the nearest neighbours say
+_label_posterior  a query -> P(label)
+_label_sets       sets of labels that hold the right one
+"""

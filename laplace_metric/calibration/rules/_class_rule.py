@@ -1,0 +1,223 @@
+"""A precision of the answers of each class, not only of all together.
+
+Of the answers with one label, a threshold is tested as that of all answers is, on the calibration
+queries that are answered with it (``guarantees._precision``). Which classes have enough of these is
+a matter of counts alone, and does not look at what is right: the m classes with most answers are
+tested, m as large as the smallest of them could still pass at the level
+
+    delta / m
+
+if all of its answers were right. By Bonferroni's inequality the guarantees of all classes hold at
+once with probability 1 - delta. The answers of other classes are not given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from laplace_metric._utils.display import Rows
+from laplace_metric.calibration._arrays import Array
+from laplace_metric.calibration.guarantees._calibration_queries import CalibrationQueries
+from laplace_metric.calibration.guarantees._queries_needed import about
+from laplace_metric.calibration.guarantees._theories import missing_queries, precision_theory
+from laplace_metric.calibration.guarantees._theory import Guarantee
+from laplace_metric.calibration.rules._gallery_change import GalleryChange
+from laplace_metric.calibration.rules._rule import Rule
+from laplace_metric.errors import InputError
+
+NAMED = 5
+"""Number of classes without a guarantee that are named."""
+
+
+class Shortfall(NamedTuple):
+    """Queries of a class whose precision cannot be guaranteed.
+
+    Parameters
+    ----------
+    answers : int
+        Number of tested queries that are answered with it.
+    needed : int or None
+        Number of such queries that would probably do; None if it cannot be told.
+    least : int
+        Number of such queries that would do if all were answered right.
+    """
+
+    answers: int
+    needed: int | None
+    least: int
+
+    def __str__(self) -> str:
+        if self.needed is None:
+            return f"{self.answers:,} tested answers, at least {self.least:,} needed"
+        return f"{self.answers:,} tested answers, about {about(self.needed)} needed"
+
+
+@dataclass(frozen=True, repr=False)
+class ClassRule(Rule):
+    """Answer a query if its probability reaches the threshold of its label; abstain elsewhere.
+
+    ``Index.guarantee_by_class`` makes it. ``rule(index.search(queries))`` applies it, and so does
+    ``index.ask(queries, rule)``. Its ``value`` is the lowest threshold of a class, its ``estimate``
+    the lowest precision of one, its ``theorem`` that of all; ``rules`` has those of each.
+
+    Parameters
+    ----------
+    rules : dict of label to Rule
+        Rule of each class whose precision is guaranteed. Default: none.
+    refused : dict of label to Shortfall
+        Classes whose precision cannot be guaranteed, with the queries that are missing. Their
+        answers are not given. Default: none.
+    """
+
+    rules: Mapping[Any, Rule] = field(default_factory=dict)
+    refused: Mapping[Any, Shortfall] = field(default_factory=dict)
+
+    @classmethod
+    def of_classes(
+        cls,
+        queries: CalibrationQueries,
+        asked: Guarantee,
+        answer: npt.NDArray[np.intp],
+        classes: npt.NDArray[Any],
+        calibration: str | None = None,
+    ) -> ClassRule:
+        """Return the rule that answers most and keeps a precision of each class.
+
+        Parameters
+        ----------
+        queries : CalibrationQueries
+            Queries that test the thresholds.
+        asked : Guarantee
+            Precision of the labels of each class, and the confidence with which all are kept.
+        answer : [n]
+            Place in ``classes`` of the label with which each is answered.
+        classes : [C]
+            Labels of the index, sorted.
+        calibration : str or None
+            Identity of the calibration of the index. None, the default: no index made it.
+
+        Raises
+        ------
+        InputError
+            If no class has enough queries, with what the largest has.
+        """
+        theory, delta, names = precision_theory(queries, asked), asked.delta, classes.tolist()
+        rows = [np.flatnonzero((answer == c) & ~queries.abstained) for c in range(len(classes))]
+        parts = [queries.take(own) for own in rows]
+        counts = np.array([part.n_groups or len(part) for part in parts])
+        order = np.argsort(-counts, kind="stable")
+        shares = [asked.at_level(delta / m) for m in range(1, len(classes) + 1)]
+        fewest = [theory.fewest(queries, each) for each in shares]
+        enough = np.flatnonzero(counts[order] >= fewest)
+        n_tested = int(enough[-1]) + 1 if len(enough) else 0
+        rules: dict[Any, Rule] = {}
+        refused: dict[Any, Shortfall] = {}
+        for place, c in enumerate(order.tolist()):
+            name, part = names[c], parts[c]
+            each = asked.at_level(delta / (n_tested if place < n_tested else n_tested + 1))
+            try:
+                if place >= n_tested:
+                    raise InputError("too few")
+                rules[name] = Rule.guaranteeing(part, each, calibration=calibration)
+            except InputError:
+                least = theory.fewest(queries, each)
+                refused[name] = Shortfall(int(counts[c]), _needed(part, each, least), least)
+        if not rules:
+            told = ", ".join(f"{name!r} ({refused[name]})" for name in [*refused][:NAMED])
+            raise InputError(
+                f"precision={asked.target:g} cannot be guaranteed of any class: {told}. Ask for "
+                "less, calibrate on more queries, or guarantee the precision of all answers "
+                "together."
+            )
+        made = [*rules.values()]
+        tested = [0 if rule.queries is None else len(rule.queries) for rule in made]
+        answered = sum((rule.coverage or 0.0) * n for rule, n in zip(made, tested, strict=True))
+        lowest = min(made, key=lambda rule: rule.estimate or 0.0)
+        weakest = min(made, key=lambda rule: rule.proven)  # a simulated one, if any is
+        return cls(
+            min(rule.value for rule in made),
+            asked,
+            lowest.estimate,
+            lowest.bound,
+            answered / len(queries),
+            sum(tested),
+            weakest.theorem,
+            None,
+            None,
+            None,
+            calibration,
+            rules,
+            refused,
+        )
+
+    def after(self, change: GalleryChange | None) -> ClassRule:
+        """Return the same rule for a gallery that has changed; see ``Rule.after``."""
+        rules = {name: rule.after(change) for name, rule in self.rules.items()}
+        theorem = self.theorem if change is None else None
+        return replace(self, rules=rules, gallery=change, theorem=theorem)
+
+    def _least(self, labels: np.ndarray[Any, Any] | None) -> float | Array:
+        """Return the threshold [Q] of each label; infinity of a class without one."""
+        names = [] if labels is None else labels.tolist()
+        return np.array([self.rules[n].value if n in self.rules else np.inf for n in names])
+
+    def save(self, path: str | Path) -> None:
+        """Refuse to write a file: save the calibration, and ask for the rule again.
+
+        Parameters
+        ----------
+        path : path
+            Name of a file.
+
+        Raises
+        ------
+        InputError
+            Always.
+        """
+        raise InputError(
+            f"{path}: a rule of classes has no file. Save the index or its calibration, and call "
+            "guarantee_by_class(...) of it."
+        )
+
+    def _told(self) -> list[str]:
+        values = [rule.value for rule in self.rules.values()]
+        n, of = len(self.rules), len(self.rules) + len(self.refused)
+        target, sure = 100 * (self.target or 0.0), 100 * (self.confidence or 0.0)
+        level = 1 - (next(iter(self.rules.values())).confidence or 0.0)
+        told = [
+            f"answers with the label if its probability is at least that of its class "
+            f"({min(values):.4f} to {max(values):.4f}, {n} of {of} classes){self._known}",
+            f"{self._verb} a precision of at least {target:g}% of the answers of each of "
+            f"these classes, all at once, with {sure:g}% confidence "
+            f"({self.proof}; level {level:.3g} a class, Bonferroni)",
+            f"the lowest precision of a class is {self.estimate:.2%}; answers "
+            f"{self.coverage:.1%} of all",
+        ]
+        if self.refused:
+            some = [f"{name!r} ({self.refused[name]})" for name in [*self.refused][:NAMED]]
+            rest = ", ..." * (len(self.refused) > NAMED)
+            told.append(f"answers {len(self.refused)} classes never: {', '.join(some)}{rest}")
+        return told if self.gallery is None else [*told, str(self.gallery)]
+
+    def _shown_rows(self) -> Rows:
+        return [
+            (
+                f"{name!r}",
+                f"from {rule.value:.4f} on: precision {rule.estimate:.2%}, n={rule.n_tested:,}",
+            )
+            for name, rule in self.rules.items()
+        ]
+
+
+def _needed(part: CalibrationQueries, asked: Guarantee, least: int) -> int | None:
+    """Return the number of queries of a class that would probably do."""
+    more = missing_queries(part, asked).more_queries
+    if more is None:
+        return None
+    return max(least, len(part) + (more if part.thresholds is None else more // 2))
