@@ -20,7 +20,7 @@ from laplace_metric.calibration.guarantees._calibration_queries import Calibrati
 from laplace_metric.calibration.probability._held_out import (
     FEW,
     PARTS,
-    held_out,
+    fit_and_judge,
     on_answering_scale,
 )
 from laplace_metric.calibration.probability._match_probability import FOLDS
@@ -207,7 +207,7 @@ def calibrate_scores(
 
     def tested_by(parts: int) -> ScoreCalibration:
         """Fit to all, and test in so many parts; 0: fit to one half, and test by the other."""
-        model, fitted, tested, probability = held_out(
+        model, fitted, tested, probability = fit_and_judge(
             order,
             grouped,
             parts,

@@ -25,7 +25,7 @@ from laplace_metric.calibration.probability._held_out import (
     FEW,
     MOST_PARTS,
     PARTS,
-    held_out,
+    fit_and_judge,
     on_answering_scale,
 )
 from laplace_metric.calibration.probability._match_probability import (
@@ -174,7 +174,7 @@ def calibrated(
     ordered = None if group is None else group[order]
     first, second = split_by_group(rows, ordered, 2)
     _check(labelled.take(first), labelled.take(second))
-    kept, fitted, tested, judged = held_out(
+    kept, fitted, tested, judged = fit_and_judge(
         rows,
         ordered,
         cross_fit,

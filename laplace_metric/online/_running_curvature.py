@@ -52,6 +52,7 @@ class RunningCurvature:
 
     Examples
     --------
+    >>> from laplace_metric.curvature._structures import DiagCurvature
     >>> h = RunningCurvature(decay=0.5)
     >>> h.update(DiagCurvature(torch.tensor([3.0])))
     >>> h.update(DiagCurvature(torch.tensor([0.0])))  # weights 1/3 and 2/3

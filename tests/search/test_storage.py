@@ -139,7 +139,7 @@ def test_a_digit_of_the_json_that_flipped_is_noticed(mmap, index, embedder, tmp_
         ({"changes": -1}, "index.changes is -1"),
         ({"class_model": "no"}, "index.class_model is 'no'"),
         ({"embedder": 3}, "index.embedder is 3"),
-        ({"calibration": {"k": 3, "matcher": {"feature_set": 3}}}, "matcher.feature_set is 3"),
+        ({"calibration": {"k": 3, "matcher": {"chosen": 3}}}, "matcher.chosen is 3"),
         ({"calibration": {}}, "calibration.matcher is None"),
     ],
 )

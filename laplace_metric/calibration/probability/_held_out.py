@@ -56,7 +56,7 @@ class HeldOut(NamedTuple):
     judged: Any
 
 
-def held_out(
+def fit_and_judge(
     order: Rows,
     group: npt.NDArray[np.intp] | None,
     parts: int,
