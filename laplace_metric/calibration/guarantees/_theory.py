@@ -194,7 +194,7 @@ class Chosen(NamedTuple):
 
 
 class Theory(ABC):
-    """How queries that no fit has seen show that a threshold keeps a rate."""
+    """Test of a guarantee by queries that no fit has seen."""
 
     @abstractmethod
     def threshold(self, queries: CalibrationQueries, asked: Guarantee) -> Chosen:

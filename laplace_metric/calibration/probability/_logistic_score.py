@@ -155,7 +155,7 @@ def posterior_mode(
 
 @dataclass(frozen=True)
 class Prior:
-    """What a score may use, and what is believed of its standardised weights before.
+    """Features that a score may use, and the prior of their standardised weights.
 
     Parameters
     ----------
