@@ -48,6 +48,32 @@ class EnsembleVectors:
         """Keep these eigenvectors."""
         return replace(self, columns=columns)
 
+    @property
+    def takes_priors(self) -> bool:
+        """True if ``with_prior`` is known, of each model."""
+        return all(part.takes_priors for part in self.parts)
+
+    def with_prior(self, prior: float) -> EnsembleVectors:
+        """Return the map under another prior precision of each model, as ``PredictiveVectors``."""
+        return EnsembleVectors(tuple(part.with_prior(prior) for part in self.parts), self.columns)
+
+    def about(self, centre: Float[Tensor, " A"] | None) -> EnsembleVectors:
+        """Return the map about a head input of each model, side by side; None: about 0."""
+        own = [None] * len(self.parts) if centre is None else centre.split(self._widths)
+        parts = zip(self.parts, own, strict=True)
+        return EnsembleVectors(tuple(part.about(at) for part, at in parts), self.columns)
+
+    @property
+    def centre(self) -> Float[Tensor, " A"] | None:
+        """Head inputs about which vectors are taken, side by side; None: about 0."""
+        own = [part.centre for part in self.parts if part.centre is not None]
+        return torch.cat(own) if own else None
+
+    @property
+    def spherical(self) -> bool:
+        """True if embeddings of all models are directions."""
+        return all(part.spherical for part in self.parts)
+
     def of_rank(
         self, second_moments: Float[Tensor, " A"], rank: int | None, kept: float
     ) -> EnsembleVectors:
@@ -93,6 +119,18 @@ class EnsembleVectors:
                 own = part.with_columns(self.columns[there] - start)
             start += width
             yield own
+
+    def grams(self, x: Float[Tensor, "n A"]) -> tuple[Float[Tensor, "n n"], Float[Tensor, "n n"]]:
+        """Return the sums of the models' inner products of z, and of C^(1/2) h.
+
+        Models whose embeddings are directions count in units of their own mean of ``|z|^2``.
+        """
+        of_means, of_posteriors = x.new_zeros(len(x), len(x)), x.new_zeros(len(x), len(x))
+        for part, own in zip(self.parts, x.split(self._widths, 1), strict=True):
+            z, h = part.grams(own)
+            unit = len(self.parts) * (float(z.diagonal().mean()) if part.spherical else 1.0)
+            of_means, of_posteriors = of_means + z / unit, of_posteriors + h / unit
+        return of_means, of_posteriors
 
     def lengths(self, x: Float[Tensor, "N A"]) -> tuple[float, float, Tensor]:
         """Return the mean of ``|z|^2``, that of ``h' C h``, and the mean square of each input [A].

@@ -13,6 +13,15 @@ order. In the eigenbasis of C, ``C = R diag(c) R'``:
     diagonal      R = I      c_a = sum_o V_oa         V [Z, A] the variances of the weights
     Kronecker     R = Q_A    c_a = sum_o V_oa         V in the eigenbasis (Q_S is orthogonal)
     full          R, c of ``sum_o S_oo`` [A, A]
+
+Another prior has the same basis. With l [Z, A] what the data add to the precision of each weight,
+and t the prior precision in units of their mean,
+
+    c_a = sum_o 1 / (l_oa + t mean(l))
+
+so that t -> infinity is noise, which is the same in every direction, and t -> 0 whitens h by what
+the data say. Cosines, unlike distances, depend on the origin: about a centre m they are those of
+``[W (h - m); C^(1/2) (h - m)]``.
 """
 
 from __future__ import annotations
@@ -56,6 +65,11 @@ class PredictiveVectors:
         True if embeddings are directions: then vectors have length 1.
     columns : Tensor [r] or None
         Eigenvectors of C that are kept. None, the default: all A of them.
+    data : Tensor [Z, A] or None
+        Precision that the data add to each weight, in the basis. None, the default, of a full
+        posterior: its prior is that of the fit.
+    centre : Tensor [A] or None
+        Head input, seen in the basis, about which vectors are taken. None, the default: 0.
     """
 
     layout: Layout
@@ -64,6 +78,8 @@ class PredictiveVectors:
     variances: Float[Tensor, " A"]
     spherical: bool
     columns: Int[Tensor, " r"] | None = None
+    data: Float[Tensor, "Z A"] | None = None
+    centre: Float[Tensor, " A"] | None = None
 
     @classmethod
     @full_precision()
@@ -85,14 +101,15 @@ class PredictiveVectors:
             )
         (layout,), basis = head.layouts, fitted.posterior.basis
         weights = layout.fold(head.parameters)
+        data = fitted.posterior.curvature.precision(fitted.posterior.n_effective, 0.0).to(spectrum)
         if isinstance(basis, IdentityEigenbasis):
-            variances = layout.fold(spectrum).sum(0)
-            return cls(layout, weights, None, variances, fitted.spherical)
+            variances, data = layout.fold(spectrum).sum(0), layout.fold(data)
+            return cls(layout, weights, None, variances, fitted.spherical, data=data)
         if isinstance(basis, KroneckerEigenbasis):
             (block,) = basis.blocks
-            variances = block.fold(spectrum).sum(0)
+            variances, data = block.fold(spectrum).sum(0), block.fold(data)
             right = block.right
-            return cls(layout, weights @ right, right, variances, fitted.spherical)
+            return cls(layout, weights @ right, right, variances, fitted.spherical, data=data)
         assert isinstance(basis, DenseEigenbasis)
         rows = layout.fold((basis.vectors * spectrum.sqrt()).mT)  # [P, Z, A]
         rows = rows.flatten(0, 1)
@@ -119,10 +136,36 @@ class PredictiveVectors:
         """Keep these eigenvectors."""
         return replace(self, columns=columns)
 
+    @property
+    def takes_priors(self) -> bool:
+        """True if ``with_prior`` is known: of a full posterior it is not."""
+        return self.data is not None
+
+    def with_prior(self, prior: float) -> PredictiveVectors:
+        """Return the map under another prior precision.
+
+        Parameters
+        ----------
+        prior : float > 0
+            Prior precision t, in units of the mean precision that the data add to a weight.
+        """
+        assert self.data is not None
+        scale = self.data.mean().clamp_min(torch.finfo(self.data.dtype).tiny)
+        return replace(self, variances=(1 / (self.data / scale + prior)).sum(0))
+
+    def about(self, centre: Float[Tensor, " A"] | None) -> PredictiveVectors:
+        """Return the map about a head input, seen in the basis; None: about 0."""
+        return replace(self, centre=centre)
+
     def seen(self, h: Float[Tensor, "N D"]) -> Float[Tensor, "N A"]:
         """Return head inputs with a 1 for the bias, in the basis."""
         x = self.layout.augment(h)
         return x if self.basis is None else x @ self.basis
+
+    def head_inputs(self, x: Float[Tensor, "N A"]) -> Float[Tensor, "N D"]:
+        """Return the head inputs that ``seen`` was given."""
+        h = x if self.basis is None else x @ self.basis.mT
+        return h[:, : self.layout.n_features]
 
     def __call__(self, x: Float[Tensor, "N A"], factor: float = 1.0) -> Float[Tensor, "N Z_plus_r"]:
         """Return v [N, Z + r] of head inputs seen in the basis.
@@ -140,6 +183,7 @@ class PredictiveVectors:
         v = x.new_empty(len(x), n_outputs + len(root))
         for rows in blocks(len(v), v.shape[1] * v.element_size()):  # no second array of this size
             part, block = x[rows], v[rows]
+            part = part if self.centre is None else part - self.centre
             block[:, :n_outputs] = part @ self.weights.mT
             own = part if self.columns is None else part[:, self.columns]
             block[:, n_outputs:] = own * root
@@ -147,8 +191,14 @@ class PredictiveVectors:
                 block /= block.norm(dim=1, keepdim=True).clamp_min(TINY)
         return v
 
+    def grams(self, x: Float[Tensor, "n A"]) -> tuple[Float[Tensor, "n n"], Float[Tensor, "n n"]]:
+        """Return inner products of z, and of C^(1/2) h, whose sum is that of the vectors."""
+        z = x @ self.weights.mT
+        return z @ z.mT, (x * self.variances) @ x.mT
+
     def lengths(self, x: Float[Tensor, "N A"]) -> tuple[float, float, Tensor]:
         """Return the mean of ``|z|^2`` and of ``h' C h``, and the mean square of each input [A]."""
+        x = x if self.centre is None else x - self.centre
         squares = x.square().mean(0)
         z = x @ self.weights.mT
         return float(z.square().sum(1).mean()), float(self.variances @ squares), squares

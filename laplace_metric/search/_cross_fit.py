@@ -348,7 +348,7 @@ def _same_ranking(index: Index) -> str | Predictive:
     """Return the ranking that folds share with the whole, in the place of a choice of their own."""
     ranking = index.ranking
     if isinstance(ranking, PredictiveRanking):
-        return Predictive(ranking.share, len(ranking.columns))
+        return ranking.settings
     return ranking.name
 
 

@@ -9,9 +9,10 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, cast
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from laplace_metric._utils.precision import at_least_float32, full_precision
@@ -28,11 +29,21 @@ from laplace_metric.laplace import Fitted
 from laplace_metric.laplace._predictive_vectors import PredictiveVectors
 from laplace_metric.laplace._traces import traced, traces_of
 from laplace_metric.models._calling import to_device
-from laplace_metric.models._fingerprints import Fingerprints, row_fingerprints
+from laplace_metric.models._fingerprints import Fingerprints, in_fit, row_fingerprints
 from laplace_metric.models._modules import device_of
 from laplace_metric.search._encoded import Encoded, joined
 from laplace_metric.search._pair_distances import PairDistances, PairMoments, RoundErrors
-from laplace_metric.search._protocols import Encoders, FittedEmbedder, SearchableEmbedder, VectorMap
+from laplace_metric.search._protocols import (
+    Encoders,
+    FittedEmbedder,
+    Refitted,
+    SearchableEmbedder,
+    VectorMap,
+)
+from laplace_metric.search._refit import Refits, RefittableEmbedder
+
+MOSTLY_NEW = 0.1
+"""Share of items of the fit, up to which its curvature says of all what it says of new ones."""
 
 
 class BatchEncoder(ABC):
@@ -41,6 +52,15 @@ class BatchEncoder(ABC):
     @abstractmethod
     def __call__(self, inputs: ModelInput, rows: list[Fingerprints] | None = None) -> Encoded:
         """Encode one batch; ``rows`` gets the fingerprints of what enters the head."""
+
+    def refitted(
+        self,
+        items: Float[Tensor, "n A"],
+        codes: Int[Tensor, " n"],
+        others: Float[Tensor, "m A"],
+    ) -> Refitted | None:
+        """Return None: there is no other fit."""
+        return None
 
     def read(self, name: str, data: Any, labels: Any = None) -> Inputs:
         """Read what a caller passed: arrays, texts, mappings or loaders."""
@@ -145,6 +165,7 @@ class Encoder(BatchEncoder):
         self._weights.check(values=True)
         self._traces = traces_of(fitted.jacobian, fitted.posterior)
         self._near_far = fitted.near_far
+        self._refittable: RefittableEmbedder | None = None
 
     @classmethod
     def of(cls, embedder: FittedEmbedder, *, compact: bool = False) -> Encoder:
@@ -164,6 +185,8 @@ class Encoder(BatchEncoder):
         if not named:
             raise InputError(f"embedder is a {type(embedder).__name__}: pass a LaplaceEmbedder.")
         encoder = cls(embedder.model, embedder.fitted_)
+        if hasattr(embedder, "settings"):
+            encoder._refittable = cast("RefittableEmbedder", embedder)
         return encoder.compacted() if compact else encoder
 
     def compacted(self) -> Encoder:
@@ -173,6 +196,24 @@ class Encoder(BatchEncoder):
         other.predictive, other.n_kept = None, 0
         other.identity, other._kept = digest(f"compact {self.identity}", ()), _nothing
         return other
+
+    def refitted(
+        self,
+        items: Float[Tensor, "n A"],
+        codes: Int[Tensor, " n"],
+        others: Float[Tensor, "m A"],
+    ) -> Refitted | None:
+        """Return the map of a fit to some items, and others as it sees them; see the protocol."""
+        vectors, embedder = self.predictive, self._refittable
+        if embedder is None or not isinstance(vectors, PredictiveVectors):
+            return None
+        h, asked = vectors.head_inputs(items), vectors.head_inputs(others)
+        known = self.fitted_rows
+        if known is None or in_fit(known, row_fingerprints(asked)).mean() <= MOSTLY_NEW:
+            return None
+        fitted = Refits.of(embedder, h, reduce=False).fit(torch.arange(len(h)), codes).fitted_
+        own = PredictiveVectors.of(fitted)
+        return Refitted(own, own.seen(asked))
 
     def without_epistemic(self) -> Encoder:
         """Copy that gives the trace in place of epistemic numbers, as of a fit without them."""

@@ -226,6 +226,9 @@ class Index(Shown):
         }
         if isinstance(self.ranking, PredictiveRanking):
             shown["predictive"] = str(self.ranking)
+            if self.ranking.gain is not None:
+                before, after = self.ranking.gain
+                shown["nearest right"] = f"{after:.1%} of items, by 'mean' {before:.1%}"
         if self.changes:
             shown["changed since"] = f"{self.changes:,} items"
         return in_rows(shown.items())

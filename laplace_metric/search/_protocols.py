@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -41,6 +41,24 @@ class VectorMap(Protocol):
     def columns(self) -> Int[Tensor, " r"] | None:
         """Coordinates of the posterior that are kept; None: all."""
 
+    @property
+    def spherical(self) -> bool:
+        """True if vectors have length 1, so that their distances depend on the centre."""
+
+    @property
+    def centre(self) -> Float[Tensor, " A"] | None:
+        """Head input about which vectors are taken; None: 0."""
+
+    @property
+    def takes_priors(self) -> bool:
+        """True if there is a map of any prior precision."""
+
+    def with_prior(self, prior: float) -> VectorMap:
+        """Return the map under a prior precision, in units of the mean one that data add."""
+
+    def about(self, centre: Float[Tensor, " A"] | None) -> VectorMap:
+        """Return the map about a head input; None: about 0."""
+
     def with_columns(self, columns: Int[Tensor, " r"]) -> VectorMap:
         """Keep these coordinates."""
 
@@ -49,11 +67,21 @@ class VectorMap(Protocol):
     ) -> VectorMap:
         """Keep the coordinates that matter most."""
 
+    def grams(self, x: Float[Tensor, "n A"]) -> tuple[Float[Tensor, "n n"], Float[Tensor, "n n"]]:
+        """Return inner products of the means, and of what the posterior adds."""
+
     def lengths(self, x: Float[Tensor, "N A"]) -> tuple[float, float, Tensor]:
         """Return squared lengths of mean and posterior, and mean squares of the inputs [A]."""
 
     def __call__(self, x: Float[Tensor, "N A"], factor: float = 1.0) -> Float[Tensor, "N d"]:
         """Return predictive vectors, at a temperature in units of their own."""
+
+
+class Refitted(NamedTuple):
+    """Map of another fit, and head inputs [m, A] as it sees them."""
+
+    vectors: VectorMap
+    seen: Tensor
 
 
 class SearchEncoder(Protocol):
@@ -85,6 +113,27 @@ class SearchEncoder(Protocol):
     @property
     def predictive(self) -> VectorMap | None:
         """Map from what is kept of head inputs to predictive vectors; None if there is none."""
+
+    def refitted(
+        self,
+        items: Float[Tensor, "n A"],
+        codes: Int[Tensor, " n"],
+        others: Float[Tensor, "m A"],
+    ) -> Refitted | None:
+        """Return the map of a fit to some items, and others as it sees them.
+
+        None where another fit cannot be made, or where few of the others were in that of this
+        encoder: then its own map is as good on them as on new ones.
+
+        Parameters
+        ----------
+        items : Tensor [n, A]
+            Head inputs of the items, as an index keeps them.
+        codes : Tensor [n]
+            Their classes.
+        others : Tensor [m, A]
+            Head inputs of other items.
+        """
 
     def read(self, name: str, data: Any, labels: Any = None) -> Inputs:
         """Read what a caller passed, once; ``name`` is the argument, for errors."""

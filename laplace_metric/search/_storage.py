@@ -13,6 +13,7 @@ from laplace_metric.calibration.probability._features import FEATURES
 from laplace_metric.errors import FileFormatError
 from laplace_metric.inputs._columns import Column
 from laplace_metric.io import (
+    POSITIVE,
     UNIT,
     Fields,
     Kind,
@@ -78,6 +79,8 @@ def index_part(state: IndexState, identity: str) -> Part:
         arrays["vectors"] = engine.vectors
     if isinstance(ranking, PredictiveRanking):
         arrays["columns"] = ranking.columns
+        if ranking.vectors.centre is not None:
+            arrays["centre"] = ranking.vectors.centre
     if state.class_model is not None:
         arrays |= {CLASS_MODEL + k: t for k, t in state.class_model.tensors().items()}
     content |= {
@@ -154,8 +157,16 @@ def _ranking(content: Fields, tensors: Mapping[str, Tensor], encoder: SearchEnco
     n_columns = len(vectors.variances)
     if len(columns) and not 0 <= int(columns.min()) <= int(columns.max()) < n_columns:
         raise FileFormatError(f"index/columns are not all from 0 to {n_columns - 1}")
-    given = {"vectors": vectors.with_columns(columns.to(vectors.variances.device))}
-    return restored(PredictiveRanking, content.inner("predictive"), {}, given=given)
+    inner, device = content.inner("predictive"), vectors.variances.device
+    if "prior" in inner:
+        if not vectors.takes_priors:
+            raise FileFormatError("index/predictive has a prior, and this posterior no other one")
+        vectors = vectors.with_prior(inner.number("prior", least=POSITIVE))
+    if (centre := tensors.get("centre")) is not None:
+        checked_array("index/centre", centre, [n_columns])
+        vectors = vectors.about(centre.to(vectors.variances))
+    given = {"vectors": vectors.with_columns(columns.to(device))}
+    return restored(PredictiveRanking, inner, {}, given=given)
 
 
 def _items(

@@ -135,7 +135,7 @@ def test_the_unit_of_the_vectors_does_not_matter(rank_by, scale):
 
 def test_a_search_of_ones_own_may_return_any_order():
     embedder, x, y = uneven(5)
-    index = embedder.index(x[60:160], y[60:160], progress=False)
+    index = embedder.index(x[60:160], y[60:160], rank_by="mean", progress=False)
 
     def shuffled(queries: np.ndarray, k: int) -> list:
         rows = index.engine.search(torch.from_numpy(queries), k).numpy()

@@ -214,6 +214,10 @@ class Tower:
         features = encode_all(self.encoder, inputs, SIDES[self.side], progress=progress)
         return embedding_of(features, self.head, self.posterior)
 
+    def refitted(self, items: Tensor, codes: Tensor, others: Tensor) -> None:
+        """Return None: a tower has no predictive vectors."""
+        return
+
     def read(self, name: str, data: Any, labels: Any = None) -> Inputs:
         """Read items that are held in memory, as the encoder takes them."""
         return read_items(name, data, labels)

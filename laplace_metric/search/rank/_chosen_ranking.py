@@ -1,15 +1,27 @@
 """The ranking of an index: as asked for, or by what its own labels say.
 
-Leaving out one item at a time, each ranking finds the nearest other item of up to 1,000 items; it
-is right if that is of the same class. "auto" ranks by "predictive" if it is right for significantly
-more items than "mean": of the items that only one of the two finds, with b won and c lost,
-``(b - c) / sqrt(b + c) > 2.8`` (McNemar's test, one-sided, at .01 over the four shares). Queries
-that calibrate are not looked at, so that they stay exchangeable with later ones.
+Leaving out one item at a time, each candidate finds the nearest other item of up to 2,000 items; it
+is right if that is of the same class. Candidates are predictive vectors (``PredictiveVectors``) of
+
+    share     .1 to .97 of the squared length
+    prior     that of the fit, and from noise (1e6) to whitened h (1e-4), which are rivals
+    centred   about the mean of the items, where vectors have length 1
+
+one after another: each is chosen next to the best of the others. "auto" takes the best, if it is
+right for significantly more items than "mean": of the items that only one of the two finds, with b
+won and c lost and m candidates,
+
+    (b - c) / sqrt(b + c) > z(1 - .01 / m)          (McNemar 1947, one-sided; Bonferroni)
+
+Items that were in the fit look better through its curvature than new ones do. Where most were,
+these candidates are of a fit to one half of the items, and compared on the other half: this costs
+as much as the fit. Queries that calibrate are not looked at, so that they stay exchangeable with
+later ones.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -21,9 +33,11 @@ from laplace_metric._utils.validation import check_name
 from laplace_metric.errors import InputError, UnknownNameError
 from laplace_metric.models._compared_rows import compared_rows
 from laplace_metric.search._items import Items
-from laplace_metric.search._protocols import SearchEncoder
+from laplace_metric.search._protocols import SearchEncoder, VectorMap
 from laplace_metric.search.rank._rankings import (
     AUTO,
+    NOISE,
+    WHITENED,
     ExpectedRanking,
     MeanRanking,
     Predictive,
@@ -32,11 +46,18 @@ from laplace_metric.search.rank._rankings import (
     SharedRanking,
 )
 
-SHARES = (0.25, 0.5, 0.75, 0.9)
+SHARES = (0.1, 0.25, 0.5, 0.75, 0.9, 0.97)
 """Shares of the posterior that are tried."""
+PRIORS = (None, NOISE, 10.0, 1.0, 0.1, 0.01, WHITENED)
+"""Prior precisions that are tried; None: that of the fit."""
 UNLABELLED = 0.5
-"""Share without labels."""
-SIGNIFICANT = 2.8
+"""Share without labels, and at which the prior is looked for first."""
+LEVEL = 0.01
+"""Probability that "auto" leaves the mean where no candidate is better."""
+MOST = 2_000
+"""Items that are compared."""
+MOST_FITTED = 20_000
+"""Items that a fit to a half takes, at most."""
 
 
 def chosen_ranking(asked: str | Predictive, items: Items, encoder: SearchEncoder) -> Ranking:
@@ -62,7 +83,10 @@ def chosen_ranking(asked: str | Predictive, items: Items, encoder: SearchEncoder
         return _predictive(asked, items, encoder)
     available = encoder.rankings
     if asked == AUTO:
-        return _by_labels(items, encoder)
+        if "predictive" not in available or items.label_codes is None:
+            return MeanRanking()
+        choice = _choice(Predictive(), items, encoder)
+        return MeanRanking() if choice is None or not choice.is_sure else _made(choice, items)
     if asked == "predictive" and asked not in available:
         raise InputError(
             "rank_by='predictive' needs head inputs of the items, a head that is one linear layer, "
@@ -79,61 +103,154 @@ def chosen_ranking(asked: str | Predictive, items: Items, encoder: SearchEncoder
     return SharedRanking() if asked == "shared" else MeanRanking()
 
 
-def _by_labels(items: Items, encoder: SearchEncoder) -> Ranking:
-    if "predictive" not in encoder.rankings or items.label_codes is None:
-        return MeanRanking()
-    rows = _compared(items)
-    best = _best(items, encoder, rows, None)
-    if best is None:
-        return MeanRanking()
-    ranking, right = best
-    before = _right(MeanRanking(), items, rows)
-    won, lost = int((right & ~before).sum()), int((before & ~right).sum())
-    significant = won - lost > SIGNIFICANT * (won + lost) ** 0.5
-    return ranking if significant else MeanRanking()
-
-
 def _predictive(asked: Predictive, items: Items, encoder: SearchEncoder) -> PredictiveRanking:
-    if encoder.predictive is None:
+    vectors = encoder.predictive
+    if vectors is None:
         chosen_ranking("predictive", items, encoder)  # says why there is none
         raise AssertionError
-    rows = _compared(items) if items.label_codes is not None else None
-    if asked.share is None and rows is not None:
-        best = _best(items, encoder, rows, asked.rank)
-        if best is not None:
-            return best[0]
-    share = UNLABELLED if asked.share is None else asked.share
-    ranking = PredictiveRanking.of(encoder.predictive, items.encoded, share, asked.rank)
-    if rows is None or not len(rows):
-        return ranking
-    return _measured(ranking, items, rows)[0]
+    if asked.share is None:
+        choice = None if items.label_codes is None else _choice(asked, items, encoder)
+        if choice is not None:
+            return _made(choice, items)
+        asked = replace(asked, share=UNLABELLED)
+    ranking = PredictiveRanking.of(vectors, items.encoded, asked)
+    rows = _compared(items)
+    return ranking if rows is None or not len(rows) else _measured(ranking, items, rows)
 
 
-def _compared(items: Items) -> Int[Tensor, " n"]:
-    assert items.label_codes is not None
-    return compared_rows(items.label_codes)
+def _compared(items: Items) -> Int[Tensor, " n"] | None:
+    return None if items.label_codes is None else compared_rows(items.label_codes, MOST)
 
 
-def _best(
-    items: Items, encoder: SearchEncoder, rows: Int[Tensor, " n"], rank: int | None
-) -> tuple[PredictiveRanking, Bool[Tensor, " n"]] | None:
-    """Return the share that finds most items, and which; None if no two are of one class."""
-    if not len(rows) or encoder.predictive is None:
+@dataclass(frozen=True)
+class _Choice:
+    """The best candidate: its settings, which items it finds, and which the mean finds."""
+
+    vectors: VectorMap
+    settings: Predictive
+    right: Bool[Tensor, " n"]
+    before: Bool[Tensor, " n"]
+    n_tried: int
+
+    @property
+    def is_sure(self) -> bool:
+        from scipy.special import ndtri  # an import that takes long
+
+        won = int((self.right & ~self.before).sum())
+        lost = int((self.before & ~self.right).sum())
+        return won - lost > -float(ndtri(LEVEL / self.n_tried)) * (won + lost) ** 0.5
+
+
+def _made(choice: _Choice, items: Items) -> PredictiveRanking:
+    """Return the ranking of a choice, with the gain that it was chosen for."""
+    ranking = PredictiveRanking.of(choice.vectors, items.encoded, choice.settings)
+    gain = float(choice.before.double().mean()), float(choice.right.double().mean())
+    return replace(ranking, gain=gain)
+
+
+@full_precision()
+def _choice(asked: Predictive, items: Items, encoder: SearchEncoder) -> _Choice | None:
+    """Return the best share, prior and centre; None if no two items are of one class."""
+    vectors, codes = encoder.predictive, items.label_codes
+    assert vectors is not None
+    assert codes is not None
+    tried = _tried_on(items, codes, encoder)
+    if tried is None:
         return None
-    tried = [
-        _measured(PredictiveRanking.of(encoder.predictive, items.encoded, s, rank), items, rows)
-        for s in SHARES
-    ]
-    return max(tried, key=lambda found: int(found[1].sum()))  # the smallest share of equal ones
+    best: Predictive | None = None
+    right = tried.right(None)
+
+    def improve(settings: Predictive) -> None:
+        nonlocal best, right
+        found = tried.right(settings)
+        if best is None or int(found.sum()) > int(right.sum()):  # the first of equal ones
+            best, right = settings, found
+
+    before = right
+    start = replace(asked, share=UNLABELLED, centred=bool(asked.centred))
+    priors = PRIORS if asked.prior is None and vectors.takes_priors else (asked.prior,)
+    for share in SHARES:
+        improve(replace(start, share=share))
+    assert best is not None
+    for prior in priors[1:]:
+        improve(replace(best, prior=prior))
+    if vectors.spherical and asked.centred is None:
+        improve(replace(best, centred=True))
+    for share in SHARES:
+        improve(replace(best, share=share))
+    return _Choice(vectors, best, right, before, len(tried.known) - 1)
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """Items that are compared, n of them, and what each candidate found; never twice.
+
+    A candidate's squared distances follow from two Gram matrices [n, n], of z and of C^(1/2) h,
+    which do not depend on the share.
+    """
+
+    vectors: VectorMap
+    x: Float[Tensor, "n A"]
+    codes: Int[Tensor, " n"]
+    known: dict[Predictive | None, Bool[Tensor, " n"]] = field(default_factory=dict)
+    grams: dict[tuple[float | None, bool], tuple[Tensor, Tensor]] = field(default_factory=dict)
+
+    def right(self, settings: Predictive | None) -> Bool[Tensor, " n"]:
+        """Return whether the nearest other item is of the same class; None: by the means."""
+        if settings not in self.known:
+            self.known[settings] = self._right(settings)
+        return self.known[settings]
+
+    def _right(self, settings: Predictive | None) -> Bool[Tensor, " n"]:
+        prior, centred = (settings.prior, bool(settings.centred)) if settings else (None, False)
+        z, h = self._gram(prior, centred)
+        inner = z
+        if settings is not None and (own := float(h.diagonal().mean())) > 0:
+            share = settings.share or 0.0
+            inner = z + share / (1 - share) * float(z.diagonal().mean()) / own * h
+        square = inner.diagonal().clamp_min(torch.finfo(inner.dtype).tiny)
+        if self.vectors.spherical:
+            apart = -inner / square.sqrt()[:, None] / square.sqrt()
+        else:
+            apart = square[:, None] + square - 2 * inner
+        nearest = smallest_of_rows(apart.fill_diagonal_(torch.inf))
+        return (self.codes[nearest.to(self.codes.device)] == self.codes).cpu()
+
+    def _gram(self, prior: float | None, centred: bool) -> tuple[Tensor, Tensor]:
+        if (prior, centred) not in self.grams:
+            vectors = self.vectors if prior is None else self.vectors.with_prior(prior)
+            self.grams[prior, centred] = vectors.grams(
+                self.x - self.x.mean(0) if centred else self.x
+            )
+        return self.grams[prior, centred]
+
+
+def _tried_on(items: Items, codes: Int[Tensor, " N"], encoder: SearchEncoder) -> _Tried | None:
+    """Return what candidates are compared on: new items, or else one half of those of the fit."""
+    vectors, x = encoder.predictive, items.encoded.basis_inputs
+    assert vectors is not None
+    rows = compared_rows(codes, MOST)
+    if not len(rows):
+        return None
+    known = codes >= 0
+    order = torch.randperm(len(codes), generator=torch.Generator().manual_seed(0)).to(codes.device)
+    order = order[known[order]]
+    others, half = order[: len(order) // 2][:MOST_FITTED], order[len(order) // 2 :]
+    some = half[compared_rows(codes[half], MOST)]
+    if len(some) and len(codes[others].unique()) > 1:
+        at = others.to(x.device)
+        refitted = encoder.refitted(x[at], codes[others], x[some.to(x.device)])
+        if refitted is not None:
+            return _Tried(*refitted, codes[some])
+    return _Tried(vectors, x[rows.to(x.device)], codes[rows])
 
 
 def _measured(
     ranking: PredictiveRanking, items: Items, rows: Int[Tensor, " n"]
-) -> tuple[PredictiveRanking, Bool[Tensor, " n"]]:
-    right = _right(ranking, items, rows)
-    before = _right(MeanRanking(), items, rows)
-    gain = (float(before.double().mean()), float(right.double().mean()))
-    return replace(ranking, gain=gain), right
+) -> PredictiveRanking:
+    found = (_right(each, items, rows) for each in (MeanRanking(), ranking))
+    before, after = (float(right.double().mean()) for right in found)
+    return replace(ranking, gain=(before, after))
 
 
 @full_precision()

@@ -15,14 +15,17 @@ from typing import ClassVar
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from laplace_metric._utils.validation import check_count, check_share
+from laplace_metric._utils.validation import check_count, check_positive, check_share
+from laplace_metric.errors import InputError
 from laplace_metric.io import BELOW_ONE, POSITIVE, saved, unsaved
 from laplace_metric.search._encoded import Encoded
 from laplace_metric.search._expected_vectors import gallery_vectors, query_vectors
 from laplace_metric.search._protocols import VectorMap
 
 AUTO = "auto"
-KEPT = 0.95
+NOISE, WHITENED = 1e6, 1e-4
+"""Prior precisions, in units of what the data add, at which the data hardly matter, or alone."""
+KEPT = 0.99
 """Share of the squared length of the second part of predictive vectors that is kept."""
 
 
@@ -102,31 +105,45 @@ class Predictive:
     ----------
     share : float in (0, 1) or None
         Share of the items' squared length that comes from the posterior, which is its temperature
-        in units that do not depend on the head. None, the default: the one of .25, .5, .75 and .9
-        that finds most first neighbours right, leaving out one item at a time; .5 without labels.
+        in units that do not depend on the head. None, the default: the one of .1 to .97 that finds
+        most first neighbours right, leaving out one item at a time; .5 without labels.
     rank : int or None
         Number of coordinates that the posterior adds to the Z of the mean. None, the default: as
-        many as keep .95 of its part of the squared length.
+        many as keep .99 of its part of the squared length.
+    prior : float > 0 or None
+        Prior precision, in units of the mean precision that the data add to a weight: 1e6 is noise,
+        alike in every direction, and 1e-4 whitens what enters the head. None, the default: chosen
+        next to the share; where that is given, or without labels, that of the fit.
+    centred : bool or None
+        True for cosines about the mean of the items, where embeddings are directions. None, the
+        default: chosen next to the share; where that is given, or without labels, False.
 
     Raises
     ------
     InputError
-        For a share outside (0, 1), or a rank below 1.
+        For a share outside (0, 1), a rank below 1, a prior that is not above 0, and ``centred``
+        that is no flag.
 
     Examples
     --------
     >>> Predictive(share=0.75, rank=64)
-    Predictive(share=0.75, rank=64)
+    Predictive(share=0.75, rank=64, prior=None, centred=None)
     """
 
     share: float | None = None
     rank: int | None = None
+    prior: float | None = None
+    centred: bool | None = None
 
     def __post_init__(self) -> None:
         if self.share is not None:
             check_share("Predictive: share", self.share)
         if self.rank is not None:
             check_count("Predictive: rank", self.rank)
+        if self.prior is not None:
+            check_positive("Predictive: prior", self.prior)
+        if self.centred not in (None, True, False):
+            raise InputError(f"Predictive: centred={self.centred!r}: pass True, False or None.")
 
 
 @dataclass(frozen=True)
@@ -143,6 +160,8 @@ class PredictiveRanking(Ranking):
         Temperature of this share, in units of that of ``Fitted.predictive_posterior``.
     lost : float in [0, 1)
         Share of the posterior's part of the squared length that is left out.
+    prior : float > 0 or None
+        Prior precision, in units of what the data add. None, the default: that of the fit.
     gain : tuple of two floats, or None
         Share of items whose nearest other item is of their class, by the means and by this ranking.
         None, the default: it was not measured.
@@ -154,20 +173,42 @@ class PredictiveRanking(Ranking):
     share: float = saved(POSITIVE, BELOW_ONE)
     factor: float = saved(0)
     lost: float = saved(0, 1)
+    prior: float | None = saved(POSITIVE, default=None)
     gain: tuple[float, float] | None = saved(0, 1, default=None)
 
     @classmethod
-    def of(
-        cls, vectors: VectorMap, items: Encoded, share: float, rank: int | None = None
-    ) -> PredictiveRanking:
-        """Choose the temperature that has this share on the items, and the columns to keep."""
+    def of(cls, vectors: VectorMap, items: Encoded, asked: Predictive) -> PredictiveRanking:
+        """Choose the temperature that has the share on the items, and the columns to keep.
+
+        Raises
+        ------
+        InputError
+            For a prior where the posterior has no other one.
+        """
+        share, prior = asked.share, asked.prior
+        assert share is not None
+        if prior is not None and not vectors.takes_priors:
+            raise InputError(
+                f"Predictive: prior={prior:g} takes a diagonal or a Kronecker posterior: fit with "
+                'structure="diag" or "kron".'
+            )
+        vectors = vectors if prior is None else vectors.with_prior(prior)
+        if asked.centred and vectors.spherical:  # distances do not depend on a centre
+            vectors = vectors.about(items.basis_inputs.mean(0))
         length, own, squares = vectors.lengths(items.basis_inputs)
-        some = vectors.of_rank(squares, rank, KEPT)
+        some = vectors.of_rank(squares, asked.rank, KEPT)
         assert some.columns is not None
         kept = float((vectors.variances * squares)[some.columns].sum())
         factor = share / (1 - share) * length / own if own > 0 else 0.0
         lost = max(0.0, 1 - kept / own) if own > 0 else 0.0  # sums in two orders round apart
-        return cls(some, share, factor, lost)
+        return cls(some, share, factor, lost, prior)
+
+    @property
+    def settings(self) -> Predictive:
+        """Settings with which another index has the same ranking."""
+        return Predictive(
+            self.share, len(self.columns), self.prior, self.vectors.centre is not None
+        )
 
     def item_vectors(self, items: Encoded) -> Tensor:
         return self.vectors(items.basis_inputs, self.factor)
@@ -186,9 +227,8 @@ class PredictiveRanking(Ranking):
         return self.vectors.columns
 
     def __str__(self) -> str:
-        """Return one line of a table: what the posterior adds, and what it gains."""
-        told = f"{self.share:.0%} posterior, in {len(self.columns)} numbers ({self.lost:.1%} lost)"
-        if self.gain is None:
-            return told
-        before, after = self.gain
-        return f"{told}; nearest right {after:.1%}, by 'mean' {before:.1%}"
+        """Return one line of a table: what is added to the mean."""
+        kind = "posterior" if self.prior is None else f"posterior (prior {self.prior:g})"
+        kind = "noise" if self.prior == NOISE else "whitened" if self.prior == WHITENED else kind
+        kind += ", centred" if self.vectors.centre is not None else ""
+        return f"{self.share:.0%} {kind}, in {len(self.columns)} numbers ({self.lost:.1%} lost)"
