@@ -18,6 +18,7 @@ from benchmarks.costs import guard, promises, serve
 from benchmarks.costs import tables as cost_tables
 from benchmarks.image_text import tables as image_text_tables
 from benchmarks.posterior import costs as posterior_costs
+from benchmarks.posterior import frozen
 from benchmarks.posterior import tables as posterior
 from benchmarks.records import RESULTS, read_record
 from benchmarks.report import papers, three_numbers
@@ -92,6 +93,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "priors": posterior.priors_table,
     "variance": posterior.variance_table,
     "posterior-costs": posterior_costs.table,
+    "frozen": frozen.table,
     "first-errors": evidence.first_page,
     **evidence.TABLES,
     **guarantees.TABLES,

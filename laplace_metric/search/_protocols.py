@@ -130,7 +130,7 @@ class SearchEncoder(Protocol):
         items : Tensor [n, A]
             Head inputs of the items, as an index keeps them.
         codes : Tensor [n]
-            Their classes.
+            Classes of these items.
         others : Tensor [m, A]
             Head inputs of other items.
         """

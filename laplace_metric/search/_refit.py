@@ -139,7 +139,9 @@ def _head_alone(module: nn.Module, head: LocatedHead) -> nn.Sequential:
     """Return the head alone, with the normalisation of the model."""
     parts = [(HEAD, module)]
     parts += [("directions", _Directions())] if head.normalized else []
-    return nn.Sequential(OrderedDict(parts)).eval()
+    alone = nn.Sequential(OrderedDict(parts))
+    alone.training = False  # not of the head, which is the user's own; a fit evaluates all the same
+    return alone
 
 
 def seen_at(
