@@ -218,6 +218,7 @@ class _Tried:
 
     def _gram(self, prior: float | None, centred: bool) -> tuple[Tensor, Tensor]:
         if (prior, centred) not in self.grams:
+            self.grams.clear()  # one pair at a time: 2,000 items are 32 MB in float32
             vectors = self.vectors if prior is None else self.vectors.with_prior(prior)
             self.grams[prior, centred] = vectors.grams(
                 self.x - self.x.mean(0) if centred else self.x
