@@ -277,7 +277,7 @@ def test_two_graphs_and_faiss_are_an_index(tmp_path, distance):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 8))
     embedder = LaplaceEmbedder(model, distance=distance).fit([(X[:200], Y[:200])], progress=False)
-    index = embedder.index(X[:300], NAMES[Y[:300]], progress=False)
+    index = embedder.index(X[:300], NAMES[Y[:300]], rank_by="mean", progress=False)
     index.calibrate(X[300:600], NAMES[Y[300:600]], portable=True)
     seen = embedder.export(tmp_path / "embedder.onnx", example=X[:2])
     said = index.calibration.export(tmp_path / "verdict.onnx")
