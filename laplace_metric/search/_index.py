@@ -1483,21 +1483,24 @@ def _warn_of_copies(
 ) -> None:
     """Warn if some of the queries, in these rows, are near-copies of others, or else of items."""
     vectors, codes = vectors[rows.to(vectors.device)], None if codes is None else codes[rows]
-    warn_of_near_copies(
+    told = warn_of_near_copies(
         vectors,
         codes,
         "queries",
         "They count as independent and are not, so that guarantees and intervals are too "
         "optimistic: pass groups=, the video or object of each, or keep one of each.",
-    ) or warn_of_near_copies(
-        vectors,
-        codes,
-        "queries",
-        "Unless new queries have such near-copies among the items, too, guarantees and "
-        "probabilities will not hold: keep what belongs together on one side, items or queries.",
-        items.encoded.mean,
-        items.label_codes,
     )
+    if not told:
+        warn_of_near_copies(
+            vectors,
+            codes,
+            "queries",
+            "Unless new queries have such near-copies among the items, too, guarantees and "
+            "probabilities will not hold: keep what belongs together on one side, items or "
+            "queries.",
+            items.encoded.mean,
+            items.label_codes,
+        )
 
 
 def _drawn_open_set(

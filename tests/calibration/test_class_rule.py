@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.calibration import CalibrationQueries, ClassRule
+from laplace_metric.calibration import CalibrationQueries, ClassRule, Rule
 from laplace_metric.calibration.guarantees import _queries_needed
 from laplace_metric.calibration.guarantees._theory import Guarantee
 from laplace_metric.errors import InputError, NotFittedError
@@ -131,6 +131,19 @@ def test_a_class_with_few_answers_does_not_cost_the_others_their_level():
     assert all(each.confidence == pytest.approx(0.975) for each in rule.rules.values())
     assert rule.refused["c"].answers == 8
     assert rule.coverage <= 700 / 708
+
+
+def test_a_rule_of_classes_is_made_of_classes_alone(index, tmp_path):
+    rule = index.guarantee_by_class(0.9)
+    assert isinstance(rule, Rule)
+    with pytest.raises(InputError, match=r"rule\.rules\[label\]"):
+        rule.rates()
+    with pytest.raises(InputError, match="call guarantee_by_class"):
+        rule.save(tmp_path / "rule")
+    one = index.guarantee(precision=0.8)
+    one.save(tmp_path / "rule.safetensors")
+    for made in (ClassRule.at(0.5), ClassRule.load(tmp_path / "rule.safetensors")):
+        assert type(made) is Rule, "without thresholds of classes it would answer nothing"
 
 
 def test_groups_are_counted_class_by_class():

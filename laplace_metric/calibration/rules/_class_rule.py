@@ -167,6 +167,11 @@ class ClassRule(Rule):
         names = [] if labels is None else labels.tolist()
         return np.array([self.rules[n].value if n in self.rules else np.inf for n in names])
 
+    def _queries(self) -> CalibrationQueries:
+        raise InputError(
+            "each class has its own queries: ask the rule of one, rule.rules[label], for its rates."
+        )
+
     def save(self, path: str | Path) -> None:
         """Refuse to write a file: save the calibration, and ask for the rule again.
 

@@ -146,7 +146,7 @@ at alpha=0.05
         if not 0 <= number <= 1:
             raise InputError(f"rule={number:g}: pass a probability, a number in [0, 1].")
         about = check_name("of", of, (MATCH, LABEL))
-        return cls(number, Guarantee(of=about, alpha=alpha))
+        return Rule(number, Guarantee(of=about, alpha=alpha))
 
     @classmethod
     def guaranteeing(
@@ -244,7 +244,7 @@ at alpha=0.05
         """
         assert asked.quantity is not None
         chosen.check(asked.quantity)
-        return cls(
+        return Rule(
             chosen.value,
             asked,
             chosen.estimate,
@@ -618,7 +618,7 @@ at alpha=0.05
             value = content.number("value", least=0, most=1)
             asked = _asked_of(content)
             if asked.quantity is None:
-                return cls(value, asked)
+                return Rule(value, asked)
             made_by = content.text("calibration") if "calibration" in content else None
             change = None
             if "gallery" in content:
@@ -629,7 +629,7 @@ at alpha=0.05
             else:
                 part = saved.part(QUERIES)
                 queries = restored(CalibrationQueries, Fields(part.content, "queries"), part.arrays)
-        for make in (cls.guaranteeing, cls.of_largest):
+        for make in (Rule.guaranteeing, Rule.of_largest):
             with suppress(InputError, *MALFORMED):
                 rule = make(queries, asked, scores=scores, calibration=made_by)
                 if (rule.value, rule.target) == (value, asked.target):
