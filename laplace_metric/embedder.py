@@ -83,6 +83,7 @@ from laplace_metric.search._expected_vectors import warn_if_by_uncertainty
 from laplace_metric.search._refit import seen_at
 from laplace_metric.search._trained_items import check_untrained
 from laplace_metric.search.engines._engine import EngineKind
+from laplace_metric.search.rank._chosen_ranking import layers_asked
 from laplace_metric.search.rank._rankings import Predictive
 
 if TYPE_CHECKING:
@@ -859,7 +860,8 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         check_untrained(self, batches)
         fitted_already = self._fitted is not None
         if not fitted_already:
-            batches = seen_at(self.model, self.head, batches, progress=progress)
+            layers = () if portable or callable(engine) else layers_asked(rank_by, len(column))
+            batches = seen_at(self.model, self.head, batches, layers=layers, progress=progress)
             pairs = zip(batches, class_places(column).split(sizes), strict=True)
             self.fit(Inputs.of_batches("inputs", pairs, labelled=True), progress=progress)
         return cross_index(

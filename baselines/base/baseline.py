@@ -168,7 +168,7 @@ class Baseline(ProbabilisticEmbedder):
     ) -> HeadActivations:
         """Run the model once, recorded at its head in float32 at least."""
         recorded = run(self.model, self.fitted_.head, inputs)
-        return HeadActivations(*map(at_least_float32, vars(recorded).values()))
+        return recorded.changed(at_least_float32)
 
     def adopt(self, model: nn.Module) -> nn.Module:
         """Return the network that is used, made of the one that was passed."""

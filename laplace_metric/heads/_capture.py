@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
 
 from laplace_metric._utils.precision import full_precision
 from laplace_metric.errors import HeadError
+from laplace_metric.heads._earlier_layers import entering_layers
 from laplace_metric.heads._located import HeadActivations, LocatedHead
 from laplace_metric.heads._recording import HeadCall, run_recorded
 from laplace_metric.inputs._batches import ModelInput
@@ -68,10 +69,33 @@ class SeenInputs:
         return seen if seen.features.device == parameter.device else seen.to(parameter.device)
 
 
-def capture(model: nn.Module, head: LocatedHead, inputs: ModelInput) -> HeadActivations:
-    """Run the model once in eval mode; hooks and modes are put back before it returns."""
-    with evaluation_mode(model):
-        return run_captured(model, head, inputs)
+def capture(
+    model: nn.Module,
+    head: LocatedHead,
+    inputs: ModelInput,
+    layers: Sequence[str] | None = (),
+) -> HeadActivations:
+    """Run the model once in eval mode; hooks and modes are put back before it returns.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Model that has the head.
+    head : LocatedHead
+        Head at which activations are taken.
+    inputs : ModelInput
+        One batch.
+    layers : sequence of str, or None
+        Names of other layers whose inputs are taken, too; None: the last before the head. Default:
+        none.
+    """
+    if isinstance(inputs, SeenInputs):
+        return inputs.at(head.name)
+    with evaluation_mode(model), entering_layers(model, layers, inputs) as entered:
+        seen = run_captured(model, head, inputs)
+    if not entered.order:
+        return seen
+    return replace(seen, earlier=entered.before(head, seen.features))
 
 
 def embeddings_from(model: nn.Module, inputs: ModelInput) -> Tensor:

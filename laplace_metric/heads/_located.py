@@ -6,8 +6,8 @@ the raw embedding, and the model's output ``f`` is either ``z`` itself or ``z / 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -17,25 +17,42 @@ from laplace_metric._utils.display import Shown
 
 @dataclass(frozen=True)
 class HeadActivations:
-    """Tensors of one forward pass: ``features`` h [B, D], ``raw`` z [B, Z], ``output`` f [B, Z]."""
+    """Tensors of one forward pass: ``features`` h [B, D], ``raw`` z [B, Z], ``output`` f [B, Z].
+
+    ``earlier`` has the rows [B, E] that entered other layers, by the name of the layer, where these
+    were asked for.
+    """
 
     features: Tensor
     raw: Tensor
     output: Tensor
+    earlier: Mapping[str, Tensor] = field(default_factory=dict)
 
     @classmethod
     def concatenate(cls, parts: Sequence[HeadActivations]) -> HeadActivations:
         """Join several passes into one."""
         names = ("features", "raw", "output")
-        return cls(*(torch.cat([getattr(part, name) for part in parts]) for name in names))
+        whole: dict[str, Tensor] = {
+            name: torch.cat([getattr(part, name) for part in parts]) for name in names
+        }
+        layers = parts[0].earlier
+        earlier = {name: torch.cat([part.earlier[name] for part in parts]) for name in layers}
+        return cls(**whole, earlier=earlier)
 
     def contiguous(self) -> HeadActivations:
         """Return the same numbers in contiguous rows."""
-        return HeadActivations(*(x.contiguous() for x in (self.features, self.raw, self.output)))
+        return self.changed(Tensor.contiguous)
 
     def to(self, device: torch.device) -> HeadActivations:
         """Return the same on a device."""
-        return HeadActivations(*(x.to(device) for x in (self.features, self.raw, self.output)))
+        return self.changed(lambda x: x.to(device))
+
+    def changed(self, change: Callable[[Tensor], Tensor]) -> HeadActivations:
+        """Return the same with another tensor for each, by a function of one tensor."""
+        earlier = {name: change(x) for name, x in self.earlier.items()}
+        return HeadActivations(
+            change(self.features), change(self.raw), change(self.output), earlier
+        )
 
 
 @dataclass(frozen=True)

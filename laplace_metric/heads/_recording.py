@@ -49,7 +49,7 @@ def run_recorded(
     return output, calls
 
 
-_REGISTRATION = threading.Lock()
+REGISTRATION = threading.Lock()
 """PyTorch numbers hooks with a counter that two threads can read at once."""
 
 
@@ -81,7 +81,7 @@ def _hooks(
 
     handles = []
     try:
-        with _REGISTRATION:
+        with REGISTRATION:
             for name, parts in heads.items():
                 _check_hooked(name, parts)
                 handles.append(parts[0].register_forward_pre_hook(enter(name, parts)))

@@ -17,7 +17,7 @@ Search the items of each fold in an index of the other folds.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -41,6 +41,7 @@ from laplace_metric.errors import (
     LabelError,
     callers_line,
 )
+from laplace_metric.heads._capture import SeenInputs
 from laplace_metric.inputs import Inputs
 from laplace_metric.inputs._columns import Column
 from laplace_metric.models._fingerprints import in_fit, row_fingerprints
@@ -54,7 +55,8 @@ from laplace_metric.search._trained_items import TOLERATED
 from laplace_metric.search.classes._class_model import ClassPrior
 from laplace_metric.search.engines._engine import Engine, EngineKind
 from laplace_metric.search.engines._foreign_engine import ForeignEngine
-from laplace_metric.search.rank._rankings import AUTO, Predictive, PredictiveRanking
+from laplace_metric.search.rank._chosen_ranking import layers_asked
+from laplace_metric.search.rank._rankings import AUTO, Predictive, PredictiveRanking, Ranking
 
 MOST_IN_PAIRS = 0.25
 """Share of the items that may be in classes of two."""
@@ -271,7 +273,10 @@ def cross_index(
         asked = -(-n_queries * n_folds // len(labels))
     check_folds(n_folds, labels)
     check_sizes(labels)
-    seen = seen_at(embedder.model, embedder.fitted_.head, inputs, progress=progress)
+    if (callable(engine) or portable) and rank_by == AUTO:
+        rank_by = "mean"
+    layers = layers_asked(rank_by, len(labels))
+    seen = seen_at(embedder.model, embedder.fitted_.head, inputs, layers=layers, progress=progress)
     features = torch.cat([at_least_float32(batch.look().features) for batch in seen])
     if len(features) != len(labels.values):
         raise LabelError(
@@ -301,7 +306,7 @@ def cross_index(
         labels.values,
         ids,
         engine="flat" if callable(engine) else engine,
-        rank_by="mean" if (callable(engine) or portable) and rank_by == AUTO else rank_by,
+        rank_by=rank_by,
         progress=False,
     )
     if group is None:
@@ -324,6 +329,7 @@ def cross_index(
         labels,
         fold,
         max(k, depth, VOTES),
+        earlier=_earlier(index.ranking, seen),
         open_set_fraction=open_set_fraction,
         seed=generator,
         engine=index.engine if callable(engine) else engine,
@@ -342,6 +348,14 @@ def cross_index(
         groups=None if group is None else group[queries],
     )
     return index
+
+
+def _earlier(ranking: Ranking, seen: Sequence[SeenInputs]) -> dict[str, Tensor]:
+    """Return the rows [N, E] that entered the layer of a ranking, by its name."""
+    if not isinstance(ranking, PredictiveRanking) or ranking.layer is None:
+        return {}
+    name = ranking.layer.name
+    return {name: torch.cat([batch.look().earlier[name] for batch in seen])}
 
 
 def _same_ranking(index: Index) -> str | Predictive:
@@ -378,6 +392,7 @@ def cross_labelled_hits(
     fold: Int[Tensor, " N"],
     depth: int,
     *,
+    earlier: Mapping[str, Tensor] | None = None,
     open_set_fraction: float = 0.0,
     seed: Seed = None,
     engine: str | EngineKind | Engine = "flat",
@@ -399,6 +414,8 @@ def cross_labelled_hits(
         Number of the fold of each item, from 0.
     depth : int
         Number of neighbours; fewer if the smallest index has fewer items.
+    earlier : mapping of name to Tensor [N, E], or None
+        Rows that entered earlier layers. None, the default: there are none.
     open_set_fraction, seed
         Share of queries without a match, and the seed that draws them in each fold, as for
         ``Index.labelled_hits``.
@@ -422,7 +439,7 @@ def cross_labelled_hits(
         encoder = Encoder.of(refits.fit(others, codes[others]))
         index = Index.build(
             encoder.without_epistemic(),
-            refits.features[others],
+            refits.seen(others, encoder.head, earlier),
             labels.take(others.numpy()).values,
             engine="flat" if isinstance(engine, Engine) else engine,
             rank_by=rank_by,
@@ -432,14 +449,16 @@ def cross_labelled_hits(
             index = index._with(_outside(engine, index, others))
         if class_prior is not None:
             index.learn_classes(*class_prior, refits.row_width)
-        index.query_encoder = encoder
+        ranking = index.ranking
+        layer = ranking.layer if isinstance(ranking, PredictiveRanking) else None
+        index.query_encoder = encoder.with_layer(layer)
         asked_for += len(ours)  # folds are small: what one rounds away the next makes up for
         share = (round(open_set_fraction * asked_for) - drawn) / len(ours)
         drawn = round(open_set_fraction * asked_for)
         with warnings.catch_warnings():  # of copies and near-copies, which the whole has told
             warnings.simplefilter("ignore", FittedQueriesWarning)
             hits = index.labelled_hits(
-                refits.features[ours],
+                refits.seen(ours, encoder.head, earlier),
                 labels.take(ours.numpy()).values,
                 depth,
                 open_set_fraction=min(share, ALL),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -34,33 +34,43 @@ class Encoded:
         Inputs of the head, in the eigenbasis of the posterior if it has one: from them follows how
         the errors of two embeddings depend on their shared weights. Images and texts, which share
         no weights, have the variance of each coordinate; a compact index has A = 0.
+    earlier : Tensor [N, E] or None
+        Rows that entered earlier layers; of an index, the unit vectors of the one by which it ranks
+        (``_earlier_layer``). None, the default: there are none.
     """
 
     mean: Float[Tensor, "N Z"]
     trace: Float[Tensor, " N"] = saved(0)
     epistemic: Float[Tensor, " N"] = saved()
     basis_inputs: Float[Tensor, "N A"] = saved()
+    earlier: Float[Tensor, "N E"] | None = saved(default=None)
 
     def __len__(self) -> int:
         return len(self.mean)
 
     def take(self, rows: Any) -> Encoded:
         """Return the rows at ``rows``, anything that indexes a tensor."""
-        return Encoded(*(getattr(self, f.name)[rows] for f in fields(self)))
+        return self._each(lambda column: column[rows])
 
     def room(self, n: int) -> Encoded:
         """Return room for n embeddings like these."""
-        return Encoded(*(c.new_empty(n, *c.shape[1:]) for c in vars(self).values()))
+        return self._each(lambda column: column.new_empty(n, *column.shape[1:]))
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Encoded:
+        own = {name: None if x is None else change(x) for name, x in vars(self).items()}
+        return Encoded(**own)  # type: ignore[arg-type]
 
     def write(self, part: Encoded, start: int) -> None:
         """Copy ``part`` to the rows from ``start`` on."""
         for column, rows in zip(vars(self).values(), vars(part).values(), strict=True):
-            column[start : start + len(part)] = rows
+            if column is not None:
+                column[start : start + len(part)] = rows
 
     @classmethod
     def concatenate(cls, parts: Sequence[Encoded]) -> Encoded:
         """Return the rows of all parts, one part behind the other."""
-        return cls(*(torch.cat([getattr(p, f.name) for p in parts]) for f in fields(cls)))
+        whole = {name: [getattr(part, name) for part in parts] for name in vars(parts[0])}
+        return cls(**{name: torch.cat(x) for name, x in whole.items() if x[0] is not None})
 
 
 def joined(parts: Iterable[Encoded], count: int | None = None) -> Encoded | None:

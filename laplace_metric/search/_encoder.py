@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, cast
 
@@ -19,11 +19,13 @@ from laplace_metric._utils.precision import at_least_float32, full_precision
 from laplace_metric._utils.progress import ItemBar
 from laplace_metric.errors import EmptyLoaderError, InputError
 from laplace_metric.familiarity._near_far import NOTHING_ENTERS
-from laplace_metric.heads._capture import capture
+from laplace_metric.heads._capture import SeenInputs, capture
 from laplace_metric.heads._fitted_weights import FittedWeights
+from laplace_metric.heads._located import HeadActivations, LocatedHead
 from laplace_metric.heads._row_checks import check_rows
 from laplace_metric.inputs import Inputs, ModelInput, read_inputs
 from laplace_metric.inputs._rows import rows_before
+from laplace_metric.inputs._shown import shown
 from laplace_metric.io import digest
 from laplace_metric.laplace import Fitted
 from laplace_metric.laplace._predictive_vectors import PredictiveVectors
@@ -31,11 +33,13 @@ from laplace_metric.laplace._traces import traced, traces_of
 from laplace_metric.models._calling import to_device
 from laplace_metric.models._fingerprints import Fingerprints, in_fit, row_fingerprints
 from laplace_metric.models._modules import device_of
+from laplace_metric.search._earlier_layer import EarlierLayer
 from laplace_metric.search._encoded import Encoded, joined
 from laplace_metric.search._pair_distances import PairDistances, PairMoments, RoundErrors
 from laplace_metric.search._protocols import (
     Encoders,
     FittedEmbedder,
+    LastLayerAlone,
     Refitted,
     SearchableEmbedder,
     VectorMap,
@@ -46,21 +50,12 @@ MOSTLY_NEW = 0.1
 """Share of items of the fit, up to which its curvature says of all what it says of new ones."""
 
 
-class BatchEncoder(ABC):
+class BatchEncoder(LastLayerAlone, ABC):
     """Encoder of batches, and of all inputs that ``read`` returned."""
 
     @abstractmethod
     def __call__(self, inputs: ModelInput, rows: list[Fingerprints] | None = None) -> Encoded:
         """Encode one batch; ``rows`` gets the fingerprints of what enters the head."""
-
-    def refitted(
-        self,
-        items: Float[Tensor, "n A"],
-        codes: Int[Tensor, " n"],
-        others: Float[Tensor, "m A"],
-    ) -> Refitted | None:
-        """Return None: there is no other fit."""
-        return None
 
     def read(self, name: str, data: Any, labels: Any = None) -> Inputs:
         """Read what a caller passed: arrays, texts, mappings or loaders."""
@@ -166,6 +161,8 @@ class Encoder(BatchEncoder):
         self._traces = traces_of(fitted.jacobian, fitted.posterior)
         self._near_far = fitted.near_far
         self._refittable: RefittableEmbedder | None = None
+        self._read: _ReadLayers | None = None
+        self._layer: EarlierLayer | None = None
 
     @classmethod
     def of(cls, embedder: FittedEmbedder, *, compact: bool = False) -> Encoder:
@@ -215,6 +212,34 @@ class Encoder(BatchEncoder):
         own = PredictiveVectors.of(fitted)
         return Refitted(own, own.seen(asked))
 
+    @property
+    def earlier(self) -> Mapping[str, slice]:
+        """Columns of ``Encoded.earlier`` of each layer that is read; the last layer first."""
+        return {} if self._read is None else self._read.columns
+
+    def exploring(self, names: Sequence[str] | None = None) -> Encoder:
+        """Return the encoder that also reads the inputs of earlier layers; see the protocol."""
+        if self.predictive is None:
+            return self
+        other = copy.copy(self)
+        other._read, other._layer = _ReadLayers(names), None
+        return other
+
+    def with_layer(self, layer: EarlierLayer | None) -> Encoder:
+        """Return the encoder that also gives the unit vectors of one layer; None: of none.
+
+        Raises
+        ------
+        InputError
+            If the model has no such layer.
+        """
+        if layer is self._layer and self._read is None:
+            return self
+        other = copy.copy(self)
+        other._read = None if layer is None else _ReadLayers([layer.name])
+        other._layer = layer
+        return other
+
     def without_epistemic(self) -> Encoder:
         """Copy that gives the trace in place of epistemic numbers, as of a fit without them."""
         other = copy.copy(self)
@@ -234,7 +259,9 @@ class Encoder(BatchEncoder):
             If the model no longer has the weights of the fit, in its head or before it.
         """
         self._weights.check()
-        captured = capture(self.model, self.head, to_device(inputs, device_of(self.model)))
+        inputs = to_device(inputs, device_of(self.model))
+        names = () if self._read is None else self._read.names(self.model, self.head, inputs)
+        captured = capture(self.model, self.head, inputs, names)
         h, z = (at_least_float32(x.detach()) for x in (captured.features, captured.raw))
         if rows is not None:
             rows.append(row_fingerprints(h))
@@ -242,7 +269,14 @@ class Encoder(BatchEncoder):
             mean = nn.functional.normalize(z, dim=-1) if self.spherical else z
             trace = traced(self._traces, h, z, spherical=self.spherical)
             check_rows(z, trace, spherical=self.spherical)
-            return Encoded(mean, trace, self._epistemic(h, trace), self._kept(h))
+            epistemic, earlier = self._epistemic(h, trace), self._earlier(captured)
+            return Encoded(mean, trace, epistemic, self._kept(h), earlier)
+
+    def _earlier(self, captured: HeadActivations) -> Tensor | None:
+        if self._read is None:
+            return None
+        rows = self._read.joined(captured)
+        return rows if self._layer is None or rows is None else self._layer(rows)
 
     def _epistemic(self, h: Tensor, trace: Tensor) -> Tensor:
         if self._near_far is None:
@@ -253,6 +287,65 @@ class Encoder(BatchEncoder):
         epistemic = torch.full_like(trace, NOTHING_ENTERS)
         epistemic[enters] = self._near_far.epistemic(h[enters]).to(trace)
         return epistemic
+
+
+class _ReadLayers:
+    """Earlier layers that an encoder reads: those that are named, or found in the first batch."""
+
+    def __init__(self, names: Sequence[str] | None) -> None:
+        self._names = None if names is None else tuple(names)
+        self.columns: dict[str, slice] = {}
+
+    def names(
+        self, model: nn.Module, head: LocatedHead, inputs: ModelInput
+    ) -> tuple[str, ...] | None:
+        """Return the names of the layers; None: they are to be found in this batch.
+
+        Raises
+        ------
+        InputError
+            For a name that the model, or what was seen of it, does not have.
+        """
+        if self._names is not None:
+            seen = inputs.at(head.name).earlier if isinstance(inputs, SeenInputs) else None
+            known = dict(model.named_modules()) if seen is None else seen
+            for name in self._names:
+                if name not in known or not name:
+                    raise InputError(
+                        f"layer={name!r} is no layer of the model: pass one of "
+                        f"{', '.join(repr(other) for other in known if other)}."
+                    )
+        return self._names
+
+    def joined(self, captured: HeadActivations) -> Float[Tensor, "B E"] | None:
+        """Return the rows of all layers side by side; None without layers.
+
+        Raises
+        ------
+        InputError
+            For rows of another form than those of the first batch.
+        """
+        rows, columns, start = [], dict[str, slice](), 0
+        if self._names is None:
+            self._names = tuple(captured.earlier)
+        for name in self._names:
+            x = captured.earlier.get(name)
+            if x is None or len(x) != len(captured.features):
+                given = "nothing that is one row for each input" if x is None else shown(x)
+                raise InputError(
+                    f"layer {name!r} was given {given}, for {len(captured.features)} inputs: name "
+                    "another layer, or pass rank_by=Predictive(layer=False)."
+                )
+            rows.append(at_least_float32(x.detach()))
+            columns[name] = slice(start, start + x.shape[1])
+            start += x.shape[1]
+        if self.columns and columns != self.columns:
+            raise InputError(
+                f"layers {', '.join(map(repr, columns))} have other widths than in the first "
+                "batch: pass inputs of one size, or rank_by=Predictive(layer=False)."
+            )
+        self.columns = columns
+        return torch.cat(rows, 1) if rows else None
 
 
 def _nothing(h: Tensor) -> Tensor:

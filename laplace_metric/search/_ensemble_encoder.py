@@ -82,12 +82,11 @@ class EnsembleEncoder(BatchEncoder):
             encoder(inputs, rows if number == self._known else None)
             for number, encoder in enumerate(self._encoders)
         ]
-        means, traces, epistemic, kept = zip(*(vars(part).values() for part in parts), strict=True)
         return Encoded(
-            torch.cat(means, 1) / len(parts) ** 0.5,
-            torch.stack(traces).mean(0),
-            torch.stack(epistemic).mean(0),
-            torch.cat(kept, 1),
+            torch.cat([part.mean for part in parts], 1) / len(parts) ** 0.5,
+            torch.stack([part.trace for part in parts]).mean(0),
+            torch.stack([part.epistemic for part in parts]).mean(0),
+            torch.cat([part.basis_inputs for part in parts], 1),
         )
 
 

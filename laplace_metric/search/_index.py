@@ -76,7 +76,7 @@ from laplace_metric.search.engines import _built_engine
 from laplace_metric.search.engines._engine import Engine, EngineKind, Flat, FlatEngine, kind_of
 from laplace_metric.search.engines._foreign_engine import LEAST_FOUND, ForeignEngine
 from laplace_metric.search.engines._found_shares import NEAREST, shares_found
-from laplace_metric.search.rank._chosen_ranking import chosen_ranking
+from laplace_metric.search.rank._chosen_ranking import chosen_ranking, exploring, settled
 from laplace_metric.search.rank._neighbours import RowSearch, nearest, without_some
 from laplace_metric.search.rank._rankings import AUTO, Predictive, PredictiveRanking, Ranking
 
@@ -192,13 +192,15 @@ class Index(Shown):
         kind = kind_of(engine)
         inputs = encoder.read("gallery", gallery, labels)
         inputs.check_columns(ids=ids)
-        encoded, batch_labels = encoder.all(inputs, progress=progress)
+        reader = exploring(rank_by, inputs.count, encoder)
+        encoded, batch_labels = reader.all(inputs, progress=progress)
         items = Items.of(encoded, batch_labels, inputs.labels, ids)
-        ranking = chosen_ranking(rank_by, items, encoder)
+        ranking = chosen_ranking(rank_by, items, reader)
+        items = settled(ranking, items, reader)
         vectors = ranking.item_vectors(items.encoded)
         next_id = 0 if items.ids.is_text else int(items.ids.values.max()) + 1
         state = IndexState(items, ranking, _built_engine.build(vectors, kind), 0, next_id, None)
-        index = cls(encoder, state, query_encoder)
+        index = cls._made_of(encoder, state, query_encoder)
         _LOG.info("indexed in %.1f s: %s", time.perf_counter() - start, index._sentence())
         return index
 
@@ -1241,7 +1243,16 @@ class Index(Shown):
         encoders = encoders_of(embedder)
         state, which = storage.load_index(saved, [items for items, _ in encoders], name)
         items, queries = encoders[which]
-        return cls(items, state, queries)
+        return cls._made_of(items, state, None if queries is items else queries)
+
+    @classmethod
+    def _made_of(
+        cls, encoder: SearchEncoder, state: IndexState, query_encoder: SearchEncoder | None
+    ) -> Index:
+        """Return the index whose encoder reads the earlier layer of the ranking."""
+        ranking = state.ranking
+        layer = ranking.layer if isinstance(ranking, PredictiveRanking) else None
+        return cls(encoder.with_layer(layer), state, query_encoder)
 
     def _calibrated(self) -> Calibration:
         if self.calibration is None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from laplace_metric.errors import InputError
 from laplace_metric.inputs import Inputs
 from laplace_metric.laplace import Fitted
 from laplace_metric.models._fingerprints import Fingerprints
+from laplace_metric.search._earlier_layer import EarlierLayer
 from laplace_metric.search._encoded import Encoded
 from laplace_metric.search._pair_distances import PairMoments
 
@@ -114,6 +116,24 @@ class SearchEncoder(Protocol):
     def predictive(self) -> VectorMap | None:
         """Map from what is kept of head inputs to predictive vectors; None if there is none."""
 
+    @property
+    def earlier(self) -> Mapping[str, slice]:
+        """Columns of ``Encoded.earlier`` of each layer that ``exploring`` reads; the last first."""
+
+    def exploring(self, names: Sequence[str] | None = None) -> SearchEncoder:
+        """Return the encoder that also reads the inputs of earlier layers.
+
+        It is this encoder itself where none can be read.
+
+        Parameters
+        ----------
+        names : sequence of str or None
+            Names of the layers. None, the default: the last ones before the head.
+        """
+
+    def with_layer(self, layer: EarlierLayer | None) -> SearchEncoder:
+        """Return the encoder that also gives the unit vectors of one layer; None: of none."""
+
     def refitted(
         self,
         items: Float[Tensor, "n A"],
@@ -142,6 +162,40 @@ class SearchEncoder(Protocol):
         self, inputs: Inputs, *, progress: bool, rows: list[Fingerprints] | None = None
     ) -> tuple[Encoded, list[Any]]:
         """Encode all inputs, and return the labels of batches that came with any."""
+
+
+class LastLayerAlone:
+    """Encoder that has one fit and reads no layer but the last: what it answers otherwise."""
+
+    def refitted(
+        self,
+        items: Float[Tensor, "n A"],
+        codes: Int[Tensor, " n"],
+        others: Float[Tensor, "m A"],
+    ) -> Refitted | None:
+        """Return None: there is no other fit."""
+        return None
+
+    @property
+    def earlier(self) -> Mapping[str, slice]:
+        """Columns of ``Encoded.earlier`` of each layer that is read: none."""
+        return {}
+
+    def exploring(self, names: Sequence[str] | None = None) -> Any:
+        """Return this encoder: it reads no earlier layer."""
+        return self
+
+    def with_layer(self, layer: EarlierLayer | None) -> Any:
+        """Return this encoder, for None.
+
+        Raises
+        ------
+        InputError
+            For a layer.
+        """
+        if layer is not None:
+            raise InputError(f"layer={layer.name!r}: this encoder reads no earlier layers.")
+        return self
 
 
 Encoders = tuple[SearchEncoder, SearchEncoder]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
@@ -19,6 +19,7 @@ from laplace_metric._utils.progress import tqdm
 from laplace_metric.curvature._eigenbases import KroneckerEigenbasis
 from laplace_metric.errors import LaplaceMetricWarning
 from laplace_metric.heads._capture import SeenInputs, capture
+from laplace_metric.heads._earlier_layers import entering_layers
 from laplace_metric.heads._linear import LinearJacobian
 from laplace_metric.heads._locate import locate_head
 from laplace_metric.heads._located import HeadActivations, LocatedHead
@@ -105,6 +106,30 @@ class Refits:
             features, module = space.coordinates(features), space.module()
         return cls(embedder, _head_alone(module, fitted.head), features, whole, row_width)
 
+    def seen(
+        self, rows: Int[Tensor, " n"], head: LocatedHead, earlier: Mapping[str, Tensor] | None
+    ) -> Tensor | Inputs:
+        """Return the items at ``rows`` as inputs of ``model``.
+
+        Parameters
+        ----------
+        rows : Tensor [n]
+            Rows of the items.
+        head : LocatedHead
+            Head of ``model``.
+        earlier : mapping of name to Tensor [N, E], or None
+            Rows of all items that entered earlier layers, which ``model`` does not have.
+        """
+        features = self.features[rows]
+        if not earlier:
+            return features
+        activations = replace(
+            capture(self.model, head, features),
+            earlier={name: x[rows] for name, x in earlier.items()},
+        )
+        inputs = SeenInputs(head, len(rows), partial(_itself, activations))
+        return replace(Inputs.of_batches("features", [(inputs, None)]), count=len(rows))
+
     def fit(self, rows: Int[Tensor, " n"], codes: Int[Tensor, " n"]) -> HeadEmbedder:
         """Fit to the items at ``rows``, of classes ``codes``."""
         features = self.features[rows]
@@ -149,6 +174,7 @@ def seen_at(
     head: LocatedHead | nn.Module | str | None,
     inputs: Sequence[Any],
     *,
+    layers: Sequence[str] | None = (),
     progress: bool,
 ) -> list[SeenInputs]:
     """Run the model once over batches of inputs and return what it gives at a head.
@@ -157,6 +183,13 @@ def seen_at(
     ----------
     head : LocatedHead, or what ``locate_head`` takes
         The head, or how it is found in the first batch.
+    inputs : sequence of batches
+        Batches that the model takes.
+    layers : sequence of str, or None
+        Names of earlier layers whose inputs are kept, too; None: those found in the first batch.
+        Default: none.
+    progress : bool
+        Show a progress bar.
     """
     device, seen = device_of(model), list[SeenInputs]()
     start = 0
@@ -164,10 +197,15 @@ def seen_at(
         there = to_device(batch, device)
         with rows_before(start):
             if not isinstance(head, LocatedHead):
-                head, activations = locate_head(model, there, head)
+                with entering_layers(model, layers, there) as entered:
+                    head, activations = locate_head(model, there, head)
                 check_repeatable(model, head, there, activations)
+                if entered.order:
+                    earlier = entered.before(head, activations.features)
+                    activations = replace(activations, earlier=earlier)
             else:
-                activations = capture(model, head, there)
+                activations = capture(model, head, there, layers)
+            layers = tuple(activations.earlier) if start == 0 else layers
         start += len(activations.features)
         seen.append(SeenInputs(head, len(activations.features), partial(_itself, activations)))
     return seen

@@ -44,8 +44,8 @@ from laplace_metric.search.rank._rankings import (
 )
 
 INDEX = Kind("index", "a saved index", 6)
-ENGINE, CLASS_MODEL = "engine.", "class_model."
-"""Before the names of the arrays of an engine and of a class model."""
+ENGINE, CLASS_MODEL, PREDICTIVE = "engine.", "class_model.", "predictive."
+"""Before the names of the arrays of an engine, of a class model and of a predictive ranking."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,7 @@ def index_part(state: IndexState, identity: str) -> Part:
         arrays["vectors"] = engine.vectors
     if isinstance(ranking, PredictiveRanking):
         arrays["columns"] = ranking.columns
+        arrays |= {PREDICTIVE + name: array for name, array in record(ranking)[1].items()}
         if ranking.vectors.centre is not None:
             arrays["centre"] = ranking.vectors.centre
     if state.class_model is not None:
@@ -126,6 +127,9 @@ def _state(part: Part, file: SavedFile, place: Place | None, encoder: SearchEnco
     ranking = _ranking(content, tensors, encoder)
     kind = _engine.kind_from_json(content.inner("engine").content)
     vectors = items.encoded.mean
+    if isinstance(ranking, PredictiveRanking) and ranking.layer is not None:
+        shape = [len(items), ranking.layer.directions.shape[1]]
+        checked_array("index/earlier", items.encoded.earlier, shape, values=file.verified)
     if ranking.stored:
         width = ranking.item_vectors(items.encoded.take(slice(0, 1))).shape[1]
         vectors = checked_array(
@@ -166,7 +170,7 @@ def _ranking(content: Fields, tensors: Mapping[str, Tensor], encoder: SearchEnco
         checked_array("index/centre", centre, [n_columns])
         vectors = vectors.about(centre.to(vectors.variances))
     given = {"vectors": vectors.with_columns(columns.to(device))}
-    return restored(PredictiveRanking, inner, {}, given=given)
+    return restored(PredictiveRanking, inner, below(PREDICTIVE, tensors), given=given)
 
 
 def _items(

@@ -14,6 +14,8 @@ def test_batches_are_joined_whatever_number_was_expected(count):
     given = Encoded(x, x[:, 0], x[:, 1], x[:, :2])
     found = joined((given.take(slice(i, i + 5)) for i in range(0, 12, 5)), count)
     for name, column in vars(given).items():
+        if column is None:
+            continue
         assert torch.equal(getattr(found, name), column)
         assert getattr(found, name).untyped_storage().nbytes() == 4 * column.numel()
     assert joined(iter([]), count) is None

@@ -29,6 +29,7 @@ from laplace_metric.io import digest
 from laplace_metric.laplace import Distance
 from laplace_metric.models._fingerprints import Fingerprints, row_fingerprints, sorted_fingerprints
 from laplace_metric.search._encoded import Encoded
+from laplace_metric.search._protocols import LastLayerAlone
 
 BLOCK = 256
 """Features that enter a head at once."""
@@ -161,7 +162,7 @@ class IndependentPairs:
 
 
 @dataclass(frozen=True, eq=False)
-class Tower:
+class Tower(LastLayerAlone):
     """One side of a fitted embedder, as it embeds, and as a search encodes items or queries.
 
     Parameters
@@ -213,10 +214,6 @@ class Tower:
         """Return embeddings of all inputs."""
         features = encode_all(self.encoder, inputs, SIDES[self.side], progress=progress)
         return embedding_of(features, self.head, self.posterior)
-
-    def refitted(self, items: Tensor, codes: Tensor, others: Tensor) -> None:
-        """Return None: a tower has no predictive vectors."""
-        return
 
     def read(self, name: str, data: Any, labels: Any = None) -> Inputs:
         """Read items that are held in memory, as the encoder takes them."""

@@ -6,6 +6,7 @@ is right if that is of the same class. Candidates are predictive vectors (``Pred
     share     .1 to .97 of the squared length
     prior     that of the fit, and from noise (1e6) to whitened h (1e-4), which are rivals
     centred   about the mean of the items, where vectors have length 1
+    layer     none, or one of the last three before the head, with weight .25 to .9
 
 one after another: each is chosen next to the best of the others. "auto" takes the best, if it is
 right for significantly more items than "mean": of the items that only one of the two finds, with b
@@ -21,6 +22,7 @@ later ones.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -32,10 +34,12 @@ from laplace_metric._utils.smallest_of_rows import smallest_of_rows
 from laplace_metric._utils.validation import check_name
 from laplace_metric.errors import InputError, UnknownNameError
 from laplace_metric.models._compared_rows import compared_rows
+from laplace_metric.search._earlier_layer import EarlierLayer
 from laplace_metric.search._items import Items
 from laplace_metric.search._protocols import SearchEncoder, VectorMap
 from laplace_metric.search.rank._rankings import (
     AUTO,
+    EQUAL,
     NOISE,
     WHITENED,
     ExpectedRanking,
@@ -47,7 +51,11 @@ from laplace_metric.search.rank._rankings import (
 )
 
 SHARES = (0.1, 0.25, 0.5, 0.75, 0.9, 0.97)
-"""Shares of the posterior that are tried."""
+"""Shares of the posterior that are tried; next to an earlier layer also 0."""
+WEIGHTS = (0.25, 0.5, 0.75, 0.9)
+"""Weights of an earlier layer that are tried."""
+MOST_READ = 50_000
+"""Items up to which earlier layers are read that were not named."""
 PRIORS = (None, NOISE, 10.0, 1.0, 0.1, 0.01, WHITENED)
 """Prior precisions that are tried; None: that of the fit."""
 UNLABELLED = 0.5
@@ -86,7 +94,9 @@ def chosen_ranking(asked: str | Predictive, items: Items, encoder: SearchEncoder
         if "predictive" not in available or items.label_codes is None:
             return MeanRanking()
         choice = _choice(Predictive(), items, encoder)
-        return MeanRanking() if choice is None or not choice.is_sure else _made(choice, items)
+        if choice is None or not choice.is_sure:
+            return MeanRanking()
+        return _made(choice, items, encoder)
     if asked == "predictive" and asked not in available:
         raise InputError(
             "rank_by='predictive' needs head inputs of the items, a head that is one linear layer, "
@@ -111,11 +121,61 @@ def _predictive(asked: Predictive, items: Items, encoder: SearchEncoder) -> Pred
     if asked.share is None:
         choice = None if items.label_codes is None else _choice(asked, items, encoder)
         if choice is not None:
-            return _made(choice, items)
+            return _made(choice, items, encoder)
         asked = replace(asked, share=UNLABELLED)
-    ranking = PredictiveRanking.of(vectors, items.encoded, asked)
+    ranking = PredictiveRanking.of(vectors, items.encoded, asked, encoder.earlier)
     rows = _compared(items)
-    return ranking if rows is None or not len(rows) else _measured(ranking, items, rows)
+    if rows is None or not len(rows):
+        return ranking
+    return _measured(ranking, settled(ranking, items, encoder), rows)
+
+
+def layers_asked(asked: str | Predictive, n_items: int | None) -> Sequence[str] | None:
+    """Return the earlier layers among which a ranking may choose; None for those of the model.
+
+    Parameters
+    ----------
+    asked : str or Predictive
+        Ranking that is asked for, as for ``chosen_ranking``.
+    n_items : int or None
+        Number of items; None: unknown.
+    """
+    if not isinstance(asked, Predictive):
+        asked = Predictive() if asked in (AUTO, "predictive") else Predictive(layer=False)
+    names = asked.layers_read
+    return () if names is None and (n_items or 0) > MOST_READ else names
+
+
+def exploring(
+    asked: str | Predictive, n_items: int | None, encoder: SearchEncoder
+) -> SearchEncoder:
+    """Return the encoder that reads ``layers_asked``, too.
+
+    Raises
+    ------
+    InputError
+        For a layer of an encoder that reads none.
+    """
+    names = layers_asked(asked, n_items)
+    if names is not None and not names:
+        return encoder
+    found = encoder.exploring(names)
+    if names and found is encoder:
+        raise InputError(
+            f"Predictive: layer={names[0]!r}: earlier layers are read of one model, whose head is "
+            'one linear layer, with structure="diag" or "kron", and not with compact=True.'
+        )
+    return found
+
+
+def settled(ranking: Ranking, items: Items, encoder: SearchEncoder) -> Items:
+    """Return the items with the unit vectors of the layer that was chosen, in place of all rows."""
+    rows = items.encoded.earlier
+    if rows is None:
+        return items
+    layer = ranking.layer if isinstance(ranking, PredictiveRanking) else None
+    units = None if layer is None else layer(rows[:, encoder.earlier[layer.name]])
+    return replace(items, encoded=replace(items.encoded, earlier=units))
 
 
 def _compared(items: Items) -> Int[Tensor, " n"] | None:
@@ -141,16 +201,16 @@ class _Choice:
         return won - lost > -float(ndtri(LEVEL / self.n_tried)) * (won + lost) ** 0.5
 
 
-def _made(choice: _Choice, items: Items) -> PredictiveRanking:
+def _made(choice: _Choice, items: Items, encoder: SearchEncoder) -> PredictiveRanking:
     """Return the ranking of a choice, with the gain that it was chosen for."""
-    ranking = PredictiveRanking.of(choice.vectors, items.encoded, choice.settings)
+    ranking = PredictiveRanking.of(choice.vectors, items.encoded, choice.settings, encoder.earlier)
     gain = float(choice.before.double().mean()), float(choice.right.double().mean())
     return replace(ranking, gain=gain)
 
 
 @full_precision()
 def _choice(asked: Predictive, items: Items, encoder: SearchEncoder) -> _Choice | None:
-    """Return the best share, prior and centre; None if no two items are of one class."""
+    """Return the best share, prior, centre and layer; None if no two items are of one class."""
     vectors, codes = encoder.predictive, items.label_codes
     assert vectors is not None
     assert codes is not None
@@ -167,7 +227,15 @@ def _choice(asked: Predictive, items: Items, encoder: SearchEncoder) -> _Choice 
             best, right = settings, found
 
     before = right
-    start = replace(asked, share=UNLABELLED, centred=bool(asked.centred))
+    given = isinstance(asked.layer, str)
+    weight = EQUAL if given and asked.layer_weight is None else asked.layer_weight
+    start = replace(
+        asked,
+        share=UNLABELLED,
+        centred=bool(asked.centred),
+        layer=asked.layer if given else False,
+        layer_weight=weight,
+    )
     priors = PRIORS if asked.prior is None and vectors.takes_priors else (asked.prior,)
     for share in SHARES:
         improve(replace(start, share=share))
@@ -178,6 +246,13 @@ def _choice(asked: Predictive, items: Items, encoder: SearchEncoder) -> _Choice 
         improve(replace(best, centred=True))
     for share in SHARES:
         improve(replace(best, share=share))
+    weights = WEIGHTS if asked.layer_weight is None else (asked.layer_weight,)
+    for name in tried.units:
+        for one in weights:
+            improve(replace(best, layer=name, layer_weight=one))
+    if best.layer:
+        for share in (0.0, *SHARES):
+            improve(replace(best, share=share))
     return _Choice(vectors, best, right, before, len(tried.known) - 1)
 
 
@@ -186,12 +261,13 @@ class _Tried:
     """Items that are compared, n of them, and what each candidate found; never twice.
 
     A candidate's squared distances follow from two Gram matrices [n, n], of z and of C^(1/2) h,
-    which do not depend on the share.
+    which do not depend on the share, and from the unit vectors of an earlier layer.
     """
 
     vectors: VectorMap
     x: Float[Tensor, "n A"]
     codes: Int[Tensor, " n"]
+    units: Mapping[str, Float[Tensor, "n p"]]
     known: dict[Predictive | None, Bool[Tensor, " n"]] = field(default_factory=dict)
     grams: dict[tuple[float | None, bool], tuple[Tensor, Tensor]] = field(default_factory=dict)
 
@@ -209,10 +285,18 @@ class _Tried:
             share = settings.share or 0.0
             inner = z + share / (1 - share) * float(z.diagonal().mean()) / own * h
         square = inner.diagonal().clamp_min(torch.finfo(inner.dtype).tiny)
-        if self.vectors.spherical:
+        spherical, unit = self.vectors.spherical, 1.0
+        if spherical:
             apart = -inner / square.sqrt()[:, None] / square.sqrt()
         else:
             apart = square[:, None] + square - 2 * inner
+            unit = float(inner.diagonal().mean() - inner.mean())
+        if settings is not None and settings.layer:
+            u, weight = self.units[str(settings.layer)], settings.layer_weight or EQUAL
+            if spherical:
+                apart = (1 - weight) * apart - weight * (u @ u.mT)
+            else:
+                apart = apart - 2 * weight / (1 - weight) * unit * (u @ u.mT)
         nearest = smallest_of_rows(apart.fill_diagonal_(torch.inf))
         return (self.codes[nearest.to(self.codes.device)] == self.codes).cpu()
 
@@ -242,8 +326,21 @@ def _tried_on(items: Items, codes: Int[Tensor, " N"], encoder: SearchEncoder) ->
         at = others.to(x.device)
         refitted = encoder.refitted(x[at], codes[others], x[some.to(x.device)])
         if refitted is not None:
-            return _Tried(*refitted, codes[some])
-    return _Tried(vectors, x[rows.to(x.device)], codes[rows])
+            return _Tried(*refitted, codes[some], _units(items, some, encoder))
+    return _Tried(vectors, x[rows.to(x.device)], codes[rows], _units(items, rows, encoder))
+
+
+def _units(
+    items: Items, rows: Int[Tensor, " n"], encoder: SearchEncoder
+) -> dict[str, Float[Tensor, "n p"]]:
+    """Return the unit vectors of some items, by layer."""
+    x, units = items.encoded.earlier, dict[str, Tensor]()
+    if x is None:
+        return units
+    for name, columns in encoder.earlier.items():
+        own = x[:, columns]
+        units[name] = EarlierLayer.of(name, EQUAL, 1.0, own)(own[rows.to(x.device)])
+    return units
 
 
 def _measured(

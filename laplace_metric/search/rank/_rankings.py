@@ -9,20 +9,33 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import ClassVar
 
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from laplace_metric._utils.validation import check_count, check_positive, check_share
+from laplace_metric._utils.validation import (
+    check_count,
+    check_fraction,
+    check_positive,
+    check_share,
+)
 from laplace_metric.errors import InputError
 from laplace_metric.io import BELOW_ONE, POSITIVE, saved, unsaved
+from laplace_metric.search._earlier_layer import EarlierLayer
 from laplace_metric.search._encoded import Encoded
 from laplace_metric.search._expected_vectors import gallery_vectors, query_vectors
 from laplace_metric.search._protocols import VectorMap
 
 AUTO = "auto"
+EMPTY: Mapping[str, slice] = MappingProxyType({})
+EQUAL = 0.5
+"""Weight of an earlier layer that is named without one."""
+SOME = 2_000
+"""Items whose spread is measured."""
 NOISE, WHITENED = 1e6, 1e-4
 """Prior precisions, in units of what the data add, at which the data hardly matter, or alone."""
 KEPT = 0.99
@@ -103,10 +116,11 @@ class Predictive:
 
     Parameters
     ----------
-    share : float in (0, 1) or None
+    share : float in [0, 1) or None
         Share of the items' squared length that comes from the posterior, which is its temperature
-        in units that do not depend on the head. None, the default: the one of .1 to .97 that finds
-        most first neighbours right, leaving out one item at a time; .5 without labels.
+        in units that do not depend on the head; 0 leaves it out. None, the default: the one of .1
+        to .97 that finds most first neighbours right, leaving out one item at a time; .5 without
+        labels.
     rank : int or None
         Number of coordinates that the posterior adds to the Z of the mean. None, the default: as
         many as keep .99 of its part of the squared length.
@@ -117,33 +131,55 @@ class Predictive:
     centred : bool or None
         True for cosines about the mean of the items, where embeddings are directions. None, the
         default: chosen next to the share; where that is given, or without labels, False.
+    layer : str, bool or None
+        Name of an earlier layer of the model, whose input ranks next to the embedding; False for
+        none. None, the default: none, or one of the last three before the head, chosen next to the
+        share; where that is given, without labels, or for more than 50,000 items, none.
+    layer_weight : float in (0, 1) or None
+        Weight of the layer's cosine; the predictive vectors have the rest. None, the default: the
+        one of .25, .5, .75 and .9 that is chosen next to the share; .5 where that is given.
 
     Raises
     ------
     InputError
-        For a share outside (0, 1), a rank below 1, a prior that is not above 0, and ``centred``
-        that is no flag.
+        For a share outside [0, 1), a rank below 1, a prior that is not above 0, ``centred`` that is
+        no flag, a layer that is no name, and a weight outside (0, 1).
 
     Examples
     --------
-    >>> Predictive(share=0.75, rank=64)
-    Predictive(share=0.75, rank=64, prior=None, centred=None)
+    >>> Predictive(share=0.75, layer="fc").layer_weight is None
+    True
     """
 
     share: float | None = None
     rank: int | None = None
     prior: float | None = None
     centred: bool | None = None
+    layer: str | bool | None = None
+    layer_weight: float | None = None
 
     def __post_init__(self) -> None:
         if self.share is not None:
-            check_share("Predictive: share", self.share)
+            check_fraction("Predictive: share", self.share)
         if self.rank is not None:
             check_count("Predictive: rank", self.rank)
         if self.prior is not None:
             check_positive("Predictive: prior", self.prior)
         if self.centred not in (None, True, False):
             raise InputError(f"Predictive: centred={self.centred!r}: pass True, False or None.")
+        if not isinstance(self.layer, (str, type(None))) and self.layer is not False:
+            raise InputError(
+                f"Predictive: layer={self.layer!r}: pass the name of a layer, False or None."
+            )
+        if self.layer_weight is not None:
+            check_share("Predictive: layer_weight", self.layer_weight)
+
+    @property
+    def layers_read(self) -> Sequence[str] | None:
+        """Names of the layers that a choice reads; empty for none, None for those it finds."""
+        if isinstance(self.layer, str):
+            return [self.layer]
+        return None if self.layer is None and self.share is None else ()
 
 
 @dataclass(frozen=True)
@@ -154,7 +190,7 @@ class PredictiveRanking(Ranking):
     ----------
     vectors : VectorMap
         Map from what an index stores of head inputs to vectors.
-    share : float in (0, 1)
+    share : float in [0, 1)
         Share of the items' squared length that comes from the posterior.
     factor : float > 0
         Temperature of this share, in units of that of ``Fitted.predictive_posterior``.
@@ -165,20 +201,40 @@ class PredictiveRanking(Ranking):
     gain : tuple of two floats, or None
         Share of items whose nearest other item is of their class, by the means and by this ranking.
         None, the default: it was not measured.
+    layer : EarlierLayer or None
+        Earlier layer that ranks next to the predictive vectors. None, the default: none.
     """
 
     name: ClassVar[str] = "predictive"
     measures: ClassVar[bool] = True
     vectors: VectorMap = unsaved()
-    share: float = saved(POSITIVE, BELOW_ONE)
+    share: float = saved(0, BELOW_ONE)
     factor: float = saved(0)
     lost: float = saved(0, 1)
     prior: float | None = saved(POSITIVE, default=None)
     gain: tuple[float, float] | None = saved(0, 1, default=None)
+    layer: EarlierLayer | None = saved(default=None)
 
     @classmethod
-    def of(cls, vectors: VectorMap, items: Encoded, asked: Predictive) -> PredictiveRanking:
+    def of(
+        cls,
+        vectors: VectorMap,
+        items: Encoded,
+        asked: Predictive,
+        earlier: Mapping[str, slice] = EMPTY,
+    ) -> PredictiveRanking:
         """Choose the temperature that has the share on the items, and the columns to keep.
+
+        Parameters
+        ----------
+        vectors : VectorMap
+            Map from head inputs to predictive vectors.
+        items : Encoded
+            Items, with the rows of earlier layers where ``asked`` names one.
+        asked : Predictive
+            Settings with a share.
+        earlier : mapping of name to slice
+            Columns of ``items.earlier``, by layer. Default: there are none.
 
         Raises
         ------
@@ -198,23 +254,44 @@ class PredictiveRanking(Ranking):
         length, own, squares = vectors.lengths(items.basis_inputs)
         some = vectors.of_rank(squares, asked.rank, KEPT)
         assert some.columns is not None
+        if share == 0:
+            some = some.with_columns(some.columns[:0])
+        assert some.columns is not None
         kept = float((vectors.variances * squares)[some.columns].sum())
         factor = share / (1 - share) * length / own if own > 0 else 0.0
-        lost = max(0.0, 1 - kept / own) if own > 0 else 0.0  # sums in two orders round apart
-        return cls(some, share, factor, lost, prior)
+        lost = max(0.0, 1 - kept / own) if own > 0 < share else 0.0  # sums in two orders differ
+        made = cls(some, share, factor, lost, prior)
+        if not isinstance(asked.layer, str):
+            return made
+        assert items.earlier is not None
+        weight = EQUAL if asked.layer_weight is None else asked.layer_weight
+        unit = 1.0 if vectors.spherical else made._spread(items)
+        rows = items.earlier[:, earlier[asked.layer]]
+        return replace(made, layer=EarlierLayer.of(asked.layer, weight, unit, rows))
+
+    def _spread(self, items: Encoded) -> float:
+        """Return the mean squared distance of some items' vectors from their mean."""
+        some = items.take(slice(None, None, -(-len(items) // SOME)))
+        return float(self.item_vectors(some).var(0, unbiased=False).sum())
 
     @property
     def settings(self) -> Predictive:
         """Settings with which another index has the same ranking."""
-        return Predictive(
-            self.share, len(self.columns), self.prior, self.vectors.centre is not None
-        )
+        rank, centred = len(self.columns) or None, self.vectors.centre is not None
+        if self.layer is None:
+            return Predictive(self.share, rank, self.prior, centred, layer=False)
+        name, weight = self.layer.name, self.layer.weight
+        return Predictive(self.share, rank, self.prior, centred, layer=name, layer_weight=weight)
 
     def item_vectors(self, items: Encoded) -> Tensor:
-        return self.vectors(items.basis_inputs, self.factor)
+        v = self.vectors(items.basis_inputs, self.factor)
+        if self.layer is None:
+            return v
+        assert items.earlier is not None
+        return self.layer.beside(v, items.earlier, spherical=self.vectors.spherical)
 
     def query_vectors(self, queries: Encoded) -> Tensor:
-        return self.vectors(queries.basis_inputs, self.factor)
+        return self.item_vectors(queries)
 
     @property
     def stored(self) -> bool:
@@ -231,4 +308,8 @@ class PredictiveRanking(Ranking):
         kind = "posterior" if self.prior is None else f"posterior (prior {self.prior:g})"
         kind = "noise" if self.prior == NOISE else "whitened" if self.prior == WHITENED else kind
         kind += ", centred" if self.vectors.centre is not None else ""
-        return f"{self.share:.0%} {kind}, in {len(self.columns)} numbers ({self.lost:.1%} lost)"
+        told = f"{self.share:.0%} {kind}, in {len(self.columns)} numbers ({self.lost:.1%} lost)"
+        if self.layer is None:
+            return told
+        n = self.layer.directions.shape[1]
+        return f"{told}; {self.layer.weight:.0%} layer {self.layer.name!r}, in {n} numbers"
