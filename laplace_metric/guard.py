@@ -98,6 +98,15 @@ METHODS = {
 """Attributes that a guard does not have, and what does the same."""
 
 
+_OF_OTHER_VIEWS = {
+    True: "of= asks for one answer from several views, and this guard was calibrated with single "
+    "rows, so that its guarantee is of those: call guard.calibrate(views, labels, of=ids) first.",
+    False: "this guard was calibrated with several views of each thing (of=), so that its "
+    "guarantee is of those: pass of=, the id of each row.",
+}
+"""Errors where the guarantee is of other queries, by whether views are asked for."""
+
+
 class Guard(Shown):
     """Answer queries with the label of their neighbours, or abstain.
 
@@ -146,6 +155,10 @@ class Guard(Shown):
         Group of each item, or, with ``held_out``, of each of its queries: the video of a frame, the
         session of a question. Those of a group depend on each other, and guarantees then count
         groups. None, the default: all are independent.
+    of : [n] numbers or strings, or None
+        Id of the thing that each row of ``held_out`` is a view of, such as the track of a frame:
+        each id is one query, and ``ask(views, of=ids)`` answers once for each. None, the default:
+        each row is a query.
     seed : torch.Generator, int or None
         Generator or seed of the random split into folds, or of ``held_out`` into halves or fifths.
         Default: 0, the same split in every run.
@@ -200,6 +213,7 @@ class Guard(Shown):
         search: Any = None,
         open_set_fraction: float = 0.0,
         groups: Any = None,
+        of: Any = None,
         seed: Seed = 0,
         progress: bool = False,
         **settings: Any,
@@ -210,6 +224,11 @@ class Guard(Shown):
         check_keywords("Guard", settings, known, KEYWORDS)
         if held_out is not None and (not isinstance(held_out, (tuple, list)) or len(held_out) != 2):
             raise InputError(f"held_out is a {type(held_out).__name__}: pass (queries, labels).")
+        if of is not None and held_out is None:
+            raise InputError(
+                "of= names what each row of held_out is a view of, and there is none: pass "
+                "held_out=(views, labels), or call guard.calibrate(views, labels, of=ids) later."
+            )
         if isinstance(model, LaplaceEnsemble) and held_out is None:
             raise InputError(
                 "model is a LaplaceEnsemble, which its items cannot calibrate: pass held_out="
@@ -267,6 +286,7 @@ class Guard(Shown):
                     *held_out,
                     open_set_fraction=open_set_fraction,
                     groups=groups,
+                    of=of,
                     seed=seed,
                     progress=progress,
                 )
@@ -423,6 +443,7 @@ class Guard(Shown):
         *,
         open_set_fraction: float = 0.0,
         groups: Any = None,
+        of: Any = None,
         seed: Seed = 0,
         progress: bool = False,
     ) -> None:
@@ -440,6 +461,9 @@ class Guard(Shown):
             Share of the later queries whose label no item has. Default: 0.
         groups : [Q] numbers or strings, or None
             Group of each query, as for ``Guard``. None, the default: all are independent.
+        of : [n] numbers or strings, or None
+            Id of the thing that each of n rows is a view of, as for ``Guard``. None, the default:
+            each row is a query.
         seed : torch.Generator, int or None
             Generator or seed of the random split. Default: 0.
         progress : bool
@@ -459,19 +483,24 @@ class Guard(Shown):
             *_told_if_trained_on(self.embedder, queries, labels),
             open_set_fraction=open_set_fraction,
             groups=groups,
+            of=of,
             seed=seed,
             progress=progress,
         )
         self._choose(self.precision)
 
     @positional("a guard has its precision: guard.at({}).ask(queries) for another one.")
-    def ask(self, queries: Any, *, progress: bool = False) -> Answers:
+    def ask(self, queries: Any, *, of: Any = None, progress: bool = False) -> Answers:
         """Answer or abstain.
 
         Parameters
         ----------
         queries : array [Q, D], list of texts, or loader
             Vectors or inputs of the model, of the kind of ``items``.
+        of : [n] numbers or strings, or None
+            Id of the thing that each of n rows is a view of: there is one answer for each, in the
+            order of their first rows (``answers.query_ids``). None, the default: each row is a
+            query.
         progress : bool
             Show a progress bar. Default: False.
 
@@ -485,6 +514,7 @@ class Guard(Shown):
         ------
         InputError
             If the precision cannot be guaranteed; for another precision, as a number: see ``at``.
+            If single rows calibrated it and several views ask, or the other way round.
 
         Warns
         -----
@@ -497,7 +527,9 @@ class Guard(Shown):
         index = copy.copy(self.index)  # one calibration for the rule and the search, under threads
         if (rule := self._rule(self.precision, index)) is None:
             raise InputError(self._refusal())
-        return index.ask(queries, rule, progress=progress)
+        if _calibration_of(index).of_views != (of is not None):
+            raise InputError(_OF_OTHER_VIEWS[of is not None])
+        return index.ask(queries, rule, of=of, progress=progress)
 
     def suspicious_labels(self, most: int = 100) -> LabelReview:
         """Return up to ``most`` items, 100 by default, whose label looks wrong; see ``Index``."""

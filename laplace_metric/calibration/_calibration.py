@@ -118,6 +118,9 @@ class Calibration(Shown):
     answer : [n]
         Place of the label with which each tested query is answered, among the classes of
         ``labels``. Default: empty, without labels.
+    of_views : bool
+        True if each query was several views of one thing (``Index.calibrate(of=)``): then it is a
+        calibration of such queries alone. Default: False.
     """
 
     matcher: MatchProbability
@@ -142,6 +145,7 @@ class Calibration(Shown):
     answer: Float[np.ndarray, " n"] = saved(
         -1, WHOLE, empty=True, default_factory=lambda: np.empty(0)
     )
+    of_views: bool = saved(empty=True, default=False)
 
     def check_saved(self) -> None:
         """Refuse values of a file of which some are of labels and some are not."""
@@ -174,6 +178,7 @@ class Calibration(Shown):
     def _sentence(self) -> str:
         of = "matches" if self.labeller is None else "labels"
         tested = f"{len(self.known):,} {'cross-fitted ' * self.cross_fitted}queries"
+        tested += " of several views" * self.of_views
         return f"learnt what a match looks like from {of}, tested on {tested}."
 
     def _shown_rows(self) -> Rows:

@@ -53,6 +53,7 @@ from laplace_metric.errors import (
 )
 from laplace_metric.evaluation import expected_calibration_error
 from laplace_metric.inputs._columns import Column
+from laplace_metric.inputs._labels import joined_labels
 from laplace_metric.io import Part, SavedFile, write
 from laplace_metric.models._fingerprints import Fingerprints
 from laplace_metric.search import _storage as storage
@@ -68,6 +69,7 @@ from laplace_metric.search._report import IndexReport
 from laplace_metric.search._result import SearchResult
 from laplace_metric.search._storage import IndexState
 from laplace_metric.search._trained_items import warn_if_fitted
+from laplace_metric.search._views import CENTRED_ON, Views
 from laplace_metric.search.classes._class_model import ClassModel, cross_fitted, inputs_of
 from laplace_metric.search.classes._label_review import LabelReview, reviewed
 from laplace_metric.search.classes._label_sets import LabelSets, RetrievalSets, warn_if_everything
@@ -296,7 +298,13 @@ class Index(Shown):
         return self._state.calibration
 
     def search(
-        self, queries: Any, k: int = 10, *, alpha: float = 0.05, progress: bool = False
+        self,
+        queries: Any,
+        k: int = 10,
+        *,
+        of: Any = None,
+        alpha: float = 0.05,
+        progress: bool = False,
     ) -> SearchResult:
         """Return the k nearest items of each query.
 
@@ -306,6 +314,10 @@ class Index(Shown):
             Q inputs of the model, or of the query encoder.
         k : int
             Number of items for each query, from 1 to the number of items. Default: 10.
+        of : [n] whole numbers or strings, or None
+            Id of the thing that each of n rows is a view of, such as the track of a frame or the
+            listing of a photograph: the views of one id are one query, in the order of their first
+            rows. None, the default: each row is a query.
         alpha : float in (0, 1)
             Share of queries with a match in the index that may be called ``unknown``. A larger one
             finds more open-set queries. It needs a calibration. Default: 0.05.
@@ -315,12 +327,13 @@ class Index(Shown):
         Raises
         ------
         InputError
-            For a k above the number of items.
+            For a k above the number of items, and ids that are not one for each row.
 
         Warns
         -----
         StaleCalibrationWarning
-            If the index has changed by more than a tenth since it was calibrated.
+            If the index has changed by more than a tenth since it was calibrated, or if it was
+            calibrated with single rows and is asked with several views, or the other way round.
         UnreachableAlphaWarning
             If too few calibration queries have a match for any query to be unknown at ``alpha``.
         UnfamiliarQueriesWarning
@@ -332,17 +345,19 @@ class Index(Shown):
         k = check_count("k", k)
         if k > len(self):
             raise InputError(f"k={k}: the index has {len(self)} items.")
-        encoded = self._encoded("queries", queries, progress=progress)
+        encoded, query_ids = self._encoded("queries", queries, of, progress=progress)
         hits = self._nearest(encoded, self._depth(k))
         assessment = None
         if self.calibration is not None:
+            _warn_if_of_other_views(self.calibration, of)
             assessment = self._fresh(self.calibration).assess(hits)
             _warn_if_unreachable(self.calibration, alpha)
             self.calibration.warn_if_unfamiliar(assessment.p_value, alpha)
         template = encoded.mean.new_empty(0)
-        return SearchResult.of(
+        result = SearchResult.of(
             hits, self.items.ids, self.items.labels, assessment, k, alpha, template, self.change
         )
+        return result if query_ids is None else replace(result, query_ids=query_ids)
 
     def ask(
         self,
@@ -350,6 +365,7 @@ class Index(Shown):
         rule: Rule | None = None,
         *,
         probability: float | None = None,
+        of: Any = None,
         progress: bool = False,
     ) -> Answers:
         """Answer each query with a label, or abstain.
@@ -369,6 +385,10 @@ class Index(Shown):
             Smallest probability of an answer, in the place of a rule; the index then abstains from
             unknown queries, too (``Rule.at(0.5, alpha=None)`` answers them). None, the default:
             0.5, more probable than not, if there is no rule.
+        of : [n] whole numbers or strings, or None
+            Id of the thing that each of n rows is a view of, such as the track of a frame or the
+            listing of a photograph: the views of one id are one query, in the order of their first
+            rows. None, the default: each row is a query.
         progress : bool
             Show a progress bar. Default: False.
 
@@ -402,7 +422,7 @@ class Index(Shown):
         about = self._calibrated().decides_about
         made = _asked_rule(rule, probability, about)
         alpha = 0.05 if made.alpha is None else made.alpha
-        return made(self.search(queries, 1, alpha=alpha, progress=progress))
+        return made(self.search(queries, 1, of=of, alpha=alpha, progress=progress))
 
     @named_keywords
     def guarantee(
@@ -639,6 +659,7 @@ class Index(Shown):
         open_set_fraction: float = 0.0,
         cross_fit: int | None = None,
         groups: Any = None,
+        of: Any = None,
         seed: Seed = None,
         progress: bool = False,
     ) -> Calibration:
@@ -690,6 +711,10 @@ class Index(Shown):
             Group of each query, such as the video of a frame: queries of a group depend on each
             other, and guarantees then count groups. No group fits and tests at once. None, the
             default: queries are independent.
+        of : [n] whole numbers or strings, or None
+            Id of the thing that each of n rows is a view of, as for ``search``: each id is one
+            query, and a guarantee is one of such queries. ``labels`` and ``groups`` are those of
+            the rows. None, the default: each row is a query.
         seed : torch.Generator, int or None
             Generator or seed that draws open-set queries and splits the queries. None, the default:
             the seed 0, the same split in every run.
@@ -702,7 +727,8 @@ class Index(Shown):
             For an index or queries without labels if there are no matches; and if both are given.
         InputError
             For too few queries, another number of lists than of queries, or ids of no item. For
-            ``portable=True`` if distances are not those of the means.
+            ``portable=True`` if distances are not those of the means. For views of one id with two
+            labels or groups, and ``of`` next to ``matches``.
 
         Warns
         -----
@@ -722,7 +748,7 @@ class Index(Shown):
         if open_set_fraction:  # else the generator is left to the split
             seed = as_generator(0 if seed is None else seed)
         queries = now.query_encoder.read("queries", queries)
-        queries.check_columns(groups=groups)
+        queries.check_columns(groups=groups, of=of)
         # Where no class model is fitted, hits must not carry the odds of an earlier one.
         now._state = replace(now._state, class_model=None)
         if not portable and matches is None:
@@ -735,12 +761,22 @@ class Index(Shown):
             open_set_fraction=open_set_fraction,
             seed=seed if open_set_fraction else None,
             grouped=groups is not None,
+            of=of,
             progress=progress,
         )
+        if of is not None and groups is not None:
+            groups = Views.read(of, len(of)).one_each("groups", groups)
         if matches is None and not labelled.known.any():
             _refuse_foreign(labels, now.items.classes, len(labelled))
         return self.learn(
-            labelled, k, seed, portable=portable, cross_fit=cross_fit, groups=groups, since=now
+            labelled,
+            k,
+            seed,
+            portable=portable,
+            cross_fit=cross_fit,
+            groups=groups,
+            of_views=of is not None,
+            since=now,
         )
 
     def learn(
@@ -753,6 +789,7 @@ class Index(Shown):
         own_items: bool = False,
         cross_fit: int | None = None,
         groups: Any = None,
+        of_views: bool = False,
         since: Index | None = None,
     ) -> Calibration:
         """Calibrate from the hits of queries in this index or in one like it; see ``calibrate``.
@@ -776,6 +813,8 @@ class Index(Shown):
             than 1,000 queries, else 0.
         groups : [Q] numbers or strings, or None
             Group of each query, as for ``calibrate``. None, the default: queries are independent.
+        of_views : bool
+            True if each query was several views of one thing. Default: False.
         since : Index or None
             The index as it was when it was searched: later changes count towards a stale
             calibration. None, the default: the index as it is.
@@ -801,6 +840,7 @@ class Index(Shown):
             cross_fit=cross_fit,
             group=None if groups is None else read_groups(groups, len(labelled), told=own_items),
         )
+        calibration = replace(calibration, of_views=of_views)
         _LOG.info("calibrated %s", calibration._sentence())
         with self._changing:  # what changed meanwhile is news to the calibration
             changes = self.changes - now.changes
@@ -820,6 +860,7 @@ class Index(Shown):
         *,
         matches: Matches | None = None,
         depth: int | None = None,
+        of: Any = None,
         progress: bool = False,
     ) -> IndexReport:
         """Evaluate the answers, and their probabilities if it is calibrated, on labelled queries.
@@ -840,6 +881,10 @@ class Index(Shown):
         depth : int or None
             Number of neighbours of each query, at least 20. None, the default: as many as in the
             calibration, or 50 without one.
+        of : [n] whole numbers or strings, or None
+            Id of the thing that each row of ``queries`` is a view of, as for ``search``; ``labels``
+            are those of the rows, and ``ood`` are single ones. None, the default: each row is a
+            query.
         progress : bool
             Show a progress bar. Default: False.
 
@@ -861,7 +906,11 @@ class Index(Shown):
         if depth is None:
             depth = DEPTH if calibration is None else calibration.depth
         depth = max(check_count("depth", depth), VOTES)
-        labelled = self.labelled_hits(queries, labels, depth, matches=matches, progress=progress)
+        if calibration is not None:
+            _warn_if_of_other_views(calibration, of)
+        labelled = self.labelled_hits(
+            queries, labels, depth, matches=matches, of=of, progress=progress
+        )
         assert labelled.same is not None
         n, distinct = len(labelled), len(np.unique(labelled.same))
         warn_of_copies(
@@ -873,7 +922,7 @@ class Index(Shown):
         )
         ood_hits = None
         if ood is not None:
-            encoded = self._encoded("ood", ood, progress=progress)
+            encoded, _ = self._encoded("ood", ood, progress=progress)
             ood_hits = self._nearest(encoded, min(depth, len(self)))
         return evaluated(labelled, calibration, ood_hits, self.items.encoded.mean.new_empty(0))
 
@@ -887,6 +936,7 @@ class Index(Shown):
         open_set_fraction: float = 0.0,
         seed: Seed = None,
         grouped: bool = False,
+        of: Any = None,
         progress: bool = False,
     ) -> LabelledHits:
         """Return the k nearest items of queries, and which of them are a match.
@@ -911,6 +961,9 @@ class Index(Shown):
         grouped : bool
             True if near-copies among the queries are in groups that are known, and need no warning.
             Default: False.
+        of : [n] whole numbers or strings, or None
+            Id of the thing that each row is a view of, as for ``search``; ``labels`` are those of
+            the rows. None, the default: each row is a query.
         progress : bool
             Show a progress bar. Default: False.
 
@@ -930,12 +983,20 @@ class Index(Shown):
         """
         self, k = self._now(), check_count("k", k)
         inputs = self.query_encoder.read("queries", queries, labels)
-        inputs.check_columns(matches=matches)
-        read = relevance_of(self.items, inputs.labels, matches)
+        inputs.check_columns(matches=matches, of=of)
+        if of is not None and matches is not None:
+            raise InputError("of= and matches=: views of one thing are judged by labels, labels=.")
+        read = relevance_of(self.items, inputs.labels, matches)  # before the long part
         known_rows, rows = self.query_encoder.fitted_rows, list[Fingerprints]()
         encoded, batch_labels = self.query_encoder.all(inputs, progress=progress, rows=rows)
         if rows:
             warn_if_fitted(known_rows, np.concatenate(rows))
+        if of is not None:
+            views = Views.read(of, len(encoded))
+            encoded = self._pooled(encoded, views)
+            given = joined_labels(batch_labels) if inputs.labels is None else inputs.labels
+            own = None if given is None else views.one_each("labels", given)
+            read, batch_labels = relevance_of(self.items, own, matches), []
         relevance, depth = read(encoded, batch_labels), min(k, len(self))
         same = equal_vectors(encoded.mean)
         if not grouped:
@@ -1264,11 +1325,13 @@ class Index(Shown):
 
     def _deep_hits(self, queries: Any, calibration: Calibration, *, progress: bool) -> SearchHits:
         """Search as deep as the calibration did."""
-        encoded = self._encoded("queries", queries, progress=progress)
+        encoded, _ = self._encoded("queries", queries, progress=progress)
         return self._nearest(encoded, min(calibration.depth, len(self)))
 
-    def _encoded(self, name: str, queries: Any, *, progress: bool) -> Encoded:
-        """Read and encode queries; an empty array or list has none."""
+    def _encoded(
+        self, name: str, queries: Any, of: Any = None, *, progress: bool
+    ) -> tuple[Encoded, np.ndarray[Any, Any] | None]:
+        """Read and encode queries; an empty array or list has none. Return their ids, too."""
         if _with_labels(queries):
             raise InputError(
                 f"{name} is a {type(queries).__name__} of queries and labels: pass the queries "
@@ -1276,8 +1339,21 @@ class Index(Shown):
             )
         inputs = self.query_encoder.read(name, queries)
         if isinstance(queries, Sized) and not (isinstance(queries, Mapping) or len(queries)):
-            return self.items.encoded.take(slice(0))
-        return self.query_encoder.all(inputs, progress=progress)[0]
+            return self.items.encoded.take(slice(0)), None
+        inputs.check_columns(of=of)
+        encoded = self.query_encoder.all(inputs, progress=progress)[0]
+        if of is None:
+            return encoded, None
+        views = Views.read(of, len(encoded))
+        return self._pooled(encoded, views), views.ids
+
+    def _pooled(self, encoded: Encoded, views: Views) -> Encoded:
+        """Return one row for each thing, by the vectors that rank."""
+        v, spherical = self.ranking.query_vectors(encoded), self.encoder.spherical
+        if not spherical:
+            some = self.engine.vectors[:: -(-len(self) // CENTRED_ON)]
+            v = v - some.to(v).mean(0)
+        return views.pooled(encoded, v, spherical=spherical)
 
     def _depth(self, k: int) -> int:
         """Return the number of neighbours that a calibration needs to see the same evidence.
@@ -1449,6 +1525,19 @@ def _with_labels(queries: Any) -> bool:
         return False
     inputs, labels = (tuple(getattr(part, "shape", ())) for part in queries)
     return len(inputs) > 1 and labels == inputs[:1]
+
+
+def _warn_if_of_other_views(calibration: Calibration, of: Any) -> None:
+    if calibration.of_views == (of is not None):
+        return
+    calibrated, asked = ("several views", "single rows")[:: 1 if calibration.of_views else -1]
+    how = "calibrate(views, labels, of=ids)" if of is not None else "calibrate(queries, labels)"
+    warnings.warn(
+        f"this index was calibrated with queries of {calibrated} and is asked with {asked}: "
+        f"probabilities and guarantees are of other queries. Call index.{how}.",
+        StaleCalibrationWarning,
+        stacklevel=callers_line(),
+    )
 
 
 def _warn_if_unreachable(calibration: Calibration, alpha: float) -> None:

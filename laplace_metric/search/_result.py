@@ -62,6 +62,9 @@ class SearchResult(Shown):
         compares with its own. None, the default, before ``Index.calibrate``.
     gallery : GalleryChange or None
         Change of the gallery since its calibration. None, the default: there was none.
+    query_ids : array [Q] or None
+        Id of each query that is several views of one thing (``of=``), in the order of the first
+        views. None, the default: each row is a query.
     """
 
     hits: SearchHits
@@ -76,6 +79,7 @@ class SearchResult(Shown):
     label_probability: Float[Tensor, " Q"] | None = None
     calibration: str | None = None
     gallery: GalleryChange | None = None
+    query_ids: np.ndarray[Any, Any] | None = None
 
     @classmethod
     def of(
@@ -142,7 +146,15 @@ class SearchResult(Shown):
         return f"{found}; {int(self.unknown.sum()):,} of them unknown at alpha={self.alpha:g}."
 
     def _shown_rows(self) -> Rows:
-        names = ("ids", "labels", "distance", "match_probability", "label", "label_probability")
+        names = (
+            "query_ids",
+            "ids",
+            "labels",
+            "distance",
+            "match_probability",
+            "label",
+            "label_probability",
+        )
         shown = [(name, getattr(self, name)) for name in names]
         shown += [("epistemic", self.epistemic), ("p_value, unknown", self.p_value)]
         shown.append(("ambiguity", self.ambiguity))
@@ -273,7 +285,8 @@ class SearchResult(Shown):
         per_query |= {"p_value": self.p_value, "unknown": self.unknown}
         each = {"id": self.ids, "item_label": self.labels, "distance": self.distance}
         each |= {"distance_sd": self.distance_sd, "match_probability": self.match_probability}
-        rows = {"query": np.repeat(np.arange(q), k), "rank": np.tile(np.arange(1, k + 1), q)}
+        queries = np.arange(q) if self.query_ids is None else self.query_ids
+        rows = {"query": np.repeat(queries, k), "rank": np.tile(np.arange(1, k + 1), q)}
         rows |= {n: _np(v).reshape(-1) for n, v in each.items() if v is not None}
         return rows | {n: np.repeat(_np(v), k) for n, v in per_query.items() if v is not None}
 

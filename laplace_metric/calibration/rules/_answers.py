@@ -61,12 +61,16 @@ class Answers(Shown):
         found, "uncertain" where the probability is too small; "" where there is an answer.
     answered : array [Q] of booleans
         True where there is an answer.
+    query_ids : array [Q] or None
+        Id of each query that is several views of one thing, as in the search. None, the default:
+        each row is a query.
     """
 
     label: np.ndarray[Any, Any]
     probability: Array
     reason: np.ndarray[Any, Any]
     answered: Flags
+    query_ids: np.ndarray[Any, Any] | None = None
 
     @classmethod
     def of(
@@ -111,19 +115,24 @@ class Answers(Shown):
                 probability=self.probability[some],
                 reason=self.reason[some],
                 answered=self.answered[some],
+                query_ids=None if self.query_ids is None else self.query_ids[some],
             )
         return Answer(self.label[query], float(self.probability[query]), str(self.reason[query]))
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return a table with the columns label, probability, reason and answered.
 
+        Ids of queries, where they have any, come first.
+
         Raises
         ------
         MissingPackageError
             Without pandas.
         """
+        ids = {} if self.query_ids is None else {"query": self.query_ids}
         return as_pandas(
-            {
+            ids
+            | {
                 "label": self.label,
                 "probability": self.probability,
                 "reason": self.reason,
@@ -141,5 +150,6 @@ class Answers(Shown):
         for query in range(min(len(self), SOME)):
             label, probability, reason = self[query]
             told = reason or ("answered" if label is None else label)
-            rows.append((f"query {query}", f"{told}, {probability:.2f}"))
+            name = f"query {query}" if self.query_ids is None else str(self.query_ids[query])
+            rows.append((name, f"{told}, {probability:.2f}"))
         return rows
