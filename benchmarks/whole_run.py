@@ -167,6 +167,7 @@ PIECES = (
     _piece("ablation", "posterior", "posterior.ablation", 15, "posterior"),
     _piece("variance", "posterior", "posterior.variance", 13),
     _piece("frozen", "posterior", "posterior.frozen", 5),
+    _piece("layers", "posterior", "posterior.layers", 10),
     _piece("fitted", "retrieval", "retrieval.guarantees", 57),
     _piece("guarantees", "retrieval", "retrieval.guarantees", 3),
     _piece("power", "retrieval", "retrieval.power", 3, needs=("mapie",)),
