@@ -131,6 +131,8 @@ def columns_of(
 ) -> dict[str, list[Any]]:
     """Return all numbers of a result as columns, with names of queries and the answers of a rule.
 
+    Queries that are several views have the ids of the result, others the ``names``.
+
     ``answered`` and ``reason`` are those of ``Answers``: about the label, or the nearest item where
     no labels calibrated the index.
     """
@@ -139,4 +141,6 @@ def columns_of(
         k = result.ids.shape[1]
         columns["answered"] = np.repeat(answers.answered, k).tolist()
         columns["reason"] = np.repeat(answers.reason, k).tolist()
+    if result.query_ids is not None:
+        return columns
     return {**columns, "query": [names[row] for row in columns["query"]]}

@@ -6,6 +6,7 @@ from argparse import Namespace
 
 from laplace_metric.cli._fitted_queries import without_fitted
 from laplace_metric.cli._gallery import CALIBRATE, LoadedIndex, load_gallery
+from laplace_metric.cli._item_groups import views_of_queries
 from laplace_metric.cli._open_source import require_data
 from laplace_metric.cli._reporter import Reporter, reporter_of
 from laplace_metric.cli._source import Source
@@ -33,9 +34,14 @@ def measured(
     if options.open_set is not None:
         source = gallery.posterior.source(options.open_set, options, reporter)
         ood = source.batches(size)
+    of = views_of_queries(options.data, queries, getattr(options, "group_column", None))
     with without_fitted(options.data, options, reporter):
         report = gallery.index.evaluate(
-            queries.batches(size), gallery.classes_of(queries), ood, progress=reporter.progress
+            queries.batches(size),
+            gallery.classes_of(queries),
+            ood,
+            of=of,
+            progress=reporter.progress,
         )
     if gallery.index.calibration is None:
         reporter.note(f"{options.index} is not calibrated. {CALIBRATE}")

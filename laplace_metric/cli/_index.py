@@ -84,6 +84,11 @@ def _check_ways(options: Namespace) -> None:
         raise InputError("--cross-fit 1: give 0 for none, or 2 parts or more.")
     if len(chosen) > 1:
         raise InputError(f"{' and '.join(chosen)}: give one of them.")
+    if options.one_answer and (options.group_column is None or options.calibrate is None):
+        raise InputError(
+            "--one-answer counts the rows of a group of --calibrate TABLE as one query: give "
+            "--calibrate TABLE and --group-column NAME, too."
+        )
     if options.cross_fit and options.compact:
         raise InputError(
             "--cross-fit is for small collections, --compact for large ones: give one."
@@ -167,11 +172,13 @@ def _built(
         )
     if len(plan.held):
         with without_fitted(options.calibrate or options.data, options, reporter):
+            groups = plan.groups_of(plan.held)
             built.calibrate(
                 plan.held.batches(size),
                 plan.held.classes,
                 open_set_fraction=open_set_fraction,
-                groups=plan.groups_of(plan.held),
+                groups=None if options.one_answer else groups,
+                of=groups if options.one_answer else None,
                 progress=reporter.progress,
             )
     return built

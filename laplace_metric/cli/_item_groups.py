@@ -41,3 +41,26 @@ def groups_of_items(path: Path, source: Source, column: str) -> Groups:
             "were left out, so groups have no place. Remove their rows from the table."
         )
     return dict(zip(source.ids, cells, strict=True))
+
+
+def views_of_queries(path: Path, source: Source, column: str | None) -> list[str] | None:
+    """Return the group of each query of a table, whose rows are views of one thing.
+
+    Parameters
+    ----------
+    path : Path
+        Table of the queries, .csv or .tsv.
+    source : Source
+        Queries that are read, all of the table or some.
+    column : str or None
+        Name of the column of groups; None: each row is a query.
+
+    Raises
+    ------
+    InputError
+        As ``groups_of_items``.
+    """
+    if column is None:
+        return None
+    groups = groups_of_items(path, source, column)
+    return [groups[name] for name in source.ids]

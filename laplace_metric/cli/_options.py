@@ -49,6 +49,10 @@ given here
 _ALLOW_FITTED = """\
 --allow-fitted: use items of the fit, whose results are better than those of new items
 """
+_VIEWS = """\
+--group-column NAME: of a table: the rows of a group, such as the frames of a track, are views of \
+one thing, which is one query
+"""
 _FOUND = """\
 --precision P: answer or abstain: this share of answers is right, with 95 % confidence
 --output FILE: all results, as .csv or .json
@@ -137,6 +141,8 @@ without --holdout, too few to hold any out; 5 for 5,000 items or less
 their own class; others may be nearer
 --group-column NAME: of a table: group of each item that calibrates, such as its video: items of a \
 group find no other one of it, and groups are counted
+--one-answer: with --group-column and --calibrate: the rows of a group are views of one thing, \
+which is one query, as later for search --group-column
 {_ALLOW_FITTED}{_COMMON}"""
 SEARCH = f"""\
 find the neighbours of queries, and how sure each is. With a calibrated index: the probability of \
@@ -146,11 +152,11 @@ index new -k 3 --output matches.csv --trust-recipe
 queries QUERIES: {_KINDS}, or one image
 --text TEXT*: a query in place of QUERIES; may be repeated
 -k K = 5: neighbours of each query
-{_FOUND}{_ITEMS}{_SAVED_MODEL}{_COMMON}"""
+{_VIEWS}{_FOUND}{_ITEMS}{_SAVED_MODEL}{_COMMON}"""
 EVALUATE = f"""\
 measure how much the answers of an index can be trusted. Needs labelled queries
 index photos --trust-recipe --json numbers.json
-{_MEASURED}"""
+{_VIEWS}{_MEASURED}"""
 REPORT = f"""\
 write a web page that says how far to trust an index: a verdict, queries with their neighbours, \
 figures, every number. It needs nothing from outside

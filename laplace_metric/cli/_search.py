@@ -9,11 +9,12 @@ from typing import Any
 from laplace_metric.cli._answers_table import columns_of, guaranteed_of, tell_answers
 from laplace_metric.cli._gallery import LoadedIndex, load_gallery
 from laplace_metric.cli._image_source import root_of
+from laplace_metric.cli._item_groups import views_of_queries
 from laplace_metric.cli._open_source import require_data
 from laplace_metric.cli._pictures import Pictures
 from laplace_metric.cli._reporter import Reporter, reporter_of
 from laplace_metric.cli._result_picture import write_picture
-from laplace_metric.cli._source import ARRAYS, IMAGES, TEXTS, given_texts
+from laplace_metric.cli._source import ARRAYS, IMAGES, TEXTS, Source, given_texts
 from laplace_metric.cli._table_files import TABLE_WRITERS
 from laplace_metric.errors import InputError
 
@@ -30,11 +31,12 @@ def search(options: Namespace) -> None:
         queries = posterior.checked(given_texts(options.text))
     else:
         queries = posterior.source(options.queries, options, reporter)
+    of = _views(queries, options)
     if options.picture is not None:
         items = _shown(gallery, queries.kind)
     loader = queries.batches(options.batch_size)
     with reporter.warnings():
-        result = gallery.index.search(loader, options.k, progress=reporter.progress)
+        result = gallery.index.search(loader, options.k, of=of, progress=reporter.progress)
     answers = None if rule is None else rule(result)
     columns = columns_of(result, queries.ids, answers)
     if texts := gallery.item_texts(reporter):
@@ -44,7 +46,20 @@ def search(options: Namespace) -> None:
         if queries.kind != IMAGES:
             asked = list(queries.read(range(len(queries))))
         write_picture(options.picture, result, asked, items, answers)
-    tell_answers(columns, len(queries), options.k, options, reporter)
+    tell_answers(columns, len(result), options.k, options, reporter)
+
+
+def _views(queries: Source, options: Namespace) -> list[str] | None:
+    """Return the group of each query; None: each is one."""
+    if options.group_column is None:
+        return None
+    if options.text or options.picture is not None:
+        other = "--text" if options.text else "--picture"
+        raise InputError(
+            f"--group-column {options.group_column} is for a table of views, and {other} shows "
+            "single queries: give one of the two."
+        )
+    return views_of_queries(options.queries, queries, options.group_column)
 
 
 def _shown(gallery: LoadedIndex, kind: str) -> Sequence[Any]:

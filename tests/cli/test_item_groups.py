@@ -72,3 +72,50 @@ def test_what_has_no_groups_is_told(frames, capsys):
     rows[7] = (*rows[7][:2], " ")
     write_table("frames.csv", rows)
     assert "video of row 8 is empty" in refused([*BUILD, "--cross-fit", "4"], capsys)
+
+
+def test_a_video_is_one_query(frames, capsys):
+    with Path("others.csv").open() as file:
+        others = [(line["path"], line["label"], line["video"]) for line in csv.DictReader(file)]
+    videos = sorted({video for _, _, video in others})
+    held, asked = ([row for row in others if row[2] in videos[i::2]] for i in (0, 1))
+    write_table("held.csv", held)
+    write_table("asked.csv", asked)
+    build = [*BUILD, "--calibrate", "held.csv", "--one-answer", "--quiet"]
+    assert main(build) == 0
+    index = Index.load("index", LaplaceEmbedder.load("index", own_model()))
+    assert index.calibration.of_views
+    assert len(index.calibration.known) == len(videos[::2])
+    capsys.readouterr()
+    by_video = ["--group-column", "video", "--quiet"]
+    assert main(["search", "index", "asked.csv", "-k", "2", "--output", "a.csv", *by_video]) == 0
+    with Path("a.csv").open() as file:
+        found = [line["query"] for line in csv.DictReader(file)]
+    assert sorted(set(found)) == videos[1::2]
+    assert len(found) == 2 * len(videos[1::2])
+    capsys.readouterr()
+    assert main(["evaluate", "index", "asked.csv", "--json", "-", *by_video]) == 0
+    assert json.loads(capsys.readouterr().out)["queries"] == len(videos[1::2])
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (
+            ["index", "frames.csv", "--posterior", "posterior", "--one-answer"],
+            "--group-column NAME",
+        ),
+        ([*BUILD, "--one-answer", "--cross-fit", "4"], "give --calibrate TABLE"),
+    ],
+)
+def test_one_answer_needs_a_table_of_groups(frames, capsys, command, told):
+    assert told in refused(command, capsys)
+
+
+def test_views_of_a_search_stand_in_a_table(frames, capsys):
+    assert main([*BUILD, "--cross-fit", "4", "--quiet"]) == 0
+    capsys.readouterr()
+    views = ["--group-column", "video"]
+    assert "photos is no table" in refused(["search", "index", "photos", *views], capsys)
+    picture = ["search", "index", "others.csv", *views, "--picture", "a.png"]
+    assert "shows single queries" in refused(picture, capsys)
