@@ -84,13 +84,14 @@ from laplace_metric.search._refit import seen_at
 from laplace_metric.search._trained_items import check_untrained
 from laplace_metric.search.engines._engine import EngineKind
 from laplace_metric.search.rank._chosen_ranking import layers_asked
-from laplace_metric.search.rank._rankings import Predictive
+from laplace_metric.search.rank._rankings import Predictive, PredictiveRanking
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from laplace_metric.export._graph import ExportedGraph
     from laplace_metric.export._module import EmbedderModule
+    from laplace_metric.export._predictive import RankedVectors
 
 _LOG = logging.getLogger(__name__)
 KEYWORDS = {
@@ -1060,7 +1061,9 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         loss = loss_of(self.model, fitted, inputs, progress=progress)
         return log_marginal_likelihood(fitted, loss)
 
-    def as_module(self, *, predictive_temperature: float | None = None) -> EmbedderModule:
+    def as_module(
+        self, *, predictive_temperature: float | None = None, index: Index | None = None
+    ) -> EmbedderModule:
         """Return a copy as an ``nn.Module``, inputs -> mean, epistemic, uncertainty.
 
         For ``to(device)``, ``state_dict``, ``torch.compile``: an embedder is no module.
@@ -1071,6 +1074,11 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
             Temperature of a fourth output, ``predictive_vectors`` [B, Z + A]; their own is
             ``fitted_.predictive_posterior.temperature``. None, the default: there is no such
             output.
+        index : Index or None
+            Index of this embedder, in the place of a temperature: the fourth output are the query
+            vectors by which it ranks, with share, prior, centre and layer (``index.ranking``), so
+            that another engine over ``index.engine.vectors`` finds what it finds. None, the
+            default: no index.
 
         Raises
         ------
@@ -1078,14 +1086,35 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
             For a head that is neither linear nor a chain of linear layers; for predictive vectors,
             for one that is not one linear layer.
         InputError
-            For a temperature that is no positive number.
+            For a temperature that is no positive number, next to an index, and for an index that
+            ranks otherwise than by "predictive" or is of another embedder.
         WeightsChangedError
             If the model no longer has the weights of the fit, in its head or before it.
         """
         from laplace_metric.export._module import EmbedderModule
 
         fitted = self._fitted_to_these_weights(values=True)
-        return EmbedderModule(self.model, fitted, predictive_temperature)
+        ranked = None if index is None else self._ranked_by(index, predictive_temperature)
+        return EmbedderModule(self.model, fitted, predictive_temperature, ranked)
+
+    def _ranked_by(self, index: Index, temperature: float | None) -> RankedVectors:
+        """Return the vectors by which an index of this embedder ranks."""
+        from laplace_metric.export._predictive import RankedVectors
+
+        if temperature is not None:
+            raise InputError("predictive_temperature= and index=: pass one of them.")
+        if index.encoder.identity != Encoder.of(self).identity:
+            raise InputError(
+                "index is of another embedder, or of another fit: pass one of this embedder, "
+                "embedder.index(items, labels)."
+            )
+        ranking = index.ranking
+        if not isinstance(ranking, PredictiveRanking):
+            raise InputError(
+                f"index ranks by {index.rank_by!r}, whose vectors are the means: leave index= out."
+            )
+        assert isinstance(ranking.vectors, PredictiveVectors)  # of one embedder
+        return RankedVectors(ranking.vectors, ranking.factor, ranking.layer)
 
     def export(
         self,
@@ -1094,6 +1123,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         *,
         example: ModelInput,
         predictive_temperature: float | None = None,
+        index: Index | None = None,
     ) -> ExportedGraph:
         """Write one graph, inputs -> mean, epistemic, uncertainty, that runs without this package.
 
@@ -1114,6 +1144,9 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         predictive_temperature : float > 0 or None
             Temperature of a fourth output, "predictive", as for ``as_module``. None, the default:
             there is no such output.
+        index : Index or None
+            Index whose query vectors are this output, as for ``as_module``. None, the default: no
+            index.
 
         Raises
         ------
@@ -1141,7 +1174,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         from laplace_metric.export._graph import write_graph
 
         example = read_batch("example", example)
-        module = self.as_module(predictive_temperature=predictive_temperature)
+        module = self.as_module(predictive_temperature=predictive_temperature, index=index)
         try:
             return write_graph(module, self.model, example, as_path("path", path), format)
         except ExportError:

@@ -13,7 +13,7 @@ from laplace_metric._utils.validation import check_positive
 from laplace_metric.errors import HeadError
 from laplace_metric.export._familiarity import Familiarity
 from laplace_metric.export._head_variance import HeadVariance
-from laplace_metric.export._predictive import PredictiveOutput
+from laplace_metric.export._predictive import PredictiveOutput, RankedVectors
 from laplace_metric.export._tapped import Tapped
 from laplace_metric.heads._backends import jacobian_of
 from laplace_metric.heads._chain import ChainJacobian
@@ -57,14 +57,15 @@ class PredictiveNumbers(NamedTuple):
         Embeddings, as of ``Numbers``.
     epistemic, uncertainty : Tensor [B]
         Uncertainties, as of ``Numbers``.
-    predictive : Tensor [B, Z + A]
-        Vectors whose inner products are the expected ones, as ``predictive_vectors`` returns them.
+    predictive : Tensor [B, d]
+        Vectors whose inner products are the expected ones, as ``predictive_vectors`` returns them,
+        or those by which an index ranks.
     """
 
     mean: Float[Tensor, "B Z"]
     epistemic: Float[Tensor, " B"]
     uncertainty: Float[Tensor, " B"]
-    predictive: Float[Tensor, "B Z_plus_A"]
+    predictive: Float[Tensor, "B d"]
 
 
 class EmbedderModule(nn.Module):
@@ -83,6 +84,8 @@ class EmbedderModule(nn.Module):
         Posterior of this model.
     predictive_temperature : float > 0 or None
         Temperature of predictive vectors. None, the default: there are none.
+    ranked : RankedVectors or None
+        Vectors by which an index ranks, in their place. None, the default: no index.
 
     Raises
     ------
@@ -101,20 +104,26 @@ class EmbedderModule(nn.Module):
     """
 
     def __init__(
-        self, model: nn.Module, fitted: Fitted, predictive_temperature: float | None = None
+        self,
+        model: nn.Module,
+        fitted: Fitted,
+        predictive_temperature: float | None = None,
+        ranked: RankedVectors | None = None,
     ) -> None:
         super().__init__()
-        self.predictive = None
+        self.predictive, layer = None, None
         if predictive_temperature is not None:
             t = check_positive("predictive_temperature", predictive_temperature)
             vectors = PredictiveVectors.of(fitted)
             factor = t / fitted.predictive_posterior.temperature
             self.predictive = PredictiveOutput(vectors, factor)
+        if ranked is not None:
+            layer, self.predictive = ranked.layer, PredictiveOutput(*ranked)
         jacobian = _analytic(fitted.head, fitted.jacobian)
         self.spherical = fitted.spherical
         self.variance = HeadVariance(jacobian, fitted.posterior, spherical=self.spherical)
         self.familiarity = None if fitted.near_far is None else Familiarity(fitted.near_far)
-        self.body = Tapped(model, fitted.head)
+        self.body = Tapped(model, fitted.head, None if layer is None else layer.name)
         self.train(False)
 
     def train(self, mode: bool = True) -> EmbedderModule:
@@ -136,17 +145,17 @@ class EmbedderModule(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Numbers | PredictiveNumbers:
         """Run with the model's own inputs: tensors by place or name, a mapping, or a tuple."""
-        h, z = self.body(kwargs or (args[0] if len(args) == 1 else args))
+        h, z, g = self.body(kwargs or (args[0] if len(args) == 1 else args))
         if not torch.is_autocast_enabled(h.device.type):
-            return self._all_numbers(h, z)
+            return self._all_numbers(h, z, g)
         with full_precision():
-            return self._all_numbers(h, z)
+            return self._all_numbers(h, z, g)
 
-    def _all_numbers(self, h: Tensor, z: Tensor) -> Numbers | PredictiveNumbers:
+    def _all_numbers(self, h: Tensor, z: Tensor, g: Tensor | None) -> Numbers | PredictiveNumbers:
         numbers = self._numbers(h, z)
         if self.predictive is None:
             return numbers
-        return PredictiveNumbers(*numbers, self.predictive(h, z))
+        return PredictiveNumbers(*numbers, self.predictive(h, z, g))
 
     def _numbers(self, h: Tensor, z: Tensor) -> Numbers:
         uncertainty = self.variance(h, z)

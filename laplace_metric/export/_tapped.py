@@ -9,20 +9,22 @@ import torch
 from torch import Tensor, nn
 
 from laplace_metric._utils.precision import at_least_float32
-from laplace_metric.errors import HeadError
+from laplace_metric.errors import ExportError, HeadError
+from laplace_metric.heads._earlier_layers import row_of
 from laplace_metric.heads._located import LocatedHead
 from laplace_metric.heads._pointwise import PointwiseHead, averaged
-from laplace_metric.models import Precomputed, Sentences
+from laplace_metric.models import Precomputed, PrecomputedLayers, Sentences
 from laplace_metric.models._calling import call_model
 
 Seen = dict[str, list[Tensor]]
 
 
 class Tapped(nn.Module):
-    """inputs -> (h [B, D], z [B, Z]), at least float32, by a copy of the model in evaluation mode.
+    """inputs -> (h [B, D], z [B, Z], g [B, E] or None), by a copy of the model in evaluation mode.
 
     The copy's modules at both ends of the head are of a class of their own, derived from theirs,
-    whose ``forward`` also notes its input or output for the call that is running.
+    whose ``forward`` also notes its input or output for the call that is running, and so is an
+    earlier layer. All are at least float32.
 
     Parameters
     ----------
@@ -30,14 +32,30 @@ class Tapped(nn.Module):
         Model, which is copied.
     head : LocatedHead
         Head of this model.
+    layer : str or None
+        Name of an earlier layer, whose input is returned. None, the default: none.
+
+    Raises
+    ------
+    ExportError
+        For an earlier layer of ``PrecomputedLayers``, whose arrays no graph computes.
     """
 
-    def __init__(self, model: nn.Module, head: LocatedHead) -> None:
+    def __init__(self, model: nn.Module, head: LocatedHead, layer: str | None = None) -> None:
         super().__init__()
         memo: dict[int, Any] = {}
+        if isinstance(model, PrecomputedLayers):
+            raise ExportError(
+                "the model is PrecomputedLayers, whose arrays no graph computes: export the "
+                "network that makes them."
+            )
         self.model = _traceable(deepcopy(model, memo)).eval().requires_grad_(False)
         self.head = None
-        self._seen: Seen = {"h": [], "z": []}
+        self._seen: Seen = {"h": [], "z": [], "g": []}
+        self._layer: nn.Module | None = None
+        if layer is not None:
+            self._layer = memo[id(model.get_submodule(layer))]
+            _tap(self._layer, self._seen, "g")
         if head.parts is None:
             self.head = deepcopy(head.module).eval().requires_grad_(False)
             return
@@ -46,32 +64,36 @@ class Tapped(nn.Module):
         _tap(first, self._seen, "h")
         _tap(last, self._seen, "z")
 
-    def forward(self, inputs: Any) -> tuple[Tensor, Tensor]:
+    def forward(self, inputs: Any) -> tuple[Tensor, Tensor, Tensor | None]:
         """Run on the inputs of one batch, as a model is called (``inputs._batches.ModelInput``)."""
         entered, left = self._seen["h"], self._seen["z"]
-        entered.clear()  # of a call that failed
-        left.clear()
+        for noted in self._seen.values():
+            noted.clear()  # of a call that failed
         output = call_model(self.model, inputs)
+        g = None
+        if self._layer is not None:
+            rows = row_of(self._layer, self._seen["g"].pop(), same_size=True)
+            g = None if rows is None else at_least_float32(rows)
         if self.head is not None:
             h = output.to(next(self.head.parameters()).dtype)
-            return at_least_float32(h), at_least_float32(self.head(h))
+            return at_least_float32(h), at_least_float32(self.head(h)), g
         if len(left) != 1:
             raise HeadError(f"the head ran {len(left)} times in one forward pass, not once.")
         h, z = entered.pop(), left.pop()
         if self._pooled:
             h, z = averaged(h), averaged(z)
-        return at_least_float32(h), at_least_float32(z)
+        return at_least_float32(h), at_least_float32(z), g
 
 
 def _tap(module: nn.Module, seen: Seen, which: str) -> None:
-    """Note h, which enters the module, or a copy of z, which a later step may change in place."""
+    """Note h or g, which enters a module, or a copy of z, which a later step may change."""
     kind: Any = type(module)
 
     class Noting(kind):  # type: ignore[misc]
         def forward(self, *args: Any, **kwargs: Any) -> Any:
             output = super().forward(*args, **kwargs)
             getattr(self, f"seen_{which}")[which].append(
-                args[0] if which == "h" else output.clone()
+                output.clone() if which == "z" else args[0]
             )
             return output
 

@@ -129,7 +129,7 @@ def entering_layers(
             if threading.get_ident() == thread:
                 entered.order.append(name)
                 x = args[0] if args else None
-                entered.rows[name] = _row_of(module, x, same_size=same_size)
+                entered.rows[name] = row_of(module, x, same_size=same_size)
 
         return record
 
@@ -144,7 +144,7 @@ def entering_layers(
             handle.remove()
 
 
-def _row_of(module: nn.Module, x: Any, *, same_size: bool) -> Float[Tensor, "B E"] | None:
+def row_of(module: nn.Module, x: Any, *, same_size: bool) -> Float[Tensor, "B E"] | None:
     """Return one row of numbers for each input; None where a layer's input has another form."""
     if not isinstance(x, Tensor) or x.ndim < 2 or not x.is_floating_point():
         return None

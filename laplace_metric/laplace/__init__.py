@@ -3,6 +3,7 @@
 fit          ``fit``: settings, then phases
 posterior    ``_posterior``; its prior precision is tuned by ``_prior_precision``
 input        ``_predictive_covariance``; its trace alone for many inputs: ``_traces``
+vectors      ``_predictive_vectors``, of several models ``_ensemble_vectors``; ``_earlier_layer``
 pair         ``distance``: the squared distance, its mean and its variance
 in words     ``_diagnosis``
 together     ``_fitted``: head and posterior; ``_predicted``: inputs under them;

@@ -4,7 +4,7 @@ _index          the public class around ``_items``, saved by ``_storage``; estim
 _encoder        inputs -> ``_encoded``; _ensemble_encoder: of several; _protocols: what is needed
 engines, rank   which rows are nearest, and by what
 classes         the class model, sets of labels, labels to look at
-_earlier_layer  what enters an earlier layer, next to predictive vectors
+_views          several views of one thing as one query
 _pair_distances distances of pairs; _expected_vectors: vectors whose distance is the expected one
 _cross_fit      an index that its own items calibrate; _refit: fits without some of them
 _relevance      which hits are a match; _near_copies, _equal_vectors, _trained_items: what is amiss

@@ -36,7 +36,7 @@ class Encoded:
         no weights, have the variance of each coordinate; a compact index has A = 0.
     earlier : Tensor [N, E] or None
         Rows that entered earlier layers; of an index, the unit vectors of the one by which it ranks
-        (``_earlier_layer``). None, the default: there are none.
+        (``laplace/_earlier_layer``). None, the default: there are none.
     """
 
     mean: Float[Tensor, "N Z"]

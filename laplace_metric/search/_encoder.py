@@ -28,12 +28,12 @@ from laplace_metric.inputs._rows import rows_before
 from laplace_metric.inputs._shown import shown
 from laplace_metric.io import digest
 from laplace_metric.laplace import Fitted
+from laplace_metric.laplace._earlier_layer import EarlierLayer
 from laplace_metric.laplace._predictive_vectors import PredictiveVectors
 from laplace_metric.laplace._traces import traced, traces_of
 from laplace_metric.models._calling import to_device
 from laplace_metric.models._fingerprints import Fingerprints, in_fit, row_fingerprints
 from laplace_metric.models._modules import device_of
-from laplace_metric.search._earlier_layer import EarlierLayer
 from laplace_metric.search._encoded import Encoded, joined
 from laplace_metric.search._pair_distances import PairDistances, PairMoments, RoundErrors
 from laplace_metric.search._protocols import (

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
@@ -358,6 +358,39 @@ class Index(Shown):
             hits, self.items.ids, self.items.labels, assessment, k, alpha, template, self.change
         )
         return result if query_ids is None else replace(result, query_ids=query_ids)
+
+    def query_vectors(
+        self, queries: Any, *, of: Any = None, progress: bool = False
+    ) -> Float[Tensor, "Q d"]:
+        """Return the vectors by which this index ranks, for another engine.
+
+        Their Euclidean distances to ``index.engine.vectors`` are those by which ``search`` finds;
+        where embeddings are directions, vectors have length 1. ``embedder.export(index=)`` writes
+        a graph that computes them.
+
+        Parameters
+        ----------
+        queries : inputs (an array, a list of texts, a mapping) or a loader of batches
+            Q inputs of the model, as for ``search``.
+        of : [n] whole numbers or strings, or None
+            Id of the thing that each row is a view of, as for ``search``. None, the default: each
+            row is a query.
+        progress : bool
+            Show a progress bar. Default: False.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from laplace_metric import LaplaceEmbedder
+        >>> x, y = torch.randn(40, 8), torch.arange(40) % 4
+        >>> index = LaplaceEmbedder.from_embeddings(x, y).index(x, y, rank_by="predictive")
+        >>> apart = torch.cdist(index.query_vectors(x[:3] + 0.1), index.engine.vectors)
+        >>> apart.argmin(1).tolist() == index.search(x[:3] + 0.1, k=1).positions[:, 0].tolist()
+        True
+        """
+        self = self._now()
+        encoded, _ = self._encoded("queries", queries, of, progress=progress)
+        return self.ranking.query_vectors(encoded)
 
     def ask(
         self,

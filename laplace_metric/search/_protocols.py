@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from laplace_metric.errors import InputError
 from laplace_metric.inputs import Inputs
 from laplace_metric.laplace import Fitted
+from laplace_metric.laplace._earlier_layer import EarlierLayer
 from laplace_metric.models._fingerprints import Fingerprints
-from laplace_metric.search._earlier_layer import EarlierLayer
 from laplace_metric.search._encoded import Encoded
 from laplace_metric.search._pair_distances import PairMoments
 

@@ -26,6 +26,7 @@ from laplace_metric.errors import (
 from laplace_metric.export import _file_formats
 from laplace_metric.export._file_formats import OPSET
 from laplace_metric.export._module import OUTPUTS
+from laplace_metric.search import Predictive
 from tests.export.problems import CASES, D, fitted, inputs
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -235,6 +236,54 @@ def test_predictive_vectors_are_a_fourth_output(tmp_path, structure, distance, f
         torch.testing.assert_close(vectors, expected, rtol=CLOSE, atol=1e-5)
     colder = embedder.predictive_vectors(x[:1], temperature=0.03)
     assert not torch.allclose(vectors, colder, rtol=CLOSE, atol=1e-5)
+
+
+class Deep(nn.Module):
+    """A convolution, a wide layer and a head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maps, self.wide, self.head = nn.Conv2d(1, 3, 3), nn.Linear(588, 8), nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.wide(self.maps(x).relu().flatten(1)).relu())
+
+
+@needs_onnx
+@pytest.mark.parametrize(
+    ("format", "layer", "distance"),
+    [
+        *(("torch", "wide", "arccos"), ("torch", "maps", "euclidean")),
+        *(("torch", False, "arccos"), ("onnx", "wide", "euclidean"), ("onnx", "maps", "arccos")),
+    ],
+)
+def test_a_graph_has_the_query_vectors_of_an_index(tmp_path, distance, layer, format):
+    torch.manual_seed(0)
+    model, y = Deep().eval(), torch.arange(60) % 5
+    x = torch.rand(60, 1, 16, 16) + y[:, None, None, None] / 5
+    embedder = LaplaceEmbedder(model, distance=distance, hessian="positives").fit(x, y)
+    asked = Predictive(0.5, 5, prior=0.1, centred=True, layer=layer, layer_weight=0.3)
+    index = embedder.index(x, y, rank_by=asked, progress=False)
+    graph = embedder.export(tmp_path / "e", format, example=x[:2], index=index)
+    run = run_onnx if format == "onnx" else run_torch
+    for n in (33, 1):
+        *_, vectors = run(graph.path, x[:n] + 0.1)
+        expected = index.query_vectors(x[:n] + 0.1)
+        torch.testing.assert_close(vectors, expected, rtol=1e-4, atol=1e-5)
+    nearest = torch.cdist(expected, index.engine.vectors).argmin(1)
+    assert nearest.tolist() == index.search(x[:1] + 0.1, 1).positions[:, 0].tolist()
+
+
+def test_only_the_index_of_an_embedder_goes_into_its_graph():
+    x, y = torch.randn(40, 8), torch.arange(40) % 4
+    one, other = (LaplaceEmbedder.from_embeddings(x + i, y) for i in (0, 1))
+    index = other.index(x, y, rank_by="predictive")
+    with pytest.raises(InputError, match="another embedder"):
+        one.as_module(index=index)
+    with pytest.raises(InputError, match="pass one of them"):
+        other.as_module(index=index, predictive_temperature=1.0)
+    with pytest.raises(InputError, match="whose vectors are the means"):
+        other.as_module(index=other.index(x, y, rank_by="mean"))
 
 
 def test_predictive_vectors_of_other_heads_and_temperatures_are_refused():

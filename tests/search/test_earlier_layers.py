@@ -18,10 +18,10 @@ from laplace_metric.errors import FileFormatError, InputError
 from laplace_metric.heads._capture import capture
 from laplace_metric.heads._earlier_layers import MOST_READ, WIDEST
 from laplace_metric.heads._locate import locate_head
+from laplace_metric.laplace._earlier_layer import EarlierLayer
 from laplace_metric.models import PrecomputedLayers
 from laplace_metric.models._compared_rows import compared_rows
 from laplace_metric.search import Index, Predictive
-from laplace_metric.search._earlier_layer import EarlierLayer
 from laplace_metric.search._encoder import Encoder
 from laplace_metric.search.rank import _chosen_ranking
 from laplace_metric.search.rank._chosen_ranking import _tried_on, exploring, layers_asked

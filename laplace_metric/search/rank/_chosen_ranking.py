@@ -33,8 +33,8 @@ from laplace_metric._utils.precision import full_precision
 from laplace_metric._utils.smallest_of_rows import smallest_of_rows
 from laplace_metric._utils.validation import check_name
 from laplace_metric.errors import InputError, UnknownNameError
+from laplace_metric.laplace._earlier_layer import EarlierLayer
 from laplace_metric.models._compared_rows import compared_rows
-from laplace_metric.search._earlier_layer import EarlierLayer
 from laplace_metric.search._items import Items
 from laplace_metric.search._protocols import SearchEncoder, VectorMap
 from laplace_metric.search.rank._rankings import (

@@ -25,7 +25,7 @@ from laplace_metric._utils.validation import (
 )
 from laplace_metric.errors import InputError
 from laplace_metric.io import BELOW_ONE, POSITIVE, saved, unsaved
-from laplace_metric.search._earlier_layer import EarlierLayer
+from laplace_metric.laplace._earlier_layer import EarlierLayer
 from laplace_metric.search._encoded import Encoded
 from laplace_metric.search._expected_vectors import gallery_vectors, query_vectors
 from laplace_metric.search._protocols import VectorMap
