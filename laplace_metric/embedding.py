@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -62,7 +62,12 @@ class FitSetParts(NamedTuple):
 
 
 class HeadInputScore(Protocol):
-    """Distance of inputs from a fit set, by what enters the head (``familiarity.NearFar``)."""
+    """Distance of inputs from a fit set, by what enters the head (``familiarity.NearFar``).
+
+    That of images and texts is a variance under a posterior of weights instead (``of_weights``).
+    """
+
+    of_weights: ClassVar[bool]
 
     def parts(self, features: Tensor) -> FitSetParts:
         """Return near, far, local and epistemic [B]."""
@@ -108,7 +113,10 @@ class Embedding(Shown):
         return f"{n:,} uncertain embedding{'' if n == 1 else 's'} in {z} dimensions ({kind})."
 
     def _shown_rows(self) -> Rows:
-        known = "near, far, local, epistemic, ambiguity" if self.near_far is not None else None
+        known = None
+        if self.near_far is not None:
+            own = "weight_variance" if self.near_far.of_weights else "near, far, local, epistemic"
+            known = f"{own}, ambiguity"
         numbers = ", ".join(filter(None, ["mean, variance, uncertainty, concentration", known]))
         return in_rows({"mean": self.mean, "has": numbers}.items())
 
@@ -155,13 +163,11 @@ class Embedding(Shown):
         compared by direction have no length. In standard deviations, about 0 for known inputs.
         ``familiarity._near_far`` has equations and sources.
 
-        For images and texts (``ImageTextEmbedder``) it is ``tr Cov[mu]``, how little the pairs
-        determine the mean, in squared units of the unit sphere; ``far`` is the same number.
-
         Raises
         ------
         NotFittedError
-            If the method or its fit has nothing of the fit set to compare with.
+            If the method or its fit has nothing of the fit set to compare with; for images and
+            texts, which have ``weight_variance``.
         NonFiniteError, InputError
             If inputs enter the head as NaN, infinity or zeros.
 
@@ -173,7 +179,27 @@ class Embedding(Shown):
         >>> bool(e.epistemic[:40].max() < e.epistemic[40:].min())
         True
         """
-        return self._parts.epistemic
+        return self._distances.epistemic
+
+    @property
+    def weight_variance(self) -> Float[Tensor, " B"]:
+        """Variance of the mean of images and texts under their posterior [B], ``tr Cov[mu]``.
+
+        How little the fitted pairs determine where an image or a text lies, in squared units of the
+        unit sphere. Of ``LaplaceEmbedder`` this variance is ``uncertainty``.
+
+        Raises
+        ------
+        NotFittedError
+            For anything but images and texts with a posterior (``ImageTextEmbedder``).
+        """
+        score, inputs = self._of_the_fit_set("variance under a posterior of the weights")
+        if not score.of_weights:
+            raise NotFittedError(
+                "weight_variance is of images and texts: read uncertainty, the variance under the "
+                "posterior of the head."
+            )
+        return score.parts(inputs).far
 
     @property
     def near(self) -> Float[Tensor, " B"]:
@@ -188,7 +214,7 @@ class Embedding(Shown):
             If ``epistemic`` raises it; if every class of the fit set has one member; and for images
             and texts.
         """
-        near = self._parts.near
+        near = self._distances.near
         if near is None:
             raise NotFittedError(
                 "near needs classes with several members that differ, and the fit set had none: "
@@ -207,7 +233,7 @@ class Embedding(Shown):
         NotFittedError
             If ``epistemic`` raises it.
         """
-        return self._parts.far
+        return self._distances.far
 
     @property
     def local(self) -> Float[Tensor, " B"]:
@@ -221,7 +247,7 @@ class Embedding(Shown):
         NotFittedError
             If ``epistemic`` raises it; and for images and texts.
         """
-        if (local := self._parts.local) is None:
+        if (local := self._distances.local) is None:
             raise NotFittedError(
                 "local compares with inputs of the fit set, and the fit kept none: read epistemic."
             )
@@ -268,8 +294,13 @@ class Embedding(Shown):
         return entropy
 
     @cached_property
-    def _parts(self) -> FitSetParts:
+    def _distances(self) -> FitSetParts:
         score, inputs = self._of_the_fit_set("epistemic number")
+        if score.of_weights:
+            raise NotFittedError(
+                "images and texts are not compared with what was fitted: read weight_variance, the "
+                "variance of their mean under the posterior."
+            )
         return score.parts(inputs)
 
     def _of_the_fit_set(self, what: str) -> tuple[HeadInputScore, Tensor]:
@@ -314,7 +345,7 @@ class Embedding(Shown):
         ['uncertainty', 'near', 'far', 'local', 'epistemic', 'ambiguity']
         """
         columns = {"uncertainty": self.uncertainty}
-        for name in ("near", "far", "local", "epistemic", "ambiguity"):
+        for name in ("near", "far", "local", "epistemic", "weight_variance", "ambiguity"):
             try:
                 columns[name] = getattr(self, name)
             except NotFittedError:  # the fit kept nothing to compare with, or knows no class

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
@@ -333,6 +333,8 @@ class MeanScore:
     widths : sequence of M int
         Number of head inputs of each member, which stand side by side.
     """
+
+    of_weights: ClassVar[bool] = False
 
     def __init__(self, scores: Sequence[HeadInputScore], widths: Sequence[int]) -> None:
         self._scores, self._widths = tuple(scores), list(widths)

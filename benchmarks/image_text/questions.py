@@ -62,7 +62,7 @@ def generality(
         "shuffled": rank_correlation(ambiguity, shuffled),
         "without length": partial_correlation(ambiguity, counts, letters),
         "without frequency": partial_correlation(ambiguity, counts, frequency),
-        "epistemic": rank_correlation(text.epistemic.numpy(), counts),
+        "epistemic": rank_correlation(text.weight_variance.numpy(), counts),
         "keywords": float(len(keywords)),
     }
 

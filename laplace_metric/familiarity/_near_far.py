@@ -29,6 +29,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -91,6 +92,7 @@ class NearFar:
     True
     """
 
+    of_weights: ClassVar[bool] = False
     mean: Float[Tensor, " D"] = saved(-UNIT, UNIT)
     class_means: Float[Tensor, "C D"] = saved(-2 * UNIT, 2 * UNIT)  # differences of unit means
     total_root: Float[Tensor, "D D"] = saved()

@@ -14,7 +14,7 @@ Data flow, from files of this folder::
                                             _projection_factors
       -> posterior            _tower_posterior  N(W, (n_eff H + tau I)^-1), H over all N M pairs
                                             (_sigmoid_curvature, _softmax_curvature)
-      -> Embedding, Index     _towers       ambiguity = tr S (learnt), epistemic = tr Cov[mu];
+      -> Embedding, Index     _towers       ambiguity = tr S (learnt), weight_variance = tr Cov[mu];
                                             and distances in a search
       -> files                _files        heads, posterior, history
       -> is it inside?        _inclusion_calibration   inc as a probability, and random pairs

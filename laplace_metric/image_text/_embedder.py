@@ -65,9 +65,9 @@ class ImageTextEmbedder:
     """Images and texts as Gaussians on one sphere, with two uncertainties that are kept apart.
 
     ``ambiguity`` of the embeddings is the trace of the variance that the head has learnt, which is
-    their ``uncertainty``: how general or ambiguous an input is. ``epistemic`` comes from a Laplace
-    posterior over the projection of the means: how little the pairs determine where the input
-    belongs.
+    their ``uncertainty``: how general or ambiguous an input is. ``weight_variance`` comes from a
+    Laplace posterior over the projection of the means: how little the pairs determine where the
+    input belongs.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ class ImageTextEmbedder:
     >>> embedder = ImageTextEmbedder(Precomputed(), Precomputed(), dim=4)
     >>> _ = embedder.fit(pairs, epochs=2, progress=False, seed=0)
     >>> image, text = embedder.embed_image(pixels), embedder.embed_text(words)
-    >>> embedder.similarity(image, text).shape, text.uncertainty.shape, image.epistemic.shape
+    >>> embedder.similarity(image, text).shape, text.uncertainty.shape, image.weight_variance.shape
     (torch.Size([12, 4]), torch.Size([4]), torch.Size([12]))
 
     Texts find images, and the other way round with ``index_texts``:
@@ -302,8 +302,8 @@ class ImageTextEmbedder:
         """Return an embedder of a trained CLIP or SigLIP, whose projections stay as they are.
 
         Its means are those of the model, to rounding. Call ``fit_posterior(pairs)`` with pairs of
-        your own, or pass published ``factors``, for ``epistemic``; indexes and calibration are as
-        of a trained embedder. Such a model has no variances, so that ``ambiguity`` is an error.
+        your own, or pass published ``factors``, for ``weight_variance``; indexes and calibration
+        are as of a trained embedder. Such a model has no variances, so that ``ambiguity`` is an error.
 
         Parameters
         ----------
@@ -350,7 +350,7 @@ class ImageTextEmbedder:
         >>> clip = ImageTextEmbedder.from_projections(visual, textual, 100.0)
         >>> images, texts = torch.randn(12, 8), torch.randn(12, 6)
         >>> pairs = ImageTextPairs(images, texts, torch.arange(12)[:, None].expand(12, 2))
-        >>> clip.fit_posterior(pairs).embed_image(images).epistemic.shape
+        >>> clip.fit_posterior(pairs).embed_image(images).weight_variance.shape
         torch.Size([12])
         >>> clip.index_images(images).search(texts, k=3).ids.shape
         (12, 3)

@@ -57,8 +57,8 @@ def load_prolip(
     """Load a published checkpoint of ProLIP, such as ProLIP-ViT-B-16-DC-1B-12_8B, ready to embed.
 
     Means, variances, scale and offset are those of the published code (github.com/naver-ai/prolip),
-    to rounding; its output "std" is ``log v``. There is no posterior, so that ``epistemic`` is an
-    error until ``fit_posterior(pairs)`` with pairs of your own.
+    to rounding; its output "std" is ``log v``. There is no posterior, so that ``weight_variance``
+    is an error until ``fit_posterior(pairs)`` with pairs of your own.
 
     Parameters
     ----------

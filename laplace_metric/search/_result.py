@@ -197,7 +197,7 @@ class SearchResult(Shown):
         """Epistemic number of each query [Q]: ``Embedding.epistemic``.
 
         The uncertainty where the fit keeps nothing to compare with; 1e6 where nothing but zeros
-        enters the head.
+        enters the head. Of images and texts it is their ``weight_variance``.
         """
         return self.template.new_tensor(self.hits.epistemic)
 

@@ -194,7 +194,7 @@ def test_variances_come_from_their_own_token(pairs):
     with torch.no_grad():
         h = heads.image(embedder.towers.image.eval()(pairs.images)).inputs
     embedded = embedder.embed_image(pairs.images)
-    torch.testing.assert_close(embedded.epistemic, posterior.parts(h).epistemic)
+    torch.testing.assert_close(embedded.weight_variance, posterior.parts(h).epistemic)
     torch.testing.assert_close(embedded.ambiguity, embedded.uncertainty)
 
 
@@ -244,7 +244,7 @@ def test_functions_and_doubles(pairs):
     embedder.fit(pairs, epochs=1, seed=0, **QUICK)
     all_, one = embedder.embed_text(pairs.texts), embedder.embed_text(pairs.texts[:1])
     assert all_.mean.dtype == torch.float64
-    torch.testing.assert_close(one.epistemic, all_.epistemic[:1])
+    torch.testing.assert_close(one.weight_variance, all_.weight_variance[:1])
     with pytest.raises(NonFiniteError, match="first in row 3"):
         embedder.fit(damaged(pairs), epochs=1, seed=0, **QUICK)
     with pytest.raises(InputError, match=r"needs a torch\.nn\.Module as image_encoder"):

@@ -31,7 +31,7 @@ def test_epistemic_is_the_spread_of_means_under_sampled_weights(pairs):
     z = tower.head.forward_with(image.head_inputs, weights)
     mu = torch.nn.functional.normalize(z, dim=-1)
     sampled = mu.var(0).sum(-1)
-    torch.testing.assert_close(image.epistemic, sampled, rtol=0.05, atol=0)
+    torch.testing.assert_close(image.weight_variance, sampled, rtol=0.05, atol=0)
 
 
 @pytest.mark.parametrize("objective", ["prolip", "clip"])
@@ -43,12 +43,12 @@ def test_epistemic_knows_foreign_images_and_more_data_lowers_it(objective, pairs
     near = embedder.embed_image(features(seed=9))
     g = torch.Generator().manual_seed(3)
     foreign = embedder.embed_image(3 * torch.randn(60, 12, generator=g))
-    assert float(near.epistemic.median()) < float(foreign.epistemic.median())
+    assert float(near.weight_variance.median()) < float(foreign.weight_variance.median())
     known, unknown = (
         make_embedder(objective, n_effective=n).fit(pairs, **QUICK).embed_image(pairs.images)
         for n in (1e6, 1e2)
     )
-    assert bool((known.epistemic < unknown.epistemic).all())
+    assert bool((known.weight_variance < unknown.weight_variance).all())
 
 
 class Neither(SigLIP):
@@ -62,7 +62,7 @@ def test_an_objective_without_a_probability_has_no_epistemic(pairs):
     embedder = make_embedder(Neither()).fit(pairs, **QUICK)
     image, text = embedder.embed_image(pairs.images), embedder.embed_text(pairs.texts)
     with pytest.raises(NotFittedError):
-        _ = image.epistemic
+        _ = image.weight_variance
     with pytest.raises(NotFittedError, match="no probability"):
         embedder.match_logit(image, text)
     with pytest.raises(InputError, match="no probability of a pair, so no posterior"):
@@ -141,7 +141,7 @@ def test_a_saved_embedder_answers_as_before(objective, pairs, tmp_path):
     answers = []
     for one in (embedder, loaded):
         text, image = one.embed_text(pairs.texts), one.embed_image(pairs.images[:8])
-        values = [x for e in (image, text) for x in (e.mean, e.variance, e.epistemic)]
+        values = [x for e in (image, text) for x in (e.mean, e.variance, e.weight_variance)]
         if one.fitted_.inclusion is not None:
             included = one.includes(text, image)
             values += [included.score, included.probability, included.control]

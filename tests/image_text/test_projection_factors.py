@@ -60,7 +60,7 @@ def test_the_posterior_is_the_published_one(bias):
                 torch.cat([x, torch.ones(6, 1, dtype=F64)], 1),
                 torch.cat([weight, head.bias.detach()[:, None]], 1),
             )
-        for h, found in zip(x, embed(x[:, : head.in_features]).epistemic, strict=True):
+        for h, found in zip(x, embed(x[:, : head.in_features]).weight_variance, strict=True):
             assert float(found) == pytest.approx(chord_of_weights(weight, covariance, h), rel=1e-5)
 
 
@@ -70,9 +70,9 @@ def test_a_fit_to_pairs_of_your_own_takes_their_place():
     clip = embedder(ProjectionFactors(**tensors(), **NUMBERS))
     g = torch.Generator().manual_seed(0)
     x, y = (torch.randn(8, size, generator=g, dtype=F64) for size in (IMAGE, TEXT))
-    before = clip.embed_image(x).epistemic
+    before = clip.embed_image(x).weight_variance
     clip.fit_posterior(ImageTextPairs(x, y, torch.arange(8)[:, None].expand(8, 2)))
-    assert not torch.equal(clip.embed_image(x).epistemic, before)
+    assert not torch.equal(clip.embed_image(x).weight_variance, before)
     assert clip.fitted_.posteriors[0].posterior.prior_precision == 1
 
 
@@ -93,7 +93,7 @@ def test_files_are_read_and_the_posterior_is_saved(tmp_path):
     again = ImageTextEmbedder.load(tmp_path / "clip.safetensors", Precomputed(), Precomputed())
     for name, size in (("embed_image", IMAGE), ("embed_text", TEXT)):
         x = torch.ones(2, size, dtype=F64)
-        assert torch.equal(*(getattr(e, name)(x).epistemic for e in (clip, again)))
+        assert torch.equal(*(getattr(e, name)(x).weight_variance for e in (clip, again)))
     posteriors = [tower.posterior for tower in again.fitted_.posteriors]
     assert [p.prior_precision for p in posteriors] == [7, 3]
     assert [p.n_effective for p in posteriors] == [2, 5]
@@ -175,7 +175,7 @@ def test_rounding_of_single_precision_is_no_fault():
     flat = (1000 * row.mT @ row) * (1 + 1e-6 * rounding)
     factors = ProjectionFactors(**{**tensors(), **NUMBERS, "A_img": flat})
     assert torch.equal(factors.A_img, factors.A_img.mT)
-    assert bool(embedder(factors).embed_image(torch.eye(IMAGE)).epistemic.isfinite().all())
+    assert bool(embedder(factors).embed_image(torch.eye(IMAGE)).weight_variance.isfinite().all())
 
 
 def test_factors_without_any_curvature_are_the_prior():
@@ -184,4 +184,4 @@ def test_factors_without_any_curvature_are_the_prior():
     x = torch.ones(1, IMAGE, dtype=F64)
     raw = clip.fitted_.heads.image.mean(x).detach()
     expected = chord_on_the_sphere(raw[0], torch.eye(D, dtype=F64) * x.square().sum() / 4)
-    assert float(clip.embed_image(x).epistemic[0]) == pytest.approx(expected, rel=1e-5)
+    assert float(clip.embed_image(x).weight_variance[0]) == pytest.approx(expected, rel=1e-5)

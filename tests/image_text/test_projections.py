@@ -70,7 +70,7 @@ def test_means_are_those_of_the_model(how, bias):
         torch.testing.assert_close(b.mean, normalize(text(pairs.texts), dim=1))
     assert not a.uncertainty.any()
     with pytest.raises(NotFittedError):
-        _ = a.epistemic
+        _ = a.weight_variance
     if how:
         expected = 20 * a.mean @ b.mean.mT - 2
         torch.testing.assert_close(embedder.match_logit(a, b), expected)
@@ -131,7 +131,7 @@ def test_the_curvature_is_the_dense_matrix_in_its_eigenbasis(how, bias, side):
     seen = (embedder.embed_image, embedder.embed_text)[side](x)
     h = torch.cat([x, torch.ones(1, 1, dtype=F64)], 1) if bias else x
     expected = chord_of_weights(weights[side].detach(), inverse, h[0])
-    assert float(seen.epistemic[0]) == pytest.approx(expected, rel=1e-4)
+    assert float(seen.weight_variance[0]) == pytest.approx(expected, rel=1e-4)
 
 
 def test_matrices_are_as_the_weights_of_layers():
@@ -149,7 +149,9 @@ def test_matrices_are_as_the_weights_of_layers():
 def test_half_precision_becomes_single_and_features_take_its_type():
     image, text = layers(dtype=torch.float16)
     embedder = ImageTextEmbedder.from_projections(image, text.float(), 20.0)
-    assert embedder.fit_posterior(make_pairs()).embed_image(torch.ones(1, IMAGE)).epistemic > 0
+    assert (
+        embedder.fit_posterior(make_pairs()).embed_image(torch.ones(1, IMAGE)).weight_variance > 0
+    )
     assert {p.dtype for p in embedder.fitted_.heads.parameters()} == {torch.float32}
 
 
@@ -198,7 +200,7 @@ def test_it_is_saved(how, tmp_path):
             a, b = (getattr(e, side)(x) for e in (embedder, again))
             assert torch.equal(a.mean, b.mean)
             if fitted:
-                assert torch.equal(a.epistemic, b.epistemic)
+                assert torch.equal(a.weight_variance, b.weight_variance)
         assert again.fitted_.heads.objective.scale() == embedder.fitted_.heads.objective.scale()
         with pytest.raises(InputError, match="given and are not trained"):
             again.fit(pairs, epochs=1)
@@ -324,5 +326,5 @@ def test_photographs_and_captions_with_projections_that_nobody_trains(how):
     # a photograph whose pixels are in another order is less known than one that is not
     g = torch.Generator().manual_seed(0)
     strange = x[600:][:, torch.randperm(x.shape[1], generator=g)]
-    known, unknown = (embedder.embed_image(z).epistemic for z in (x[600:], strange))
+    known, unknown = (embedder.embed_image(z).weight_variance for z in (x[600:], strange))
     assert auroc(known.numpy(), unknown.numpy()) > 0.95

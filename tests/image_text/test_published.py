@@ -167,18 +167,18 @@ def test_texts_go_through_the_tokenizer(numbers, tmp_path):
 def test_the_posterior_comes_with_pairs_of_ones_own(images, numbers, tmp_path):
     embedder = load_prolip(written(tmp_path / "a", weights()), prior_precision=3.0)
     with pytest.raises(NotFittedError):
-        _ = embedder.embed_image(images).epistemic
+        _ = embedder.embed_image(images).weight_variance
     pairs = ImageTextPairs(images, numbers, torch.arange(6).repeat(2, 1).T)
     before = embedder.embed_image(images)
     embedder.fit_posterior(pairs)
     after = embedder.embed_image(images)
     assert bool((before.mean == after.mean).all())
-    assert bool((after.epistemic > 0).all())
+    assert bool((after.weight_variance > 0).all())
     assert embedder.prior_precision == 3.0
     embedder.save(tmp_path / "b")
     towers = embedder.towers
     again = ImageTextEmbedder.load(tmp_path / "b", towers.image, towers.text)
-    torch.testing.assert_close(again.embed_image(images).epistemic, after.epistemic)
+    torch.testing.assert_close(again.embed_image(images).weight_variance, after.weight_variance)
     with pytest.raises(InputError, match="pass ImageTextPairs"):
         embedder.fit_posterior([(0, 0)])
     with pytest.raises(NotFittedError):

@@ -96,7 +96,7 @@ def test_a_search_is_brute_force_over_the_other_side(rank_by, fitted):
         squared = index.encoder.pairs(asked, index.items.encoded, result.positions)
         torch.testing.assert_close(squared.mean, expected)
         torch.testing.assert_close(result.uncertainty, query.ambiguity)
-        torch.testing.assert_close(result.epistemic, query.epistemic)
+        torch.testing.assert_close(result.epistemic, query.weight_variance)
         torch.testing.assert_close(query.ambiguity, query.variance.sum(1))
         hits = index.labelled_hits(inputs, k=len(index), matches=matches)
         wanted = torch.zeros_like(s, dtype=torch.bool)
@@ -165,7 +165,9 @@ def test_without_variances_there_are_only_means(objective, pairs, tmp_path):
     with pytest.raises(NotFittedError, match="image"):
         _ = embedder.embed_image(held.images).ambiguity
     if objective == "siglip":
-        torch.testing.assert_close(result.epistemic, embedder.embed_image(held.images).epistemic)
+        torch.testing.assert_close(
+            result.epistemic, embedder.embed_image(held.images).weight_variance
+        )
     index.save(tmp_path / "saved")
     again = Index.load(tmp_path / "saved", embedder, mmap=True).search(held.images, k=3)
     torch.testing.assert_close(again.match_probability, result.match_probability)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -24,7 +25,7 @@ from laplace_metric.laplace._predictive_covariance import covariance
 
 @dataclass(frozen=True)
 class TowerPosterior:
-    """``N(W, (n_eff H + tau I)^-1)`` over the projection of one tower, as an epistemic number.
+    """``N(W, (n_eff H + tau I)^-1)`` over the projection of one tower.
 
     Parameters
     ----------
@@ -36,6 +37,7 @@ class TowerPosterior:
         Copy of the projection ``u -> log v``; None for heads without variances.
     """
 
+    of_weights: ClassVar[bool] = True
     head: LinearJacobian
     posterior: Posterior
     log_variance: LinearJacobian | None = None

@@ -236,6 +236,6 @@ class Tower(LastLayerAlone):
             if rows is not None:
                 rows.append(row_fingerprints(self.head(features.to(embedding.mean)).inputs))
             trace = embedding.uncertainty
-            epistemic = trace if self.posterior is None else embedding.epistemic.to(trace)
+            epistemic = trace if self.posterior is None else embedding.weight_variance.to(trace)
             parts.append(Encoded(embedding.mean, trace, epistemic, embedding.variance))
         return Encoded.concatenate(parts), []
