@@ -308,10 +308,10 @@ class Embedding(Shown):
             raise NotFittedError(
                 f"there is no {what} here: it compares with the fit set, which other "
                 "methods than Laplace, fits with pairs of batches, over several processes, from "
-                "merged statistics or online, image-text objectives without a probability of a "
-                "pair, files of older versions, head inputs wider than 8,192, sets of a few points "
-                "and parts of several fits do not keep. Fit LaplaceEmbedder with pairs='all' in "
-                "one process, or train with OnlineLaplace(..., refit=True)."
+                "merged statistics or online without a last fit, image-text objectives without a "
+                "probability of a pair, files of older versions, head inputs wider than 8,192, "
+                "sets of a few points and parts of several fits do not keep. Fit LaplaceEmbedder "
+                "with pairs='all' in one process, or train with OnlineLaplace, whose refit is True."
             )
         return self.near_far, self.head_inputs
 

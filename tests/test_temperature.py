@@ -1,10 +1,11 @@
-"""The size of a posterior: a prior of one observation, and a temperature by draws."""
+"""The size of a posterior: a prior of one observation, a temperature by the reach of classes."""
 
 from __future__ import annotations
 
 import warnings
 from functools import cache
-from statistics import NormalDist
+from itertools import pairwise
+from statistics import mean, median
 
 import pytest
 import torch
@@ -13,11 +14,15 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from benchmarks.datasets import load
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import InputError, LaplaceMetricWarning, WideDrawsWarning
 from laplace_metric.laplace import Settings, _draws
+from laplace_metric.laplace._class_reach import class_reach
 from laplace_metric.laplace._draws import DrawnPoints
-from laplace_metric.laplace._temperature import LOST, recall_of, temperature_of
+from laplace_metric.laplace._new_points import n_terms
+from laplace_metric.laplace._temperature import MOVED, variance_of_new_points
+from laplace_metric.models._store import FeatureStore
 from laplace_metric.training import train_embedder
 from tests.saved_files import parts_of, rewrite
 
@@ -43,25 +48,6 @@ def quietly(embedder: LaplaceEmbedder, x: Tensor, y: Tensor, **options) -> Lapla
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LaplaceMetricWarning)
         return embedder.fit([(x, y)], progress=False, **options)
-
-
-class Spread:
-    """Points whose margins spread with the temperature, at first slowly."""
-
-    def __init__(self, power: float) -> None:
-        self.power = power
-
-    def margins(self, t: float) -> Tensor:
-        normal = torch.linspace(-1, 1, 101, dtype=torch.float64).erfinv().clamp(-3, 3)
-        return (2 + (1 + 4 * t**self.power) ** 0.5 * normal).expand(2, 1, -1)
-
-
-@pytest.mark.parametrize("power", [0.3, 1.0, 2.5])
-def test_the_temperature_loses_one_hundredth_to_four_digits(power):
-    points = Spread(power)
-    t = temperature_of(points)
-    loss = float((recall_of(points.margins(0.0)) - recall_of(points.margins(t))).max())
-    assert loss == pytest.approx(LOST, rel=1e-4)
 
 
 def small(**settings) -> tuple[LaplaceEmbedder, Tensor, Tensor]:
@@ -184,6 +170,25 @@ def test_a_fit_chooses_the_same_again_and_leaves_the_callers_random_numbers_alon
     assert 2.0**-24 < first.temperature < 1
 
 
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("distance", ["arccos", "euclidean"])
+def test_new_points_vary_by_a_share_of_the_squared_reach_of_their_class(distance, layers):
+    """On average over all points, which are compared; of linear and of layered heads."""
+    _, x, y = small()
+    torch.manual_seed(0)
+    parts = [nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4)]
+    head = nn.Sequential(*parts[-1:] if layers == 1 else parts).double()
+    x = x if layers == 2 else torch.cat([x, x[:, :2]], 1)
+    hessian = "positives" if distance == "euclidean" else "fixed"
+    embedder = quietly(LaplaceEmbedder(head, head, distance, hessian), x, y)
+    fitted, spherical = embedder.fitted_, distance == "arccos"
+    store = FeatureStore.of(x, y)
+    reach = class_reach(head, x, y, store.blocks(), spherical=spherical)
+    variance = variance_of_new_points(fitted, x, y, n_terms(y, fitted.loss))
+    assert 0 < fitted.posterior.temperature < 1
+    assert float(variance.mean()) == pytest.approx(MOVED * reach, rel=1e-9)
+
+
 def test_a_narrow_posterior_keeps_laplaces_own_temperature():
     assert small(n_effective=1e12, prior_precision=1e12)[0].posterior_.temperature == 1
 
@@ -274,7 +279,7 @@ def test_what_all_points_share_moves_no_neighbour(dtype):
     z = torch.randn(3, 200, 8, generator=g).to(dtype)
     labels = torch.arange(200) % 7
     near, far = (
-        DrawnPoints(lambda t, c=c: z + c, labels, spherical=False).margins(1.0) > 0
+        DrawnPoints(lambda t: z, labels, spherical=False).margins(z + c) > 0
         for c in (0.0, 2.0**10)  # squares of 8 million, beside distances of 1
     )
     assert float((near != far).double().mean()) < 0.01
@@ -439,22 +444,6 @@ def test_draws_of_vectors_never_warn():
         embedder.draw(50, 0)(x)
 
 
-def drawn(labels: Tensor, moved: float) -> DrawnPoints:
-    """Points around the corners of a square, which draws move by ``sqrt(t) moved``."""
-    g = torch.Generator().manual_seed(0)
-    corners = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])[labels % 4]
-    z = corners + 0.02 * torch.randn(len(labels), 2, generator=g)
-    noise = moved * torch.randn(4, len(labels), 2, generator=g)
-    return DrawnPoints(lambda t: z + t**0.5 * noise, labels, spherical=False)
-
-
-def test_draws_that_retrieve_as_the_means_keep_the_temperature_of_laplace():
-    labels = torch.arange(80) % 4
-    assert temperature_of(drawn(labels, 0.02)) == 1.0
-    low = temperature_of(drawn(labels, 20.0))
-    assert 2.0**-20 < low < 2.0**-8  # noise of .02 to 1 times the side
-
-
 def test_margins_are_those_of_a_loop():
     """Of classes of unequal size, in the units that the points have, for vectors and directions."""
     g = torch.Generator().manual_seed(3)
@@ -463,38 +452,18 @@ def test_margins_are_those_of_a_loop():
     for spherical in (False, True):
         points = DrawnPoints(lambda t: z if t else z[:1], labels, spherical)
         at = nn.functional.normalize(z, dim=-1) if spherical else z
-        found = points.margins(1.0)
-        for side, items in enumerate((at, at[:1].expand_as(at))):
-            unit = (items - items[:1].mean(1)).abs().max()
-            for s in range(2):
-                for i in range(11):
-                    own, other = torch.inf, torch.inf
-                    for j in set(range(11)) - {i}:
-                        apart = float((at[s, i] - items[s, j]).norm() / unit)
-                        if labels[i] == labels[j]:
-                            own = min(own, apart)
-                        else:
-                            other = min(other, apart)
-                    assert float(found[side, s, i]) == pytest.approx(other - own, abs=1e-6)
-
-
-class Told(DrawnPoints):
-    """Points with margins of mean 2 and deviation 1, and of deviation ``1 + t`` under draws."""
-
-    def margins(self, t: float) -> Tensor:
-        tried.append(t)
-        return 2 + (1 + t) * torch.tensor([-1.0, 1.0]).expand(2, 8, 2)
-
-
-tried: list[float] = []
-
-
-def test_the_temperature_is_where_normal_margins_lose_a_hundredth():
-    points = Told(lambda t: torch.zeros(1, 2, 2), torch.zeros(2), spherical=False)
-    normal = NormalDist()
-    t = temperature_of(points)
-    assert normal.cdf(2) - normal.cdf(2 / (1 + t)) == pytest.approx(0.01, rel=0.02)
-    assert len(tried) <= 7
+        found = points.margins(z)
+        unit = (at - at[:1].mean(1)).abs().max()
+        for s in range(2):
+            for i in range(11):
+                own, other = torch.inf, torch.inf
+                for j in set(range(11)) - {i}:
+                    apart = float((at[s, i] - at[s, j]).norm() / unit)
+                    if labels[i] == labels[j]:
+                        own = min(own, apart)
+                    else:
+                        other = min(other, apart)
+                assert float(found[s, i]) == pytest.approx(other - own, abs=1e-6)
 
 
 # ---------------------------------------------------------------- the same from other points
@@ -510,19 +479,88 @@ def digits_network() -> tuple[nn.Module, Tensor, Tensor]:
     return network.eval(), x.float(), y
 
 
+def subsets(
+    network: nn.Module, x: Tensor, y: Tensor, n: int, seeds: int, **how
+) -> list[tuple[LaplaceEmbedder, Tensor]]:
+    """Fits to random subsets of n points, and their rows."""
+    found = []
+    for seed in range(seeds):
+        rows = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))[:n]
+        found.append((quietly(LaplaceEmbedder(network, **how), x[rows], y[rows]), rows))
+    return found
+
+
 def test_the_size_of_a_posterior_hardly_depends_on_which_points_are_fitted():
-    """Random subsets: a spread of less than 2, and smaller where more is known."""
+    """Random subsets of 100 to 800 digits: it falls with their number, and is within 2 over all.
+
+    Measured: 1.5, and 1.04 to 1.13 among four subsets of one size.
+    """
     network, x, y = digits_network()
-    means, new = [], x[1400:]
-    for n, most in ((200, 3.0), (400, 2.0), (800, 1.5)):
-        found = []
-        for seed in range(6):
-            rows = torch.randperm(1400, generator=torch.Generator().manual_seed(seed))[:n]
-            embedder = quietly(LaplaceEmbedder(network), x[rows], y[rows])
-            found.append(float(embedder(new).uncertainty.mean()))
-        assert max(found) / min(found) < most
-        means.append(sum(found) / len(found))
-    assert means == sorted(means, reverse=True)
+    medians, new, sizes = [], x[1400:], []
+    for n in (100, 200, 400, 800):
+        fits = subsets(network, x[:1400], y[:1400], n, 4)
+        found = [float(embedder(new).uncertainty.median()) for embedder, _ in fits]
+        assert max(found) / min(found) < 1.25, n
+        medians.append(median(found))
+        sizes += found
+    assert medians == sorted(medians, reverse=True)
+    assert max(sizes) / min(sizes) < 2
+
+
+@pytest.mark.parametrize("distance", ["arccos", "euclidean"])
+@pytest.mark.parametrize("source", ["fashion-mnist", "mnist"])
+def test_images_have_one_size_whatever_the_number_of_points_and_draws_find_new_ones(
+    real_data, source, distance
+):
+    """Subsets of 100 to 3,200 images: uncertainty of new ones falls, by 1.4 to 2.6.
+
+    The network was trained on other images. Draws of heads lose at most .02 of the recall of new
+    queries (.01 measured), searched among draws of the same head and among embeddings of the
+    trained one. Where fitted points decide as if they were new, draws lose .02 to .5.
+    """
+    images, test = (load(source, split, real_data, limit) for split, limit in SPLITS)
+    x, y = images.pixels(slice(None)).flatten(1), torch.as_tensor(images.labels)
+    new, of_new = test.pixels(slice(None)).flatten(1), torch.as_tensor(test.labels)
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
+    trained, rest = order[:3_000], order[3_000:]
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 16))
+    batches = DataLoader(TensorDataset(x[trained], y[trained]), 64, shuffle=True)
+    train_embedder(network, batches, ContrastiveLoss(), epochs=5, progress=False)
+    hessian = "positives" if distance == "euclidean" else "fixed"
+    how = {"distance": distance, "hessian": hessian}
+    pool, classes, medians, lost = x[rest], y[rest], [], []
+    for n in (100, 200, 400, 800, 1600, 3200):
+        fits = subsets(network.eval(), pool, classes, n, 3, **how)
+        found = [float(embedder(new).uncertainty.median()) for embedder, _ in fits]
+        assert max(found) / min(found) < 1.6, n
+        medians.append(median(found))
+        lost.append(mean(lost_recall(e, pool[i], classes[i], new, of_new) for e, i in fits))
+    assert max(medians) / min(medians) < (2.6 if distance == "arccos" else 1.8)
+    assert all(b < 1.01 * a for a, b in pairwise(medians))
+    assert max(lost) <= 0.02
+
+
+SPLITS = (("train", 7_000), ("test", 1_000))
+
+
+@torch.no_grad()
+def lost_recall(
+    embedder: LaplaceEmbedder, items: Tensor, labels: Tensor, queries: Tensor, wanted: Tensor
+) -> float:
+    """The larger loss of recall@1 of eight draws, among draws and among the trained embeddings."""
+    head, features = embedder.fitted_.jacobian, embedder.model[:-1]
+    z, q = (embedder(part).mean for part in (items, queries))
+
+    def found(a: Tensor, b: Tensor) -> float:
+        if embedder.spherical:
+            a, b = (nn.functional.normalize(v, dim=-1) for v in (a, b))
+        return float((labels[torch.cdist(a, b).argmin(1)] == wanted).double().mean())
+
+    heads = embedder.posterior_.sample(8, torch.Generator().manual_seed(1))
+    drawn = [[head.forward_with(features(h), w[None])[0] for h in (items, queries)] for w in heads]
+    alike = mean(found(b, a) for a, b in drawn)
+    return found(q, z) - min(alike, mean(found(b, z) for _, b in drawn))
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,7 @@ class Trainer:
         folder = self._path(name).with_suffix("")
         network = self.plain(SHARED)
         if not (folder / "network.safetensors").is_file():
-            laplace = OnlineLaplace(network, **ONLINE[name])
+            laplace = OnlineLaplace(network, refit=False, **ONLINE[name])
             fit = partial(laplace.fit, seed=self.seed)
             embedder = self.train(network, fit, SHARED, EPOCHS)
             embedder.save(folder / "posterior")

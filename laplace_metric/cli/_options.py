@@ -109,8 +109,8 @@ euclidean
 --positivity absolute|clip = absolute: negative curvature counts by its size, or not
 --margin X: negative pairs farther apart do not count; default: all count
 --prior-precision X: of the isotropic Gaussian prior; default: the information of one observation
---temperature X: factor of the covariance; default: as large as draws allow that find neighbours \
-as their means do
+--temperature X: factor of the covariance; default: draws of new embeddings stay well \
+inside of their class
 --optimize-prior: choose it by the marginal likelihood
 --checkpoint DIR: of an interrupted fit, kept; default: next to the output while fitting
 --holdout SHARE: keep this share of DATA out of the fit, and index follows: {_HALVES}

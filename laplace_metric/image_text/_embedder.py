@@ -303,7 +303,8 @@ class ImageTextEmbedder:
 
         Its means are those of the model, to rounding. Call ``fit_posterior(pairs)`` with pairs of
         your own, or pass published ``factors``, for ``weight_variance``; indexes and calibration
-        are as of a trained embedder. Such a model has no variances, so that ``ambiguity`` is an error.
+        are as of a trained embedder. Such a model has no variances, so that ``ambiguity`` is an
+        error.
 
         Parameters
         ----------

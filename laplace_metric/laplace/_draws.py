@@ -1,7 +1,7 @@
 """What heads that are drawn from a posterior do on points of its fit.
 
-Draws of a head share it among all inputs: they are searched among draws of the same head, or among
-the embeddings of the trained one, which an index has.
+Draws of a head share it among all inputs: they are searched among draws of the same head. The
+posterior is the one that new points see (``_new_points``), as those of the fit would vary less.
 """
 
 from __future__ import annotations
@@ -80,22 +80,11 @@ class DrawnPoints:
         """Number of points."""
         return len(self.labels)
 
-    def margins(self, t: float) -> Float[Tensor, "2 s n"]:
-        """Return by how much the nearest point of another class is farther than one of its own.
-
-        Draws are searched among draws of the same head, and among the trained head's embeddings.
-        Lengths are in units of the largest coordinate about the mean; a point is found right where
-        its margin is above 0.
-        """
-        z = self.embed(0.0)[:1]
-        draws = self.embed(t) if t else z
-        return torch.stack([self._margins(draws, draws), self._margins(draws, z.expand_as(draws))])
-
-    def quality(self, t: float = 1.0) -> Draws | None:
-        """Return spread and recall at t times the posterior's temperature; None without points."""
+    def quality(self) -> Draws | None:
+        """Return spread and recall; None without points."""
         if not self.number:
             return None
-        draws, z = self.embed(t), self.embed(0.0)[:1]
+        draws, z = self.embed(1.0), self.embed(0.0)[:1]
         if self.spherical:
             draws, z = (nn.functional.normalize(x, dim=-1) for x in (draws, z))
             scale = 1.0
@@ -103,9 +92,7 @@ class DrawnPoints:
             scale = float((z - z.mean(1, keepdim=True)).square().sum(-1).mean())
         moved = float((draws - z).square().sum(-1).mean())
         spread = moved / scale if scale > 0 else float("inf")
-        recall, recall_of_means = (
-            float((self._margins(x, x) > 0).double().mean()) for x in (draws, z)
-        )
+        recall, recall_of_means = (float((self.margins(x) > 0).double().mean()) for x in (draws, z))
         return Draws(spread, recall, recall_of_means)
 
     @cached_property
@@ -120,19 +107,22 @@ class DrawnPoints:
             slots < sizes[code][:, None], members[at.clamp_max(self.number - 1)], own
         )
 
-    def _margins(
-        self, queries: Float[Tensor, "s n Z"], items: Float[Tensor, "s n Z"]
-    ) -> Float[Tensor, "s n"]:
+    def margins(self, draws: Float[Tensor, "s n Z"]) -> Float[Tensor, "s n"]:
+        """Return by how much the nearest point of another class is farther than one of its own.
+
+        Each draw is searched by itself. Lengths are in units of the largest coordinate about the
+        mean; a point is found right where its margin is above 0.
+        """
         if self.spherical:
-            queries, items = (nn.functional.normalize(x, dim=-1) for x in (queries, items))
+            draws = nn.functional.normalize(draws, dim=-1)
         # Differences alone, and of size 1: products of what all share would drown them.
-        center = items[:1].mean(1)
-        unit = (items - center).abs().amax().clamp_min(torch.finfo(items.dtype).tiny)
-        queries, items = (((x - center) / unit).float() for x in (queries, items))
-        margins = queries.new_empty(len(queries), self.number)
-        for x, y, margin in zip(queries, items, margins, strict=True):
+        center = draws[:1].mean(1)
+        unit = (draws - center).abs().amax().clamp_min(torch.finfo(draws.dtype).tiny)
+        draws = ((draws - center) / unit).float()
+        margins = draws.new_empty(len(draws), self.number)
+        for x, margin in zip(draws, margins, strict=True):
             # half the squared distance less |x|^2 / 2, which is the same for all points of a row
-            apart = torch.addmm(y.square().sum(-1) / 2, x, y.mT, alpha=-1)
+            apart = torch.addmm(x.square().sum(-1) / 2, x, x.mT, alpha=-1)
             own = apart.fill_diagonal_(torch.inf).gather(1, self._mates).amin(1)
             others = apart.scatter_(1, self._mates, torch.inf).amin(1)
             size = x.square().sum(-1) / 2

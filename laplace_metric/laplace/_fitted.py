@@ -21,7 +21,7 @@ from laplace_metric.laplace._posterior import Posterior
 
 @dataclass(frozen=True)
 class Draws:
-    """Embeddings under heads that were drawn from a posterior, on points of its fit.
+    """Embeddings under heads that were drawn from a posterior, on points as new to it.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ class Fitted(Shown):
         Record of the model apart from the weights of its head. None, the default: it is not
         compared.
     draws : Draws or None
-        Spread and recall of heads drawn from the posterior, on points of the fit. None, the
+        Spread and recall of heads drawn from the posterior, on points as new to it. None, the
         default, where these were not kept, or the posterior was tuned since.
     predictive_prior : float > 0 or None
         Prior precision under which predictive vectors compare inputs. None, the default: that of

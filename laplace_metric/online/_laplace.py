@@ -51,27 +51,28 @@ class OnlineLaplace(Shown):
         ``head="append"`` is not possible: it would not be trained.
     structure : "auto" | "diag" | "kron" | "full" or None
         Structure of the curvature, as in ``LaplaceEmbedder``. None, the default: "diag" while it
-        trains, and "auto" in a last fit.
+        trains, and "auto" in the last fit.
     positivity : "absolute" | "clip" or None
         Rule for negative curvature, as in ``LaplaceEmbedder``. None, the default: "clip" while it
-        trains, as in the method's paper, and "absolute" in a last fit.
+        trains, as in the method's paper, and "absolute" in the last fit.
     prior_precision : float > 0, "evidence" or None
         Precision of the prior. A low one drowns the head in noise: on FashionMNIST a third epoch
         with 1 cost 14 points of recall@1 at Z = 3, with 100 or 1,000 none (one seed;
         ``benchmarks/variants/README.md``). "evidence": 1 in the first epoch, and after each the one
-        of the largest marginal likelihood, also after a last fit. None, the default: 100 while it
-        trains, and "auto" in a last fit, as for ``LaplaceEmbedder``.
+        of the largest marginal likelihood, also after the last fit. None, the default: 100 while it
+        trains, and "auto" in the last fit, as for ``LaplaceEmbedder``.
     refit : bool
         Fit a posterior when the training is over, as ``LaplaceEmbedder.fit`` does, to all pairs of
         the loader, which is read once more (or of ``fit(..., refit_loader=)``). It replaces the
         running one, which saw weights of long ago and the pairs of batches: it detects
         out-of-distribution inputs better, and has ``epistemic``, ``near``, ``far``, ``local`` and
-        ``ambiguity``. Default: False, the posterior that the training ended with.
+        ``ambiguity``. Default: True. False: the posterior that the training ended with, as in the
+        method's paper; also for a loader that can be read only once.
     n_effective : float > 0, "points", "pairs" or None
         Number of observations that one average over pairs counts for. "points" is the N points of
         an epoch (in the first epoch as the loader's length says, points so far for a loader without
         a length); "pairs" is their N^2 pairs, which makes the draws far narrower. None, the
-        default: "points". A last fit takes a number as it is, and its points for a word.
+        default: "points". The last fit takes a number as it is, and its points for a word.
     recursion : "average" | "paper"
         Recursion of H. With "average", the default, H is a mean and the prior stays. With "paper"
         ``P <- decay P + n_effective h`` from ``P = prior_precision I`` (eq 70), so that steps add
@@ -132,7 +133,7 @@ class OnlineLaplace(Shown):
         recursion: str = "average",
         warmup: int = 0,
         positivity: str | None = None,
-        refit: bool = False,
+        refit: bool = True,
     ) -> None:
         if isinstance(pairs, str) and pairs == "all":
             raise UnknownNameError("pairs", pairs, ("batch", "a miner (callable)"))
@@ -239,10 +240,10 @@ class OnlineLaplace(Shown):
             a run, that one goes on from its last epoch, to the same bits on a CPU with as many
             threads, with the weights and the learning rate of the checkpoint; if that run is
             finished, its result is returned. The loader must give the same batches from the same
-            random state. A last fit is made again. None, the default: no checkpoint.
+            random state. The last fit is made again. None, the default: no checkpoint.
         refit_loader : what ``LaplaceEmbedder.fit`` takes, or None
-            Data that the last fit reads in place of ``loader``, with ``refit=True``: such as each
-            input once and without augmentation. None, the default: the loader of the training.
+            Data that the last fit reads in place of ``loader``: such as each input once and without
+            augmentation. None, the default: the loader of the training.
 
         Raises
         ------
@@ -251,8 +252,8 @@ class OnlineLaplace(Shown):
         NonFiniteError
             If the loss becomes NaN or infinite; the step is not taken.
         InputError
-            For a scheduler without its optimizer, a ``refit_loader`` without ``refit=True``, a
-            loader that can be read only once with it, and as in ``train_embedder``.
+            For a scheduler without its optimizer, a ``refit_loader`` with ``refit=False``, a loader
+            that can be read only once with neither, and as in ``train_embedder``.
         EmptyLoaderError, LabelError, HeadError
             As in ``train_embedder`` and ``LaplaceEmbedder.fit``.
         """
@@ -291,12 +292,12 @@ class OnlineLaplace(Shown):
         """Return what the last fit reads; named errors before anything is trained."""
         if self.refit_settings is None:
             if refit_loader is not None:
-                raise InputError("refit_loader= is given without a last fit: pass refit=True.")
+                raise InputError("refit_loader= is given without a last fit: leave refit=True.")
             return None
         if refit_loader is None and isinstance(loader, Iterator):
             raise InputError(
                 f"refit=True reads the loader once more, and a {type(loader).__name__} can be read "
-                "only once: pass a list or a DataLoader, or refit_loader=."
+                "only once: pass a list or a DataLoader, refit_loader=, or refit=False."
             )
         return loader if refit_loader is None else refit_loader
 

@@ -88,7 +88,7 @@ def run(
     model = network() if model is None else model
     optimizer = adam([*model.parameters(), *loss.parameters()], lr=0.01)  # type: ignore[call-arg]
     scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.8)
-    online = OnlineLaplace(model, decay=0.8, hessian="positives", samples=2, **options)  # type: ignore[arg-type]
+    online = OnlineLaplace(model, decay=0.8, hessian="positives", samples=2, refit=False, **options)  # type: ignore[arg-type]
     return online.fit(
         shuffling("own") if loader is None else loader,  # type: ignore[arg-type]
         loss,

@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from laplace_metric import LaplaceEmbedder, OnlineLaplace, datasets
-from laplace_metric.errors import InputError
+from laplace_metric.errors import InputError, NotFittedError
 
 silent = pytest.mark.filterwarnings(
     "ignore:the curvature is degenerate", "ignore:.*of the curvature was negative"
@@ -51,8 +51,8 @@ def train(model, batches, *, epochs=2, refit_loader=None, checkpoint=None, **set
 def test_a_last_fit_is_that_of_a_laplace_embedder(make_model, batches, points, settings):
     x, _ = points
     trained, model = make_model(), make_model()
-    train(trained, batches, **settings)
-    online = train(model, batches, refit=True, **settings)
+    train(trained, batches, refit=False, **settings)
+    online = train(model, batches, **settings)
     assert same_weights(trained, model)
     expected = LaplaceEmbedder(model, **settings).fit(batches, progress=False)
     assert online.settings == expected.settings
@@ -101,8 +101,8 @@ def test_modes_and_random_states_are_left_by_a_last_fit(make_model, batches, poi
 @pytest.mark.parametrize(
     ("settings", "given", "message"),
     [
-        ({}, {"refit_loader": [1]}, "refit=True"),
-        ({"refit": True}, {"batches": iter}, "list_iterator can be read only once.*refit_loader"),
+        ({"refit": False}, {"refit_loader": [1]}, "leave refit=True"),
+        ({}, {"batches": iter}, "list_iterator can be read only once.*refit_loader"),
         ({"refit": True}, {"batches": lambda b: (x for x in b)}, "generator can be read only once"),
     ],
 )
@@ -120,14 +120,15 @@ def test_a_last_fit_that_cannot_be_is_refused_before_the_training(
 @pytest.mark.parametrize("positivity", ["clip", "absolute"])
 def test_auto_is_the_structure_of_the_head(make_model, batches, points, positivity):
     model, named = make_model(), make_model()
-    auto = train(model, batches, structure="auto", positivity=positivity)
-    kron = train(named, batches, structure="kron", positivity=positivity)
+    auto = train(model, batches, structure="auto", positivity=positivity, refit=False)
+    kron = train(named, batches, structure="kron", positivity=positivity, refit=False)
     assert auto.settings == kron.settings
     assert auto.settings.structure == "kron"
     assert same_weights(model, named)
     assert torch.equal(auto(points[0]).variance, kron(points[0]).variance)
     wide = nn.Sequential(nn.Linear(6, 2049), nn.Linear(2049, 3))
-    assert train(wide, batches[:1], epochs=1, structure="auto").settings.structure == "diag"
+    found = train(wide, batches[:1], epochs=1, structure="auto", refit=False)
+    assert found.settings.structure == "diag"
 
 
 @silent
@@ -135,7 +136,7 @@ def test_negative_curvature_counts_by_its_size_where_that_is_asked_for(make_mode
     models = [make_model(), make_model()]
     rare = [(x, (torch.arange(len(x)) < 2).long()) for x, _ in batches]
     clip, absolute = (
-        train(model, rare, positivity=positivity, prior_precision=1.0)
+        train(model, rare, positivity=positivity, prior_precision=1.0, refit=False)
         for model, positivity in zip(models, ("clip", "absolute"), strict=True)
     )
     assert clip.hessian_.negative_fraction > 0
@@ -144,9 +145,21 @@ def test_negative_curvature_counts_by_its_size_where_that_is_asked_for(make_mode
     assert (absolute.hessian_.eigenvalues > 0).sum() > (clip.hessian_.eigenvalues > 0).sum()
 
 
+@silent
+def test_a_last_fit_is_the_default(make_model, batches, points):
+    """It sees all pairs, and has what a running posterior has not."""
+    embedder = train(make_model(), batches)
+    assert embedder.settings == train(make_model(), batches, refit=True).settings
+    assert bool(embedder(points[0]).epistemic.isfinite().all())
+    running = train(make_model(), batches, refit=False)
+    assert running.settings.temperature == 1
+    with pytest.raises(NotFittedError, match="OnlineLaplace, whose refit is True"):
+        _ = running(points[0]).epistemic
+
+
 def test_print_shows_the_last_fit(make_model):
-    assert "last fit" in repr(OnlineLaplace(make_model()))
-    shown = repr(OnlineLaplace(make_model(), refit=True, positivity="clip"))
+    assert "none" in repr(OnlineLaplace(make_model(), refit=False))
+    shown = repr(OnlineLaplace(make_model(), positivity="clip"))
     assert "structure='auto', positivity='clip', prior_precision=auto" in shown
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 
 import pytest
 import torch
@@ -23,6 +24,9 @@ from laplace_metric.online import _online_run
 from laplace_metric.online._running_curvature import RunningCurvature
 from laplace_metric.online._sampled_pass import sampled_pass
 from laplace_metric.training import train_embedder
+
+running = partial(OnlineLaplace, refit=False)
+"""Training that returns the posterior of its steps."""
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -58,7 +62,7 @@ def test_without_variance_it_is_plain_training(make_model, batches, samples, nor
     plain, online = make_model(), make_model()
     ends = [Normalised(m) if normalised else m for m in (plain, online)]
     losses = train_embedder(ends[0], batches, ContrastiveLoss(), epochs=3, progress=False)
-    laplace = OnlineLaplace(ends[1], prior_precision=1e30, samples=samples)
+    laplace = running(ends[1], prior_precision=1e30, samples=samples)
     laplace.fit(batches, ContrastiveLoss(), epochs=3, progress=False)
     if samples == 1:
         assert same_weights(plain, online)
@@ -77,14 +81,14 @@ def test_dropout_and_batch_norm_happen_as_often_as_in_plain_training(batches):
         return nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.3), nn.ReLU(), head)
 
     plain, online = net(), net()
-    laplace = OnlineLaplace(online, head=online[-1], prior_precision=1e30, samples=1)
+    laplace = running(online, head=online[-1], prior_precision=1e30, samples=1)
     laplace.fit(batches, ContrastiveLoss(), epochs=2, seed=generator(4), progress=False)
     weights = generator(4)  # as ``fit`` seeds the global state from it
     torch.manual_seed(int(torch.randint(2**62, (), generator=weights)))
     train_embedder(plain, batches, ContrastiveLoss(), epochs=2, progress=False)
     assert same_weights(plain, online)
     many = net()
-    laplace = OnlineLaplace(many, head=many[-1], samples=3)
+    laplace = running(many, head=many[-1], samples=3)
     laplace.fit(batches, ContrastiveLoss(), epochs=2, progress=False)
     assert int(many[-1][1].num_batches_tracked) == 6
 
@@ -129,7 +133,7 @@ def test_first_step_goes_down_the_sampled_gradient_with_the_prior_s_spread():
     model = nn.Linear(2, 2, bias=False).double()
     start, tau, rate = model.weight.detach().clone(), 4.0, 0.1
     x, y = torch.tensor([[1.0, 2.0], [0.5, -1.0]]).double(), torch.tensor([0, 1])
-    OnlineLaplace(model, prior_precision=tau, samples=2).fit(
+    running(model, prior_precision=tau, samples=2).fit(
         [(x, y)],
         quadratic,
         epochs=1,
@@ -165,7 +169,7 @@ def recorded(monkeypatch):
 @pytest.mark.parametrize("decay", [0.0, 0.7, 0.999, 1.0])
 def test_curvature_is_the_weighted_mean_of_the_batches(make_model, batches, recorded, decay):
     model = make_model()
-    online = OnlineLaplace(model, decay=decay, hessian="positives", samples=2)
+    online = running(model, decay=decay, hessian="positives", samples=2)
     embedder = online.fit(batches, ContrastiveLoss(), epochs=2, progress=False)
     values = torch.stack([value.values for *_, value in recorded]).view(6, 2, -1).mean(1)
     weights = torch.tensor([decay ** (5 - k) for k in range(6)], dtype=torch.float64)
@@ -183,7 +187,7 @@ def test_curvature_is_measured_at_the_sampled_heads_before_the_step(make_model, 
             states.append((copy.deepcopy(model), embeddings.detach().clone()))
             return super().forward(embeddings, labels, *args)
 
-    OnlineLaplace(model, prior_precision=tau, decay=0.5, n_effective=20.0, samples=1).fit(
+    running(model, prior_precision=tau, decay=0.5, n_effective=20.0, samples=1).fit(
         batches, Spy(), epochs=1, seed=generator(2), progress=False
     )
     weights, curvature = generator(2), None
@@ -214,7 +218,7 @@ def test_miner_feeds_loss_and_curvature(make_model, batches, recorded):
             return super().forward(embeddings, labels, indices_tuple, **kwargs)
 
     miner = BatchEasyHardMiner()
-    online = OnlineLaplace(make_model(), hessian="positives", pairs=miner, samples=1)
+    online = running(make_model(), hessian="positives", pairs=miner, samples=1)
     embedder = online.fit(batches, Spy(), epochs=1, progress=False)
     assert len(mined) == len(recorded) == 3
     for tuples, (_, _, kwargs, _) in zip(mined, recorded, strict=True):
@@ -236,7 +240,7 @@ def test_draws_of_kron_and_full_are_refreshed():
 
 def test_batch_of_one_class_leaves_the_curvature(make_model, batches):
     one = (batches[0][0][:4], torch.zeros(4, dtype=torch.long))
-    online = OnlineLaplace(make_model(), hessian="positives")
+    online = running(make_model(), hessian="positives")
     with pytest.warns(UserWarning, match="degenerate"):
         embedder = online.fit([one], quadratic, epochs=1, progress=False)
     assert float(embedder.hessian_.eigenvalues.max()) == 0.0
@@ -254,7 +258,7 @@ def test_batch_of_one_class_leaves_the_curvature(make_model, batches):
 )
 def test_every_structure_and_hessian(make_model, points, batches, structure, hessian, distance):
     model = make_model()
-    online = OnlineLaplace(
+    online = running(
         model, distance=distance, hessian=hessian, structure=structure, samples=2, refresh=2
     )
     embedder = online.fit(batches, ContrastiveLoss(), epochs=2, progress=False)
@@ -272,12 +276,12 @@ def test_heads_that_are_no_linear_layer(make_model, points, batches):
     for choose in (lambda m: m[-3:], lambda m: "2", lambda m: m):
         model = make_model()
         head = choose(model)
-        embedder = OnlineLaplace(model, head=head).fit(
+        embedder = running(model, head=head).fit(
             batches, ContrastiveLoss(), epochs=1, progress=False
         )
         assert torch.isfinite(embedder(points[0]).variance).all()
-    general = OnlineLaplace(make_model(), backend="torch.func", hessian="positives")
-    closed = OnlineLaplace(make_model(), hessian="positives")
+    general = running(make_model(), backend="torch.func", hessian="positives")
+    closed = running(make_model(), hessian="positives")
     fits = [
         o.fit(batches, ContrastiveLoss(), epochs=1, seed=generator(), progress=False)
         for o in (general, closed)
@@ -297,7 +301,7 @@ def test_nothing_global_is_touched(make_model, batches):
     model[2].eval()
     model[0].weight.requires_grad_(False)
     states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].copy()  # noqa: NPY002
-    OnlineLaplace(model, samples=2).fit(batches, ContrastiveLoss(), epochs=1, progress=False)
+    running(model, samples=2).fit(batches, ContrastiveLoss(), epochs=1, progress=False)
     assert torch.equal(torch.get_rng_state(), states[0])
     assert random.getstate() == states[1]
     assert (np.random.get_state()[1] == states[2]).all()  # noqa: NPY002
@@ -311,7 +315,7 @@ def test_same_generator_same_result_whatever_the_global_state(make_model, batche
     models = [make_model(dropout=0.3) for _ in range(3)]
     for i, model in enumerate(models):
         torch.manual_seed(i)
-        OnlineLaplace(model).fit(
+        running(model).fit(
             batches, ContrastiveLoss(), epochs=2, seed=generator(i // 2), progress=False
         )
     assert same_weights(models[0], models[1])
@@ -323,7 +327,7 @@ def test_a_data_parallel_model_is_trained_as_the_model_inside(make_model, batche
     fits = []
     for wrap in (nn.Sequential, nn.DataParallel):
         model = make_model()
-        online = OnlineLaplace(wrap(model), head=None)
+        online = running(wrap(model), head=None)
         online.fit(batches, ContrastiveLoss(), epochs=1, progress=False, seed=generator())
         fits.append(model)
     assert same_weights(*fits)
@@ -348,7 +352,7 @@ def test_the_paper_s_recursion_is_its_loop(make_model, batches, monkeypatch, dec
     tau = 3.0
     model = make_model().double()
     data = [(x.double(), y) for x, y in batches]
-    online = OnlineLaplace(
+    online = running(
         model, recursion="paper", decay=decay, n_effective=count, prior_precision=tau,
         hessian="positives", distance="euclidean",  # never negative: nothing is clipped
     )  # fmt: skip
@@ -364,14 +368,14 @@ def test_the_paper_s_recursion_is_its_loop(make_model, batches, monkeypatch, dec
 
 
 def test_a_prior_that_is_forgotten_is_said(make_model, batches):
-    online = OnlineLaplace(make_model(), recursion="paper", decay=1e-8)
+    online = running(make_model(), recursion="paper", decay=1e-8)
     with pytest.raises(InputError, match=r"forgotten its prior after \d+ steps"):
         online.fit(batches, ContrastiveLoss(), epochs=3, progress=False)
 
 
 @silent
 def test_the_evidence_chooses_the_prior_after_each_epoch(make_model, batches):
-    online = OnlineLaplace(make_model(), prior_precision="evidence")
+    online = running(make_model(), prior_precision="evidence")
     embedder = online.fit(batches, ContrastiveLoss(), epochs=3, progress=False)
     posterior = embedder.posterior_
     grid = torch.logspace(-3, 3, 61).tolist()
@@ -385,12 +389,12 @@ def test_the_evidence_chooses_the_prior_after_each_epoch(make_model, batches):
 def test_warming_up_is_plain_training_that_gathers_curvature(make_model, batches):
     plain, online = make_model(), make_model()
     train_embedder(plain, batches, ContrastiveLoss(), epochs=2, progress=False)
-    warm = OnlineLaplace(online, warmup=2, samples=3)
+    warm = running(online, warmup=2, samples=3)
     fitted = warm.fit(batches, ContrastiveLoss(), epochs=2, progress=False)
     assert same_weights(plain, online)
     assert float(fitted.posterior_.variance.min()) < 1.0
     later = make_model()
-    OnlineLaplace(later, warmup=1).fit(batches, ContrastiveLoss(), epochs=2, progress=False)
+    running(later, warmup=1).fit(batches, ContrastiveLoss(), epochs=2, progress=False)
     assert not same_weights(plain, later)
 
 
@@ -414,12 +418,12 @@ def test_warming_up_is_plain_training_that_gathers_curvature(make_model, batches
 )
 def test_what_cannot_be_is_refused(make_model, given, message):
     with pytest.raises(InputError, match=message):
-        OnlineLaplace(make_model(), **given)
+        running(make_model(), **given)
 
 
 @silent
 def test_a_second_fit_begins_with_the_prior_that_was_asked_for(make_model, batches):
-    online, first = OnlineLaplace(make_model(), prior_precision="evidence"), None
+    online, first = running(make_model(), prior_precision="evidence"), None
     state = copy.deepcopy(online.model.state_dict())
     for _ in range(2):
         online.model.load_state_dict(state)

@@ -53,8 +53,10 @@ from laplace_metric.heads._row_checks import check_rows
 from laplace_metric.inputs import Inputs
 from laplace_metric.inputs._not_classes import check_noise, warn_if_all_differ
 from laplace_metric.inputs._rows import rows_before
+from laplace_metric.laplace._class_reach import class_reach
 from laplace_metric.laplace._draws import NUMBERS, POINTS, DrawnPoints
 from laplace_metric.laplace._fitted import Fitted
+from laplace_metric.laplace._new_points import as_new_points_see, n_terms
 from laplace_metric.laplace._posterior import Posterior
 from laplace_metric.laplace._prior_precision import (
     FLAT,
@@ -258,19 +260,24 @@ def _in_spanned_space(fit: HeadFit, executor: PassExecutor, options: FitOptions)
 def _with_chosen_temperature(
     fitted: Fitted, drawn: Fitted, store: FeatureStore, rows: Tensor, settings: Settings
 ) -> Fitted:
-    """Choose the temperature and record how well draws at it retrieve.
+    """Choose the temperature and record how well draws at it retrieve new points.
 
     ``drawn`` is the same fit as ``store`` sees it, whose points may be coordinates of a subspace.
     ``rows`` [n] are compared.
     """
-    h, labels = store.rows(rows), store.labels[rows]
-    if not isinstance(settings.temperature, str):
-        return replace(fitted, draws=DrawnPoints.of(drawn, h, labels).quality())
     if not len(rows):
         return fitted
-    points = DrawnPoints.of(drawn.with_temperature(1.0), h, labels)
-    temperature = temperature_of(points)
-    return replace(fitted.with_temperature(temperature), draws=points.quality(temperature))
+    h, labels = store.rows(rows), store.labels[rows]
+    terms, temperature = n_terms(store.labels, drawn.loss), fitted.posterior.temperature
+    if isinstance(settings.temperature, str):
+        forward, spherical = drawn.jacobian.forward, drawn.spherical
+        reach = class_reach(forward, h, labels, store.blocks(), spherical=spherical)
+        if reach > 0:
+            temperature = temperature_of(drawn, h, labels, terms, reach)
+    posterior = as_new_points_see(drawn.posterior, terms, drawn.head.n_outputs - drawn.spherical)
+    as_new = replace(drawn, posterior=posterior).with_temperature(temperature)
+    draws = DrawnPoints.of(as_new, h, labels).quality()
+    return replace(fitted.with_temperature(temperature), draws=draws)
 
 
 def _compared(store: FeatureStore, head: LocatedHead) -> Tensor:
