@@ -84,7 +84,7 @@ def capture(
     head : LocatedHead
         Head at which activations are taken.
     inputs : ModelInput
-        One batch.
+        Batch that the model runs on.
     layers : sequence of str, or None
         Names of other layers whose inputs are taken, too; None: the last before the head. Default:
         none.

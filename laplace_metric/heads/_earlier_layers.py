@@ -49,7 +49,7 @@ class EnteredRows:
     order : list of str
         Names of the layers, one for each time that one ran.
     own : dict of name to module
-        The layers.
+        Layers whose inputs are recorded.
     """
 
     names: Sequence[str] | None
@@ -68,7 +68,7 @@ class EnteredRows:
         head : LocatedHead
             Head of the model.
         h : Tensor [B, D]
-            What entered it.
+            Rows that entered it.
         """
         if self.names is not None:
             named = ((name, self.rows.get(name)) for name in self.names)

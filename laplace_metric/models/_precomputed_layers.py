@@ -63,6 +63,13 @@ class PrecomputedLayers(nn.Module):
     def forward(self, embeddings: Any, **layers: Any) -> Float[Tensor, "N D"]:
         """Return the embeddings as float32 or float64.
 
+        Parameters
+        ----------
+        embeddings : array [N, D]
+            Embeddings.
+        **layers : array [N, E]
+            Input of each named layer.
+
         Raises
         ------
         InputError
