@@ -91,7 +91,6 @@ METHODS = {
     "evaluate": "call guard.index.evaluate(queries, labels)",
     "guarantee": "call guard.at(precision), or guard.index.guarantee(...) for another rate",
     "threshold": "read guard.rule.value",
-    "remove": "call guard.index.remove(ids)",
     "labels": "read guard.index.labels",
     "ids": "read guard.index.ids",
 }
@@ -410,6 +409,58 @@ class Guard(Shown):
         if labels is None and isinstance(items, Inputs):
             labels = items.labels
         self.index.add(items, labels, ids, progress=progress)
+        self._changed()
+
+    def remove(self, ids: Any) -> None:
+        """Remove items from the gallery; the class model is fitted to the others again.
+
+        The posterior, the calibration and the threshold stay. ``print(guard)`` and ``guard.rule``
+        say what the guarantee still covers. Up to a tenth of the items, drawn as the others were,
+        it is simulated to hold. Beyond a tenth, or if a class has no items left, it is over.
+
+        Of a FAISS index that is wrapped, a flat one loses the vectors, unless it has lost them; its
+        other rows move up. An inverted file and a graph cannot, which is an error. A search
+        function must have lost the items before they are removed here.
+
+        Parameters
+        ----------
+        ids : [n] whole numbers or strings
+            Ids of the items (``guard.index.ids``).
+
+        Raises
+        ------
+        InputError
+            For ids that are not there, which it names; if fewer than two classes would be left; for
+            a search that still finds the items, and a FAISS index that cannot give them up. Nothing
+            is removed then.
+
+        Warns
+        -----
+        StaleCalibrationWarning
+            If the guarantee no longer covers the gallery, with the reason.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_digits
+        >>> x, y = load_digits(return_X_y=True)
+        >>> guard = Guard(x[:900], y[:900])
+        >>> guard.remove([3, 5, 8])
+        >>> len(guard.index), guard.rule.gallery.changed, guard.rule.gallery.covered
+        (897, 3, True)
+        """
+        labels = self.index.labels
+        stays = np.ones(len(self.index), bool)
+        stays[self.index.items.rows_of(ids).numpy()] = False
+        if labels is not None and stays.any() and len(left := np.unique(labels[stays])) < 2:
+            raise InputError(
+                f"ids name all items but those of one class, {left.tolist()[0]!r}: a guard needs "
+                "two. Guard other items."
+            )
+        self.index.remove(ids)
+        self._changed()
+
+    def _changed(self) -> None:
+        """Fit the class model again, and warn if the guarantee no longer covers the gallery."""
         if (model := self.index.class_model) is not None:
             self.index.learn_classes(*model.prior)
         change = self.index.change

@@ -611,10 +611,20 @@ class Index(Shown):
     def remove(self, ids: Any) -> None:
         """Remove items by their ids; O(N) a call.
 
+        A search of yours must have lost them already (``searched_by``); a flat FAISS index that
+        ``Guard`` wraps loses them here, unless it has.
+
+        Parameters
+        ----------
+        ids : [n] whole numbers or strings
+            Ids of the items.
+
         Raises
         ------
         InputError
-            For ids that are not there, or if nothing would be left; nothing is removed then.
+            For ids that are not there, which it names; if nothing would be left; for a search of
+            yours that still finds them, and for a FAISS index that cannot give them up. Nothing is
+            removed then.
         """
         with self._changing:
             stays = torch.ones(len(self), dtype=torch.bool)
@@ -1404,8 +1414,11 @@ class Index(Shown):
             raise InputError("this index was loaded with mmap=True: load it without to change it.")
         vectors = self.ranking.item_vectors(items.encoded)
         engine, changes = self.engine, self.changes + n_changes
-        if isinstance(engine, ForeignEngine) and remaining is None:
-            engine = engine.grown(vectors, items.ids)
+        if isinstance(engine, ForeignEngine):
+            if remaining is None:
+                engine = engine.grown(vectors, items.ids)
+            else:
+                engine = engine.shrunk(vectors, items.ids, remaining)
         else:
             engine = engine.updated(vectors, remaining)
         self._state = replace(

@@ -46,7 +46,7 @@ def test_keywords_of_other_libraries_name_ours(keyword, advice):
         ("score", "guard.index.evaluate(queries, labels)"),
         ("search", "guard.index.search(queries, k)"),
         ("fit", "guard.calibrate(queries, labels)"),
-        ("remove", "guard.index.remove(ids)"),
+        ("predict_proba", "guard.ask(queries).probability"),
         ("whatever", "no attribute 'whatever'"),
     ],
 )

@@ -5,7 +5,9 @@ that were added since, of the same classes and drawn as the others were, one is 
 query with probability n / (N + n), n of N + n items, so that at a tenth at most one query in eleven
 has another nearest item, and that one is more often right than not. That a precision holds then is
 simulated (``benchmarks/retrieval``), not proven. Beyond a tenth it is neither. A class that was not
-there is another matter at any size: no query of it was tested, and it draws answers from others.
+there is another matter at any size: no query of it was tested, and it draws answers from others. So
+is a class whose last item was removed: its queries had right answers when they were tested, and
+have none now.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from laplace_metric.io import Fields, record, restored, saved
 GROWTH = 0.1
 """Largest share of the items that may be added or removed until a calibration is stale."""
 NAMED = 3
-"""Number of new classes that are named."""
+"""Number of new or lost classes that are named."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,10 @@ class GalleryChange:
         Number of classes that were not there. Default: 0.
     named : tuple of str
         Names of the first three of them. Default: ().
+    n_lost_classes : int
+        Number of classes that have no items left. Default: 0.
+    lost : tuple of str
+        Names of the first three of them. Default: ().
 
     Examples
     --------
@@ -54,6 +60,8 @@ classes: simulated up to 10%, not proven
     changed: int = saved()
     n_new_classes: int = 0
     named: tuple[str, ...] = ()
+    n_lost_classes: int = 0
+    lost: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -74,13 +82,14 @@ classes: simulated up to 10%, not proven
         """
         if before is None or now is None:
             return cls(items, changed)
-        new = now[~np.isin(now, before)].tolist()
-        return cls(items, changed, len(new), tuple(map(repr, new[:NAMED])))
+        new, lost = now[~np.isin(now, before)].tolist(), before[~np.isin(before, now)].tolist()
+        named, gone = (tuple(map(repr, names[:NAMED])) for names in (new, lost))
+        return cls(items, changed, len(new), named, len(lost), gone)
 
     @property
     def covered(self) -> bool:
         """True if a guarantee still holds, by simulation."""
-        return not (self.large or self.n_new_classes)
+        return not (self.large or self.n_new_classes or self.n_lost_classes)
 
     @property
     def large(self) -> bool:
@@ -108,12 +117,15 @@ classes: simulated up to 10%, not proven
     @property
     def reason(self) -> str:
         """Reason why a guarantee no longer holds, if it does not."""
-        if not self.n_new_classes:
-            return self.size
-        names = ", ".join(self.named) + ", ..." * (self.n_new_classes > len(self.named))
-        are = "class is new" if self.n_new_classes == 1 else "classes are new"
-        new = f"{self.n_new_classes} {are} ({names})"
-        return f"{self.size}, and {new}, of which no query was tested"
+        told = [self.size]
+        if (n := self.n_new_classes) > 0:
+            are = "class is new" if n == 1 else "classes are new"
+            told.append(f"{n} {are} ({_listed(self.named, n)}), of which no query was tested")
+        if (n := self.n_lost_classes) > 0:
+            have, its = ("class has", "its") if n == 1 else ("classes have", "their")
+            names = _listed(self.lost, n)
+            told.append(f"{n} {have} no items left ({names}): {its} queries have no right answer")
+        return ", and ".join(told)
 
     def content(self) -> dict[str, Any]:
         """Return it as the content of a file."""
@@ -129,6 +141,11 @@ classes: simulated up to 10%, not proven
             If a value is missing, of another type, or out of its range.
         """
         return restored(cls, content, {})
+
+
+def _listed(names: tuple[str, ...], n: int) -> str:
+    """Return the first names of n classes."""
+    return ", ".join(names) + ", ..." * (n > len(names))
 
 
 def warn_uncovered(change: GalleryChange) -> None:

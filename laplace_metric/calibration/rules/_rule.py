@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from laplace_metric.calibration.rules._rule_graph import RuleGraph
 
-RULE = Kind("rule", "a saved rule", 4)
+RULE = Kind("rule", "a saved rule", 5)
 LIKELIER_THAN_NOT = 0.5
 """Threshold of a rule if none is given."""
 LARGEST = 1e300
