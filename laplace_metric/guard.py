@@ -516,13 +516,19 @@ class Guard(Shown):
         self._choose(self.precision)
 
     @positional("a guard has its precision: guard.at({}).ask(queries) for another one.")
-    def ask(self, queries: Any, *, progress: bool = False) -> Answers:
+    def ask(self, queries: Any, *, among: Any = None, progress: bool = False) -> Answers:
         """Answer or abstain.
 
         Parameters
         ----------
         queries : array [Q, D], list of texts, or loader
             Vectors or inputs of the model, of the kind of ``items``.
+        among : [N] booleans, [n] ids, or None
+            Items that may be found, such as those of a tenant, a category or in stock: a mask in
+            the order of ``guard.index.ids``, or their ids. The search among them is exact, also
+            next to a ``search`` of yours. The guarantee was tested with the whole gallery, and is
+            not known to hold among some items; ``Answers.among`` says so. None, the default: all
+            items.
         progress : bool
             Show a progress bar. Default: False.
 
@@ -536,6 +542,8 @@ class Guard(Shown):
         ------
         InputError
             If the precision cannot be guaranteed; for another precision, as a number: see ``at``.
+            For a mask of another length or of numbers, ids that are not there, and a filter that
+            leaves no item.
 
         Warns
         -----
@@ -543,12 +551,12 @@ class Guard(Shown):
             If more queries are unlike the items than chance explains, in this call or over several;
             see ``Index.search``.
         StaleCalibrationWarning
-            If the guarantee no longer covers the gallery; see ``add``.
+            If the guarantee no longer covers the gallery; see ``add``. If ``among`` is given.
         """
         index = copy.copy(self.index)  # one calibration for the rule and the search, under threads
         if (rule := self._rule(self.precision, index)) is None:
             raise InputError(self._refusal())
-        return index.ask(queries, rule, progress=progress)
+        return index.ask(queries, rule, among=among, progress=progress)
 
     def suspicious_labels(self, most: int = 100) -> LabelReview:
         """Return up to ``most`` items, 100 by default, whose label looks wrong; see ``Index``."""

@@ -224,7 +224,7 @@ assert "torch" not in sys.modules
     ],
 )
 def test_a_change_that_no_gallery_had_is_refused(changes, message):
-    change = GalleryChange(700, 90, 2, ("'a'", "'b'"), 1, ("'c'",))
+    change = GalleryChange(700, 90, 2, ("'a'", "'b'"), 1, ("'c'",), ("'d'",))
     content = change.content()
     assert GalleryChange.of_content(Fields(content, "rule.gallery")) == change
     with pytest.raises(FileFormatError, match=message):

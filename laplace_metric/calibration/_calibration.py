@@ -212,6 +212,11 @@ class Calibration(Shown):
         return {}
 
     @cached_property
+    def told_among(self) -> list[str]:
+        """Warning of searches among some items, once a rule has given it (``SearchedAmong``)."""
+        return []
+
+    @cached_property
     def _ranked(self) -> RankedPoints:
         """Statistics of the known calibration queries, ranked."""
         return RankedPoints.of(self.statistics)

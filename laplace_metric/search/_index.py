@@ -42,6 +42,7 @@ from laplace_metric.calibration.rules._answers import Answers
 from laplace_metric.calibration.rules._class_rule import ClassRule
 from laplace_metric.calibration.rules._gallery_change import GalleryChange
 from laplace_metric.calibration.rules._rule import LIKELIER_THAN_NOT, Rule
+from laplace_metric.calibration.rules._searched_among import SearchedAmong
 from laplace_metric.errors import (
     CallError,
     InputError,
@@ -56,6 +57,7 @@ from laplace_metric.inputs._columns import Column
 from laplace_metric.io import Part, SavedFile, write
 from laplace_metric.models._fingerprints import Fingerprints
 from laplace_metric.search import _storage as storage
+from laplace_metric.search._among import rows_among, search_among
 from laplace_metric.search._encoded import Encoded
 from laplace_metric.search._encoder import encoders_of
 from laplace_metric.search._equal_vectors import equal_vectors, first_rows
@@ -266,12 +268,7 @@ class Index(Shown):
     @property
     def change(self) -> GalleryChange | None:
         """Change of the gallery since its calibration; None without either."""
-        now, calibration = self._now(), self.calibration
-        if calibration is None or not now.changes:
-            return None
-        before = None if calibration.labels is None else calibration.labels.classes
-        classes = None if now.items.classes is None else now.items.classes.values
-        return GalleryChange.of(calibration.n_items, now.changes, before, classes)
+        return self._state.change
 
     @property
     def ids(self) -> np.ndarray[Any, Any]:
@@ -294,7 +291,13 @@ class Index(Shown):
         return self._state.calibration
 
     def search(
-        self, queries: Any, k: int = 10, *, alpha: float = 0.05, progress: bool = False
+        self,
+        queries: Any,
+        k: int = 10,
+        *,
+        alpha: float = 0.05,
+        among: Any = None,
+        progress: bool = False,
     ) -> SearchResult:
         """Return the k nearest items of each query.
 
@@ -307,13 +310,20 @@ class Index(Shown):
         alpha : float in (0, 1)
             Share of queries with a match in the index that may be called ``unknown``. A larger one
             finds more open-set queries. It needs a calibration. Default: 0.05.
+        among : [N] booleans, [n] ids, or None
+            Items that may be found, such as those of a tenant or in stock: a mask in the order of
+            ``ids``, or their ids. The search among them is exact, whatever the engine is; their
+            labels alone vote. If fewer than k are allowed, -1 or "" stands behind them. Such
+            queries do not count towards an ``UnfamiliarQueriesWarning``. None, the default: all
+            items.
         progress : bool
             Show a progress bar. Default: False.
 
         Raises
         ------
         InputError
-            For a k above the number of items.
+            For a k above the number of items; for a mask of another length or of numbers, ids that
+            are not there, and a filter that leaves no item.
 
         Warns
         -----
@@ -330,16 +340,31 @@ class Index(Shown):
         k = check_count("k", k)
         if k > len(self):
             raise InputError(f"k={k}: the index has {len(self)} items.")
+        allowed = None if among is None else rows_among(self.items, among)
         encoded = self._encoded("queries", queries, progress=progress)
-        hits = self._nearest(encoded, self._depth(k))
-        assessment = None
+        found = None if allowed is None else search_among(self.engine.vectors, allowed)
+        hits = self._nearest(encoded, self._depth(k), found)
+        assessment, among_some = None, None
+        if allowed is not None:
+            among_some = SearchedAmong(len(allowed), len(self))
         if self.calibration is not None:
+            if among_some is not None:
+                among_some = replace(among_some, told=self.calibration.told_among)
             assessment = self._fresh(self.calibration).assess(hits)
             _warn_if_unreachable(self.calibration, alpha)
-            self.calibration.warn_if_unfamiliar(assessment.p_value, alpha)
+            if allowed is None:
+                self.calibration.warn_if_unfamiliar(assessment.p_value, alpha)
         template = encoded.mean.new_empty(0)
         return SearchResult.of(
-            hits, self.items.ids, self.items.labels, assessment, k, alpha, template, self.change
+            hits,
+            self.items.ids,
+            self.items.labels,
+            assessment,
+            k,
+            alpha,
+            template,
+            self.change,
+            among_some,
         )
 
     def ask(
@@ -348,6 +373,7 @@ class Index(Shown):
         rule: Rule | None = None,
         *,
         probability: float | None = None,
+        among: Any = None,
         progress: bool = False,
     ) -> Answers:
         """Answer each query with a label, or abstain.
@@ -367,6 +393,9 @@ class Index(Shown):
             Smallest probability of an answer, in the place of a rule; the index then abstains from
             unknown queries, too (``Rule.at(0.5, alpha=None)`` answers them). None, the default:
             0.5, more probable than not, if there is no rule.
+        among : [N] booleans, [n] ids, or None
+            Items that may be found, as for ``search``. A rule was tested with the whole gallery:
+            ``Answers.among`` says so. None, the default: all items.
         progress : bool
             Show a progress bar. Default: False.
 
@@ -382,8 +411,13 @@ class Index(Shown):
         NotFittedError
             Before ``calibrate``; for a rule about labels, if it was given matches.
         InputError
-            For a number in the place of a rule, for a rule and a probability, and for a probability
-            outside [0, 1].
+            For a number in the place of a rule, for a rule and a probability, for a probability
+            outside [0, 1], and for ``among`` as ``search``.
+
+        Warns
+        -----
+        StaleCalibrationWarning
+            If ``rule`` guarantees a rate, and ``among`` is given.
 
         Examples
         --------
@@ -400,7 +434,7 @@ class Index(Shown):
         about = self._calibrated().decides_about
         made = _asked_rule(rule, probability, about)
         alpha = 0.05 if made.alpha is None else made.alpha
-        return made(self.search(queries, 1, alpha=alpha, progress=progress))
+        return made(self.search(queries, 1, alpha=alpha, among=among, progress=progress))
 
     @named_keywords
     def guarantee(
@@ -810,6 +844,8 @@ class Index(Shown):
             group=None if groups is None else read_groups(groups, len(labelled), told=own_items),
         )
         _LOG.info("calibrated %s", calibration._sentence())
+        codes = now.items.label_codes
+        sizes = None if codes is None else np.bincount(codes.cpu().numpy()).astype(np.float64)
         with self._changing:  # what changed meanwhile is news to the calibration
             changes = self.changes - now.changes
             self._state = replace(
@@ -817,6 +853,7 @@ class Index(Shown):
                 calibration=calibration,
                 class_model=now.class_model if calibration.asks_classes else None,
                 changes=changes,
+                class_sizes=sizes,
             )
         return calibration
 

@@ -11,6 +11,7 @@ import numpy as np
 from laplace_metric._utils.display import SOME, Rows, Shown
 from laplace_metric._utils.tables import as_pandas
 from laplace_metric.calibration._arrays import Array, Flags
+from laplace_metric.calibration.rules._searched_among import SearchedAmong
 
 if TYPE_CHECKING:
     import pandas
@@ -61,12 +62,16 @@ class Answers(Shown):
         found, "uncertain" where the probability is too small; "" where there is an answer.
     answered : array [Q] of booleans
         True where there is an answer.
+    among : SearchedAmong or None
+        Number of items that could be found, of a search among some of them: a guarantee was tested
+        with all. None, the default: all could be found.
     """
 
     label: np.ndarray[Any, Any]
     probability: Array
     reason: np.ndarray[Any, Any]
     answered: Flags
+    among: SearchedAmong | None = None
 
     @classmethod
     def of(
@@ -137,7 +142,7 @@ class Answers(Shown):
         return f"{answered:,} of {len(self):,} queries are answered; {rest}."
 
     def _shown_rows(self) -> Rows:
-        rows = []
+        rows = [] if self.among is None else [("among", str(self.among))]
         for query in range(min(len(self), SOME)):
             label, probability, reason = self[query]
             told = reason or ("answered" if label is None else label)

@@ -342,7 +342,8 @@ at alpha=0.05
         if self.of == HITS:
             raise InputError("this rule passes on any number of hits: call rule.passed(...).")
         first = self.compared(found, evidence, kind).first
-        return first.answers(self._least(first.label))
+        answers = first.answers(self._least(first.label))
+        return replace(answers, among=getattr(found, "among", None))
 
     def _least(self, labels: np.ndarray[Any, Any] | None) -> float | Array:
         """Return the smallest probability that is answered, or that [Q] of each label."""
