@@ -22,7 +22,7 @@ from laplace_metric._utils.display import Rows, Shown
 from laplace_metric._utils.keywords import check_keywords, positional
 from laplace_metric._utils.randomness import Seed
 from laplace_metric._utils.validation import as_path, check_fraction, check_share
-from laplace_metric.calibration import Answers, Calibration, Rule
+from laplace_metric.calibration import Answers, Calibration, ClassRule, Rule
 from laplace_metric.calibration.guarantees._queries_needed import about
 from laplace_metric.calibration.rules._gallery_change import warn_uncovered
 from laplace_metric.embedder import LaplaceEmbedder
@@ -90,6 +90,7 @@ METHODS = {
     "score": "call guard.index.evaluate(queries, labels)",
     "evaluate": "call guard.index.evaluate(queries, labels)",
     "guarantee": "call guard.at(precision), or guard.index.guarantee(...) for another rate",
+    "guarantee_by_class": "call guard.at(precision, by_class=True)",
     "threshold": "read guard.rule.value",
     "labels": "read guard.index.labels",
     "ids": "read guard.index.ids",
@@ -122,6 +123,11 @@ class Guard(Shown):
         Share of the answers that are right, to be guaranteed with 95 % confidence. A higher
         precision answers fewer queries, and needs more items or held-out queries; ``at`` changes it
         later. Default: 0.9.
+    by_class : bool
+        Guarantee the precision of the answers of each class (``Index.guarantee_by_class``). False:
+        of all answers together, which can hide a rare class whose answers are mostly wrong. True
+        needs more queries: about as many of each class as of all otherwise, and the answers of
+        classes that have fewer are not given. Default: False.
     held_out : (queries, labels) or None
         Calibration queries and their labels: neither items nor inputs that the model was trained
         on. Pass 1,000 or more for proven guarantees. Copies count once: a guarantee is one of
@@ -184,6 +190,8 @@ class Guard(Shown):
 
     trained_on_items: bool | None = None
     """Statement of the caller, which a saved guard keeps; None if there was none."""
+    by_class: bool = False
+    """True if the precision is that of the answers of each class, not of all together."""
 
     @positional("name the argument, such as precision={}.")
     def __init__(
@@ -193,6 +201,7 @@ class Guard(Shown):
         *,
         model: nn.Module | LaplaceEmbedder | LaplaceEnsemble | None = None,
         precision: float = 0.9,
+        by_class: bool = False,
         held_out: tuple[Any, Any] | None = None,
         trained_on_items: bool | None = None,
         ids: Any = None,
@@ -205,6 +214,7 @@ class Guard(Shown):
     ) -> None:
         check_share("precision", precision)
         check_fraction("open_set_fraction", open_set_fraction)
+        _check_flag("by_class", by_class)
         known = {**signature(Guard).parameters, **signature(LaplaceEmbedder).parameters}
         check_keywords("Guard", settings, known, KEYWORDS)
         if held_out is not None and (not isinstance(held_out, (tuple, list)) or len(held_out) != 2):
@@ -269,7 +279,7 @@ class Guard(Shown):
                     seed=seed,
                     progress=progress,
                 )
-        self._choose(precision)
+        self._choose(precision, by_class)
 
     def __getattr__(self, name: str) -> Any:
         if hasattr(type(self), name):  # a property of ours that has failed: with its own words
@@ -513,7 +523,7 @@ class Guard(Shown):
             seed=seed,
             progress=progress,
         )
-        self._choose(self.precision)
+        self._choose(self.precision, self.by_class)
 
     @positional("a guard has its precision: guard.at({}).ask(queries) for another one.")
     def ask(self, queries: Any, *, among: Any = None, progress: bool = False) -> Answers:
@@ -562,19 +572,41 @@ class Guard(Shown):
         """Return up to ``most`` items, 100 by default, whose label looks wrong; see ``Index``."""
         return self.index.suspicious_labels(most)
 
-    def at(self, precision: float) -> Guard:
+    def at(self, precision: float, *, by_class: bool | None = None) -> Guard:
         """Return the same guard with another guaranteed precision; nothing is fitted again.
 
         Both are one gallery with one calibration: what ``add`` and ``calibrate`` change through one
         holds for the other, too.
 
+        Parameters
+        ----------
+        precision : float in (0, 1)
+            Share of the answers that are right, to be guaranteed with 95 % confidence.
+        by_class : bool or None
+            True guarantees it of the answers of each class, False of all together, as for
+            ``Guard``. None, the default: as this guard does.
+
         Raises
         ------
         InputError
-            For a precision outside (0, 1).
+            For a precision outside (0, 1), and another ``by_class``.
+
+        Warns
+        -----
+        FewQueriesWarning
+            If the precision cannot be guaranteed, with what can.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_digits
+        >>> x, y = load_digits(return_X_y=True)
+        >>> guard = Guard(x[:900], y[:900]).at(0.9, by_class=True)
+        >>> len(guard.rule.rules), guard.rule.refused
+        (10, {})
         """
         other = copy.copy(self)
-        other._choose(check_share("precision", precision))
+        chosen = self.by_class if by_class is None else _check_flag("by_class", by_class)
+        other._choose(check_share("precision", precision), chosen)
         return other
 
     def save(self, path: str | Path) -> None:
@@ -594,6 +626,7 @@ class Guard(Shown):
         """
         parts = {**self.embedder._parts(), "index": self.index._part()}
         told = {"precision": self.precision, "trained_on_items": self.trained_on_items}
+        told["by_class"] = self.by_class
         parts["guard"] = Part(GUARD, told)
         write(as_path("path", path), parts)
 
@@ -638,6 +671,7 @@ class Guard(Shown):
         with saved.checked():
             told = Fields(saved.part(GUARD).content, "guard")
             precision, stated = told.share("precision"), None
+            by_class = told.flag("by_class") if "by_class" in told else False
             if "trained_on_items" in told:
                 stated = told.flag("trained_on_items")
         guard.trained_on_items = stated
@@ -650,22 +684,39 @@ class Guard(Shown):
         if search is not None:
             ids = guard.index.ids
             guard.index = guard.index.searched_by(_search_of(search, ids, len(ids)))
-        guard._choose(precision)
+        guard._choose(precision, by_class)
         return guard
 
-    def _choose(self, precision: float) -> None:
-        self.precision = precision
+    def _choose(self, precision: float, by_class: bool) -> None:
+        self.precision, self.by_class = precision, by_class
         if self.rule is None:
             warnings.warn(self._refusal(), FewQueriesWarning, stacklevel=callers_line())
 
     def _rule(self, precision: float, index: Index) -> Rule | None:
         """Return the rule of a precision by the calibration of an index; None if there is none."""
-        calibration = _calibration_of(index)
         with suppress(InputError):
-            return calibration.guarantee(precision=precision, of="label").after(index.change)
+            return self._guaranteed(precision, index)
         return None
 
+    def _guaranteed(self, precision: float, index: Index) -> Rule:
+        """Return the rule of a precision.
+
+        Raises
+        ------
+        InputError
+            If there is none, with the reason.
+        """
+        calibration = _calibration_of(index)
+        if self.by_class:
+            return calibration.guarantee_by_class(precision).after(index.change)
+        return calibration.guarantee(precision=precision, of="label").after(index.change)
+
     def _refusal(self) -> str:
+        if self.by_class:
+            try:
+                self._guaranteed(self.precision, self.index)
+            except InputError as error:
+                return f"{error} All together: guard.at({self.precision:g}, by_class=False)."
         told = self._missing(self.precision)
         try:
             best = self.calibration.largest_guarantee(of="label").target or 0.0
@@ -675,6 +726,8 @@ class Guard(Shown):
         return f"precision={self.precision:g} cannot be guaranteed: {told}.{can}"
 
     def _missing(self, precision: float) -> str:
+        if self.by_class:
+            return "of no class"
         needed = self.calibration.queries_needed(precision, of="label")
         if needed.more_queries is None:
             return needed.reason
@@ -687,8 +740,12 @@ class Guard(Shown):
         change = self.index.change
         if change is not None and not change.covered:
             return f"its guarantee {change}."
+        those = "answers"
+        if isinstance(self.rule, ClassRule):
+            given = len(self.rule.rules)
+            those = f"answers with each of {given} of {given + len(self.rule.refused)} labels"
         return (
-            f"answers {self.rule.coverage:.0%} of queries like its own; of the answers at "
+            f"answers {self.rule.coverage:.0%} of queries like its own; of the {those} at "
             f"least {self.precision:.4g} are right, with 95% confidence"
             f"{'' if self.rule.proven else ', simulated and not proven'}"
             f"{'.' if change is None else f'; it {change}.'}"
@@ -717,9 +774,12 @@ class Guard(Shown):
         for level in LEVELS if change is None or change.covered else ():
             if (found := self._rule(level, self.index)) is not None:
                 told = f"answers {found.coverage:.0%}"
+                if isinstance(found, ClassRule):
+                    told += f", with {len(found.rules)} labels"
             else:
                 told = self._missing(level)
-            rows.append((f"{100 * level:g}% right", told))
+            of = " by class" * self.by_class
+            rows.append((f"{100 * level:g}% right{of}", told))
         return rows
 
 
@@ -730,6 +790,19 @@ def _calibration_of(index: Index) -> Calibration:
             "guard.calibrate(queries, labels)."
         )
     return index.calibration
+
+
+def _check_flag(name: str, value: Any) -> bool:
+    """Return a flag.
+
+    Raises
+    ------
+    InputError
+        For anything but True and False.
+    """
+    if not isinstance(value, (bool, np.bool_)):
+        raise InputError(f"{name}={value!r:.40}: pass True or False.")
+    return bool(value)
 
 
 def _check_trained(model: Any, stated: Any, *, calibrates: bool) -> None:

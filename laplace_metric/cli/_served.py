@@ -34,6 +34,7 @@ from starlette.exceptions import HTTPException
 from torch import Tensor
 
 from laplace_metric._utils.batching import Job, Worker
+from laplace_metric.calibration import Rule
 from laplace_metric.cli._gallery import load_gallery
 from laplace_metric.cli._model_recipe import read_options_of
 from laplace_metric.cli._reporter import Reporter
@@ -124,15 +125,17 @@ class Service:
         precision: float | None,
         worker: Worker,
         registry: CollectorRegistry,
+        *,
+        by_class: bool = False,
     ) -> None:
         self.index, self.embedder, self.read, self.worker = index, embedder, read, worker
-        self.precision = precision
+        self.precision, self.by_class = precision, by_class
         ours: Any = {"namespace": "laplace_metric", "registry": registry}
         self.calls = Counter("model_calls", "Calls of the model.", **ours)
         self.queries = Counter("model_queries", "Queries in calls of the model.", **ours)
         self.answers = Counter("answers", "Queries by why none is given.", ["reason"], **ours)
         if precision is not None:
-            index.guarantee(precision=precision)  # what cannot hold is refused at the start
+            self._rule(index, precision)  # what cannot hold is refused at the start
 
     def check_free(self) -> None:
         """Raise 503 if as many requests wait for the model as may."""
@@ -165,7 +168,7 @@ class Service:
                 rows_among(self.index.items, among)  # refused before the model runs
             precision = asked.precision or self.precision
             if precision is not None:
-                self.index.guarantee(precision=precision)  # refused before the model runs
+                self._rule(self.index, precision)  # refused before the model runs
             call = partial(self._search, asked.k, precision, among)
         if not len(inputs):
             return _done([])
@@ -173,6 +176,11 @@ class Service:
         self.check_free()  # others have come meanwhile
         key = path, asked.k, asked.precision, like, None if among is None else tuple(among)
         return self.worker.submit(Job(key, partial(self._called, call), inputs))
+
+    def _rule(self, index: Index, precision: float) -> Rule:
+        if self.by_class:
+            return index.guarantee_by_class(precision)
+        return index.guarantee(precision=precision)
 
     def _inputs(self, asked: Question) -> Any:
         rows = {"vectors": asked.vectors, "texts": asked.texts}
@@ -206,7 +214,7 @@ class Service:
     ) -> list[dict[str, Any]]:
         index = copy.copy(self.index)  # one calibration for the rule and the search
         found = index.search(inputs, k, among=among)
-        rule = None if precision is None else index.guarantee(precision=precision)
+        rule = None if precision is None else self._rule(index, precision)
         items = rows_of({name: _plain(column) for name, column in found.columns().items()})
         places, answers = found.positions.flatten().tolist(), []
         given = None if rule is None else rule(found)

@@ -54,7 +54,8 @@ class Answers(Shown):
     label : array [Q] of objects
         Label of each query, a whole number or a string as in the index; None where the rule
         abstains. A rule about a match answers with the label of the nearest item, or with its id
-        where items have no labels. Of a rule of scores, which knows neither, all are None.
+        where items have no labels. Of a rule of scores, which knows neither, all are None, unless
+        it is given labels.
     probability : array [Q] of floats in [0, 1]
         Probability that the answer is right, whether it is given or not.
     reason : array [Q] of strings

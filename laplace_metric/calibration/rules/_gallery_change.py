@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import binom
+from scipy.special import bdtr
 
 from laplace_metric.calibration._arrays import Array
 from laplace_metric.errors import StaleCalibrationWarning, callers_line
@@ -185,7 +185,8 @@ def _thinned(
     for size, times in zip(*np.unique(sizes, return_counts=True), strict=True):
         counts = np.arange(size + 1)
         beyond = (counts / max(size, 1) - THINNED).clip(min=0)
-        by_chance += times * size / n * float(binom.pmf(counts, size, removed / n) @ beyond)
+        share = np.diff(bdtr(counts, int(size), float(removed / n)), prepend=0.0)
+        by_chance += times * size / n * float(share @ beyond)
     if float(sizes @ excess) / n - by_chance <= TOLERATED:
         return []
     order = np.argsort(-sizes * excess, kind="stable")[:NAMED]

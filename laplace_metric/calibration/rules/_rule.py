@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -97,6 +97,8 @@ class Rule(Shown):
     >>> answers.label.tolist(), answers.answered.all()
     ([4, 9, 0], np.True_)
     """
+
+    FILE: ClassVar[Kind] = RULE
 
     value: float
     guarantee: Guarantee = NOTHING_KEPT
@@ -586,6 +588,11 @@ at alpha=0.05
         """
         write(as_path("path", path), self._parts())
 
+    @classmethod
+    def _of_file(cls, file: SavedFile) -> Rule:
+        """Return the rule of an opened file, if a kind of rules has files of its own."""
+        raise NotImplementedError
+
     def _parts(self) -> dict[str, Part]:
         """Return the parts of the file: the guarantee, and the queries that tested it."""
         asked: dict[str, Any] = {
@@ -612,6 +619,9 @@ at alpha=0.05
             For a damaged file, one of another program or a newer version, or one without a rule.
         """
         saved, scores = SavedFile(as_path("path", path), torch=False), None
+        for kind in Rule.__subclasses__():
+            if kind.FILE.name in saved:
+                return kind._of_file(saved)
         if "scores" in saved and "rule" not in saved:
             raise FileFormatError(f"{path} holds a calibration without a rule: load it as one.")
         with saved.checked():
