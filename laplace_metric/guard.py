@@ -42,7 +42,7 @@ from laplace_metric.io import Fields, Kind, Part, SavedFile, write
 from laplace_metric.laplace._vectors import all_unit, settings_of_vectors
 from laplace_metric.laplace_ensemble import ENSEMBLE, LaplaceEnsemble
 from laplace_metric.models import Precomputed
-from laplace_metric.search import Flat, Index
+from laplace_metric.search import AnswerReport, Flat, Index
 from laplace_metric.search._trained_items import TOLERATED, share_trained_on, training_inputs
 from laplace_metric.search.classes._label_review import LabelReview
 from laplace_metric.search.engines._engine import FlatEngine
@@ -87,8 +87,7 @@ METHODS = {
     "predict_proba": "call guard.ask(queries).probability",
     "query": "call guard.ask(queries)",
     "search": "call guard.index.search(queries, k)",
-    "score": "call guard.index.evaluate(queries, labels)",
-    "evaluate": "call guard.index.evaluate(queries, labels)",
+    "score": "call guard.evaluate(queries, labels).right_share",
     "guarantee": "call guard.at(precision), or guard.index.guarantee(...) for another rate",
     "guarantee_by_class": "call guard.at(precision, by_class=True)",
     "threshold": "read guard.rule.value",
@@ -567,6 +566,53 @@ class Guard(Shown):
         if (rule := self._rule(self.precision, index)) is None:
             raise InputError(self._refusal())
         return index.ask(queries, rule, among=among, progress=progress)
+
+    def evaluate(self, queries: Any, labels: Any = None, *, progress: bool = False) -> AnswerReport:
+        """Report what becomes of labelled queries: answered, right, by class and by reason.
+
+        Parameters
+        ----------
+        queries : array [Q, D], list of texts, or loader
+            Test queries that are neither items nor calibrated it.
+        labels : [Q] whole numbers or strings, or None
+            Label of each query. None, the default: ``queries`` is a loader that yields
+            ``(inputs, labels)``.
+        progress : bool
+            Show a progress bar. Default: False.
+
+        Returns
+        -------
+        AnswerReport
+            ``print`` shows it as a table, the class with the least precise answers first; ``plot``
+            draws risk against coverage, and the reliability.
+
+        Raises
+        ------
+        InputError
+            If the precision cannot be guaranteed.
+        LabelError
+            For queries without labels.
+
+        Warns
+        -----
+        FittedQueriesWarning
+            If more than a hundredth of the queries were in the fit of the posterior, or more than a
+            fiftieth are near-copies of others.
+        StaleCalibrationWarning
+            If the guarantee no longer covers the gallery; see ``add``.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_digits
+        >>> x, y = load_digits(return_X_y=True)
+        >>> report = Guard(x[:900], y[:900]).evaluate(x[900:], y[900:])
+        >>> report.lower > 0.9, report.classes[0].name
+        (True, 9)
+        """
+        index = copy.copy(self.index)
+        if (rule := self._rule(self.precision, index)) is None:
+            raise InputError(self._refusal())
+        return index.evaluate_answers(queries, labels, rule, progress=progress)
 
     def suspicious_labels(self, most: int = 100) -> LabelReview:
         """Return up to ``most`` items, 100 by default, whose label looks wrong; see ``Index``."""

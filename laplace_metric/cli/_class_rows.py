@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections import Counter
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from laplace_metric.calibration.rules._answers import UNCERTAIN
 from laplace_metric.cli._gallery import LoadedIndex
 from laplace_metric.cli._share import Share
 from laplace_metric.cli._source import Source
-from laplace_metric.search import IndexReport
+from laplace_metric.search import AnswerReport, IndexReport
 from laplace_metric.search._report import GuaranteedPrecision
-
-NAMED = 3
-"""True classes of wrong answers that are named."""
 
 
 @dataclass(frozen=True)
@@ -60,27 +56,15 @@ def class_rows(
         warnings.simplefilter("ignore")  # the evaluation said it already
         found = gallery.index.search(queries.batches(batch_size), 1)
     assert found.label is not None
-    return rows_of_answers(found.label, truth, made.accepted.cpu().numpy())
-
-
-def rows_of_answers(label: Any, truth: Any, answered: Any) -> list[ClassRow]:
-    """Return the rows of answers [Q] with these labels.
-
-    Examples
-    --------
-    >>> for row in rows_of_answers(["a", "a", "b", "c"], ["a", "b", "b", "a"], [1, 1, 1, 0]):
-    ...     print(row.name, row.right.k, row.right.n, row.answered.k, row.answered.n, row.really)
-    a 1 2 1 2 b (1)
-    b 1 1 2 2
-    """
-    said, true = (np.array([*map(str, column)]) for column in (label, truth))
-    given = np.asarray(answered, bool)
-    rows = []
-    for name in np.unique(np.concatenate([true, said[given]])):
-        own, told = true == name, given & (said == name)
-        wrong = Counter(true[told & ~own].tolist()).most_common(NAMED)
-        right = Share(int((told & own).sum()), int(told.sum()))
-        covered = Share(int((own & given).sum()), int(own.sum()))
-        really = ", ".join(f"{other} ({n})" for other, n in wrong)
-        rows.append(ClassRow(str(name), right, covered, really))
-    return sorted(rows, key=lambda row: (row.right.n == 0, row.right.k / max(1, row.right.n)))
+    reason = np.where(made.accepted.cpu().numpy(), "", UNCERTAIN)
+    said, true = (np.array([*map(str, column)], object) for column in (found.label, truth))
+    report = AnswerReport(said, true, np.zeros(len(said)), reason)
+    return [
+        ClassRow(
+            one.name,
+            Share(one.right, one.given),
+            Share(one.answered, one.queries),
+            ", ".join(f"{other} ({n})" for other, n in one.really.items()),
+        )
+        for one in report.classes
+    ]

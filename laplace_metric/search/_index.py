@@ -58,6 +58,7 @@ from laplace_metric.io import Part, SavedFile, write
 from laplace_metric.models._fingerprints import Fingerprints
 from laplace_metric.search import _storage as storage
 from laplace_metric.search._among import rows_among, search_among
+from laplace_metric.search._answer_report import AnswerReport
 from laplace_metric.search._encoded import Encoded
 from laplace_metric.search._encoder import encoders_of
 from laplace_metric.search._equal_vectors import equal_vectors, first_rows
@@ -921,6 +922,61 @@ class Index(Shown):
             encoded = self._encoded("ood", ood, progress=progress)
             ood_hits = self._nearest(encoded, min(depth, len(self)))
         return evaluated(labelled, calibration, ood_hits, self.items.encoded.mean.new_empty(0))
+
+    def evaluate_answers(
+        self, queries: Any, labels: Any = None, rule: Rule | None = None, *, progress: bool = False
+    ) -> AnswerReport:
+        """Answer labelled queries by a rule, and report what became of them.
+
+        Parameters
+        ----------
+        queries : inputs (an array, a list of texts, a mapping) or a loader of batches
+            Q test queries, as for ``evaluate``.
+        labels : [Q] whole numbers or strings, or None
+            Label of each query. None, the default: the loader yields them.
+        rule : Rule or None
+            Rule about labels, as for ``ask``. None, the default: a probability of 0.5 or more.
+        progress : bool
+            Show a progress bar. Default: False.
+
+        Raises
+        ------
+        NotFittedError
+            Before ``calibrate``; if it was given matches.
+        LabelError, InputError
+            As ``evaluate``.
+
+        Warns
+        -----
+        FittedQueriesWarning, StaleCalibrationWarning
+            As ``evaluate``.
+        """
+        self = self._now()
+        calibration = self._fresh(self._calibrated())
+        calibration.held_out_labels()  # says why not, where matches calibrated it
+        made = _asked_rule(rule, None, "label")
+        depth = max(calibration.depth, VOTES)
+        labelled = self.labelled_hits(queries, labels, depth, progress=progress)
+        assessment = calibration.assess(labelled.hits)
+        found = SearchResult.of(
+            labelled.hits,
+            self.items.ids,
+            self.items.labels,
+            assessment,
+            1,
+            0.05 if made.alpha is None else made.alpha,
+            self.items.encoded.mean.new_empty(0),
+            self.change,
+        )
+        answers, codes = made(found), labelled.codes
+        assert found.label is not None
+        assert labelled.classes is not None
+        assert codes is not None
+        truth = np.full(len(codes), None, dtype=object)
+        truth[codes >= 0] = labelled.classes.astype(object)[codes[codes >= 0]]
+        return AnswerReport(
+            found.label.astype(object), truth, answers.probability, answers.reason, made.target
+        )
 
     def labelled_hits(
         self,

@@ -43,7 +43,7 @@ def test_keywords_of_other_libraries_name_ours(keyword, advice):
     ("name", "advice"),
     [
         ("predict", "guard.ask(queries).label"),
-        ("score", "guard.index.evaluate(queries, labels)"),
+        ("score", "guard.evaluate(queries, labels).right_share"),
         ("search", "guard.index.search(queries, k)"),
         ("fit", "guard.calibrate(queries, labels)"),
         ("predict_proba", "guard.ask(queries).probability"),
