@@ -182,7 +182,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         says how far draws lie from the trained weights. "auto", the default, is the one up to 1
         (Laplace's approximation itself) at which draws of a new embedding lie .08 r^2 from its
         mean; r, the reach of a class, lies between the distance of neighbours and the spread of the
-        class. So ``uncertainty`` hardly depends on how many points were fitted, and draws lose about
+        class. So ``uncertainty`` hardly depends on how many points were fitted, and draws lose some
         .02 of recall@1 on new inputs, or less. Where points are not kept (pairs of batches, several
         processes) or none has another of its class, directions without data vary as the trained
         weights do: ``prior_precision |theta|^2 / P``, up to 1.

@@ -22,7 +22,7 @@ from laplace_metric._utils.display import Rows, Shown
 from laplace_metric._utils.keywords import check_keywords, positional
 from laplace_metric._utils.randomness import Seed
 from laplace_metric._utils.validation import as_path, check_fraction, check_share
-from laplace_metric.calibration import Answers, Calibration, Rule
+from laplace_metric.calibration import Answers, Calibration, ClassRule, Rule
 from laplace_metric.calibration.guarantees._queries_needed import about
 from laplace_metric.calibration.rules._gallery_change import warn_uncovered
 from laplace_metric.embedder import LaplaceEmbedder
@@ -42,7 +42,7 @@ from laplace_metric.io import Fields, Kind, Part, SavedFile, write
 from laplace_metric.laplace._vectors import all_unit, settings_of_vectors
 from laplace_metric.laplace_ensemble import ENSEMBLE, LaplaceEnsemble
 from laplace_metric.models import Precomputed
-from laplace_metric.search import Flat, Index
+from laplace_metric.search import AnswerReport, Flat, Index
 from laplace_metric.search._trained_items import TOLERATED, share_trained_on, training_inputs
 from laplace_metric.search.classes._label_review import LabelReview
 from laplace_metric.search.engines._engine import FlatEngine
@@ -87,11 +87,10 @@ METHODS = {
     "predict_proba": "call guard.ask(queries).probability",
     "query": "call guard.ask(queries)",
     "search": "call guard.index.search(queries, k)",
-    "score": "call guard.index.evaluate(queries, labels)",
-    "evaluate": "call guard.index.evaluate(queries, labels)",
+    "score": "call guard.evaluate(queries, labels).right_share",
     "guarantee": "call guard.at(precision), or guard.index.guarantee(...) for another rate",
+    "guarantee_by_class": "call guard.at(precision, by_class=True)",
     "threshold": "read guard.rule.value",
-    "remove": "call guard.index.remove(ids)",
     "labels": "read guard.index.labels",
     "ids": "read guard.index.ids",
 }
@@ -132,6 +131,11 @@ class Guard(Shown):
         Share of the answers that are right, to be guaranteed with 95 % confidence. A higher
         precision answers fewer queries, and needs more items or held-out queries; ``at`` changes it
         later. Default: 0.9.
+    by_class : bool
+        Guarantee the precision of the answers of each class (``Index.guarantee_by_class``). False:
+        of all answers together, which can hide a rare class whose answers are mostly wrong. True
+        needs more queries: about as many of each class as of all otherwise, and the answers of
+        classes that have fewer are not given. Default: False.
     held_out : (queries, labels) or None
         Calibration queries and their labels: neither items nor inputs that the model was trained
         on. Pass 1,000 or more for proven guarantees. Copies count once: a guarantee is one of
@@ -198,6 +202,8 @@ class Guard(Shown):
 
     trained_on_items: bool | None = None
     """Statement of the caller, which a saved guard keeps; None if there was none."""
+    by_class: bool = False
+    """True if the precision is that of the answers of each class, not of all together."""
 
     @positional("name the argument, such as precision={}.")
     def __init__(
@@ -207,6 +213,7 @@ class Guard(Shown):
         *,
         model: nn.Module | LaplaceEmbedder | LaplaceEnsemble | None = None,
         precision: float = 0.9,
+        by_class: bool = False,
         held_out: tuple[Any, Any] | None = None,
         trained_on_items: bool | None = None,
         ids: Any = None,
@@ -220,6 +227,7 @@ class Guard(Shown):
     ) -> None:
         check_share("precision", precision)
         check_fraction("open_set_fraction", open_set_fraction)
+        _check_flag("by_class", by_class)
         known = {**signature(Guard).parameters, **signature(LaplaceEmbedder).parameters}
         check_keywords("Guard", settings, known, KEYWORDS)
         if held_out is not None and (not isinstance(held_out, (tuple, list)) or len(held_out) != 2):
@@ -290,7 +298,7 @@ class Guard(Shown):
                     seed=seed,
                     progress=progress,
                 )
-        self._choose(precision)
+        self._choose(precision, by_class)
 
     def __getattr__(self, name: str) -> Any:
         if hasattr(type(self), name):  # a property of ours that has failed: with its own words
@@ -430,6 +438,58 @@ class Guard(Shown):
         if labels is None and isinstance(items, Inputs):
             labels = items.labels
         self.index.add(items, labels, ids, progress=progress)
+        self._changed()
+
+    def remove(self, ids: Any) -> None:
+        """Remove items from the gallery; the class model is fitted to the others again.
+
+        The posterior, the calibration and the threshold stay. ``print(guard)`` and ``guard.rule``
+        say what the guarantee still covers. Up to a tenth of the items, drawn as the others were,
+        it is simulated to hold. Beyond a tenth, or if a class has no items left, it is over.
+
+        Of a FAISS index that is wrapped, a flat one loses the vectors, unless it has lost them; its
+        other rows move up. An inverted file and a graph cannot, which is an error. A search
+        function must have lost the items before they are removed here.
+
+        Parameters
+        ----------
+        ids : [n] whole numbers or strings
+            Ids of the items (``guard.index.ids``).
+
+        Raises
+        ------
+        InputError
+            For ids that are not there, which it names; if fewer than two classes would be left; for
+            a search that still finds the items, and a FAISS index that cannot give them up. Nothing
+            is removed then.
+
+        Warns
+        -----
+        StaleCalibrationWarning
+            If the guarantee no longer covers the gallery, with the reason.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_digits
+        >>> x, y = load_digits(return_X_y=True)
+        >>> guard = Guard(x[:900], y[:900])
+        >>> guard.remove([3, 5, 8])
+        >>> len(guard.index), guard.rule.gallery.changed, guard.rule.gallery.covered
+        (897, 3, True)
+        """
+        labels = self.index.labels
+        stays = np.ones(len(self.index), bool)
+        stays[self.index.items.rows_of(ids).numpy()] = False
+        if labels is not None and stays.any() and len(left := np.unique(labels[stays])) < 2:
+            raise InputError(
+                f"ids name all items but those of one class, {left.tolist()[0]!r}: a guard needs "
+                "two. Guard other items."
+            )
+        self.index.remove(ids)
+        self._changed()
+
+    def _changed(self) -> None:
+        """Fit the class model again, and warn if the guarantee no longer covers the gallery."""
         if (model := self.index.class_model) is not None:
             self.index.learn_classes(*model.prior)
         change = self.index.change
@@ -487,16 +547,24 @@ class Guard(Shown):
             seed=seed,
             progress=progress,
         )
-        self._choose(self.precision)
+        self._choose(self.precision, self.by_class)
 
     @positional("a guard has its precision: guard.at({}).ask(queries) for another one.")
-    def ask(self, queries: Any, *, of: Any = None, progress: bool = False) -> Answers:
+    def ask(
+        self, queries: Any, *, of: Any = None, among: Any = None, progress: bool = False
+    ) -> Answers:
         """Answer or abstain.
 
         Parameters
         ----------
         queries : array [Q, D], list of texts, or loader
             Vectors or inputs of the model, of the kind of ``items``.
+        among : [N] booleans, [n] ids, or None
+            Items that may be found, such as those of a tenant, a category or in stock: a mask in
+            the order of ``guard.index.ids``, or their ids. The search among them is exact, also
+            next to a ``search`` of yours. The guarantee was tested with the whole gallery, and is
+            not known to hold among some items; ``Answers.among`` says so. None, the default: all
+            items.
         of : [n] numbers or strings, or None
             Id of the thing that each of n rows is a view of: there is one answer for each, in the
             order of their first rows (``answers.query_ids``). None, the default: each row is a
@@ -515,6 +583,8 @@ class Guard(Shown):
         InputError
             If the precision cannot be guaranteed; for another precision, as a number: see ``at``.
             If single rows calibrated it and several views ask, or the other way round.
+            For a mask of another length or of numbers, ids that are not there, and a filter that
+            leaves no item.
 
         Warns
         -----
@@ -522,32 +592,106 @@ class Guard(Shown):
             If more queries are unlike the items than chance explains, in this call or over several;
             see ``Index.search``.
         StaleCalibrationWarning
-            If the guarantee no longer covers the gallery; see ``add``.
+            If the guarantee no longer covers the gallery; see ``add``. If ``among`` is given.
         """
         index = copy.copy(self.index)  # one calibration for the rule and the search, under threads
         if (rule := self._rule(self.precision, index)) is None:
             raise InputError(self._refusal())
-        if _calibration_of(index).of_views != (of is not None):
-            raise InputError(_OF_OTHER_VIEWS[of is not None])
-        return index.ask(queries, rule, of=of, progress=progress)
+        _check_of_views(index, of)
+        return index.ask(queries, rule, of=of, among=among, progress=progress)
+
+    def evaluate(
+        self, queries: Any, labels: Any = None, *, of: Any = None, progress: bool = False
+    ) -> AnswerReport:
+        """Report what becomes of labelled queries: answered, right, by class and by reason.
+
+        Parameters
+        ----------
+        queries : array [Q, D], list of texts, or loader
+            Test queries that are neither items nor calibrated it.
+        labels : [Q] whole numbers or strings, or None
+            Label of each query. None, the default: ``queries`` is a loader that yields
+            ``(inputs, labels)``.
+        of : [n] numbers or strings, or None
+            Id of the thing that each row is a view of, as for ``ask``. None, the default: each row
+            is a query.
+        progress : bool
+            Show a progress bar. Default: False.
+
+        Returns
+        -------
+        AnswerReport
+            ``print`` shows it as a table, the class with the least precise answers first; ``plot``
+            draws risk against coverage, and the reliability.
+
+        Raises
+        ------
+        InputError
+            If the precision cannot be guaranteed.
+        LabelError
+            For queries without labels.
+
+        Warns
+        -----
+        FittedQueriesWarning
+            If more than a hundredth of the queries were in the fit of the posterior, or more than a
+            fiftieth are near-copies of others.
+        StaleCalibrationWarning
+            If the guarantee no longer covers the gallery; see ``add``.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_digits
+        >>> x, y = load_digits(return_X_y=True)
+        >>> report = Guard(x[:900], y[:900]).evaluate(x[900:], y[900:])
+        >>> report.lower > 0.9, report.classes[0].name
+        (True, 9)
+        """
+        index = copy.copy(self.index)
+        if (rule := self._rule(self.precision, index)) is None:
+            raise InputError(self._refusal())
+        _check_of_views(index, of)
+        return index.evaluate_answers(queries, labels, rule, of=of, progress=progress)
 
     def suspicious_labels(self, most: int = 100) -> LabelReview:
         """Return up to ``most`` items, 100 by default, whose label looks wrong; see ``Index``."""
         return self.index.suspicious_labels(most)
 
-    def at(self, precision: float) -> Guard:
+    def at(self, precision: float, *, by_class: bool | None = None) -> Guard:
         """Return the same guard with another guaranteed precision; nothing is fitted again.
 
         Both are one gallery with one calibration: what ``add`` and ``calibrate`` change through one
         holds for the other, too.
 
+        Parameters
+        ----------
+        precision : float in (0, 1)
+            Share of the answers that are right, to be guaranteed with 95 % confidence.
+        by_class : bool or None
+            True guarantees it of the answers of each class, False of all together, as for
+            ``Guard``. None, the default: as this guard does.
+
         Raises
         ------
         InputError
-            For a precision outside (0, 1).
+            For a precision outside (0, 1), and another ``by_class``.
+
+        Warns
+        -----
+        FewQueriesWarning
+            If the precision cannot be guaranteed, with what can.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_digits
+        >>> x, y = load_digits(return_X_y=True)
+        >>> guard = Guard(x[:900], y[:900]).at(0.9, by_class=True)
+        >>> len(guard.rule.rules), guard.rule.refused
+        (10, {})
         """
         other = copy.copy(self)
-        other._choose(check_share("precision", precision))
+        chosen = self.by_class if by_class is None else _check_flag("by_class", by_class)
+        other._choose(check_share("precision", precision), chosen)
         return other
 
     def save(self, path: str | Path) -> None:
@@ -567,6 +711,7 @@ class Guard(Shown):
         """
         parts = {**self.embedder._parts(), "index": self.index._part()}
         told = {"precision": self.precision, "trained_on_items": self.trained_on_items}
+        told["by_class"] = self.by_class
         parts["guard"] = Part(GUARD, told)
         write(as_path("path", path), parts)
 
@@ -611,6 +756,7 @@ class Guard(Shown):
         with saved.checked():
             told = Fields(saved.part(GUARD).content, "guard")
             precision, stated = told.share("precision"), None
+            by_class = told.flag("by_class") if "by_class" in told else False
             if "trained_on_items" in told:
                 stated = told.flag("trained_on_items")
         guard.trained_on_items = stated
@@ -623,22 +769,39 @@ class Guard(Shown):
         if search is not None:
             ids = guard.index.ids
             guard.index = guard.index.searched_by(_search_of(search, ids, len(ids)))
-        guard._choose(precision)
+        guard._choose(precision, by_class)
         return guard
 
-    def _choose(self, precision: float) -> None:
-        self.precision = precision
+    def _choose(self, precision: float, by_class: bool) -> None:
+        self.precision, self.by_class = precision, by_class
         if self.rule is None:
             warnings.warn(self._refusal(), FewQueriesWarning, stacklevel=callers_line())
 
     def _rule(self, precision: float, index: Index) -> Rule | None:
         """Return the rule of a precision by the calibration of an index; None if there is none."""
-        calibration = _calibration_of(index)
         with suppress(InputError):
-            return calibration.guarantee(precision=precision, of="label").after(index.change)
+            return self._guaranteed(precision, index)
         return None
 
+    def _guaranteed(self, precision: float, index: Index) -> Rule:
+        """Return the rule of a precision.
+
+        Raises
+        ------
+        InputError
+            If there is none, with the reason.
+        """
+        calibration = _calibration_of(index)
+        if self.by_class:
+            return calibration.guarantee_by_class(precision).after(index.change)
+        return calibration.guarantee(precision=precision, of="label").after(index.change)
+
     def _refusal(self) -> str:
+        if self.by_class:
+            try:
+                self._guaranteed(self.precision, self.index)
+            except InputError as error:
+                return f"{error} All together: guard.at({self.precision:g}, by_class=False)."
         told = self._missing(self.precision)
         try:
             best = self.calibration.largest_guarantee(of="label").target or 0.0
@@ -648,6 +811,8 @@ class Guard(Shown):
         return f"precision={self.precision:g} cannot be guaranteed: {told}.{can}"
 
     def _missing(self, precision: float) -> str:
+        if self.by_class:
+            return "of no class"
         needed = self.calibration.queries_needed(precision, of="label")
         if needed.more_queries is None:
             return needed.reason
@@ -660,8 +825,12 @@ class Guard(Shown):
         change = self.index.change
         if change is not None and not change.covered:
             return f"its guarantee {change}."
+        those = "answers"
+        if isinstance(self.rule, ClassRule):
+            given = len(self.rule.rules)
+            those = f"answers with each of {given} of {given + len(self.rule.refused)} labels"
         return (
-            f"answers {self.rule.coverage:.0%} of queries like its own; of the answers at "
+            f"answers {self.rule.coverage:.0%} of queries like its own; of the {those} at "
             f"least {self.precision:.4g} are right, with 95% confidence"
             f"{'' if self.rule.proven else ', simulated and not proven'}"
             f"{'.' if change is None else f'; it {change}.'}"
@@ -690,10 +859,19 @@ class Guard(Shown):
         for level in LEVELS if change is None or change.covered else ():
             if (found := self._rule(level, self.index)) is not None:
                 told = f"answers {found.coverage:.0%}"
+                if isinstance(found, ClassRule):
+                    told += f", with {len(found.rules)} labels"
             else:
                 told = self._missing(level)
-            rows.append((f"{100 * level:g}% right", told))
+            of = " by class" * self.by_class
+            rows.append((f"{100 * level:g}% right{of}", told))
         return rows
+
+
+def _check_of_views(index: Index, of: Any) -> None:
+    """Require that several views ask where several views calibrated, and only there."""
+    if _calibration_of(index).of_views != (of is not None):
+        raise InputError(_OF_OTHER_VIEWS[of is not None])
 
 
 def _calibration_of(index: Index) -> Calibration:
@@ -703,6 +881,19 @@ def _calibration_of(index: Index) -> Calibration:
             "guard.calibrate(queries, labels)."
         )
     return index.calibration
+
+
+def _check_flag(name: str, value: Any) -> bool:
+    """Return a flag.
+
+    Raises
+    ------
+    InputError
+        For anything but True and False.
+    """
+    if not isinstance(value, (bool, np.bool_)):
+        raise InputError(f"{name}={value!r:.40}: pass True or False.")
+    return bool(value)
 
 
 def _check_trained(model: Any, stated: Any, *, calibrates: bool) -> None:

@@ -219,11 +219,12 @@ assert "torch" not in sys.modules
         ({"items": 0}, "rule.gallery.items is 0, not a whole number of at least 1"),
         ({"changed": -1}, "rule.gallery.changed is -1"),
         ({"n_new_classes": None}, "rule.gallery.n_new_classes is None"),
+        ({"n_lost_classes": -1}, "rule.gallery.n_lost_classes is -1"),
         ({"named": [1]}, r"rule.gallery.named is \[1\], not a list of str"),
     ],
 )
 def test_a_change_that_no_gallery_had_is_refused(changes, message):
-    change = GalleryChange(700, 90, 2, ("'a'", "'b'"))
+    change = GalleryChange(700, 90, 2, ("'a'", "'b'"), 1, ("'c'",), ("'d'",))
     content = change.content()
     assert GalleryChange.of_content(Fields(content, "rule.gallery")) == change
     with pytest.raises(FileFormatError, match=message):

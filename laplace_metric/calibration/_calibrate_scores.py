@@ -24,6 +24,7 @@ from laplace_metric.calibration.probability._held_out import (
     on_answering_scale,
 )
 from laplace_metric.calibration.probability._match_probability import FOLDS
+from laplace_metric.calibration.scores._answer_classes import AnswerClasses, first_labels
 from laplace_metric.calibration.scores._copies import copies_among, copies_in_groups
 from laplace_metric.calibration.scores._numbers import numbers
 from laplace_metric.calibration.scores._qrels import empty_by_id, ids_by_query, judged_by_id
@@ -42,7 +43,7 @@ from laplace_metric.errors import InputError, ScoresWarning, callers_line
 
 LEAST = 2 * FOLDS
 """Queries in each half."""
-TAKEN = ("scores", "kind", "miss", "open_set_fraction", "classes")
+TAKEN = ("scores", "kind", "miss", "open_set_fraction", "classes", "labels")
 """Arguments of the calls that take evidence by name."""
 
 
@@ -57,6 +58,7 @@ def calibrate_scores(
     evidence: Mapping[str, ArrayLike] | None = None,
     cross_fit: int | None = None,
     groups: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
     seed: int = 0,
 ) -> ScoreCalibration:
     """Fit match probabilities to judged hits, and test them on queries that the fit did not see.
@@ -114,6 +116,10 @@ def calibrate_scores(
         Group of each query, such as its session: queries of a group depend on each other, and
         guarantees then count groups, none of which fits and tests at once. At least 20 groups.
         None, the default: queries are independent.
+    labels : [Q] or [Q, k] whole numbers or strings, or None
+        Label of the first hit of each query, which is the answer to it, for
+        ``ScoreCalibration.guarantee_by_class``; or those of all hits. None, the default: answers
+        have no labels.
     seed : int
         Seed of the random split, 0 or more. Default: 0.
 
@@ -186,6 +192,10 @@ def calibrate_scores(
         )
     extra = [evidence_column(name, column, exists) for name, column in columns.items()]
     grouped = None if groups is None else read_groups(groups, len(values))
+    answers = None
+    if labels is not None:
+        answers = AnswerClasses.of(first_labels(labels, len(values)), exists[:, 0])
+        ids.append(answers.codes.astype(float)[:, None])
     told_apart = [*ids, *extra]
     if grouped is None:
         kept = _distinct(values, exists, judged, told_apart)
@@ -194,6 +204,7 @@ def calibrate_scores(
         kept = copies_in_groups(drawn, values, exists, judged, told_apart, grouped)
         grouped = _groups_left(grouped, kept)
     values, exists, judged = values[kept], exists[kept], judged[kept]
+    answers = None if answers is None else answers.take(kept)
     has_match, counted, extra = has_match[kept], counted[kept], [column[kept] for column in extra]
     features = score_features(values, exists, extra)
     first = first_hits(values, exists, extra, kinds)
@@ -217,14 +228,14 @@ def calibrate_scores(
         )
         grid = np.empty(0) if parts else probability[fitted, 0][exists[fitted, 0]]
         queries = tested_queries(probability, tested, grid, cross_fitted=bool(parts))
-        return calibration_of(model, queries)
+        return calibration_of(model, queries, tested)
 
     def tested_by_all() -> ScoreCalibration:
         """Fit the probability of one score, whose order needs no fit, and test by all."""
         model = fit(order, None)
         queries = tested_queries(model(features), order, np.empty(0), cross_fitted=False)
         queries = replace(queries, score=values[order, 0, 0])
-        return calibration_of(model, queries)
+        return calibration_of(model, queries, order)
 
     def tested_queries(
         probability: Array, tested: npt.NDArray[np.int_], grid: Array, *, cross_fitted: bool
@@ -240,8 +251,12 @@ def calibrate_scores(
             group=np.empty(0) if grouped is None else grouped[tested].astype(np.float64),
         )
 
-    def calibration_of(model: ListModel, queries: CalibrationQueries) -> ScoreCalibration:
-        return ScoreCalibration(kinds, values.shape[1], tuple(columns), model, queries, scale)
+    def calibration_of(
+        model: ListModel, queries: CalibrationQueries, tested: npt.NDArray[np.int_]
+    ) -> ScoreCalibration:
+        own = None if answers is None else answers.take(tested)
+        k, names = values.shape[1], tuple(columns)
+        return ScoreCalibration(kinds, k, names, model, queries, scale, None, own)
 
     one_score = cross_fit is None and values.shape[1] == len(kinds) == 1 and not columns
     both = cross_fit is None and len(order) < FEW and not one_score

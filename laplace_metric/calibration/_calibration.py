@@ -217,6 +217,16 @@ class Calibration(Shown):
         return {}
 
     @cached_property
+    def _class_rules(self) -> dict[Guarantee, ClassRule]:
+        """Rules of classes that were asked for."""
+        return {}
+
+    @cached_property
+    def told_among(self) -> list[str]:
+        """Warning of searches among some items, once a rule has given it (``SearchedAmong``)."""
+        return []
+
+    @cached_property
     def _ranked(self) -> RankedPoints:
         """Statistics of the known calibration queries, ranked."""
         return RankedPoints.of(self.statistics)
@@ -598,7 +608,12 @@ class Calibration(Shown):
         answer = self.answer.astype(np.intp)
         share = check_share("precision", precision)
         asked = Guarantee("precision", share, confidence, LABEL, alpha)
-        return ClassRule.of_classes(queries, asked, answer, labels.classes, self.identity)
+        if asked not in self._class_rules:
+            made = ClassRule.of_classes(queries, asked, answer, labels.classes, self.identity)
+            if len(self._class_rules) >= MOST_RULES:
+                self._class_rules.clear()
+            self._class_rules[asked] = made
+        return self._class_rules[asked]
 
     def largest_guarantee(
         self, *, confidence: float = 0.95, of: str | None = None, alpha: float | None = 0.05

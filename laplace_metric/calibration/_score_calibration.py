@@ -17,12 +17,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from laplace_metric._utils.keywords import named_keywords
 from laplace_metric._utils.validation import as_path, check_name, check_share
 from laplace_metric.calibration.guarantees._open_set_fraction import Fraction
 from laplace_metric.calibration.guarantees._queries_needed import QueriesNeeded
 from laplace_metric.calibration.guarantees._theories import missing_queries
 from laplace_metric.calibration.guarantees._theory import HITS, MATCH, Guarantee
+from laplace_metric.calibration.rules._class_rule import ClassRule
 from laplace_metric.calibration.rules._rule import Rule
 from laplace_metric.calibration.scores._scored_queries import FUSED, SCORES, ScoredQueries
 from laplace_metric.errors import InputError
@@ -122,6 +125,53 @@ class ScoreCalibration(ScoredQueries):
         elif open_set_fraction is not None:
             by = self.by_halves("open_set_fraction=")
         return Rule.guaranteeing(by.queries, asked, scores=by)
+
+    def guarantee_by_class(self, precision: float, *, confidence: float = 0.95) -> ClassRule:
+        """Return the rule that keeps a precision of the answers with each label.
+
+        An imbalance is then not hidden by the precision of all answers. Labels with enough
+        calibration queries that are answered with them are tested, each at an equal share of the
+        level (Bonferroni); other answers are not given. Apply it with the labels of new queries,
+        ``rule(scores, labels=labels)``.
+
+        Parameters
+        ----------
+        precision : float in (0, 1)
+            Smallest share of the answers with each label that are right. Of one score for each
+            query it is proven if a better score is never less often right, with any label.
+        confidence : float in (0, 1)
+            Probability, over calibration sets, with which it holds for all labels at once.
+            Default: 0.95.
+
+        Raises
+        ------
+        InputError
+            Without ``labels`` in ``calibrate_scores``; if it can be guaranteed of no label, with
+            the queries that each would need.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from laplace_metric.calibration import calibrate_scores
+        >>> g = np.random.default_rng(0)
+        >>> label = g.choice(["common", "rare"], 1_000, p=[0.9, 0.1])
+        >>> cosine = g.uniform(0.5, 1.0, 1_000)
+        >>> right = g.random(1_000) < np.where(label == "rare", 0.4, 0.97) * cosine**0.2
+        >>> rule = calibrate_scores(cosine, right, labels=label).guarantee_by_class(0.85)
+        >>> [*rule.rules], [*rule.refused]
+        (['common'], ['rare'])
+        >>> rule([0.9, 0.9], labels=["common", "rare"]).label.tolist()
+        ['common', None]
+        """
+        share = check_share("precision", precision)
+        if self.answers is None:
+            raise InputError(
+                "guarantee_by_class takes the labels of the answers: calibrate with "
+                "calibrate_scores(scores, relevant, labels=labels), those of the first hits."
+            )
+        asked = Guarantee("precision", share, confidence)
+        codes, classes = self.answers.codes.astype(np.intp), self.answers.classes
+        return ClassRule.of_classes(self.queries, asked, codes, classes, scores=self)
 
     def largest_guarantee(self, *, confidence: float = 0.95) -> Rule:
         """Return the rule of the largest precision, in whole per cent, that can be guaranteed.

@@ -104,11 +104,21 @@ def guaranteed_of(index: Index, options: Namespace, reporter: Reporter) -> Rule 
     InputError
         For an index without a calibration, and for more than it can guarantee.
     """
+    by_class = getattr(options, "by_class", False)
     if options.precision is None:
+        if by_class:
+            raise InputError("--by-class: give --precision P, which is kept for each label.")
         return None
     if index.calibration is None:
         raise InputError(f"--precision: the index is not calibrated. {CALIBRATE}.")
     of = index.calibration.decides_about
+    if by_class:
+        try:
+            classes = index.calibration.guarantee_by_class(options.precision)
+        except NotFittedError as error:
+            raise InputError(f"--by-class: {error}") from error
+        reporter.say(classes.sentence)
+        return classes
     rule, words = guaranteed_rule(index.calibration, options.precision, of)
     if rule is None:
         try:

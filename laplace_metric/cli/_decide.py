@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from laplace_metric._utils.tables import MISSING, filled_cells, read_table
-from laplace_metric.calibration import Rule, ScoreCalibration, calibrate_scores
+from laplace_metric.calibration import ClassRule, Rule, ScoreCalibration, calibrate_scores
 from laplace_metric.calibration._padding import is_padding
 from laplace_metric.calibration.guarantees._theory import HITS, QUANTITIES
 from laplace_metric.cli._reporter import reporter_of
@@ -43,6 +43,9 @@ def decide(options: Namespace) -> None:
     if not asked and output.suffix not in TABLE_WRITERS:
         raise InputError(f"--output {output}: end it in {', '.join(TABLE_WRITERS)}.")
     reporter = reporter_of(options, output)
+    if options.by_class and (options.precision is None or options.of == HITS):
+        raise InputError("--by-class: give --precision P, of --of match.")
+    rule = None if asked else Rule.load(options.apply)
     hits = Hits(
         options.data,
         query=options.query_column,
@@ -50,18 +53,28 @@ def decide(options: Namespace) -> None:
         item=options.item_column,
         relevant=options.relevant_column if asked else None,
         group=options.group_column if asked else None,
+        label=options.label_column if options.by_class or isinstance(rule, ClassRule) else None,
     )
     if asked:
         with reporter.warnings():
             calibration = hits.learnt(options.kind, options.cross_fit)
-            rule = calibration.guarantee(**asked, confidence=options.confidence, of=options.of)
+            if options.by_class:
+                rule = calibration.guarantee_by_class(
+                    options.precision, confidence=options.confidence
+                )
+            else:
+                rule = calibration.guarantee(**asked, confidence=options.confidence, of=options.of)
         rule.save(output)
         reporter.say(str(rule))
-        numbers = {name: round(rate, 6) for name, rate in rule.rates().items()}
+        numbers = {name: round(rate, 6) for name, rate in _rates(rule).items()}
+        if isinstance(rule, ClassRule):
+            for name, own in rule.rules.items():
+                told = f"{name}: {own.estimate or 0:.2%} of {own.n_tested:,} tested are right"
+                reporter.say(f"  {told}; answered from a probability of {own.value:.4f} on")
         for name, rate in numbers.items():
             reporter.say(f"  {MEANINGS[name]}: {rate:.2%}")
     else:
-        rule = Rule.load(options.apply)
+        assert rule is not None
         columns, answered = hits.decided(rule)
         write_table(output, columns)
         numbers = {"queries": len(answered), "answered": int(answered.sum())}
@@ -93,6 +106,8 @@ class Hits:
         Name of the column of judgements; None: the table has none, or it is not asked for.
     group : str or None
         Name of the column of groups, one for all rows of a query; None: queries are independent.
+    label : str or None
+        Name of the column of labels of what was found; None: it is not asked for.
 
     Raises
     ------
@@ -109,11 +124,13 @@ class Hits:
         item: str | None,
         relevant: str | None,
         group: str | None = None,
+        label: str | None = None,
     ) -> None:
         needed = {query: "--query-column", score: "--score-column"}
         needed |= {relevant: "--relevant-column"} if relevant else {}
         needed |= {item: "--item-column"} if item else {}
         needed |= {group: "--group-column"} if group else {}
+        needed |= {label: "--label-column"} if label else {}
         self.path, self.relevant = path, relevant
         self.columns = read_table(path, needed)
         names, scores = self.columns[query], self.columns[score]
@@ -132,6 +149,7 @@ class Hits:
             row = int(np.isnan(self.score).argmax()) + 1
             raise InputError(f"{path}: score of row {row} is {scores[row - 1] or 'empty'}.")
         self.groups = None if group is None else self._groups_of_queries(group)
+        self.labels = None if label is None else self.columns[label]
         items = self.columns.get(item or "item")
         self.exists = ~is_padding(self.score)
         if items is not None:
@@ -201,8 +219,36 @@ class Hits:
         relevant, there = np.full(scores.shape, -1.0), self.exists
         relevant[self.query[there], rank[there]] = np.array(judged, float)[there]
         return calibrate_scores(
-            scores, relevant, kind=kind, cross_fit=cross_fit, groups=self.groups
+            scores,
+            relevant,
+            kind=kind,
+            cross_fit=cross_fit,
+            groups=self.groups,
+            labels=self.first_labels(rank),
         )
+
+    def first_labels(self, rank: npt.NDArray[np.int_]) -> list[str] | None:
+        """Return the label of the first hit of each query, by the rank of each row.
+
+        It is "" where there is no hit. Return None without a column of labels.
+
+        Raises
+        ------
+        InputError
+            For a first hit whose label is empty.
+        """
+        if self.labels is None:
+            return None
+        found = [""] * len(self.queries)
+        for row in np.flatnonzero(self.exists & (rank == 0)).tolist():
+            found[self.query[row]] = self.labels[row].strip()
+            if not found[self.query[row]]:
+                name = self.queries[self.query[row]]
+                raise InputError(
+                    f"{self.path}: the label of row {row + 1}, the first hit of query {name!r}, is "
+                    "empty: give each first hit one."
+                )
+        return found
 
     def decided(self, rule: Rule) -> tuple[dict[str, list[Any]], npt.NDArray[np.bool_]]:
         """Return columns with rank, probability and answers; and which queries are answered.
@@ -227,7 +273,10 @@ class Hits:
             passed[there] = hits[self.query[there], rank[there]]
             columns["passed"] = passed.tolist()
             return columns, np.asarray(hits.any(1))
-        answers = rule(scores)
+        if isinstance(rule, ClassRule):
+            answers = rule(scores, labels=self.first_labels(rank))
+        else:
+            answers = rule(scores)
         columns["answered"] = answers.answered[self.query].tolist()
         columns["reason"] = answers.reason[self.query].tolist()
         return columns, answers.answered
@@ -258,6 +307,13 @@ class Hits:
         scores = np.full((len(self.queries), k or longest), sign * np.inf)
         scores[self.query[self.exists], rank[self.exists]] = self.score[self.exists]
         return rank, scores
+
+
+def _rates(rule: Rule) -> dict[str, float]:
+    """Return the rates of a rule on the queries that tested it; of classes, those of all."""
+    if isinstance(rule, ClassRule):
+        return {"coverage": rule.coverage or 0.0}
+    return rule.rates()
 
 
 NO_ITEM = ("-1", "-1.0")

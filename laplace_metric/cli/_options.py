@@ -152,7 +152,9 @@ index new -k 3 --output matches.csv --trust-recipe
 queries QUERIES: {_KINDS}, or one image
 --text TEXT*: a query in place of QUERIES; may be repeated
 -k K = 5: neighbours of each query
-{_VIEWS}{_FOUND}{_ITEMS}{_SAVED_MODEL}{_COMMON}"""
+{_VIEWS}{_FOUND}\
+--by-class: with --precision: of the answers with each label, not of all together
+{_ITEMS}{_SAVED_MODEL}{_COMMON}"""
 EVALUATE = f"""\
 measure how much the answers of an index can be trusted. Needs labelled queries
 index photos --trust-recipe --json numbers.json
@@ -199,6 +201,8 @@ of fewer than 1,000 queries
 --relevant-column NAME = relevant
 --group-column NAME: group of each query, such as its session or video: queries of a group depend \
 on each other, and groups are counted
+--by-class: learn: the precision of the answers with each label, that of the first hit
+--label-column NAME = label: label of what was found, for --by-class
 --of match|hits = match: the precision of the first hit of each query, or of all hits passed on
 --apply RULE: use a rule that was learnt, on a table without relevant
 --output FILE: rule.safetensors; of --apply answers.csv or .json

@@ -14,6 +14,7 @@ import torch
 from laplace_metric._utils import __version__
 from laplace_metric.calibration import Calibration
 from laplace_metric.cli._charts import charts
+from laplace_metric.cli._class_rows import class_rows
 from laplace_metric.cli._evaluate import measured
 from laplace_metric.cli._examples import SHOWN, asked, evenly, grouped
 from laplace_metric.cli._gallery import LoadedIndex, load_gallery
@@ -42,11 +43,13 @@ def report(options: Namespace) -> None:
     verdict = headline(measures)
     groups = grouped(measures, verdict["made"])
     shown = _shown(gallery, queries, groups, measures, verdict["made"], options)
+    classes = class_rows(gallery, queries, measures, verdict["made"], options.batch_size)
     page = (
         templates()
         .get_template("trust.html.j2")
         .render(
             verdict=verdict,
+            classes=classes,
             groups=groups,
             shown=shown,
             item_look=item_look(gallery, reporter),

@@ -19,12 +19,22 @@ from typing import Annotated, Any
 
 import torch
 from prometheus_client import CollectorRegistry, Counter
-from pydantic import BaseModel, ConfigDict, FailFast, Field, FiniteFloat, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    FailFast,
+    Field,
+    FiniteFloat,
+    StrictInt,
+    StrictStr,
+    ValidationError,
+)
 from pydantic_core import from_json
 from starlette.exceptions import HTTPException
 from torch import Tensor
 
 from laplace_metric._utils.batching import Job, Worker
+from laplace_metric.calibration import Rule
 from laplace_metric.cli._gallery import load_gallery
 from laplace_metric.cli._model_recipe import read_options_of
 from laplace_metric.cli._reporter import Reporter
@@ -36,6 +46,7 @@ from laplace_metric.errors import InputError, LaplaceMetricError, NotFittedError
 from laplace_metric.guard import GUARD, Guard
 from laplace_metric.io import SavedFile
 from laplace_metric.search import Index
+from laplace_metric.search._among import rows_among
 
 LOG = logging.getLogger("uvicorn.error")
 ROWS, NUMBERS, CHARACTERS, NEIGHBOURS = 64, 65_536, 20_000, 1_000
@@ -66,6 +77,9 @@ class Question(Options):
         [], max_length=ROWS, description="[Q, D]: finite numbers."
     )
     texts: list[Text] = Field([], max_length=ROWS, description="Q texts, none of them blank.")
+    among: list[StrictInt | StrictStr] | None = Field(
+        None, description="Ids of the items that may be found; null: all."
+    )
 
 
 class Neighbour(BaseModel):
@@ -111,15 +125,17 @@ class Service:
         precision: float | None,
         worker: Worker,
         registry: CollectorRegistry,
+        *,
+        by_class: bool = False,
     ) -> None:
         self.index, self.embedder, self.read, self.worker = index, embedder, read, worker
-        self.precision = precision
+        self.precision, self.by_class = precision, by_class
         ours: Any = {"namespace": "laplace_metric", "registry": registry}
         self.calls = Counter("model_calls", "Calls of the model.", **ours)
         self.queries = Counter("model_queries", "Queries in calls of the model.", **ours)
         self.answers = Counter("answers", "Queries by why none is given.", ["reason"], **ours)
         if precision is not None:
-            index.guarantee(precision=precision)  # what cannot hold is refused at the start
+            self._rule(index, precision)  # what cannot hold is refused at the start
 
     def check_free(self) -> None:
         """Raise 503 if as many requests wait for the model as may."""
@@ -146,17 +162,25 @@ class Service:
                 raise HTTPException(400, f"the body is no JSON: {error}.") from error
             inputs = self._inputs(asked)
         call: Callable[[Any], Sequence[Any]] = self._embed
+        among = asked.among if isinstance(asked, Question) else None
         if path == "/search":
+            if among is not None:
+                rows_among(self.index.items, among)  # refused before the model runs
             precision = asked.precision or self.precision
             if precision is not None:
-                self.index.guarantee(precision=precision)  # refused before the model runs
-            call = partial(self._search, asked.k, precision)
+                self._rule(self.index, precision)  # refused before the model runs
+            call = partial(self._search, asked.k, precision, among)
         if not len(inputs):
             return _done([])
         like = (inputs.shape[1:], inputs.dtype) if isinstance(inputs, Tensor) else ()
         self.check_free()  # others have come meanwhile
-        key = path, asked.k, asked.precision, like
+        key = path, asked.k, asked.precision, like, None if among is None else tuple(among)
         return self.worker.submit(Job(key, partial(self._called, call), inputs))
+
+    def _rule(self, index: Index, precision: float) -> Rule:
+        if self.by_class:
+            return index.guarantee_by_class(precision)
+        return index.guarantee(precision=precision)
 
     def _inputs(self, asked: Question) -> Any:
         rows = {"vectors": asked.vectors, "texts": asked.texts}
@@ -185,10 +209,12 @@ class Service:
             LOG.warning("the model fails on inputs of a request", exc_info=error)
             raise InputError("the model fails on these inputs: its log has the reason.") from error
 
-    def _search(self, k: int, precision: float | None, inputs: Any) -> list[dict[str, Any]]:
+    def _search(
+        self, k: int, precision: float | None, among: list[Any] | None, inputs: Any
+    ) -> list[dict[str, Any]]:
         index = copy.copy(self.index)  # one calibration for the rule and the search
-        found = index.search(inputs, k)
-        rule = None if precision is None else index.guarantee(precision=precision)
+        found = index.search(inputs, k, among=among)
+        rule = None if precision is None else self._rule(index, precision)
         items = rows_of({name: _plain(column) for name, column in found.columns().items()})
         places, answers = found.positions.flatten().tolist(), []
         given = None if rule is None else rule(found)
@@ -203,7 +229,7 @@ class Service:
                 answer |= {"answered": one.answered, "reason": one.reason}
                 self.answers.labels(one.reason or "answered").inc()
             answer |= {name: about.get(name) for name in ("p_value", "epistemic", "ambiguity")}
-            # an approximate engine may find fewer: place -1 is no item
+            # an approximate engine may find fewer, and few may be allowed: place -1 is no item
             neighbours = [items[place] for place in near if places[place] >= 0]
             names = {name: name for name in Neighbour.model_fields} | {"label": "item_label"}
             answer["neighbours"] = [

@@ -68,7 +68,7 @@ class PrecomputedLayers(nn.Module):
         embeddings : array [N, D]
             Embeddings.
         **layers : array [N, E]
-            Input of each named layer.
+            Inputs of each named layer, one row for each embedding.
 
         Raises
         ------

@@ -5,6 +5,7 @@ from matplotlib.figure import Figure
 from laplace_metric.plots._answering import answering_plot
 from laplace_metric.plots._monitor import monitor_plot
 from laplace_metric.plots._neighbours import neighbours_plot
+from laplace_metric.plots._outcome import outcome_plot
 from laplace_metric.plots._reliability import reliability_plot
 from laplace_metric.plots._threshold import threshold_plot
 from laplace_metric.plots._uncertainty import uncertainty_plot
@@ -14,6 +15,7 @@ __all__ = [
     "answering_plot",
     "monitor_plot",
     "neighbours_plot",
+    "outcome_plot",
     "reliability_plot",
     "threshold_plot",
     "uncertainty_plot",

@@ -11,6 +11,7 @@ _relevance      which hits are a match; _near_copies, _equal_vectors, _trained_i
 _evaluate       a ``_report`` of queries with labels
 """
 
+from laplace_metric.search._answer_report import AnswerReport
 from laplace_metric.search._cross_fit import cross_index
 from laplace_metric.search._index import Index
 from laplace_metric.search._report import IndexReport
@@ -23,6 +24,7 @@ from laplace_metric.search.rank._rankings import Predictive
 __all__ = [
     "HNSW",
     "IVF",
+    "AnswerReport",
     "Flat",
     "Index",
     "IndexReport",

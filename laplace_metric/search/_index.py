@@ -42,6 +42,7 @@ from laplace_metric.calibration.rules._answers import Answers
 from laplace_metric.calibration.rules._class_rule import ClassRule
 from laplace_metric.calibration.rules._gallery_change import GalleryChange
 from laplace_metric.calibration.rules._rule import LIKELIER_THAN_NOT, Rule
+from laplace_metric.calibration.rules._searched_among import SearchedAmong
 from laplace_metric.errors import (
     CallError,
     InputError,
@@ -57,6 +58,8 @@ from laplace_metric.inputs._labels import joined_labels
 from laplace_metric.io import Part, SavedFile, write
 from laplace_metric.models._fingerprints import Fingerprints
 from laplace_metric.search import _storage as storage
+from laplace_metric.search._among import rows_among, search_among
+from laplace_metric.search._answer_report import AnswerReport
 from laplace_metric.search._encoded import Encoded
 from laplace_metric.search._encoder import encoders_of
 from laplace_metric.search._equal_vectors import equal_vectors, first_rows
@@ -270,12 +273,7 @@ class Index(Shown):
     @property
     def change(self) -> GalleryChange | None:
         """Change of the gallery since its calibration; None without either."""
-        now, calibration = self._now(), self.calibration
-        if calibration is None or not now.changes:
-            return None
-        before = None if calibration.labels is None else calibration.labels.classes
-        classes = None if now.items.classes is None else now.items.classes.values
-        return GalleryChange.of(calibration.n_items, now.changes, before, classes)
+        return self._state.change
 
     @property
     def ids(self) -> np.ndarray[Any, Any]:
@@ -304,6 +302,7 @@ class Index(Shown):
         *,
         of: Any = None,
         alpha: float = 0.05,
+        among: Any = None,
         progress: bool = False,
     ) -> SearchResult:
         """Return the k nearest items of each query.
@@ -321,13 +320,20 @@ class Index(Shown):
         alpha : float in (0, 1)
             Share of queries with a match in the index that may be called ``unknown``. A larger one
             finds more open-set queries. It needs a calibration. Default: 0.05.
+        among : [N] booleans, [n] ids, or None
+            Items that may be found, such as those of a tenant or in stock: a mask in the order of
+            ``ids``, or their ids. The search among them is exact, whatever the engine is; their
+            labels alone vote. If fewer than k are allowed, -1 or "" stands behind them. Such
+            queries do not count towards an ``UnfamiliarQueriesWarning``. None, the default: all
+            items.
         progress : bool
             Show a progress bar. Default: False.
 
         Raises
         ------
         InputError
-            For a k above the number of items, and ids that are not one for each row.
+            For a k above the number of items, and ids that are not one for each row; for a mask of
+            another length or of numbers, ids that are not there, and a filter that leaves no item.
 
         Warns
         -----
@@ -345,17 +351,32 @@ class Index(Shown):
         k = check_count("k", k)
         if k > len(self):
             raise InputError(f"k={k}: the index has {len(self)} items.")
+        allowed = None if among is None else rows_among(self.items, among)
         encoded, query_ids = self._encoded("queries", queries, of, progress=progress)
-        hits = self._nearest(encoded, self._depth(k))
-        assessment = None
+        found = None if allowed is None else search_among(self.engine.vectors, allowed)
+        hits = self._nearest(encoded, self._depth(k), found)
+        assessment, among_some = None, None
+        if allowed is not None:
+            among_some = SearchedAmong(len(allowed), len(self))
         if self.calibration is not None:
             _warn_if_of_other_views(self.calibration, of)
+            if among_some is not None:
+                among_some = replace(among_some, told=self.calibration.told_among)
             assessment = self._fresh(self.calibration).assess(hits)
             _warn_if_unreachable(self.calibration, alpha)
-            self.calibration.warn_if_unfamiliar(assessment.p_value, alpha)
+            if allowed is None:
+                self.calibration.warn_if_unfamiliar(assessment.p_value, alpha)
         template = encoded.mean.new_empty(0)
         result = SearchResult.of(
-            hits, self.items.ids, self.items.labels, assessment, k, alpha, template, self.change
+            hits,
+            self.items.ids,
+            self.items.labels,
+            assessment,
+            k,
+            alpha,
+            template,
+            self.change,
+            among_some,
         )
         return result if query_ids is None else replace(result, query_ids=query_ids)
 
@@ -399,6 +420,7 @@ class Index(Shown):
         *,
         probability: float | None = None,
         of: Any = None,
+        among: Any = None,
         progress: bool = False,
     ) -> Answers:
         """Answer each query with a label, or abstain.
@@ -422,6 +444,9 @@ class Index(Shown):
             Id of the thing that each of n rows is a view of, such as the track of a frame or the
             listing of a photograph: the views of one id are one query, in the order of their first
             rows. None, the default: each row is a query.
+        among : [N] booleans, [n] ids, or None
+            Items that may be found, as for ``search``. A rule was tested with the whole gallery:
+            ``Answers.among`` says so. None, the default: all items.
         progress : bool
             Show a progress bar. Default: False.
 
@@ -437,8 +462,13 @@ class Index(Shown):
         NotFittedError
             Before ``calibrate``; for a rule about labels, if it was given matches.
         InputError
-            For a number in the place of a rule, for a rule and a probability, and for a probability
-            outside [0, 1].
+            For a number in the place of a rule, for a rule and a probability, for a probability
+            outside [0, 1], and for ``among`` as ``search``.
+
+        Warns
+        -----
+        StaleCalibrationWarning
+            If ``rule`` guarantees a rate, and ``among`` is given.
 
         Examples
         --------
@@ -455,7 +485,7 @@ class Index(Shown):
         about = self._calibrated().decides_about
         made = _asked_rule(rule, probability, about)
         alpha = 0.05 if made.alpha is None else made.alpha
-        return made(self.search(queries, 1, of=of, alpha=alpha, progress=progress))
+        return made(self.search(queries, 1, of=of, alpha=alpha, among=among, progress=progress))
 
     @named_keywords
     def guarantee(
@@ -666,10 +696,20 @@ class Index(Shown):
     def remove(self, ids: Any) -> None:
         """Remove items by their ids; O(N) a call.
 
+        A search of yours must have lost them already (``searched_by``); a flat FAISS index that
+        ``Guard`` wraps loses them here, unless it has.
+
+        Parameters
+        ----------
+        ids : [n] whole numbers or strings
+            Ids of the items.
+
         Raises
         ------
         InputError
-            For ids that are not there, or if nothing would be left; nothing is removed then.
+            For ids that are not there, which it names; if nothing would be left; for a search of
+            yours that still finds them, and for a FAISS index that cannot give them up. Nothing is
+            removed then.
         """
         with self._changing:
             stays = torch.ones(len(self), dtype=torch.bool)
@@ -875,6 +915,8 @@ class Index(Shown):
         )
         calibration = replace(calibration, of_views=of_views)
         _LOG.info("calibrated %s", calibration._sentence())
+        codes = now.items.label_codes
+        sizes = None if codes is None else np.bincount(codes.cpu().numpy()).astype(np.float64)
         with self._changing:  # what changed meanwhile is news to the calibration
             changes = self.changes - now.changes
             self._state = replace(
@@ -882,6 +924,7 @@ class Index(Shown):
                 calibration=calibration,
                 class_model=now.class_model if calibration.asks_classes else None,
                 changes=changes,
+                class_sizes=sizes,
             )
         return calibration
 
@@ -958,6 +1001,71 @@ class Index(Shown):
             encoded, _ = self._encoded("ood", ood, progress=progress)
             ood_hits = self._nearest(encoded, min(depth, len(self)))
         return evaluated(labelled, calibration, ood_hits, self.items.encoded.mean.new_empty(0))
+
+    def evaluate_answers(
+        self,
+        queries: Any,
+        labels: Any = None,
+        rule: Rule | None = None,
+        *,
+        of: Any = None,
+        progress: bool = False,
+    ) -> AnswerReport:
+        """Answer labelled queries by a rule, and report what became of them.
+
+        Parameters
+        ----------
+        queries : inputs (an array, a list of texts, a mapping) or a loader of batches
+            Q test queries, as for ``evaluate``.
+        labels : [Q] whole numbers or strings, or None
+            Label of each query. None, the default: the loader yields them.
+        rule : Rule or None
+            Rule about labels, as for ``ask``. None, the default: a probability of 0.5 or more.
+        of : [n] whole numbers or strings, or None
+            Id of the thing that each row is a view of, as for ``evaluate``. None, the default: each
+            row is a query.
+        progress : bool
+            Show a progress bar. Default: False.
+
+        Raises
+        ------
+        NotFittedError
+            Before ``calibrate``; if it was given matches.
+        LabelError, InputError
+            As ``evaluate``.
+
+        Warns
+        -----
+        FittedQueriesWarning, StaleCalibrationWarning
+            As ``evaluate``.
+        """
+        self = self._now()
+        calibration = self._fresh(self._calibrated())
+        calibration.held_out_labels()  # says why not, where matches calibrated it
+        made = _asked_rule(rule, None, "label")
+        depth = max(calibration.depth, VOTES)
+        _warn_if_of_other_views(calibration, of)
+        labelled = self.labelled_hits(queries, labels, depth, of=of, progress=progress)
+        assessment = calibration.assess(labelled.hits)
+        found = SearchResult.of(
+            labelled.hits,
+            self.items.ids,
+            self.items.labels,
+            assessment,
+            1,
+            0.05 if made.alpha is None else made.alpha,
+            self.items.encoded.mean.new_empty(0),
+            self.change,
+        )
+        answers, codes = made(found), labelled.codes
+        assert found.label is not None
+        assert labelled.classes is not None
+        assert codes is not None
+        truth = np.full(len(codes), None, dtype=object)
+        truth[codes >= 0] = labelled.classes.astype(object)[codes[codes >= 0]]
+        return AnswerReport(
+            found.label.astype(object), truth, answers.probability, answers.reason, made.target
+        )
 
     def labelled_hits(
         self,
@@ -1524,8 +1632,11 @@ class Index(Shown):
             raise InputError("this index was loaded with mmap=True: load it without to change it.")
         vectors = self.ranking.item_vectors(items.encoded)
         engine, changes = self.engine, self.changes + n_changes
-        if isinstance(engine, ForeignEngine) and remaining is None:
-            engine = engine.grown(vectors, items.ids)
+        if isinstance(engine, ForeignEngine):
+            if remaining is None:
+                engine = engine.grown(vectors, items.ids)
+            else:
+                engine = engine.shrunk(vectors, items.ids, remaining)
         else:
             engine = engine.updated(vectors, remaining)
         self._state = replace(

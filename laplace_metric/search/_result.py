@@ -16,6 +16,7 @@ from laplace_metric.calibration._assessment import Assessment
 from laplace_metric.calibration._hits import SearchHits
 from laplace_metric.calibration.rules._answers import Answers
 from laplace_metric.calibration.rules._gallery_change import GalleryChange
+from laplace_metric.calibration.rules._searched_among import SearchedAmong
 from laplace_metric.inputs._columns import Column
 
 if TYPE_CHECKING:
@@ -62,6 +63,9 @@ class SearchResult(Shown):
         compares with its own. None, the default, before ``Index.calibrate``.
     gallery : GalleryChange or None
         Change of the gallery since its calibration. None, the default: there was none.
+    among : SearchedAmong or None
+        Number of items that could be found, of a search among some of them. None, the default: all
+        could be found.
     query_ids : array [Q] or None
         Id of each query that is several views of one thing (``of=``), in the order of the first
         views. None, the default: each row is a query.
@@ -79,6 +83,7 @@ class SearchResult(Shown):
     label_probability: Float[Tensor, " Q"] | None = None
     calibration: str | None = None
     gallery: GalleryChange | None = None
+    among: SearchedAmong | None = None
     query_ids: np.ndarray[Any, Any] | None = None
 
     @classmethod
@@ -92,6 +97,7 @@ class SearchResult(Shown):
         alpha: float,
         template: Tensor,
         gallery: GalleryChange | None = None,
+        among: SearchedAmong | None = None,
     ) -> SearchResult:
         """Return the k nearest, with numbers of each query from deeper hits and a calibration.
 
@@ -113,6 +119,8 @@ class SearchResult(Shown):
             Empty tensor with the type and the device of the result.
         gallery : GalleryChange or None
             Change of the gallery since its calibration. None, the default: there was none.
+        among : SearchedAmong or None
+            Number of items that could be found. None, the default: all could be found.
         """
         near = hits.positions[:, :k]
         match, p_value, label, probability = None, None, None, None
@@ -136,11 +144,14 @@ class SearchResult(Shown):
             probability,
             None if assessment is None else assessment.calibration,
             gallery,
+            among,
         )
 
     def _sentence(self) -> str:
         q, k = self.ids.shape
         found = f"the {k} nearest items of each of {q:,} queries"
+        if self.among is not None:
+            found += f", {self.among}"
         if self.unknown is None:
             return f"{found}."
         return f"{found}; {int(self.unknown.sum()):,} of them unknown at alpha={self.alpha:g}."

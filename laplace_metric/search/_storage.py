@@ -5,16 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
+import numpy as np
+from jaxtyping import Float
 from torch import Tensor
 
 from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration.probability._features import FEATURES
+from laplace_metric.calibration.rules._gallery_change import GalleryChange
 from laplace_metric.errors import FileFormatError
 from laplace_metric.inputs._columns import Column
 from laplace_metric.io import (
     POSITIVE,
     UNIT,
+    WHOLE,
     Fields,
     Kind,
     Part,
@@ -61,6 +66,21 @@ class IndexState:
     class_model: ClassModel | None = unsaved(default=None)
     found: float | None = saved(0, 1, default=None)
     """Share of the nearest items that a search elsewhere found, which a saved index had."""
+    class_sizes: Float[np.ndarray, " C"] | None = saved(0, WHOLE, default=None)
+    """Items of each class when it was calibrated, in the order of the classes then."""
+
+    @cached_property
+    def change(self) -> GalleryChange | None:
+        """Change of the gallery since its calibration; None without either."""
+        if self.calibration is None or not self.changes:
+            return None
+        before, now = self.calibration.labels, self.items.classes
+        names = None if before is None else before.classes
+        classes, codes = None if now is None else now.values, self.items.label_codes
+        sizes = None if codes is None else np.bincount(codes.cpu().numpy()).astype(np.float64)
+        return GalleryChange.of(
+            self.calibration.n_items, self.changes, names, classes, self.class_sizes, sizes
+        )
 
 
 def index_part(state: IndexState, identity: str) -> Part:

@@ -227,6 +227,12 @@ def test_a_precision_that_cannot_be_promised_says_which_can(indexed, capsys):
     most = re.search(r"The most is --precision (0\.\d+)\.", told)[1]
     assert "--precision 0.999 cannot be guaranteed" in told
     assert main(["search", "index", "photos", "--precision", most, "--quiet"]) == 0
+    assert main(["search", "index", "photos", "--precision", "0.5", "--by-class"]) == 0
+    assert "at least 50% of the answers of each of these classes" in capsys.readouterr().out
+    assert main(["search", "index", "photos", "--by-class"]) == 2
+    assert "--by-class: give --precision P" in capsys.readouterr().err
+    assert main(["search", "index", "photos", "--precision", "0.999", "--by-class"]) == 2
+    assert "cannot be guaranteed of any class" in capsys.readouterr().err
     assert main([*FIT, "--overwrite", "--quiet"]) == 0
     off = ["--cross-fit", "0"]
     assert main(["index", "photos", *POSTERIOR, *off, "--output", "plain", "--quiet"]) == 0

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from laplace_metric.calibration import Rule
+from laplace_metric.calibration import ClassRule, Rule
 from laplace_metric.cli import main
 from laplace_metric.cli._decide import Hits
 
@@ -50,6 +50,55 @@ def test_a_rule_is_learnt_and_applied(tmp_path, monkeypatch, capsys, kind, sign)
     rule = Rule.load(tmp_path / "rule.safetensors")
     for row in of_first.values():
         assert (float(row["match_probability"]) >= rule.value) == (row["answered"] == "True")
+
+
+def write_labelled(path, n, seed, judged=True):
+    """Hits of three labels, in no order; those with the label "rare" are mostly wrong."""
+    g = np.random.default_rng(seed)
+    with path.open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["query", "item", "score", "kind", *(["relevant"] if judged else [])])
+        for query in range(n):
+            kind = str(g.choice(["bag", "coat", "rare"], p=[0.48, 0.48, 0.04]))
+            hit = g.random() < (0.1 if kind == "rare" else 0.98)
+            hits = [("d0", 0.9 + 0.05 * g.random(), kind, hit), ("d1", 0.3, "other", False)]
+            for at in g.permutation(2):
+                item, score, own, right = hits[at]
+                rows.writerow([f"q{query}", item, score, own, *([int(right)] if judged else [])])
+    return str(path)
+
+
+def test_a_rule_of_each_label_is_learnt_and_applied(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    judged = write_labelled(tmp_path / "judged.csv", 700, 0)
+    new = write_labelled(tmp_path / "new.csv", 200, 1, judged=False)
+    by_class = ["--by-class", "--label-column", "kind"]
+    assert main(["decide", judged, "--precision", "0.9", *by_class]) == 0
+    told = capsys.readouterr().out
+    assert "a precision of at least 90% of the answers of each of these classes" in told
+    assert "2 of 3 classes" in told
+    assert "answers 1 classes never: 'rare'" in told
+    assert "  coat: 9" in told
+    assert isinstance(Rule.load("rule.safetensors"), ClassRule)
+    assert main(["decide", new, "--apply", "rule.safetensors", "--label-column", "kind"]) == 0
+    first = [row for row in csv.DictReader((tmp_path / "answers.csv").open()) if row["rank"] == "1"]
+    answered = {kind: [] for kind in ("bag", "coat", "rare")}
+    for row in first:
+        answered[row["kind"]].append(row["answered"] == "True")
+    assert not any(answered["rare"])
+    assert np.mean(answered["bag"]) > 0.5
+    capsys.readouterr()
+    for words, message in (
+        (["--precision", "0.9", "--by-class"], "--label-column"),
+        (["--recall", "0.9", *by_class], "--by-class: give --precision P"),
+        (["--precision", "0.9", "--of", "hits", *by_class], "of --of match"),
+        (["--apply", "rule.safetensors"], "--label-column"),
+    ):
+        assert main(["decide", judged, *words, "--overwrite"]) == 2
+        assert message in capsys.readouterr().err
+    (tmp_path / "judged.csv").write_text((tmp_path / "judged.csv").read_text().replace("bag", ""))
+    assert main(["decide", judged, "--precision", "0.9", *by_class, "--overwrite"]) == 2
+    assert "is empty: give each first hit one" in " ".join(capsys.readouterr().err.split())
 
 
 def test_ragged_lists_and_unjudged_hits(tmp_path, monkeypatch, capsys):

@@ -319,3 +319,25 @@ def test_large_pictures_become_small():
     shown = Image.open(io.BytesIO(base64.b64decode(uri.split(",")[1])))
     assert shown.size == (SIDE, SIDE * 3 // 4)
     assert len(uri) < 20_000
+
+
+def test_each_class_has_a_row_the_weakest_first(place, page, searched):
+    queries, found, _, _ = searched
+    numbers = json.loads((place / "numbers.json").read_text())
+    made = next(m for m in numbers["guarantees"] if m["threshold"] is not None)
+    accepted = (found.label_probability.numpy() >= made["threshold"]) & ~found.unknown.numpy()
+    truth = np.array(queries.classes)
+    section = re.search(r"<h2>Which answers are weakest\?</h2>(.*?)</section>", page, re.S)[1]
+    rows = re.findall(r'<tr><th scope="row">(.*?)</th>(.*?)</tr>', section)
+    assert {name for name, _ in rows} == set(truth)
+    shares = []
+    for name, cells in rows:
+        told = [plain(cell) for cell in re.findall(r"<td>(.*?)</td>", cells)]
+        given, own = accepted & (found.label == name), truth == name
+        assert f"{(given & own).sum()} of {given.sum()}" in told[0]
+        assert f"{(accepted & own).sum()} of {own.sum()}" in told[2]
+        for other in set(truth[given & ~own]):
+            n = int((truth[given & ~own] == other).sum())
+            assert f"{other} ({n})" in told[1] or told[1].count("(") == 3
+        shares.append((given & own).sum() / max(1, given.sum()) if given.any() else 2)
+    assert shares == sorted(shares)

@@ -43,10 +43,10 @@ def test_keywords_of_other_libraries_name_ours(keyword, advice):
     ("name", "advice"),
     [
         ("predict", "guard.ask(queries).label"),
-        ("score", "guard.index.evaluate(queries, labels)"),
+        ("score", "guard.evaluate(queries, labels).right_share"),
         ("search", "guard.index.search(queries, k)"),
         ("fit", "guard.calibrate(queries, labels)"),
-        ("remove", "guard.index.remove(ids)"),
+        ("predict_proba", "guard.ask(queries).probability"),
         ("whatever", "no attribute 'whatever'"),
     ],
 )

@@ -142,7 +142,9 @@ def test_a_search_looks_as_deep_as_it_has_to(rank_by, depth, points, embedder, m
         [],
     )
     index.calibrate(x[200:400], matches=named(y[200:400].tolist(), y[:200].tolist(), range(200)))
-    monkeypatch.setattr(Index, "_nearest", lambda self, q, k: seen.append(k) or plain(self, q, k))
+    monkeypatch.setattr(
+        Index, "_nearest", lambda self, q, k, *some: seen.append(k) or plain(self, q, k, *some)
+    )
     index.search(x[400:], k=3)
     assert seen == [depth]
 

@@ -219,6 +219,9 @@ def test_a_guard_of_views_answers_views_and_keeps_that_in_its_file(tmp_path):
     asked, ids, _ = several(20, 9)
     answers = guard.ask(asked, of=ids)
     assert len(answers) == 20
+    asked_again, again, truth = several(300, 10)
+    report = guard.evaluate(asked_again, truth, of=again)
+    assert sum(one.queries for one in report.classes) == 300
     guard.save(tmp_path / "guard")
     loaded = Guard.load(tmp_path / "guard")
     assert loaded.ask(asked, of=ids).label.tolist() == answers.label.tolist()

@@ -262,3 +262,29 @@ def test_an_approximate_engine_that_finds_fewer_gives_fewer_neighbours(digits):
         "/search", json={"vectors": x[900:910].tolist(), "k": 40}
     )
     assert [len(answer["neighbours"]) for answer in answers.json()] == found
+
+
+def test_answers_among_some_items():
+    x, y = load_digits(return_X_y=True)
+    x = x.astype(np.float32)
+    guard = Guard(x[:300], y[:300], precision=0.8)
+    client = TestClient(create_app(guard))
+    few = np.flatnonzero(y[:300] == 4)
+    body = {"vectors": x[300:330].tolist(), "k": 40, "among": few.tolist()}
+    answers = client.post("/search", json=body).json()
+    result = guard.index.search(x[300:330], 40, among=few)
+    for row, answer in enumerate(answers):
+        assert [near["id"] for near in answer["neighbours"]] == result.ids[row, : len(few)].tolist()
+        assert answer["label"] == 4
+        assert answer["probability"] == pytest.approx(float(result.label_probability[row]))
+    assert {answer["reason"] for answer in answers} > {""}
+    for among, told in (
+        ([3, 900], "among [900] are not in the index"),
+        (["3"], "whose ids are numbers"),
+        ([], "among leaves none of the 300 items"),
+        ([1.5], "among[0]"),
+        ([True], "among[0]"),
+    ):
+        refused = client.post("/search", json={**body, "among": among})
+        assert refused.status_code == 422
+        assert told in refused.json()["error"]

@@ -11,6 +11,7 @@ import numpy as np
 from laplace_metric._utils.display import SOME, Rows, Shown
 from laplace_metric._utils.tables import as_pandas
 from laplace_metric.calibration._arrays import Array, Flags
+from laplace_metric.calibration.rules._searched_among import SearchedAmong
 
 if TYPE_CHECKING:
     import pandas
@@ -53,7 +54,8 @@ class Answers(Shown):
     label : array [Q] of objects
         Label of each query, a whole number or a string as in the index; None where the rule
         abstains. A rule about a match answers with the label of the nearest item, or with its id
-        where items have no labels. Of a rule of scores, which knows neither, all are None.
+        where items have no labels. Of a rule of scores, which knows neither, all are None, unless
+        it is given labels.
     probability : array [Q] of floats in [0, 1]
         Probability that the answer is right, whether it is given or not.
     reason : array [Q] of strings
@@ -61,6 +63,9 @@ class Answers(Shown):
         found, "uncertain" where the probability is too small; "" where there is an answer.
     answered : array [Q] of booleans
         True where there is an answer.
+    among : SearchedAmong or None
+        Number of items that could be found, of a search among some of them: a guarantee was tested
+        with all. None, the default: all could be found.
     query_ids : array [Q] or None
         Id of each query that is several views of one thing, as in the search. None, the default:
         each row is a query.
@@ -70,6 +75,7 @@ class Answers(Shown):
     probability: Array
     reason: np.ndarray[Any, Any]
     answered: Flags
+    among: SearchedAmong | None = None
     query_ids: np.ndarray[Any, Any] | None = None
 
     @classmethod
@@ -146,7 +152,7 @@ class Answers(Shown):
         return f"{answered:,} of {len(self):,} queries are answered; {rest}."
 
     def _shown_rows(self) -> Rows:
-        rows = []
+        rows = [] if self.among is None else [("among", str(self.among))]
         for query in range(min(len(self), SOME)):
             label, probability, reason = self[query]
             told = reason or ("answered" if label is None else label)

@@ -13,23 +13,29 @@ once with probability 1 - delta. The answers of other classes are not given.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from laplace_metric._utils.display import Rows
+from laplace_metric._utils.validation import ArrayLike, as_path
 from laplace_metric.calibration._arrays import Array
 from laplace_metric.calibration.guarantees._calibration_queries import CalibrationQueries
 from laplace_metric.calibration.guarantees._queries_needed import about
 from laplace_metric.calibration.guarantees._theories import missing_queries, precision_theory
-from laplace_metric.calibration.guarantees._theory import Guarantee
+from laplace_metric.calibration.guarantees._theory import MATCH, Guarantee
+from laplace_metric.calibration.rules._answers import Answers
 from laplace_metric.calibration.rules._gallery_change import GalleryChange
 from laplace_metric.calibration.rules._rule import Rule
-from laplace_metric.errors import InputError
+from laplace_metric.calibration.scores._answer_classes import first_labels
+from laplace_metric.calibration.scores._scored_queries import SCORES, ScoredQueries
+from laplace_metric.errors import FileFormatError, InputError
+from laplace_metric.io import MALFORMED, Fields, Kind, Part, SavedFile, write
 
 NAMED = 5
 """Number of classes without a guarantee that are named."""
@@ -63,8 +69,10 @@ class ClassRule(Rule):
     """Answer a query if its probability reaches the threshold of its label; abstain elsewhere.
 
     ``Index.guarantee_by_class`` makes it. ``rule(index.search(queries))`` applies it, and so does
-    ``index.ask(queries, rule)``. Its ``value`` is the lowest threshold of a class, its ``estimate``
-    the lowest precision of one, its ``theorem`` that of all; ``rules`` has those of each.
+    ``index.ask(queries, rule)``. ``ScoreCalibration.guarantee_by_class`` makes one of scores, which
+    ``rule(scores, labels=labels)`` applies. Its ``value`` is the lowest threshold of a class, its
+    ``estimate`` the lowest precision of one, its ``theorem`` that of all; ``rules`` has those of
+    each.
 
     Parameters
     ----------
@@ -74,6 +82,8 @@ class ClassRule(Rule):
         Classes whose precision cannot be guaranteed, with the queries that are missing. Their
         answers are not given. Default: none.
     """
+
+    FILE: ClassVar[Kind] = Kind("class_rule", "a saved rule of classes", 1)
 
     rules: Mapping[Any, Rule] = field(default_factory=dict)
     refused: Mapping[Any, Shortfall] = field(default_factory=dict)
@@ -86,6 +96,8 @@ class ClassRule(Rule):
         answer: npt.NDArray[np.intp],
         classes: npt.NDArray[Any],
         calibration: str | None = None,
+        *,
+        scores: ScoredQueries | None = None,
     ) -> ClassRule:
         """Return the rule that answers most and keeps a precision of each class.
 
@@ -101,6 +113,9 @@ class ClassRule(Rule):
             Labels of the index, sorted.
         calibration : str or None
             Identity of the calibration of the index. None, the default: no index made it.
+        scores : ScoredQueries or None
+            Calibration that turns scores into probabilities. None, the default: hits come with
+            probabilities.
 
         Raises
         ------
@@ -149,7 +164,7 @@ class ClassRule(Rule):
             sum(tested),
             weakest.theorem,
             None,
-            None,
+            scores,
             None,
             calibration,
             rules,
@@ -158,9 +173,98 @@ class ClassRule(Rule):
 
     def after(self, change: GalleryChange | None) -> ClassRule:
         """Return the same rule for a gallery that has changed; see ``Rule.after``."""
+        if change == self.gallery:
+            return self
         rules = {name: rule.after(change) for name, rule in self.rules.items()}
         theorem = self.theorem if change is None else None
         return replace(self, rules=rules, gallery=change, theorem=theorem)
+
+    def __call__(
+        self,
+        found: Any,
+        *,
+        labels: Any = None,
+        kind: str | Sequence[str] | None = None,
+        **evidence: ArrayLike,
+    ) -> Answers:
+        """Answer each query with its label, or abstain; see ``Rule``.
+
+        Parameters
+        ----------
+        found : SearchResult or CalibratedHits; for a rule of scores, [Q], [Q, k] or [Q, k, S]
+            Result of ``index.search`` or ``calibration.apply``; or scores.
+        labels : [Q] or [Q, k] whole numbers or strings, or None
+            Label of the first hit of each query, or of all hits, for a rule of scores. None, the
+            default, for a rule of an index.
+        kind : str, one per scorer, or None
+            Meaning of the scores, to be compared with that which calibrated. None, the default: it
+            is not compared.
+        **evidence : [Q] or [Q, k]
+            Further columns of a rule of scores, by name.
+
+        Raises
+        ------
+        InputError
+            As ``Rule``; for scores without labels, and labels next to the result of an index.
+        """
+        if self.scores is None:
+            if labels is not None:
+                raise InputError("labels= is for rules of scores: a search has labels of its own.")
+            return super().__call__(found, kind=kind, **evidence)
+        if labels is None:
+            raise InputError(
+                "this rule has a threshold of each label: pass labels=, that of the first hit of "
+                "each query."
+            )
+        first = self.compared(found, evidence, kind).first
+        names = first_labels(labels, len(first.probability))
+        known = np.array([name in self.rules or name in self.refused for name in names.tolist()])
+        if len(names) and not known.any():
+            raise InputError(
+                f"labels are {names.tolist()[:NAMED]}, none of which calibrated this rule: pass "
+                f"those of the first hits, such as {[*self.rules][:NAMED]}."
+            )
+        return replace(first, label=names).answers(self._least(names))
+
+    def passed(
+        self, found: Any, *, kind: str | Sequence[str] | None = None, **evidence: ArrayLike
+    ) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Refuse to pass on hits: a rule of classes is of one answer a query.
+
+        Parameters
+        ----------
+        found : SearchResult, CalibratedHits or scores
+            Hits, as for ``Rule.passed``.
+        kind : str, one per scorer, or None
+            Meaning of the scores. None, the default: it is not compared.
+        **evidence : [Q] or [Q, k]
+            Further columns, by name.
+
+        Raises
+        ------
+        InputError
+            Always.
+        """
+        raise InputError("a rule of classes is of one answer a query: call rule(...).")
+
+    def export(self, path: str | Path, format: str = "onnx", *, dtype: Any = None) -> Any:
+        """Refuse to write a graph: it would have one threshold.
+
+        Parameters
+        ----------
+        path : path
+            Name of a file.
+        format : "onnx" | "torch"
+            Format of the file. Default: "onnx".
+        dtype : torch.float32, torch.float64 or None
+            Type of the inputs and outputs. None, the default: float32.
+
+        Raises
+        ------
+        InputError
+            Always.
+        """
+        raise InputError("a rule of classes has a threshold of each class: a graph has one.")
 
     def _least(self, labels: np.ndarray[Any, Any] | None) -> float | Array:
         """Return the threshold [Q] of each label; infinity of a class without one."""
@@ -173,22 +277,44 @@ class ClassRule(Rule):
         )
 
     def save(self, path: str | Path) -> None:
-        """Refuse to write a file: save the calibration, and ask for the rule again.
+        """Write one file of a rule of scores; ``Rule.load`` reads it, without torch.
 
         Parameters
         ----------
         path : path
-            Name of a file.
+            Name of a safetensors file, which is replaced in one step.
 
         Raises
         ------
         InputError
-            Always.
+            For a rule of an index: save the index or its calibration, and ask for the rule again.
+        WriteError
+            If it cannot be written; an old file is kept.
         """
-        raise InputError(
-            f"{path}: a rule of classes has no file. Save the index or its calibration, and call "
-            "guarantee_by_class(...) of it."
-        )
+        if self.scores is None:
+            raise InputError(
+                f"{path}: a rule of classes of an index has no file. Save the index or its "
+                "calibration, and call guarantee_by_class(...) of it."
+            )
+        told = {"target": self.target, "confidence": self.confidence}
+        parts = {"class_rule": Part(self.FILE, told), "scores": self.scores.part()}
+        write(as_path("path", path), parts)
+
+    @classmethod
+    def _of_file(cls, file: SavedFile) -> ClassRule:
+        """Return the rule of an opened file of ``save``."""
+        with file.checked():
+            content = Fields(file.part(cls.FILE).content, "class_rule")
+            scores = ScoredQueries.of_part(file.part(SCORES))
+            asked = Guarantee(
+                "precision", content.share("target"), content.share("confidence"), MATCH
+            )
+            answers = scores.answers
+        if answers is not None:
+            codes = answers.codes.astype(np.intp)
+            with suppress(InputError, *MALFORMED):
+                return cls.of_classes(scores.queries, asked, codes, answers.classes, scores=scores)
+        raise FileFormatError(f"{file.path} holds a rule that does not follow from its queries.")
 
     def _told(self) -> list[str]:
         values = [rule.value for rule in self.rules.values()]

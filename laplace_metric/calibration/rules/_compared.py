@@ -13,6 +13,7 @@ from laplace_metric.calibration._arrays import Array, Flags
 from laplace_metric.calibration.guarantees._test_sequences import NEVER
 from laplace_metric.calibration.rules._answers import Answers
 from laplace_metric.calibration.rules._gallery_change import warn_uncovered
+from laplace_metric.calibration.rules._searched_among import warn_among
 from laplace_metric.calibration.scores._scored_queries import ScoredQueries
 from laplace_metric.errors import InputError, NotFittedError
 
@@ -136,11 +137,14 @@ def check_covered(tested: str | None, found: Any) -> None:
     Warns
     -----
     StaleCalibrationWarning
-        If the gallery has new classes since its calibration (a search warns of other changes).
+        If the gallery has new classes since its calibration (a search warns of other changes), and
+        for a search among some items.
     """
     change = getattr(found, "gallery", None)
     if change is not None and not (change.covered or change.large):
         warn_uncovered(change)
+    if (among := getattr(found, "among", None)) is not None:
+        warn_among(among)
     if found.calibration is None or found.calibration == tested:
         return
     if tested is None:

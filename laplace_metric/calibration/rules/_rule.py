@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from laplace_metric.calibration.rules._rule_graph import RuleGraph
 
-RULE = Kind("rule", "a saved rule", 4)
+RULE = Kind("rule", "a saved rule", 5)
 LIKELIER_THAN_NOT = 0.5
 """Threshold of a rule if none is given."""
 LARGEST = 1e300
@@ -97,6 +97,8 @@ class Rule(Shown):
     >>> answers.label.tolist(), answers.answered.all()
     ([4, 9, 0], np.True_)
     """
+
+    FILE: ClassVar[Kind] = RULE
 
     value: float
     guarantee: Guarantee = NOTHING_KEPT
@@ -343,8 +345,8 @@ at alpha=0.05
             raise InputError("this rule passes on any number of hits: call rule.passed(...).")
         first = self.compared(found, evidence, kind).first
         answers = first.answers(self._least(first.label))
-        ids = getattr(found, "query_ids", None)
-        return answers if ids is None else replace(answers, query_ids=ids)
+        ids, among = getattr(found, "query_ids", None), getattr(found, "among", None)
+        return replace(answers, query_ids=ids, among=among)
 
     def _least(self, labels: np.ndarray[Any, Any] | None) -> float | Array:
         """Return the smallest probability that is answered, or that [Q] of each label."""
@@ -587,6 +589,11 @@ at alpha=0.05
         """
         write(as_path("path", path), self._parts())
 
+    @classmethod
+    def _of_file(cls, file: SavedFile) -> Rule:
+        """Return the rule of an opened file, if a kind of rules has files of its own."""
+        raise NotImplementedError
+
     def _parts(self) -> dict[str, Part]:
         """Return the parts of the file: the guarantee, and the queries that tested it."""
         asked: dict[str, Any] = {
@@ -613,6 +620,9 @@ at alpha=0.05
             For a damaged file, one of another program or a newer version, or one without a rule.
         """
         saved, scores = SavedFile(as_path("path", path), torch=False), None
+        for kind in Rule.__subclasses__():
+            if kind.FILE.name in saved:
+                return kind._of_file(saved)
         if "scores" in saved and "rule" not in saved:
             raise FileFormatError(f"{path} holds a calibration without a rule: load it as one.")
         with saved.checked():

@@ -22,6 +22,7 @@ from laplace_metric.calibration.guarantees._open_set_fraction import (
 )
 from laplace_metric.calibration.guarantees._risk_control import highest_behind, threshold_of_miss
 from laplace_metric.calibration.guarantees._test_sequences import NEVER
+from laplace_metric.calibration.scores._answer_classes import AnswerClasses
 from laplace_metric.calibration.scores._score_features import (
     checked_scores,
     evidence_column,
@@ -69,6 +70,9 @@ class ScoredQueries(Shown):
     halves : ScoredQueries or None
         The same queries by halves, if they are cross-fitted, for rates that only halves can
         guarantee. None, the default: not computed.
+    answers : AnswerClasses or None
+        Class of the first hit of each of ``queries``, for a precision of each class. None, the
+        default: not known.
     """
 
     kinds: tuple[str, ...]
@@ -78,6 +82,7 @@ class ScoredQueries(Shown):
     queries: CalibrationQueries = saved()
     scale: ScoreScale = saved()
     halves: Self | None = None
+    answers: AnswerClasses | None = None
 
     @property
     def chosen(self) -> str:
@@ -364,6 +369,8 @@ class ScoredQueries(Shown):
             raise FileFormatError(
                 f"scores.kinds are {self.kinds!r:.60}, chosen {self.chosen!r:.60}"
             )
+        if self.answers is not None and len(self.answers.codes) != len(self.queries):
+            raise FileFormatError("scores/answers has not a class of each query")
         width = score_features(*hits, evidence).values.shape[-1]
         other = {len(model.score.weights) for model in models} != {width}
         if other or self.queries.probability.shape[1] != self.k:

@@ -138,10 +138,8 @@ class ForeignEngine(Engine):
     def updated(
         self, vectors: Float[Tensor, "N d"], remaining: Int[Tensor, " N"] | None
     ) -> ForeignEngine:
-        """Raise InputError: the other search would not know of the change."""
-        raise InputError(
-            "this index searches with an engine of yours: remove its items there, and build again."
-        )
+        """Return the search over the remaining items, or with new ones behind."""
+        raise NotImplementedError("grown and shrunk know the ids of the items.")
 
     def ids_of_new(self, ids: Any) -> Any:
         """Return the ids of items that are added: those of a FAISS index that has them, or given.
@@ -187,6 +185,53 @@ class ForeignEngine(Engine):
                 f"({', '.join(map(repr, ids.values[known:][:3].tolist()))}, ...), then here."
             )
         engine.recall = shares_found(engine, FlatEngine(vectors, Flat()), vectors)[1]
+        return engine
+
+    def shrunk(
+        self, vectors: Float[Tensor, "n d"], ids: Column, remaining: Int[Tensor, " n"]
+    ) -> ForeignEngine:
+        """Return the search over the items that remain.
+
+        The others are removed from a FAISS index, unless it has lost them; any other search must
+        have lost them.
+
+        Parameters
+        ----------
+        vectors : Tensor [n, d]
+            Vectors of the items that remain.
+        ids : Column [n]
+            Ids of these items.
+        remaining : Tensor [n]
+            Rows of them among the present items.
+
+        Raises
+        ------
+        InputError
+            If the search still finds an item that is removed, or no longer finds those that remain.
+        """
+        find, rows = self.find.find, remaining.cpu().numpy()
+        engine = ForeignEngine(vectors, ids, find)
+        if isinstance(find, RunningFaiss):
+            engine.find = OutsideSearch(find.shrunk(rows))
+        gone = np.delete(np.arange(len(self.vectors)), rows)
+        if len(gone):
+            some = torch.from_numpy(gone)[spread_rows(len(gone), CHECKED)]
+            asked = self.vectors[some.to(vectors.device)].cpu().numpy()
+            found = engine.find(asked, min(NEAREST, len(vectors)))
+            named = read_found_ids(found, len(asked), min(NEAREST, len(vectors)))[1].values
+            own = np.empty_like(self.ids.values)
+            own[self.rows] = self.ids.values
+            if still := named[np.isin(named, own[gone])][:3].tolist():
+                raise InputError(
+                    f"this index searches with an engine of yours, which still finds {still}: "
+                    "remove them there first, then here."
+                )
+        first, engine.recall = shares_found(engine, FlatEngine(vectors, Flat()), vectors)
+        if first < LEAST_FOUND:
+            raise InputError(
+                f"this index searches with an engine of yours, which finds {first:.0%} of the "
+                "items that remain: remove there the items that are removed here, and no others."
+            )
         return engine
 
 

@@ -33,7 +33,7 @@ HARMLESS = {
 """Attributes that do not change which vectors are found, nor do those that say who owns memory."""
 
 GROWS = ("ntotal", "ntotal2", "entry_point", "max_level")
-"""Ends of the names of what changes where vectors are added."""
+"""Ends of the names of what changes where vectors are added or removed."""
 
 Parameters = dict[str, int | float | bool | str]
 """By their place in the index, such as ``quantizer.hnsw.efSearch``."""
@@ -194,6 +194,66 @@ class RunningFaiss:
             self._check_rows()
         self._check_parameters(grown=True)
         return RunningFaiss(self.index, ids)
+
+    def shrunk(self, remaining: np.ndarray[Any, Any]) -> RunningFaiss:
+        """Return the search without some vectors, which are removed if the index has them still.
+
+        Parameters
+        ----------
+        remaining : [n]
+            Rows of the vectors that remain, ascending.
+
+        Raises
+        ------
+        InputError
+            For an index that has other vectors, has changed otherwise, or whose other vectors would
+            not move up to the places of the removed ones: an inverted file leaves gaps, a graph
+            removes nothing.
+        """
+        n_now, known = self.index.ntotal, len(self.ids)
+        if n_now not in (known, len(remaining)):
+            raise InputError(
+                f"the FAISS index holds {n_now:,} vectors; the guard knew {known:,} and is told "
+                f"that {known - len(remaining):,} go: remove exactly those."
+            )
+        if n_now == known:
+            self.check()
+            _check_moves_up(self.index)
+            rows = np.delete(np.arange(known), remaining)
+            mapped = hasattr(self.index, "id_map")
+            self.index.remove_ids((self.ids[rows] if mapped else rows).astype(np.int64))
+        self._check_remaining(remaining)
+        self._check_parameters(grown=True)
+        return RunningFaiss(self.index, self.ids[remaining])
+
+    def _check_remaining(self, remaining: np.ndarray[Any, Any]) -> None:
+        """Compare the noted vectors that remain with those at their new places."""
+        if not len(self.stored):
+            return
+        noted = spread_rows(len(self.ids), CHECKED).numpy()
+        places = np.searchsorted(remaining, noted).clip(max=len(remaining) - 1)
+        kept = remaining[places] == noted
+        if not kept.any():
+            return
+        places, ids = places[kept], self.ids[noted[kept]]
+        now = StoredRows.of(self.index, places, ids).vectors
+        if not np.array_equal(now, self.stored.vectors[kept]):
+            raise InputError(
+                "the FAISS index has lost other vectors than those that are removed here: fill it "
+                "again and guard it again."
+            )
+
+
+def _check_moves_up(index: Any) -> None:
+    """Refuse to remove vectors of an index whose others would not move up to their places."""
+    import faiss
+
+    inner = faiss.downcast_index(inner_index(index))
+    if not isinstance(inner, faiss.IndexFlatCodes):
+        raise InputError(
+            f"the FAISS index is an {type(inner).__name__}, from which vectors cannot be removed "
+            "so that the others move up. Build it again without them and guard that."
+        )
 
 
 @dataclass(frozen=True, eq=False)

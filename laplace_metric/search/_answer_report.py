@@ -1,0 +1,201 @@
+"""``AnswerReport``: what became of labelled queries, all together, by class and by reason."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from laplace_metric._utils.display import LINES, Rows, Shown, as_percent
+from laplace_metric.calibration._arrays import Array, Flags
+from laplace_metric.calibration.rules._answers import UNFAMILIAR
+from laplace_metric.evaluation._share_interval import share_interval
+
+if TYPE_CHECKING:
+    from laplace_metric.plots import Figure
+
+NAMED = 3
+"""True classes of wrong answers that are named."""
+ANSWERED = "answered"
+"""Key of the queries that are answered, among the reasons."""
+
+
+class ClassOutcome(NamedTuple):
+    """Answers with one label, and queries of its class.
+
+    Parameters
+    ----------
+    name : int or str
+        Label of the class.
+    right, given : int
+        Right answers with this label, of all that are given with it.
+    lower : float in [0, 1]
+        Exact lower end of the share that is right, which holds with 95 % confidence; 0 where none
+        is given.
+    answered, queries : int
+        Answered queries, of those of this class.
+    really : dict of label to int
+        True classes of its wrong answers, the most frequent first; up to three.
+    """
+
+    name: Any
+    right: int
+    given: int
+    lower: float
+    answered: int
+    queries: int
+    really: dict[Any, int]
+
+    def __str__(self) -> str:
+        told = "none given"
+        if self.given:
+            told = (
+                f"{self.right:,} of {self.given:,} right ({as_percent(self.right / self.given)}, "
+                f"at least {as_percent(self.lower)})"
+            )
+        told += f"; {self.answered:,} of its {self.queries:,} queries answered"
+        wrong = ", ".join(f"{name!r} ({n:,})" for name, n in self.really.items())
+        return f"{told}; really {wrong}" if wrong else told
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class AnswerReport(Shown):
+    """Outcome of Q labelled queries; ``Guard.evaluate`` makes it, and ``print`` shows the table.
+
+    Parameters
+    ----------
+    label : array [Q] of objects
+        Likeliest label of each query, whether it is given or not.
+    truth : array [Q] of objects
+        True label of each query; None of one whose label no item has.
+    probability : array [Q] of floats in [0, 1]
+        Probability that the likeliest label is right.
+    reason : array [Q] of strings
+        Reason to abstain: "unfamiliar" or "uncertain"; "" where the label is given.
+    precision : float in (0, 1) or None
+        Precision that was guaranteed. None, the default: none was.
+
+    Examples
+    --------
+    >>> report = AnswerReport(*map(np.array, (
+    ...     ["a", "a", "b", "b"], ["a", "b", "b", "a"], [0.9, 0.8, 0.9, 0.4],
+    ...     ["", "", "", "uncertain"],
+    ... )))
+    >>> report.coverage, round(report.right_share, 3), round(report.lower, 3)
+    (0.75, 0.667, 0.135)
+    >>> print(report.classes[0])
+    1 of 2 right (50.0%, at least 2.5%); 1 of its 2 queries answered; really 'b' (1)
+    """
+
+    label: npt.NDArray[Any]
+    truth: npt.NDArray[Any]
+    probability: Array
+    reason: npt.NDArray[Any]
+    precision: float | None = None
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    @property
+    def answered(self) -> Flags:
+        """True for each query [Q] whose label is given."""
+        return np.asarray(self.reason == "")
+
+    @property
+    def right(self) -> Flags:
+        """True for each query [Q] whose likeliest label is right, given or not."""
+        return np.asarray(self.label == self.truth, bool)
+
+    @property
+    def coverage(self) -> float:
+        """Share of the queries that are answered; 0 without queries."""
+        return float(self.answered.mean()) if len(self) else 0.0
+
+    @property
+    def right_share(self) -> float | None:
+        """Share of the answers that are right; None without answers."""
+        return float(self.right[self.answered].mean()) if self.answered.any() else None
+
+    @property
+    def lower(self) -> float:
+        """Exact lower end of ``right_share``, which holds with 95 % confidence; 0 without answers.
+
+        Queries have to be independent, and must not have calibrated the guarantee.
+        """
+        return _lower(int((self.right & self.answered).sum()), int(self.answered.sum()))
+
+    @property
+    def reasons(self) -> dict[str, int]:
+        """Number of queries that are "answered", and that are not, by reason."""
+        return dict(Counter(reason or ANSWERED for reason in self.reason.tolist()).most_common())
+
+    @cached_property
+    def classes(self) -> tuple[ClassOutcome, ...]:
+        """Outcome of each class, that with the least precise answers first.
+
+        Classes whose label is not given stand last.
+        """
+        answered, rows = self.answered, list[ClassOutcome]()
+        told, truth = self.label[answered].tolist(), self.truth[answered].tolist()
+        pairs = Counter(zip(told, truth, strict=True))
+        of_label, of_truth = Counter(told), Counter(truth)
+        queries = Counter(self.truth.tolist())
+        wrong: dict[Any, Counter[Any]] = {}
+        for (label, true), n in pairs.items():
+            if label != true:
+                wrong.setdefault(label, Counter())[true] = n
+        for name in sorted({*queries, *of_label}, key=lambda name: (str(type(name)), name)):
+            right, given = pairs[name, name], of_label[name]
+            really = dict(wrong.get(name, Counter()).most_common(NAMED))
+            lower = _lower(right, given)
+            rows.append(
+                ClassOutcome(name, right, given, lower, of_truth[name], queries[name], really)
+            )
+        return tuple(sorted(rows, key=lambda one: (not one.given, one.right / max(1, one.given))))
+
+    def plot(self) -> Figure:
+        """Plot the share that is right against the share answered, and the reliability.
+
+        Raises
+        ------
+        InputError
+            Without queries.
+        MissingPackageError
+            Without matplotlib.
+        """
+        from laplace_metric.plots import outcome_plot
+
+        return outcome_plot(self.probability, self.right, self.reason == UNFAMILIAR)
+
+    def _sentence(self) -> str:
+        answered = f"answers {self.coverage:.1%} of {len(self):,} queries"
+        if self.right_share is None:
+            return f"{answered}."
+        asked = "" if self.precision is None else f"; {self.precision:.4g} was guaranteed"
+        return (
+            f"{answered}; {as_percent(self.right_share)} of the answers are right, at least "
+            f"{as_percent(self.lower)} with 95% confidence{asked}."
+        )
+
+    def _shown_rows(self) -> Rows:
+        rows = [(reason, f"{n:,}") for reason, n in self.reasons.items()]
+        room = LINES - 2 - len(rows)
+        rows += [(repr(one.name), str(one)) for one in self.classes[:room]]
+        if len(self.classes) > room:
+            rows.append(("and", f"{len(self.classes) - room:,} classes: print(report) has all"))
+        return rows
+
+    def __str__(self) -> str:
+        rows = [(reason, f"{n:,}") for reason, n in self.reasons.items()]
+        rows += [(repr(one.name), str(one)) for one in self.classes]
+        width = max((len(name) for name, _ in rows), default=0)
+        return "\n".join([self._sentence(), *(f"  {name:<{width}}  {told}" for name, told in rows)])
+
+
+def _lower(right: int, given: int) -> float:
+    """Return the exact one-sided 95 % lower end of a share."""
+    return float(share_interval(right, given, 0.9)[0]) if given else 0.0
