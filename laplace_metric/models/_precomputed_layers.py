@@ -66,7 +66,7 @@ class PrecomputedLayers(nn.Module):
         Parameters
         ----------
         embeddings : array [N, D]
-            Embeddings.
+            Embeddings to search with, one row for each input.
         **layers : array [N, E]
             Inputs of each named layer, one row for each embedding.
 
