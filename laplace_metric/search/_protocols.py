@@ -61,6 +61,9 @@ class VectorMap(Protocol):
     def about(self, centre: Float[Tensor, " A"] | None) -> VectorMap:
         """Return the map about a head input; None: about 0."""
 
+    def as_directions(self) -> VectorMap:
+        """Return the map whose vectors have length 1."""
+
     def with_columns(self, columns: Int[Tensor, " r"]) -> VectorMap:
         """Keep these coordinates."""
 

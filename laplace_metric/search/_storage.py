@@ -189,6 +189,8 @@ def _ranking(content: Fields, tensors: Mapping[str, Tensor], encoder: SearchEnco
     if (centre := tensors.get("centre")) is not None:
         checked_array("index/centre", centre, [n_columns])
         vectors = vectors.about(centre.to(vectors.variances))
+    if "directions" in inner and inner.flag("directions"):
+        vectors = vectors.as_directions()
     given = {"vectors": vectors.with_columns(columns.to(device))}
     return restored(PredictiveRanking, inner, below(PREDICTIVE, tensors), given=given)
 
