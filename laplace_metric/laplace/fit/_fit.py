@@ -270,8 +270,12 @@ def _with_chosen_temperature(
     h, labels = store.rows(rows), store.labels[rows]
     terms, temperature = n_terms(store.labels, drawn.loss), fitted.posterior.temperature
     if isinstance(settings.temperature, str):
-        forward, spherical = drawn.jacobian.forward, drawn.spherical
-        reach = class_reach(forward, h, labels, store.blocks(), spherical=spherical)
+        head = drawn.jacobian
+
+        def embedded(rows: Tensor) -> Tensor:
+            return rows if is_identity(drawn.head.module) else head.forward(rows.to(head.dtype))
+
+        reach = class_reach(embedded, h, labels, store.blocks(), spherical=drawn.spherical)
         if reach > 0:
             temperature = temperature_of(drawn, h, labels, terms, reach)
     posterior = as_new_points_see(drawn.posterior, terms, drawn.head.n_outputs - drawn.spherical)
