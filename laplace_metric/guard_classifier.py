@@ -165,7 +165,20 @@ class GuardClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[misc
         )
 
     def fit(self, X: Any, y: Any) -> GuardClassifier:
-        """Fit the posterior to rows [N, D] and their classes [N], which calibrate it."""
+        """Fit the posterior to rows and index them; they calibrate it.
+
+        Parameters
+        ----------
+        X : array [N, D]
+            Rows without NaN.
+        y : [N]
+            Class of each row: whole numbers, strings or booleans.
+
+        Raises
+        ------
+        InputError, LabelError
+            As listed for the class.
+        """
         check_share("precision", self.precision)
         check_fraction("open_set_fraction", self.open_set_fraction)
         if self.model is not None and self.trained_on_items is not False:
@@ -289,9 +302,9 @@ class GuardClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[misc
         Parameters
         ----------
         X : array [N, D]
-            Rows.
+            Rows without NaN.
         y : [N]
-            Their classes.
+            Class of each row.
         sample_weight : [N] or None
             Weight of each row. None, the default: all weigh the same.
 
@@ -316,6 +329,13 @@ class GuardClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[misc
 
 def abstain_label_of(asked: Any, classes: Array) -> Any:
     """Return the label of an abstention among these classes: the one asked for, or a default.
+
+    Parameters
+    ----------
+    asked : object
+        Label that was asked for. None: the default of the type of the classes.
+    classes : array [C]
+        Sorted classes of the fit, whose type the label has to have.
 
     Raises
     ------

@@ -238,7 +238,7 @@ def label_probabilities(index: Index, x: Array, n_classes: int) -> Array:
     index : Index
         Index whose labels are 0 to C - 1.
     x : array [N, D]
-        Rows.
+        Rows that are searched, as the index encodes them.
     n_classes : int
         Number of classes, C.
     """
