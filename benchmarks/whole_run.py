@@ -191,6 +191,7 @@ PIECES = (
 """Every piece, the most important first."""
 DRAWN = (
     "retrieval --pieces twenty-figure neighbours questions posterior-neighbours views-figure",
+    "posterior --pieces draws",
     "image-text --pieces figures",
     "figures --size small",
 )
