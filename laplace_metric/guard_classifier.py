@@ -176,8 +176,10 @@ class GuardClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[misc
 
         Raises
         ------
-        InputError, LabelError
-            As listed for the class.
+        InputError
+            For settings out of range, and rows as listed for the class.
+        LabelError
+            For labels as listed for the class.
         """
         check_share("precision", self.precision)
         check_fraction("open_set_fraction", self.open_set_fraction)
