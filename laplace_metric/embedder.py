@@ -66,7 +66,7 @@ from laplace_metric.laplace._predicted import (
 from laplace_metric.laplace._predictive_vectors import PredictiveVectors
 from laplace_metric.laplace._prior_precision import Metric, validation_score
 from laplace_metric.laplace._saved_posterior import POSTERIOR, fitted_of_part, posterior_part
-from laplace_metric.laplace._vectors import all_unit, settings_of_vectors
+from laplace_metric.laplace._settings_of_vectors import all_unit, settings_of_vectors
 from laplace_metric.laplace.fit._available import available
 from laplace_metric.laplace.fit._fit import fit_posterior, warn_if_negative
 from laplace_metric.laplace.fit._fit_options import FitOptions

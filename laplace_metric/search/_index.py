@@ -31,11 +31,11 @@ from laplace_metric._utils.validation import (
     check_share,
     refuse_reloaded,
 )
+from laplace_metric.calibration._calibrated import calibrated
 from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration._counted_once import warn_of_copies
 from laplace_metric.calibration._group_column import read_groups
 from laplace_metric.calibration._hits import LabelledHits, SearchHits
-from laplace_metric.calibration._learn import calibrated
 from laplace_metric.calibration.guarantees._open_set_fraction import Fraction
 from laplace_metric.calibration.labels._votes import VOTES, LabelVotes
 from laplace_metric.calibration.rules._answers import Answers

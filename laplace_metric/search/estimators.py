@@ -30,7 +30,7 @@ from laplace_metric.inputs import Inputs
 from laplace_metric.inputs._columns import Column
 from laplace_metric.inputs._not_classes import check_noise
 from laplace_metric.laplace import Settings
-from laplace_metric.laplace._vectors import all_unit, settings_of_vectors
+from laplace_metric.laplace._settings_of_vectors import all_unit, settings_of_vectors
 from laplace_metric.laplace.fit._fit import fit_posterior
 from laplace_metric.laplace.fit._fit_options import FitOptions
 from laplace_metric.models import Precomputed

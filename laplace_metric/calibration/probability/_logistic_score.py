@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 from jaxtyping import Float
 
-from laplace_metric.calibration._arrays import namespace
+from laplace_metric.calibration._array_namespace import namespace
 from laplace_metric.calibration.probability._features import FEATURE_SETS, FEATURES
 from laplace_metric.errors import FileFormatError
 from laplace_metric.io import saved

@@ -16,11 +16,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from laplace_metric._utils.validation import ArrayLike
-from laplace_metric.calibration._arrays import Array, Flags, Judged
+from laplace_metric.calibration._array_namespace import Array, Flags, Judged
 from laplace_metric.calibration._padding import NO_HIT, is_padding
 from laplace_metric.calibration.probability._features import PairFeatures
 from laplace_metric.calibration.probability._logistic_score import ROUNDING
-from laplace_metric.calibration.scores._numbers import are_booleans, numbers
+from laplace_metric.calibration.scores._score_numbers import are_booleans, numbers
 from laplace_metric.errors import InputError, NonFiniteError
 
 LIST = ("value", "best", "next", "z")

@@ -52,7 +52,7 @@ from laplace_metric.heads._located import LocatedHead
 from laplace_metric.heads._row_checks import check_rows
 from laplace_metric.inputs import Inputs
 from laplace_metric.inputs._not_classes import check_noise, warn_if_all_differ
-from laplace_metric.inputs._rows import rows_before
+from laplace_metric.inputs._rows_in_errors import rows_before
 from laplace_metric.laplace._class_reach import class_reach
 from laplace_metric.laplace._draws import NUMBERS, POINTS, DrawnPoints
 from laplace_metric.laplace._fitted import Fitted
@@ -76,9 +76,9 @@ from laplace_metric.laplace.fit._spanned import SpannedSpace, has_few_points
 from laplace_metric.models._batches import labelled_batches
 from laplace_metric.models._compared_rows import compared_points
 from laplace_metric.models._feature_checks import check_finite, check_shapes
+from laplace_metric.models._feature_store import FeatureStore
 from laplace_metric.models._fingerprints import Fingerprints
 from laplace_metric.models._modules import device_of
-from laplace_metric.models._store import FeatureStore
 
 _LOG = logging.getLogger(__name__)
 
