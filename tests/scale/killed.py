@@ -13,7 +13,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from laplace_metric.distributed import _checkpoint as checkpoint
+from laplace_metric.distributed import _fit_on_disk as checkpoint
 from laplace_metric.models import _feature_store
 from tests.blocks import of_rows
 from tests.scale.data import batches, embedder
