@@ -176,8 +176,8 @@ class GuardClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[misc
 
         Raises
         ------
-        InputError, LabelError
-            As listed for the class.
+        InputError
+            As listed for the class; a ``LabelError`` is one.
         """
         check_share("precision", self.precision)
         check_fraction("open_set_fraction", self.open_set_fraction)
