@@ -21,8 +21,6 @@ SPARE = 16
 """Number of candidates in addition to the k that are asked for."""
 LARGE_K = 64
 """Value of k from which ranking by the differences of a whole shortlist does not pay."""
-SMALL = 24
-"""Items a candidate up to which products in float64 of all items pay, too."""
 WIDEST_BYTES = 2**28
 """Memory of the distances to all items, for the queries that no shortlist settles."""
 
@@ -60,7 +58,7 @@ def nearest_rows(
     shortlisted = row_block((k + SPARE) * gallery.shape[1] // 2, device=gallery.device)
     every = block_rows(8 * len(gallery), WIDEST_BYTES)
     first = partial(_by_shortlist, search=fast)
-    if k >= LARGE_K or len(gallery) <= SMALL * (k + SPARE):
+    if k >= LARGE_K:
         first = partial(_by_gaps, search=careful)
     stages = (
         (first, shortlisted),

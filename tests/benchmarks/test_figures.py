@@ -25,6 +25,7 @@ PICTURES = {
     "twenty",
     "posterior-neighbours",
     "posterior-draws",
+    "views",
 }
 """Of pixels: a PNG alone."""
 

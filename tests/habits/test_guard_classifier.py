@@ -225,3 +225,14 @@ def test_names_of_other_classes_are_answered_with_the_right_one(fitted):
     with pytest.raises(AttributeError, match=r"decision_function.*call predict_proba\(X\)"):
         fitted.decision_function  # noqa: B018
     assert not hasattr(GuardClassifier(), "classes_")
+
+
+@pytest.mark.parametrize(
+    ("given", "same"),
+    [({"random_state": 5}, {"seed": 5}), ({"open_set_fraction": 0.2}, {"open_set_fraction": 0.2})],
+)
+def test_settings_reach_the_guard(given, same, digits):
+    x, y = digits[0][:300], digits[1][:300]
+    rule = GuardClassifier(precision=0.8, **given).fit(x, y).guard_.rule
+    assert rule.value == Guard(x, y, precision=0.8, **same).rule.value
+    assert rule.value != GuardClassifier(precision=0.8).fit(x, y).guard_.rule.value

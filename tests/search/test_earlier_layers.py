@@ -408,6 +408,17 @@ def test_unit_vectors_have_length_1_or_0(n, width, seed):
     )
 
 
+def test_the_leading_directions_are_kept():
+    """Of 200 numbers, those of ten vary a thousand times as much as the others."""
+    g = torch.Generator().manual_seed(0)
+    strong = torch.randn(300, 10, generator=g).double() @ torch.randn(10, 200, generator=g).double()
+    x = strong + 1e-3 * torch.randn(300, 200, generator=g)
+    layer = EarlierLayer.of("a", 0.5, 1.0, x)
+    assert layer.directions.shape == (200, 128)
+    u, whole = layer(x), nn.functional.normalize(x, dim=1)
+    torch.testing.assert_close(u @ u.mT, whole @ whole.mT, rtol=0, atol=1e-4)
+
+
 # ---------------------------------------------------------------- real images
 
 
