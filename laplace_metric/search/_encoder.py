@@ -306,7 +306,7 @@ class _ReadLayers:
         InputError
             For a name that the model, or what was seen of it, does not have.
         """
-        if self._names is not None:
+        if self._names is not None and not self.columns:  # once: models have many modules
             seen = inputs.at(head.name).earlier if isinstance(inputs, SeenInputs) else None
             known = dict(model.named_modules()) if seen is None else seen
             for name in self._names:

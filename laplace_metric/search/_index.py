@@ -1466,6 +1466,7 @@ class Index(Shown):
 
     def _deep_hits(self, queries: Any, calibration: Calibration, *, progress: bool) -> SearchHits:
         """Search as deep as the calibration did."""
+        _warn_if_of_other_views(calibration, None)
         encoded, _ = self._encoded("queries", queries, progress=progress)
         return self._nearest(encoded, min(calibration.depth, len(self)))
 

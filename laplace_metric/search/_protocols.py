@@ -168,7 +168,7 @@ class SearchEncoder(Protocol):
 
 
 class LastLayerAlone:
-    """Encoder that has one fit and reads no layer but the last: what it answers otherwise."""
+    """Defaults of an encoder that has one fit, and reads no layer but the last."""
 
     def refitted(
         self,

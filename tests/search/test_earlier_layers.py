@@ -149,6 +149,15 @@ def test_wide_inputs_keep_their_distances(width, seed):
     assert abs(ratio - 1) < 6 * (2 * WIDEST) ** -0.5
 
 
+def test_an_attribute_of_the_same_name_is_no_statement():
+    model = Convolutional().eval()
+    model.earlier_layers = nn.ModuleList([nn.Linear(2, 2)])
+    assert list(read(model, torch.rand(2, 1, 28, 28))) == ["wide", "second", "first"]
+    model = Convolutional().eval()
+    model.earlier_layers = ("second",)
+    assert list(read(model, torch.rand(2, 1, 28, 28))) == ["second"]
+
+
 def test_inputs_that_are_too_wide_are_left_out():
     model = nn.Sequential(nn.Linear(MOST_READ + 1, 3), nn.Linear(3, 3), nn.Linear(3, 2))
     assert list(read(model, torch.rand(2, MOST_READ + 1))) == ["1"]
