@@ -1,0 +1,116 @@
+"""Sets of tags, one for each item: lists of names or numbers, or a matrix of zeros and ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from laplace_metric._utils.validation import as_array, is_tensor
+from laplace_metric.errors import InputError
+from laplace_metric.inputs._columns import Column
+
+
+@dataclass(frozen=True)
+class TagSets:
+    """Tags of N items.
+
+    Parameters
+    ----------
+    names : Column [L]
+        Tags that occur, sorted; of a matrix the numbers of its columns.
+    has : sparse [N, L]
+        1 where an item has a tag.
+    count : [N]
+        Tags of each item, those that are not among ``names``, too.
+    """
+
+    names: Column
+    has: csr_array
+    count: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, name: str, tags: Any, n: int, known: Column | None = None) -> TagSets:
+        """Read sets of tags.
+
+        Parameters
+        ----------
+        name : str
+            Name of the argument, for errors.
+        tags : N collections of whole numbers or strings, or [N, L] zeros and ones
+            Tags of each item, as the caller gave them. An item may have none.
+        n : int
+            Number of items.
+        known : Column or None
+            Names that count; None: all that occur.
+
+        Raises
+        ------
+        InputError
+            For other shapes and values, a text in place of a collection, names of both types, and
+            if no item has a tag.
+
+        Examples
+        --------
+        >>> tags = TagSets.of("tags", [["red", "round"], [], ["red"]], 3)
+        >>> tags.names.values.tolist(), tags.has.toarray().tolist(), tags.count.tolist()
+        (['red', 'round'], [[1.0, 1.0], [0.0, 0.0], [1.0, 0.0]], [2, 0, 1])
+        """
+        rows = _rows(name, tags)
+        if len(rows) != n:
+            raise InputError(f"{name} has {len(rows)} entries for {n} items: pass a set for each.")
+        flat = [tag for row in rows for tag in row]
+        if not flat and known is None:
+            raise InputError(f"{name}: no item has a tag. Pass [['red', 'round'], ['red'], ...].")
+        count = np.array([len(row) for row in rows])
+        if not flat:
+            assert known is not None
+            return cls(known, csr_array((n, len(known))), count)
+        given = Column.of(name, flat)
+        names = Column(np.unique(given.values)) if known is None else known
+        names.check_like(name, given)
+        codes, item = names.codes_of(given.values), np.repeat(np.arange(n), count)
+        use = codes >= 0
+        has = csr_array((np.ones(int(use.sum())), (item[use], codes[use])), shape=(n, len(names)))
+        return cls(names, has, count)
+
+    def take(self, rows: npt.NDArray[np.int_]) -> TagSets:
+        """Return the tags of some items."""
+        return TagSets(self.names, self.has[rows], self.count[rows])
+
+    def joined(self, group: npt.NDArray[np.int64]) -> TagSets:
+        """Return the tags of each group of items: those that any of them has.
+
+        Parameters
+        ----------
+        group : [N]
+            Number of the group of each item, from 0.
+        """
+        n = int(group.max()) + 1
+        member = csr_array((np.ones(len(group)), (group, np.arange(len(group)))), (n, len(group)))
+        has = (member @ self.has > 0).astype(np.float64)
+        return TagSets(self.names, csr_array(has), np.asarray(has.sum(1)).ravel().astype(np.int64))
+
+
+def _rows(name: str, tags: Any) -> list[list[Any]]:
+    """Return the distinct tags of each item, in the order in which they were given."""
+    if isinstance(tags, (str, bytes, Mapping)):
+        raise InputError(f"{name} is a {type(tags).__name__}: pass a collection for each item.")
+    if (is_tensor(tags) or hasattr(tags, "dtype")) and getattr(tags, "ndim", 0) == 2:
+        matrix = as_array(name, tags)
+        if not np.isin(matrix, (0, 1)).all():
+            raise InputError(f"{name} holds other numbers than 0 and 1: pass [N, L] of these.")
+        return [row.nonzero()[0].tolist() for row in matrix]
+    rows = []
+    for place, row in enumerate(tags):
+        if isinstance(row, (str, bytes, Mapping)) or not isinstance(row, Iterable):
+            raise InputError(
+                f"{name}[{place}] is {row!r:.40}, no collection: pass [{row!r:.20}], a list of the "
+                "tags of an item."
+            )
+        rows.append(list(dict.fromkeys(row)))
+    return rows
