@@ -153,11 +153,12 @@ def create_app(
     Parameters
     ----------
     index : Index, Guard or None
-        Index that is searched; a guard brings its embedder, its precision and ``by_class``. None,
-        the default, is for ``uvicorn --factory laplace_metric.serve:create_app``: the environment
-        variable ``LAPLACE_METRIC_SERVE`` then has the words of the command ``laplace-metric
-        serve``, such as ``index --model my_model:embedder``, and ``LAPLACE_METRIC_API_KEY`` the
-        key; the other arguments are not used.
+        Index that is searched; a guard brings its embedder, its precision, ``by_class`` and
+        ``coarser``. None, the default, is for ``uvicorn --factory
+        laplace_metric.serve:create_app``: the environment variable ``LAPLACE_METRIC_SERVE`` then
+        has the words of the command ``laplace-metric serve``, such as ``index --model
+        my_model:embedder``, and ``LAPLACE_METRIC_API_KEY`` the key; the other arguments are not
+        used.
     embedder : LaplaceEmbedder or None
         Posterior of ``index``, for ``/embed``; a guard has its own. None, the default: no
         ``/embed``.
@@ -201,6 +202,7 @@ def create_app(
     if index is None:
         return _application(parser_of("serve").parse(_words()))
     by_class = isinstance(index, Guard) and index.by_class
+    coarser = index.coarser if isinstance(index, Guard) else None
     if isinstance(index, Guard):
         precision = index.precision if precision is None else precision
         embedder, index = index.embedder, index.index
@@ -217,7 +219,9 @@ def create_app(
     seconds = Histogram("request_seconds", "To the answer.", ["path"], **ours)
     Gauge("index_items", "Items of the index.", **ours).set_function(lambda: len(index))
     worker = Worker(batch, waiting)
-    service = Service(index, embedder, read, precision, worker, registry, by_class=by_class)
+    service = Service(
+        index, embedder, read, precision, worker, registry, by_class=by_class, coarser=coarser
+    )
     readers = ThreadPoolExecutor(1, "reader")  # one image at a time is decoded
 
     def check_key(given: Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)]) -> None:

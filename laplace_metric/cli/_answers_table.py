@@ -12,6 +12,7 @@ from laplace_metric._utils.display import as_percent
 from laplace_metric._utils.names import one_line
 from laplace_metric.calibration import Answers, Rule
 from laplace_metric.calibration.rules._answers import UNCERTAIN, UNFAMILIAR
+from laplace_metric.cli._coarser_table import read_levels
 from laplace_metric.cli._gallery import CALIBRATE
 from laplace_metric.cli._reporter import Reporter
 from laplace_metric.cli._shown_table import ShownColumn, ShownTable
@@ -104,11 +105,15 @@ def guaranteed_of(index: Index, options: Namespace, reporter: Reporter) -> Rule 
     InputError
         For an index without a calibration, and for more than it can guarantee.
     """
-    by_class = getattr(options, "by_class", False)
+    by_class, coarser = getattr(options, "by_class", False), getattr(options, "coarser", None)
     if options.precision is None:
         if by_class:
             raise InputError("--by-class: give --precision P, which is kept for each label.")
+        if coarser is not None:
+            raise InputError("--coarser: give --precision P, which is kept at each level.")
         return None
+    if by_class and coarser is not None:
+        raise InputError("--by-class and --coarser: give one of the two.")
     if index.calibration is None:
         raise InputError(f"--precision: the index is not calibrated. {CALIBRATE}.")
     of = index.calibration.decides_about
@@ -119,6 +124,14 @@ def guaranteed_of(index: Index, options: Namespace, reporter: Reporter) -> Rule 
             raise InputError(f"--by-class: {error}") from error
         reporter.say(classes.sentence)
         return classes
+    if coarser is not None:
+        try:
+            labels = index.calibration.held_out_labels().classes.tolist()
+        except NotFittedError as error:
+            raise InputError(f"--coarser: {error}") from error
+        levels = index.guarantee_by_level(options.precision, read_levels(coarser, labels))
+        reporter.say(levels.sentence)
+        return levels
     rule, words = guaranteed_rule(index.calibration, options.precision, of)
     if rule is None:
         try:
@@ -144,13 +157,23 @@ def columns_of(
     Queries that are several views have the ids of the result, others the ``names``.
 
     ``answered`` and ``reason`` are those of ``Answers``: about the label, or the nearest item where
-    no labels calibrated the index.
+    no labels calibrated the index. With coarser answers, ``level`` is that of the answer, and
+    ``label`` and ``label_probability`` are those of the group where one is given.
     """
     columns = {name: values.tolist() for name, values in result.columns().items()}
     if answers is not None:
         k = result.ids.shape[1]
         columns["answered"] = np.repeat(answers.answered, k).tolist()
         columns["reason"] = np.repeat(answers.reason, k).tolist()
+        if answers.level is not None:
+            given = np.repeat(answers.answered, k)
+            for name, values in (
+                ("label", answers.label),
+                ("label_probability", answers.probability),
+            ):
+                own = np.array(columns[name], dtype=object)
+                columns[name] = np.where(given, np.repeat(values, k), own).tolist()
+            columns["level"] = np.repeat(answers.level, k).tolist()
     if result.query_ids is not None:
         return columns
     return {**columns, "query": [names[row] for row in columns["query"]]}

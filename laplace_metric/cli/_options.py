@@ -154,6 +154,8 @@ queries QUERIES: {_KINDS}, or one image
 -k K = 5: neighbours of each query
 {_VIEWS}{_FOUND}\
 --by-class: with --precision: of the answers with each label, not of all together
+--coarser TABLE: with --precision: .csv or .tsv with a column label and columns of groups, from \
+fine to coarse: a query whose label is not sure enough is answered with the finest group that is
 {_ITEMS}{_SAVED_MODEL}{_COMMON}"""
 EVALUATE = f"""\
 measure how much the answers of an index can be trusted. Needs labelled queries

@@ -172,7 +172,7 @@ def lowest_threshold(
     tests = Tests.of(p, right, thresholds)
     last = tests.lowest(target, delta)
     if last is not None:
-        return float(tests.values[last.at]), tests.bound(*last)
+        return float(tests.values[last.at]), tests.bound(last.at, last.level, last.spent)
     advice = _more_queries(p, right, target, delta, thresholds)
     level = delta / STARTS
     at = max(tests.starts, key=lambda start: tests.bound(start, level), default=None)

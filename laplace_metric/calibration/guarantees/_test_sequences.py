@@ -90,11 +90,15 @@ class Passed(NamedTuple):
         Level of its test.
     spent : int
         Number of right hits that its test left out.
+    run : int
+        Number of the sequence that reached it, from 1, among those of which a threshold was
+        rejected; one that goes on beyond the next start is one sequence. Default: 1.
     """
 
     at: int
     level: float
     spent: int
+    run: int = 1
 
 
 @dataclass(frozen=True)
@@ -178,7 +182,7 @@ def lowest_reached(
         Number of right hits that the test of a start leaves out.
     """
     ends = np.append(starts[1:], len(chances))[: len(starts)]
-    found, level, reached = None, 0.0, False
+    found, level, reached, runs = None, 0.0, False, 0
     for start, end, chance, more in zip(starts.tolist(), ends.tolist(), first, own, strict=True):
         level += float(more)
         if start == end:  # of starts at one place, the last one begins
@@ -190,7 +194,8 @@ def lowest_reached(
         made = 0 if reached else 1
         passed = made + run_of(chances[start + made : end] <= level)
         if passed:
-            last = Passed(start + passed - 1, level, spent if passed == made else 0)
+            runs += not reached
+            last = Passed(start + passed - 1, level, spent if passed == made else 0, runs)
             found = last if found is None or last.at > found.at else found
         reached = passed == end - start
         level = level if reached else 0.0
