@@ -6,6 +6,7 @@ import csv
 import json
 import re
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from sklearn.metrics import brier_score_loss, roc_auc_score
 from torch import Tensor, nn
 
 from laplace_metric import LaplaceEmbedder
+from laplace_metric._utils.tables import read_columns
 from laplace_metric.cli._open_source import open_source
 from laplace_metric.cli._source import ReadOptions
 from laplace_metric.io import SavedFile
@@ -233,6 +235,26 @@ def test_a_precision_that_cannot_be_promised_says_which_can(indexed, capsys):
     assert "--by-class: give --precision P" in capsys.readouterr().err
     assert main(["search", "index", "photos", "--precision", "0.999", "--by-class"]) == 2
     assert "cannot be guaranteed of any class" in capsys.readouterr().err
+    rows = [f"class {n},{'odd' if n % 2 else 'even'}" for n in range(10)]
+    Path("groups.csv").write_text("\n".join(["label,parity", *rows]))
+    coarser = ["search", "index", "photos", "--coarser", "groups.csv", "--output", "levels.csv"]
+    assert main([*coarser, "--precision", "0.9"]) == 0
+    assert "of the answers of each level, as given" in capsys.readouterr().out
+    assert set(read_columns(Path("levels.csv"))["level"]) <= {"0", "1", ""}
+    assert main([*coarser, "--overwrite"]) == 2
+    assert "--coarser: give --precision P" in capsys.readouterr().err
+    assert main([*coarser, "--overwrite", "--precision", "0.9", "--by-class"]) == 2
+    assert "--by-class and --coarser: give one of the two" in capsys.readouterr().err
+    for text, told in (
+        ("label\n1", "its one column is 'label'"),
+        ("name,parity\n1,odd", "has no column 'label'"),
+        ("label,parity\n1,odd", "has no group of 9 labels"),
+        ("label,parity\n1,", "parity of row 1 is empty"),
+        ("label,parity\n1,odd\n1,even", "label '1' has two groups in 'parity'"),
+    ):
+        Path("groups.csv").write_text(text)
+        assert main([*coarser, "--overwrite", "--precision", "0.9"]) == 2
+        assert told in capsys.readouterr().err
     assert main([*FIT, "--overwrite", "--quiet"]) == 0
     off = ["--cross-fit", "0"]
     assert main(["index", "photos", *POSTERIOR, *off, "--output", "plain", "--quiet"]) == 0

@@ -288,3 +288,20 @@ def test_answers_among_some_items():
         refused = client.post("/search", json={**body, "among": among})
         assert refused.status_code == 422
         assert told in refused.json()["error"]
+
+
+def test_a_guard_with_coarser_answers_says_the_level():
+    x, y = load_digits(return_X_y=True)
+    x = (x + np.random.default_rng(0).normal(0, 6, x.shape)).astype(np.float32)
+    looks = {digit: "one" if digit in (1, 4, 7) else "other" for digit in range(10)}
+    guard = Guard(x[:600], y[:600], precision=0.9, coarser=looks)
+    expected = guard.ask(x[600:660])
+    assert {0, 1} <= set(expected.level)
+    answers = TestClient(create_app(guard)).post("/search", json={"vectors": x[600:660].tolist()})
+    likeliest = guard.index.search(x[600:660], 1).label
+    for row, answer in enumerate(answers.json()):
+        assert answer["level"] == expected.level[row]
+        given = expected.answered[row]
+        assert answer["label"] == (expected.label[row] if given else likeliest[row])
+        if given:
+            assert answer["probability"] == pytest.approx(expected.probability[row])

@@ -34,8 +34,15 @@ import numpy as np
 
 from laplace_metric.calibration._arrays import Flags
 from laplace_metric.calibration.guarantees._calibration_queries import CalibrationQueries
-from laplace_metric.calibration.guarantees._test_sequences import NEVER, Tests
-from laplace_metric.calibration.guarantees._theory import Guarantee
+from laplace_metric.calibration.guarantees._precision import FixedSequences
+from laplace_metric.calibration.guarantees._test_sequences import (
+    FEW_SHARES,
+    NEVER,
+    SHARES,
+    Tests,
+)
+from laplace_metric.calibration.guarantees._theories import precision_theory
+from laplace_metric.calibration.guarantees._theory import Chosen, Guarantee
 
 
 class LeftOver(NamedTuple):
@@ -70,7 +77,33 @@ def share_of_run(run: int) -> float:
     return 0.375 if run <= 1 else 0.5 ** (run + 1)
 
 
-def left_over(queries: CalibrationQueries, asked: Guarantee, value: float) -> LeftOver:
+def chosen_of_level(queries: CalibrationQueries, asked: Guarantee, level: int) -> Chosen:
+    """Return the threshold of a level by the queries that are left for it.
+
+    Of few queries, few sequences are tested: those that finer levels leave begin at fewer starts.
+
+    Parameters
+    ----------
+    queries : CalibrationQueries
+        Queries that finer levels leave.
+    asked : Guarantee
+        Precision, and the confidence of this test.
+    level : int
+        Level, from 0 on.
+
+    Raises
+    ------
+    InputError
+        If no threshold keeps it, with what would do.
+    """
+    if level and not queries.n_groups:
+        return FixedSequences(FEW_SHARES).threshold(queries, asked)
+    return precision_theory(queries, asked).threshold(queries, asked)
+
+
+def left_over(
+    queries: CalibrationQueries, asked: Guarantee, value: float, level: int = 0
+) -> LeftOver:
     """Return what a threshold leaves that a theory has chosen for a precision.
 
     Parameters
@@ -81,11 +114,15 @@ def left_over(queries: CalibrationQueries, asked: Guarantee, value: float) -> Le
         Precision, and the confidence of its test.
     value : float in [0, 1]
         The threshold.
+    level : int
+        Level of the answers. Default: 0, labels.
     """
     p, right, run = queries.decided[:, 0], queries.relevant[:, 0] == 1, 1
     if not queries.n_groups:
         assert asked.target is not None
-        found = Tests.of(p, right, queries.thresholds).lowest(asked.target, asked.delta)
+        shares = FEW_SHARES if level else SHARES
+        tests = Tests.of(p, right, queries.thresholds, shares)
+        found = tests.lowest(asked.target, asked.delta)
         run = 0 if found is None else found.run
     below = p[(p < value) & (p > NEVER)]
     if not len(below):

@@ -21,7 +21,11 @@ from laplace_metric._utils.display import Rows
 from laplace_metric._utils.validation import ArrayLike
 from laplace_metric.calibration._arrays import Array, Flags
 from laplace_metric.calibration.guarantees._calibration_queries import CalibrationQueries
-from laplace_metric.calibration.guarantees._left_over import left_over, share_of_run
+from laplace_metric.calibration.guarantees._left_over import (
+    chosen_of_level,
+    left_over,
+    share_of_run,
+)
 from laplace_metric.calibration.guarantees._theory import Guarantee
 from laplace_metric.calibration.labels._levels import Levels
 from laplace_metric.calibration.rules._answers import Answers
@@ -98,12 +102,13 @@ class LevelRule(Rule):
                 refused[level] = NOTHING_LEFT
                 continue
             try:
-                rule = Rule.guaranteeing(part, own, calibration=calibration)
+                chosen = chosen_of_level(part, own, level)
+                rule = Rule.of_chosen(chosen, part, own, calibration=calibration)
             except InputError as error:
                 refused[level] = str(error)
                 delta *= share_of_run(0)
                 continue
-            after = left_over(part, own, rule.value)
+            after = left_over(part, own, rule.value, level)
             answered = left[~after.left]
             good = each.relevant[answered, 0] == 1
             rules[level] = replace(
