@@ -24,7 +24,7 @@ from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError
 from laplace_metric.heads._located import HeadActivations
 from laplace_metric.inputs import ModelInput, read_batch
-from laplace_metric.models._calling import to_device
+from laplace_metric.models._call_model import to_device
 from laplace_metric.models._evaluation_mode import evaluation_mode
 from laplace_metric.models._modules import device_of
 

@@ -26,7 +26,7 @@ from laplace_metric.heads._capture import embeddings_from
 from laplace_metric.heads._located import APPEND
 from laplace_metric.inputs import Inputs, ModelInput, read_batch, read_inputs
 from laplace_metric.models._batches import labelled_batches
-from laplace_metric.models._calling import to_device
+from laplace_metric.models._call_model import to_device
 from laplace_metric.models._modules import device_of
 from laplace_metric.probabilistic_embedder import Draw
 

@@ -26,7 +26,7 @@ from baselines.infonce import InfoNCELoss
 from laplace_metric._utils.validation import check_name
 from laplace_metric.heads._located import HeadActivations
 from laplace_metric.inputs._batches import ModelInput
-from laplace_metric.models._calling import call_model
+from laplace_metric.models._call_model import call_model
 from laplace_metric.training import Callback, Progress
 
 BASES = ("simclr", "simsiam", "byol", "swav")

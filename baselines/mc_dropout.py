@@ -19,7 +19,7 @@ from laplace_metric._utils.validation import check_count
 from laplace_metric.embedding import Embedding
 from laplace_metric.heads._capture import embeddings_from
 from laplace_metric.inputs import ModelInput, read_batch
-from laplace_metric.models._calling import to_device
+from laplace_metric.models._call_model import to_device
 from laplace_metric.models._modules import device_of
 from laplace_metric.probabilistic_embedder import Draw
 

@@ -190,7 +190,8 @@ PIECES = (
 )  # fmt: skip
 """Every piece, the most important first."""
 DRAWN = (
-    "retrieval --pieces twenty-figure neighbours questions posterior-neighbours",
+    "retrieval --pieces twenty-figure neighbours questions posterior-neighbours views-figure",
+    "posterior --pieces draws",
     "image-text --pieces figures",
     "figures --size small",
 )

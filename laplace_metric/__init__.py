@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from laplace_metric.embedding import Embedding
     from laplace_metric.errors import LaplaceMetricError, LaplaceMetricWarning
     from laplace_metric.guard import Guard
+    from laplace_metric.guard_classifier import GuardClassifier
     from laplace_metric.laplace_ensemble import LaplaceEnsemble
     from laplace_metric.monitor import Monitor
     from laplace_metric.online import OnlineLaplace
@@ -44,6 +45,7 @@ __all__ = [
     "Answers",
     "Embedding",
     "Guard",
+    "GuardClassifier",
     "Index",
     "LaplaceEmbedder",
     "LaplaceEnsemble",
@@ -61,6 +63,7 @@ _HOMES = {
     "Answers": "calibration",
     "Embedding": "embedding",
     "Guard": "guard",
+    "GuardClassifier": "guard_classifier",
     "Index": "search",
     "LaplaceEmbedder": "embedder",
     "LaplaceEnsemble": "laplace_ensemble",

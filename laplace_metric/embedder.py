@@ -66,7 +66,7 @@ from laplace_metric.laplace._predicted import (
 from laplace_metric.laplace._predictive_vectors import PredictiveVectors
 from laplace_metric.laplace._prior_precision import Metric, validation_score
 from laplace_metric.laplace._saved_posterior import POSTERIOR, fitted_of_part, posterior_part
-from laplace_metric.laplace._vectors import all_unit, settings_of_vectors
+from laplace_metric.laplace._settings_of_vectors import all_unit, settings_of_vectors
 from laplace_metric.laplace.fit._available import available
 from laplace_metric.laplace.fit._fit import fit_posterior, warn_if_negative
 from laplace_metric.laplace.fit._fit_options import FitOptions
@@ -716,7 +716,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
             items, else "mean"; ``print(index)`` says which, with its prior, share and centre.
             "expected": by the expected distance, as if errors were independent, which prefers
             certain items and is often worse than "mean" (FashionMNIST at 14 x 14, nearest item
-            right: 0.79 by "mean", 0.73 by "expected", 0.25 at temperature 1). "shared": the
+            right: 0.79 by "mean", 0.78 by "expected", 0.25 at temperature 1). "shared": the
             shortlist of the means by the expected distance under shared weights. Distances of a
             result are those of the means, with "predictive" those of the predictive vectors.
         compact : bool

@@ -40,7 +40,7 @@ from laplace_metric.inputs import Inputs, read_inputs, read_vectors
 from laplace_metric.inputs._columns import Column
 from laplace_metric.inputs._inputs import labels_beside
 from laplace_metric.io import Fields, Kind, Part, SavedFile, write
-from laplace_metric.laplace._vectors import all_unit, settings_of_vectors
+from laplace_metric.laplace._settings_of_vectors import all_unit, settings_of_vectors
 from laplace_metric.laplace_ensemble import ENSEMBLE, LaplaceEnsemble
 from laplace_metric.models import Precomputed
 from laplace_metric.search import AnswerReport, Flat, Index

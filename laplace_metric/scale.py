@@ -35,9 +35,9 @@ from laplace_metric.heads._repeatable import check_repeatable
 from laplace_metric.inputs import ModelInput, read_batch
 from laplace_metric.inputs._labels import check_labels
 from laplace_metric.laplace.fit._fit import HeadFit
-from laplace_metric.models._calling import to_device
+from laplace_metric.models._call_model import to_device
+from laplace_metric.models._feature_store import FeatureStore
 from laplace_metric.models._modules import device_of
-from laplace_metric.models._store import FeatureStore
 
 
 @dataclass(frozen=True)

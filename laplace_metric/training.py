@@ -16,7 +16,7 @@ from laplace_metric._utils.validation import check_count, check_function
 from laplace_metric.errors import InputError, LabelError, NonFiniteError
 from laplace_metric.inputs import ModelInput, read_inputs
 from laplace_metric.models._batches import labelled_batches
-from laplace_metric.models._calling import call_model
+from laplace_metric.models._call_model import call_model
 from laplace_metric.models._trained import TrainingInputs, note_training
 
 __all__ = ["train_embedder", "train_epochs"]

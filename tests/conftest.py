@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from laplace_metric.calibration import _learn
+from laplace_metric.calibration import _calibrated
 from laplace_metric.calibration.probability._calibrators import fit_calibrator
 from laplace_metric.calibration.probability._features import FEATURE_SETS
 from laplace_metric.calibration.probability._logistic_score import fit_score
@@ -100,7 +100,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
         calibrator = fit_calibrator("logistic", score(x), y, weight)
         return MatchProbability("all, logistic", score, calibrator, {"all, logistic": (0.5, 0.1)})
 
-    monkeypatch.setattr(_learn, "fit_match_probability", fit)
+    monkeypatch.setattr(_calibrated, "fit_match_probability", fit)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from laplace_metric.laplace import _class_reach
 from laplace_metric.laplace._class_reach import class_reach
-from laplace_metric.models._store import FeatureStore
+from laplace_metric.models._feature_store import FeatureStore
 
 
 def by_loops(z: Tensor, y: Tensor, rows: list[int], *, spherical: bool) -> float:

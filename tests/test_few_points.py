@@ -22,8 +22,8 @@ from laplace_metric.laplace.fit._fit import HeadFit
 from laplace_metric.laplace.fit._fit_storage import InMemory
 from laplace_metric.laplace.fit._processes import ONE_PROCESS
 from laplace_metric.models._blocks import Block
+from laplace_metric.models._feature_store import FeatureStore
 from laplace_metric.models._precomputed import Precomputed
-from laplace_metric.models._store import FeatureStore
 
 CLOSE = {"rtol": 1e-7, "atol": 1e-12}
 

@@ -295,7 +295,11 @@ def array_of(part: str, name: str, value: float) -> Callable[[dict[str, Any]], N
     ("kind", "change", "message"),
     [
         ("index, predictive", content_of("index", "predictive", share=1), "predictive.share is 1"),
-        ("index, predictive", content_of("index", "predictive", share=0), "predictive.share is 0"),
+        (
+            "index, predictive",
+            content_of("index", "predictive", share=-1),
+            "predictive.share is -1",
+        ),
         (
             "index, predictive",
             content_of("index", "predictive", gain=[0.5, 2.0]),

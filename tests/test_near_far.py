@@ -33,7 +33,7 @@ from laplace_metric.familiarity._scatter import CentredSums, Scatter
 from laplace_metric.heads._backends import jacobian_of
 from laplace_metric.laplace import Posterior
 from laplace_metric.laplace._predictive_covariance import covariance
-from laplace_metric.models._store import FeatureStore
+from laplace_metric.models._feature_store import FeatureStore
 from tests.blocks import of_rows
 from tests.search import test_class_model, test_class_weights
 
@@ -471,7 +471,7 @@ def test_float32_keeps_classes_that_have_collapsed(sort, spread):
 def test_batches_and_blocks_of_any_size_give_one_number(monkeypatch):
     h, y = features(200)
     one = near_far(h, y)
-    monkeypatch.setattr("laplace_metric.models._store.blocks", of_rows(37))
+    monkeypatch.setattr("laplace_metric.models._feature_store.blocks", of_rows(37))
     many = near_far(h, y, batch=7)
     close(one.epistemic(h), many.epistemic(h))
 

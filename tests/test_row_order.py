@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from laplace_metric.familiarity._near_far import NearFar
 from laplace_metric.familiarity._row_sample import RowSample, equal_directions, row_weights
-from laplace_metric.models._store import FeatureStore
+from laplace_metric.models._feature_store import FeatureStore
 from tests.blocks import of_rows
 
 ROUNDING = {torch.float64: 1e-9, torch.float32: 1e-3}
@@ -57,7 +57,7 @@ def test_no_order_and_no_batch_size_changes_an_answer(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("laplace_metric.familiarity._fit_set.SAMPLED", scored)
         one = answers(h, y, queries, batches[0], dtype)
-        place = "laplace_metric.models._store.blocks"
+        place = "laplace_metric.models._feature_store.blocks"
         patch.setattr(place, of_rows(rows_of_a_block))
         other = answers(h[order], y[order], queries, batches[1], dtype)
     assert (one is None) == (other is None)

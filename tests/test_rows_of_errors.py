@@ -9,7 +9,7 @@ import torch
 
 from laplace_metric import Guard, LaplaceEmbedder
 from laplace_metric.errors import InputError
-from laplace_metric.inputs._rows import bad_rows, rows_before
+from laplace_metric.inputs._rows_in_errors import bad_rows, rows_before
 
 WIDTH, WRONG = 16, 290
 

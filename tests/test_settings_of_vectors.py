@@ -7,7 +7,7 @@ from sklearn.datasets import load_digits
 
 from laplace_metric import Guard, LaplaceEmbedder
 from laplace_metric.cli import main
-from laplace_metric.laplace._vectors import settings_of_vectors
+from laplace_metric.laplace._settings_of_vectors import settings_of_vectors
 from laplace_metric.search.estimators import LaplaceMetricTransformer, MatchClassifier
 
 X, Y = load_digits(return_X_y=True)

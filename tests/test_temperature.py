@@ -22,7 +22,7 @@ from laplace_metric.laplace._class_reach import class_reach
 from laplace_metric.laplace._draws import DrawnPoints
 from laplace_metric.laplace._new_points import n_terms
 from laplace_metric.laplace._temperature import MOVED, variance_of_new_points
-from laplace_metric.models._store import FeatureStore
+from laplace_metric.models._feature_store import FeatureStore
 from laplace_metric.training import train_embedder
 from tests.saved_files import parts_of, rewrite
 

@@ -34,10 +34,10 @@ from laplace_metric.familiarity._nearest import nearest_distance
 from laplace_metric.familiarity._triangles import times_upper
 from laplace_metric.heads._backends import jacobian_of
 from laplace_metric.heads._factors import OrthogonalFactor, columnwise
-from laplace_metric.image_text.towers._encoding import encode_all
+from laplace_metric.image_text.towers._encoder_features import encode_all
 from laplace_metric.inputs import read_items
+from laplace_metric.models._feature_store import FeatureStore
 from laplace_metric.models._fingerprints import in_fit, row_fingerprints
-from laplace_metric.models._store import FeatureStore
 from laplace_metric.search.estimators import batches_of
 from laplace_metric.search.rank._neighbours import _distances
 

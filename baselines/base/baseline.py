@@ -39,7 +39,7 @@ from laplace_metric.heads._locate import find_head
 from laplace_metric.heads._located import HeadActivations, LocatedHead
 from laplace_metric.inputs import ModelInput, read_batch, read_inputs
 from laplace_metric.models._batches import labelled_batches
-from laplace_metric.models._calling import to_device
+from laplace_metric.models._call_model import to_device
 from laplace_metric.models._evaluation_mode import evaluation_mode
 from laplace_metric.models._modules import device_of
 from laplace_metric.probabilistic_embedder import Draw, ProbabilisticEmbedder

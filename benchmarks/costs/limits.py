@@ -30,7 +30,7 @@ from laplace_metric.curvature import ContrastiveLoss
 from laplace_metric.curvature._all_pairs import all_pairs_curvature
 from laplace_metric.errors import LaplaceMetricWarning
 from laplace_metric.heads._backends import jacobian_of
-from laplace_metric.models._store import FeatureStore
+from laplace_metric.models._feature_store import FeatureStore
 
 SHAPES = ((60_000, 512, 128, 10), (20_000, 1_280, 64, 100), (3_000, 1_280, 1_280, 100))
 """N, D, Z and classes; the last is an appended head."""

@@ -48,7 +48,7 @@ from laplace_metric.curvature import ContrastiveLoss
 from laplace_metric.curvature._all_pairs import all_pairs_curvature
 from laplace_metric.errors import InputError, LaplaceMetricWarning
 from laplace_metric.heads._backends import jacobian_of
-from laplace_metric.models._store import FeatureStore
+from laplace_metric.models._feature_store import FeatureStore
 
 Row = dict[str, Any]
 PACKAGE = Path(laplace_metric.__file__).parent
@@ -62,7 +62,7 @@ STAGES = (
     "laplace_metric.laplace.fit._fit:posterior_of",
     "laplace_metric.laplace.fit._executor:PassExecutor.collect",
     "laplace_metric.laplace.fit._executor:next_pass",
-    "laplace_metric.models._store:FeatureStore.fingerprints",
+    "laplace_metric.models._feature_store:FeatureStore.fingerprints",
     "laplace_metric.familiarity._fit_set:FitSet.read",
     "laplace_metric.familiarity._near_far:left_one_out",
     "laplace_metric.familiarity._near_far:novelty_units",
@@ -185,7 +185,7 @@ def blocks(size: DeviceSize, device: str) -> list[Row]:
     rows = []
     for megabytes in size.blocks:
         budget = "CACHE_BYTES" if device == "cpu" else "DEVICE_BYTES"
-        with patch(f"laplace_metric.models._store.{budget}", megabytes * 2**20):
+        with patch(f"laplace_metric.models._feature_store.{budget}", megabytes * 2**20):
 
             def curvature() -> None:
                 all_pairs_curvature(FeatureStore.of(h, labels), jacobian, loss, "kron")

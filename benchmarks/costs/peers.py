@@ -31,7 +31,7 @@ from laplace_metric import LaplaceEmbedder
 from laplace_metric.curvature import ContrastiveLoss
 from laplace_metric.curvature._all_pairs import all_pairs_curvature
 from laplace_metric.heads._backends import jacobian_of
-from laplace_metric.models._store import FeatureStore
+from laplace_metric.models._feature_store import FeatureStore
 
 SHAPES = ((20_000, 512, 64, 100), (6_000, 512, 32, 10))
 """N, D, Z and classes."""

@@ -22,7 +22,7 @@ from benchmarks.records import folder_of, write_record
 from benchmarks.sizes import POINTS, PointsSize, Problem
 from benchmarks.timing import in_own_process, own_memory, peak_bytes, seconds, slope
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.models._store import FeatureStore
+from laplace_metric.models._feature_store import FeatureStore
 
 NAME = "points"
 Row = dict[str, Any]

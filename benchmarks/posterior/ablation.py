@@ -3,8 +3,9 @@
 Three seeds of every network of ``problems``, each searched by the rows of ``kernels``: first item
 right; label by the vote of ten neighbours; and how well the vote's share tells right labels from
 wrong ones (AUROC). "drawn z" is a head that was drawn at the fitted temperature, in place of the
-trained one. How ``uncertainty`` tells wrong nearest items and foreign images stands beside it,
-under both priors.
+trained one. "auto" is the default of an index, whose prior, centre and share the items' labels
+choose. Only what enters the head is at hand here, so that it reads no earlier layer. How
+``uncertainty`` tells wrong nearest items and foreign images stands beside it, under both priors.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ def measured(network: Network, seed: int, of: Trained) -> list[Row]:
     for collection in of.collections:
         row = _of_collection(of, collection, parts)
         row["chosen"]["drawn z"] = _drawn(of, embedder, collection)
+        row["chosen"]["auto"] = _by_default(embedder, collection)
         doubts = {prior: one(collection.queries[0]).uncertainty for prior, one in asked.items()}
         right = _nearest_is_right(of, collection)
         rows.append(
@@ -117,7 +119,11 @@ def _alone(vectors: Tensor, labels: Tensor) -> float:
 
 
 def _measures(queries: Tensor, items: Tensor, truth: Tensor, labels: Tensor) -> dict[str, float]:
-    found = labels[(_unit(queries) @ _unit(items).mT).topk(NEIGHBOURS, 1).indices]
+    return _of_found(labels[(_unit(queries) @ _unit(items).mT).topk(NEIGHBOURS, 1).indices], truth)
+
+
+def _of_found(found: Tensor, truth: Tensor) -> dict[str, float]:
+    """Return the measures of the labels [Q, 10] of the nearest items."""
     first = (found[:, 0] == truth).double()
     same = found[:, :, None] == found[:, None, :]
     votes = same.double().mean(2)
@@ -125,6 +131,15 @@ def _measures(queries: Tensor, items: Tensor, truth: Tensor, labels: Tensor) -> 
     right = (found.gather(1, at[:, None])[:, 0] == truth).numpy()
     auroc = float(roc_auc_score(right, share)) if 0 < right.mean() < 1 else float("nan")
     return {"first": float(first.mean()), "label": float(right.mean()), "auroc": auroc}
+
+
+def _by_default(embedder: LaplaceEmbedder, collection: Collection) -> Row:
+    """Measures of the index as it is built by default, and what it ranks by."""
+    (items, labels), (queries, truth) = collection.items, collection.queries
+    index = embedder.index(items, labels, progress=False)
+    found = index.search(queries, NEIGHBOURS).labels
+    chosen = str(index.ranking) if index.rank_by == "predictive" else "mean"
+    return {**_of_found(torch.as_tensor(found), truth), "by": chosen}
 
 
 def _drawn(of: Trained, embedder: LaplaceEmbedder, collection: Collection) -> Row:

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from scipy.stats import t as student
 
-from benchmarks.posterior.kernels import ONE_OBSERVATION, TRAINED_WEIGHTS
+from benchmarks.posterior.kernels import MOMENTS, ONE_OBSERVATION, TRAINED_WEIGHTS
 from benchmarks.records import RESULTS, markdown, read_record
 
 ABLATION, VARIANCE = "posterior", "variance"
 """Names of the records."""
-PARTS, RIVALS = ("development", "confirmation"), ("noise", "h whitened")
-ROWS = ("mean z", "drawn z", "h", "h whitened", "noise", "posterior")
+PARTS, RIVALS = ("development", "confirmation"), ("noise", "h whitened", MOMENTS)
+ROWS = ("mean z", "drawn z", "h", "h whitened", MOMENTS, "noise", "posterior", "auto")
 SAID = {
     "mean z": "embedding, as without this library",
     "h": "what enters the last layer",

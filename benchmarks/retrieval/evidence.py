@@ -48,8 +48,8 @@ from benchmarks.records import markdown, read_record, thousandths
 from benchmarks.retrieval.problems import CONFIRMING, Problem
 from benchmarks.retrieval.rows import record_rows
 from benchmarks.retrieval.splits import K, drawn, shuffled, summarised
+from laplace_metric.calibration._calibrated import calibrated
 from laplace_metric.calibration._hits import LabelledHits
-from laplace_metric.calibration._learn import calibrated
 from laplace_metric.calibration.probability._features import FEATURES, PairFeatures
 from laplace_metric.calibration.probability._logistic_score import WIDE, fit_score
 from laplace_metric.evaluation import auroc, expected_calibration_error

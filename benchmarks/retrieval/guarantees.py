@@ -25,9 +25,9 @@ import numpy.typing as npt
 from scipy.stats import binomtest
 
 from benchmarks.records import folder_of, markdown, read_record, write_record
+from laplace_metric.calibration._calibrated import calibrated
 from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration._hits import LabelledHits, SearchHits
-from laplace_metric.calibration._learn import calibrated
 from laplace_metric.calibration.guarantees._test_sequences import Tests
 from laplace_metric.calibration.labels._votes import LabelVotes
 from laplace_metric.errors import InputError, LaplaceMetricWarning

@@ -14,7 +14,7 @@ from torch import Tensor
 from benchmarks.plots import Neighbours, headed, neighbours_plot, save_png
 from benchmarks.records import FIGURES
 from benchmarks.retrieval.problems import Source, fashion
-from laplace_metric.search import SearchResult
+from laplace_metric.search import Predictive, SearchResult
 
 CLASSES = ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag",
            "boot")  # fmt: skip
@@ -89,7 +89,8 @@ def run_posterior(options: Namespace) -> None:
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
     items, asked = order[:N_CHARACTERS], order[N_CHARACTERS:][:N_SHOWN]
     rankings = []
-    for title, rank_by in (("by the mean embedding", "mean"), ("by the posterior", "auto")):
+    shown = ("by the mean embedding", "mean"), ("by the posterior", Predictive(layer=False))
+    for title, rank_by in shown:
         index = embedder.index(x[items], y[items], rank_by=rank_by, progress=False)
         found = torch.as_tensor(index.search(x[asked], K_CHARACTERS).ids)
         right = y[items][found] == y[asked][:, None]

@@ -5,8 +5,8 @@ Arrays in, decisions out: NumPy, SciPy and scikit-learn, without torch.
 Of an index
     _hits, _engine_hits       what queries found, in an index or by any engine
     _conformal                p-values and quantiles of held-out scores; the score of a first match
-    _calibration              all of it, fitted once (_learn), saved (_saved): an _assessment of the
-                              hits; _calibration_graph: without Python
+    _calibration              all of it, fitted once (_calibrated), saved (_calibration_file): an
+                              _assessment of the hits; _calibration_graph: without Python
     _unknown_share            more unknown queries than calibration explains
 Of scores of any search
     _calibrate_scores         judged scores -> _score_calibration; the parts are in scores
@@ -20,7 +20,7 @@ Of both
 from laplace_metric.calibration._assessment import CalibratedHits
 from laplace_metric.calibration._calibrate_scores import calibrate_scores
 from laplace_metric.calibration._calibration import Calibration
-from laplace_metric.calibration._saved import read_calibration, write_calibration
+from laplace_metric.calibration._calibration_file import read_calibration, write_calibration
 from laplace_metric.calibration._score_calibration import ScoreCalibration
 from laplace_metric.calibration.guarantees._calibration_queries import CalibrationQueries
 from laplace_metric.calibration.guarantees._open_set_fraction import OpenSetFraction

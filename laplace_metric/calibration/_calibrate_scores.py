@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from laplace_metric._utils.validation import ArrayLike, check_count, check_name
-from laplace_metric.calibration._arrays import Array, Flags, Judged
+from laplace_metric.calibration._array_namespace import Array, Flags, Judged
 from laplace_metric.calibration._group_column import read_groups, split_by_group
 from laplace_metric.calibration._padding import NO_HIT
 from laplace_metric.calibration._score_calibration import ScoreCalibration
@@ -25,8 +25,7 @@ from laplace_metric.calibration.probability._held_out import (
 )
 from laplace_metric.calibration.probability._match_probability import FOLDS
 from laplace_metric.calibration.scores._answer_classes import AnswerClasses, first_labels
-from laplace_metric.calibration.scores._copies import copies_among, copies_in_groups
-from laplace_metric.calibration.scores._numbers import numbers
+from laplace_metric.calibration.scores._copied_scores import copies_among, copies_in_groups
 from laplace_metric.calibration.scores._qrels import empty_by_id, ids_by_query, judged_by_id
 from laplace_metric.calibration.scores._score_features import (
     checked_scores,
@@ -36,6 +35,7 @@ from laplace_metric.calibration.scores._score_features import (
     score_features,
 )
 from laplace_metric.calibration.scores._score_model import ListModel
+from laplace_metric.calibration.scores._score_numbers import numbers
 from laplace_metric.calibration.scores._score_scale import ScoreScale
 from laplace_metric.calibration.scores._score_warnings import warn_of_scores, warn_of_ties
 from laplace_metric.calibration.scores._scored_queries import FUSED, KINDS

@@ -34,7 +34,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from laplace_metric._utils.validation import ArrayLike, as_floats, check_share
-from laplace_metric.calibration._arrays import namespace
+from laplace_metric.calibration._array_namespace import namespace
 from laplace_metric.errors import InputError
 
 # Split conformal prediction: ranks among held-out scores, valid for any model.

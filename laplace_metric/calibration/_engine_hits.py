@@ -15,7 +15,7 @@ import numpy.typing as npt
 from jaxtyping import Float
 
 from laplace_metric._utils.validation import as_array, as_floats, is_tensor
-from laplace_metric.calibration._arrays import namespace
+from laplace_metric.calibration._array_namespace import namespace
 from laplace_metric.calibration._hits import SearchHits
 from laplace_metric.calibration._padding import is_padding
 from laplace_metric.calibration.labels._votes import LabelVotes

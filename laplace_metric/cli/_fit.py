@@ -16,7 +16,7 @@ from laplace_metric.cli._output_paths import discard, working_folder
 from laplace_metric.cli._reporter import reporter_of
 from laplace_metric.cli._source import Source
 from laplace_metric.embedder import LaplaceEmbedder
-from laplace_metric.laplace._vectors import all_unit, settings_of_vectors
+from laplace_metric.laplace._settings_of_vectors import all_unit, settings_of_vectors
 from laplace_metric.laplace.fit._settings import AUTO
 from laplace_metric.models import Precomputed
 

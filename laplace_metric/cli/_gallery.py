@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from laplace_metric import io as files
-from laplace_metric.calibration._learn import LEAST
+from laplace_metric.calibration._calibrated import LEAST
 from laplace_metric.cli._image_source import root_of
 from laplace_metric.cli._loaded_posterior import LoadedPosterior, load_posterior, read_posterior
 from laplace_metric.cli._open_source import open_source

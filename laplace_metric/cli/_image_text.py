@@ -31,7 +31,7 @@ from laplace_metric.cli._search import reporter_of_answers
 from laplace_metric.cli._source import IMAGES, TEXTS, ReadOptions, Source, given_texts
 from laplace_metric.errors import InputError
 from laplace_metric.image_text import ImageTextEmbedder, ImageTextPairs
-from laplace_metric.image_text.towers._encoding import encode
+from laplace_metric.image_text.towers._encoder_features import encode
 from laplace_metric.inputs import read_loader
 from laplace_metric.models import Precomputed
 from laplace_metric.models._batches import input_batches

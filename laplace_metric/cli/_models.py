@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from laplace_metric.cli._source import ReadOptions
 from laplace_metric.errors import InputError
 from laplace_metric.inputs._batches import ModelInput
-from laplace_metric.models._calling import call_model, to_device
+from laplace_metric.models._call_model import call_model, to_device
 from laplace_metric.models._evaluation_mode import evaluation_mode
 from laplace_metric.models._modules import device_of
 

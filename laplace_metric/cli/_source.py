@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from laplace_metric.datasets._rows import row_loader
+from laplace_metric.datasets._chosen_rows import row_loader
 from laplace_metric.errors import LabelError
 from laplace_metric.inputs._batches import ModelInput
 from laplace_metric.io import digest

@@ -40,7 +40,7 @@ from laplace_metric.curvature.by_class import ClassPairWeights, ClassSums, PairW
 from laplace_metric.errors import LabelError
 from laplace_metric.heads._jacobian import HeadJacobian
 from laplace_metric.heads._linear import LinearJacobian
-from laplace_metric.models._store import FeatureStore
+from laplace_metric.models._feature_store import FeatureStore
 
 
 def in_structure(

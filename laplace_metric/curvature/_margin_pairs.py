@@ -46,7 +46,7 @@ from laplace_metric.curvature._loss import ContrastiveLoss
 from laplace_metric.curvature.by_class import ClassSums, PairWeights, Points, pair_counts
 from laplace_metric.errors import InputError
 from laplace_metric.heads._jacobian import HeadJacobian
-from laplace_metric.models._store import FeatureStore
+from laplace_metric.models._feature_store import FeatureStore
 
 CPU_BLOCK = (1024, 512)
 """Rows and columns of a block on a CPU: 2 MiB in float32, products at full rate."""

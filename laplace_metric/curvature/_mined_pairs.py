@@ -21,7 +21,7 @@ from laplace_metric.curvature._structures import Curvature, check_memory
 from laplace_metric.curvature.by_class import ClassSums, PointBlocks, Points
 from laplace_metric.errors import InputError
 from laplace_metric.heads._jacobian import HeadJacobian
-from laplace_metric.models._store import FeatureStore
+from laplace_metric.models._feature_store import FeatureStore
 
 INDEX_TYPES = (torch.int64, torch.int32, torch.int16, torch.int8)
 

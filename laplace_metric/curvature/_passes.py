@@ -42,7 +42,7 @@ from laplace_metric.errors import InputError, NonFiniteError
 from laplace_metric.heads._jacobian import HeadJacobian
 from laplace_metric.io import digest
 from laplace_metric.models._blocks import Block, Kept
-from laplace_metric.models._store import FeatureStore
+from laplace_metric.models._feature_store import FeatureStore
 
 ROUNDINGS = 1_000
 """Number of rounding errors by which the direction of a point may differ from pass to pass."""
@@ -203,7 +203,7 @@ class Pass(ABC):
         --------
         >>> from laplace_metric.curvature import ContrastiveLoss
         >>> from laplace_metric.curvature._all_pairs import curvature_passes
-        >>> from laplace_metric.models._store import FeatureStore
+        >>> from laplace_metric.models._feature_store import FeatureStore
         >>> from laplace_metric.heads._linear import LinearJacobian
         >>> loss = ContrastiveLoss.of("arccos", "fixed", normalized=False)
         >>> first = next(curvature_passes(LinearJacobian(torch.eye(2)), loss, "diag"))

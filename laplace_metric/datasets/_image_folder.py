@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from laplace_metric._utils.randomness import Seed, as_generator
+from laplace_metric.datasets._chosen_rows import chosen_rows, row_loader
 from laplace_metric.datasets._pixels import Pixels
-from laplace_metric.datasets._rows import chosen_rows, row_loader
 from laplace_metric.errors import InputError, LabelError
 
 

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 from laplace_metric._utils.randomness import Seed
 from laplace_metric._utils.validation import check_dense
-from laplace_metric.datasets._rows import chosen_rows, row_loader
+from laplace_metric.datasets._chosen_rows import chosen_rows, row_loader
 from laplace_metric.errors import InputError, LabelError
 
 Batch = tuple[Tensor, Tensor]

@@ -6,7 +6,7 @@ from functools import partial
 
 from torch import nn
 
-from laplace_metric.distributed._checkpoint import Checkpoint, open_checkpoint
+from laplace_metric.distributed._fit_on_disk import Checkpoint, open_checkpoint
 from laplace_metric.distributed._ranks import Ranks
 from laplace_metric.laplace.fit._fit import HeadFit, StorageOf
 from laplace_metric.laplace.fit._fit_options import FitOptions

@@ -20,7 +20,7 @@ from laplace_metric.export._file_formats import OPSET, check_format, stated, wri
 from laplace_metric.export._module import EmbedderModule
 from laplace_metric.inputs._batches import ModelInput
 from laplace_metric.models import Sentences
-from laplace_metric.models._calling import to_device
+from laplace_metric.models._call_model import to_device
 from laplace_metric.models._modules import device_of
 
 # One graph in a file: inputs -> mean, epistemic, uncertainty; any batch, no Python needed.

@@ -14,7 +14,7 @@ from laplace_metric.heads._earlier_layers import row_of
 from laplace_metric.heads._located import LocatedHead
 from laplace_metric.heads._pointwise import PointwiseHead, averaged
 from laplace_metric.models import Precomputed, PrecomputedLayers, Sentences
-from laplace_metric.models._calling import call_model
+from laplace_metric.models._call_model import call_model
 
 Seen = dict[str, list[Tensor]]
 

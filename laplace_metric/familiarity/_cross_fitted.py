@@ -173,7 +173,10 @@ class _View(NamedTuple):
         squared = (self.sampled[self.rows] - points).square().sum(1, keepdim=True)
         own = (self.scored[:, None] - centres).square().sum(2)
         between = (points[:, None] - centres).square().sum(2, keepdim=True)
-        pairs = torch.cdist(centres, centres).square()
+        if centres.shape[1] == 1:  # the distance of a centre to itself
+            pairs = own.new_zeros(len(own), 1, 1)
+        else:
+            pairs = torch.cdist(centres, centres).square()
         return Seen(squared.to(own), own, between, pairs)
 
 
@@ -229,19 +232,34 @@ def _far_of_groups(
     far, ridge = u.new_empty(len(u)), scatter.ridge
     mine = group[own.classes[:, 0]]
     assert ridge is not None
-    for number in mine.unique().tolist():
-        rest, rows = scatter.without_classes(group == number), mine == number
-        n_rest = max(1, int(rest.counts.sum()))
-        lower = cholesky(rest.total / n_rest, ridge)
-        # T has (N - C) / N of the W of all, and the differences between the classes that are left
-        part = max(0, n_rest - int((rest.counts > 0).sum())) / n_rest
+    left = [scatter.without_counts(group == number) for number in mine.unique().tolist()]
+    # T has a part of the W of all, and the differences between the classes that are left. The
+    # groups are of about equal size: one root for all of them, at the mean part
+    parts = [max(0, n - c) / max(1, n) for n, c, _, _ in left]
+    scale = sum(parts) / len(parts)
+    lower = cholesky(scatter.within * (scale / scatter.degrees), ridge)
+    points = whitened(lower, u - scatter.mean)
+    centres = whitened(lower, scatter.means - scatter.mean)
+    for number, part, (n, _, counts, mean) in zip(mine.unique().tolist(), parts, left, strict=True):
+        rows = mine == number
+        middle = whitened(lower, (mean - scatter.mean)[None])
+        weight = (counts / max(1, n)).sqrt()[:, None]
+        there = counts > 0
+        between = (weight * (centres - middle))[there]  # B' B is the rest of T, in this metric
+        small = torch.linalg.cholesky(torch.eye(len(between)).to(between) + between @ between.mT)
         terms, place = own.classes[rows].unique(return_inverse=True)
-        points = whitened(lower, u[rows] - rest.mean)
-        centres = whitened(lower, scatter.means[terms] - rest.mean)
-        pairs = squared_distances(centres, centres)[place[:, :, None], place[:, None]]
-        squared, between = points.square().sum(1), centres.square().sum(1)[place]
-        own_terms = squared_distances(points, centres).gather(1, place)
-        seen = Seen(squared[:, None], own_terms, between[:, :, None], pairs)
+        x, m = points[rows] - middle, centres[terms] - middle
+        xb, mb = (whitened(small, y @ between.mT) for y in (x, m))
+
+        def product(a: Tensor, b: Tensor, ab: Tensor, bb: Tensor) -> Tensor:
+            return a @ b.mT - ab @ bb.mT
+
+        mm, xm = product(m, m, mb, mb), product(x, m, xb, mb)
+        xx = x.square().sum(1) - xb.square().sum(1)
+        sizes = mm.diagonal()
+        pairs = (sizes[:, None] + sizes - 2 * mm)[place[:, :, None], place[:, None]]
+        own_terms = (xx[:, None] + sizes - 2 * xm).gather(1, place)
+        seen = Seen(xx[:, None], own_terms, sizes[place][:, :, None], pairs)
         one = torch.ones_like(seen.squared)
         far[rows] = without_row(seen, Removed(removed.share[rows] * part, one, one))[:, 0]
     return far

@@ -52,7 +52,7 @@ from laplace_metric.familiarity._nearest import (
 from laplace_metric.familiarity._novelty import foreign_sum, length_of, novelty_units, varies
 from laplace_metric.familiarity._scatter import Factors
 from laplace_metric.familiarity._triangles import times_upper
-from laplace_metric.inputs._rows import bad_rows
+from laplace_metric.inputs._rows_in_errors import bad_rows
 from laplace_metric.io import POSITIVE, UNIT, record, saved
 from laplace_metric.models._blocks import Block
 

@@ -173,6 +173,13 @@ class Scatter:
         total = within + between.mT @ between
         return replace(self, counts=counts, means=means, mean=mean, within=within, total=total)
 
+    def without_counts(self, gone: Bool[Tensor, " C"]) -> tuple[int, int, Tensor, Tensor]:
+        """Return number, classes, counts [C] and mean [D] of the other classes' points."""
+        counts = self.counts.masked_fill(gone, 0)
+        n, left = int(counts.sum()), int((counts > 0).sum())
+        mean = counts.double() @ self.means / max(1, n)
+        return n, left, counts.double(), mean
+
     @property
     def ridge(self) -> float | None:
         """Mean eigenvalue e of W; None where classes say nothing (members alike, or one each)."""

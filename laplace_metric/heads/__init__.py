@@ -8,8 +8,8 @@ _capture         returns the activations at one head, of inputs or of what was s
 _pointwise       a 1x1 convolution as a head
 _normalized      finds out whether the model normalises the head's output
 _computed        a head whose weights are computed (weight_norm), written out
-_call_errors     explains why a model does not run
-_returned        one tensor of embeddings out of what a model returned, or why there is none
+_model_errors    explains why a model does not run
+_model_output    one tensor of embeddings out of what a model returned, or why there is none
 
 Recognising it:
 _identity        a head found again in another process

@@ -110,7 +110,7 @@ def entering_layers(
     >>> list(entered.before(head, activations.features))
     ['2', '0']
     """
-    names = getattr(model, STATED, None) if names is None else names
+    names = _stated(model) if names is None else names
     entered = EnteredRows(names)
     if isinstance(model, torch.jit.ScriptModule) or (names is not None and not names):
         yield entered
@@ -142,6 +142,14 @@ def entering_layers(
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _stated(model: nn.Module) -> tuple[str, ...] | None:
+    """Return the names that a model states; None for an attribute of another kind."""
+    stated, modules = getattr(model, STATED, None), dict(model.named_modules())
+    if not isinstance(stated, tuple) or not all(name and name in modules for name in stated):
+        return None
+    return stated
 
 
 def row_of(module: nn.Module, x: Any, *, same_size: bool) -> Float[Tensor, "B E"] | None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from laplace_metric.errors import HeadError, NonFiniteError
-from laplace_metric.inputs._rows import bad_rows
+from laplace_metric.inputs._rows_in_errors import bad_rows
 
 
 def is_normalized(raw: Tensor, output: Tensor, name: str) -> bool:

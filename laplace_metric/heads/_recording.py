@@ -16,12 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from laplace_metric.errors import HeadError
-from laplace_metric.heads._call_errors import explain
+from laplace_metric.heads._model_errors import explain
+from laplace_metric.heads._model_output import check_returned
 from laplace_metric.heads._pointwise import averaged, is_pointwise
-from laplace_metric.heads._returned import check_returned
 from laplace_metric.inputs._batches import ModelInput, is_one_item
 from laplace_metric.inputs._shown import shown
-from laplace_metric.models._calling import call_model
+from laplace_metric.models._call_model import call_model
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from laplace_metric.errors import InputError, NonFiniteError
-from laplace_metric.inputs._rows import bad_rows
+from laplace_metric.inputs._rows_in_errors import bad_rows
 
 SHORTEST = 1e-12
 """Length below which ``nn.functional.normalize`` gives no unit vector."""

@@ -3,7 +3,7 @@
 Data flow, from files of this folder::
 
     ImageTextPairs            _pairs        images, texts, who belongs to whom (many to many)
-      -> features [N, F]      _encoding     of each encoder, once where frozen;
+      -> features [N, F]      _encoder_features of each encoder, once where frozen;
          or [N, 2, F]         _published    [CLS] for mu, [UNC] for log v: checkpoints of ProLIP
                                             (their networks: _prolip_towers)
       -> h, z, log v          _head         mu = z / |z|, S = diag(v), one head a tower

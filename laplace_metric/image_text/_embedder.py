@@ -36,7 +36,7 @@ from laplace_metric.image_text._training import MaskedInputs, PairRun
 from laplace_metric.image_text.objectives._csd import similarities
 from laplace_metric.image_text.objectives._inclusion import inclusion_score
 from laplace_metric.image_text.objectives._objectives import OBJECTIVES, Objective, TwoHeads
-from laplace_metric.image_text.towers._encoding import Encoder, check_towers, encode_checked
+from laplace_metric.image_text.towers._encoder_features import Encoder, check_towers, encode_checked
 from laplace_metric.image_text.towers._projection_factors import ProjectionFactors
 from laplace_metric.image_text.towers._projections import head_of, objective_of, read_projections
 from laplace_metric.image_text.towers._towers import FittedHeads, Tower

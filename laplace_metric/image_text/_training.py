@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from laplace_metric.errors import InputError
 from laplace_metric.image_text._pairs import ImageTextPairs, PairBatch, PairBatches
 from laplace_metric.image_text.objectives._objectives import TwoHeads
-from laplace_metric.image_text.towers._encoding import SIDES, Encoder, encode, encode_all
+from laplace_metric.image_text.towers._encoder_features import SIDES, Encoder, encode, encode_all
 from laplace_metric.image_text.towers._spread import Spread, SpreadMonitor
 from laplace_metric.inputs._batches import ModelInput
 from laplace_metric.inputs._by_row import count_inputs, take_inputs
-from laplace_metric.online._checkpoint import ResumableRun
 from laplace_metric.online._state_tree import StateTree, shapes
+from laplace_metric.online._training_on_disk import ResumableRun
 from laplace_metric.training import Progress, descend
 
 WARM_UP = 0.05

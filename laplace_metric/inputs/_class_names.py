@@ -20,7 +20,7 @@ from torch import Tensor
 
 from laplace_metric.errors import LabelError
 from laplace_metric.inputs._arrays import plain
-from laplace_metric.inputs._rows import named_rows, row_of_call
+from laplace_metric.inputs._rows_in_errors import named_rows, row_of_call
 
 
 def names_of(labels: Any) -> list[str] | None:

@@ -17,7 +17,7 @@ from laplace_metric.inputs._arrays import plain
 from laplace_metric.inputs._class_names import check_names, mixed_kinds
 from laplace_metric.inputs._missing import check_missing, missing_rows
 from laplace_metric.inputs._not_classes import IS_A_CLASS, NOISE, check_noise
-from laplace_metric.inputs._rows import row_list
+from laplace_metric.inputs._rows_in_errors import row_list
 from laplace_metric.io import checked_array
 
 Values = npt.NDArray[Any]

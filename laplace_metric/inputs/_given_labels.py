@@ -28,7 +28,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter, _InfiniteConstantSa
 from laplace_metric.errors import InputError, LabelError
 from laplace_metric.inputs._columns import Column
 from laplace_metric.inputs._missing import check_missing
-from laplace_metric.inputs._rows import named_rows, row_of_call, rows_before
+from laplace_metric.inputs._rows_in_errors import named_rows, row_of_call, rows_before
 
 
 def why_unordered(loader: Any) -> str:

@@ -39,7 +39,7 @@ from laplace_metric.inputs._given_labels import (
 from laplace_metric.inputs._labels import check_labels, joined_labels
 from laplace_metric.inputs._loaders import as_batches, items_of, yields_items, yields_pairs
 from laplace_metric.inputs._not_classes import check_noise
-from laplace_metric.inputs._rows import rows_before
+from laplace_metric.inputs._rows_in_errors import rows_before
 from laplace_metric.inputs._texts import gathered_texts, grouped_texts
 
 BATCH = 256

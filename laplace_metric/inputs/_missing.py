@@ -11,7 +11,7 @@ from torch import Tensor
 
 from laplace_metric.errors import LabelError
 from laplace_metric.inputs._arrays import plain
-from laplace_metric.inputs._rows import named_rows
+from laplace_metric.inputs._rows_in_errors import named_rows
 
 
 def missing_rows(labels: Any) -> list[int]:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from jaxtyping import Int
 
 from laplace_metric.errors import LabelError, LaplaceMetricWarning, callers_line
-from laplace_metric.inputs._rows import named_rows
+from laplace_metric.inputs._rows_in_errors import named_rows
 
 NOISE = -1
 """scikit-learn's label of noise (DBSCAN, HDBSCAN, OPTICS) and of rows without a label."""

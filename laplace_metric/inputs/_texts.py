@@ -12,7 +12,7 @@ from torch import Tensor
 from laplace_metric.errors import InputError
 from laplace_metric.inputs._arrays import plain
 from laplace_metric.inputs._missing import missing_rows
-from laplace_metric.inputs._rows import named_rows
+from laplace_metric.inputs._rows_in_errors import named_rows
 
 BATCH_OF_TEXTS = 256
 """Texts of an iterable that enter a model at once."""

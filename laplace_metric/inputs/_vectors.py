@@ -12,7 +12,7 @@ from torch import Tensor
 from laplace_metric._utils.validation import as_tensor, check_dense
 from laplace_metric.errors import EmptyLoaderError, InputError, NonFiniteError
 from laplace_metric.inputs._inputs import Inputs
-from laplace_metric.inputs._rows import bad_rows, rows_before
+from laplace_metric.inputs._rows_in_errors import bad_rows, rows_before
 from laplace_metric.inputs._texts import gathered_texts
 
 

@@ -59,7 +59,7 @@ def class_reach(
     --------
     Two classes at 0, 3, 4 and 10, 13, 14: nearest ones are 3, 1, 1 away, the variance is 13/3.
 
-    >>> from laplace_metric.models._store import FeatureStore
+    >>> from laplace_metric.models._feature_store import FeatureStore
     >>> h, y = torch.tensor([[0.0], [3], [4], [10], [13], [14]]), torch.arange(6) // 3
     >>> blocks_of_all = FeatureStore.of(h, y).blocks()
     >>> r2 = class_reach(lambda h: h, h, y, blocks_of_all, spherical=False)

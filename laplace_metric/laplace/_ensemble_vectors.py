@@ -74,6 +74,10 @@ class EnsembleVectors:
         """True if embeddings of all models are directions."""
         return all(part.spherical for part in self.parts)
 
+    def as_directions(self) -> EnsembleVectors:
+        """Return the map of whose models each has vectors of length 1, as ``PredictiveVectors``."""
+        return replace(self, parts=tuple(part.as_directions() for part in self.parts))
+
     def of_rank(
         self, second_moments: Float[Tensor, " A"], rank: int | None, kept: float
     ) -> EnsembleVectors:

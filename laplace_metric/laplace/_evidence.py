@@ -22,7 +22,7 @@ from laplace_metric.curvature import ContrastiveLoss
 from laplace_metric.errors import InputError, LabelError
 from laplace_metric.heads._row_checks import check_rows
 from laplace_metric.inputs import Inputs
-from laplace_metric.inputs._rows import rows_before
+from laplace_metric.inputs._rows_in_errors import rows_before
 from laplace_metric.laplace._fitted import Fitted
 from laplace_metric.laplace._predicted import seen_at_head
 from laplace_metric.models._batches import labelled_batches

@@ -17,14 +17,14 @@ from laplace_metric.heads._capture import capture
 from laplace_metric.heads._located import HeadActivations
 from laplace_metric.heads._row_checks import check_rows
 from laplace_metric.inputs import Inputs, ModelInput
-from laplace_metric.inputs._rows import rows_before
+from laplace_metric.inputs._rows_in_errors import rows_before
 from laplace_metric.laplace._fitted import Fitted
 from laplace_metric.laplace._predictive_covariance import covariance
 from laplace_metric.laplace._traces import traced, traces_of
 from laplace_metric.laplace.distance._embedding_pairs import EmbeddingPairs
 from laplace_metric.laplace.distance._squared_distance import Distance, squared_distance
 from laplace_metric.models._batches import input_batches
-from laplace_metric.models._calling import to_device
+from laplace_metric.models._call_model import to_device
 from laplace_metric.models._modules import device_of
 
 

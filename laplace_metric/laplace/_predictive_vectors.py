@@ -157,6 +157,10 @@ class PredictiveVectors:
         """Return the map about a head input, seen in the basis; None: about 0."""
         return replace(self, centre=centre)
 
+    def as_directions(self) -> PredictiveVectors:
+        """Return the map whose vectors have length 1, so that their cosines rank."""
+        return replace(self, spherical=True)
+
     def seen(self, h: Float[Tensor, "N D"]) -> Float[Tensor, "N A"]:
         """Return head inputs with a 1 for the bias, in the basis."""
         x = self.layout.augment(h)

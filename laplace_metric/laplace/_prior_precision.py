@@ -31,7 +31,7 @@ from laplace_metric.errors import InputError, NonFiniteError, PriorAtEdgeWarning
 from laplace_metric.heads._layout import Layout
 from laplace_metric.heads._located import HeadActivations
 from laplace_metric.inputs import Inputs
-from laplace_metric.inputs._rows import rows_before
+from laplace_metric.inputs._rows_in_errors import rows_before
 from laplace_metric.laplace._fitted import Fitted
 from laplace_metric.laplace._posterior import Posterior
 from laplace_metric.laplace._predicted import predicted_embedding, seen_at_head

@@ -14,7 +14,7 @@ from laplace_metric._utils.progress import ItemBar
 from laplace_metric.errors import EmptyLoaderError
 from laplace_metric.inputs import Batch, Inputs, ModelInput
 from laplace_metric.inputs._batches import rows_of_batch
-from laplace_metric.models._calling import to_device
+from laplace_metric.models._call_model import to_device
 
 _LOG = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from laplace_metric.models._feature_store import FeatureStore
 from laplace_metric.models._fingerprints import FINGERPRINT_STEP, row_projections
-from laplace_metric.models._store import FeatureStore
 
 MOST, MEMBERS = 1_000, 20
 """Points that are compared, and members of a class among them where classes are many."""

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from laplace_metric._utils.validation import check_dense
 from laplace_metric.errors import InputError, LabelError, NonFiniteError
-from laplace_metric.inputs._rows import bad_rows, rows_of_this_batch
+from laplace_metric.inputs._rows_in_errors import bad_rows, rows_of_this_batch
 from laplace_metric.models._blocks import RowSpec
 
 CHECKS_AT_ONCE = 1024

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from laplace_metric.errors import InputError
-from laplace_metric.models._calling import to_device
+from laplace_metric.models._call_model import to_device
 from laplace_metric.models._modules import check_module, device_of
 
 

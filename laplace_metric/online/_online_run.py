@@ -29,11 +29,11 @@ from laplace_metric.laplace._prior_precision import by_marginal_likelihood
 from laplace_metric.laplace.fit._fit import warn_if_degenerate, warn_if_negative
 from laplace_metric.models._modules import device_of
 from laplace_metric.models._trained import note_training, trained_on
-from laplace_metric.online._checkpoint import ResumableRun
 from laplace_metric.online._online_steps import OnlineSteps
 from laplace_metric.online._running_curvature import RunningCurvature
 from laplace_metric.online._sampled_pass import SampledPass, sampled_pass, with_parameters
 from laplace_metric.online._state_tree import StateTree, shapes
+from laplace_metric.online._training_on_disk import ResumableRun
 from laplace_metric.training import (
     Loss,
     Progress,

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from laplace_metric._utils.display import LINES, Rows, Shown, as_percent
-from laplace_metric.calibration._arrays import Array, Flags
+from laplace_metric.calibration._array_namespace import Array, Flags
 from laplace_metric.calibration.rules._answers import UNFAMILIAR
 from laplace_metric.evaluation._share_interval import share_interval
 

@@ -24,14 +24,14 @@ from laplace_metric.heads._fitted_weights import FittedWeights
 from laplace_metric.heads._located import HeadActivations, LocatedHead
 from laplace_metric.heads._row_checks import check_rows
 from laplace_metric.inputs import Inputs, ModelInput, read_inputs
-from laplace_metric.inputs._rows import rows_before
+from laplace_metric.inputs._rows_in_errors import rows_before
 from laplace_metric.inputs._shown import shown
 from laplace_metric.io import digest
 from laplace_metric.laplace import Fitted
 from laplace_metric.laplace._earlier_layer import EarlierLayer
 from laplace_metric.laplace._predictive_vectors import PredictiveVectors
 from laplace_metric.laplace._traces import traced, traces_of
-from laplace_metric.models._calling import to_device
+from laplace_metric.models._call_model import to_device
 from laplace_metric.models._fingerprints import Fingerprints, in_fit, row_fingerprints
 from laplace_metric.models._modules import device_of
 from laplace_metric.search._encoded import Encoded, joined
@@ -306,7 +306,7 @@ class _ReadLayers:
         InputError
             For a name that the model, or what was seen of it, does not have.
         """
-        if self._names is not None:
+        if self._names is not None and not self.columns:  # once: models have many modules
             seen = inputs.at(head.name).earlier if isinstance(inputs, SeenInputs) else None
             known = dict(model.named_modules()) if seen is None else seen
             for name in self._names:

@@ -61,6 +61,9 @@ class VectorMap(Protocol):
     def about(self, centre: Float[Tensor, " A"] | None) -> VectorMap:
         """Return the map about a head input; None: about 0."""
 
+    def as_directions(self) -> VectorMap:
+        """Return the map whose vectors have length 1."""
+
     def with_columns(self, columns: Int[Tensor, " r"]) -> VectorMap:
         """Keep these coordinates."""
 
@@ -165,7 +168,7 @@ class SearchEncoder(Protocol):
 
 
 class LastLayerAlone:
-    """Encoder that has one fit and reads no layer but the last: what it answers otherwise."""
+    """Defaults of an encoder that has one fit, and reads no layer but the last."""
 
     def refitted(
         self,

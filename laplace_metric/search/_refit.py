@@ -25,12 +25,12 @@ from laplace_metric.heads._locate import locate_head
 from laplace_metric.heads._located import HeadActivations, LocatedHead
 from laplace_metric.heads._repeatable import check_repeatable
 from laplace_metric.inputs._inputs import BATCH, Inputs
-from laplace_metric.inputs._rows import rows_before
+from laplace_metric.inputs._rows_in_errors import rows_before
 from laplace_metric.laplace import Fitted, Settings
 from laplace_metric.laplace.fit._fit import fit_posterior, uses_lengths
 from laplace_metric.laplace.fit._fit_options import FitOptions, Whole
 from laplace_metric.laplace.fit._spanned import SpannedSpace
-from laplace_metric.models._calling import to_device
+from laplace_metric.models._call_model import to_device
 from laplace_metric.models._modules import device_of
 from laplace_metric.search._protocols import FittedEmbedder
 from laplace_metric.search.classes._class_model import WIDEST

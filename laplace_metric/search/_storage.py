@@ -69,6 +69,12 @@ class IndexState:
     class_sizes: Float[np.ndarray, " C"] | None = saved(0, WHOLE, default=None)
     """Items of each class when it was calibrated, in the order of the classes then."""
 
+    def check_saved(self) -> None:
+        """Refuse another number of class sizes than of classes that calibrated."""
+        labels = None if self.calibration is None else self.calibration.labels
+        if self.class_sizes is not None and labels is not None:
+            checked_array("index/class_sizes", self.class_sizes, [len(labels.classes)])
+
     @cached_property
     def change(self) -> GalleryChange | None:
         """Change of the gallery since its calibration; None without either."""
@@ -189,6 +195,8 @@ def _ranking(content: Fields, tensors: Mapping[str, Tensor], encoder: SearchEnco
     if (centre := tensors.get("centre")) is not None:
         checked_array("index/centre", centre, [n_columns])
         vectors = vectors.about(centre.to(vectors.variances))
+    if "directions" in inner and inner.flag("directions"):
+        vectors = vectors.as_directions()
     given = {"vectors": vectors.with_columns(columns.to(device))}
     return restored(PredictiveRanking, inner, below(PREDICTIVE, tensors), given=given)
 

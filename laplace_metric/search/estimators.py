@@ -21,6 +21,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 from torch import Tensor, nn
 
+from laplace_metric._utils.keywords import named_keywords
 from laplace_metric._utils.validation import check_count, check_name
 from laplace_metric.calibration.labels._votes import VOTES
 from laplace_metric.errors import InputError, LabelError, LaplaceMetricWarning, callers_line
@@ -29,7 +30,7 @@ from laplace_metric.inputs import Inputs
 from laplace_metric.inputs._columns import Column
 from laplace_metric.inputs._not_classes import check_noise
 from laplace_metric.laplace import Settings
-from laplace_metric.laplace._vectors import all_unit, settings_of_vectors
+from laplace_metric.laplace._settings_of_vectors import all_unit, settings_of_vectors
 from laplace_metric.laplace.fit._fit import fit_posterior
 from laplace_metric.laplace.fit._fit_options import FitOptions
 from laplace_metric.models import Precomputed
@@ -51,6 +52,11 @@ except ImportError:  # before 1.6 it is a method
 Array = npt.NDArray[Any]
 ROWS = 256
 """Rows that enter the model at once."""
+MEANT = dict.fromkeys(
+    ("precision", "abstain", "abstain_label"),
+    "laplace_metric.guard_classifier.GuardClassifier(precision=, abstain_label=) abstains.",
+)
+"""Keywords of another class, and what is meant here."""
 
 
 class PosteriorEstimator(BaseEstimator):  # type: ignore[misc]
@@ -98,18 +104,6 @@ class PosteriorEstimator(BaseEstimator):  # type: ignore[misc]
         return HeadEmbedder(model, fitted, settings)
 
 
-def _check_abstain(abstain: Any, classes: Array) -> None:
-    """Raise InputError for a class, or a value that cannot stand in one array with the classes."""
-    if abstain in classes.tolist():
-        raise InputError(f"abstain={abstain!r} is a class of y: pass another value.")
-    named = classes.dtype.kind == "U"
-    if abstain is not None and classes.dtype != object and named != isinstance(abstain, str):
-        wanted = "a string" if named else "a number"
-        raise InputError(
-            f"abstain={abstain!r}, classes are {classes.dtype}: pass {wanted} or None."
-        )
-
-
 def batches_of(x: Array) -> list[Array]:
     """Return rows in batches, copied because the memory may be read-only."""
     return [np.array(x[start : start + ROWS]) for start in range(0, len(x), ROWS)]
@@ -141,12 +135,6 @@ class MatchClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[misc
         means less uncertainty. Default: "auto".
     random_state : int
         Seed that deals the rows out to the folds. Default: 0.
-    precision : float in (0, 1) or None
-        Share of answers of ``predict`` that is to be right, with 95 % confidence; ``predict``
-        abstains if it is not certain enough. None, the default: it always answers.
-    abstain : object
-        Answer of ``predict`` if it abstains: None, the default, or a value of the classes' type
-        that is not one of them.
 
     Attributes
     ----------
@@ -157,14 +145,11 @@ class MatchClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[misc
         and "unknown".
     calibrated_ : bool
         True if there were enough rows to calibrate; else probabilities are votes.
-    rule_ : Rule or None
-        Guarantee of ``precision``, with its coverage on cross-fitted rows.
 
     Raises
     ------
     InputError, LabelError
-        For settings that do not exist, a single class, and a precision that these rows cannot
-        guarantee; both are ``ValueError``.
+        For settings that do not exist, and a single class; both are ``ValueError``.
 
     Warns
     -----
@@ -178,10 +163,11 @@ class MatchClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[misc
     >>> classifier = MatchClassifier().fit(x[::2], y[::2])
     >>> bool(classifier.score(x[1::2], y[1::2]) > 0.9), classifier.calibrated_
     (True, True)
-    >>> MatchClassifier(precision=0.8).fit(x[::2], y[::2]).predict([[5, 3, 1.5, 0.2], [0] * 4])
-    array([0, None], dtype=object)
     """
 
+    _keywords_meant = MEANT
+
+    @named_keywords
     def __init__(
         self,
         model: nn.Module | None = None,
@@ -192,25 +178,17 @@ class MatchClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[misc
         structure: str = "auto",
         prior_precision: float | str = "auto",
         random_state: int = 0,
-        precision: float | None = None,
-        abstain: Any = None,
     ) -> None:
         self.model, self.head, self.folds = model, head, folds
         self.distance, self.hessian, self.structure = distance, hessian, structure
         self.prior_precision, self.random_state = prior_precision, random_state
-        self.precision, self.abstain = precision, abstain
 
     def fit(self, X: Any, y: Any) -> MatchClassifier:
         """Fit the posterior to rows [N, D] and their classes [N], and index the rows."""
         check_count("folds", self.folds, 2)
         x, codes = self._checked(X, y)
-        if self.precision is not None:
-            _check_abstain(self.abstain, self.classes_)
         self.index_ = self._indexed(self._fit_posterior(x, codes), x, codes)
-        calibration, self.rule_ = self.index_.calibration, None
-        self.calibrated_ = calibration is not None
-        if self.precision is not None and calibration is not None:
-            self.rule_ = calibration.guarantee(precision=self.precision, of="label")
+        self.calibrated_ = self.index_.calibration is not None
         return self
 
     def _indexed(self, embedder: HeadEmbedder, x: Array, codes: Tensor) -> Index:
@@ -220,8 +198,6 @@ class MatchClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[misc
                 embedder, rows, column, folds=self.folds, seed=self.random_state, progress=False
             )
         except InputError as error:
-            if self.precision is not None:
-                raise
             warnings.warn(
                 f"probabilities are not calibrated but votes of the neighbours: {error}",
                 LaplaceMetricWarning,
@@ -246,39 +222,38 @@ class MatchClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[misc
         return np.where(p[:, 1] > p[:, 0], p[:, 1], -p[:, 0]) if p.shape[1] == 2 else p
 
     def _label_probabilities(self, x: Array) -> Array:
-        """Return P(c) [N, C]; shares of the vote before a calibration."""
-        calibration, index = self.index_.calibration, self.index_
-        depth = min(len(index), VOTES if calibration is None else max(VOTES, calibration.depth))
-        probability = np.zeros((len(x), len(self.classes_)))
-        for start, batch in zip(range(0, len(x), ROWS), batches_of(x), strict=True):
-            hits, part = index.search(batch, depth).hits, probability[start : start + ROWS]
-            codes = hits.voted.labels[:, :VOTES]
-            if calibration is None:
-                np.put_along_axis(part, codes, hits.voted.weighted[:, :VOTES], 1)
-            else:
-                scores = calibration.label_scores(hits)[:, :VOTES].clip(min=0)
-                np.add.at(part, (np.arange(len(part))[:, None], codes), scores)
-        return probability
+        return label_probabilities(self.index_, x, len(self.classes_))
 
     def predict(self, X: Any) -> Array:
-        """Return the likeliest class [N]; with ``precision``, ``abstain`` if it is not certain.
-
-        Answers with ``precision`` are those of ``index_.ask(X, rule_)``: they also
-        abstain from queries that are unknown to the index.
-        """
+        """Return the likeliest class [N]."""
         x = self._seen(X)
-        if self.rule_ is None:
-            return np.asarray(self.classes_[self._label_probabilities(x).argmax(1)])
-        parts = [self.index_.ask(batch, self.rule_).label for batch in batches_of(x)]
-        labels = np.concatenate(parts)
-        answered = labels != np.array(None)
-        return np.where(
-            answered, self.classes_[np.where(answered, labels, 0).astype(int)], self.abstain
-        )
+        return np.asarray(self.classes_[self._label_probabilities(x).argmax(1)])
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the share of rows that are answered right; an abstention is not right."""
-        return float(np.average(self.predict(X) == np.asarray(y), weights=sample_weight))
+
+def label_probabilities(index: Index, x: Array, n_classes: int) -> Array:
+    """Return P(c) [N, C] of rows; shares of the vote before a calibration.
+
+    Parameters
+    ----------
+    index : Index
+        Index whose labels are 0 to C - 1.
+    x : array [N, D]
+        Rows that are searched, as the index encodes them.
+    n_classes : int
+        Number of classes, C.
+    """
+    calibration = index.calibration
+    depth = min(len(index), VOTES if calibration is None else max(VOTES, calibration.depth))
+    probability = np.zeros((len(x), n_classes))
+    for start, batch in zip(range(0, len(x), ROWS), batches_of(x), strict=True):
+        hits, part = index.search(batch, depth).hits, probability[start : start + ROWS]
+        codes = hits.voted.labels[:, :VOTES]
+        if calibration is None:
+            np.put_along_axis(part, codes, hits.voted.weighted[:, :VOTES], 1)
+        else:
+            scores = calibration.label_scores(hits)[:, :VOTES].clip(min=0)
+            np.add.at(part, (np.arange(len(part))[:, None], codes), scores)
+    return probability
 
 
 def selective_risk_scorer(estimator: Any, X: Any, y: Any) -> float:
@@ -286,7 +261,7 @@ def selective_risk_scorer(estimator: Any, X: Any, y: Any) -> float:
 
     The area is the mean error of the most certain share p of the rows, p = 0.05 to 1
     (``abstention``). A row is as certain as its largest probability; ``precision`` of a
-    ``MatchClassifier`` is not used.
+    ``GuardClassifier`` is not used.
 
     Parameters
     ----------

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from benchmarks import page_figures
-from benchmarks.plots import _style
+from benchmarks.plots import DrawnInput, _style, draws_plot
 from benchmarks.records import FIGURES, RESULTS, read_record
 from laplace_metric.plots._style import INK
 
@@ -24,6 +24,8 @@ PICTURES = {
     "image-text-drawings",
     "twenty",
     "posterior-neighbours",
+    "posterior-draws",
+    "views",
 }
 """Of pixels: a PNG alone."""
 
@@ -120,3 +122,21 @@ def test_rows_are_sorted_and_columns_named(lam):
         ]
         coloured = {t.get_text() for t in left.get_yticklabels() if t.get_color() != INK}
         assert coloured == {name for name in names if name.startswith("laplace")}
+
+
+def test_draws_stand_around_their_means_and_near_classes_share_a_label():
+    rng = np.random.default_rng(0)
+    items = np.concatenate(
+        [rng.normal(at, 0.1, (40, 2)) for at in ((0, 0), (0.2, 0), (6, 0), (0, 6))]
+    )
+    labels = [name for name in "abcd" for _ in range(40)]
+    one = DrawnInput(
+        "clear", np.zeros((4, 4)), np.array([6.0, 0]), rng.normal((6, 0), 0.2, (50, 2))
+    )
+    figure = draws_plot([one, one], items, labels, "abcd")
+    (axes,) = (each for each in figure.axes if each.texts)
+    assert [text.get_text() for text in axes.texts] == ["a,\nb", "c", "d"]
+    means = [c.get_offsets() for c in axes.collections if len(c.get_offsets()) == 1]
+    np.testing.assert_allclose(means, [[[6, 0]]] * 2)
+    drawn = [c.get_offsets() for c in axes.collections if len(c.get_offsets()) == 50]
+    np.testing.assert_allclose(drawn[0], one.draws)

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from laplace_metric.calibration import _learn
+from laplace_metric.calibration import _calibrated
 from laplace_metric.calibration._calibration import Calibration
 from laplace_metric.calibration._hits import LabelledHits
 from tests.search.conftest import embedder, points
@@ -20,4 +20,4 @@ def calibrated(
     """By halves, which most tests are about."""
     order = torch.randperm(len(labelled), generator=generator).numpy()
     options = {"cross_fit": 0} | options
-    return _learn.calibrated(labelled, k, n_items, order, **options)
+    return _calibrated.calibrated(labelled, k, n_items, order, **options)

@@ -13,7 +13,7 @@ from torch import Tensor
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.calibration import Rule
 from laplace_metric.calibration._calibration import Calibration
-from laplace_metric.calibration._saved import read_calibration, write_calibration
+from laplace_metric.calibration._calibration_file import read_calibration, write_calibration
 from laplace_metric.calibration.labels import _votes
 from laplace_metric.calibration.scores._score_scale import gap
 from laplace_metric.errors import (

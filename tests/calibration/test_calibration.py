@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from laplace_metric import LaplaceEmbedder
+from laplace_metric.calibration import _calibrated as storage
 from laplace_metric.calibration import _conformal, guarantee
-from laplace_metric.calibration import _learn as storage
+from laplace_metric.calibration._calibration_file import calibration_of, calibration_part
 from laplace_metric.calibration._hits import LabelledHits, SearchHits
-from laplace_metric.calibration._saved import calibration_of, calibration_part
 from laplace_metric.calibration.guarantees import _queries_needed
 from laplace_metric.calibration.probability import _match_probability
 from laplace_metric.calibration.probability._features import PairFeatures, query_statistics

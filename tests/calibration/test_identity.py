@@ -11,7 +11,7 @@ from torch import nn
 
 from laplace_metric import Guard, LaplaceEmbedder
 from laplace_metric.calibration import Rule, calibrate_scores, guarantee
-from laplace_metric.calibration._saved import read_calibration, write_calibration
+from laplace_metric.calibration._calibration_file import read_calibration, write_calibration
 from laplace_metric.errors import (
     InputError,
     NotFittedError,

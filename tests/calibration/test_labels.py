@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from scipy.stats import beta, binom
 
 from laplace_metric import LaplaceEmbedder
+from laplace_metric.calibration._calibration_file import calibration_of, calibration_part
 from laplace_metric.calibration._conformal import conformal_quantile, fewest_queries
-from laplace_metric.calibration._saved import calibration_of, calibration_part
 from laplace_metric.calibration.labels import _label_sets
 from laplace_metric.calibration.labels._label_sets import HeldOutLabels, label_scores
 from laplace_metric.errors import (

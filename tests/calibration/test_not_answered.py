@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.calibration import guarantee
+from laplace_metric.calibration._calibration_file import calibration_of, calibration_part
 from laplace_metric.calibration._conformal import least_common_p_values, own_p_values
 from laplace_metric.calibration._hits import LabelledHits
-from laplace_metric.calibration._saved import calibration_of, calibration_part
 from laplace_metric.calibration.probability._features import PairFeatures, query_statistics
 from laplace_metric.errors import FileFormatError, InputError
 from tests.calibration.arrays import largest_guarantee, queries_needed

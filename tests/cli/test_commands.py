@@ -88,7 +88,7 @@ def test_embed_writes_what_can_be_read_again(ending, fitted):
 
 
 def test_an_interrupted_fit_leaves_no_output_and_goes_on(workplace, monkeypatch, capsys):
-    from laplace_metric.distributed._checkpoint import Checkpoint
+    from laplace_metric.distributed._fit_on_disk import Checkpoint
     from laplace_metric.laplace.fit import _points as fitting
 
     monkeypatch.setattr(Checkpoint, "due", lambda self: True)

@@ -14,7 +14,7 @@ from laplace_metric.curvature import ContrastiveLoss
 from laplace_metric.curvature._all_pairs import all_pairs_curvature
 from laplace_metric.curvature._mined_pairs import batch_curvature
 from laplace_metric.heads._linear import LinearJacobian
-from laplace_metric.models._store import FeatureStore
+from laplace_metric.models._feature_store import FeatureStore
 from tests.contrastive.oracle import all_pair_weights, dense_ggn
 
 LABELS = {

@@ -21,7 +21,7 @@ from laplace_metric.curvature.by_class import (
     view_points,
 )
 from laplace_metric.heads._linear import LinearJacobian
-from laplace_metric.models._store import FeatureStore
+from laplace_metric.models._feature_store import FeatureStore
 
 
 @pytest.mark.parametrize("distance", ["arccos", "euclidean"])

@@ -13,7 +13,7 @@ from laplace_metric.curvature._mined_pairs import batch_curvature
 from laplace_metric.curvature.by_class import ClassSums
 from laplace_metric.errors import InputError
 from laplace_metric.heads._linear import LinearJacobian
-from laplace_metric.models._store import FeatureStore
+from laplace_metric.models._feature_store import FeatureStore
 from tests.blocks import of_rows
 
 KINDS = list(itertools.product(["euclidean", "arccos"], [False, True]))
@@ -46,7 +46,7 @@ def test_block_sizes_do_not_matter(distance, normalized, hessian, monkeypatch):
         curvature(h, labels, head(4, 6), distance, hessian, normalized, m).values
         for m in (None, 0.9)
     ]
-    monkeypatch.setattr("laplace_metric.models._store.blocks", of_rows(37))
+    monkeypatch.setattr("laplace_metric.models._feature_store.blocks", of_rows(37))
     monkeypatch.setattr(_passes, "blocks", of_rows(3))
     monkeypatch.setattr(_layered_term, "CACHE_BYTES", 1)
     monkeypatch.setattr(_layered_term, "PROJECTED_BYTES", 9000)

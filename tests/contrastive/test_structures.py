@@ -25,7 +25,7 @@ from laplace_metric.errors import HeadError
 from laplace_metric.heads._backends import jacobian_of
 from laplace_metric.heads._layout import Layout
 from laplace_metric.heads._linear import LinearJacobian
-from laplace_metric.models._store import FeatureStore
+from laplace_metric.models._feature_store import FeatureStore
 from tests.blocks import of_rows
 from tests.contrastive.oracle import all_pair_weights, dense_ggn
 
@@ -203,7 +203,7 @@ def test_directions_are_computed_once_a_fit(memory, runs, monkeypatch):
     loss = ContrastiveLoss.of("arccos", "fixed", normalized=False)
     head = jacobian_of(nn.Linear(8, 4), 4)
     expected = all_pairs_curvature(FeatureStore.of(h, labels), head, loss, "diag").values
-    monkeypatch.setattr("laplace_metric.models._store.blocks", of_rows(64))
+    monkeypatch.setattr("laplace_metric.models._feature_store.blocks", of_rows(64))
     counted = lambda self, x: calls.append(1) or forward(self, x)  # noqa: E731
     monkeypatch.setattr(LinearJacobian, "forward", counted)
     store = FeatureStore.of(h, labels)
@@ -296,7 +296,7 @@ def test_float32_and_any_block_size(name, structure, hessian, margin, monkeypatc
     single = jacobian_of(single_module, Z)
     ours = all_pairs_curvature(FeatureStore.of(h.float(), labels), single, loss, structure)
     assert float((as_matrix(ours) - exact).norm() / exact.norm()) <= 1e-3
-    monkeypatch.setattr("laplace_metric.models._store.blocks", of_rows(37))
+    monkeypatch.setattr("laplace_metric.models._feature_store.blocks", of_rows(37))
     monkeypatch.setattr("laplace_metric.curvature._layered_term.CACHE_BYTES", 1)
     monkeypatch.setattr("laplace_metric.curvature._layered_term.PROJECTED_BYTES", 2_000)
     monkeypatch.setattr("laplace_metric.heads._jacobian.JACOBIAN_BYTES", 5_000)

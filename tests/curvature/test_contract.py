@@ -237,7 +237,7 @@ def test_the_memory_estimate_of_a_structure_holds(structure):
         "from laplace_metric.curvature._all_pairs import all_pairs_curvature\n"
         "from laplace_metric.curvature._structures import FullCurvature\n"
         "from laplace_metric.heads._linear import LinearJacobian\n"
-        "from laplace_metric.models._store import FeatureStore\n"
+        "from laplace_metric.models._feature_store import FeatureStore\n"
         "status = lambda: open('/proc/self/status').read()\n"
         "peak = lambda: 1024 * int(re.search(r'VmHWM:\\s+(\\d+)', status())[1])\n"
         f"def run(z, d):\n    {work}\n"

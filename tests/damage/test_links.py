@@ -16,7 +16,7 @@ from laplace_metric import io as files
 from laplace_metric.cli import main
 from laplace_metric.cli._output_paths import discard
 from laplace_metric.datasets import load_folder
-from laplace_metric.distributed._checkpoint import Checkpoint
+from laplace_metric.distributed._fit_on_disk import Checkpoint
 from laplace_metric.errors import FileFormatError, InputError
 from laplace_metric.models._disk_rows import NOTE, DiskRows
 from tests.damage.links import _seen as seen

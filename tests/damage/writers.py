@@ -28,7 +28,7 @@ from laplace_metric.cli._options import parser_of
 from laplace_metric.cli._reporter import Reporter
 from laplace_metric.curvature._statistics import Statistics
 from laplace_metric.curvature.by_class import ClassSums
-from laplace_metric.distributed import _checkpoint
+from laplace_metric.distributed import _fit_on_disk
 from laplace_metric.errors import LaplaceMetricError
 from laplace_metric.hub._pretrained import FILE, NETWORK, network_of
 from laplace_metric.image_text import ImageTextEmbedder
@@ -168,11 +168,11 @@ def _quick(work: Callable[[Path], str]) -> Callable[[Path], str]:
     """Commit after every batch, not after ten seconds."""
 
     def run(folder: Path) -> str:
-        _checkpoint.SECONDS, before = -1.0, _checkpoint.SECONDS
+        _fit_on_disk.SECONDS, before = -1.0, _fit_on_disk.SECONDS
         try:
             return work(folder)
         finally:
-            _checkpoint.SECONDS = before
+            _fit_on_disk.SECONDS = before
 
     return run
 

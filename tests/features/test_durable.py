@@ -11,7 +11,7 @@ import torch
 from laplace_metric import io as files
 from laplace_metric.errors import FileFormatError, InputError
 from laplace_metric.models._disk_rows import NOTE, DiskRows
-from laplace_metric.models._store import FeatureStore
+from laplace_metric.models._feature_store import FeatureStore
 from tests.saved_files import edit
 
 INDEX, FEATURES, CLASSES = NOTE, "features.bin", "labels.bin"

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork and 
 
 FLAT = """
 import os, resource, sys, torch
-from laplace_metric.models._store import FeatureStore
+from laplace_metric.models._feature_store import FeatureStore
 
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin"

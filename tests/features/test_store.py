@@ -9,7 +9,7 @@ import torch
 from laplace_metric._utils.blocks import CACHE_BYTES, block_rows
 from laplace_metric.errors import FileFormatError, InputError, LabelError, NonFiniteError
 from laplace_metric.models import _feature_checks
-from laplace_metric.models._store import FeatureStore
+from laplace_metric.models._feature_store import FeatureStore
 
 WIDTH = 512
 STEP = block_rows(WIDTH * 4, CACHE_BYTES)

@@ -96,40 +96,9 @@ def test_decisions_leave_room_for_none_of_the_classes(iris):
     np.testing.assert_array_equal(np.abs(signed), probability.max(1))
 
 
-def test_a_precision_makes_it_abstain(iris):
-    x, y = iris
-    always = MatchClassifier().fit(x[:100], y[:100])
-    classifier = MatchClassifier(precision=0.8).fit(x[:100], y[:100])
-    threshold = always.index_.calibration.guarantee(precision=0.8, of="label")
-    assert classifier.rule_ == threshold
-    asked = np.concatenate([x, 100 * np.ones((300, 4))])  # more than one batch; flowers, and none
-    found = classifier.predict(asked)
-    result = always.index_.search(asked, 1)
-    p, unknown = result.label_probability.numpy(), result.unknown.numpy()
-    answered = (p >= threshold.value) & ~unknown
-    expected = np.where(answered, always.predict(asked), None)
-    np.testing.assert_array_equal(found, expected)
-    assert not answered[150:].any()
-    assert 0 < answered[:150].sum() < 150
-    assert classifier.score(x, y) == pytest.approx((found[:150] == y).mean())
-    named = MatchClassifier(precision=0.8, abstain="?").fit(x[:100], y[:100]).predict(asked)
-    assert named.tolist() == [label or "?" for label in expected]
-    number = MatchClassifier(precision=0.8, abstain=-1).fit(x[:100], y[:100] == "setosa")
-    assert number.predict(asked[150:]).tolist() == [-1] * 300
-
-
-def test_a_precision_that_cannot_be_had_is_refused(iris):
-    x, y = iris
-    with pytest.raises(ValueError, match="cannot be guaranteed"):
-        MatchClassifier(precision=0.999).fit(x, y)
-    with pytest.raises(ValueError, match="9 queries to calibrate on"):
-        MatchClassifier(precision=0.9).fit(x[:9], y[:9])
-    with pytest.raises(ValueError, match="abstain='setosa' is a class"):
-        MatchClassifier(precision=0.9, abstain="setosa").fit(x, y)
-    with pytest.raises(ValueError, match=r"abstain=-1, classes are <U10: pass a string or None"):
-        MatchClassifier(precision=0.9, abstain=-1).fit(x, y.astype(str))
-    with pytest.raises(ValueError, match=r"abstain='\?', classes are int64: pass a number or None"):
-        MatchClassifier(precision=0.9, abstain="?").fit(x, np.unique(y, return_inverse=True)[1])
+def test_a_precision_is_that_of_another_class():
+    with pytest.raises(TypeError, match=r"GuardClassifier\(precision=, abstain_label=\) abstains"):
+        MatchClassifier(precision=0.9)
 
 
 def test_the_selective_risk_is_the_area_below_its_curve(iris):

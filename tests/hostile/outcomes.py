@@ -32,7 +32,7 @@ USER_CODE = (
     "torch/utils/data/",
 )
 RUNS_USER_CODE = {
-    "laplace_metric/models/_calling.py:call_model",
+    "laplace_metric/models/_call_model.py:call_model",
     "laplace_metric/models/_precomputed.py:forward",
     "laplace_metric/training.py:descend",
     "baselines/base/parts.py:forward",

@@ -73,13 +73,13 @@ def _names_the_keyword() -> None:
 
 
 def _calls_wrongly() -> None:
-    from laplace_metric.models._calling import call_model
+    from laplace_metric.models._call_model import call_model
 
     call_model(lambda: 1, {"x": 1})
 
 
 def _a_model_crashes() -> None:
-    from laplace_metric.models._calling import call_model
+    from laplace_metric.models._call_model import call_model
 
     call_model(torch.nn.Linear(3, 2), torch.ones(2, 5))
 

@@ -19,8 +19,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from laplace_metric import LaplaceEmbedder, OnlineLaplace
 from laplace_metric import io as files
 from laplace_metric.errors import FileFormatError, InputError
-from laplace_metric.online._checkpoint import CHECKPOINT, FILE
 from laplace_metric.online._state_tree import flatten, unflatten
+from laplace_metric.online._training_on_disk import CHECKPOINT, FILE
 from tests.saved_files import edit, of_version
 
 EPOCHS, STEPS = 3, 4  # 50 points in batches of 16

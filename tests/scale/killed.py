@@ -13,8 +13,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from laplace_metric.distributed import _checkpoint as checkpoint
-from laplace_metric.models import _store
+from laplace_metric.distributed import _fit_on_disk as checkpoint
+from laplace_metric.models import _feature_store
 from tests.blocks import of_rows
 from tests.scale.data import batches, embedder
 
@@ -28,7 +28,7 @@ def slow(loader, seconds: float):
 def main(folder: str, out: str, structure: str, hessian: str, seconds: str) -> None:
     torch.set_num_threads(1)
     checkpoint.SECONDS = 0.0
-    _store.blocks = of_rows(40)
+    _feature_store.blocks = of_rows(40)
     loader = slow(batches(20, dtype=torch.float32), float(seconds))
     model = embedder(torch.float32, structure=structure, hessian=hessian)
     where = None if folder == "none" else folder

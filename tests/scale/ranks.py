@@ -19,7 +19,7 @@ import torch.distributed as dist
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.distributed._checkpoint import Checkpoint
+from laplace_metric.distributed._fit_on_disk import Checkpoint
 from laplace_metric.errors import LaplaceMetricError
 from tests.scale.data import N, batches, embedder, network
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.distributed import _checkpoint as module
+from laplace_metric.distributed import _fit_on_disk as module
 from laplace_metric.errors import FileFormatError, InputError
 from laplace_metric.laplace.fit._executor import PassExecutor
 from tests.scale.data import batches, embedder, network

@@ -17,7 +17,7 @@ from laplace_metric.curvature._all_pairs import curvature_passes
 from laplace_metric.curvature._passes import Pass, next_pass
 from laplace_metric.familiarity._near_far import NearFar
 from laplace_metric.heads._backends import jacobian_of
-from laplace_metric.models._store import FeatureStore
+from laplace_metric.models._feature_store import FeatureStore
 from tests.blocks import of_rows
 from tests.scale.data import Z, network, points
 
@@ -52,7 +52,7 @@ def waits(*_):
 @pytest.mark.parametrize("hessian", ["fixed", "full"])
 @pytest.mark.parametrize("deep", [False, True])
 def test_no_pass_waits_in_its_loop(deep, hessian, structure, monkeypatch):
-    monkeypatch.setattr("laplace_metric.models._store.blocks", of_rows(40))
+    monkeypatch.setattr("laplace_metric.models._feature_store.blocks", of_rows(40))
     module = network(deep=deep)
     head = jacobian_of(module if deep else module[0], Z)
     loss, source = (
@@ -81,7 +81,7 @@ def test_no_pass_waits_in_its_loop(deep, hessian, structure, monkeypatch):
 
 
 def test_near_and_far_do_not_wait_in_their_loop(monkeypatch):
-    monkeypatch.setattr("laplace_metric.models._store.blocks", of_rows(40))
+    monkeypatch.setattr("laplace_metric.models._feature_store.blocks", of_rows(40))
     source, watched = FeatureStore.of(*points()), []
 
     def watch(blocks):

@@ -19,7 +19,7 @@ from laplace_metric.laplace.fit._fit_options import FitOptions
 from laplace_metric.laplace.fit._fit_storage import InMemory
 from laplace_metric.laplace.fit._processes import ONE_PROCESS
 from laplace_metric.models._blocks import Block
-from laplace_metric.models._store import FeatureStore
+from laplace_metric.models._feature_store import FeatureStore
 from tests.scale.data import batches, difference, embedder, network
 from tests.scale.ranks import FITS
 

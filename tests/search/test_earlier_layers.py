@@ -149,6 +149,15 @@ def test_wide_inputs_keep_their_distances(width, seed):
     assert abs(ratio - 1) < 6 * (2 * WIDEST) ** -0.5
 
 
+def test_an_attribute_of_the_same_name_is_no_statement():
+    model = Convolutional().eval()
+    model.earlier_layers = nn.ModuleList([nn.Linear(2, 2)])
+    assert list(read(model, torch.rand(2, 1, 28, 28))) == ["wide", "second", "first"]
+    model = Convolutional().eval()
+    model.earlier_layers = ("second",)
+    assert list(read(model, torch.rand(2, 1, 28, 28))) == ["second"]
+
+
 def test_inputs_that_are_too_wide_are_left_out():
     model = nn.Sequential(nn.Linear(MOST_READ + 1, 3), nn.Linear(3, 3), nn.Linear(3, 2))
     assert list(read(model, torch.rand(2, MOST_READ + 1))) == ["1"]
@@ -406,6 +415,17 @@ def test_unit_vectors_have_length_1_or_0(n, width, seed):
     torch.testing.assert_close(
         u[1:] @ u[1:].mT, nn.functional.normalize(x[1:]) @ nn.functional.normalize(x[1:]).mT
     )
+
+
+def test_the_leading_directions_are_kept():
+    """Of 200 numbers, those of ten vary a thousand times as much as the others."""
+    g = torch.Generator().manual_seed(0)
+    strong = torch.randn(300, 10, generator=g).double() @ torch.randn(10, 200, generator=g).double()
+    x = strong + 1e-3 * torch.randn(300, 200, generator=g)
+    layer = EarlierLayer.of("a", 0.5, 1.0, x)
+    assert layer.directions.shape == (200, 128)
+    u, whole = layer(x), nn.functional.normalize(x, dim=1)
+    torch.testing.assert_close(u @ u.mT, whole @ whole.mT, rtol=0, atol=1e-4)
 
 
 # ---------------------------------------------------------------- real images

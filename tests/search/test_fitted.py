@@ -11,7 +11,7 @@ from torch import nn
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import FileFormatError, FittedQueriesWarning
-from laplace_metric.models import _store
+from laplace_metric.models import _feature_store
 from laplace_metric.models._fingerprints import in_fit, row_fingerprints
 from tests.saved_files import rewrite
 
@@ -128,7 +128,7 @@ def test_streams_and_very_many_rows_have_none(model, tmp_path, monkeypatch):
     batches = list(zip(x.split(100), y.split(100), strict=True))
     by_batch = LaplaceEmbedder(model, pairs="batch", structure="diag").fit(batches, progress=False)
     assert by_batch.fitted_.fingerprints is None
-    monkeypatch.setattr(_store, "FINGERPRINTS", 299)
+    monkeypatch.setattr(_feature_store, "FINGERPRINTS", 299)
     many = LaplaceEmbedder(model).fit(batches, progress=False)
     assert many.fitted_.fingerprints is None
     many.save(tmp_path / "saved")

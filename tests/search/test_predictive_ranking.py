@@ -409,6 +409,55 @@ def test_an_index_of_folds_ranks_as_the_whole():
     assert right.mean() > 0.8
 
 
+# ---------------------------------------------------------------- lengths that mean nothing
+
+
+def scaled(n: int = 600, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Directions of eight classes, at lengths that say nothing of them."""
+    g = torch.Generator().manual_seed(seed)
+    y = torch.randint(8, (n,), generator=g)
+    x = torch.nn.functional.one_hot(y, 40) + 0.3 * torch.randn(n, 40, generator=g)
+    return (x * torch.exp(1.5 * torch.randn(n, 1, generator=g))).double(), y
+
+
+def test_labels_choose_cosines_where_lengths_mean_nothing(tmp_path):
+    (x, y), (queries, labels) = scaled(), scaled(300, 1)
+    embedder = LaplaceEmbedder.from_embeddings(x[:150], y[:150], distance="euclidean")
+    index = embedder.index(x, y, progress=False)
+    assert index.ranking.directions
+    assert "directions" in str(index.ranking)
+    plain = embedder.index(x, y, rank_by="mean", progress=False)
+    assert recall(index, queries, labels) > recall(plain, queries, labels) + 0.05
+    index.save(tmp_path / "index")
+    loaded = Index.load(tmp_path / "index", embedder)
+    assert loaded.ranking.settings == index.ranking.settings
+    assert torch.equal(loaded.query_vectors(queries), index.query_vectors(queries))
+    lengths = index.engine.vectors.norm(dim=1)
+    torch.testing.assert_close(lengths, torch.ones(600).double())
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_cosines_of_vectors_are_those_by_hand(share):
+    embedder, (x, y), (queries, _) = blind("euclidean", "diag"), data(), data(30, seed=2)
+    asked = Predictive(share, EVERY, directions=True)
+    index = embedder.index(x, y, rank_by=asked, progress=False)
+    if share:
+        v, q = vectors(embedder, index, x), vectors(embedder, index, queries)
+    else:
+        v, q = embedder(x).mean, embedder(queries).mean
+    cosine = nn.functional.normalize(q, dim=1) @ nn.functional.normalize(v, dim=1).mT
+    wanted = cosine.sort(dim=1, descending=True, stable=True).indices[:, :9]
+    assert torch.equal(index.search(queries, k=9).positions, wanted)
+
+
+def test_lengths_that_tell_classes_apart_stay():
+    x = torch.linspace(1, 20, N)[:, None].double() * torch.ones(1, 4).double()
+    x += 0.01 * torch.randn(N, 4, generator=torch.Generator().manual_seed(0))
+    y = torch.arange(N) // 40
+    index = LaplaceEmbedder.from_embeddings(x[::2], y[::2], distance="euclidean").index(x, y)
+    assert index.rank_by == "mean" or not index.ranking.directions
+
+
 # ---------------------------------------------------------------- refusals
 
 

@@ -16,7 +16,7 @@ from benchmarks.datasets import load
 from laplace_metric import Guard, LaplaceEmbedder
 from laplace_metric.errors import InputError, LabelError, StaleCalibrationWarning
 from laplace_metric.search import Index
-from laplace_metric.search._views import POWER, Views
+from laplace_metric.search._views import Views
 
 DISTANCES = ("euclidean", "arccos")
 
@@ -58,7 +58,7 @@ def weights_by_hand(v: Tensor, ids: list[int]) -> list[float]:
             for j, b in enumerate(v)
             if ids[j] == ids[i] and j != i
         ]
-        agreement.append(max(sum(others) / len(others), 0) ** POWER if others else 0.0)
+        agreement.append(max(sum(others) / len(others), 0) ** 2 if others else 0.0)
     found = []
     for i, own in enumerate(agreement):
         mates = [j for j, other in enumerate(ids) if other == ids[i]]
@@ -72,6 +72,15 @@ def test_weights_are_those_of_the_equations(ids, width, seed):
     v = torch.randn(len(ids), width, generator=torch.Generator().manual_seed(seed)).double()
     found = Views.read(ids, len(ids)).weights(v)
     np.testing.assert_allclose(found, weights_by_hand(v, ids), atol=1e-6)
+
+
+def test_weights_are_the_squares_of_the_agreement():
+    a, b, c = torch.eye(3).double()
+    v = torch.stack([a, (a + b) / 2**0.5, (a + c) / 2**0.5])  # cosines .71, .71 and .5
+    w = Views.read([0, 0, 0], 3).weights(v)
+    far, near = 0.5**0.5 + 0.5**0.5, 0.5**0.5 + 0.5
+    expected = torch.tensor([far**2, near**2, near**2]).double()
+    torch.testing.assert_close(w, expected / expected.sum())
 
 
 @pytest.mark.parametrize("scale", [1e-150, 1e-3, 1e150])
@@ -210,6 +219,15 @@ def test_what_calibrated_is_what_may_ask():
     index.calibrate(*points(400, 8))
     with pytest.warns(StaleCalibrationWarning, match="single rows .* several views"):
         index.search(rows[:5], 3, of=of[:5])
+
+
+def test_sets_of_single_rows_are_told_where_views_calibrated():
+    index = index_of()
+    rows, of, labels = several(300, 6)
+    index.calibrate(rows, labels, of=of)
+    for sets in (index.retrieval_sets, index.label_sets):
+        with pytest.warns(StaleCalibrationWarning, match="several views .* single rows"):
+            sets(rows[:5], alpha=0.2)
 
 
 def test_a_guard_of_views_answers_views_and_keeps_that_in_its_file(tmp_path):

@@ -55,7 +55,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from laplace_metric.calibration._arrays import Array, Flags
+from laplace_metric.calibration._array_namespace import Array, Flags
 from laplace_metric.calibration.guarantees._test_sequences import (
     NEVER,
     SHARES,

@@ -30,7 +30,7 @@ from typing import final
 
 import numpy as np
 
-from laplace_metric.calibration._arrays import Array, Judged
+from laplace_metric.calibration._array_namespace import Array, Judged
 from laplace_metric.calibration._padding import NO_HIT
 from laplace_metric.calibration.guarantees._calibration_queries import CalibrationQueries
 from laplace_metric.calibration.guarantees._theory import (

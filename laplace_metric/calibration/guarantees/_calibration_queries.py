@@ -15,7 +15,7 @@ import numpy.typing as npt
 from jaxtyping import Bool, Float, Int8
 
 from laplace_metric._utils.validation import ArrayLike, as_floats
-from laplace_metric.calibration._arrays import Array, Counts, Flags, Judged
+from laplace_metric.calibration._array_namespace import Array, Counts, Flags, Judged
 from laplace_metric.calibration._padding import NO_HIT
 from laplace_metric.calibration.guarantees._open_set_fraction import precision_of_mixture
 from laplace_metric.calibration.guarantees._test_sequences import NEVER

@@ -9,7 +9,7 @@ from typing import final
 
 import numpy as np
 
-from laplace_metric.calibration._arrays import Flags
+from laplace_metric.calibration._array_namespace import Flags
 from laplace_metric.calibration._padding import NO_HIT
 from laplace_metric.calibration.guarantees._betting import GroupTests, fewest_groups
 from laplace_metric.calibration.guarantees._calibration_queries import CalibrationQueries

@@ -32,7 +32,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from laplace_metric.calibration._arrays import Flags
+from laplace_metric.calibration._array_namespace import Flags
 from laplace_metric.calibration.guarantees._calibration_queries import CalibrationQueries
 from laplace_metric.calibration.guarantees._precision import FixedSequences
 from laplace_metric.calibration.guarantees._test_sequences import (

@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from laplace_metric._utils.validation import check_share
-from laplace_metric.calibration._arrays import Array, Judged
+from laplace_metric.calibration._array_namespace import Array, Judged
 from laplace_metric.calibration._padding import NO_HIT
 from laplace_metric.calibration.guarantees._test_sequences import lower_bound
 from laplace_metric.calibration.probability._calibrators import fit_calibrator

@@ -30,7 +30,7 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from laplace_metric.calibration._arrays import Array, Flags
+from laplace_metric.calibration._array_namespace import Array, Flags
 from laplace_metric.calibration.guarantees._betting import fewest_groups
 from laplace_metric.calibration.guarantees._calibration_queries import CalibrationQueries
 from laplace_metric.calibration.guarantees._open_set_fraction import (

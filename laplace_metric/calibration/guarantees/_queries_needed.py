@@ -30,7 +30,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from laplace_metric.calibration._arrays import Array, Counts, Flags
+from laplace_metric.calibration._array_namespace import Array, Counts, Flags
 from laplace_metric.calibration.guarantees._test_sequences import STARTS, Tests, levels
 
 CHANCE = 0.8

@@ -17,7 +17,7 @@ from typing import final
 
 import numpy as np
 
-from laplace_metric.calibration._arrays import Array, Flags
+from laplace_metric.calibration._array_namespace import Array, Flags
 from laplace_metric.calibration.guarantees._calibration_queries import CalibrationQueries
 from laplace_metric.calibration.guarantees._precision import unreachable
 from laplace_metric.calibration.guarantees._test_sequences import (

@@ -16,7 +16,7 @@ import math
 
 import numpy as np
 
-from laplace_metric.calibration._arrays import Array, Judged
+from laplace_metric.calibration._array_namespace import Array, Judged
 from laplace_metric.errors import InputError
 
 

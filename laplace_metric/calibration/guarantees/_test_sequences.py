@@ -47,7 +47,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from laplace_metric.calibration._arrays import Array, Counts, Flags
+from laplace_metric.calibration._array_namespace import Array, Counts, Flags
 
 
 def lower_bound(successes: int, n: int, delta: float) -> float:

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from jaxtyping import Bool, Float
 
-from laplace_metric.calibration._arrays import namespace
+from laplace_metric.calibration._array_namespace import namespace
 from laplace_metric.calibration.labels._votes import VOTES, LabelVotes
 
 Numbers = npt.NDArray[np.float64]

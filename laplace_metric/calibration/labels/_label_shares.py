@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from jaxtyping import Float, Int
 
-from laplace_metric.calibration._arrays import Array
+from laplace_metric.calibration._array_namespace import Array
 from laplace_metric.errors import FileFormatError
 from laplace_metric.io import saved
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from laplace_metric.calibration._arrays import namespace
+from laplace_metric.calibration._array_namespace import namespace
 from laplace_metric.calibration.probability._logistic_score import Array, posterior_mode
 from laplace_metric.errors import FileFormatError
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from jaxtyping import Bool, Float
 
-from laplace_metric.calibration._arrays import namespace
+from laplace_metric.calibration._array_namespace import namespace
 from laplace_metric.calibration._hits import SearchHits
 from laplace_metric.errors import NonFiniteError
 

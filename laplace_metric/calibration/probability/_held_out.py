@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from laplace_metric.calibration._arrays import Array, Flags
+from laplace_metric.calibration._array_namespace import Array, Flags
 from laplace_metric.calibration._group_column import split_by_group
 from laplace_metric.calibration._hits import joined_arrays, mapped_arrays
 

@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 from jaxtyping import Float
 
-from laplace_metric.calibration._arrays import namespace
+from laplace_metric.calibration._array_namespace import namespace
 from laplace_metric.calibration.probability._features import FEATURE_SETS, FEATURES
 from laplace_metric.errors import FileFormatError
 from laplace_metric.io import saved
@@ -41,7 +41,7 @@ SLOPE, WIDTH, WIDE = -1.5, 1.0, 3.0
 where queries are many."""
 FLATTEST = SLOPE / 10
 """The score of the distance alone falls at least as fast as that: it never is a constant."""
-GAIN, HALVINGS = 1e-15, 30
+GAIN, HALVINGS = 1e-13, 30
 """Relative gain of the posterior in a step, below which its ascent ends; shorter steps tried."""
 ROUNDING = 1e-7
 """Standard deviation of a constant feature at most, relative to its mean: that of float32."""
@@ -142,6 +142,8 @@ def posterior_mode(
         curvature[-1, -1] += share * (1 - share)
         free, step = np.where(slope > 0, at > low, at < high), np.zeros_like(at)
         step[free] = np.linalg.solve(curvature[np.ix_(free, free)], slope[free])
+        if slope @ step <= 2 * GAIN * value:  # the gain that Newton's model promises
+            break
         for _ in range(HALVINGS):
             after = (at - step).clip(low, high)
             gain = value - loss(after)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from jaxtyping import Bool, Float
 
-from laplace_metric.calibration._arrays import Flags, Judged, namespace
+from laplace_metric.calibration._array_namespace import Flags, Judged, namespace
 from laplace_metric.calibration.probability._calibrators import (
     CALIBRATORS,
     Calibrator,

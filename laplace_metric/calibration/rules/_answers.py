@@ -10,7 +10,7 @@ import numpy as np
 
 from laplace_metric._utils.display import SOME, Rows, Shown
 from laplace_metric._utils.tables import as_pandas
-from laplace_metric.calibration._arrays import Array, Flags
+from laplace_metric.calibration._array_namespace import Array, Flags
 from laplace_metric.calibration.rules._searched_among import SearchedAmong
 
 if TYPE_CHECKING:

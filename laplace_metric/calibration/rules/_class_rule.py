@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from laplace_metric._utils.display import Rows
 from laplace_metric._utils.validation import ArrayLike, as_path
-from laplace_metric.calibration._arrays import Array
+from laplace_metric.calibration._array_namespace import Array
 from laplace_metric.calibration.guarantees._calibration_queries import CalibrationQueries
 from laplace_metric.calibration.guarantees._queries_needed import about
 from laplace_metric.calibration.guarantees._theories import missing_queries, precision_theory

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from laplace_metric._utils.validation import ArrayLike, is_tensor
-from laplace_metric.calibration._arrays import Array, Flags
+from laplace_metric.calibration._array_namespace import Array, Flags
 from laplace_metric.calibration.guarantees._test_sequences import NEVER
 from laplace_metric.calibration.rules._answers import Answers
 from laplace_metric.calibration.rules._gallery_change import warn_uncovered

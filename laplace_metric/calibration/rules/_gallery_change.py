@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import bdtr
 
-from laplace_metric.calibration._arrays import Array
+from laplace_metric.calibration._array_namespace import Array
 from laplace_metric.errors import StaleCalibrationWarning, callers_line
 from laplace_metric.io import Fields, record, restored, saved
 

@@ -7,12 +7,12 @@ import warnings
 import numpy as np
 
 from laplace_metric._utils.validation import ArrayLike, as_floats
-from laplace_metric.calibration._arrays import Array, Flags
+from laplace_metric.calibration._array_namespace import Array, Flags
 from laplace_metric.calibration._group_column import read_groups
 from laplace_metric.calibration.guarantees._calibration_queries import CalibrationQueries
 from laplace_metric.calibration.guarantees._theory import Guarantee
 from laplace_metric.calibration.rules._rule import Rule
-from laplace_metric.calibration.scores._copies import copies_among
+from laplace_metric.calibration.scores._copied_scores import copies_among
 from laplace_metric.errors import InputError, NonFiniteError, ScoresWarning, callers_line
 
 

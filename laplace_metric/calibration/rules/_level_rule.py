@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from laplace_metric._utils.display import Rows
 from laplace_metric._utils.validation import ArrayLike
-from laplace_metric.calibration._arrays import Array, Flags
+from laplace_metric.calibration._array_namespace import Array, Flags
 from laplace_metric.calibration.guarantees._calibration_queries import CalibrationQueries
 from laplace_metric.calibration.guarantees._left_over import (
     chosen_of_level,

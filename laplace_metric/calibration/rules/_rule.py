@@ -13,7 +13,7 @@ import numpy as np
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.validation import ArrayLike, as_path, check_name, check_real
-from laplace_metric.calibration._arrays import Array
+from laplace_metric.calibration._array_namespace import Array
 from laplace_metric.calibration.guarantees._calibration_queries import QUERIES, CalibrationQueries
 from laplace_metric.calibration.guarantees._open_set_fraction import Fraction, OpenSetFraction
 from laplace_metric.calibration.guarantees._theories import precision_theory, theory_of

@@ -17,12 +17,10 @@ from laplace_metric.calibration._graph_files import (
     traced_program,
 )
 from laplace_metric.calibration._padding import is_padding
-from laplace_metric.calibration.probability._logistic_score import ROUNDING
+from laplace_metric.calibration.scores._score_features import list_features
 from laplace_metric.calibration.scores._score_model import BEHIND, FIRST, ListModel
 from laplace_metric.errors import ExportError
 from laplace_metric.export._file_formats import OPSET, stated, write_program
-
-# A rule of scores in a file: scores, evidence -> probabilities, answered.
 
 
 class RuleModule(OfConstants):
@@ -32,7 +30,6 @@ class RuleModule(OfConstants):
     """
 
     _sign: Tensor
-    _rank: Tensor
     _weights: Tensor
     _offset: Tensor
     _value: Tensor
@@ -41,38 +38,32 @@ class RuleModule(OfConstants):
     def __init__(self, model: ListModel, kinds: tuple[str, ...], k: int, value: float) -> None:
         super().__init__()
         self._constant("sign", [-1.0 if kind == "distance" else 1.0 for kind in kinds])
-        self._constant("rank", np.log(np.arange(1.0, k + 1)))
         models = [model.first, model.behind][: min(k, 2)]
         self._constant("weights", np.array([each.score.weights for each in models]))
         self._constant("offset", np.array([each.score.offset for each in models]))
         self._constant("value", value)
-        self.register_buffer("_later", torch.ones(k, k).triu(1)[..., None] > 0)
+        self.register_buffer("_later", torch.ones(k, k).triu(1) > 0)
         self.calibrators = torch.nn.ModuleList(CalibratorGraph(each.calibrator) for each in models)
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, Tensor]:
         """Compute what ``Rule`` computes in NumPy, from tensors in the order of the inputs."""
         scores, *evidence = tensors
         v: Tensor = scores.double().reshape(*scores.shape[:2], -1) * self._sign
-        exists = ~is_padding(v).any(2, keepdim=True)  # NaN exists, and gives NaN
-        listed = torch.where(exists, v, -torch.inf)
-        v, n = torch.where(exists, v, 0.0), exists.sum(1, keepdim=True)
-        mean = v.sum(1, keepdim=True) / n
-        apart = torch.where(exists, v - mean, 0.0)
-        sd = ((apart**2).sum(1, keepdim=True) / n).sqrt()
-        z = torch.where(sd > ROUNDING * mean.abs(), apart / sd, 0.0)
-        own, other = listed[:, :, None], listed[:, None]
-        behind = (other < own) | ((other == own) & self._later)
-        following = torch.where(behind, other, -torch.inf).amax(2)
-        gap = torch.where(following.isfinite(), listed - following, 0.0)
-        lists = torch.stack([v, listed.amax(1, keepdim=True) - v, gap, z], -1).flatten(2)
-        columns = [self._rank.expand(exists.shape[:2]), *(column.double() for column in evidence)]
-        features = torch.cat([lists, torch.stack(columns, -1)], -1)
-        features, parts = torch.where(exists, features, 0.0), list[Tensor]()
+        exists = ~is_padding(v).any(2)  # NaN exists, and gives NaN
+        v = torch.where(exists[..., None], v, 0.0)
+        columns = [column.double() for column in evidence]
+        features, parts = list_features(v, exists, columns, self._next_lower), list[Tensor]()
         for number, calibrator in enumerate(self.calibrators):
             logit = features[:, (FIRST, BEHIND)[number]] @ self._weights[number]
             parts.append(calibrator(logit + self._offset[number]))
-        p = torch.where(exists[..., 0], torch.cat(parts, 1), 0.0)
-        return p.to(scores), exists[:, 0, 0] & (p[:, 0] >= self._value)
+        p = torch.where(exists, torch.cat(parts, 1), 0.0)
+        return p.to(scores), exists[:, 0] & (p[:, 0] >= self._value)
+
+    def _next_lower(self, listed: Tensor) -> Tensor:
+        """Return the score behind each [B, k]; all are compared, for ONNX has no stable sort."""
+        own, other = listed[:, :, None], listed[:, None]
+        behind = (other < own) | ((other == own) & self._later)
+        return torch.where(behind, other, -torch.inf).amax(2)
 
 
 @dataclass(frozen=True)
@@ -123,7 +114,7 @@ def write_rule(
         raise ExportError(f"evidence {taken} has the name of an output: calibrate with another.")
     opset = OPSET if format == "onnx" else None
     graph = RuleGraph(path, format, ("scores", *evidence), outputs, kinds, rule, opset)
-    column = torch.ones(2, len(module._rank), dtype=dtype)
+    column = torch.ones(2, len(module._later), dtype=dtype)
     scores = column if len(kinds) == 1 else column[..., None].repeat(1, 1, len(kinds))
     given = [scores, *(column.clone() for _ in evidence)]
     program = traced_program(module, given, ({0: torch.export.Dim(SIZES[0])},) * len(given))

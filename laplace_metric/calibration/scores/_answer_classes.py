@@ -10,7 +10,7 @@ import numpy.typing as npt
 from jaxtyping import Int
 
 from laplace_metric._utils.validation import as_array, is_tensor
-from laplace_metric.calibration._arrays import Flags
+from laplace_metric.calibration._array_namespace import Flags
 from laplace_metric.calibration.labels._label_sets import Labels, codes_of
 from laplace_metric.errors import FileFormatError, InputError
 from laplace_metric.io import saved

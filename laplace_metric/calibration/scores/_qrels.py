@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from laplace_metric._utils.validation import as_array
-from laplace_metric.calibration._arrays import Array, Flags, Judged
+from laplace_metric.calibration._array_namespace import Array, Flags, Judged
 from laplace_metric.calibration._padding import is_no_id
-from laplace_metric.calibration.scores._numbers import numbers
+from laplace_metric.calibration.scores._score_numbers import numbers
 from laplace_metric.errors import InputError
 
 PAIRS = "pairs"

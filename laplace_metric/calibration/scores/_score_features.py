@@ -11,16 +11,17 @@ in units of their standard deviation, so that they depend on no scale.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from laplace_metric._utils.validation import ArrayLike
-from laplace_metric.calibration._arrays import Array, Flags, Judged
+from laplace_metric.calibration._array_namespace import Array, Flags, Judged, namespace
 from laplace_metric.calibration._padding import NO_HIT, is_padding
 from laplace_metric.calibration.probability._features import PairFeatures
 from laplace_metric.calibration.probability._logistic_score import ROUNDING
-from laplace_metric.calibration.scores._numbers import are_booleans, numbers
+from laplace_metric.calibration.scores._score_numbers import are_booleans, numbers
 from laplace_metric.errors import InputError, NonFiniteError
 
 LIST = ("value", "best", "next", "z")
@@ -97,24 +98,51 @@ def first_hits(
 
 def score_features(values: Array, exists: Flags, columns: Sequence[Array]) -> PairFeatures:
     """Return [Q, k, F]: ``LIST`` of each scorer, rank, further columns; 0 where there is no hit."""
+    with np.errstate(invalid="ignore", divide="ignore"):  # a list of equal scores has no z
+        return PairFeatures(list_features(values, exists, columns, next_lower), exists)
+
+
+def list_features(
+    values: Any, exists: Any, columns: Sequence[Any], next_lower: Callable[[Any], Any]
+) -> Any:
+    """Return [Q, k, F] as ``score_features``, of arrays or of tensors.
+
+    Parameters
+    ----------
+    values : [Q, k, S]
+        Scores, larger for a match, 0 where there is no hit.
+    exists : [Q, k]
+        True where there is a hit.
+    columns : sequence of [Q, k]
+        Further columns.
+    next_lower : function of [Q, k]
+        Score behind each one, of scores in any order: the next lower, or an equal one that stands
+        further back; -inf behind the last.
+    """
+    xp, found = namespace(values), list[Any]()
     n = exists.sum(1)[:, None].clip(1)  # of a query without a hit nothing is used
-    found: list[Array] = []
-    for v in np.moveaxis(values, 2, 0):
-        listed = np.where(exists, v, -np.inf)
-        order = np.argsort(-listed, 1, kind="stable")
-        ordered = np.take_along_axis(listed, order, 1)
-        mean = v.sum(1, keepdims=True) / n
-        sd = np.sqrt((np.where(exists, v - mean, 0.0) ** 2).sum(1, keepdims=True) / n)
-        following = np.column_stack([ordered[:, 1:], np.full(len(v), -np.inf)])
-        with np.errstate(invalid="ignore"):  # behind the last hit nothing follows
-            gaps = np.where(np.isfinite(following), ordered - following, 0.0)
-        gap = np.empty_like(v)
-        np.put_along_axis(gap, order, gaps, 1)
-        z = np.divide(v - mean, sd, out=np.zeros_like(v), where=sd > ROUNDING * np.abs(mean))
-        found += [v, ordered[:, :1] - v, gap, z]
-    rank = np.log(np.arange(1.0, exists.shape[1] + 1)) + np.zeros(exists.shape)
-    features = np.where(exists[..., None], np.stack([*found, rank, *columns], -1), 0.0)
-    return PairFeatures(features, exists)
+    for scorer in range(values.shape[2]):
+        v = values[:, :, scorer]
+        listed = xp.where(exists, v, -xp.inf)
+        mean = v.sum(1)[:, None] / n
+        apart = xp.where(exists, v - mean, 0.0)
+        sd = xp.sqrt((apart**2).sum(1) / n[:, 0])[:, None]
+        following = next_lower(listed)
+        gap = xp.where(xp.isfinite(following), listed - following, 0.0)
+        z = xp.where(sd > ROUNDING * abs(mean), apart / sd, 0.0)
+        found += [v, xp.amax(listed, 1)[:, None] - v, gap, z]
+    rank = xp.log(xp.ones_like(values[:, :, 0]).cumsum(1))
+    return xp.where(exists[..., None], xp.stack([*found, rank, *columns], -1), 0.0)
+
+
+def next_lower(listed: Array) -> Array:
+    """Return the score behind each one [Q, k], by sorting each list; see ``list_features``."""
+    order = np.argsort(-listed, 1, kind="stable")
+    ordered = np.take_along_axis(listed, order, 1)
+    following = np.empty_like(listed)
+    ends = np.full(len(listed), -np.inf)
+    np.put_along_axis(following, order, np.column_stack([ordered[:, 1:], ends]), 1)
+    return following
 
 
 def evidence_column(name: str, column: ArrayLike, exists: Flags) -> Array:

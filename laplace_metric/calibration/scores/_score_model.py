@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from laplace_metric.calibration._arrays import Array, Judged
+from laplace_metric.calibration._array_namespace import Array, Judged
 from laplace_metric.calibration.probability._features import PairFeatures
 from laplace_metric.calibration.probability._logistic_score import WIDTH, Prior
 from laplace_metric.calibration.probability._match_probability import (

@@ -41,8 +41,8 @@ import numpy as np
 import numpy.typing as npt
 from jaxtyping import Float
 
-from laplace_metric.calibration._arrays import Array
-from laplace_metric.calibration.scores._copies import SAME, equal_rows
+from laplace_metric.calibration._array_namespace import Array
+from laplace_metric.calibration.scores._copied_scores import SAME, equal_rows
 from laplace_metric.errors import FileFormatError, InputError, ScoresWarning, callers_line
 from laplace_metric.io import saved
 

@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 
-from laplace_metric.calibration._arrays import Array, Judged
+from laplace_metric.calibration._array_namespace import Array, Judged
 from laplace_metric.calibration.probability._match_probability import FOLDS
 from laplace_metric.errors import FewQueriesWarning, ScoresWarning, callers_line
 

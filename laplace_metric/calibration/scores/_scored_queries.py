@@ -10,7 +10,7 @@ import numpy as np
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.validation import ArrayLike, as_array, check_share
-from laplace_metric.calibration._arrays import Array
+from laplace_metric.calibration._array_namespace import Array
 from laplace_metric.calibration._padding import NO_HIT
 from laplace_metric.calibration.guarantees._calibration_queries import CalibrationQueries
 from laplace_metric.calibration.guarantees._open_set_fraction import (

@@ -1,6 +1,6 @@
 """Two towers: encoders, projections, posteriors, and their embeddings.
 
-_encoding           features of an encoder, checked, in blocks
+_encoder_features  features of an encoder, checked, in blocks
 _towers             a tower as the encoder of an index; distances of two towers
 _tower_posterior    the posterior of a head
 _prolip_towers      networks of published checkpoints

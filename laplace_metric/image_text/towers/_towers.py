@@ -21,7 +21,12 @@ from laplace_metric.errors import InputError
 from laplace_metric.image_text._head import GaussianHead, HeadOutput
 from laplace_metric.image_text._inclusion_calibration import InclusionCalibration
 from laplace_metric.image_text.objectives._objectives import TwoHeads
-from laplace_metric.image_text.towers._encoding import SIDES, Encoder, encode_all, encoded_blocks
+from laplace_metric.image_text.towers._encoder_features import (
+    SIDES,
+    Encoder,
+    encode_all,
+    encoded_blocks,
+)
 from laplace_metric.image_text.towers._spread import Spread
 from laplace_metric.image_text.towers._tower_posterior import TowerPosterior, fit_posteriors
 from laplace_metric.inputs import Inputs, read_items

@@ -21,8 +21,8 @@ from laplace_metric.curvature._structures import Curvature
 from laplace_metric.laplace.fit._fit_options import FitOptions
 from laplace_metric.laplace.fit._fit_storage import FitStorage
 from laplace_metric.laplace.fit._processes import Processes
+from laplace_metric.models._feature_store import FeatureStore
 from laplace_metric.models._fingerprints import FINGERPRINTS, Fingerprints, sorted_fingerprints
-from laplace_metric.models._store import FeatureStore
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ from laplace_metric.heads._located import LocatedHead
 from laplace_metric.heads._row_checks import check_rows
 from laplace_metric.inputs import Inputs
 from laplace_metric.inputs._not_classes import check_noise, warn_if_all_differ
-from laplace_metric.inputs._rows import rows_before
+from laplace_metric.inputs._rows_in_errors import rows_before
 from laplace_metric.laplace._class_reach import class_reach
 from laplace_metric.laplace._draws import NUMBERS, POINTS, DrawnPoints
 from laplace_metric.laplace._fitted import Fitted
@@ -76,9 +76,9 @@ from laplace_metric.laplace.fit._spanned import SpannedSpace, has_few_points
 from laplace_metric.models._batches import labelled_batches
 from laplace_metric.models._compared_rows import compared_points
 from laplace_metric.models._feature_checks import check_finite, check_shapes
+from laplace_metric.models._feature_store import FeatureStore
 from laplace_metric.models._fingerprints import Fingerprints
 from laplace_metric.models._modules import device_of
-from laplace_metric.models._store import FeatureStore
 
 _LOG = logging.getLogger(__name__)
 
@@ -270,8 +270,12 @@ def _with_chosen_temperature(
     h, labels = store.rows(rows), store.labels[rows]
     terms, temperature = n_terms(store.labels, drawn.loss), fitted.posterior.temperature
     if isinstance(settings.temperature, str):
-        forward, spherical = drawn.jacobian.forward, drawn.spherical
-        reach = class_reach(forward, h, labels, store.blocks(), spherical=spherical)
+        head = drawn.jacobian
+
+        def embedded(rows: Tensor) -> Tensor:
+            return rows if is_identity(drawn.head.module) else head.forward(rows.to(head.dtype))
+
+        reach = class_reach(embedded, h, labels, store.blocks(), spherical=drawn.spherical)
         if reach > 0:
             temperature = temperature_of(drawn, h, labels, terms, reach)
     posterior = as_new_points_see(drawn.posterior, terms, drawn.head.n_outputs - drawn.spherical)

@@ -23,7 +23,7 @@ from laplace_metric.heads._located import LocatedHead
 from laplace_metric.io import digest
 from laplace_metric.laplace.fit._fit_options import FitOptions
 from laplace_metric.laplace.fit._settings import Settings
-from laplace_metric.models._store import FeatureStore
+from laplace_metric.models._feature_store import FeatureStore
 
 
 class FitStorage(ABC):

@@ -16,9 +16,9 @@ from laplace_metric.errors import InputError
 from laplace_metric.heads._capture import capture
 from laplace_metric.heads._located import LocatedHead
 from laplace_metric.inputs._batches import ModelInput
-from laplace_metric.inputs._rows import rows_before
+from laplace_metric.inputs._rows_in_errors import rows_before
 from laplace_metric.laplace.fit._fit_storage import FitStorage
-from laplace_metric.models._store import FeatureStore
+from laplace_metric.models._feature_store import FeatureStore
 
 Batches = Iterator[tuple[ModelInput, Tensor]]
 HeadBatches = Iterator[tuple[Tensor, Tensor]]

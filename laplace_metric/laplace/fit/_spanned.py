@@ -24,7 +24,7 @@ from laplace_metric.heads._jacobian import HeadJacobian
 from laplace_metric.heads._linear import LinearJacobian
 from laplace_metric.heads._locate import linear_layer
 from laplace_metric.laplace._fitted import Fitted
-from laplace_metric.models._store import FeatureStore
+from laplace_metric.models._feature_store import FeatureStore
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ is right if that is of the same class. Candidates are predictive vectors (``Pred
 
     share     .1 to .97 of the squared length
     prior     that of the fit, and from noise (1e6) to whitened h (1e-4), which are rivals
+    cosines   of vectors that are no directions (raw vectors whose lengths mean nothing)
     centred   about the mean of the items, where vectors have length 1
     layer     none, or one of the last three before the head, with weight .25 to .9
 
@@ -125,7 +126,9 @@ def _predictive(asked: Predictive, items: Items, encoder: SearchEncoder) -> Pred
         asked = replace(asked, share=UNLABELLED)
     ranking = PredictiveRanking.of(vectors, items.encoded, asked, encoder.earlier)
     rows = _compared(items)
-    if rows is None or not len(rows):
+    # where nothing is left open it is the ranking of another index, whose gain is known
+    stated = None not in (asked.rank, asked.centred, asked.directions, asked.layer)
+    if rows is None or not len(rows) or stated:
         return ranking
     return _measured(ranking, settled(ranking, items, encoder), rows)
 
@@ -233,6 +236,7 @@ def _choice(asked: Predictive, items: Items, encoder: SearchEncoder) -> _Choice 
         asked,
         share=UNLABELLED,
         centred=bool(asked.centred),
+        directions=bool(asked.directions),
         layer=asked.layer if given else False,
         layer_weight=weight,
     )
@@ -242,7 +246,10 @@ def _choice(asked: Predictive, items: Items, encoder: SearchEncoder) -> _Choice 
     assert best is not None
     for prior in priors[1:]:
         improve(replace(best, prior=prior))
-    if vectors.spherical and asked.centred is None:
+    if not vectors.spherical and asked.directions is None:
+        improve(replace(best, share=0.0, prior=asked.prior, directions=True))
+        improve(replace(best, share=best.share or UNLABELLED, directions=True))
+    if (vectors.spherical or best.directions) and asked.centred is None:
         improve(replace(best, centred=True))
     for share in SHARES:
         improve(replace(best, share=share))
@@ -251,7 +258,8 @@ def _choice(asked: Predictive, items: Items, encoder: SearchEncoder) -> _Choice 
         for one in weights:
             improve(replace(best, layer=name, layer_weight=one))
     if best.layer:
-        for share in (0.0, *SHARES):
+        improve(replace(best, share=0.0, prior=asked.prior))
+        for share in SHARES:
             improve(replace(best, share=share))
     return _Choice(vectors, best, right, before, len(tried.known) - 1)
 
@@ -285,7 +293,7 @@ class _Tried:
             share = settings.share or 0.0
             inner = z + share / (1 - share) * float(z.diagonal().mean()) / own * h
         square = inner.diagonal().clamp_min(torch.finfo(inner.dtype).tiny)
-        spherical, unit = self.vectors.spherical, 1.0
+        spherical, unit = self.vectors.spherical or bool(settings and settings.directions), 1.0
         if spherical:
             apart = -inner / square.sqrt()[:, None] / square.sqrt()
         else:

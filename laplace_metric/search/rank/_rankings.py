@@ -131,6 +131,9 @@ class Predictive:
     centred : bool or None
         True for cosines about the mean of the items, where embeddings are directions. None, the
         default: chosen next to the share; where that is given, or without labels, False.
+    directions : bool or None
+        True for cosines where embeddings are compared with their lengths. None, the default: chosen
+        next to the share; where that is given, or without labels, False.
     layer : str, bool or None
         Name of an earlier layer of the model, whose input ranks next to the embedding; False for
         none. None, the default: none, or one of the last three before the head, chosen next to the
@@ -142,8 +145,8 @@ class Predictive:
     Raises
     ------
     InputError
-        For a share outside [0, 1), a rank below 1, a prior that is not above 0, ``centred`` that is
-        no flag, a layer that is no name, and a weight outside (0, 1).
+        For a share outside [0, 1), a rank below 1, a prior that is not above 0, ``centred`` or
+        ``directions`` that is no flag, a layer that is no name, and a weight outside (0, 1).
 
     Examples
     --------
@@ -155,6 +158,7 @@ class Predictive:
     rank: int | None = None
     prior: float | None = None
     centred: bool | None = None
+    directions: bool | None = None
     layer: str | bool | None = None
     layer_weight: float | None = None
 
@@ -165,8 +169,9 @@ class Predictive:
             check_count("Predictive: rank", self.rank)
         if self.prior is not None:
             check_positive("Predictive: prior", self.prior)
-        if self.centred not in (None, True, False):
-            raise InputError(f"Predictive: centred={self.centred!r}: pass True, False or None.")
+        for name in ("centred", "directions"):
+            if (flag := getattr(self, name)) not in (None, True, False):
+                raise InputError(f"Predictive: {name}={flag!r}: pass True, False or None.")
         if not isinstance(self.layer, (str, type(None))) and self.layer is not False:
             raise InputError(
                 f"Predictive: layer={self.layer!r}: pass the name of a layer, False or None."
@@ -203,6 +208,9 @@ class PredictiveRanking(Ranking):
         None, the default: it was not measured.
     layer : EarlierLayer or None
         Earlier layer that ranks next to the predictive vectors. None, the default: none.
+    directions : bool
+        True if vectors have length 1, though embeddings are compared with their lengths. Default:
+        False.
     """
 
     name: ClassVar[str] = "predictive"
@@ -214,6 +222,7 @@ class PredictiveRanking(Ranking):
     prior: float | None = saved(POSITIVE, default=None)
     gain: tuple[float, float] | None = saved(0, 1, default=None)
     layer: EarlierLayer | None = saved(default=None)
+    directions: bool = saved(empty=True, default=False)
 
     @classmethod
     def of(
@@ -249,6 +258,8 @@ class PredictiveRanking(Ranking):
                 'structure="diag" or "kron".'
             )
         vectors = vectors if prior is None else vectors.with_prior(prior)
+        directed = bool(asked.directions) and not vectors.spherical
+        vectors = vectors.as_directions() if directed else vectors
         if asked.centred and vectors.spherical:  # distances do not depend on a centre
             vectors = vectors.about(items.basis_inputs.mean(0))
         length, own, squares = vectors.lengths(items.basis_inputs)
@@ -260,7 +271,7 @@ class PredictiveRanking(Ranking):
         kept = float((vectors.variances * squares)[some.columns].sum())
         factor = share / (1 - share) * length / own if own > 0 else 0.0
         lost = max(0.0, 1 - kept / own) if own > 0 < share else 0.0  # sums in two orders differ
-        made = cls(some, share, factor, lost, prior)
+        made = cls(some, share, factor, lost, prior, directions=directed)
         if not isinstance(asked.layer, str):
             return made
         assert items.earlier is not None
@@ -278,10 +289,9 @@ class PredictiveRanking(Ranking):
     def settings(self) -> Predictive:
         """Settings with which another index has the same ranking."""
         rank, centred = len(self.columns) or None, self.vectors.centre is not None
-        if self.layer is None:
-            return Predictive(self.share, rank, self.prior, centred, layer=False)
-        name, weight = self.layer.name, self.layer.weight
-        return Predictive(self.share, rank, self.prior, centred, layer=name, layer_weight=weight)
+        name: str | bool = False if self.layer is None else self.layer.name
+        weight = None if self.layer is None else self.layer.weight
+        return Predictive(self.share, rank, self.prior, centred, self.directions, name, weight)
 
     def item_vectors(self, items: Encoded) -> Tensor:
         v = self.vectors(items.basis_inputs, self.factor)
@@ -307,8 +317,10 @@ class PredictiveRanking(Ranking):
         """Return one line of a table: what is added to the mean."""
         kind = "posterior" if self.prior is None else f"posterior (prior {self.prior:g})"
         kind = "noise" if self.prior == NOISE else "whitened" if self.prior == WHITENED else kind
+        kind += ", directions" if self.directions else ""
         kind += ", centred" if self.vectors.centre is not None else ""
         told = f"{self.share:.0%} {kind}, in {len(self.columns)} numbers ({self.lost:.1%} lost)"
+        told = kind.replace("posterior", "means") if self.share == 0 else told
         if self.layer is None:
             return told
         n = self.layer.directions.shape[1]

@@ -13,8 +13,8 @@ from torch.utils.data import DataLoader, Subset
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.datasets import CentreCrop, ImageFolder, load_folder
+from laplace_metric.datasets._chosen_rows import chosen_rows
 from laplace_metric.datasets._pixels import Pixels
-from laplace_metric.datasets._rows import chosen_rows
 from laplace_metric.errors import InputError, LabelError, RowError
 from laplace_metric.training import train_embedder
 

@@ -28,7 +28,7 @@ from laplace_metric.io import locked
 from laplace_metric.laplace.fit._fit_storage import FitStorage
 from laplace_metric.laplace.fit._processes import Processes
 from laplace_metric.models._disk_rows import NAMES, NOTE
-from laplace_metric.models._store import FeatureStore
+from laplace_metric.models._feature_store import FeatureStore
 
 KIND = files.Kind("checkpoint", "a checkpoint of a fit", 2)
 COLUMNS = files.Kind("columns", "reference points of a checkpoint", 2)

@@ -17,7 +17,7 @@ from laplace_metric.errors import DtypeError, InputError, NonFiniteError
 from laplace_metric.heads._repeatable import check_same_again
 from laplace_metric.inputs import Inputs, ModelInput, read_items
 from laplace_metric.inputs._by_row import count_inputs
-from laplace_metric.models._calling import call_model, to_device
+from laplace_metric.models._call_model import call_model, to_device
 from laplace_metric.models._evaluation_mode import evaluation_mode
 from laplace_metric.models._modules import device_of
 

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from laplace_metric.calibration._arrays import Array, Flags, Judged
+from laplace_metric.calibration._array_namespace import Array, Flags, Judged
 from laplace_metric.calibration._counted_once import counted_once
 
 SAME = 1e-6
