@@ -73,6 +73,7 @@ KEYWORDS = {
     "engine": "pass search=, a function or a FAISS index.",
     "index": "pass search=, a function or a FAISS index; or call Guard.wrap(index, labels).",
     "encoder": "pass model=.",
+    **dict.fromkeys(("hierarchy", "levels", "taxonomy"), "pass coarser=, groups of the labels."),
     "embedder": "pass model=.",
     **dict.fromkeys(("X", "x", "vectors", "embeddings", "gallery"), "pass items, the first one."),
     **dict.fromkeys(("y", "targets", "classes"), "pass labels, the second one."),
@@ -239,7 +240,7 @@ class Guard(Shown):
     ) -> None:
         check_share("precision", precision)
         check_fraction("open_set_fraction", open_set_fraction)
-        _check_by_class(_check_flag("by_class", by_class), coarser)
+        check_one_kind(_check_flag("by_class", by_class), coarser)
         known = {**signature(Guard).parameters, **signature(LaplaceEmbedder).parameters}
         check_keywords("Guard", settings, known, KEYWORDS)
         if held_out is not None and (not isinstance(held_out, (tuple, list)) or len(held_out) != 2):
@@ -711,7 +712,7 @@ class Guard(Shown):
         levels = self.coarser if coarser is None else None
         if coarser is not None and coarser is not False:
             levels = _levels_of(self.index, coarser)
-        _check_by_class(chosen, levels)
+        check_one_kind(chosen, levels)
         other._choose(check_share("precision", precision), chosen, levels)
         return other
 
@@ -939,7 +940,7 @@ def _check_flag(name: str, value: Any) -> bool:
     return bool(value)
 
 
-def _check_by_class(by_class: bool, coarser: Any) -> None:
+def check_one_kind(by_class: bool, coarser: Any) -> None:
     """Refuse a precision of each class next to coarser answers."""
     if by_class and coarser is not None:
         raise InputError(

@@ -11,7 +11,7 @@ import pytest
 import torch
 from scipy.stats import binomtest
 
-from laplace_metric import Guard
+from laplace_metric import Guard, GuardClassifier
 from laplace_metric.calibration import CalibrationQueries, Guarantee, LevelRule, Rule
 from laplace_metric.calibration.guarantees._left_over import left_over, share_of_run
 from laplace_metric.calibration.guarantees._test_sequences import Tests as Sequences
@@ -273,6 +273,57 @@ def test_one_group_of_everything_is_warned_of_and_what_no_level_has_is_refused()
         Guard(*ITEMS, coarser=KIND, by_class=True)
     with pytest.raises(AttributeError, match=r"guard\.at\(precision, coarser=levels\)"):
         made().guarantee_by_level(0.9)
+
+
+def test_several_views_of_a_thing_are_answered_at_one_level():
+    x, y = drawn(2, 1200)
+    views, of = np.repeat(x, 2, 0), np.repeat(np.arange(1200), 2)
+    views = views + np.random.default_rng(0).normal(0, 0.3, views.shape).astype(np.float32)
+    guard = Guard(*ITEMS, held_out=(views, y[of]), of=of, coarser=KIND)
+    asked, ids = np.repeat(NEW[0], 2, 0), np.repeat(np.arange(600), 2) + 10
+    answers = guard.ask(asked, of=ids)
+    assert answers.query_ids.tolist() == list(range(10, 610))
+    assert {0, 1} <= set(answers.level)
+    report = guard.evaluate(asked, NEW[1][ids - 10], of=ids)
+    assert len(report) == 600
+    assert report.lower > 0.9
+    assert [n for n, _, _ in report.levels.values()] == [
+        (answers.level == level).sum() for level in (0, 1)
+    ]
+    with pytest.raises(InputError, match="several views of each thing"):
+        guard.ask(NEW[0])
+
+
+def test_answers_among_some_items_have_levels_and_say_so():
+    some = ITEMS[1] != "purse"
+    with pytest.warns(StaleCalibrationWarning, match="tested with the whole gallery"):
+        answers = made().ask(NEW[0], among=some)
+    assert answers.among is not None
+    assert {0, 1} <= set(answers.level)
+    assert "purse" not in set(answers.label)
+
+
+def test_a_label_that_no_item_has_is_wrong_at_every_level():
+    hidden = np.where(NEW[1] == "purse", "clutch", NEW[1])
+    report = made().evaluate(NEW[0], hidden)
+    assert not report.right[hidden == "clutch"].any()
+    assert report.answered[hidden == "clutch"].any()
+    with pytest.raises(InputError, match="the group of label 'boot' is missing"):
+        made().index.guarantee_by_level(0.9, {**KIND, "boot": None})
+    with pytest.raises(TypeError, match="coarser=levels"):
+        GuardClassifier(coarser=KIND)
+    with pytest.raises(TypeError, match="pass coarser=, groups of the labels"):
+        Guard(*ITEMS, hierarchy=KIND)
+
+
+def test_simulated_open_set_queries_are_wrong_at_every_level():
+    guard = Guard(*ITEMS, held_out=drawn(2, 600), coarser=KIND, open_set_fraction=0.2)
+    calibration = guard.calibration
+    assert np.array_equal(calibration.shares.truth >= 0, calibration.known)
+    groups = guard.coarser.coded(sorted(KIND), 1)[1]
+    queries = calibration._of_groups(calibration.queries(), groups)
+    assert not queries.relevant[~calibration.known, 0].any()
+    assert queries.relevant[calibration.known, 0].mean() > 0.9
 
 
 def test_whole_numbers_of_any_kind_are_groups():

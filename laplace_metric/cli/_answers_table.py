@@ -12,7 +12,7 @@ from laplace_metric._utils.display import as_percent
 from laplace_metric._utils.names import one_line
 from laplace_metric.calibration import Answers, Rule
 from laplace_metric.calibration.rules._answers import UNCERTAIN, UNFAMILIAR
-from laplace_metric.cli._coarser_table import read_levels
+from laplace_metric.cli._coarser_table import levels_of
 from laplace_metric.cli._gallery import CALIBRATE
 from laplace_metric.cli._reporter import Reporter
 from laplace_metric.cli._shown_table import ShownColumn, ShownTable
@@ -53,11 +53,20 @@ def tell_answers(
     if "reason" in columns:
         first = [row["reason"] or ANSWERED for row in rows_of(columns) if row["rank"] == 1]
         told = [f"{first.count(word):,} {word}" for word in (ANSWERED, UNCERTAIN, UNFAMILIAR)]
+        if "level" in columns:
+            told[0] += _by_level([row["level"] for row in rows_of(columns) if row["rank"] == 1])
         reporter.say(f"of {n_queries:,} queries: {', '.join(told)}")
     for path in (options.output, options.picture):
         if path is not None:
             reporter.say(f"wrote {path}")
     reporter.numbers({"queries": n_queries, "k": k, "results": rows_of(columns)})
+
+
+def _by_level(levels: Sequence[int | None]) -> str:
+    """Return the number of answers at each level, in words; nothing without an answer."""
+    given = [level for level in levels if level is not None]
+    told = [f"{given.count(level):,} at level {level}" for level in sorted({*given})]
+    return f" ({', '.join(told)})" if told else ""
 
 
 def answers_table(columns: Columns, k: int) -> ShownTable:
@@ -89,6 +98,9 @@ def answers_table(columns: Columns, k: int) -> ShownTable:
         shown["label"] = ShownColumn("label", cells(lambda row: row["label"], True), LABEL)
         sure = cells(lambda row: as_percent(row["label_probability"]), True)
         shown["probability"] = ShownColumn("prob.", sure, right=True)
+    if "level" in columns:
+        level = cells(lambda row: "" if row["level"] is None else row["level"], True)
+        shown["level"] = ShownColumn("level", level, right=True)
     if "reason" in columns:
         shown["reason"] = ShownColumn("", cells(lambda row: row["reason"] or ANSWERED, True))
     elif "match_probability" in columns:
@@ -125,11 +137,7 @@ def guaranteed_of(index: Index, options: Namespace, reporter: Reporter) -> Rule 
         reporter.say(classes.sentence)
         return classes
     if coarser is not None:
-        try:
-            labels = index.calibration.held_out_labels().classes.tolist()
-        except NotFittedError as error:
-            raise InputError(f"--coarser: {error}") from error
-        levels = index.guarantee_by_level(options.precision, read_levels(coarser, labels))
+        levels = index.guarantee_by_level(options.precision, levels_of(index, coarser))
         reporter.say(levels.sentence)
         return levels
     rule, words = guaranteed_rule(index.calibration, options.precision, of)

@@ -8,10 +8,36 @@ from typing import Any
 
 from laplace_metric._utils.tables import filled_cells, read_table, shown_columns
 from laplace_metric.calibration.labels._levels import Levels
-from laplace_metric.errors import InputError
+from laplace_metric.cli._gallery import CALIBRATE
+from laplace_metric.errors import InputError, NotFittedError
+from laplace_metric.search import Index
 
 LABEL = "label"
 """Column of the labels; each other one is a level."""
+
+
+def levels_of(index: Index, path: Path) -> Levels:
+    """Return the levels of a table for the labels of an index.
+
+    Parameters
+    ----------
+    index : Index
+        Calibrated index.
+    path : Path
+        Table, as for ``read_levels``.
+
+    Raises
+    ------
+    InputError
+        For an index that no labels calibrated, and as ``read_levels``.
+    """
+    if index.calibration is None:
+        raise InputError(f"--coarser {path}: the index is not calibrated. {CALIBRATE}.")
+    try:
+        labels = index.calibration.held_out_labels().classes.tolist()
+    except NotFittedError as error:
+        raise InputError(f"--coarser {path}: {error}") from error
+    return read_levels(path, labels)
 
 
 def read_levels(path: Path, labels: Sequence[Any]) -> Levels:

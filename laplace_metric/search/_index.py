@@ -436,9 +436,10 @@ class Index(Shown):
         queries : inputs (an array, a list of texts, a mapping) or a loader of batches
             Q inputs of the model, as for ``search``.
         rule : Rule or None
-            Rule that decides which queries are answered, from ``guarantee`` or
-            ``guarantee_by_class``; of a guard, ``guard.rule``. None, the default: ``probability``
-            decides, which guarantees nothing, also for the index of a guard.
+            Rule that decides which queries are answered, from ``guarantee``,
+            ``guarantee_by_class`` or ``guarantee_by_level``; of a guard, ``guard.rule``. None, the
+            default: ``probability`` decides, which guarantees nothing, also for the index of a
+            guard.
         probability : float in [0, 1] or None
             Smallest probability of an answer, in the place of a rule; the index then abstains from
             unknown queries, too (``Rule.at(0.5, alpha=None)`` answers them). None, the default:
@@ -622,21 +623,28 @@ class Index(Shown):
 
         Examples
         --------
-        >>> from sklearn.datasets import load_digits
+        >>> import numpy as np
         >>> from laplace_metric import Guard
-        >>> x, y = load_digits(return_X_y=True)
-        >>> index = Guard(x[:900], y[:900]).index
-        >>> parity = {digit: "odd" if digit % 2 else "even" for digit in range(10)}
-        >>> rule = index.guarantee_by_level(0.98, parity)
-        >>> index.ask(x[900:906], rule).level.tolist()
-        []
+        >>> g = np.random.default_rng(0)
+        >>> y = g.integers(0, 4, 1000)  # 0 and 1 overlap, and so do 2 and 3
+        >>> x = np.stack([9 * (y // 2), 2 * (y % 2)], 1) + g.normal(size=(1000, 2))
+        >>> index = Guard(x[:600], y[:600]).index
+        >>> rule = index.guarantee_by_level(0.9, {0: "left", 1: "left", 2: "right", 3: "right"})
+        >>> answers = index.ask([[0.0, -1.0], [0.0, 1.0], [9.0, 1.0], [9.0, 3.0]], rule)
+        >>> answers.label.tolist(), answers.level.tolist()
+        ([0, 'left', 'right', 3], [0, 1, 1, 0])
         """
-        calibration, now = self._calibrated(), self._now()
-        classes = calibration.held_out_labels().classes.tolist()
-        labels = None if now.labels is None else now.labels.tolist()
-        levels = Levels.read(coarser, classes, labels)
-        rule = calibration.guarantee_by_level(precision, levels, confidence=confidence, alpha=alpha)
-        return rule.after(now.change)
+        self = self._now()
+        levels = self._levels(coarser)
+        rule = self._calibrated().guarantee_by_level(
+            precision, levels, confidence=confidence, alpha=alpha
+        )
+        return rule.after(self.change)
+
+    def _levels(self, coarser: Any) -> Levels:
+        """Return checked levels of the labels that calibrated the index."""
+        classes = self._calibrated().held_out_labels().classes.tolist()
+        return Levels.read(coarser, classes, None if self.labels is None else self.labels.tolist())
 
     def add(
         self, gallery: Any, labels: Any = None, ids: Any = None, *, progress: bool = False

@@ -239,8 +239,14 @@ def test_a_precision_that_cannot_be_promised_says_which_can(indexed, capsys):
     Path("groups.csv").write_text("\n".join(["label,parity", *rows]))
     coarser = ["search", "index", "photos", "--coarser", "groups.csv", "--output", "levels.csv"]
     assert main([*coarser, "--precision", "0.9"]) == 0
-    assert "of the answers of each level, as given" in capsys.readouterr().out
-    assert set(read_columns(Path("levels.csv"))["level"]) <= {"0", "1", ""}
+    told = capsys.readouterr().out
+    assert "of the answers of each level, as given" in told
+    columns = read_columns(Path("levels.csv"))
+    ranked = zip(columns["level"], columns["rank"], strict=True)
+    levels = [level for level, rank in ranked if rank == "1"]
+    assert set(levels) <= {"0", "1", ""}
+    assert f" answered ({levels.count('0')} at level 0" in told
+    assert re.search(r"prob\. +level", told)
     assert main([*coarser, "--overwrite"]) == 2
     assert "--coarser: give --precision P" in capsys.readouterr().err
     assert main([*coarser, "--overwrite", "--precision", "0.9", "--by-class"]) == 2
@@ -248,9 +254,11 @@ def test_a_precision_that_cannot_be_promised_says_which_can(indexed, capsys):
     for text, told in (
         ("label\n1", "its one column is 'label'"),
         ("name,parity\n1,odd", "has no column 'label'"),
-        ("label,parity\n1,odd", "has no group of 9 labels"),
-        ("label,parity\n1,", "parity of row 1 is empty"),
-        ("label,parity\n1,odd\n1,even", "label '1' has two groups in 'parity'"),
+        ("label,parity\n1,odd", "of 10 labels ('class 0', 'class 1', 'class 2', ...)"),
+        ("label,parity\n1,odd", "Its labels are others, such as '1'"),
+        ("label,parity\nclass 1,odd", "has no group of 9 labels"),
+        ("label,parity\nclass 1,", "parity of row 1 is empty"),
+        ("label,parity\nclass 1,odd\nclass 1,even", "label 'class 1' has two groups in"),
     ):
         Path("groups.csv").write_text(text)
         assert main([*coarser, "--overwrite", "--precision", "0.9"]) == 2

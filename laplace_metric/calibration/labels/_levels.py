@@ -38,7 +38,8 @@ class Levels:
 
     Examples
     --------
-    >>> levels = Levels.read({"boot": "shoes", "sandal": "shoes", "hat": "rest"}, ["boot", "hat"])
+    >>> kind = {"boot": "shoes", "sandal": "shoes", "hat": "clothes"}
+    >>> levels = Levels.read(kind, ["boot", "hat", "sandal"])
     >>> len(levels), levels.name("boot", 1)
     (2, 'shoes')
     """
@@ -247,6 +248,8 @@ def _check_complete(where: str, level: dict[Any, Any], classes: Sequence[Any]) -
         told = ""
         if not kinds[0] & kinds[1]:
             told = f" Labels are of type {kinds[0].pop()}, those of the mapping {kinds[1].pop()}."
+        elif len(missing) == len(classes):
+            told = f" Its labels are others, such as {next(iter(level))!r}."
         raise InputError(
             f"{where} has no group of {len(missing):,} labels ({some}): give every label of the "
             f"items a group.{told}"
