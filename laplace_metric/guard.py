@@ -941,7 +941,20 @@ def _check_flag(name: str, value: Any) -> bool:
 
 
 def check_one_kind(by_class: bool, coarser: Any) -> None:
-    """Refuse a precision of each class next to coarser answers."""
+    """Refuse a precision of each class next to coarser answers.
+
+    Parameters
+    ----------
+    by_class : bool
+        True for a precision of the answers of each class.
+    coarser : levels or None
+        Levels of coarser answers; None: answers are labels alone.
+
+    Raises
+    ------
+    InputError
+        If both are asked for.
+    """
     if by_class and coarser is not None:
         raise InputError(
             "by_class=True next to coarser=: a guarantee is one of the answers of each class, or "

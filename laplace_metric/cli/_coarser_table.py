@@ -22,7 +22,7 @@ def levels_of(index: Index, path: Path) -> Levels:
     Parameters
     ----------
     index : Index
-        Calibrated index.
+        Index that labels have calibrated.
     path : Path
         Table, as for ``read_levels``.
 

@@ -54,7 +54,7 @@ def level_rows(
     Parameters
     ----------
     gallery : LoadedIndex
-        Index.
+        Index with its posterior and the items that it was built from.
     queries : Source
         Labelled queries that did not calibrate it.
     levels : Levels or None

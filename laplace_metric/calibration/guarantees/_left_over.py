@@ -113,7 +113,7 @@ def left_over(
     asked : Guarantee
         Precision, and the confidence of its test.
     value : float in [0, 1]
-        The threshold.
+        Smallest probability of an answer, as the theory has chosen it.
     level : int
         Level of the answers. Default: 0, labels.
     """

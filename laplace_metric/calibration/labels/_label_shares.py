@@ -99,10 +99,10 @@ class HeldOutShares:
     Parameters
     ----------
     tested : LabelShares
-        Those of the tested queries, by fits that did not see them.
+        Probabilities of the tested queries, by fits that did not see them.
     other : LabelShares
-        Those of the same queries by the fit that answers, where the calibration is cross-fitted;
-        else those of the queries that fitted it, among which thresholds are chosen.
+        Probabilities of the same queries by the fit that answers, if the calibration is
+        cross-fitted; else those of the queries that fitted it, among which thresholds are chosen.
     truth : [n]
         Place of the label of each tested query among the classes; -1 for one that no item has.
     """

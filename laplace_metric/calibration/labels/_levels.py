@@ -34,7 +34,7 @@ class Levels:
     Parameters
     ----------
     groups : tuple of tuples of (label, group)
-        Of each level, the group of every label, sorted by label.
+        Group of every label at each level, sorted by label.
 
     Examples
     --------
