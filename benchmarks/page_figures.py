@@ -37,6 +37,7 @@ from benchmarks.report.glossary import about
 from benchmarks.report.reading import Part, Record, described, known, parts, summary
 from benchmarks.report.three_numbers import MATCH
 from benchmarks.retrieval.evidence import RIVALS
+from benchmarks.retrieval.forty import forty_figure
 from benchmarks.retrieval.power import power_figure
 
 OOD = "auroc "
@@ -223,6 +224,7 @@ OTHERS: dict[str, tuple[str, Callable[[Record], Figure]]] = {
     "posterior": ("posterior", share_figure),
     "retrieval-evidence": ("evidence", evidence),
     "retrieval-power": ("power", power_figure),
+    "forty": ("forty", forty_figure),
 }
 """Figure -> its record, and its function."""
 

@@ -24,7 +24,7 @@ from benchmarks.records import RESULTS, read_record
 from benchmarks.report import papers, three_numbers
 from benchmarks.report.cells import quality_table
 from benchmarks.report.method_table import methods
-from benchmarks.retrieval import evidence, growing, guarantees, power, twenty
+from benchmarks.retrieval import evidence, forty, growing, guarantees, power, twenty
 from benchmarks.variants import online_tables
 
 ROOT = Path(__file__).parent.parent
@@ -102,6 +102,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **power.TABLES,
     **growing.TABLES,
     **twenty.TABLES,
+    **forty.TABLES,
     **image_text_tables.TABLES,
     **cost_tables.TABLES,
     **promises.TABLES,

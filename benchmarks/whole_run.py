@@ -173,6 +173,7 @@ PIECES = (
     _piece("power", "retrieval", "retrieval.power", 3, needs=("mapie",)),
     _piece("growing", "retrieval", "retrieval.growing", 4),
     _piece("twenty", "retrieval", "retrieval.twenty", 2),
+    _piece("forty", "retrieval", "retrieval.forty", 8),
     _piece("recovery", "recovery", "recovery.runs", 58),
     _piece("online", "variants", "variants.online", 40),
     _piece("views", "variants", "variants.views", 12),

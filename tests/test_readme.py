@@ -103,7 +103,8 @@ def test_the_caption_of_twenty_queries_is_that_of_the_record():
     record = json.loads((README.parent / "benchmarks/results/twenty.json").read_text())
     of, text = record["summary"], README.read_text()
     assert f"of {of['queries']} new emoji" in text
-    assert f"Of all, {of['nearest right'] / of['queries']:.0%} of".replace("%", " %") in text
+    share = f"{of['nearest right'] / of['queries']:.0%} of the nearest items are right"
+    assert share.replace("%", " %") in text
     right = f"{of['answers right'] / of['answered']:.0%} of the guard's {of['answered']} answers"
     assert right.replace("%", " %") in text
     assert f"({of['precision']:.0%} guaranteed)".replace("%", " %") in text
@@ -125,13 +126,13 @@ def test_the_numbers_of_the_first_page_are_those_of_its_guard():
     with pytest.warns(UnfamiliarQueriesWarning) as warned:
         answers = guard.ask(queries)
     (share,) = re.findall(r"queries \((\d+)%", str(warned[0].message))
-    assert f"It warns that {share} % of them are unlike the items" in text
+    assert f"warns: {share} % of these digits are unlike the items (5 % expected)" in text
     answered = answers.answered
     plain = guard.index.ask(queries, Rule.at(0, alpha=None)).label
     covered = f"{guard.rule.coverage:.0%}".replace("%", " %")
-    assert f"confidence (simulated, since the items calibrate), and {covered} of queries" in text
+    assert f"Of queries like its items the guard expects to answer {covered}." in text
     assert not guard.rule.proven
-    assert f"{100 * (plain == truth).mean():.1f} % are right without abstention" in text
+    assert f"| every query answered | 100 % | {100 * (plain == truth).mean():.1f} % |" in text
     kept = 100 * (answers.label[answered] == truth[answered]).mean()
-    assert f"answers {100 * answered.mean():.1f} %, {kept:.1f} % of them right" in text
+    assert f"| guard at 99.5 % | {100 * answered.mean():.1f} % | {kept:.1f} % |" in text
     assert kept >= 99

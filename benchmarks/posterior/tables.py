@@ -87,7 +87,7 @@ def first_page() -> str:
         ahead = "" if name == "posterior" else _gap(rows, ours, found[0])
         lines.append([said, *means, ahead])
     return markdown(
-        ["ranked by", "first item right", "label right", "posterior ahead, first item"], lines
+        ["ranked by", "nearest item right", "label right", "posterior ahead, nearest item"], lines
     )
 
 

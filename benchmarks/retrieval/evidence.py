@@ -284,18 +284,14 @@ def best_rival(row: dict[str, Any]) -> str:
 
 
 def first_page() -> str:
-    """Ours beside rivals that have the same labels and queries."""
-    names = ["+ distance", "share", "probe", "LDA", "match probability"]
-    lines = [
-        [
-            row["problem"] + (" \\*" if row["developed on"] else ""),
-            *_cells(row, names),
-            _signed(row[f"ahead: {best_rival(row)}"]),
-        ]
-        for row in _rows()
-    ]
-    header = ["problem", "distance", "label share", "probe", "LDA", "ours", "ahead of the best"]
-    return markdown(header, lines)
+    """Ours beside the best rival with the same labels and queries, and beside distance alone."""
+    lines = []
+    for row in sorted(_rows(), key=lambda row: bool(row["developed on"])):
+        rival = best_rival(row)
+        cells = [thousandths(row[n]["mean"]) for n in ("match probability", rival, "+ distance")]
+        starred = row["problem"] + " \\*" * bool(row["developed on"])
+        lines.append([starred, *cells[:2], _signed(row[f"ahead: {rival}"]), cells[2]])
+    return markdown(["problem", "ours", "best rival", "ahead", "distance alone"], lines)
 
 
 def rivals_table() -> str:

@@ -1649,6 +1649,8 @@ class Index(Shown):
             return
         items = self.items
         rows = inputs_of(items.encoded)
+        if width is not None and items.encoded.earlier is not None:
+            width += items.encoded.earlier.shape[1]
         model = ClassModel.fit(rows, codes, classes, prior_precision, temperature, width)
         with self._changing:
             if self.items is items:  # a model of items that changed meanwhile is stale

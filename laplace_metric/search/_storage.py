@@ -34,7 +34,7 @@ from laplace_metric.io import (
 from laplace_metric.search._encoded import Encoded
 from laplace_metric.search._items import Items
 from laplace_metric.search._protocols import SearchEncoder
-from laplace_metric.search.classes._class_model import ClassModel
+from laplace_metric.search.classes._class_model import ClassModel, inputs_of
 from laplace_metric.search.engines import _built_engine, _engine
 from laplace_metric.search.engines._engine import IVF, Engine, Flat
 from laplace_metric.search.engines._faiss import FaissEngine
@@ -170,7 +170,10 @@ def _state(part: Part, file: SavedFile, place: Place | None, encoder: SearchEnco
         engine = FaissEngine.restored(arrays, vectors, kind, mapped=file.mapped, place=place)
     given = {"items": items, "ranking": ranking, "engine": engine}
     if content.flag("class_model"):
-        given["class_model"] = ClassModel.from_tensors(below(CLASS_MODEL, tensors))
+        model = ClassModel.from_tensors(below(CLASS_MODEL, tensors))
+        width = inputs_of(items.encoded.take(slice(0, 1))).shape[1]
+        checked_array("class_model/mean", model.mean, [width])
+        given["class_model"] = model
     return restored(IndexState, content, tensors, given=given, F=len(FEATURES))
 
 

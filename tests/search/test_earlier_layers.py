@@ -23,6 +23,7 @@ from laplace_metric.models import PrecomputedLayers
 from laplace_metric.models._compared_rows import compared_rows
 from laplace_metric.search import Index, Predictive
 from laplace_metric.search._encoder import Encoder
+from laplace_metric.search.classes._class_model import ClassModel, inputs_of
 from laplace_metric.search.rank import _chosen_ranking
 from laplace_metric.search.rank._chosen_ranking import _tried_on, exploring, layers_asked
 
@@ -328,6 +329,50 @@ def test_a_file_that_misses_the_rows_of_its_layer_is_refused(tmp_path, monkeypat
     index._state = replace(index._state, items=without)
     index.save(tmp_path / "index")
     with pytest.raises(FileFormatError, match="earlier"):
+        Index.load(tmp_path / "index", embedder)
+
+
+# ---------------------------------------------------------------- the class model
+
+
+def test_the_class_model_reads_the_layer_too():
+    """The head does not tell these classes apart, and the layer does."""
+    (x, y), (queries, labels) = data(240), data(200, seed=7)
+    embedder, right = fitted(), {}
+    for name, layer in (("head", False), ("layer", "1")):
+        index = embedder.index(x, y, rank_by=Predictive(share=0.25, layer=layer), progress=False)
+        index.learn_classes()
+        rows, model = inputs_of(index.encoder(queries)), index.class_model
+        odds = model.log_odds(rows, torch.arange(6).expand(len(rows), 6))
+        right[name] = float((odds.argmax(1) == labels).double().mean())
+    assert right["layer"] > right["head"] + 0.2
+    encoded = index.items.encoded
+    by_hand = torch.cat([nn.functional.normalize(encoded.basis_inputs, dim=1), encoded.earlier], 1)
+    torch.testing.assert_close(inputs_of(encoded), by_hand, rtol=0, atol=0)
+    assert len(model.mean) == by_hand.shape[1]
+
+
+def test_a_class_model_of_few_items_counts_the_columns_of_the_layer():
+    """Fewer items than columns of the head: the ridge averages over all of both parts."""
+    index = index_of(fitted(), Predictive(share=0.25, layer="1"))
+    a, p = index.items.encoded.basis_inputs.shape[1], index.items.encoded.earlier.shape[1]
+    index.learn_classes(1.0, 1.0, 50 + a)
+    codes = index.items.label_codes
+    wide = ClassModel.fit(
+        inputs_of(index.items.encoded), codes, index.items.classes, 1.0, 1.0, 50 + a + p
+    )
+    torch.testing.assert_close(index.class_model.root, wide.root, rtol=0, atol=0)
+
+
+def test_a_file_whose_class_model_reads_other_rows_is_refused(tmp_path):
+    embedder = fitted()
+    index = index_of(embedder, Predictive(share=0.25, layer="1"))
+    index.calibrate(*data(200, seed=7))
+    rows, codes = index.items.encoded.basis_inputs, index.items.label_codes
+    other = ClassModel.fit(rows, codes, index.items.classes)
+    index._state = replace(index._state, class_model=other)
+    index.save(tmp_path / "index")
+    with pytest.raises(FileFormatError, match="class_model/mean"):
         Index.load(tmp_path / "index", embedder)
 
 

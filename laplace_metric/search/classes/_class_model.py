@@ -1,5 +1,7 @@
 """A class model of the gallery: the odds of a label, evidence next to the neighbours' votes.
 
+A row is what enters the head, [h / |h| ; u] where an index ranks by an earlier layer, too, whose
+unit vector u is (``laplace/_earlier_layer``): with it, held-out classes are told apart better.
 With u the direction of a row, mu their mean, W the covariance within classes, e = tr W / D and
 R R' = (W + e I)^-1 (``familiarity._scatter``),
 
@@ -34,7 +36,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from jaxtyping import Float, Float32, Float64, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from laplace_metric._utils.blocks import LARGE_BYTES, blocks
 from laplace_metric._utils.precision import full_precision
@@ -335,9 +337,16 @@ def _part(codes: Int[Tensor, " N"], most: int) -> Int[Tensor, " n"]:
 
 
 def inputs_of(encoded: Encoded) -> Float[Tensor, "N D"]:
-    """Return the inputs of the head for a class model; the embedding if they are not stored."""
+    """Return what a class model reads: inputs of the head, and the earlier layer of the ranking.
+
+    Without stored inputs it is the embedding. Next to a layer, whose rows have length 1, they are
+    unit vectors, too.
+    """
     rows = encoded.basis_inputs
-    return rows if 0 < rows.shape[1] <= WIDEST else encoded.mean
+    rows = rows if 0 < rows.shape[1] <= WIDEST else encoded.mean
+    if encoded.earlier is None:
+        return rows
+    return torch.cat([nn.functional.normalize(rows, dim=1), encoded.earlier.to(rows)], 1)
 
 
 def cross_fitted(
