@@ -22,8 +22,9 @@ from laplace_metric._utils.display import Rows, Shown
 from laplace_metric._utils.keywords import check_keywords, positional
 from laplace_metric._utils.randomness import Seed
 from laplace_metric._utils.validation import as_path, check_fraction, check_share
-from laplace_metric.calibration import Answers, Calibration, ClassRule, Rule
+from laplace_metric.calibration import Answers, Calibration, ClassRule, LevelRule, Rule
 from laplace_metric.calibration.guarantees._queries_needed import about
+from laplace_metric.calibration.labels._levels import Levels
 from laplace_metric.calibration.rules._gallery_change import warn_uncovered
 from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import (
@@ -72,6 +73,7 @@ KEYWORDS = {
     "engine": "pass search=, a function or a FAISS index.",
     "index": "pass search=, a function or a FAISS index; or call Guard.wrap(index, labels).",
     "encoder": "pass model=.",
+    **dict.fromkeys(("hierarchy", "levels", "taxonomy"), "pass coarser=, groups of the labels."),
     "embedder": "pass model=.",
     **dict.fromkeys(("X", "x", "vectors", "embeddings", "gallery"), "pass items, the first one."),
     **dict.fromkeys(("y", "targets", "classes"), "pass labels, the second one."),
@@ -90,6 +92,7 @@ METHODS = {
     "score": "call guard.evaluate(queries, labels).right_share",
     "guarantee": "call guard.at(precision), or guard.index.guarantee(...) for another rate",
     "guarantee_by_class": "call guard.at(precision, by_class=True)",
+    "guarantee_by_level": "call guard.at(precision, coarser=levels)",
     "threshold": "read guard.rule.value",
     "labels": "read guard.index.labels",
     "ids": "read guard.index.ids",
@@ -136,6 +139,12 @@ class Guard(Shown):
         of all answers together, which can hide a rare class whose answers are mostly wrong. True
         needs more queries: about as many of each class as of all otherwise, and the answers of
         classes that have fewer are not given. Default: False.
+    coarser : list of levels, a level, or None
+        Groups of labels with which a query is answered where its label is not sure enough, from
+        fine to coarse: of each level the group of each item, such as its department, or a mapping
+        of label to group. The finest level that is sure enough answers (``answers.level``: 0 for a
+        label). The precision is that of the answers of each level as given, so that it holds of the
+        labels alone, and of all answers together. None, the default: labels alone.
     held_out : (queries, labels) or None
         Calibration queries and their labels: neither items nor inputs that the model was trained
         on. Pass 1,000 or more for proven guarantees. Copies count once: a guarantee is one of
@@ -177,7 +186,8 @@ class Guard(Shown):
     ------
     InputError, LabelError
         For items or labels that cannot be read, and as ``LaplaceEmbedder.cross_index``. Without
-        ``held_out``, for a model that may have been trained on the items.
+        ``held_out``, for a model that may have been trained on the items. For ``coarser`` levels
+        with a label without a group or in two, or that are not nested from fine to coarse.
 
     Warns
     -----
@@ -204,6 +214,8 @@ class Guard(Shown):
     """Statement of the caller, which a saved guard keeps; None if there was none."""
     by_class: bool = False
     """True if the precision is that of the answers of each class, not of all together."""
+    coarser: Levels | None = None
+    """Groups of labels with which it answers where the label is not sure enough, if it does."""
 
     @positional("name the argument, such as precision={}.")
     def __init__(
@@ -214,6 +226,7 @@ class Guard(Shown):
         model: nn.Module | LaplaceEmbedder | LaplaceEnsemble | None = None,
         precision: float = 0.9,
         by_class: bool = False,
+        coarser: Any = None,
         held_out: tuple[Any, Any] | None = None,
         trained_on_items: bool | None = None,
         ids: Any = None,
@@ -227,7 +240,7 @@ class Guard(Shown):
     ) -> None:
         check_share("precision", precision)
         check_fraction("open_set_fraction", open_set_fraction)
-        _check_flag("by_class", by_class)
+        check_one_kind(_check_flag("by_class", by_class), coarser)
         known = {**signature(Guard).parameters, **signature(LaplaceEmbedder).parameters}
         check_keywords("Guard", settings, known, KEYWORDS)
         if held_out is not None and (not isinstance(held_out, (tuple, list)) or len(held_out) != 2):
@@ -267,6 +280,8 @@ class Guard(Shown):
         self.embedder: LaplaceEmbedder | LaplaceEnsemble = model
         inputs = read_inputs("items", items, labels)
         n = inputs.count or 0
+        if coarser is not None and inputs.labels is not None:
+            coarser = _levels(coarser, inputs.labels)  # refused before the long part
         if held_out is None:
             assert isinstance(model, LaplaceEmbedder)
             self.index = model.cross_index(
@@ -298,7 +313,7 @@ class Guard(Shown):
                     seed=seed,
                     progress=progress,
                 )
-        self._choose(precision, by_class)
+        self._choose(precision, by_class, _levels_of(self.index, coarser))
 
     def __getattr__(self, name: str) -> Any:
         if hasattr(type(self), name):  # a property of ours that has failed: with its own words
@@ -547,7 +562,7 @@ class Guard(Shown):
             seed=seed,
             progress=progress,
         )
-        self._choose(self.precision, self.by_class)
+        self._choose(self.precision, self.by_class, self.coarser)
 
     @positional("a guard has its precision: guard.at({}).ask(queries) for another one.")
     def ask(
@@ -657,7 +672,7 @@ class Guard(Shown):
         """Return up to ``most`` items, 100 by default, whose label looks wrong; see ``Index``."""
         return self.index.suspicious_labels(most)
 
-    def at(self, precision: float, *, by_class: bool | None = None) -> Guard:
+    def at(self, precision: float, *, by_class: bool | None = None, coarser: Any = None) -> Guard:
         """Return the same guard with another guaranteed precision; nothing is fitted again.
 
         Both are one gallery with one calibration: what ``add`` and ``calibrate`` change through one
@@ -670,11 +685,14 @@ class Guard(Shown):
         by_class : bool or None
             True guarantees it of the answers of each class, False of all together, as for
             ``Guard``. None, the default: as this guard does.
+        coarser : list of levels, a level, False or None
+            Levels of coarser answers, as for ``Guard``; False: labels alone. None, the default: as
+            this guard does.
 
         Raises
         ------
         InputError
-            For a precision outside (0, 1), and another ``by_class``.
+            For a precision outside (0, 1), another ``by_class``, and levels as for ``Guard``.
 
         Warns
         -----
@@ -691,7 +709,11 @@ class Guard(Shown):
         """
         other = copy.copy(self)
         chosen = self.by_class if by_class is None else _check_flag("by_class", by_class)
-        other._choose(check_share("precision", precision), chosen)
+        levels = self.coarser if coarser is None else None
+        if coarser is not None and coarser is not False:
+            levels = _levels_of(self.index, coarser)
+        check_one_kind(chosen, levels)
+        other._choose(check_share("precision", precision), chosen, levels)
         return other
 
     def save(self, path: str | Path) -> None:
@@ -710,8 +732,11 @@ class Guard(Shown):
             If it cannot be written; an old file is kept.
         """
         parts = {**self.embedder._parts(), "index": self.index._part()}
-        told = {"precision": self.precision, "trained_on_items": self.trained_on_items}
+        told: dict[str, Any] = {"precision": self.precision}
+        told["trained_on_items"] = self.trained_on_items
         told["by_class"] = self.by_class
+        if self.coarser is not None:
+            told["coarser"] = self.coarser.content()
         parts["guard"] = Part(GUARD, told)
         write(as_path("path", path), parts)
 
@@ -757,6 +782,7 @@ class Guard(Shown):
             told = Fields(saved.part(GUARD).content, "guard")
             precision, stated = told.share("precision"), None
             by_class = told.flag("by_class") if "by_class" in told else False
+            coarser = Levels.of_content(told, "coarser") if "coarser" in told else None
             if "trained_on_items" in told:
                 stated = told.flag("trained_on_items")
         guard.trained_on_items = stated
@@ -769,11 +795,11 @@ class Guard(Shown):
         if search is not None:
             ids = guard.index.ids
             guard.index = guard.index.searched_by(_search_of(search, ids, len(ids)))
-        guard._choose(precision, by_class)
+        guard._choose(precision, by_class, coarser)
         return guard
 
-    def _choose(self, precision: float, by_class: bool) -> None:
-        self.precision, self.by_class = precision, by_class
+    def _choose(self, precision: float, by_class: bool, coarser: Levels | None) -> None:
+        self.precision, self.by_class, self.coarser = precision, by_class, coarser
         if self.rule is None:
             warnings.warn(self._refusal(), FewQueriesWarning, stacklevel=callers_line())
 
@@ -794,6 +820,8 @@ class Guard(Shown):
         calibration = _calibration_of(index)
         if self.by_class:
             return calibration.guarantee_by_class(precision).after(index.change)
+        if self.coarser is not None:
+            return calibration.guarantee_by_level(precision, self.coarser).after(index.change)
         return calibration.guarantee(precision=precision, of="label").after(index.change)
 
     def _refusal(self) -> str:
@@ -802,6 +830,11 @@ class Guard(Shown):
                 self._guaranteed(self.precision, self.index)
             except InputError as error:
                 return f"{error} All together: guard.at({self.precision:g}, by_class=False)."
+        if self.coarser is not None:
+            try:
+                self._guaranteed(self.precision, self.index)
+            except InputError as error:
+                return f"{error} Ask for less: guard.at(precision)."
         told = self._missing(self.precision)
         try:
             best = self.calibration.largest_guarantee(of="label").target or 0.0
@@ -813,6 +846,8 @@ class Guard(Shown):
     def _missing(self, precision: float) -> str:
         if self.by_class:
             return "of no class"
+        if self.coarser is not None:
+            return "at no level"
         needed = self.calibration.queries_needed(precision, of="label")
         if needed.more_queries is None:
             return needed.reason
@@ -829,9 +864,16 @@ class Guard(Shown):
         if isinstance(self.rule, ClassRule):
             given = len(self.rule.rules)
             those = f"answers with each of {given} of {given + len(self.rule.refused)} labels"
+        own, right = "", "are right"
+        if isinstance(self.rule, LevelRule):
+            own, those, right = (
+                f" ({self.rule.by_level})",
+                "answers of each level",
+                "are right as given",
+            )
         return (
-            f"answers {self.rule.coverage:.0%} of queries like its own; of the {those} at "
-            f"least {self.precision:.4g} are right, with 95% confidence"
+            f"answers {self.rule.coverage:.0%} of queries like its own{own}; of the {those} at "
+            f"least {self.precision:.4g} {right}, with 95% confidence"
             f"{'' if self.rule.proven else ', simulated and not proven'}"
             f"{'.' if change is None else f'; it {change}.'}"
         )
@@ -861,9 +903,11 @@ class Guard(Shown):
                 told = f"answers {found.coverage:.0%}"
                 if isinstance(found, ClassRule):
                     told += f", with {len(found.rules)} labels"
+                if isinstance(found, LevelRule):
+                    told += f": {found.by_level}"
             else:
                 told = self._missing(level)
-            of = " by class" * self.by_class
+            of = " by class" * self.by_class + " by level" * (self.coarser is not None)
             rows.append((f"{100 * level:g}% right{of}", told))
         return rows
 
@@ -894,6 +938,41 @@ def _check_flag(name: str, value: Any) -> bool:
     if not isinstance(value, (bool, np.bool_)):
         raise InputError(f"{name}={value!r:.40}: pass True or False.")
     return bool(value)
+
+
+def check_one_kind(by_class: bool, coarser: Any) -> None:
+    """Refuse a precision of each class next to coarser answers.
+
+    Parameters
+    ----------
+    by_class : bool
+        True for a precision of the answers of each class.
+    coarser : levels or None
+        Levels of coarser answers; None: answers are labels alone.
+
+    Raises
+    ------
+    InputError
+        If both are asked for.
+    """
+    if by_class and coarser is not None:
+        raise InputError(
+            "by_class=True next to coarser=: a guarantee is one of the answers of each class, or "
+            "of each level. Pass one of them; guard.at(precision, coarser=False) has labels alone."
+        )
+
+
+def _levels(coarser: Any, labels: Any) -> Levels:
+    """Return checked levels of the labels of items."""
+    column = Column.of_labels(labels)
+    return Levels.read(coarser, np.unique(column.values).tolist(), column.values.tolist())
+
+
+def _levels_of(index: Index, coarser: Any) -> Levels | None:
+    """Return checked levels of the labels of an index; None without any."""
+    if coarser is None or isinstance(coarser, Levels):
+        return coarser
+    return _levels(coarser, index.labels)
 
 
 def _check_trained(model: Any, stated: Any, *, calibrates: bool) -> None:

@@ -41,6 +41,8 @@ KEYWORDS = {
     "cv": "5 parts of the rows calibrate; MatchClassifier(folds=) takes another number.",
     "held_out": "the rows of fit calibrate; Guard(X, y, held_out=(queries, labels)) takes others.",
     "search": "call Guard(X, y, search=).",
+    "coarser": "call Guard(X, y, coarser=levels), whose answers have a level.",
+    "by_class": "call Guard(X, y, by_class=True).",
     "seed": "pass random_state=.",
 }
 """Keywords of other classes, and what is meant here."""

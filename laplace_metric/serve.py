@@ -25,6 +25,7 @@ from typing import Annotated, Any
 from laplace_metric._utils import __version__
 from laplace_metric._utils.batching import Worker
 from laplace_metric._utils.validation import check_count, check_share
+from laplace_metric.cli._coarser_table import levels_of
 from laplace_metric.cli._options import parser_of
 from laplace_metric.errors import (
     InputError,
@@ -32,7 +33,7 @@ from laplace_metric.errors import (
     MissingPackageError,
     NotFittedError,
 )
-from laplace_metric.guard import Guard
+from laplace_metric.guard import Guard, check_one_kind
 from laplace_metric.probabilistic_embedder import ProbabilisticEmbedder
 from laplace_metric.search import Index
 
@@ -143,6 +144,7 @@ def create_app(
     *,
     read: str | Read = "vectors",
     precision: float | None = None,
+    coarser: Any = None,
     api_key: str | None = None,
     batch: int = 16,
     waiting: int = 64,
@@ -153,11 +155,12 @@ def create_app(
     Parameters
     ----------
     index : Index, Guard or None
-        Index that is searched; a guard brings its embedder, its precision and ``by_class``. None,
-        the default, is for ``uvicorn --factory laplace_metric.serve:create_app``: the environment
-        variable ``LAPLACE_METRIC_SERVE`` then has the words of the command ``laplace-metric
-        serve``, such as ``index --model my_model:embedder``, and ``LAPLACE_METRIC_API_KEY`` the
-        key; the other arguments are not used.
+        Index that is searched; a guard brings its embedder, its precision, ``by_class`` and
+        ``coarser`` levels. None, the default, is for ``uvicorn --factory
+        laplace_metric.serve:create_app``: the environment variable ``LAPLACE_METRIC_SERVE`` then
+        has the words of the command ``laplace-metric serve``, such as ``index --model
+        my_model:embedder``, and ``LAPLACE_METRIC_API_KEY`` the key; the other arguments are not
+        used.
     embedder : LaplaceEmbedder or None
         Posterior of ``index``, for ``/embed``; a guard has its own. None, the default: no
         ``/embed``.
@@ -167,6 +170,10 @@ def create_app(
     precision : float in (0, 1) or None
         Share of the answers that are right, to be guaranteed for requests that name no precision.
         None, the default: that of a guard, else no decision.
+    coarser : list of levels, a level, or None
+        Groups of the labels with which a query is answered where its label is not sure enough, as
+        for ``Guard``; answers to a precision then have a ``level``. None, the default: those of a
+        guard, else labels alone.
     api_key : str or None
         Key that requests send as ``Authorization: Bearer KEY``, except to ``/healthz``. Set it if
         others reach the server. None, the default: no key.
@@ -183,10 +190,11 @@ def create_app(
     ------
     InputError
         For an ``index`` or ``embedder`` of another type, such as the path of a file; for other
-        values of ``read`` and the numbers; for an index that cannot guarantee ``precision``; and if
-        nothing names an index.
+        values of ``read`` and the numbers; for an index that cannot guarantee ``precision``; for
+        ``coarser`` levels as ``Guard``, and next to a guard ``by_class``; and if nothing names an
+        index.
     NotFittedError
-        For a ``precision`` of an index that is not calibrated.
+        For a ``precision`` of an index that is not calibrated, and for ``coarser`` levels of it.
 
     Examples
     --------
@@ -203,8 +211,11 @@ def create_app(
     by_class = isinstance(index, Guard) and index.by_class
     if isinstance(index, Guard):
         precision = index.precision if precision is None else precision
+        coarser = index.coarser if coarser is None else coarser
         embedder, index = index.embedder, index.index
     _check_served(index, embedder)
+    levels = None if coarser is None else index._levels(coarser)
+    check_one_kind(by_class, levels)
     if not (callable(read) or read in ("vectors", "texts")):
         raise InputError(f"read={read!r}: pass 'vectors', 'texts', or a function of a PIL image.")
     if precision is not None:
@@ -217,7 +228,9 @@ def create_app(
     seconds = Histogram("request_seconds", "To the answer.", ["path"], **ours)
     Gauge("index_items", "Items of the index.", **ours).set_function(lambda: len(index))
     worker = Worker(batch, waiting)
-    service = Service(index, embedder, read, precision, worker, registry, by_class=by_class)
+    service = Service(
+        index, embedder, read, precision, worker, registry, by_class=by_class, coarser=levels
+    )
     readers = ThreadPoolExecutor(1, "reader")  # one image at a time is decoded
 
     def check_key(given: Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)]) -> None:
@@ -348,6 +361,9 @@ def _application(options: Namespace) -> FastAPI:
     """Make the application that options of the command name."""
     index, embedder, read = served_by(options)
     how = {"precision": options.precision, "api_key": read_key(options), "batch": options.batch}
+    if options.coarser is not None:
+        own = index.index if isinstance(index, Guard) else index
+        how["coarser"] = levels_of(own, options.coarser)
     limits = {"waiting": options.max_waiting, "max_body": int(options.max_body * 2**20)}
     return create_app(index, embedder, read=read, **how, **limits)
 

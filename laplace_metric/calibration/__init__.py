@@ -29,6 +29,7 @@ from laplace_metric.calibration.guarantees._theory import Guarantee
 from laplace_metric.calibration.rules._answers import Answer, Answers
 from laplace_metric.calibration.rules._class_rule import ClassRule
 from laplace_metric.calibration.rules._guarantee import guarantee
+from laplace_metric.calibration.rules._level_rule import LevelRule
 from laplace_metric.calibration.rules._rule import Rule
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "CalibrationQueries",
     "ClassRule",
     "Guarantee",
+    "LevelRule",
     "OpenSetFraction",
     "QueriesNeeded",
     "Rule",

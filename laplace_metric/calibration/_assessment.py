@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from laplace_metric._utils.display import Shown
+from laplace_metric.calibration.labels._label_shares import LabelShares
 
 
 @dataclass(frozen=True, repr=False)
@@ -30,6 +31,9 @@ class Assessment(Shown):
         Probability that this label is the query's; None if no labels calibrated the index.
     calibration : str or None
         Identity of the calibration. None, the default: not known.
+    shares : LabelShares or None
+        Probabilities of all labels of the neighbours. None, the default, as for
+        ``label_probability``.
     """
 
     logit: Float[np.ndarray, "Q depth"]
@@ -38,6 +42,7 @@ class Assessment(Shown):
     carrier: Int[np.ndarray, " Q"] | None = None
     label_probability: Float[np.ndarray, " Q"] | None = None
     calibration: str | None = None
+    shares: LabelShares | None = None
 
 
 Array = Any

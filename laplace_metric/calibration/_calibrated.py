@@ -20,6 +20,7 @@ from laplace_metric.calibration._group_column import check_enough, split_by_grou
 from laplace_metric.calibration._hits import LabelledHits, mapped_arrays
 from laplace_metric.calibration.labels._label_posterior import Candidates, LabelPosterior
 from laplace_metric.calibration.labels._label_sets import HeldOutLabels, label_scores
+from laplace_metric.calibration.labels._label_shares import HeldOutShares, LabelShares
 from laplace_metric.calibration.probability._features import PairFeatures, query_statistics
 from laplace_metric.calibration.probability._held_out import (
     FEW,
@@ -69,9 +70,11 @@ class _Fit:
             return judged
         candidates = Candidates.of(logit, labelled.hits.voted)
         answer, probability = self.labeller.answer(candidates)
-        scores = label_scores(self.labeller(candidates), labelled.hits.voted.labels)
+        posterior = self.labeller(candidates)
+        scores = label_scores(posterior, labelled.hits.voted.labels)
         return replace(
             judged,
+            posterior=posterior,
             label_probability=probability,
             right=np.take_along_axis(labelled.match, answer[:, None], 1)[:, 0],
             answer=np.take_along_axis(labelled.hits.voted.labels, answer[:, None], 1)[:, 0],
@@ -89,6 +92,9 @@ class _Judged:
     right: Bool[np.ndarray, " Q"] | None = None
     own_label: Float[np.ndarray, " Q"] | None = None
     answer: Int[np.ndarray, " Q"] | None = None
+    posterior: Float[np.ndarray, "Q V"] | None = None
+    answering: Float[np.ndarray, "Q V"] | None = None
+    """Probability of each label by the fit that answers, where another one has judged."""
 
     def on_scale_of(self, answering: _Judged) -> _Judged:
         """Return the same tests with the probabilities that the fit which answers would give."""
@@ -98,7 +104,8 @@ class _Judged:
             assert answering.label_probability is not None
             pair = of_labels[:, None], answering.label_probability[:, None]
             of_labels = on_answering_scale(*pair, np.ones_like(pair[0], bool))[:, 0]
-        return replace(self, probability=p, label_probability=of_labels)
+        answers = answering.posterior
+        return replace(self, probability=p, label_probability=of_labels, answering=answers)
 
 
 def calibrated(
@@ -194,6 +201,15 @@ def calibrated(
         halves = [half[known[half]] for half in (first, second)]
         of_halves = [(labelled.codes[half], judged.own_label[half]) for half in halves]
         labels = HeldOutLabels(labelled.classes, *of_halves[0], *of_halves[1])
+    shares = None
+    if judged.posterior is not None and labelled.codes is not None:
+        voted = labelled.hits.voted.labels
+        others = judged.posterior[fitted] if judged.answering is None else judged.answering
+        shares = HeldOutShares(
+            LabelShares.of(judged.posterior[tested], voted[tested]),
+            LabelShares.of(others, voted[fitted]),
+            labelled.codes[tested].astype(np.int64),
+        )
     return Calibration(
         matcher=kept.matcher,
         labeller=kept.labeller,
@@ -213,6 +229,7 @@ def calibrated(
         own_items=own_items,
         answer=np.empty(0) if test.answer is None else test.answer.astype(np.float64),
         group=np.empty(0) if ordered is None else ordered[tested].astype(np.float64),
+        shares=shares,
     )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 from jaxtyping import Bool, Float
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
@@ -41,6 +42,8 @@ from laplace_metric.calibration.guarantees._theories import missing_queries
 from laplace_metric.calibration.guarantees._theory import HITS, LABEL, MATCH, Guarantee
 from laplace_metric.calibration.labels._label_posterior import Candidates, LabelPosterior
 from laplace_metric.calibration.labels._label_sets import HeldOutLabels, label_scores
+from laplace_metric.calibration.labels._label_shares import NO_GROUP, HeldOutShares, LabelShares
+from laplace_metric.calibration.labels._levels import Levels
 from laplace_metric.calibration.labels._votes import VOTES
 from laplace_metric.calibration.probability._features import (
     FEATURE_SETS,
@@ -48,8 +51,10 @@ from laplace_metric.calibration.probability._features import (
     PairFeatures,
     query_statistics,
 )
+from laplace_metric.calibration.probability._held_out import on_answering_scale
 from laplace_metric.calibration.probability._match_probability import MatchProbability
 from laplace_metric.calibration.rules._class_rule import ClassRule
+from laplace_metric.calibration.rules._level_rule import LevelRule
 from laplace_metric.calibration.rules._rule import Rule
 from laplace_metric.errors import ExportError, FileFormatError, InputError, NotFittedError
 from laplace_metric.io import WHOLE, record_digest, saved
@@ -121,6 +126,9 @@ class Calibration(Shown):
     of_views : bool
         True if each query was several views of one thing (``Index.calibrate(of=)``): then it is a
         calibration of such queries alone. Default: False.
+    shares : HeldOutShares or None
+        Probabilities of all labels of the calibration queries, which test coarser answers. None,
+        the default, without labels.
     """
 
     matcher: MatchProbability
@@ -146,6 +154,7 @@ class Calibration(Shown):
         -1, WHOLE, empty=True, default_factory=lambda: np.empty(0)
     )
     of_views: bool = saved(empty=True, default=False)
+    shares: HeldOutShares | None = None
 
     def check_saved(self) -> None:
         """Refuse values of a file of which some are of labels and some are not."""
@@ -174,6 +183,9 @@ class Calibration(Shown):
         classes = 0 if self.labels is None else len(self.labels.classes)
         if self.answer.size and self.answer.max() >= max(1, classes):
             raise FileFormatError(f"calibration/answer holds places beyond {classes} classes")
+        if self.shares is not None:
+            n_tested = len(self.known)
+            self.shares.check(n_tested, len(self.grid) or n_tested, classes)
 
     def _sentence(self) -> str:
         of = "matches" if self.labeller is None else "labels"
@@ -222,6 +234,11 @@ class Calibration(Shown):
         return {}
 
     @cached_property
+    def _level_rules(self) -> dict[tuple[Guarantee, Levels], LevelRule]:
+        """Rules of levels that were asked for."""
+        return {}
+
+    @cached_property
     def told_among(self) -> list[str]:
         """Warning of searches among some items, once a rule has given it (``SearchedAmong``)."""
         return []
@@ -239,8 +256,12 @@ class Calibration(Shown):
         probability = self.matcher(logit)
         if self.labeller is None:
             return Assessment(logit, probability, p_value, calibration=self.identity)
-        answer, label_probability = self.labeller.answer(Candidates.of(logit, hits.voted))
-        return Assessment(logit, probability, p_value, answer, label_probability, self.identity)
+        candidates = Candidates.of(logit, hits.voted)
+        answer, label_probability = self.labeller.answer(candidates)
+        shares = LabelShares.of(self.labeller(candidates), hits.voted.labels)
+        return Assessment(
+            logit, probability, p_value, answer, label_probability, self.identity, shares
+        )
 
     def warn_if_unfamiliar(self, p_value: np.ndarray, alpha: float) -> None:
         """Warn if more of a batch of queries are unknown at ``alpha`` than chance explains.
@@ -614,6 +635,90 @@ class Calibration(Shown):
                 self._class_rules.clear()
             self._class_rules[asked] = made
         return self._class_rules[asked]
+
+    def guarantee_by_level(
+        self,
+        precision: float,
+        coarser: Any,
+        *,
+        confidence: float = 0.95,
+        alpha: float | None = 0.05,
+    ) -> LevelRule:
+        """Return the rule that answers with a coarser group where the label is not sure enough.
+
+        The answers of each level, labels or groups of them, keep the precision, all at once; see
+        ``LevelRule``. A query whose label no item has counts as wrong at every level.
+
+        Parameters
+        ----------
+        precision : float in (0, 1)
+            Smallest share of the answers of each level that are right.
+        coarser : mapping of label to group, or a list of them
+            Groups of the labels at each level, from fine to coarse.
+        confidence : float in (0, 1)
+            Probability, over calibration sets, with which it holds for all levels at once.
+            Default: 0.95.
+        alpha : float in (0, 1) or None
+            Share of queries with a match that may be called unknown, and are not answered then.
+            None: the probability alone decides. Default: 0.05.
+
+        Raises
+        ------
+        InputError
+            If it can be guaranteed of no level; for levels that are not nested or miss a label.
+        NotFittedError
+            If no labels calibrated the index.
+
+        Warns
+        -----
+        LaplaceMetricWarning
+            For a level with one group of everything.
+        """
+        classes = self.held_out_labels().classes.tolist()
+        levels = Levels.read(coarser, classes)
+        if self.shares is None:
+            raise InputError(
+                "this calibration was saved without the probabilities of all labels, which coarser "
+                "answers take: calibrate again."
+            )
+        share = check_share("precision", precision)
+        asked = Guarantee("precision", share, confidence, LABEL, alpha)
+        key = asked, levels
+        if key not in self._level_rules:
+            tested = [self.queries("label", alpha)]
+            for level in range(1, len(levels)):
+                tested.append(self._of_groups(tested[0], levels.coded(classes, level)[1]))
+            made = LevelRule.of_levels(tested, asked, levels, self.identity)
+            if len(self._level_rules) >= MOST_RULES:
+                self._level_rules.clear()
+            self._level_rules[key] = made
+        return self._level_rules[key]
+
+    def _of_groups(
+        self, fine: CalibrationQueries, group_of: npt.NDArray[np.intp]
+    ) -> CalibrationQueries:
+        """Return the same queries, answered with the likeliest group of each."""
+        shares, n = self.shares, len(self.known)
+        assert shares is not None
+        answer, probability = shares.tested.answers(group_of, n)
+        known = shares.truth >= 0
+        truth = np.where(known, group_of[shares.truth.clip(min=0)], NO_GROUP)
+        grid = np.empty(0)
+        if len(self.grid):
+            grid = shares.other.answers(group_of, len(self.grid))[1]
+        else:
+            answering = shares.other.answers(group_of, n)[1]
+            pair = probability[:, None], answering[:, None]
+            probability = on_answering_scale(*pair, np.ones((n, 1), bool))[:, 0]
+        return CalibrationQueries.of_answers(
+            probability,
+            (answer == truth) & known,
+            self.known,
+            grid=grid,
+            abstained=fine.abstained,
+            cross_fitted=self.cross_fitted,
+            group=self.group,
+        )
 
     def largest_guarantee(
         self, *, confidence: float = 0.95, of: str | None = None, alpha: float | None = 0.05

@@ -12,6 +12,7 @@ from laplace_metric._utils.display import as_percent
 from laplace_metric._utils.names import one_line
 from laplace_metric.calibration import Answers, Rule
 from laplace_metric.calibration.rules._answers import UNCERTAIN, UNFAMILIAR
+from laplace_metric.cli._coarser_table import levels_of
 from laplace_metric.cli._gallery import CALIBRATE
 from laplace_metric.cli._reporter import Reporter
 from laplace_metric.cli._shown_table import ShownColumn, ShownTable
@@ -52,11 +53,20 @@ def tell_answers(
     if "reason" in columns:
         first = [row["reason"] or ANSWERED for row in rows_of(columns) if row["rank"] == 1]
         told = [f"{first.count(word):,} {word}" for word in (ANSWERED, UNCERTAIN, UNFAMILIAR)]
+        if "level" in columns:
+            told[0] += _by_level([row["level"] for row in rows_of(columns) if row["rank"] == 1])
         reporter.say(f"of {n_queries:,} queries: {', '.join(told)}")
     for path in (options.output, options.picture):
         if path is not None:
             reporter.say(f"wrote {path}")
     reporter.numbers({"queries": n_queries, "k": k, "results": rows_of(columns)})
+
+
+def _by_level(levels: Sequence[int | None]) -> str:
+    """Return the number of answers at each level, in words; nothing without an answer."""
+    given = [level for level in levels if level is not None]
+    told = [f"{given.count(level):,} at level {level}" for level in sorted({*given})]
+    return f" ({', '.join(told)})" if told else ""
 
 
 def answers_table(columns: Columns, k: int) -> ShownTable:
@@ -88,6 +98,9 @@ def answers_table(columns: Columns, k: int) -> ShownTable:
         shown["label"] = ShownColumn("label", cells(lambda row: row["label"], True), LABEL)
         sure = cells(lambda row: as_percent(row["label_probability"]), True)
         shown["probability"] = ShownColumn("prob.", sure, right=True)
+    if "level" in columns:
+        level = cells(lambda row: "" if row["level"] is None else row["level"], True)
+        shown["level"] = ShownColumn("level", level, right=True)
     if "reason" in columns:
         shown["reason"] = ShownColumn("", cells(lambda row: row["reason"] or ANSWERED, True))
     elif "match_probability" in columns:
@@ -104,11 +117,15 @@ def guaranteed_of(index: Index, options: Namespace, reporter: Reporter) -> Rule 
     InputError
         For an index without a calibration, and for more than it can guarantee.
     """
-    by_class = getattr(options, "by_class", False)
+    by_class, coarser = getattr(options, "by_class", False), getattr(options, "coarser", None)
     if options.precision is None:
         if by_class:
             raise InputError("--by-class: give --precision P, which is kept for each label.")
+        if coarser is not None:
+            raise InputError("--coarser: give --precision P, which is kept at each level.")
         return None
+    if by_class and coarser is not None:
+        raise InputError("--by-class and --coarser: give one of the two.")
     if index.calibration is None:
         raise InputError(f"--precision: the index is not calibrated. {CALIBRATE}.")
     of = index.calibration.decides_about
@@ -119,6 +136,10 @@ def guaranteed_of(index: Index, options: Namespace, reporter: Reporter) -> Rule 
             raise InputError(f"--by-class: {error}") from error
         reporter.say(classes.sentence)
         return classes
+    if coarser is not None:
+        levels = index.guarantee_by_level(options.precision, levels_of(index, coarser))
+        reporter.say(levels.sentence)
+        return levels
     rule, words = guaranteed_rule(index.calibration, options.precision, of)
     if rule is None:
         try:
@@ -144,13 +165,23 @@ def columns_of(
     Queries that are several views have the ids of the result, others the ``names``.
 
     ``answered`` and ``reason`` are those of ``Answers``: about the label, or the nearest item where
-    no labels calibrated the index.
+    no labels calibrated the index. With coarser answers, ``level`` is that of the answer, and
+    ``label`` and ``label_probability`` are those of the group where one is given.
     """
     columns = {name: values.tolist() for name, values in result.columns().items()}
     if answers is not None:
         k = result.ids.shape[1]
         columns["answered"] = np.repeat(answers.answered, k).tolist()
         columns["reason"] = np.repeat(answers.reason, k).tolist()
+        if answers.level is not None:
+            given = np.repeat(answers.answered, k)
+            for name, values in (
+                ("label", answers.label),
+                ("label_probability", answers.probability),
+            ):
+                own = np.array(columns[name], dtype=object)
+                columns[name] = np.where(given, np.repeat(values, k), own).tolist()
+            columns["level"] = np.repeat(answers.level, k).tolist()
     if result.query_ids is not None:
         return columns
     return {**columns, "query": [names[row] for row in columns["query"]]}

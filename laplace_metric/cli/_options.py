@@ -154,6 +154,8 @@ queries QUERIES: {_KINDS}, or one image
 -k K = 5: neighbours of each query
 {_VIEWS}{_FOUND}\
 --by-class: with --precision: of the answers with each label, not of all together
+--coarser TABLE: with --precision: .csv or .tsv with a column label and columns of groups, from \
+fine to coarse: a query whose label is not sure enough is answered with the finest group that is
 {_ITEMS}{_SAVED_MODEL}{_COMMON}"""
 EVALUATE = f"""\
 measure how much the answers of an index can be trusted. Needs labelled queries
@@ -164,6 +166,7 @@ write a web page that says how far to trust an index: a verdict, queries with th
 figures, every number. It needs nothing from outside
 index photos --trust-recipe
 --output PATH = report.html: the page
+--coarser TABLE: of groups of the labels, as for search: a table of what each level answers
 {_MEASURED}"""
 SERVE = f"""\
 answer searches over HTTP, by uvicorn. Needs the extra laplace-metric[serve]
@@ -172,6 +175,7 @@ index --trust-recipe --precision 0.9
 --host ADDRESS = 127.0.0.1: to listen at; the default is this machine alone
 --port N>=0<={MOST_PORT} = 8000: 0: any
 --precision P: guarantee this where a request asks for no precision
+--coarser TABLE: of groups of the labels, as for search: answers with a precision have a level
 --api-key-file FILE: the key of requests; default: LAPLACE_METRIC_API_KEY of the environment
 --insecure: listen without a key at a --host that others reach
 --batch N = 16: most waiting queries in one call of the model

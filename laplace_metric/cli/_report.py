@@ -15,11 +15,13 @@ from laplace_metric._utils import __version__
 from laplace_metric.calibration import Calibration
 from laplace_metric.cli._charts import charts
 from laplace_metric.cli._class_rows import class_rows
+from laplace_metric.cli._coarser_table import levels_of
 from laplace_metric.cli._evaluate import measured
 from laplace_metric.cli._examples import SHOWN, asked, evenly, grouped
 from laplace_metric.cli._gallery import LoadedIndex, load_gallery
 from laplace_metric.cli._guarantee_test import GuaranteeTest
 from laplace_metric.cli._headline import counts, headline
+from laplace_metric.cli._level_rows import level_rows
 from laplace_metric.cli._looks import item_look, look_of
 from laplace_metric.cli._open_source import require_data
 from laplace_metric.cli._options import command_text
@@ -39,17 +41,20 @@ def report(options: Namespace) -> None:
     reporter = reporter_of(options, options.output)
     require_data(options)
     gallery = load_gallery(options.index, options, reporter)
+    groups_of = None if options.coarser is None else levels_of(gallery.index, options.coarser)
     measures, queries = measured(gallery, options, reporter)
     verdict = headline(measures)
     groups = grouped(measures, verdict["made"])
     shown = _shown(gallery, queries, groups, measures, verdict["made"], options)
     classes = class_rows(gallery, queries, measures, verdict["made"], options.batch_size)
+    levels = level_rows(gallery, queries, groups_of, verdict["made"], options.batch_size)
     page = (
         templates()
         .get_template("trust.html.j2")
         .render(
             verdict=verdict,
             classes=classes,
+            levels=levels,
             groups=groups,
             shown=shown,
             item_look=item_look(gallery, reporter),

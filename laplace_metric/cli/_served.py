@@ -35,6 +35,7 @@ from torch import Tensor
 
 from laplace_metric._utils.batching import Job, Worker
 from laplace_metric.calibration import Rule
+from laplace_metric.calibration.labels._levels import Levels
 from laplace_metric.cli._gallery import load_gallery
 from laplace_metric.cli._model_recipe import read_options_of
 from laplace_metric.cli._reporter import Reporter
@@ -98,6 +99,9 @@ class SearchAnswer(BaseModel):
     label: str | int | None = None
     probability: float | None = None
     answered: bool | None = Field(None, description="null: no precision was asked for.")
+    level: int | None = Field(
+        None, description="0: a label, 1 and up: a coarser group; null: no answer, or no levels."
+    )
     reason: str | None = None
     p_value: float | None = None
     epistemic: float
@@ -127,9 +131,10 @@ class Service:
         registry: CollectorRegistry,
         *,
         by_class: bool = False,
+        coarser: Levels | None = None,
     ) -> None:
         self.index, self.embedder, self.read, self.worker = index, embedder, read, worker
-        self.precision, self.by_class = precision, by_class
+        self.precision, self.by_class, self.coarser = precision, by_class, coarser
         ours: Any = {"namespace": "laplace_metric", "registry": registry}
         self.calls = Counter("model_calls", "Calls of the model.", **ours)
         self.queries = Counter("model_queries", "Queries in calls of the model.", **ours)
@@ -180,6 +185,8 @@ class Service:
     def _rule(self, index: Index, precision: float) -> Rule:
         if self.by_class:
             return index.guarantee_by_class(precision)
+        if self.coarser is not None:
+            return index.guarantee_by_level(precision, self.coarser)
         return index.guarantee(precision=precision)
 
     def _inputs(self, asked: Question) -> Any:
@@ -223,10 +230,13 @@ class Service:
             about = items[near[0]]  # numbers of the query stand in each of its rows
             probability = about.get("label_probability", about.get("match_probability"))
             answer = {"label": about.get("label"), "probability": probability}
-            answer |= {"answered": None, "reason": None}
+            answer |= {"answered": None, "reason": None, "level": None}
             if given is not None:
                 one = given[row]
                 answer |= {"answered": one.answered, "reason": one.reason}
+                if given.level is not None and one.answered:
+                    answer |= {"label": one.label, "probability": one.probability}
+                    answer["level"] = int(given.level[row])
                 self.answers.labels(one.reason or "answered").inc()
             answer |= {name: about.get(name) for name in ("p_value", "epistemic", "ambiguity")}
             # an approximate engine may find fewer, and few may be allowed: place -1 is no item

@@ -40,6 +40,8 @@ class ClassOutcome(NamedTuple):
         Answered queries, of those of this class.
     really : dict of label to int
         True classes of its wrong answers, the most frequent first; up to three.
+    level : int
+        Level of the answers, 0 for labels. Default: 0.
     """
 
     name: Any
@@ -49,6 +51,7 @@ class ClassOutcome(NamedTuple):
     answered: int
     queries: int
     really: dict[Any, int]
+    level: int = 0
 
     def __str__(self) -> str:
         told = "none given"
@@ -71,13 +74,19 @@ class AnswerReport(Shown):
     label : array [Q] of objects
         Likeliest label of each query, whether it is given or not.
     truth : array [Q] of objects
-        True label of each query; None of one whose label no item has.
+        True label of each query, or its group at the level of the answer; None of a query whose
+        label no item has.
     probability : array [Q] of floats in [0, 1]
         Probability that the likeliest label is right.
     reason : array [Q] of strings
         Reason to abstain: "unfamiliar" or "uncertain"; "" where the label is given.
     precision : float in (0, 1) or None
         Precision that was guaranteed. None, the default: none was.
+    level : array [Q] of ints or None
+        Level of each answer, whether it is given or not, of a rule with coarser answers. None, the
+        default: answers are labels.
+    truths : tuple of arrays [Q] of objects
+        True label, and group at each coarser level. Default: ``truth`` alone.
 
     Examples
     --------
@@ -96,6 +105,8 @@ class AnswerReport(Shown):
     probability: Array
     reason: npt.NDArray[Any]
     precision: float | None = None
+    level: npt.NDArray[np.intp] | None = None
+    truths: tuple[npt.NDArray[Any], ...] = ()
 
     def __len__(self) -> int:
         return len(self.label)
@@ -133,17 +144,42 @@ class AnswerReport(Shown):
         """Number of queries that are "answered", and that are not, by reason."""
         return dict(Counter(reason or ANSWERED for reason in self.reason.tolist()).most_common())
 
+    @property
+    def levels(self) -> dict[int, tuple[int, int, float]]:
+        """Number of answers of each level, right ones among them, and the exact lower end.
+
+        Level 0 are labels; it is the only one without coarser answers.
+        """
+        of, found = self._level_of, dict[int, tuple[int, int, float]]()
+        for at in range(max(1, len(self.truths))):
+            given = self.answered & (of == at)
+            right, n = int((self.right & given).sum()), int(given.sum())
+            found[at] = n, right, _lower(right, n)
+        return found
+
+    @property
+    def _level_of(self) -> npt.NDArray[np.intp]:
+        return np.zeros(len(self), np.intp) if self.level is None else self.level
+
     @cached_property
     def classes(self) -> tuple[ClassOutcome, ...]:
         """Outcome of each class, that with the least precise answers first.
 
-        Classes whose label is not given stand last.
+        Classes whose label is not given stand last. Groups of coarser answers have rows of their
+        own, with the queries of all their labels.
         """
-        answered, rows = self.answered, list[ClassOutcome]()
-        told, truth = self.label[answered].tolist(), self.truth[answered].tolist()
+        rows = list[ClassOutcome]()
+        for at, truth in enumerate(self.truths or (self.truth,)):
+            rows += self._of_level(at, truth)
+        return tuple(sorted(rows, key=lambda one: (not one.given, one.right / max(1, one.given))))
+
+    def _of_level(self, at: int, truths: npt.NDArray[Any]) -> list[ClassOutcome]:
+        """Return the outcome of each label, or group, of a level."""
+        rows, given_here = list[ClassOutcome](), self.answered & (self._level_of == at)
+        told, truth = self.label[given_here].tolist(), truths[given_here].tolist()
         pairs = Counter(zip(told, truth, strict=True))
-        of_label, of_truth = Counter(told), Counter(truth)
-        queries = Counter(self.truth.tolist())
+        of_label, of_truth = Counter(told), Counter(truths[self.answered].tolist())
+        queries = Counter(truths.tolist())
         wrong: dict[Any, Counter[Any]] = {}
         for (label, true), n in pairs.items():
             if label != true:
@@ -153,9 +189,9 @@ class AnswerReport(Shown):
             really = dict(wrong.get(name, Counter()).most_common(NAMED))
             lower = _lower(right, given)
             rows.append(
-                ClassOutcome(name, right, given, lower, of_truth[name], queries[name], really)
+                ClassOutcome(name, right, given, lower, of_truth[name], queries[name], really, at)
             )
-        return tuple(sorted(rows, key=lambda one: (not one.given, one.right / max(1, one.given))))
+        return rows
 
     def plot(self) -> Figure:
         """Plot the share that is right against the share answered, and the reliability.
@@ -181,19 +217,35 @@ class AnswerReport(Shown):
             f"{as_percent(self.lower)} with 95% confidence{asked}."
         )
 
-    def _shown_rows(self) -> Rows:
+    @property
+    def _counts(self) -> list[tuple[str, str]]:
+        """Numbers of queries by reason, and of answers by level."""
         rows = [(reason, f"{n:,}") for reason, n in self.reasons.items()]
+        if self.level is not None:
+            for at, (n, right, lower) in self.levels.items():
+                told = "none"
+                if n:
+                    share = as_percent(right / n)
+                    told = f"{right:,} of {n:,} right ({share}, at least {as_percent(lower)})"
+                rows.append((f"level {at}", told))
+        return rows
+
+    def _shown_rows(self) -> Rows:
+        rows = self._counts
         room = LINES - 2 - len(rows)
-        rows += [(repr(one.name), str(one)) for one in self.classes[:room]]
+        rows += [(_row_name(one), str(one)) for one in self.classes[:room]]
         if len(self.classes) > room:
             rows.append(("and", f"{len(self.classes) - room:,} classes: print(report) has all"))
         return rows
 
     def __str__(self) -> str:
-        rows = [(reason, f"{n:,}") for reason, n in self.reasons.items()]
-        rows += [(repr(one.name), str(one)) for one in self.classes]
+        rows = [*self._counts, *((_row_name(one), str(one)) for one in self.classes)]
         width = max((len(name) for name, _ in rows), default=0)
         return "\n".join([self._sentence(), *(f"  {name:<{width}}  {told}" for name, told in rows)])
+
+
+def _row_name(one: ClassOutcome) -> str:
+    return repr(one.name) if one.level == 0 else f"{one.name!r} (level {one.level})"
 
 
 def _lower(right: int, given: int) -> float:

@@ -37,10 +37,12 @@ from laplace_metric.calibration._counted_once import warn_of_copies
 from laplace_metric.calibration._group_column import read_groups
 from laplace_metric.calibration._hits import LabelledHits, SearchHits
 from laplace_metric.calibration.guarantees._open_set_fraction import Fraction
+from laplace_metric.calibration.labels._levels import Levels
 from laplace_metric.calibration.labels._votes import VOTES, LabelVotes
 from laplace_metric.calibration.rules._answers import Answers
 from laplace_metric.calibration.rules._class_rule import ClassRule
 from laplace_metric.calibration.rules._gallery_change import GalleryChange
+from laplace_metric.calibration.rules._level_rule import LevelRule
 from laplace_metric.calibration.rules._rule import LIKELIER_THAN_NOT, Rule
 from laplace_metric.calibration.rules._searched_among import SearchedAmong
 from laplace_metric.errors import (
@@ -377,6 +379,7 @@ class Index(Shown):
             template,
             self.change,
             among_some,
+            self.items.classes,
         )
         return result if query_ids is None else replace(result, query_ids=query_ids)
 
@@ -433,9 +436,10 @@ class Index(Shown):
         queries : inputs (an array, a list of texts, a mapping) or a loader of batches
             Q inputs of the model, as for ``search``.
         rule : Rule or None
-            Rule that decides which queries are answered, from ``guarantee`` or
-            ``guarantee_by_class``; of a guard, ``guard.rule``. None, the default: ``probability``
-            decides, which guarantees nothing, also for the index of a guard.
+            Rule that decides which queries are answered, from ``guarantee``,
+            ``guarantee_by_class`` or ``guarantee_by_level``; of a guard, ``guard.rule``. None, the
+            default: ``probability`` decides, which guarantees nothing, also for the index of a
+            guard.
         probability : float in [0, 1] or None
             Smallest probability of an answer, in the place of a rule; the index then abstains from
             unknown queries, too (``Rule.at(0.5, alpha=None)`` answers them). None, the default:
@@ -578,6 +582,69 @@ class Index(Shown):
         """
         rule = self._calibrated().guarantee_by_class(precision, confidence=confidence, alpha=alpha)
         return rule.after(self.change)
+
+    def guarantee_by_level(
+        self,
+        precision: float,
+        coarser: Any,
+        *,
+        confidence: float = 0.95,
+        alpha: float | None = 0.05,
+    ) -> LevelRule:
+        """Return the rule that answers with a coarser group where the label is not sure enough.
+
+        See ``Calibration.guarantee_by_level``.
+
+        Parameters
+        ----------
+        precision : float in (0, 1)
+            Smallest share of the answers of each level that are right.
+        coarser : mapping of label to group, groups of the items [N], or a list of levels
+            Group of each label at each coarser level, from fine to coarse.
+        confidence : float in (0, 1)
+            Probability, over calibration sets, with which it holds for all levels at once.
+            Default: 0.95.
+        alpha : float in (0, 1) or None
+            Share of queries with a match that may be called unknown, and are not answered then.
+            None: the probability alone decides. Default: 0.05.
+
+        Raises
+        ------
+        NotFittedError
+            Before ``calibrate``, and if no labels calibrated the index.
+        InputError
+            If it can be guaranteed of no level; for a label without a group or in two groups, and
+            levels that are not nested, from fine to coarse.
+
+        Warns
+        -----
+        LaplaceMetricWarning
+            For a level with one group of everything.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from laplace_metric import Guard
+        >>> g = np.random.default_rng(0)
+        >>> y = g.integers(0, 4, 1000)  # 0 and 1 overlap, and so do 2 and 3
+        >>> x = np.stack([9 * (y // 2), 2 * (y % 2)], 1) + g.normal(size=(1000, 2))
+        >>> index = Guard(x[:600], y[:600]).index
+        >>> rule = index.guarantee_by_level(0.9, {0: "left", 1: "left", 2: "right", 3: "right"})
+        >>> answers = index.ask([[0.0, -1.0], [0.0, 1.0], [9.0, 1.0], [9.0, 3.0]], rule)
+        >>> answers.label.tolist(), answers.level.tolist()
+        ([0, 'left', 'right', 3], [0, 1, 1, 0])
+        """
+        self = self._now()
+        levels = self._levels(coarser)
+        rule = self._calibrated().guarantee_by_level(
+            precision, levels, confidence=confidence, alpha=alpha
+        )
+        return rule.after(self.change)
+
+    def _levels(self, coarser: Any) -> Levels:
+        """Return checked levels of the labels that calibrated the index."""
+        classes = self._calibrated().held_out_labels().classes.tolist()
+        return Levels.read(coarser, classes, None if self.labels is None else self.labels.tolist())
 
     def add(
         self, gallery: Any, labels: Any = None, ids: Any = None, *, progress: bool = False
@@ -1056,6 +1123,7 @@ class Index(Shown):
             0.05 if made.alpha is None else made.alpha,
             self.items.encoded.mean.new_empty(0),
             self.change,
+            classes=self.items.classes,
         )
         answers, codes = made(found), labelled.codes
         assert found.label is not None
@@ -1063,8 +1131,14 @@ class Index(Shown):
         assert codes is not None
         truth = np.full(len(codes), None, dtype=object)
         truth[codes >= 0] = labelled.classes.astype(object)[codes[codes >= 0]]
+        label, level, truths = found.label.astype(object), None, (truth,)
+        if isinstance(made, LevelRule):
+            label, level = made.likeliest(found)
+            of = made.levels
+            truths = tuple(of.names(truth.tolist(), at) for at in range(len(of)))
+            truth = np.choose(level, truths)
         return AnswerReport(
-            found.label.astype(object), truth, answers.probability, answers.reason, made.target
+            label, truth, answers.probability, answers.reason, made.target, level, truths
         )
 
     def labelled_hits(

@@ -14,6 +14,7 @@ from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.tables import as_pandas
 from laplace_metric.calibration._assessment import Assessment
 from laplace_metric.calibration._hits import SearchHits
+from laplace_metric.calibration.labels._label_shares import LabelShares
 from laplace_metric.calibration.rules._answers import Answers
 from laplace_metric.calibration.rules._gallery_change import GalleryChange
 from laplace_metric.calibration.rules._searched_among import SearchedAmong
@@ -69,6 +70,11 @@ class SearchResult(Shown):
     query_ids : array [Q] or None
         Id of each query that is several views of one thing (``of=``), in the order of the first
         views. None, the default: each row is a query.
+    shares : LabelShares or None
+        Probability of each label of the neighbours, by its place in ``classes``. None, the default,
+        as for ``label``.
+    classes : array [C] or None
+        Labels of the index, each once. None, the default, as for ``label``.
     """
 
     hits: SearchHits
@@ -85,6 +91,8 @@ class SearchResult(Shown):
     gallery: GalleryChange | None = None
     among: SearchedAmong | None = None
     query_ids: np.ndarray[Any, Any] | None = None
+    shares: LabelShares | None = None
+    classes: np.ndarray[Any, Any] | None = None
 
     @classmethod
     def of(
@@ -98,6 +106,7 @@ class SearchResult(Shown):
         template: Tensor,
         gallery: GalleryChange | None = None,
         among: SearchedAmong | None = None,
+        classes: Column | None = None,
     ) -> SearchResult:
         """Return the k nearest, with numbers of each query from deeper hits and a calibration.
 
@@ -121,6 +130,8 @@ class SearchResult(Shown):
             Change of the gallery since its calibration. None, the default: there was none.
         among : SearchedAmong or None
             Number of items that could be found. None, the default: all could be found.
+        classes : Column [C] or None
+            Labels of the items, each once. None, the default: they have none.
         """
         near = hits.positions[:, :k]
         match, p_value, label, probability = None, None, None, None
@@ -145,6 +156,8 @@ class SearchResult(Shown):
             None if assessment is None else assessment.calibration,
             gallery,
             among,
+            shares=None if assessment is None else assessment.shares,
+            classes=None if classes is None else classes.values,
         )
 
     def _sentence(self) -> str:

@@ -257,14 +257,20 @@ def test_a_calibration_survives_json_and_tensors(labelled):
     assert again.matcher.chosen == fitted.matcher.chosen
     assert again.matcher.score.offset == fitted.matcher.score.offset
     assert (again.k, again.depth, again.n_items) == (fitted.k, fitted.depth, fitted.n_items)
+    theirs = again.assess(labelled.hits)
     for name, ours in vars(fitted.assess(labelled.hits)).items():
-        assert np.array_equal(getattr(again.assess(labelled.hits), name), ours), name
+        if name != "shares":
+            assert np.array_equal(getattr(theirs, name), ours), name
+            continue
+        for column, values in vars(ours).items():
+            assert np.array_equal(getattr(theirs.shares, column), values), column
     logit = fitted.matcher.logit(PairFeatures.of(labelled.hits))
     assert np.array_equal(again.members(logit, 0.2), fitted.members(logit, 0.2))
     assert again.guarantee(recall=0.5) == fitted.guarantee(recall=0.5)
 
 
 W = "matcher.score.weights"
+TRUTH, CODE, ROW = "shares.truth", "shares.tested.code", "shares.other.query"
 
 
 @pytest.mark.parametrize(
@@ -282,6 +288,10 @@ W = "matcher.score.weights"
         (lambda c, t: c.update(own_items=0), "own_items is 0"),
         (lambda c, t: c.pop("depth"), "depth is missing"),
         (lambda c, t: t.pop("statistics"), "statistics is missing"),
+        (lambda c, t: t.update({TRUTH: t[TRUTH] + 100}), "is not one class for each query"),
+        (lambda c, t: t.update({TRUTH: t[TRUTH][1:]}), "is not one class for each query"),
+        (lambda c, t: t.update({CODE: t[CODE] + 100}), "classes that are not there"),
+        (lambda c, t: t.update({ROW: t[ROW] + 10**6}), "of queries or classes that are not there"),
         (lambda c, t: t.pop("matcher.score.cap"), "cap is missing"),
         (lambda c, t: t.update({"matcher.score.cap": t["matcher.score.cap"][:4]}), "cap has shape"),
         (lambda c, t: t.update({W: t[W] * math.nan}), "weights holds nan"),

@@ -6,6 +6,7 @@ import csv
 import json
 import re
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from sklearn.metrics import brier_score_loss, roc_auc_score
 from torch import Tensor, nn
 
 from laplace_metric import LaplaceEmbedder
+from laplace_metric._utils.tables import read_columns
 from laplace_metric.cli._open_source import open_source
 from laplace_metric.cli._source import ReadOptions
 from laplace_metric.io import SavedFile
@@ -233,6 +235,34 @@ def test_a_precision_that_cannot_be_promised_says_which_can(indexed, capsys):
     assert "--by-class: give --precision P" in capsys.readouterr().err
     assert main(["search", "index", "photos", "--precision", "0.999", "--by-class"]) == 2
     assert "cannot be guaranteed of any class" in capsys.readouterr().err
+    rows = [f"class {n},{'odd' if n % 2 else 'even'}" for n in range(10)]
+    Path("groups.csv").write_text("\n".join(["label,parity", *rows]))
+    coarser = ["search", "index", "photos", "--coarser", "groups.csv", "--output", "levels.csv"]
+    assert main([*coarser, "--precision", "0.9"]) == 0
+    told = capsys.readouterr().out
+    assert "of the answers of each level, as given" in told
+    columns = read_columns(Path("levels.csv"))
+    ranked = zip(columns["level"], columns["rank"], strict=True)
+    levels = [level for level, rank in ranked if rank == "1"]
+    assert set(levels) <= {"0", "1", ""}
+    assert f" answered ({levels.count('0')} at level 0" in told
+    assert re.search(r"prob\. +level", told)
+    assert main([*coarser, "--overwrite"]) == 2
+    assert "--coarser: give --precision P" in capsys.readouterr().err
+    assert main([*coarser, "--overwrite", "--precision", "0.9", "--by-class"]) == 2
+    assert "--by-class and --coarser: give one of the two" in capsys.readouterr().err
+    for text, told in (
+        ("label\n1", "its one column is 'label'"),
+        ("name,parity\n1,odd", "has no column 'label'"),
+        ("label,parity\n1,odd", "of 10 labels ('class 0', 'class 1', 'class 2', ...)"),
+        ("label,parity\n1,odd", "Its labels are others, such as '1'"),
+        ("label,parity\nclass 1,odd", "has no group of 9 labels"),
+        ("label,parity\nclass 1,", "parity of row 1 is empty"),
+        ("label,parity\nclass 1,odd\nclass 1,even", "label 'class 1' has two groups in"),
+    ):
+        Path("groups.csv").write_text(text)
+        assert main([*coarser, "--overwrite", "--precision", "0.9"]) == 2
+        assert told in capsys.readouterr().err
     assert main([*FIT, "--overwrite", "--quiet"]) == 0
     off = ["--cross-fit", "0"]
     assert main(["index", "photos", *POSTERIOR, *off, "--output", "plain", "--quiet"]) == 0

@@ -341,3 +341,29 @@ def test_each_class_has_a_row_the_weakest_first(place, page, searched):
             assert f"{other} ({n})" in told[1] or told[1].count("(") == 3
         shares.append((given & own).sum() / max(1, given.sum()) if given.any() else 2)
     assert shares == sorted(shares)
+
+
+def test_coarser_answers_have_a_row_for_each_level(place, searched, capsys):
+    queries, _, _, index = searched
+    parity = {name: "odd" if int(name.split()[-1]) % 2 else "even" for name in set(queries.classes)}
+    table = "\n".join(["label,parity", *(f"{name},{group}" for name, group in parity.items())])
+    (place / "parity.csv").write_text(table)
+    asked = ["report", "index", "photos", "--output", "levels.html", "--coarser"]
+    assert main([*asked, "parity.csv", "--json", "levels.json", "--quiet"]) == 0
+    numbers = json.loads((place / "levels.json").read_text())
+    made = next(m for m in numbers["guarantees"] if m["threshold"] is not None)
+    rule = index.guarantee_by_level(made["guaranteed"], parity)
+    found = index.evaluate_answers(queries.read(range(len(queries))), queries.classes, rule)
+    page = (place / "levels.html").read_text()
+    section = re.search(r"<h2>What would coarser answers give\?</h2>(.*?)</section>", page, re.S)[1]
+    rows = re.findall(r'<tr><th scope="row">(.*?)</th>(.*?)</tr>', section)
+    assert [name for name, _ in rows] == ["label", "level 1"]
+    for (n, right, _), (_, cells), level in zip(found.levels.values(), rows, (0, 1), strict=True):
+        if level in rule.refused:
+            assert "none given: " in plain(cells)
+        else:
+            assert f"{n} of {len(found)}" in plain(cells)
+            assert f"{right} of {n}" in plain(cells)
+    (place / "parity.csv").write_text("label,parity\nclass 1,odd")
+    assert main([*asked, "parity.csv", "--overwrite"]) == 2
+    assert "--coarser parity.csv: coarser, level 1 has no group of" in capsys.readouterr().err

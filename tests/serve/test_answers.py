@@ -288,3 +288,36 @@ def test_answers_among_some_items():
         refused = client.post("/search", json={**body, "among": among})
         assert refused.status_code == 422
         assert told in refused.json()["error"]
+
+
+def test_a_guard_with_coarser_answers_says_the_level(digits, tmp_path, start):
+    x, y = digits
+    x = (x + np.random.default_rng(0).normal(0, 6, x.shape)).astype(np.float32)
+    looks = {digit: "one" if digit in (1, 4, 7) else "other" for digit in range(10)}
+    guard = Guard(x[:600], y[:600], precision=0.9, coarser=looks)
+    expected = guard.ask(x[600:660])
+    assert {0, 1} <= set(expected.level)
+    likeliest = guard.index.search(x[600:660], 1).label
+    guard.save(tmp_path / "index")
+    (tmp_path / "looks.csv").write_text(
+        "\n".join(["label,looks", *(f"{digit},{name}" for digit, name in looks.items())])
+    )
+    alone = guard.at(0.9, coarser=False)
+    for client in (
+        TestClient(create_app(guard)),
+        TestClient(create_app(alone, coarser=looks)),
+        start(tmp_path, "--coarser", "looks.csv"),
+    ):
+        answers = client.post("/search", json={"vectors": x[600:660].tolist()})
+        for row, answer in enumerate(answers.json()):
+            assert answer["level"] == expected.level[row]
+            given = expected.answered[row]
+            assert answer["label"] == (expected.label[row] if given else likeliest[row])
+            if given:
+                assert answer["probability"] == pytest.approx(expected.probability[row])
+    answers = TestClient(create_app(alone)).post("/search", json={"vectors": x[600:601].tolist()})
+    assert answers.json()[0]["level"] is None
+    with pytest.raises(InputError, match="has no group of 9 labels"):
+        create_app(guard, coarser={0: "round"})
+    with pytest.raises(InputError, match="by_class=True next to coarser="):
+        create_app(alone.at(0.5, by_class=True), coarser=looks)

@@ -22,7 +22,9 @@ all. No theorem covers the step from one to the other: simulated (``benchmarks/r
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import final
 
 import numpy as np
@@ -40,7 +42,7 @@ from laplace_metric.calibration.guarantees._queries_needed import (
     about,
     queries_needed,
 )
-from laplace_metric.calibration.guarantees._test_sequences import NEVER, STARTS, Tests
+from laplace_metric.calibration.guarantees._test_sequences import NEVER, SHARES, STARTS, Tests
 from laplace_metric.calibration.guarantees._theory import (
     Chosen,
     Guarantee,
@@ -55,8 +57,18 @@ MONOTONE = "a better score is never less often right"
 
 
 @final
+@dataclass(frozen=True)
 class FixedSequences(PrecisionTheory):
-    """Exact tests of a precision of independent queries, in fixed sequences of thresholds."""
+    """Exact tests of a precision of independent queries, in fixed sequences of thresholds.
+
+    Parameters
+    ----------
+    shares : sequence of fractions
+        Shares of the hits that the starts accept, from the smallest on; of ``threshold`` alone.
+        Default: those of a guarantee of all queries.
+    """
+
+    shares: Sequence[Fraction] = SHARES
 
     def threshold(self, queries: CalibrationQueries, asked: Guarantee) -> Chosen:
         """Return the lowest threshold that keeps it."""
@@ -68,7 +80,8 @@ class FixedSequences(PrecisionTheory):
             mated = np.where(queries.relevant[:, 0] >= 0, queries.mated, -1)
             rows = rows_at_fraction(mated, share)
         (p, right), order = queries.first_hits(rows), _ordered(queries, rows)
-        value, bound = lowest_threshold(order, right, asked.target, delta, queries.thresholds)
+        starts = queries.thresholds
+        value, bound = lowest_threshold(order, right, asked.target, delta, starts, self.shares)
         value = _as_probability(queries, value, order, p)
         return Chosen(value, asked.target, bound, float(right[p >= value].mean()), len(p))
 
@@ -151,7 +164,12 @@ def _as_probability(queries: CalibrationQueries, value: float, order: Array, p: 
 
 
 def lowest_threshold(
-    p: Array, right: Flags, target: float, delta: float, thresholds: Array | None
+    p: Array,
+    right: Flags,
+    target: float,
+    delta: float,
+    thresholds: Array | None,
+    shares: Sequence[Fraction] = SHARES,
 ) -> tuple[float, float]:
     """Return the lowest threshold that keeps a precision, and the lower bound of its test.
 
@@ -163,18 +181,20 @@ def lowest_threshold(
         Precision, and probability that the guarantee does not hold.
     thresholds : [m] or None
         Probabilities of other queries, among which the threshold is chosen; None: p.
+    shares : sequence of fractions
+        Shares of the hits that the starts accept. Default: ``SHARES``.
 
     Raises
     ------
     InputError
         If no threshold keeps it, with the best that one does.
     """
-    tests = Tests.of(p, right, thresholds)
+    tests = Tests.of(p, right, thresholds, shares)
     last = tests.lowest(target, delta)
     if last is not None:
-        return float(tests.values[last.at]), tests.bound(*last)
+        return float(tests.values[last.at]), tests.bound(last.at, last.level, last.spent)
     advice = _more_queries(p, right, target, delta, thresholds)
-    level = delta / STARTS
+    level = delta / len(shares)
     at = max(tests.starts, key=lambda start: tests.bound(start, level), default=None)
     if at is None:
         raise InputError(unreachable("precision", target, 0.0, 0, 0) + advice)

@@ -39,6 +39,7 @@ Exact tests and bounds of the share of successes among n independent trials.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
@@ -75,6 +76,8 @@ SHARES = tuple(Fraction(*each) for each in (
 """Shares of the hits that the starts accept: a start twice as far down costs half as many."""
 STARTS = len(SHARES)
 """Number of starts, J."""
+FEW_SHARES = (Fraction(1, 8), Fraction(1, 4), Fraction(1, 2), Fraction(3, 4), Fraction(1))
+"""Shares where few hits are tested: each start costs a part of the level."""
 NEVER = -1.0
 """The probability of a hit that no threshold accepts."""
 
@@ -90,11 +93,15 @@ class Passed(NamedTuple):
         Level of its test.
     spent : int
         Number of right hits that its test left out.
+    run : int
+        Number of the sequence that reached it, from 1, among those of which a threshold was
+        rejected; one that goes on beyond the next start is one sequence. Default: 1.
     """
 
     at: int
     level: float
     spent: int
+    run: int = 1
 
 
 @dataclass(frozen=True)
@@ -124,19 +131,25 @@ class Tests:
     spent: int
 
     @classmethod
-    def of(cls, p: Array, right: Flags, others: Array | None = None) -> Tests:
+    def of(
+        cls,
+        p: Array,
+        right: Flags,
+        others: Array | None = None,
+        shares: Sequence[Fraction] = SHARES,
+    ) -> Tests:
         """Return the tests of hits ``p``; starts are among ``others``, or, with None, among p."""
         answered = p > NEVER
         tested = p[answered]
         grid = np.sort(tested if others is None else others)[::-1]
-        ranks = np.array([-(-len(grid) * s.numerator // s.denominator) for s in SHARES])
-        firsts = grid[ranks - 1] if len(grid) else np.full(STARTS, np.inf)
+        ranks = np.array([-(-len(grid) * s.numerator // s.denominator) for s in shares])
+        firsts = grid[ranks - 1] if len(grid) else np.full(len(shares), np.inf)
         values = np.unique(np.concatenate([tested, firsts[np.isfinite(firsts)]]))[::-1]
         order = np.argsort(-tested, kind="stable")
         good = np.cumsum(np.append(0, right[answered][order]), dtype=np.int64)
         accepted = np.searchsorted(-tested[order], -values, side="right").astype(np.int64)
         expected = ranks if others is None else ranks * len(tested) // max(1, len(grid))
-        starts = np.searchsorted(-values, -firsts)[: STARTS if len(grid) else 0]
+        starts = np.searchsorted(-values, -firsts)[: len(shares) if len(grid) else 0]
         return cls(
             values, accepted, good[accepted], starts, expected[: len(starts)], int(others is None)
         )
@@ -144,7 +157,8 @@ class Tests:
     def lowest(self, target: float, delta: float) -> Passed | None:
         """Return the lowest threshold that a sequence reaches; None for none."""
         chances = binomial_p_values(self.right, self.accepted, target)
-        own = levels(self.expected, self.spent, target, delta)
+        starts = len(self.expected) or STARTS
+        own = levels(self.expected, self.spent, target, delta, starts)
         return lowest_reached(chances, self.first(target), self.starts, own, spent=self.spent)
 
     def first(self, target: float) -> Array:
@@ -178,7 +192,7 @@ def lowest_reached(
         Number of right hits that the test of a start leaves out.
     """
     ends = np.append(starts[1:], len(chances))[: len(starts)]
-    found, level, reached = None, 0.0, False
+    found, level, reached, runs = None, 0.0, False, 0
     for start, end, chance, more in zip(starts.tolist(), ends.tolist(), first, own, strict=True):
         level += float(more)
         if start == end:  # of starts at one place, the last one begins
@@ -190,14 +204,17 @@ def lowest_reached(
         made = 0 if reached else 1
         passed = made + run_of(chances[start + made : end] <= level)
         if passed:
-            last = Passed(start + passed - 1, level, spent if passed == made else 0)
+            runs += not reached
+            last = Passed(start + passed - 1, level, spent if passed == made else 0, runs)
             found = last if found is None or last.at > found.at else found
         reached = passed == end - start
         level = level if reached else 0.0
     return found
 
 
-def levels(expected: Counts, spent: int, target: float, delta: float) -> Array:
+def levels(
+    expected: Counts, spent: int, target: float, delta: float, starts: int = STARTS
+) -> Array:
     """Return the level of each start, which sum to ``delta`` at most.
 
     A start has delta / J, and those of the starts before it that could not be rejected if all hits
@@ -211,13 +228,15 @@ def levels(expected: Counts, spent: int, target: float, delta: float) -> Array:
         Number of right hits that the test of a start leaves out.
     target, delta : float in (0, 1)
         Precision, and probability that the guarantee does not hold.
+    starts : int
+        Number of starts, J. Default: 10.
 
     Examples
     --------
     >>> (levels(np.array([20, 40, 60, 80]), 0, 0.9, 0.04) / 0.04 * STARTS).round().tolist()
     [0.0, 0.0, 3.0, 1.0]
     """
-    own, saved = np.full(len(expected), delta / STARTS), 0.0
+    own, saved = np.full(len(expected), delta / starts), 0.0
     for place, accepted in enumerate(expected):
         if target ** max(int(accepted) - spent, 0) > own[place] + saved:
             saved, own[place] = saved + own[place], 0.0

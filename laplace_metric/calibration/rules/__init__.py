@@ -2,6 +2,7 @@
 
 _rule            a threshold, what is guaranteed, and the calibration that tested it
 _class_rule      a rule with a threshold of each class
+_level_rule      a rule that answers with a coarser group where the label is not sure
 _compared        the one comparison: probabilities with a threshold, a rule with its calibration
 _answers         what a rule gives: a label, or none with the reason
 _gallery_change  what a guarantee still covers when the gallery has changed

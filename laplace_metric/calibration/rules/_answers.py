@@ -69,6 +69,9 @@ class Answers(Shown):
     query_ids : array [Q] or None
         Id of each query that is several views of one thing, as in the search. None, the default:
         each row is a query.
+    level : array [Q] of objects or None
+        Level of each answer, of a rule with coarser answers: 0 for a label, 1 for a group of the
+        first level, and so on; None where it abstains. None, the default: answers are labels alone.
     """
 
     label: np.ndarray[Any, Any]
@@ -77,6 +80,7 @@ class Answers(Shown):
     answered: Flags
     among: SearchedAmong | None = None
     query_ids: np.ndarray[Any, Any] | None = None
+    level: np.ndarray[Any, Any] | None = None
 
     @classmethod
     def of(
@@ -122,13 +126,15 @@ class Answers(Shown):
                 reason=self.reason[some],
                 answered=self.answered[some],
                 query_ids=None if self.query_ids is None else self.query_ids[some],
+                level=None if self.level is None else self.level[some],
             )
         return Answer(self.label[query], float(self.probability[query]), str(self.reason[query]))
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return a table with the columns label, probability, reason and answered.
 
-        Ids of queries, where they have any, come first.
+        Ids of queries, where they have any, come first; levels, of a rule with coarser answers,
+        stand last.
 
         Raises
         ------
@@ -136,6 +142,7 @@ class Answers(Shown):
             Without pandas.
         """
         ids = {} if self.query_ids is None else {"query": self.query_ids}
+        levels = {} if self.level is None else {"level": self.level}
         return as_pandas(
             ids
             | {
@@ -144,12 +151,18 @@ class Answers(Shown):
                 "reason": self.reason,
                 "answered": self.answered,
             }
+            | levels
         )
 
     def _sentence(self) -> str:
         answered, strange = int(self.answered.sum()), int((self.reason == UNFAMILIAR).sum())
         rest = f"{strange:,} are unfamiliar, {len(self) - answered - strange:,} uncertain"
-        return f"{answered:,} of {len(self):,} queries are answered; {rest}."
+        by = ""
+        if self.level is not None and answered:
+            levels = self.level[self.answered].astype(int)
+            counts = [f"{int((levels == at).sum()):,} at level {at}" for at in np.unique(levels)]
+            by = f" ({', '.join(counts)})"
+        return f"{answered:,} of {len(self):,} queries are answered{by}; {rest}."
 
     def _shown_rows(self) -> Rows:
         rows = [] if self.among is None else [("among", str(self.among))]
@@ -157,5 +170,7 @@ class Answers(Shown):
             label, probability, reason = self[query]
             told = reason or ("answered" if label is None else label)
             name = f"query {query}" if self.query_ids is None else str(self.query_ids[query])
-            rows.append((name, f"{told}, {probability:.2f}"))
+            at = None if self.level is None else self.level[query]
+            by = f", level {at}" if at else ""
+            rows.append((name, f"{told}, {probability:.2f}{by}"))
         return rows

@@ -114,7 +114,7 @@ def list_features(
     exists : [Q, k]
         True where there is a hit.
     columns : sequence of [Q, k]
-        Further columns.
+        Further columns of evidence, one number for each hit.
     next_lower : function of [Q, k]
         Score behind each one, of scores in any order: the next lower, or an equal one that stands
         further back; -inf behind the last.
