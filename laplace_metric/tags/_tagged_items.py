@@ -102,7 +102,7 @@ class TaggedItems:
         NonFiniteError
             For NaN and infinity.
         """
-        x = compared("vectors", vectors, None, spherical=spherical)
+        x = read_compared("vectors", vectors, None, spherical=spherical)
         sets = TagSets.of("tags", tags, len(x))
         group = equal_vectors(x)
         kept, sets = first_rows(group), sets.joined(group)
@@ -149,8 +149,8 @@ class TaggedItems:
         return FlatEngine(self.vectors, Flat())
 
     def read(self, name: str, values: Any) -> Float[Tensor, "Q D"]:
-        """Return queries as they are compared; see ``compared``."""
-        return compared(name, values, self.vectors.shape[1], spherical=self.spherical)
+        """Return queries as they are compared; see ``read_compared``."""
+        return read_compared(name, values, self.vectors.shape[1], spherical=self.spherical)
 
     def near(self, queries: Float[Tensor, "Q D"], k: int = NEIGHBOURS) -> tuple[Rows, Array]:
         """Return the rows [Q, k] of the nearest items, and their distances [Q, k]."""
@@ -187,7 +187,7 @@ class TaggedItems:
         return TagHits(tag, share, {"distance": distance[:, 0], "carriers": carriers})
 
 
-def compared(name: str, values: Any, size: int | None, *, spherical: bool) -> Float[Tensor, "N D"]:
+def read_compared(name: str, values: Any, size: int | None, *, spherical: bool) -> Float[Tensor, "N D"]:
     """Return vectors as they are compared: their directions, or as they are.
 
     Raises

@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import bdtr
 
 from laplace_metric.calibration._array_namespace import Array
 from laplace_metric.errors import StaleCalibrationWarning, callers_line
@@ -176,6 +175,8 @@ def _thinned(
 
     is compared with its mean for R items that are drawn at random (binomial counts).
     """
+    from scipy.special import bdtr  # a guard alone needs no scipy
+
     gone = (sizes - left).clip(min=0)
     n, removed = sizes.sum(), gone.sum()
     if not removed:
