@@ -150,7 +150,7 @@ def _piece(
     needs: tuple[str, ...] = (),
 ) -> WholePiece:
     alone, place = name == command, f"benchmarks.{module}"
-    words = command if command == "recovery" else f"{command} --pieces {name}"
+    words = f"{command} --pieces {name}"
     title = name if alone else f"{command}-{name}"
     return WholePiece(title, words, place, (record or name,), minutes, (), timed, needs)
 
@@ -174,6 +174,7 @@ PIECES = (
     _piece("growing", "retrieval", "retrieval.growing", 4),
     _piece("twenty", "retrieval", "retrieval.twenty", 2),
     _piece("recovery", "recovery", "recovery.runs", 58),
+    _piece("levels", "recovery", "recovery.levels", 25),
     _piece("online", "variants", "variants.online", 40),
     _piece("views", "variants", "variants.views", 12),
     _piece("people", "variants", "variants.people", 10),
