@@ -154,8 +154,11 @@ COMMANDS = {
     "image-text": Command("heads with and without variances on emoji and their keywords",
                           _modules("image_text", "figures", **{"image-text": "measure"}),
                           ("data", "cache", "output", "seeds"), ("small", "smoke")),
+    "papers": Command("what papers print, ours, and a verdict: reproduced or contradicted",
+                      {"papers": "benchmarks.papers.measure"}, ("data", "cache", "output")),
     "variants": Command("online against post-hoc fits, and what papers report of views and people",
-                        _modules("variants", "online", "views", "people", "transfer"),
+                        _modules("variants", "online", "views", "people", "transfer",
+                                 **{"people-hib": "people_hib"}),
                         ("data", "cache", "seeds")),
 }  # fmt: skip
 """Commands beside the protocols."""

@@ -150,7 +150,7 @@ def _piece(
     needs: tuple[str, ...] = (),
 ) -> WholePiece:
     alone, place = name == command, f"benchmarks.{module}"
-    words = f"{command} --pieces {name}"
+    words = command if command == "papers" else f"{command} --pieces {name}"
     title = name if alone else f"{command}-{name}"
     return WholePiece(title, words, place, (record or name,), minutes, (), timed, needs)
 
@@ -178,6 +178,8 @@ PIECES = (
     _piece("online", "variants", "variants.online", 40),
     _piece("views", "variants", "variants.views", 12),
     _piece("people", "variants", "variants.people", 10),
+    _piece("people-hib", "variants", "variants.people_hib", 6, "people_hib"),
+    _piece("papers", "papers", "papers.measure", 1),
     _piece("transfer", "variants", "variants.transfer", 7),
     _piece("image-text", "image-text", "image_text.measure", 22, "image_text"),
     _piece("costs", "posterior", "posterior.costs", 3, "posterior_costs", timed=True),
