@@ -23,6 +23,7 @@ from benchmarks.posterior import tables as posterior
 from benchmarks.records import RESULTS, read_record
 from benchmarks.report import papers, three_numbers
 from benchmarks.report.cells import quality_table
+from benchmarks.report.claims import tables as claims
 from benchmarks.report.method_table import methods
 from benchmarks.retrieval import evidence, growing, guarantees, power, twenty
 from benchmarks.variants import online_tables
@@ -33,7 +34,7 @@ PAGES = (
         ROOT / folder / "README.md"
         for folder in (
             "", "baselines", "benchmarks", "benchmarks/costs", "benchmarks/image_text",
-            "benchmarks/retrieval", "benchmarks/variants",
+            "benchmarks/papers", "benchmarks/retrieval", "benchmarks/variants",
         )
     ),
     *(
@@ -84,7 +85,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "front": three_numbers.front,
     "ood-pairs": three_numbers.pairs,
     "proxies": papers.proxies,
-    "closing": papers.closing,
+    "unprinted": papers.unprinted,
+    **claims.TABLES,
     "methods": lambda: methods(small("url"), "cifar10-unseen"),
     **online_tables.TABLES,
     "first-search": posterior.first_page,

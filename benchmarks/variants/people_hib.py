@@ -32,9 +32,7 @@ def run(options: Namespace) -> None:
     runner = Runner(space)
     protocol = Protocol(NAME, human, {SMALL.name: (TASK,)}, (METHOD,))
     jobs = [
-        job
-        for job in runner.jobs([protocol])
-        if options.seeds is None or job.seed in options.seeds
+        job for job in runner.jobs([protocol]) if options.seeds is None or job.seed in options.seeds
     ]
     runner.run(jobs)
     print(*runner.lines(jobs), sep="\n")
