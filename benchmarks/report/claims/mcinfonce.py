@@ -104,10 +104,6 @@ CLAIMS = (
           partial(level, "certainty", "rmse", "elk"), SHORTER, "2,200 steps"),
     Claim("table 3", "ELK ranks kappa better than MCInfoNCE", "+.10", Side(low=0),
           partial(rank_less, "elk", "mcinfonce"), SHORTER, MORE),
-    Claim("table 3", "HIB, rank of locations", ".82 ± .03", Value(0.82, 0.01, 0.03, chance=0),
-          partial(level, "location", "rank", "hib"), SHORTER, FEW),
-    Claim("table 3", "HIB does not find kappa: MCInfoNCE ranks it better", "+.84", Side(low=0),
-          partial(rank_less, "mcinfonce", "hib"), SHORTER, FEW),
     *(Claim("table 8", f"a shared backbone, rank of {name}s", said, value,
             partial(recovered, of, "rank", "mcinfonce, shared backbone"), SHORTER, FEW)
       for (of, name), said, value in zip(KINDS.items(), (".99", ".87 ± .02"),
