@@ -168,6 +168,7 @@ PIECES = (
     _piece("variance", "posterior", "posterior.variance", 13),
     _piece("frozen", "posterior", "posterior.frozen", 5),
     _piece("layers", "posterior", "posterior.layers", 10),
+    _piece("discount", "posterior", "posterior.discount", 1),
     _piece("fitted", "retrieval", "retrieval.guarantees", 57),
     _piece("guarantees", "retrieval", "retrieval.guarantees", 3),
     _piece("power", "retrieval", "retrieval.power", 3, needs=("mapie",)),
