@@ -4,9 +4,9 @@
     var = sum_k u_qk^2 s_gk^2 + u_gk^2 s_qk^2 + s_qk^2 s_gk^2
 
 u are the directions of the means and s^2 the variances of both embeddings, divided by the squared
-length of the mean. ``var`` is the variance of ``u_q.u_g`` if the coordinates are independent, within
-an embedding and between both, as in BayesVLM's ProbCosine (Baumann et al. 2024). The root is MacKay's
-approximation of a probit under a Gaussian.
+length of the mean. ``var`` is the variance of ``u_q.u_g`` if all coordinates are independent, as in
+BayesVLM's ProbCosine (Baumann et al. 2024). The root is MacKay's approximation of a probit under a
+Gaussian.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def cosine_discount(
     >>> unsure = Embedding(Gaussian(torch.eye(2), torch.tensor([[0.1, 0.1], [8.0, 8.0]])))
     >>> point = Embedding(Gaussian(torch.ones(1, 2), torch.zeros(1, 2)))
     >>> cosine_discount(point, unsure)
-    tensor([[0.6938, 0.3494]])
+    tensor([[0.6936, 0.3475]])
     """
     if check_real("beta", beta) < 0:
         raise InputError(f"beta={beta!r}: pass a number of 0 or more.")
