@@ -175,7 +175,7 @@ PIECES = (
     _piece("growing", "retrieval", "retrieval.growing", 4),
     _piece("twenty", "retrieval", "retrieval.twenty", 2),
     _piece("recovery", "recovery", "recovery.runs", 58),
-    _piece("levels", "recovery", "recovery.levels", 22),
+    _piece("levels", "recovery", "recovery.levels", 13),
     _piece("online", "variants", "variants.online", 40),
     _piece("views", "variants", "variants.views", 12),
     _piece("people", "variants", "variants.people", 10),

@@ -212,3 +212,35 @@ def test_a_changed_record_changes_the_verdict(monkeypatch):
     rows = [{**row, "severity": -row["severity"]} for row in read_record("views")["rows"]]
     monkeypatch.setattr(module, "read_record", lambda _: {"rows": rows})
     assert claim.verdict() == CONTRADICTED
+
+
+def verdicts(paper: str, start: str) -> set[str]:
+    return {c.verdict() for c in tables.PAPERS[paper][1] if c.what.startswith(start)}
+
+
+def test_the_verdict_of_the_page_in_words():
+    """Each part of the first paragraph, by the verdicts of its claims."""
+    exact = [c for _, claims in tables.PAPERS.values() for c in claims if c.conditions == SAME]
+    false = [c.where for c in exact if c.verdict() != REPRODUCED]
+    assert false == ["proposition 1"]
+    crops_and_people = [
+        c for c in tables.PAPERS["mcinfonce"][1] if c.where in ("table 4", "table 5")
+    ]
+    assert {c.verdict() for c in crops_and_people if "MCInfoNCE" in c.what} == {REPRODUCED}
+    assert verdicts("explicit", "MCInfoNCE with two views") == {REPRODUCED}
+    assert verdicts("explicit", "its method, severity") == {CONTRADICTED}
+    assert CONTRADICTED in verdicts("url", "the ranking")
+    assert REPRODUCED not in verdicts("url", "the ranking")
+    assert verdicts("prolip", "general texts") == {CONTRADICTED, OPEN}
+
+
+def test_discounts_in_words():
+    rows = [row["first item right"] for row in read_record("discount")["rows"]]
+    of = {name: [row[name] for row in rows] for name in rows[0]}
+    ahead = {name: Ours.of_seeds([a - b for a, b in zip(own, of["cosine"], strict=True)])
+             for name, own in of.items()}  # fmt: skip
+    discounts = {name: x for name, x in ahead.items() if "discounted" in name}
+    assert len(discounts) == 4
+    assert all(x.mean < 0.001 for x in discounts.values())
+    assert discounts["cosine, discounted, beta 1000"].mean < -0.05
+    assert all(ahead[name].low > 0.05 for name in ("head inputs", "noise", "posterior"))
