@@ -124,9 +124,9 @@ def test_a_miner_and_a_sampler_train_and_its_calculator_agrees(digits):
     """Retrieval after a training by their parts, measured by theirs and by ours."""
     pytest.importorskip("faiss", reason="AccuracyCalculator needs faiss")
     torch.manual_seed(0)
-    x, y = digits.pixels(slice(0, 600)), digits.labels[:600]
+    x, y = digits.pixels(slice(0, 300)), digits.labels[:300]
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 8))
-    sampler = MPerClassSampler(y, m=6, batch_size=60, length_before_new_iter=600)
+    sampler = MPerClassSampler(y, m=6, batch_size=60, length_before_new_iter=300)
     loader = DataLoader(TensorDataset(x, y), batch_size=60, sampler=sampler)
     losses = train_embedder(model, loader, ContrastiveLoss(), epochs=3, miner=BatchEasyHardMiner())
     assert losses[-1] < losses[0]
