@@ -244,3 +244,14 @@ def test_discounts_in_words():
     assert all(x.mean < 0.001 for x in discounts.values())
     assert discounts["cosine, discounted, beta 1000"].mean < -0.05
     assert all(ahead[name].low > 0.05 for name in ("head inputs", "noise", "posterior"))
+
+
+def test_the_two_hibs_in_words():
+    of = {
+        name: sum(measured.of_rows("people_hib", ("metrics", name, "value"))) / 3
+        for name in ("recall@1", "entropy rank")
+    }
+    text = " ".join((Path(tables.__file__).parents[2] / "README.md").read_text().split())
+    recall, people = (f"{value:.2f}"[1:] for value in of.values())
+    assert f"(recall@1 {recall}) and follows people by {people} " in text
+    assert of["recall@1"] > 0.65
