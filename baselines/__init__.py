@@ -3,6 +3,7 @@
 from baselines.base import Training
 from baselines.class_dropout import ClassDropout
 from baselines.contrastive_hib import ContrastiveHIB
+from baselines.cosine_discount import cosine_discount
 from baselines.cross_entropy import CrossEntropy
 from baselines.deep_ensemble import DeepEnsemble
 from baselines.deterministic import Deterministic
@@ -22,6 +23,7 @@ from baselines.nivmf import NivMF
 from baselines.nnguide import NNGuide
 from baselines.nuq import NUQ
 from baselines.pfe import PFE
+from baselines.probvlm import ProbVLM
 from baselines.scott_vmf import ScottVMF
 from baselines.shared_backbone_ensemble import SharedBackboneEnsemble
 from baselines.sngp import SNGP
@@ -50,8 +52,10 @@ __all__ = [
     "MetricLearning",
     "NNGuide",
     "NivMF",
+    "ProbVLM",
     "ScottVMF",
     "SharedBackboneEnsemble",
     "Training",
     "ViM",
+    "cosine_discount",
 ]

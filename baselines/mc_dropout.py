@@ -29,6 +29,8 @@ class MCDropout(Baseline):
     """A model with ``nn.Dropout`` layers, sampled; costs ``n_samples`` forward passes.
 
     ``uncertainty`` is the summed variance of the draws (on the sphere: 1 - R^2 of the directions).
+    ``fit`` trains nothing: the weights have to be trained with dropout before. Nothing tells fresh
+    weights from trained ones, so there is no warning.
 
     Parameters
     ----------

@@ -18,11 +18,12 @@ from benchmarks.costs import guard, promises, serve
 from benchmarks.costs import tables as cost_tables
 from benchmarks.image_text import tables as image_text_tables
 from benchmarks.posterior import costs as posterior_costs
-from benchmarks.posterior import frozen, layers
+from benchmarks.posterior import discount, frozen, layers
 from benchmarks.posterior import tables as posterior
 from benchmarks.records import RESULTS, read_record
 from benchmarks.report import papers, three_numbers
 from benchmarks.report.cells import quality_table
+from benchmarks.report.claims import tables as claims
 from benchmarks.report.method_table import methods
 from benchmarks.retrieval import evidence, forty, growing, guarantees, power, twenty
 from benchmarks.variants import online_tables
@@ -33,7 +34,7 @@ PAGES = (
         ROOT / folder / "README.md"
         for folder in (
             "", "baselines", "benchmarks", "benchmarks/costs", "benchmarks/image_text",
-            "benchmarks/retrieval", "benchmarks/variants",
+            "benchmarks/papers", "benchmarks/retrieval", "benchmarks/variants",
         )
     ),
     *(
@@ -84,7 +85,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "front": three_numbers.front,
     "ood-pairs": three_numbers.pairs,
     "proxies": papers.proxies,
-    "closing": papers.closing,
+    "unprinted": papers.unprinted,
+    **claims.TABLES,
     "methods": lambda: methods(small("url"), "cifar10-unseen"),
     **online_tables.TABLES,
     "first-search": posterior.first_page,
@@ -93,6 +95,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "priors": posterior.priors_table,
     "variance": posterior.variance_table,
     "posterior-costs": posterior_costs.table,
+    "discount": discount.table,
     "frozen": frozen.table,
     "layers": layers.table,
     "views": layers.views_table,

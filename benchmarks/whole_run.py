@@ -150,7 +150,7 @@ def _piece(
     needs: tuple[str, ...] = (),
 ) -> WholePiece:
     alone, place = name == command, f"benchmarks.{module}"
-    words = command if command == "recovery" else f"{command} --pieces {name}"
+    words = command if command == "papers" else f"{command} --pieces {name}"
     title = name if alone else f"{command}-{name}"
     return WholePiece(title, words, place, (record or name,), minutes, (), timed, needs)
 
@@ -168,6 +168,7 @@ PIECES = (
     _piece("variance", "posterior", "posterior.variance", 13),
     _piece("frozen", "posterior", "posterior.frozen", 5),
     _piece("layers", "posterior", "posterior.layers", 10),
+    _piece("discount", "posterior", "posterior.discount", 1),
     _piece("fitted", "retrieval", "retrieval.guarantees", 57),
     _piece("guarantees", "retrieval", "retrieval.guarantees", 3),
     _piece("power", "retrieval", "retrieval.power", 3, needs=("mapie",)),
@@ -175,9 +176,12 @@ PIECES = (
     _piece("twenty", "retrieval", "retrieval.twenty", 2),
     _piece("forty", "retrieval", "retrieval.forty", 8),
     _piece("recovery", "recovery", "recovery.runs", 58),
+    _piece("levels", "recovery", "recovery.levels", 13),
     _piece("online", "variants", "variants.online", 40),
     _piece("views", "variants", "variants.views", 12),
     _piece("people", "variants", "variants.people", 10),
+    _piece("people-hib", "variants", "variants.people_hib", 6, "people_hib"),
+    _piece("papers", "papers", "papers.measure", 1),
     _piece("transfer", "variants", "variants.transfer", 7),
     _piece("image-text", "image-text", "image_text.measure", 22, "image_text"),
     _piece("costs", "posterior", "posterior.costs", 3, "posterior_costs", timed=True),

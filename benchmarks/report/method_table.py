@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import baselines
+from baselines.base import Trained
 from benchmarks.methods import BASE, METHODS
 from benchmarks.records import markdown
 from benchmarks.report.statistics import Row
@@ -101,12 +103,34 @@ def methods(record: dict[str, Any], task: str) -> str:
     rows = {name: [r for r in record["rows"] if (r["task"], r["method"]) == (task, name)]
             for name in METHOD_NOTES}  # fmt: skip
     lines = [
-        [link(name), w.source, w.uncertainty, *relative(rows, name)]
+        [link(name), w.source, fits(w.file), w.uncertainty, *relative(rows, name)]
         for name, w in METHOD_NOTES.items()
         if rows[name]
     ]
-    header = ["method", "source", "uncertainty", "numbers added", "training", "query"]
+    header = [
+        "method", "source", "`fit`", "uncertainty", "numbers added", "training", "query",
+    ]  # fmt: skip
     return markdown(header, lines)
+
+
+TRAINS, HEAD, READS = "trains", "trains a head on a trained net", "reads a trained net"
+SEVERAL = "DeepEnsemble"
+"""Trains, though it is no ``Trained``: its members are."""
+
+
+def fits(file: str) -> str:
+    """Whether ``fit`` trains the network that it is given, or needs one that is trained.
+
+    Examples
+    --------
+    >>> fits("mcinfonce"), fits("pfe"), fits("mc_dropout"), fits("")
+    ('trains', 'trains a head on a trained net', 'reads a trained net', 'reads a trained net')
+    """
+    kinds = (getattr(baselines, name) for name in baselines.__all__)
+    kind = next((x for x in kinds if x.__module__ == f"baselines.{file}"), None)
+    if kind is None or not issubclass(kind, Trained):
+        return TRAINS if kind is not None and kind.__name__ == SEVERAL else READS
+    return HEAD if kind.frozen else TRAINS
 
 
 def link(name: str) -> str:

@@ -99,8 +99,9 @@ METHODS = {
 }
 
 
-ELSEWHERE = {"Training", "MCDropout"}
-"""No method, and one that needs a network with dropout: ``test_baselines``."""
+ELSEWHERE = {"Training", "MCDropout", "ProbVLM", "cosine_discount"}
+"""No method; one that needs a network with dropout: ``test_baselines``; two of embeddings that are
+there: ``test_probvlm``, ``test_cosine_discount``."""
 
 
 def test_every_baseline_is_held_to_the_contract():

@@ -9,11 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baselines.probvlm import (
-    ProbVLM,
-    generalised_gaussian_nll,
-    generalised_gaussian_variance,
-)
+from baselines import ProbVLM
+from baselines.probvlm import generalised_gaussian_nll, generalised_gaussian_variance
 from laplace_metric.distributions import Gaussian
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError, NotFittedError

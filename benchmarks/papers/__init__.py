@@ -1,0 +1,1 @@
+"""The papers as tests: what they print, next to closed forms, published runs and our records."""
