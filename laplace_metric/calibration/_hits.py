@@ -52,6 +52,8 @@ class SearchHits:
 
     def nearest(self, k: int) -> SearchHits:
         """Return the first k hits of each query."""
+        if k >= self.positions.shape[1]:
+            return self
 
         def first(values: Any) -> Any:
             return values[:, :k] if values.ndim == 2 else values
@@ -112,8 +114,8 @@ def mapped_arrays(value: Any, change: Callable[[Any], Any]) -> Any:
     """Return the same value with each of its arrays changed, those of values in it, too."""
     if value is None or isinstance(value, np.ndarray):
         return value if value is None else change(value)
-    names = [field.name for field in fields(value)]
-    return replace(value, **{name: mapped_arrays(getattr(value, name), change) for name in names})
+    # not by ``replace``, which asks for the fields once more: a query does this several times
+    return type(value)(*(mapped_arrays(getattr(value, f.name), change) for f in fields(value)))
 
 
 def joined_arrays(values: Sequence[Any]) -> Any:

@@ -60,13 +60,13 @@ class DenseEigenbasis(Eigenbasis):
     vectors: Tensor
 
     def to_eigenbasis(self, vectors: Float[Tensor, "*n P"]) -> Float[Tensor, "*n P"]:
-        return vectors @ self.vectors
+        return vectors @ self.vectors.to(vectors)
 
     def from_eigenbasis(self, coordinates: Float[Tensor, "*n P"]) -> Float[Tensor, "*n P"]:
-        return coordinates @ self.vectors.mT
+        return coordinates @ self.vectors.to(coordinates).mT
 
     def diagonal(self, values: Float[Tensor, " P"]) -> Float[Tensor, " P"]:
-        return self.vectors.square() @ values
+        return self.vectors.to(values).square() @ values
 
     def to(self, like: Tensor) -> DenseEigenbasis:
         return DenseEigenbasis(self.vectors.to(like))
@@ -81,13 +81,20 @@ class KroneckerEigenblock:
     layout: Layout
 
     def to_eigenbasis(self, vectors: Float[Tensor, "*n P"]) -> Float[Tensor, "*n P"]:
-        return (self.left.mT @ self.layout.fold(vectors) @ self.right).flatten(-2)
+        left, right = self._like(vectors)
+        return (left.mT @ self.layout.fold(vectors) @ right).flatten(-2)
 
     def from_eigenbasis(self, coordinates: Float[Tensor, "*n P"]) -> Float[Tensor, "*n P"]:
-        return self.layout.flatten(self.left @ self.fold(coordinates) @ self.right.mT)
+        left, right = self._like(coordinates)
+        return self.layout.flatten(left @ self.fold(coordinates) @ right.mT)
 
     def diagonal(self, values: Float[Tensor, " P"]) -> Float[Tensor, " P"]:
-        return self.layout.flatten(self.left.square() @ self.fold(values) @ self.right.square().mT)
+        left, right = self._like(values)
+        return self.layout.flatten(left.square() @ self.fold(values) @ right.square().mT)
+
+    def _like(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
+        """Return both sides in the type of ``numbers``: eigenvalues are float64, Q need not be."""
+        return self.left.to(numbers), self.right.to(numbers)
 
     def fold(self, coordinates: Tensor) -> Tensor:
         """Return coordinates [..., P] as [..., O, A]."""

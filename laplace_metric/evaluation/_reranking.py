@@ -96,9 +96,10 @@ def _by_shortlist(
     candidates, order = short.indices.sort(dim=1)
     size = row_block(12 * m * gallery.shape[1], device=gallery.device)  # as given, and in float64
     exact = torch.empty_like(candidates, dtype=torch.float64)
-    parts = (queries[:, None], candidates, exact[:, None])
-    for x, near, into in zip(*(part.split(size) for part in parts), strict=True):
-        into.copy_(_from_differences(x, gallery[near]))  # a list of parts scatters the memory
+    for start in range(0, len(candidates), size):
+        part = slice(start, start + size)
+        apart = _from_differences(queries[part, None], gallery[candidates[part]])
+        exact[part] = apart[:, 0]  # a list of parts scatters the memory
     error = (exact.square() - short.squared.gather(1, order)).abs().amax(1)
     if exclude is not None:
         exact = exact.masked_fill(candidates == exclude[:, None], torch.inf)

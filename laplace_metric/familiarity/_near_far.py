@@ -180,6 +180,11 @@ class NearFar:
         return self.class_means @ self.within_root
 
     @cached_property
+    def _class_sizes(self) -> Tensor:
+        """Squared lengths of ``_classes`` [C]: of many classes they take longer than a query."""
+        return self._classes.square().sum(1)
+
+    @cached_property
     @full_precision()
     def _kept(self) -> KeptPoints:
         """The kept points, and as ``local`` sees them."""
@@ -207,7 +212,7 @@ class NearFar:
         far = times_upper(x, self.total_root).square_().sum(1)
         white, near = times_upper(x, self._root), torch.zeros_like(far)
         if len(self.class_means):
-            near = nearest_distance(white, self._classes) - far
+            near = nearest_distance(white, self._classes, self._class_sizes) - far
         cosine, local = nearest_points(x.to(self.points), white.to(self.points), self._kept)
         columns = [near, far, cosine, local, length_of(lengths, self.length)]
         return torch.stack([column.to(far) for column in columns], 1)
@@ -240,11 +245,10 @@ class NearFar:
         if not len(self.strength):
             return None
         model = LabelModel(self.strength, self.log_share, self.channel)
-        sizes = self._classes.square().sum(1)
-        rows = rows_at_once(self._classes)
+        classes, sizes = self._classes, self._class_sizes
         # |a|^2 is the same for all classes, and left out
-        parts = times_upper(x, self.within_root).split(rows)
-        return torch.cat([model.ambiguity(sizes - 2 * part @ self._classes.mT) for part in parts])
+        parts = times_upper(x, self.within_root).split(rows_at_once(classes))
+        return torch.cat([model.ambiguity(sizes - 2 * part @ classes.mT) for part in parts])
 
     def _gaps(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Return u - mu, a difference taken in float64, and log |h|."""

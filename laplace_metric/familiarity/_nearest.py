@@ -23,13 +23,14 @@ random weights.
 """
 
 
-def nearest_distance(a: Float[Tensor, "B D"], classes: Float[Tensor, "C D"]) -> Tensor:
-    """Return min_c d_c [B] of whitened vectors.
+def nearest_distance(
+    a: Float[Tensor, "B D"], classes: Float[Tensor, "C D"], sizes: Float[Tensor, " C"]
+) -> Tensor:
+    """Return min_c d_c [B] of whitened vectors; ``sizes`` are the squared lengths of ``classes``.
 
     The nearest class is found by the expanded square, its distance from the differences.
     """
     # |a - m|^2 = |a|^2 - 2 a.m + |m|^2, where |a|^2 is the same for every class: one product [B, C]
-    sizes = classes.square().sum(1)
     parts = a.split(rows_at_once(classes))
     nearest = torch.cat([smallest_of_rows(sizes - 2 * part @ classes.mT) for part in parts])
     return (a - classes[nearest]).square().sum(1)
@@ -58,10 +59,10 @@ def nearest_points(
     >>> nearest_points(x, 2 * x, KeptPoints.of(x, 2 * x))
     (tensor([9., 9.]), tensor([36., 36.]))
     """
-    step, found = rows_at_once(kept.points), []
-    for part, white_part in zip(x.split(step), white.split(step), strict=True):
-        found.append(_nearest_of_part(part, white_part, kept))
-    cosine, local = torch.cat(found, 1)
+    step = rows_at_once(kept.points)
+    parts = [slice(start, start + step) for start in range(0, max(1, len(x)), step)]
+    found = [_nearest_of_part(x[part], white[part], kept) for part in parts]
+    cosine, local = torch.cat(found, 1) if len(found) > 1 else found[0]
     return cosine, local
 
 
@@ -98,15 +99,17 @@ def _nearest_of_part(x: Tensor, white: Tensor, kept: KeptPoints) -> Float[Tensor
 
     Few inputs are points of the fit set: the comparison of ``others_of`` with all points is theirs.
     """
-    columns, at = [], []
-    for a, b, size in ((x, kept.points, kept.sizes), (white, kept.white, kept.white_sizes)):
+    at = [
         # without |a|^2, which is the same for all points of a row
-        nearest = smallest_of_rows(torch.addmm(size, a, b.mT, alpha=-2))
-        columns.append((a - b[nearest]).square().sum(1))
-        at.append(nearest)
-    found, nearest = torch.stack(columns), torch.stack(at)
-    sizes = x.square().sum(1) + kept.sizes[nearest]
+        smallest_of_rows(torch.addmm(size, a, b.mT, alpha=-2))
+        for a, b, size in ((x, kept.points, kept.sizes), (white, kept.white, kept.white_sizes))
+    ]
+    nearest = torch.stack(at)
     gaps = (x - kept.points[nearest]).square().sum(2)
+    found = torch.stack([gaps[0], (white - kept.white[at[1]]).square().sum(1)])
+    sizes = x.square().sum(1) + kept.sizes[nearest]
+    if not bool(_up_to_rounding(gaps, sizes).any()):
+        return found
     same = _same(gaps, sizes, x @ kept.weights - kept.marks[nearest]).any(0)
     if bool(same.any()):
         part = others_of(x[same], kept.points, white[same], kept.white, kept.weights)
@@ -141,8 +144,12 @@ def _same(apart: Tensor, sizes: Tensor, marks: Tensor) -> Tensor:
 
     ``sizes`` are the sums of their squares.
     """
-    rounding = apart <= SAME * torch.finfo(apart.dtype).eps * sizes
-    return rounding & (marks.abs() <= SAME_MARK * sizes.sqrt())
+    return _up_to_rounding(apart, sizes) & (marks.abs() <= SAME_MARK * sizes.sqrt())
+
+
+def _up_to_rounding(apart: Tensor, sizes: Tensor) -> Tensor:
+    """Return which squared distances are rounding errors of ``sizes``, the sums of the squares."""
+    return apart <= SAME * torch.finfo(apart.dtype).eps * sizes
 
 
 def nearest_others(

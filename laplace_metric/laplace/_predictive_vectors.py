@@ -41,6 +41,7 @@ from laplace_metric.curvature._eigenbases import (
 )
 from laplace_metric.errors import HeadError
 from laplace_metric.heads._layout import Layout
+from laplace_metric.heads._locate import is_identity
 from laplace_metric.laplace._fitted import Fitted
 
 TINY = 1e-12
@@ -66,8 +67,9 @@ class PredictiveVectors:
     columns : Tensor [r] or None
         Eigenvectors of C that are kept. None, the default: all A of them.
     data : Tensor [Z, A] or None
-        Precision that the data add to each weight, in the basis. None, the default, of a full
-        posterior: its prior is that of the fit.
+        Precision that the data add to each weight, up to a factor, in the basis: the eigenvalues of
+        the curvature, which the fit holds anyway. None, the default, of a full posterior: its prior
+        is that of the fit.
     centre : Tensor [A] or None
         Head input, seen in the basis, about which vectors are taken. None, the default: 0.
     """
@@ -92,7 +94,7 @@ class PredictiveVectors:
         HeadError
             If the head is not linear: its inner products have no such form.
         """
-        head, spectrum = fitted.jacobian, fitted.predictive_posterior.spectrum
+        head = fitted.jacobian
         if not head.linear:
             raise HeadError(
                 f"head {fitted.head.name!r} is not one linear layer: only of such a head is the "
@@ -100,8 +102,11 @@ class PredictiveVectors:
                 'with head="append".'
             )
         (layout,), basis = head.layouts, fitted.posterior.basis
-        weights = layout.fold(head.parameters)
-        data = fitted.posterior.curvature.precision(fitted.posterior.n_effective, 0.0).to(spectrum)
+        weights, data = layout.fold(head.parameters), fitted.posterior.curvature.eigenvalues
+        predictive = fitted.predictive_posterior
+        if predictive is not fitted.posterior:
+            predictive = replace(predictive)  # which is not kept with its spectrum, of P numbers
+        spectrum = predictive.spectrum
         if isinstance(basis, IdentityEigenbasis):
             variances, data = layout.fold(spectrum).sum(0), layout.fold(data)
             return cls(layout, weights, None, variances, fitted.spherical, data=data)
@@ -109,7 +114,8 @@ class PredictiveVectors:
             (block,) = basis.blocks
             variances, data = block.fold(spectrum).sum(0), block.fold(data)
             right = block.right
-            return cls(layout, weights @ right, right, variances, fitted.spherical, data=data)
+            seen = right if is_identity(fitted.head.module) else weights @ right
+            return cls(layout, seen, right, variances, fitted.spherical, data=data)
         assert isinstance(basis, DenseEigenbasis)
         rows = layout.fold((basis.vectors * spectrum.sqrt()).mT)  # [P, Z, A]
         rows = rows.flatten(0, 1)
@@ -151,7 +157,8 @@ class PredictiveVectors:
         """
         assert self.data is not None
         scale = self.data.mean().clamp_min(torch.finfo(self.data.dtype).tiny)
-        return replace(self, variances=(1 / (self.data / scale + prior)).sum(0))
+        variances = (1 / (self.data / scale + prior)).sum(0)
+        return replace(self, variances=variances.to(self.variances))
 
     def about(self, centre: Float[Tensor, " A"] | None) -> PredictiveVectors:
         """Return the map about a head input, seen in the basis; None: about 0."""

@@ -75,21 +75,36 @@ class Traces(ABC):
 class LinearTraces(Traces):
     """Traces of a linear head: variances of outputs are a product of squared inputs.
 
+    The matrices of a chord are made when one is asked for: raw embeddings need none of them.
+
     Parameters
     ----------
     head : HeadJacobian
         Jacobian of a linear head.
-    outputs : Affine
-        Map from h to Q_S^T z.
-    variances : Affine
-        Map from ``squared_inputs`` to the eigenvalues of C.
+    spread : Tensor [Z, A]
+        Variances V of the weights, in the basis of the posterior.
     """
 
-    def __init__(self, head: HeadJacobian, outputs: Affine, variances: Affine) -> None:
-        self.outputs, self.variances, self.n_outputs = outputs, variances, head.n_outputs
-        like, (layout,) = variances.matrix, head.layouts
-        budget = CORE_BYTES if like.device.type == "cpu" else LARGE_BYTES
-        self.rows = block_rows(layout.n_features * like.element_size(), budget, LEAST_ROWS)
+    def __init__(self, head: HeadJacobian, spread: Float[Tensor, "Z A"]) -> None:
+        self.head, self.spread, self.n_outputs = head, spread, head.n_outputs
+        (layout,) = head.layouts
+        budget = CORE_BYTES if spread.device.type == "cpu" else LARGE_BYTES
+        self.rows = block_rows(layout.n_features * spread.element_size(), budget, LEAST_ROWS)
+
+    @property
+    def n_features(self) -> int:
+        """Width of h."""
+        return self.head.layouts[0].n_features
+
+    @property
+    @abstractmethod
+    def outputs(self) -> Affine:
+        """Map from h to Q_S^T z."""
+
+    @property
+    @abstractmethod
+    def variances(self) -> Affine:
+        """Map from ``squared_inputs`` to the eigenvalues of C."""
 
     def chord(self, h: Float[Tensor, "n D"], z: Float[Tensor, "n Z"] | None) -> Tensor:
         variances = self.variances(self.squared_inputs(h))[:, : self.n_outputs]
@@ -108,11 +123,18 @@ class LinearTraces(Traces):
 class DiagonalTraces(LinearTraces):
     """Traces of a linear head with the diagonal structure, of variances V [Z, A] of [W, b]."""
 
-    def __init__(self, head: HeadJacobian, variances: Float[Tensor, "Z A"]) -> None:
-        (layout,), size = head.layouts, head.layouts[0].n_features
-        outputs = Affine.of(layout.fold(head.parameters).mT, size)
-        super().__init__(head, outputs, Affine.of(variances.mT, size))
-        self.sums = Affine.of(variances.sum(0)[:, None], size)
+    def __init__(self, head: HeadJacobian, spread: Float[Tensor, "Z A"]) -> None:
+        super().__init__(head, spread)
+        self.sums = Affine.of(spread.sum(0)[:, None], self.n_features)
+
+    @cached_property
+    def outputs(self) -> Affine:
+        weights = self.head.layouts[0].fold(self.head.parameters)
+        return Affine.of(weights.mT, self.n_features)
+
+    @cached_property
+    def variances(self) -> Affine:
+        return Affine.of(self.spread.mT, self.n_features)
 
     def trace(self, h: Float[Tensor, "n D"]) -> Float[Tensor, " n"]:
         return self.sums(self.squared_inputs(h))[:, 0]
@@ -129,14 +151,24 @@ class KroneckerTraces(LinearTraces):
     """Traces of a linear head with the Kronecker structure: inputs in Q_A, outputs in Q_S."""
 
     def __init__(
-        self, head: HeadJacobian, block: KroneckerEigenblock, variances: Float[Tensor, "Z A"]
+        self, head: HeadJacobian, block: KroneckerEigenblock, spread: Float[Tensor, "Z A"]
     ) -> None:
-        (layout,), size = head.layouts, head.layouts[0].n_features
-        self.block, self.inputs = block, Affine.of(block.right, size, padded=True)
-        outputs = Affine.of(layout.fold(head.parameters).mT @ block.left, size)
-        width = self.inputs.matrix.shape[1]
-        super().__init__(head, outputs, Affine.of(pad(variances).mT, width))
-        self._sums = variances.sum(0)
+        super().__init__(head, spread)
+        self.block = block
+
+    @cached_property
+    def inputs(self) -> Affine:
+        """Map from h to x, padded."""
+        return Affine.of(self.block.right, self.n_features, padded=True)
+
+    @cached_property
+    def outputs(self) -> Affine:
+        weights = self.head.layouts[0].fold(self.head.parameters)
+        return Affine.of(weights.mT @ self.block.left, self.n_features)
+
+    @cached_property
+    def variances(self) -> Affine:
+        return Affine.of(pad(self.spread).mT, self.inputs.matrix.shape[1])
 
     @cached_property
     def _strips(self) -> list[tuple[int, Affine]]:
@@ -144,9 +176,9 @@ class KroneckerTraces(LinearTraces):
 
         Only the raw geometry needs them.
         """
-        half = self.block.right.double() * self._sums.double().sqrt()  # any root of Q diag(s) Q^T
-        root = torch.linalg.qr(half.mT, mode="r").R.mT.to(self._sums)  # made triangular
-        n_features = len(self.inputs.matrix)
+        sums, n_features = self.spread.sum(0), self.n_features
+        half = self.block.right.double() * sums.double().sqrt()  # any root of Q diag(s) Q^T
+        root = torch.linalg.qr(half.mT, mode="r").R.mT.to(sums)  # made triangular
         return [
             (start, Affine.of(root[start:, start : start + STRIP], n_features - start))
             for start in range(0, len(root), STRIP)

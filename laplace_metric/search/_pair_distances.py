@@ -36,6 +36,10 @@ MANY = 4
 """Pairs an item, from which on the products of all items are computed at once."""
 
 
+Rows = tuple[Float[Tensor, "n Z"], Float[Tensor, "n A"]]
+"""Means and inputs of the head, in the basis of the posterior, of some queries or items."""
+
+
 class PairMoments(Protocol):
     """Moments of the squared distance of (query, item) pairs."""
 
@@ -52,9 +56,10 @@ class PairDistances:
 
     A linear head with a diagonal or Kronecker posterior needs one product [pairs, A] x [A, Z]: with
     ``x = Q_A^T [h; 1]``, ``M = Q_S^T [W, b] Q_A`` and the variances V of the weights in that basis,
-    ``z = M x`` and ``C(x, y) = diag(V (x y))`` in Q_S; M and V are [Z, A]. Any other head needs the
-    covariances of each pair, [Z, Z]. In float32, squared distances on the sphere below some 1e-6
-    (near duplicates) are rounding.
+    ``z = M x`` and ``C(x, y) = diag(V (x y))`` in Q_S; M and V are [Z, A]. Off the sphere z is the
+    stored mean, and where all outputs vary alike it need not be seen in Q_S. Any other head needs
+    the covariances of each pair, [Z, Z]. In float32, squared distances on the sphere below some
+    1e-6 (near duplicates) are rounding.
 
     Parameters
     ----------
@@ -68,6 +73,8 @@ class PairDistances:
         self.spherical = spherical
         self._fitted: Fitted | None = fitted
         self._right: Tensor | None = None
+        self._left: Tensor | None = None
+        self._weights: Tensor | None = None
         head, posterior = fitted.jacobian, fitted.posterior
         basis = posterior.basis
         known = isinstance(basis, (IdentityEigenbasis, KroneckerEigenbasis))
@@ -75,14 +82,19 @@ class PairDistances:
             return
         (layout,) = head.layouts
         self._fitted, self._layout = None, layout
-        self._weights = layout.fold(head.parameters)
-        self._variances = layout.fold(posterior.spectrum)
+        self._variances, left = layout.fold(posterior.spectrum), None
         if isinstance(basis, KroneckerEigenbasis):
             (block,) = basis.blocks
-            self._weights = block.left.mT @ self._weights @ block.right
             self._variances, self._right = block.fold(posterior.spectrum), block.right
+            left = block.left
         if not spherical and bool((self._variances == self._variances[:1]).all()):
-            self._variances = self._variances[:1]  # S = s I, so that all coordinates vary alike
+            # S = s I, so that all coordinates vary alike, in any basis
+            self._variances, left = self._variances[:1], None
+        self._left = left
+        if spherical:  # where the stored means are of length 1
+            self._weights = layout.fold(head.parameters)
+            if left is not None and self._right is not None:
+                self._weights = left.mT @ self._weights @ self._right
 
     @property
     def in_basis(self) -> bool:
@@ -105,51 +117,59 @@ class PairDistances:
         # where there are many more pairs than items, what depends on the item alone is computed
         # once; it is not kept, since it has up to twice the numbers of the items
         whole = self._fitted is None and positions.numel() > MANY * len(items)
-        seen = self._seen(items.basis_inputs.to(queries.mean)) if whole else None
+        seen = self._seen(*_rows(items, slice(None), queries.mean)) if whole else None
         for part in blocks(len(positions), positions.shape[1] * row_bytes, CACHE_BYTES):
             block, start = positions[part], part.start
             row, rank = (block >= 0).nonzero(as_tuple=True)
             if len(row) == 0:
                 continue
-            x = queries.basis_inputs[part]
+            x, item = _rows(queries, part, queries.mean), block[row, rank]
             if seen is not None:
-                item = block[row, rank]
-                y = items.basis_inputs[item.to(items.basis_inputs.device)].to(x)
+                y = items.basis_inputs[item.to(items.basis_inputs.device)].to(x[1])
                 squared = self._of_seen(x, y, row, [one[item] for one in seen])
             else:
-                needed, item = block[row, rank].unique(return_inverse=True)
-                y = items.basis_inputs[needed.to(items.basis_inputs.device)].to(x)
-                squared = self._of(x, y, row, item)
+                needed, place = item, torch.arange(len(item), device=item.device)
+                if len(block) > 1:  # of one query all items differ
+                    needed, place = item.unique(return_inverse=True)
+                squared = self._of(x, _rows(items, needed, queries.mean), row, place)
             means[row + start, rank], variances[row + start, rank] = squared.mean, squared.variance
         return Distance(means, variances)
 
-    def _of(self, x: Tensor, y: Tensor, i: Tensor, j: Tensor) -> Distance:
-        """Return the distances of the pairs (x_i, y_j), from x [q, A], y [n, A], rows i, j."""
+    def _of(self, x: Rows, y: Rows, i: Tensor, j: Tensor) -> Distance:
+        """Return the distances of the pairs (x_i, y_j), of q and n rows."""
         if self._fitted is not None:
-            head, posterior, a, b = self._fitted.jacobian, self._fitted.posterior, x[i], y[j]
+            head, posterior = self._fitted.jacobian, self._fitted.posterior
+            a, b = x[1][i], y[1][j]
             sides = [(a, None), (b, None), (a, b)]
             covariances = [
                 _predictive_covariance.covariance(head, posterior, *side) for side in sides
             ]
             pairs = EmbeddingPairs(head.forward(a), head.forward(b), *covariances)
             return squared_distance(pairs, spherical=self.spherical)
-        return self._of_seen(x, y[j], i, [part[j] for part in self._seen(y)])
+        return self._of_seen(x, y[1][j], i, [part[j] for part in self._seen(*y)])
 
-    def _seen(self, x: Float[Tensor, "n A"]) -> list[Tensor]:
-        """Return ``z = M x``, and on the sphere the diagonal ``V x^2`` of C(x, x), [n, Z] each."""
-        z = x @ self._weights.mT
-        return [z, x.square() @ self._variances.mT] if self.spherical else [z]
+    def _seen(self, mean: Float[Tensor, "n Z"], x: Float[Tensor, "n A"]) -> list[Tensor]:
+        """Return z in Q_S, and on the sphere the diagonal ``V x^2`` of C(x, x), [n, Z] each."""
+        if self._weights is None:
+            return [mean if self._left is None else mean @ self._left]
+        return [x @ self._weights.mT, x.square() @ self._variances.mT]
 
-    def _of_seen(self, x: Tensor, y: Tensor, i: Tensor, seen: list[Tensor]) -> Distance:
-        """Return the distances of the pairs (x_i, y), from x [q, A], y [pairs, A] and _seen(y)."""
-        own = [part[i] for part in self._seen(x)]
+    def _of_seen(self, x: Rows, y: Tensor, i: Tensor, seen: list[Tensor]) -> Distance:
+        """Return the distances of the pairs (x_i, y), from q rows, y [pairs, A] and _seen of y."""
+        own, inputs = [part[i] for part in self._seen(*x)], x[1][i]
         if self.spherical:
-            shared = (x[i] * y) @ self._variances.mT
+            shared = (inputs * y) @ self._variances.mT
             pairs = SpectralPairs(own[0], seen[0], own[1], seen[1], shared)
             return squared_distance(pairs, spherical=True)
         # C(x, x) + C(y, y) - 2 C(x, y) is V (x - y)^2: one product, and no difference of large ones
-        spread = (x[i] - y).square() @ self._variances.mT
+        spread = (inputs - y).square() @ self._variances.mT
         return Distance(*difference_moments(own[0] - seen[0], spread))
+
+
+def _rows(encoded: Encoded, rows: Tensor | slice, like: Tensor) -> Rows:
+    """Return means and inputs of some rows, in the type and on the device of ``like``."""
+    at = rows if isinstance(rows, slice) else rows.to(encoded.mean.device)
+    return encoded.mean[at].to(like), encoded.basis_inputs[at].to(like)
 
 
 class RoundErrors:

@@ -187,7 +187,9 @@ class TaggedItems:
         return TagHits(tag, share, {"distance": distance[:, 0], "carriers": carriers})
 
 
-def read_compared(name: str, values: Any, size: int | None, *, spherical: bool) -> Float[Tensor, "N D"]:
+def read_compared(
+    name: str, values: Any, size: int | None, *, spherical: bool
+) -> Float[Tensor, "N D"]:
     """Return vectors as they are compared: their directions, or as they are.
 
     Raises

@@ -148,11 +148,18 @@ class HeadFit:
     def posterior(
         self, curvature: Curvature, n_points: int, fingerprints: Fingerprints | None = None
     ) -> Fitted:
-        """Return the posterior of the summed curvature; see ``posterior_of``."""
+        """Return the posterior of the summed curvature; see ``posterior_of``.
+
+        Its eigenvectors are in the type of the sums: those of float32 are held once, as curvature
+        and as posterior.
+        """
         located, jacobian, loss = self.located, self.jacobian, self.loss
-        return posterior_of(
+        fitted = posterior_of(
             located, jacobian, curvature, n_points, loss, self.settings, fingerprints
         )
+        seen = fitted.posterior.curvature
+        held = replace(seen, basis=seen.basis.to(self.exact.parameters))
+        return replace(fitted, posterior=replace(fitted.posterior, curvature=held))
 
 
 StorageOf = Callable[[HeadFit], FitStorage]

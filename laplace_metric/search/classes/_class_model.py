@@ -30,6 +30,7 @@ the gallery is like the queries, and worse where it is not (measured on the deve
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -172,7 +173,7 @@ class ClassModel:
         model = cls(
             classes,
             whitening.mean,
-            whitening.root.float(),
+            without_subnormal(whitening.root.float()),
             means,
             log_share - means.square().sum(1) / 2,
             means.new_zeros(1),
@@ -186,12 +187,12 @@ class ClassModel:
             items = rows[some.to(rows.device)]
         start = torch.cat([torch.zeros_like(means), log_share[:, None]], 1)
         if prior_precision is None or temperature is None:
-            seen = whitening if others is None else Whitening.of(others)
+            seen = (whitening if others is None else Whitening.of(others)).in_float32()
             x, held = seen(items), held.to(y.device)
             chosen = choose(x, y, held, start, prior_precision)
             prior_precision, start = chosen.prior_precision, chosen.start
             temperature = chosen.temperature if temperature is None else temperature
-        x = whitening(items)
+        x = whitening.in_float32()(items)
         best = likeliest_weights(x, y, start, prior_precision)
         return replace(
             model,
@@ -202,12 +203,22 @@ class ClassModel:
             temperature=torch.tensor([temperature], device=rows.device),
         )
 
+    @cached_property
+    def _whitening(self) -> Whitening:
+        """The whitening as products take it, of a file of an older version, too."""
+        return Whitening(self.mean, without_subnormal(self.root))
+
+    @cached_property
+    def _sizes(self) -> Float32[Tensor, " C"]:
+        """Squared lengths of the weights."""
+        return self.weights.square().sum(1)
+
     def _logits(self, rows: Tensor) -> tuple[Float[Tensor, "n C"], Float[Tensor, "n C"]]:
         """Return logits s_c and their variances v_c, in float64."""
-        x = Whitening(self.mean, self.root)(rows)
+        x = self._whitening(rows)
         products = x @ self.weights.mT
         if self.prior_precision == 0:  # weights are the class means
-            lengths = x.square().sum(1, keepdim=True) + self.weights.square().sum(1)
+            lengths = x.square().sum(1, keepdim=True) + self._sizes
             variance = (lengths - 2 * products).clamp(min=0) * self.variance[:, 0]
         else:
             variance = x.square() @ self.variance.mT
@@ -302,16 +313,29 @@ class Whitening(NamedTuple):
         root = gaussians.within_root if gaussians.within_root.shape[1] else gaussians.total_root
         return cls(gaussians.mean, root)
 
+    def in_float32(self) -> Whitening:
+        """Return the same with R in float32, as products take it."""
+        return Whitening(self.mean, without_subnormal(self.root.float()))
+
     def __call__(self, rows: Float[Tensor, "n D"]) -> Float[Tensor, "n D"]:
-        """Return ``R' (u - mu)`` of each row, u its direction, in float32."""
-        root = self.root.float()
-        # of rows in few dimensions, entries of 1e-30 whose products are subnormal: 50 times slower
-        root = root.masked_fill(root.abs() < TINY * root.abs().amax(), 0)
+        """Return ``R' (u - mu)`` of each row, u its direction, in the type of R."""
+        root = self.root
         white = root.new_empty(len(rows), root.shape[1])
         for part in blocks(len(rows), 8 * rows.shape[1], DIRECTION_BYTES):
             u = directions(rows[part])[0]
             torch.matmul((u - self.mean).to(root), root, out=white[part])
         return white
+
+
+def without_subnormal(root: Float32[Tensor, "D D"]) -> Float32[Tensor, "D D"]:
+    """Return R with zeros in the place of entries below ``TINY`` of the largest; R if it has none.
+
+    Of rows in few dimensions, R has entries of 1e-30. Their products are subnormal in float32, and
+    take 50 times as long.
+    """
+    sizes = root.abs()
+    tiny = (sizes < TINY * sizes.amax()) & (sizes > 0)
+    return root.masked_fill(tiny, 0) if bool(tiny.any()) else root
 
 
 def _factors(
