@@ -57,7 +57,7 @@ def test_a_guard_holds_its_vectors_four_times_and_ten_square_matrices():
     own = sum(held(guard).values()) - sampled
     # means, head inputs, points of the fit and the same whitened; the weights twice, Q_S, Q_A, two
     # roots, the variances, the class model, and eigenvalues in float64; the triangle of the traces
-    # class means, the calibration, labels, and shares of 20 labels a query, of which levels are made
+    # class means, the calibration, labels, shares of 20 labels a query, of which levels are made
     small = 2 * square + 30 * 8 * len(x)
     assert own < 4 * vectors + 11 * square + small
 

@@ -11,11 +11,13 @@ import pytest
 from scipy.stats import binomtest
 
 from benchmarks import tables
+from benchmarks.retrieval import forty
 from laplace_metric import LaplaceEmbedder, Rule
 from laplace_metric.errors import UnfamiliarQueriesWarning
 from tests import pages
 
 README = Path(__file__).parent.parent / "README.md"
+RETRIEVAL = README.parent / "benchmarks" / "retrieval" / "README.md"
 BASELINES = README.parent / "baselines" / "README.md"
 
 
@@ -101,7 +103,7 @@ def test_the_site_begins_with_questions_and_each_guide_has_a_picture():
 
 def test_the_caption_of_twenty_queries_is_that_of_the_record():
     record = json.loads((README.parent / "benchmarks/results/twenty.json").read_text())
-    of, text = record["summary"], README.read_text()
+    of, text = record["summary"], RETRIEVAL.read_text()
     assert f"of {of['queries']} new emoji" in text
     share = f"{of['nearest right'] / of['queries']:.0%} of the nearest items are right"
     assert share.replace("%", " %") in text
@@ -113,6 +115,17 @@ def test_the_caption_of_twenty_queries_is_that_of_the_record():
     upper = f"interval ends at {exact.proportion_ci(method='exact').high:.1%}:".replace("%", " %")
     assert upper in text
     assert f"of {answered} would be in {exact.pvalue:.1%} of cases".replace("%", " %") in text
+
+
+def test_the_caption_of_forty_guards_is_that_of_the_record():
+    record = json.loads((README.parent / "benchmarks/results/forty.json").read_text())
+    kept = [forty.kept([r for r in record["rows"] if r["set"] == s], 0.9) for s in forty.SETS]
+    (one, of), (other, _) = kept
+    text = README.read_text()
+    assert f"{one} and {other} guards of 90 % keep it" in text
+    for page in (text, RETRIEVAL.read_text()):
+        assert f"{one + other} of {2 * of} keep 90 %" in page
+    assert of == forty.SPLITS == 40
 
 
 @pytest.mark.filterwarnings("ignore::laplace_metric.errors.UnfamiliarQueriesWarning")

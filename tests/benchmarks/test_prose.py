@@ -390,7 +390,7 @@ def test_growing():
 
 
 def test_twenty():
-    summary, text = read_record("twenty")["summary"], words("README.md")
+    summary, text = read_record("twenty")["summary"], words("benchmarks/retrieval/README.md")
     right, n, target = summary["answers right"], summary["answered"], summary["precision"]
     highest = betaincinv(right + 1, n - right, 0.95)
     assert f"The one-sided 95 % interval ends at {100 * highest:.1f} %" in text

@@ -1,0 +1,299 @@
+"""Tags of queries: what is given, what is kept of it, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import beta
+from torch import nn
+
+from benchmarks.datasets import captions, load
+from laplace_metric.errors import FileFormatError, InputError, NonFiniteError
+from laplace_metric.tags import TagGuard
+from laplace_metric.tags._tag_sets import TagSets
+from laplace_metric.tags._tagged_items import CANDIDATES, NEIGHBOURS, TaggedItems
+
+L, D = 12, 16
+
+
+def world(n: int, seed: int, *, many: bool = False, noise: float = 0.5):
+    """Sums of the directions of tags, under noise; a few rows have most of the tags."""
+    g = np.random.default_rng(seed)
+    base = np.random.default_rng(99).normal(size=(L, D))
+    has = g.random((n, L)) < np.where(np.arange(L) < 4, 0.25, 0.05)
+    if many:
+        has |= (g.random((n, 1)) < 0.08) & (g.random((n, L)) < 0.6)
+    far = np.where(g.random((n, 1)) < 0.3, 2.0, 1.0)
+    return (has @ base + noise * far * g.normal(size=(n, D))).astype(np.float32), has
+
+
+def lists(has) -> list[list[str]]:
+    return [[f"tag {place}" for place in row.nonzero()[0]] for row in has]
+
+
+@pytest.fixture(scope="module")
+def guard() -> TagGuard:
+    x, has = world(300, 0)
+    return TagGuard(x, lists(has), 0.7)
+
+
+# ---------------------------------------------------------------- sets
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    rows=st.lists(
+        st.sets(st.sampled_from(["a", "b", "c", "ä\0", "longer name"])), min_size=1, max_size=9
+    ).filter(any)
+)
+def test_lists_and_a_matrix_are_the_same_sets(rows):
+    sets = TagSets.of("tags", rows, len(rows))
+    names = sorted(set().union(*rows))
+    assert sets.names.values.tolist() == names
+    dense = np.array([[name in row for name in names] for row in rows])
+    np.testing.assert_array_equal(sets.has.toarray(), dense)
+    np.testing.assert_array_equal(sets.count, dense.sum(1))
+    kinds = (dense, dense.astype(float), torch.tensor(dense))
+    for matrix in kinds:
+        same = TagSets.of("tags", matrix, len(rows))
+        np.testing.assert_array_equal(same.has.toarray(), dense)
+
+
+def test_names_that_are_not_known_count_as_missed():
+    known = TagSets.of("tags", [["a", "b"]], 1).names
+    sets = TagSets.of("held_out", [["b", "z"], []], 2, known)
+    assert sets.has.toarray().tolist() == [[0.0, 1.0], [0.0, 0.0]]
+    assert sets.count.tolist() == [2, 0]
+
+
+@pytest.mark.parametrize(
+    ("tags", "advice"),
+    [
+        ("red", "pass a collection"),
+        (["red", "round"], "a list of the tags"),
+        ([["red"]], "pass a set for each"),
+        ([["red"], ["round", 3]], "strings"),
+        ([[], []], "no item has a tag"),
+        (np.array([[0, 2], [1, 0]]), "0 and 1"),
+        (np.array([[0.0, np.nan], [1, 0]]), "0 and 1"),
+        ([{"red": 1}, ["round"]], "a list of the tags"),
+        ([None, ["round"]], "a list of the tags"),
+    ],
+)
+def test_what_is_no_set_of_tags_is_refused(tags, advice):
+    with pytest.raises(InputError, match=advice):
+        TagSets.of("tags", tags, 2)
+
+
+# ---------------------------------------------------------------- shares
+
+
+@pytest.mark.parametrize("spherical", [True, False])
+def test_shares_are_those_of_brute_force_in_float64(spherical):
+    x, has = world(80, 3)
+    items = TaggedItems.of(x.astype(np.float64), has, spherical=spherical)
+    q = world(30, 4)[0].astype(np.float64)
+    hits = items.hits(*items.near(items.read("queries", q)))
+
+    def unit(v):
+        return v / np.linalg.norm(v, axis=1, keepdims=True) if spherical else v
+
+    a, b = unit(x.astype(np.float64)), unit(q)
+    own = np.linalg.norm(a[:, None] - a[None], axis=2)
+    others = np.sort(own, 1)[:, 1 : NEIGHBOURS + 1]
+    width = 0.5 * np.median(others[:, -1] - others[:, 0])
+    distance = np.linalg.norm(b[:, None] - a[None], axis=2)
+    for query in range(len(q)):
+        near = np.argsort(distance[query])[:NEIGHBOURS]
+        d = distance[query, near]
+        w = np.exp(-(d - d[0]) / width)
+        share = w @ has[near] / w.sum()
+        best = np.argsort(-share, kind="stable")[: int((share > 0).sum())][:CANDIDATES]
+        np.testing.assert_allclose(hits.share[query, : len(best)], share[best], rtol=1e-9)
+        assert set(hits.tag[query, : len(best)]) == set(best)
+        assert (hits.tag[query, len(best) :] == -1).all()
+        np.testing.assert_allclose(hits.evidence["distance"][query], d[0], rtol=1e-9)
+
+
+def test_equal_items_are_one_with_the_tags_of_all():
+    x, has = world(60, 5)
+    twice = TaggedItems.of(
+        np.concatenate([x, x[:10]]), np.concatenate([has, ~has[:10]]), spherical=True
+    )
+    assert len(twice) == 60
+    assert twice.tags.count[:10].tolist() == [L] * 10
+    np.testing.assert_array_equal(twice.tags.has.toarray()[10:], has[10:])
+
+
+# ---------------------------------------------------------------- what is given
+
+
+def test_most_given_tags_are_right(guard):
+    x, has = world(2_000, 1)
+    report = guard.evaluate(x, lists(has))
+    assert report.precision > 0.7
+    assert report.recall > 0.5
+    answers = guard.ask(x)
+    right = sum(
+        tag in own for tags, own in zip(answers, lists(has), strict=True) for tag, _ in tags
+    )
+    assert (report.given, report.right) == (answers.given.sum(), right)
+    assert report.tags == has.sum()
+    assert report.recall == report.right / has.sum()
+    assert report.tagged == answers.given.any(1).sum()
+    assert str(report).startswith(f"TagReport: {report.right:,} of {report.given:,}")
+    assert set(answers.to_pandas().columns) == {"query", "tag", "probability", "given"}
+
+
+def test_probabilities_are_those_of_the_tags(guard):
+    x, has = world(3_000, 2)
+    answers = guard.ask(x)
+    there = answers.tag != None  # noqa: E711 - of an array of objects
+    codes = np.where(
+        there, [[int(str(t).split()[-1]) if t else 0 for t in r] for r in answers.tag], 0
+    )
+    right = np.take_along_axis(has, codes, 1)
+    for low in np.arange(0.1, 0.9, 0.2):
+        some = there & (answers.probability >= low) & (answers.probability < low + 0.2)
+        assert abs(right[some].mean() - answers.probability[some].mean()) < 0.08
+
+
+def test_possible_tags_keep_a_recall():
+    x, has = world(600, 6)
+    guard, wider = TagGuard(x, has, 0.6, miss=0.3), TagGuard(x, has, 0.6, miss=0.1)
+    q, truth = world(2_000, 7)
+    answers = guard.ask(q)
+    some = truth.any(1)
+    found = np.zeros(len(q))
+    for query in np.flatnonzero(some):
+        possible = answers.tag[query][answers.possible[query]].tolist()
+        found[query] = np.isin(truth[query].nonzero()[0], possible).mean()
+    assert found[some].mean() > 0.68
+    assert wider.ask(q).possible.sum() > answers.possible.sum() > 0
+    assert "possible" in answers.to_pandas().columns
+
+
+def test_tags_that_no_item_has_are_missed():
+    """Half of the tags of each query that calibrates can never be found."""
+    (x, has), (q, truth) = world(200, 8), world(300, 9)
+    tags = [[*own, *(f"unknown {name}" for name in own)] for own in lists(truth)]
+    with pytest.raises(InputError, match="miss"):
+        TagGuard(x, lists(has), 0.6, held_out=(q, tags), miss=0.3)
+
+
+def test_held_out_queries_calibrate_and_groups_of_them_count_once():
+    (x, has), (q, truth) = world(200, 8), world(300, 9)
+    guard = TagGuard(x, has, 0.6, held_out=(q, truth))
+    assert "held-out" in str(guard)
+    grouped = TagGuard(x, has, 0.6, held_out=(q, truth), groups=np.arange(300) // 3)
+    assert grouped.calibration.queries.n_groups == 100
+    with pytest.raises(InputError, match="held_out"):
+        TagGuard(x, has, 0.6, groups=np.arange(200))
+
+
+def test_a_seed_makes_it_repeatable_and_nothing_global_moves(guard):
+    state = torch.random.get_rng_state()
+    x, has = world(300, 0)
+    again = TagGuard(x, lists(has), 0.7)
+    assert torch.equal(torch.random.get_rng_state(), state)
+    q = world(50, 1)[0]
+    np.testing.assert_array_equal(again.ask(q).probability, guard.ask(q).probability)
+    one = guard.ask(q[3])
+    np.testing.assert_allclose(one.probability[0], guard.ask(q).probability[3], rtol=1e-9)
+
+
+# ---------------------------------------------------------------- files and bad input
+
+
+def test_a_file_gives_the_same_answers(guard, tmp_path):
+    guard.save(tmp_path / "tags.safetensors")
+    loaded, q = TagGuard.load(tmp_path / "tags.safetensors"), world(50, 1)[0]
+    before, after = guard.ask(q), loaded.ask(q)
+    assert list(before) == list(after)
+    np.testing.assert_array_equal(before.probability, after.probability)
+    assert str(loaded) == str(guard)
+
+
+def test_damage_is_told(guard, tmp_path):
+    path = tmp_path / "tags.safetensors"
+    guard.save(path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-40])
+    with pytest.raises(FileFormatError, match="tags.safetensors"):
+        TagGuard.load(path)
+    place = len(whole) // 2
+    path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+    with pytest.raises(FileFormatError):
+        TagGuard.load(path)
+    items = guard.items
+    codes = np.full_like(items.codes, len(items.names))
+    forged = TagGuard.__new__(TagGuard)
+    vars(forged).update({**vars(guard), "items": TaggedItems(
+        items.vectors, items.starts, codes, items.width, items.spherical, items.names
+    )})  # fmt: skip
+    forged.save(path)
+    with pytest.raises(FileFormatError, match="tags of its items"):
+        TagGuard.load(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "advice"),
+    [
+        ({"precision": 1.5}, InputError, "precision"),
+        ({"precision": 0.999}, InputError, "guaranteed"),
+        ({"miss": 1e-4}, InputError, "miss"),
+        ({"distance": "cosine"}, InputError, "arccos"),
+        ({"held_out": 3}, InputError, r"\(queries, tags\)"),
+        ({"vectors": np.full((60, D), np.nan)}, NonFiniteError, "NaN"),
+        ({"vectors": np.zeros((60, D))}, InputError, "direction"),
+        ({"vectors": np.ones((60, D))}, InputError, "distinct items"),
+    ],
+)
+def test_bad_input_says_what_to_do(change, error, advice):
+    x, has = world(60, 10)
+    whole = {"vectors": x, "tags": has, "precision": 0.5} | change
+    with pytest.raises(error, match=advice):
+        TagGuard(**whole)
+
+
+def test_queries_of_another_width_are_refused(guard):
+    with pytest.raises(InputError, match="queries"):
+        guard.ask(np.ones((3, D + 1)))
+
+
+# ---------------------------------------------------------------- worlds
+
+
+@pytest.mark.parametrize("many", [False, True], ids=["plain", "few queries have most tags"])
+def test_a_precision_of_tags_is_broken_no_more_often_than_said(many):
+    """Estimand: right tags over given tags, of new queries; at most 5 % of the guards are below."""
+    made = broken = 0
+    for seed in range(100):
+        x, has = world(3_400, 1_000 + seed, many=many)
+        try:
+            guard = TagGuard(x[:400], has[:400], 0.7)
+        except InputError:
+            continue
+        made += 1
+        broken += guard.evaluate(x[400:], has[400:]).precision < 0.7
+    assert made > 60
+    assert beta.ppf(0.05, max(broken, 1), made - broken + 1) <= 0.05 or broken == 0
+
+
+def test_groups_and_keywords_of_emoji(real_data):
+    """Averaged pixels of drawings, in place of an encoder: what is given is right all the same."""
+    drawings = load("emoji", "train", real_data)
+    words = captions("emoji", "train", real_data)
+    _, first = np.unique(drawings.extras["base"].numpy(), return_index=True)
+    x = nn.functional.avg_pool2d(torch.as_tensor(drawings.images)[first].float(), 8).flatten(1)
+    groups = [drawings.class_names[int(drawings.labels[i])].split(" > ") for i in first]
+    tags = [[*own, *words[i][:-1]] for own, i in zip(groups, first, strict=True)]
+    order = np.random.default_rng(0).permutation(len(x))
+    items, asked = order[:800], order[800:]
+    guard = TagGuard(x[items], [tags[i] for i in items], 0.6)
+    report = guard.evaluate(x[asked], [tags[i] for i in asked])
+    assert report.precision > 0.6
+    assert report.given > 0.3 * len(asked)
