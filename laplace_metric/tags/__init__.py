@@ -8,5 +8,6 @@ _tag_guard     TagGuard: which tags to give
 
 from laplace_metric.tags._tag_answers import TagAnswers, TagReport
 from laplace_metric.tags._tag_guard import TagGuard
+from laplace_metric.tags._tag_sets import rows_by_tag
 
-__all__ = ["TagAnswers", "TagGuard", "TagReport"]
+__all__ = ["TagAnswers", "TagGuard", "TagReport", "rows_by_tag"]
