@@ -19,12 +19,12 @@ from benchmarks.plots import (
     Figure,
     Line,
     TradeOff,
-    bars_plot,
     cost_plot,
     dot_plot,
     evidence_plot,
     headed,
     heat_plot,
+    points_plot,
     save_figure,
     scale_plot,
     trade_off_plot,
@@ -129,7 +129,7 @@ def guarded(record: Record) -> Figure:
     }
     series = {name: [1e3 * row[key] for row in record["rows"]] for name, key in times.items()}
     groups = [f"{row['n']:,} items\n{row['engine']}" for row in record["rows"]]
-    figure = bars_plot(groups, series, "ms a query (median, logarithmic)", "%.2g")
+    figure = points_plot(groups, series, "ms a query (median, logarithmic)", "%.2g")
     return headed(figure, "What does a guard add to a query?", "64 numbers a vector, one core.")
 
 
@@ -147,7 +147,7 @@ def served(record: Record) -> Figure:
     }
     series = {name: [rate[(problem, *way)] for problem in problems] for name, way in ways.items()}
     groups = [problem.replace(", ", "\n") for problem in problems]
-    figure = bars_plot(groups, series, "requests a second (logarithmic)", "%.0f")
+    figure = points_plot(groups, series, "requests a second (logarithmic)", "%.0f")
     cores = record["environment"]["cores"]
     note = f"The model included, on {cores} CPU cores; the server puts up to 16 requests together."
     return headed(figure, "How many queries does the server answer?", note)

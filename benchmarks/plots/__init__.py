@@ -3,7 +3,14 @@
 from matplotlib.figure import Figure
 
 from benchmarks.plots._cost import CostPoint, cost_plot, spread
-from benchmarks.plots._curves import Axis, Series, bars_plot, histogram_plot, line_plot, lines_plot
+from benchmarks.plots._curves import (
+    Axis,
+    Series,
+    histogram_plot,
+    line_plot,
+    lines_plot,
+    points_plot,
+)
 from benchmarks.plots._draws import DrawnInput, draws_plot
 from benchmarks.plots._files import save_figure, save_png, svg_file, svg_plot
 from benchmarks.plots._forty import forty_plot
@@ -16,10 +23,39 @@ from benchmarks.plots._sweeps import Line, TradeOff, trade_off_plot
 from benchmarks.plots._tiles import Neighbours, Tiles, neighbours_plot, tiles_plot
 
 __all__ = [
-    "Axis", "CostPoint", "DotPanel", "DrawnInput", "Figure", "ImageStrip", "Line", "Neighbours",
-    "Series", "Tiles", "TradeOff", "bars_plot", "cost_plot", "diverging", "dot_plot",
-    "draws_plot", "evidence_plot", "forest_plot", "forty_plot", "headed", "heat_plot",
-    "histogram_plot", "letters_on", "line_plot", "lines_plot", "neighbours_plot", "save_figure",
-    "save_png", "scale_plot", "spread", "strips_plot", "svg_file", "svg_plot", "tiles_plot",
+    "Axis",
+    "CostPoint",
+    "DotPanel",
+    "DrawnInput",
+    "Figure",
+    "ImageStrip",
+    "Line",
+    "Neighbours",
+    "Series",
+    "Tiles",
+    "TradeOff",
+    "cost_plot",
+    "diverging",
+    "dot_plot",
+    "draws_plot",
+    "evidence_plot",
+    "forest_plot",
+    "forty_plot",
+    "headed",
+    "heat_plot",
+    "histogram_plot",
+    "letters_on",
+    "line_plot",
+    "lines_plot",
+    "neighbours_plot",
+    "points_plot",
+    "save_figure",
+    "save_png",
+    "scale_plot",
+    "spread",
+    "strips_plot",
+    "svg_file",
+    "svg_plot",
+    "tiles_plot",
     "trade_off_plot",
 ]  # fmt: skip

@@ -113,17 +113,22 @@ def _dress(axes: Axes, x: Axis, y: Axis) -> None:
             axis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.4g}%"))
 
 
-def bars_plot(
+def points_plot(
     groups: Sequence[str], series: Mapping[str, Sequence[float]], label: str, form: str
 ) -> Figure:
-    """A group of horizontal bars a line, with their values in ``form``, logarithmic."""
+    """A point a value, with the value in ``form``: a logarithmic axis has no zero for bars."""
     figure, (axes,) = panels(1, 7.0, 0.22 * len(groups) * (len(series) + 1) + 0.9)
     high = 0.8 / len(series)
     for i, (style, (name, values)) in enumerate(zip(STYLES, series.items(), strict=False)):
         places = [row + high * (i - (len(series) - 1) / 2) for row in range(len(groups))]
-        bars = axes.barh(places, values, high * 0.9, color=style.colour, label=name)
-        axes.bar_label(bars, fmt=form, padding=3, fontsize=SMALL, color=INK)
+        axes.plot(values, places, ls="", marker=style.marker, ms=8, color=style.colour, label=name)
+        for value, place in zip(values, places, strict=True):
+            axes.annotate(form % value, (value, place), (8, 0), textcoords="offset points",
+                          va="center", fontsize=SMALL, color=INK)  # fmt: skip
+    for row in range(len(groups) - 1):
+        axes.axhline(row + 0.5, color=INK, alpha=0.25, lw=0.8)
     axes.set_yticks(range(len(groups)), groups)
+    axes.grid(visible=False, axis="y")
     axes.set(xlabel=label)
     known = [value for values in series.values() for value in values]
     logarithmic_x(axes, max(known) / min(known))
