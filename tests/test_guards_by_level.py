@@ -385,3 +385,10 @@ def test_300_worlds_keep_the_precision_of_each_level_and_of_all_answers(kind):
     assert binomtest(sum(broken), len(broken)).proportion_ci(0.9, method="exact").high <= 0.05
     if kind != "calibrated":
         assert np.mean(naive) > 0.2
+
+
+@pytest.mark.parametrize("key", [None, 5, 2.5, float("nan"), ("a",)])
+def test_labels_of_a_mapping_are_of_one_type(key):
+    """A file would hold them, and refuse to be read."""
+    with pytest.raises(InputError, match="labels"):
+        Levels.read({"boot": "shoes", "coat": "clothes", key: "clothes"}, ["boot", "coat"])

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from laplace_metric._utils.display import SOME, Rows, Shown, in_rows
 from laplace_metric._utils.tables import as_pandas
+from laplace_metric.errors import InputError
 
 if TYPE_CHECKING:
     import pandas
@@ -25,14 +26,14 @@ class TagAnswers(Shown):
     Parameters
     ----------
     tag : array [Q, M] of objects
-        Candidates of each query, the likeliest neighbours' tags first; None where there are fewer.
+        Candidates of each query, those of most neighbours first; None where there are fewer.
     probability : array [Q, M] of floats in [0, 1]
         Probability that the query has the tag; 0 where there is no candidate.
     given : array [Q, M] of booleans
         True for each tag that is given.
     possible : array [Q, M] of booleans, or None
-        True for the candidates that keep a recall, if one was asked for: few of a query's tags are
-        missing. None, the default: none was.
+        True for the candidates that keep a recall, if one was asked for, and for given tags: few of
+        a query's tags are missing. None, the default: none was.
 
     Examples
     --------
@@ -54,10 +55,20 @@ class TagAnswers(Shown):
         return (self[query] for query in range(len(self)))
 
     def __getitem__(self, query: int) -> list[Tag]:
-        """Tags that one query is given, each with its probability."""
+        """Tags that one query is given, each with its probability, the likeliest first.
+
+        Raises
+        ------
+        InputError
+            For anything but the number of a query: take rows of the arrays.
+        """
+        if isinstance(query, bool) or not isinstance(query, (int, np.integer)):
+            raise InputError(f"answers[{query!r:.40}]: pass the number of a query, such as 3.")
         given = self.given[query]
-        p = self.probability[query][given].tolist()
-        return list(zip(self.tag[query][given].tolist(), p, strict=True))
+        p = self.probability[query][given]
+        order = np.argsort(-p, kind="stable")
+        tags = self.tag[query][given][order].tolist()
+        return list(zip(tags, p[order].tolist(), strict=True))
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return a table of candidates with the columns query, tag, probability, given, possible.
@@ -89,7 +100,7 @@ class TagAnswers(Shown):
 
 @dataclass(frozen=True, repr=False)
 class TagReport(Shown):
-    """What the tags of queries turned out to be.
+    """Counts of the tags that queries were given, and of those that are right.
 
     Parameters
     ----------
@@ -131,6 +142,8 @@ class TagReport(Shown):
         )
 
     def _shown_rows(self) -> Rows:
+        if not self.queries:
+            return []
         shown = {
             "queries with a tag": f"{self.tagged:,} ({self.tagged / self.queries:.1%})",
             "tags a query": f"{self.given / self.queries:.2f} given, "

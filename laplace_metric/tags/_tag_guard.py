@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from jaxtyping import Float
+from torch import Tensor
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
 from laplace_metric._utils.validation import as_path, check_name, check_share
@@ -30,6 +32,7 @@ from laplace_metric.io import (
     saved,
     write,
 )
+from laplace_metric.search._near_copies import warn_of_near_copies
 from laplace_metric.tags._tag_answers import TagAnswers, TagReport
 from laplace_metric.tags._tag_sets import TagSets
 from laplace_metric.tags._tagged_items import TaggedItems, TagHits
@@ -37,6 +40,7 @@ from laplace_metric.tags._tagged_items import TaggedItems, TagHits
 PARTS = 5
 """Parts of the queries that calibrate, each tested by a fit to the others: of half as many queries
 a proven test gives half as many tags of emoji."""
+ALONE = "Tags are then surer than of new queries, and fewer are right than asked: pass one of each,"
 TAG_GUARD = Kind("tag_guard", "a saved guard of tags", 1)
 
 
@@ -86,10 +90,15 @@ class TagGuard(Shown):
     Raises
     ------
     InputError
-        For shapes, tags and groups that do not fit, fewer than 40 items, and a precision or a
-        ``miss`` that cannot be kept, with what would do.
+        For shapes, tags and groups that do not fit, fewer than 21 distinct items or 20 queries that
+        calibrate, and a precision or a ``miss`` that cannot be kept, with what would do.
     NonFiniteError
         For NaN and infinity.
+
+    Warns
+    -----
+    DependentQueriesWarning
+        If queries that calibrate are near-copies of items, or items of each other.
 
     Examples
     --------
@@ -131,14 +140,20 @@ class TagGuard(Shown):
                     "groups= are of queries that calibrate: pass held_out=(queries, tags), too."
                 )
             hits, truth = self.items.hits(*self.items.others()), self.items.tags
+            therefore = f"{ALONE} or held_out=(queries, tags) with groups=."
+            warn_of_near_copies(self.items.vectors, None, "items", therefore)
         else:
             queries, sets = _pair(held_out)
             x = self.items.read("held_out", queries)
-            truth = TagSets.of("held_out", sets, len(x), self.items.names)
+            if not len(x):
+                raise InputError("held_out has no query: pass (queries, tags) of 20 or more.")
+            truth = TagSets.of("held_out", sets, len(x), self.items.names, _columns(tags))
             hits = self.items.hits(*self.items.near(x))
-            if groups is not None:
-                read_groups(groups, len(x))
+            groups = None if groups is None else read_groups(groups, len(x))
+            if groups is None:
+                warn_of_near_copies(x, None, "queries", f"{ALONE} or groups=.", self.items.vectors)
         self.calibration = _calibrated(hits, truth, groups, seed, by_halves=miss is not None)
+        self._columns = _columns(tags)
         _ = self.rule  # what cannot be kept is told here
         if miss is not None:
             self._possible(hits)
@@ -167,14 +182,20 @@ class TagGuard(Shown):
         InputError, NonFiniteError
             For another width, NaN and infinity.
         """
-        hits = self.items.hits(*self.items.near(self.items.read("queries", queries)))
-        return self._answers(hits)
+        return self._answers(self._hits(self.items.read("queries", queries)))
+
+    def _hits(self, x: Float[Tensor, "Q D"]) -> TagHits:
+        return self.items.hits(*self.items.near(x))
 
     def _answers(self, hits: TagHits) -> TagAnswers:
+        names = np.array([*self.items.names.values.tolist(), None], dtype=object)
+        if not len(hits.tag):  # a calibration reads one query or more
+            none = np.zeros(hits.tag.shape, bool)
+            possible = None if self.asked.miss is None else none
+            return TagAnswers(names[hits.tag], hits.share, none, possible)
         probability = self.calibration.probability(hits.share, **hits.evidence)
         given = np.asarray(self.rule.passed(hits.share, **hits.evidence)) & (hits.tag >= 0)
-        names = np.array([*self.items.names.values, None], dtype=object)  # -1 is the last
-        possible = None if self.asked.miss is None else self._possible(hits)
+        possible = None if self.asked.miss is None else self._possible(hits) | given
         return TagAnswers(names[hits.tag], np.asarray(probability), given, possible)
 
     def _possible(self, hits: TagHits) -> npt.NDArray[np.bool_]:
@@ -191,7 +212,7 @@ class TagGuard(Shown):
         queries : [Q, D]
             Embeddings of queries that did not calibrate.
         tags : Q collections, or [Q, L] zeros and ones
-            Their tags. One that no item has is never given, and counts as missed.
+            Tags of the queries. One that no item has is never given, and counts as missed.
 
         Raises
         ------
@@ -199,8 +220,8 @@ class TagGuard(Shown):
             As ``ask``; for tags that do not fit.
         """
         x = self.items.read("queries", queries)
-        truth = TagSets.of("tags", tags, len(x), self.items.names)
-        hits = self.items.hits(*self.items.near(x))
+        truth = TagSets.of("tags", tags, len(x), self.items.names, self._columns)
+        hits = self._hits(x)
         given = self._answers(hits).given
         right = int((hits.right(truth) & given).sum())
         tagged = int(given.any(1).sum())
@@ -248,7 +269,8 @@ class TagGuard(Shown):
             guard.items = restored(TaggedItems, content, part.arrays, given={"names": names})
             guard.asked = restored(AskedOfTags, content, {})
             guard.calibration = ScoreCalibration.of_part(file.part(SCORES))
-            _ = guard.rule  # a calibration that does not keep it is not this guard's
+            guard._columns = None
+            _ = guard._answers(guard._hits(guard.items.vectors[:1]))  # of this calibration and rule
         return guard
 
     def _sentence(self) -> str:
@@ -267,6 +289,11 @@ class TagGuard(Shown):
         if self.asked.miss is not None:
             shown["possible tags miss"] = f"{self.asked.miss:.4g} of a query's tags, on average"
         return in_rows(shown.items())
+
+
+def _columns(tags: Any) -> int | None:
+    """Return the number of columns of a matrix of tags; None for lists."""
+    return int(tags.shape[1]) if getattr(tags, "ndim", 0) == 2 else None
 
 
 def _pair(held_out: Any) -> tuple[Any, Any]:

@@ -22,10 +22,10 @@ import numpy.typing as npt
 import torch
 from jaxtyping import Float, Int
 from scipy.sparse import csr_array
-from torch import Tensor, nn
+from torch import Tensor
 
 from laplace_metric._utils.blocks import LARGE_BYTES, blocks
-from laplace_metric.errors import FileFormatError, InputError
+from laplace_metric.errors import FileFormatError, InputError, NonFiniteError
 from laplace_metric.inputs import read_vectors
 from laplace_metric.inputs._columns import Column
 from laplace_metric.io import POSITIVE, UNIT, saved, unsaved
@@ -52,7 +52,7 @@ class TagHits:
     share : [Q, M]
         Share of the neighbours that have it, largest first; -inf where there is no candidate.
     evidence : dict of name to [Q] or [Q, M]
-        Further columns.
+        Columns of a calibration, beside the share.
     """
 
     tag: Rows
@@ -61,6 +61,8 @@ class TagHits:
 
     def right(self, truth: TagSets) -> npt.NDArray[np.bool_]:
         """Return which candidates [Q, M] their queries have."""
+        if not len(self.tag):
+            return np.zeros(self.tag.shape, bool)
         query = np.broadcast_to(np.arange(len(self.tag))[:, None], self.tag.shape)
         found = truth.has[query.ravel(), self.tag.clip(0).ravel()]
         return (np.asarray(found).reshape(self.tag.shape) > 0) & (self.tag >= 0)
@@ -126,8 +128,13 @@ class TaggedItems:
             raise FileFormatError("tag_guard/starts and codes are not the tags of its items")
         if len(self.vectors) <= NEIGHBOURS:
             raise FileFormatError(f"tag_guard/vectors are {len(self.vectors)}, too few")
-        if self.spherical and float(self.vectors.norm(dim=1).max()) > UNIT:
+        lengths = self.vectors.norm(dim=1)
+        if self.spherical and not bool(((lengths - 1).abs() <= UNIT - 1).all()):
             raise FileFormatError("tag_guard/vectors are not of length 1")
+        owner = np.repeat(np.arange(len(self.vectors)), np.diff(self.starts))
+        twice = len(np.unique(owner * len(self.names) + self.codes)) < len(self.codes)
+        if twice or not np.array_equal(np.unique(self.names.values), self.names.values):
+            raise FileFormatError("tag_guard/codes or names stand twice, or are not sorted")
 
     def __len__(self) -> int:
         return len(self.vectors)
@@ -200,11 +207,18 @@ def read_compared(
         For NaN and infinity.
     """
     x = read_vectors(name, values, size).detach().cpu()
+    largest = x.abs().amax(1, keepdim=True) if x.shape[1] else x.new_zeros(len(x), 1)
     if not spherical:
+        if len(x) and float(largest.max()) > torch.finfo(x.dtype).max ** 0.5 / x.shape[1]:
+            raise NonFiniteError(
+                f"{name} has numbers up to {float(largest.max()):.2g}, whose squares are infinite: "
+                "scale them, or pass distance='arccos'."
+            )
         return x
-    if (zeros := x.norm(dim=1).eq(0)).any():
+    if (zeros := largest.eq(0).flatten()).any():
         raise InputError(
             f"{name} has a vector of zeros in row {int(zeros.nonzero()[0])}, which has no "
             "direction: leave it out, or pass distance='euclidean'."
         )
-    return nn.functional.normalize(x, dim=1)
+    x = x / largest  # squares of tiny and of huge numbers are no numbers
+    return x / x.norm(dim=1, keepdim=True)

@@ -144,7 +144,7 @@ def test_whether_the_variance_is_true():
         for name in (ONE_OBSERVATION, TRAINED_WEIGHTS)
     ]
     one, other = (int(np.ceil(factor)) for factor in factors)
-    assert f"within a factor of {number[one]} by default, of {other} under the other" in text
+    assert f"within a factor of {one} by default, of {other} under the other" in text
 
 
 def test_the_two_priors():

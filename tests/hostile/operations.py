@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import is_dataclass
 from typing import Any
 
 import torch
@@ -44,7 +45,11 @@ __all__ = ["OPERATIONS"]
 ev = room("laplace_metric.evaluation")
 STREAM = {"uncertainty": torch.linspace(0, 1, 60)}
 NO_DENSITY = ("SphericalLaplace", "SphericalGaussian")
-METHODS = [name for name in baselines.__all__ if name != "Training"]
+METHODS = [
+    name
+    for name in baselines.__all__
+    if name != "Training" and is_dataclass(getattr(baselines, name))
+]
 SMALL = {"n_samples": 2, "n_members": 2, "hidden": 8, "k": 3}
 KIND_OF_DEFAULT = {bool: "flag", int: "count", float: "real", str: "name"}
 

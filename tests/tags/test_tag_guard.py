@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.sparse import csr_array
 from scipy.stats import beta
 from torch import nn
 
 from benchmarks.datasets import captions, load
-from laplace_metric.errors import FileFormatError, InputError, NonFiniteError
+from laplace_metric.errors import (
+    DependentQueriesWarning,
+    FileFormatError,
+    InputError,
+    NonFiniteError,
+)
 from laplace_metric.tags import TagGuard
 from laplace_metric.tags._tag_sets import TagSets
 from laplace_metric.tags._tagged_items import CANDIDATES, NEIGHBOURS, TaggedItems
@@ -75,17 +84,47 @@ def test_names_that_are_not_known_count_as_missed():
         ("red", "pass a collection"),
         (["red", "round"], "a list of the tags"),
         ([["red"]], "pass a set for each"),
-        ([["red"], ["round", 3]], "strings"),
+        ([["red"], ["round", 3]], r"tags\[1\] has numbers"),
         ([[], []], "no item has a tag"),
         (np.array([[0, 2], [1, 0]]), "0 and 1"),
         (np.array([[0.0, np.nan], [1, 0]]), "0 and 1"),
         ([{"red": 1}, ["round"]], "a list of the tags"),
         ([None, ["round"]], "a list of the tags"),
+        (None, "pass a collection"),
+        (5, "pass a collection"),
+        (np.array(3), r"\[N, L\]"),
+        (np.zeros((2, 3, 1)), r"\[N, L\]"),
+        (torch.arange(2), r"\[N, L\]"),
+        ([[["a"]], ["b"]], r"tags\[0\] holds \['a'\]"),
+        ([["a", None], ["b"]], r"tags\[0\] holds None"),
+        ([["a", " "], ["b"]], "empty text"),
+        ([[True], [5]], "whole numbers or strings"),
+        ([[0, 1, 1], [1, 0, 0]], "numpy.array"),
+        (pd.DataFrame({"red": [0, 1]}), "to_numpy"),
+        (csr_array(np.eye(2)), "toarray"),
     ],
 )
 def test_what_is_no_set_of_tags_is_refused(tags, advice):
     with pytest.raises(InputError, match=advice):
         TagSets.of("tags", tags, 2)
+
+
+def test_tags_of_an_item_are_distinct_and_plain():
+    given = [torch.tensor([1, 1, 2]), np.array([2]), (3, 3), {1}, iter([5])]
+    sets = TagSets.of("tags", given, 5)
+    assert sets.count.tolist() == [2, 1, 1, 1, 1]
+    assert sets.has.max() == 1
+
+
+def test_a_matrix_of_queries_has_the_columns_of_the_items():
+    (x, has), (q, truth) = world(200, 8), world(300, 9)
+    with pytest.raises(InputError, match="12 columns|have 12"):
+        TagGuard(x, has, 0.6, held_out=(q, truth[:, :5]))
+    guard = TagGuard(x, has, 0.6)
+    with pytest.raises(InputError, match="have 12"):
+        guard.evaluate(q, truth[:, :3])
+    found = guard.ask(q)[0]
+    assert all(type(tag) is int for tag, _ in found)
 
 
 # ---------------------------------------------------------------- shares
@@ -192,6 +231,52 @@ def test_held_out_queries_calibrate_and_groups_of_them_count_once():
     assert grouped.calibration.queries.n_groups == 100
     with pytest.raises(InputError, match="held_out"):
         TagGuard(x, has, 0.6, groups=np.arange(200))
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-20, 1e-6, 1e20, 1e30])
+def test_directions_have_no_length(guard, scale):
+    q = world(50, 1)[0]
+    found, same = guard.ask(q * np.float32(scale)), guard.ask(q)
+    np.testing.assert_allclose(found.probability, same.probability, rtol=1e-3, atol=1e-4)
+    euclidean = TagGuard(*world(100, 0), 0.5, distance="euclidean")
+    if scale > 1e19:
+        with pytest.raises(NonFiniteError, match="arccos"):
+            euclidean.ask(q * np.float32(scale))
+
+
+def test_copies_of_items_are_told():
+    x, has = world(300, 0)
+    near = (x + 0.01 * np.random.default_rng(1).normal(size=x.shape)).astype(np.float32)
+    with pytest.warns(DependentQueriesWarning, match="near-copies of items"):
+        TagGuard(x, has, 0.5, held_out=(near, has))
+    with pytest.warns(DependentQueriesWarning, match="near-copies of others"), suppress(InputError):
+        TagGuard(np.concatenate([x, near]), np.concatenate([has, has]), 0.5)
+
+
+def test_given_tags_are_possible_and_the_likeliest_comes_first():
+    x, has = world(600, 6)
+    answers = TagGuard(x, has, 0.6, miss=0.3).ask(world(300, 7)[0])
+    assert (answers.possible | ~answers.given).all()
+    for tags in answers:
+        assert [p for _, p in tags] == sorted((p for _, p in tags), reverse=True)
+    with pytest.raises(InputError, match="number of a query"):
+        answers[0:2]
+
+
+def test_no_query_has_no_tags(guard):
+    assert len(guard.ask(np.empty((0, D), np.float32))) == 0
+    report = guard.evaluate(np.empty((0, D), np.float32), [])
+    assert (report.queries, report.given) == (0, 0)
+    assert "0 of 0" in str(report)
+    x, has = world(60, 0)
+    with pytest.raises(InputError, match="held_out has no query"):
+        TagGuard(x, lists(has), 0.5, held_out=(x[:0], []))
+
+
+def test_groups_are_read_once(guard):
+    (x, has), (q, truth) = world(200, 8), world(300, 9)
+    grouped = TagGuard(x, has, 0.6, held_out=(q, truth), groups=(i // 3 for i in range(300)))
+    assert grouped.calibration.queries.n_groups == 100
 
 
 def test_a_seed_makes_it_repeatable_and_nothing_global_moves(guard):

@@ -212,7 +212,13 @@ def _group(where: str, label: Any, group: Any) -> Any:
 def _of_mapping(where: str, level: Mapping[Any, Any]) -> dict[Any, Any]:
     if not level:
         raise InputError(f"{where} is empty: give each label a group.")
-    return {_plain(label): _group(where, label, group) for label, group in level.items()}
+    found = {_plain(label): _group(where, label, group) for label, group in level.items()}
+    kinds = {type(label) for label in found}
+    if kinds not in ({str}, {int}):
+        wrong = next((label for label in found if type(label) not in (str, int)), None)
+        said = "whole numbers and strings" if kinds == {str, int} else repr(wrong)
+        raise InputError(f"{where} has {said} as labels: pass those of the items, of one type.")
+    return found
 
 
 def _of_items(where: str, level: Any, labels: Sequence[Any] | None) -> dict[Any, Any]:
