@@ -42,7 +42,8 @@ def headline(measures: IndexReport) -> dict[str, Any]:
             tone = test.outcome
         names = {"queries without a match in the index": unmatched, "open-set queries": strange}
         let_in = [f"{s.k:,} of {s.n:,} {name} ({s.percent})" for name, s in names.items() if s.n]
-    others = [p for p in guarantees if p.threshold is not None and p is not made]
+    told = None if made is None else made.threshold
+    others = [p for p in guarantees if p.threshold not in (None, told)]
     text = VERDICT.render(
         n=f"{n:,}",
         all_right=Share.of(measures.answers_right, n),
@@ -84,10 +85,15 @@ def covered(measures: IndexReport, without_match: int, of: int) -> str:
 
 
 def guaranteed(measures: IndexReport) -> GuaranteedPrecision | None:
-    """Return the guarantee of the title: the first that can be made, if it is worth one."""
+    """Return the guarantee of the title: the first that can be made, if it is worth one.
+
+    Of guarantees with one threshold, which answer the same queries, the highest leads.
+    """
     offered = (*measures.guarantees[:1], measures.largest_guarantee)
     found = [p for p in offered if p is not None and p.threshold is not None]
-    return next((p for p in found if p.guaranteed >= WORTH), None)
+    first = next((p for p in found if p.guaranteed >= WORTH), None)
+    same = [p for p in measures.guarantees if first and p.threshold == first.threshold]
+    return max(same, key=lambda p: p.guaranteed, default=first)
 
 
 def counts(made: GuaranteedPrecision, n_queries: int) -> tuple[Share, Share]:

@@ -30,6 +30,7 @@ from laplace_metric.cli._resampled import resampled
 from laplace_metric.cli._share import Share, percent
 from laplace_metric.cli._source import Source
 from laplace_metric.cli._templates import templates
+from laplace_metric.cli._work_list import check_table, write_work_list
 from laplace_metric.io import write_atomically
 from laplace_metric.plots._svg import inline_svg
 from laplace_metric.search import IndexReport
@@ -38,7 +39,8 @@ from laplace_metric.search._report import GuaranteedPrecision
 
 def report(options: Namespace) -> None:
     """Measure and write the page."""
-    reporter = reporter_of(options, options.output)
+    check_table(options.table)
+    reporter = reporter_of(options, options.output, options.table)
     require_data(options)
     gallery = load_gallery(options.index, options, reporter)
     groups_of = None if options.coarser is None else levels_of(gallery.index, options.coarser)
@@ -76,9 +78,11 @@ def report(options: Namespace) -> None:
             most=SHOWN,
         )
     )
+    write_work_list(gallery, queries, measures, verdict["made"], options)
     write_atomically(options.output, page)
     reporter.say(verdict["title"])
-    reporter.say(f"wrote {options.output}")
+    for path in filter(None, (options.output, options.table)):
+        reporter.say(f"wrote {path}")
     told = {"verdict": verdict["title"], "output": str(options.output)}
     reporter.numbers({**measures.to_json(), **told})
 

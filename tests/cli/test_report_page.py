@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import csv
 import io
 import json
 import os
@@ -367,3 +368,39 @@ def test_coarser_answers_have_a_row_for_each_level(place, searched, capsys):
     (place / "parity.csv").write_text("label,parity\nclass 1,odd")
     assert main([*asked, "parity.csv", "--overwrite"]) == 2
     assert "--coarser parity.csv: coarser, level 1 has no group of" in capsys.readouterr().err
+
+
+def test_a_table_has_every_query_with_what_to_look_at_first(place, searched, capsys):
+    queries, _, _, index = searched
+    asked = ["report", "index", "photos", "--output", "listed.html", "--quiet"]
+    assert main([*asked, "--table", "listed.csv", "--json", "listed.json"]) == 0
+    with (place / "listed.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert sorted(row["query"] for row in rows) == sorted(queries.ids)
+    numbers = json.loads((place / "listed.json").read_text())
+    made = [m for m in numbers["guarantees"] if m["threshold"] is not None]
+    lead = max(
+        (m for m in made if m["threshold"] == made[0]["threshold"]), key=lambda m: m["guaranteed"]
+    )
+    rule = index.guarantee(precision=lead["guaranteed"])
+    answers = index.ask(queries.read(range(len(queries))), rule)
+    given = dict(zip(queries.ids, answers, strict=True))
+    truth = dict(zip(queries.ids, queries.classes, strict=True))
+    for row in rows:
+        answer = given[row["query"]]
+        assert row["reason"] == answer.reason
+        assert row["class"] == truth[row["query"]]
+        assert float(row["probability"]) == pytest.approx(answer.probability, abs=1e-5)
+        if not answer.reason:
+            assert row["outcome"] == ("right" if answer.label == row["class"] else "wrong")
+            assert row["answer"] == answer.label
+        else:
+            would = "abstained, would be right" if row["answer"] == row["class"] else "abstained"
+            assert row["outcome"] == would
+    order = ["open-set query, answered", "wrong", "abstained, would be right", "abstained", "right"]
+    places = [order.index(row["outcome"]) for row in rows]
+    assert places == sorted(places)
+    wrong = [float(row["probability"]) for row in rows if row["outcome"] == "wrong"]
+    assert wrong == sorted(wrong, reverse=True)
+    assert main([*asked, "--table", "listed.txt", "--overwrite"]) == 2
+    assert "end it in .csv, .json" in capsys.readouterr().err
