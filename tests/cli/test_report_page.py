@@ -373,10 +373,15 @@ def test_coarser_answers_have_a_row_for_each_level(place, searched, capsys):
 def test_a_table_has_every_query_with_what_to_look_at_first(place, searched, capsys):
     queries, _, _, index = searched
     asked = ["report", "index", "photos", "--output", "listed.html", "--quiet"]
-    assert main([*asked, "--table", "listed.csv", "--json", "listed.json"]) == 0
+    more = ["--open-set", "strange", "--table", "listed.csv", "--json", "listed.json"]
+    assert main([*asked, *more]) == 0
     with (place / "listed.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
+        every = list(csv.DictReader(file))
+    rows = [row for row in every if row["class"]]
     assert sorted(row["query"] for row in rows) == sorted(queries.ids)
+    strange = [row for row in every if not row["class"]]
+    assert len(strange) == len(open_source(place / "strange"))
+    assert {row["outcome"] for row in strange} <= {"open-set query, answered", "abstained"}
     numbers = json.loads((place / "listed.json").read_text())
     made = [m for m in numbers["guarantees"] if m["threshold"] is not None]
     lead = max(
@@ -398,7 +403,7 @@ def test_a_table_has_every_query_with_what_to_look_at_first(place, searched, cap
             would = "abstained, would be right" if row["answer"] == row["class"] else "abstained"
             assert row["outcome"] == would
     order = ["open-set query, answered", "wrong", "abstained, would be right", "abstained", "right"]
-    places = [order.index(row["outcome"]) for row in rows]
+    places = [order.index(row["outcome"]) for row in every]
     assert places == sorted(places)
     wrong = [float(row["probability"]) for row in rows if row["outcome"] == "wrong"]
     assert wrong == sorted(wrong, reverse=True)
