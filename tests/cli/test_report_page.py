@@ -98,6 +98,9 @@ def test_the_verdict_is_that_of_the_numbers(place, page, searched):
     numbers = json.loads((place / "numbers.json").read_text())
     made = [numbers.get("largest_guarantee"), *numbers["guarantees"]]
     first = next(p for p in made if p and p["threshold"] is not None)
+    # of those that answer the same queries the highest leads
+    same = [p for p in numbers["guarantees"] if p["threshold"] == first["threshold"]]
+    first = max(same, key=lambda p: p["guaranteed"], default=first)
     _, found, right, index = searched
     strange = open_source(place / "strange")
 
