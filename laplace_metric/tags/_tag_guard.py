@@ -277,7 +277,7 @@ class TagGuard(Shown):
         asked = self.asked
         return (
             f"gives tags of {len(self):,} items: at least {asked.precision:.4g} of the given ones "
-            f"are right, with {100 * asked.confidence:g}% confidence."
+            f"are right, with {100 * asked.confidence:g}% confidence (simulated, not proven)."
         )
 
     def _shown_rows(self) -> Rows:
