@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from laplace_metric import io as files
-from laplace_metric.io._container import NO_HASH, Kind, Part, _with_hash
+from laplace_metric.io import Kind, Part
+from laplace_metric.io._container import NO_HASH, _with_hash
 
 
 def parts_of(path: Path) -> dict[str, Part]:

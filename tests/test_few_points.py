@@ -21,9 +21,9 @@ from laplace_metric.laplace.fit._executor import PassExecutor
 from laplace_metric.laplace.fit._fit import HeadFit
 from laplace_metric.laplace.fit._fit_storage import InMemory
 from laplace_metric.laplace.fit._processes import ONE_PROCESS
+from laplace_metric.models import Precomputed
 from laplace_metric.models._blocks import Block
 from laplace_metric.models._feature_store import FeatureStore
-from laplace_metric.models._precomputed import Precomputed
 
 CLOSE = {"rtol": 1e-7, "atol": 1e-12}
 

@@ -20,9 +20,13 @@ from torch import Tensor, nn
 
 from laplace_metric import Guard, Index, LaplaceEmbedder, LaplaceEnsemble, Monitor
 from laplace_metric import io as files
-from laplace_metric.calibration import calibrate_scores, read_calibration, write_calibration
-from laplace_metric.calibration._score_calibration import ScoreCalibration
-from laplace_metric.calibration.rules._rule import Rule
+from laplace_metric.calibration import (
+    Rule,
+    ScoreCalibration,
+    calibrate_scores,
+    read_calibration,
+    write_calibration,
+)
 from laplace_metric.curvature._statistics import Statistics
 from laplace_metric.curvature.by_class import ClassSums
 from laplace_metric.errors import FileFormatError

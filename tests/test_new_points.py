@@ -20,8 +20,8 @@ from laplace_metric.curvature._eigenbases import (
 from laplace_metric.curvature._spectral_curvature import SpectralCurvature
 from laplace_metric.errors import LaplaceMetricWarning
 from laplace_metric.heads._layout import Layout
+from laplace_metric.laplace import Posterior
 from laplace_metric.laplace._new_points import as_new_points_see, n_terms
-from laplace_metric.laplace._posterior import Posterior
 from laplace_metric.laplace._temperature import variance_of_new_points
 
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import FileFormatError, HeadError, InputError, LabelError, NonFiniteError
-from laplace_metric.models._precomputed import Precomputed
+from laplace_metric.models import Precomputed
 
 
 @pytest.fixture

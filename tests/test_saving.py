@@ -19,9 +19,9 @@ from safetensors.torch import load_file, save_file
 
 from laplace_metric import io as files
 from laplace_metric.errors import FileFormatError, InputError, WriteError
-from laplace_metric.io import _container, _json
+from laplace_metric.io import _container, _json, locked
 from laplace_metric.io._container import CODES
-from laplace_metric.io._lock import is_at, locked
+from laplace_metric.io._lock import is_at
 from tests.saved_files import header_of, of_version, put_content, with_hash
 
 KIND = files.Kind("thing", "a saved thing", 1)

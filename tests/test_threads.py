@@ -11,8 +11,7 @@ import torch
 from torch import nn
 
 from laplace_metric.models._evaluation_mode import evaluation_mode
-from laplace_metric.search import Index
-from laplace_metric.search.engines._engine import HNSW, IVF
+from laplace_metric.search import HNSW, IVF, Index
 from tests.thread_table import KINDS, hammered, problem
 
 

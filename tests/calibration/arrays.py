@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from laplace_metric.calibration import QueriesNeeded, Rule
+from laplace_metric.calibration import Guarantee, QueriesNeeded, Rule
 from laplace_metric.calibration.guarantees._theories import missing_queries
-from laplace_metric.calibration.guarantees._theory import Guarantee
 from laplace_metric.calibration.rules._guarantee import judged_queries
 from laplace_metric.errors import InputError
 

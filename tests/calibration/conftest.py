@@ -6,8 +6,7 @@ from typing import Any
 
 import torch
 
-from laplace_metric.calibration import _calibrated
-from laplace_metric.calibration._calibration import Calibration
+from laplace_metric.calibration import Calibration, _calibrated
 from laplace_metric.calibration._hits import LabelledHits
 from tests.search.conftest import embedder, points
 

@@ -11,9 +11,7 @@ from scipy.stats import ks_2samp
 from torch import Tensor
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.calibration import Rule
-from laplace_metric.calibration._calibration import Calibration
-from laplace_metric.calibration._calibration_file import read_calibration, write_calibration
+from laplace_metric.calibration import Calibration, Rule, read_calibration, write_calibration
 from laplace_metric.calibration.labels import _votes
 from laplace_metric.calibration.scores._score_scale import gap
 from laplace_metric.errors import (

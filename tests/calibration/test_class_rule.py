@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.calibration import CalibrationQueries, ClassRule, Rule
+from laplace_metric.calibration import CalibrationQueries, ClassRule, Guarantee, Rule
 from laplace_metric.calibration.guarantees import _queries_needed
-from laplace_metric.calibration.guarantees._theory import Guarantee
 from laplace_metric.errors import InputError, NotFittedError
 from laplace_metric.search import Index
 

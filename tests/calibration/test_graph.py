@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.calibration import Rule, calibrate_scores
-from laplace_metric.calibration._calibration import Calibration
+from laplace_metric.calibration import Calibration, Rule, calibrate_scores
 from laplace_metric.calibration._calibration_graph import (
     INPUTS,
     OUTPUTS,

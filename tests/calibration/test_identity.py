@@ -10,8 +10,13 @@ import torch
 from torch import nn
 
 from laplace_metric import Guard, LaplaceEmbedder
-from laplace_metric.calibration import Rule, calibrate_scores, guarantee
-from laplace_metric.calibration._calibration_file import read_calibration, write_calibration
+from laplace_metric.calibration import (
+    Rule,
+    calibrate_scores,
+    guarantee,
+    read_calibration,
+    write_calibration,
+)
 from laplace_metric.errors import (
     InputError,
     NotFittedError,

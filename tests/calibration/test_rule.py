@@ -11,8 +11,8 @@ import torch
 from scipy.stats import binom
 
 from laplace_metric import LaplaceEmbedder, Rule, calibrate_scores
-from laplace_metric.calibration import CalibrationQueries, OpenSetFraction
-from laplace_metric.calibration.guarantees._theory import Chosen, Guarantee
+from laplace_metric.calibration import CalibrationQueries, Guarantee, OpenSetFraction
+from laplace_metric.calibration.guarantees._theory import Chosen
 from laplace_metric.calibration.rules._guarantee import judged_queries
 from laplace_metric.errors import FileFormatError, InputError, NotFittedError
 from tests.calibration.arrays import made_or_refused

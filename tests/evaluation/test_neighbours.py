@@ -8,8 +8,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laplace_metric.evaluation import _nearest_neighbours, _reranking, _shortlists
-from laplace_metric.evaluation._nearest_neighbours import nearest_neighbours
+from laplace_metric.evaluation import (
+    _nearest_neighbours,
+    _reranking,
+    _shortlists,
+    nearest_neighbours,
+)
 
 
 def nearest(points, *arguments, engine="torch", **how):

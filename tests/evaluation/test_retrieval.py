@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from laplace_metric.errors import InputError, UndefinedMetricWarning
-from laplace_metric.evaluation import map_at_k, map_at_r, recall_at_k
-from laplace_metric.evaluation._nearest_neighbours import nearest_neighbours
+from laplace_metric.evaluation import map_at_k, map_at_r, nearest_neighbours, recall_at_k
 
 
 def problem(seed=0, n=120, classes=6, dim=4):

@@ -25,9 +25,8 @@ from torch import Tensor
 from laplace_metric import LaplaceEmbedder
 from laplace_metric import io as files
 from laplace_metric.errors import FileFormatError, NonFiniteError
-from laplace_metric.search import Index
+from laplace_metric.search import HNSW, IVF, Index
 from laplace_metric.search._storage import INDEX
-from laplace_metric.search.engines._engine import HNSW, IVF
 from tests.saved_files import parts_of, with_hash
 
 N = 120

@@ -16,8 +16,9 @@ from sklearn.datasets import load_digits
 
 from laplace_metric import Guard, LaplaceEmbedder
 from laplace_metric.errors import InputError, StaleCalibrationWarning, UnfamiliarQueriesWarning
+from laplace_metric.search import Flat
 from laplace_metric.search._among import search_among
-from laplace_metric.search.engines._engine import Flat, FlatEngine
+from laplace_metric.search.engines._engine import FlatEngine
 
 pytestmark = pytest.mark.usefixtures("quick")
 X, Y = load_digits(return_X_y=True)

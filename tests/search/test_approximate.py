@@ -7,15 +7,9 @@ import pytest
 import torch
 
 from laplace_metric.errors import InputError, MissingPackageError, UnknownNameError
+from laplace_metric.search import HNSW, IVF, Flat
 from laplace_metric.search.engines._built_engine import build
-from laplace_metric.search.engines._engine import (
-    HNSW,
-    IVF,
-    Flat,
-    kind_from_json,
-    kind_of,
-    kind_to_json,
-)
+from laplace_metric.search.engines._engine import kind_from_json, kind_of, kind_to_json
 from laplace_metric.search.engines._faiss import FaissEngine
 
 KINDS = {"ivf": IVF(), "hnsw": HNSW()}

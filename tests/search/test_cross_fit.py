@@ -21,9 +21,9 @@ from laplace_metric.errors import FittedQueriesWarning, InputError, LabelError
 from laplace_metric.heads._repeatable import ROWS
 from laplace_metric.inputs._columns import Column
 from laplace_metric.models import Precomputed
-from laplace_metric.search import Index, Predictive, _cross_fit, _refit
+from laplace_metric.search import Flat, Index, Predictive, _cross_fit, _refit
 from laplace_metric.search.classes._class_model import ClassPrior
-from laplace_metric.search.engines._engine import Flat, FlatEngine
+from laplace_metric.search.engines._engine import FlatEngine
 
 N = 120
 

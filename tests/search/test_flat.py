@@ -8,9 +8,9 @@ from torch import Tensor
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import InputError, MissingPackageError
-from laplace_metric.evaluation import _shortlists
-from laplace_metric.evaluation._nearest_neighbours import nearest_neighbours
-from laplace_metric.search.engines._engine import Flat, FlatEngine
+from laplace_metric.evaluation import _shortlists, nearest_neighbours
+from laplace_metric.search import Flat
+from laplace_metric.search.engines._engine import FlatEngine
 
 KINDS = {"faiss": Flat(faiss=True), "torch": Flat(faiss=False), "auto": Flat()}
 

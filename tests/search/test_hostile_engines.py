@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from laplace_metric.errors import FileFormatError
-from laplace_metric.search import Index
-from laplace_metric.search.engines._engine import HNSW, IVF
+from laplace_metric.search import HNSW, IVF, Index
 from tests.saved_files import rewrite
 
 KINDS = {"ivf": IVF(lists=4, probes=4), "hnsw": HNSW(links=3, ef=300)}

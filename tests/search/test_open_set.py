@@ -12,7 +12,8 @@ from torch.nn.functional import normalize
 from laplace_metric import LaplaceEmbedder, datasets
 from laplace_metric.calibration.labels._votes import LabelVotes
 from laplace_metric.errors import InputError
-from laplace_metric.search.engines._engine import IVF, FlatEngine
+from laplace_metric.search import IVF
+from laplace_metric.search.engines._engine import FlatEngine
 from laplace_metric.search.rank._neighbours import without_some
 
 DEPTH, CLASSES = 25, 12
@@ -110,7 +111,7 @@ def test_an_engine_that_finds_fewer(points):
             rows[:, 3:] = -1
             return rows
 
-    from laplace_metric.search.engines._engine import Flat
+    from laplace_metric.search import Flat
 
     vectors = torch.arange(8.0)[:, None]
     search = without_some(Few(vectors, Flat(faiss=False)), lambda rows, part: rows == 1, 1)

@@ -14,7 +14,7 @@ from laplace_metric.errors import (
     NonFiniteError,
     UnknownNameError,
 )
-from laplace_metric.search.engines._engine import IVF
+from laplace_metric.search import IVF
 
 
 def index_of(embedder, gallery, *args, **how):

@@ -15,7 +15,7 @@ from laplace_metric.errors import (
     MissingPackageError,
     StaleCalibrationWarning,
 )
-from laplace_metric.search.engines._engine import IVF
+from laplace_metric.search import IVF
 
 KNOWN = 8
 """Classes of which the index has items; the others are out-of-distribution."""

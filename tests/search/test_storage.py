@@ -16,8 +16,7 @@ import torch
 
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.errors import FileFormatError, InputError
-from laplace_metric.search import Index
-from laplace_metric.search.engines._engine import HNSW, IVF, Flat
+from laplace_metric.search import HNSW, IVF, Flat, Index
 from tests.saved_files import edit, flip, of_version, rewrite
 
 KINDS = {"flat": Flat(), "ivf": IVF(lists=7, probes=3), "hnsw": HNSW(links=12, ef=40)}
