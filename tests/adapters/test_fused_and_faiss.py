@@ -80,7 +80,7 @@ D, I = np.array([[0.9, 0.5], [0.8, 0.3]]), np.array([[1, 2], [3, 4]])  # noqa: E
 def test_other_arrays_are_refused_by_name(answers, metric, error, message):
     with pytest.raises(error, match=message):
         read_hits("faiss", answers, metric=metric)
-    with pytest.raises(InputError, match="2 hits of a query: search for 1"):
+    with pytest.raises(InputError, match="2 hits.*search for 1"):
         read_hits("faiss", (D, I), metric=0, k=1)
 
 
@@ -98,7 +98,7 @@ def test_hamming_distances_of_a_binary_index_are_read():
 def test_a_hit_without_a_score_is_named_and_decimals_are_numbers():
     scores = (0.5, None)
     points = [SimpleNamespace(points=[SimpleNamespace(id=1, score=score)]) for score in scores]
-    with pytest.raises(InputError, match="qdrant: a hit of query 1 has the score None: search"):
+    with pytest.raises(InputError, match="qdrant.*query 1.*score None"):
         read_hits("qdrant", points, metric="cosine")
     rows = [[(1, Decimal("0.25")), (2, Decimal("0.5"))]]
     np.testing.assert_array_equal(read_hits("pgvector", rows, metric="<=>").scores, [[0.25, 0.5]])
@@ -155,13 +155,13 @@ def test_a_rule_of_a_fusion_keeps_its_precision_for_the_same_fusion(tmp_path):
 def test_what_a_fused_score_does_not_say_is_refused():
     _, hits, qrels = hybrid(0)
     found = calibrate_scores(hits.scores, qrels, items=hits.items, kind=hits.kind)
-    with pytest.raises(InputError, match=r"fmr= is a rate of pairs, and a pair alone has no rank"):
+    with pytest.raises(InputError, match=r"fmr=.*pair alone.*no rank"):
         found.guarantee(fmr=0.1)
     other = hybrid(1, constant=1)[1]
     with pytest.raises(InputError, match=r"scores reach 1.*0\.03279 at most.*another fusion"):
         found.probability(other.scores)
     alone = np.broadcast_to(1 / (61 + np.arange(5.0)), (N, 5))
-    with pytest.raises(InputError, match=r"has the fused score 0\.01639, as ranks of one list"):
+    with pytest.raises(InputError, match=r"fused score 0\.01639.*ranks"):
         calibrate_scores(alone, np.arange(N)[:, None] % 2 * np.ones((1, 5)), kind="fused")
 
 

@@ -260,7 +260,7 @@ def test_llama_index(cosine):
 
     verdicts(cosine, ask)
     assert not nodes[0].metadata
-    with pytest.raises(InputError, match="a hit has no score"):
+    with pytest.raises(InputError, match="hit.*no score"):
         processor.postprocess_nodes([NodeWithScore(node=nodes[0])])
 
 
@@ -301,7 +301,7 @@ def test_what_is_passed_on(cosine):
     short = passed_on(rule, scores[sure, :2].tolist())
     row = [[*scores[sure, :2], *[-np.inf] * (K - 2)]]
     np.testing.assert_array_equal(short, rule.scores.probability(row)[0, :2])
-    with pytest.raises(InputError, match="6 hits a query: pass 5"):
+    with pytest.raises(InputError, match="6 hits.*pass 5"):
         passed_on(rule, [0.9] * 6)
 
 
@@ -365,9 +365,9 @@ def test_what_is_not_a_rule_is_refused_by_name(cosine):
         lambda: integrations.llama_index_postprocessor(object()),
         lambda: integrations.haystack_component(object()),
     ):
-        with pytest.raises(InputError, match="rule is a object: pass a rule"):
+        with pytest.raises(InputError, match="rule is a object.*pass a rule"):
             ask()
-    with pytest.raises(InputError, match=r"rule is a ScoreCalibration.*calibration\.guarantee\("):
+    with pytest.raises(InputError, match=r"rule.*ScoreCalibration.*calibration\.guarantee\("):
         passed_on(rule.scores, scores[0])
 
 

@@ -116,7 +116,7 @@ def test_a_threshold_is_needed_and_pairs_are_of_equal_length(digits, embedder):
     with pytest.raises(InputError, match="threshold is None"):
         finder.get_matching_pairs(x[:2])
     assert finder.get_matching_pairs(x[:2], threshold=-1.0).all()
-    with pytest.raises(InputError, match="x has 2 inputs and y has 3"):
+    with pytest.raises(InputError, match="x has 2.*y has 3"):
         finder.is_match(x[:2], x[:3], 0.5)
 
 

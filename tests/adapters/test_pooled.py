@@ -82,13 +82,13 @@ def test_bad_arguments():
     with pytest.raises(UnknownNameError, match="pooling='max'.*'mean', 'cls', 'last'"):
         Pooled(Tokens(), "max")
     shapes = r"last_hidden_state \[3, 4, 5\], pooler_output \[3, 5\]"
-    with pytest.raises(InputError, match=f"field='logits': the model returned a dict.*{shapes}"):
+    with pytest.raises(InputError, match=f"field='logits'.*dict.*{shapes}"):
         Pooled(Tokens(), field="logits")(TOKENS)
-    with pytest.raises(InputError, match=r"'pooler_output' is a tensor \[3, 5\].*pooling=None"):
+    with pytest.raises(InputError, match=r"'pooler_output'.*\[3, 5\].*pooling=None"):
         Pooled(Tokens(), "mean", "pooler_output")(TOKENS)
-    with pytest.raises(InputError, match=r"attention_mask is a tensor \[3, 3\]"):
+    with pytest.raises(InputError, match=r"attention_mask.*\[3, 3\]"):
         Pooled(Tokens())(TOKENS, MASKS["left"][:, :3])
-    with pytest.raises(InputError, match="is no tensor: the model returned a dict"):
+    with pytest.raises(InputError, match="no tensor.*returned a dict"):
         Pooled(Nothing(), None)(TOKENS)
 
 

@@ -62,17 +62,15 @@ def test_its_linear_head_is_found():
 
 
 def test_errors():
-    with pytest.raises(InputError, match=r"model is a Linear.*5.4 or newer"):
+    with pytest.raises(InputError, match=r"model.*Linear.*5.4 or newer"):
         Sentences(nn.Linear(2, 2))
     for texts in ("one", [1, 2]):
-        with pytest.raises(InputError, match="texts is a .*pass a list of strings"):
+        with pytest.raises(InputError, match="texts is a .*list of strings"):
             Sentences(Letters())(texts)
-    with pytest.raises(
-        InputError, match=r"Letters could not be called with a list of strings.*Sent"
-    ):
+    with pytest.raises(InputError, match=r"Letters.*list of strings.*Sent"):
         LaplaceEmbedder(Letters()).fit([(TEXTS, Y)], progress=False)
     prepared = {"features": Letters().preprocess(TEXTS)}
     fitted = LaplaceEmbedder(Letters()).fit([(prepared, Y)], progress=False)  # known by its name
     assert fitted(prepared).mean.shape == (4, 6)
-    with pytest.raises(InputError, match=r"takes no 'counts', 'texts' .*as model\(\*\*inputs\)"):
+    with pytest.raises(InputError, match=r"'counts', 'texts' .*as model\(\*\*inputs\)"):
         LaplaceEmbedder(Letters()).fit([(Letters().preprocess(TEXTS), Y)], progress=False)
