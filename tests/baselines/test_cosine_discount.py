@@ -79,8 +79,8 @@ def test_what_it_refuses():
     query = embeddings(2, 3, 0)
     with pytest.raises(InputError, match="beta=-1"):
         cosine_discount(query, query, beta=-1)
-    with pytest.raises(InputError, match="query has size 3 and gallery 4"):
+    with pytest.raises(InputError, match="query.*size 3.*gallery 4"):
         cosine_discount(query, embeddings(2, 4, 0))
     nothing = Embedding(Gaussian(torch.zeros(1, 3, dtype=F64), torch.ones(1, 3, dtype=F64)))
-    with pytest.raises(InputError, match="gallery: the mean of row 0"):
+    with pytest.raises(InputError, match="gallery: .*mean of row 0"):
         cosine_discount(query, nothing)

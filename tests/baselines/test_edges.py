@@ -75,7 +75,7 @@ def test_a_label_that_appears_late_is_an_error(model):
             self.passes += 1
             yield x, torch.tensor([0, 2, 0, 2, 0, 2 if self.passes == 1 else 1])
 
-    with pytest.raises(LabelError, match=r"label 1 was not among"):
+    with pytest.raises(LabelError, match=r"label 1.*not among"):
         CrossEntropy(model, training=QUICK).fit(Late(), progress=False)
 
 
@@ -133,7 +133,7 @@ def test_views_need_no_labels_and_do_need_tensors(model, data):
     nothing = torch.zeros(len(x), dtype=torch.long)
     method = InfoNCE(model, training=QUICK, augment=lambda a: a + 0.1 * torch.randn_like(a))
     assert len(method.fit([(x, nothing)], progress=False).losses_) == 2
-    with pytest.raises(InputError, match="augment gave a tuple"):
+    with pytest.raises(InputError, match="augment.*a tuple"):
         InfoNCE(model, training=QUICK, augment=lambda a: (a,)).fit([data], progress=False)
 
 

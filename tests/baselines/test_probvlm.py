@@ -80,7 +80,7 @@ def test_what_is_refused():
     pairs = torch.zeros(2, 2).long()
     with pytest.raises(NotFittedError, match="call fit"):
         ProbVLM().embed_image(e)
-    with pytest.raises(InputError, match="rows 0 to 4 of text, which has 4"):
+    with pytest.raises(InputError, match="rows 0 to 4.*text.*has 4"):
         ProbVLM().fit(e, e, torch.tensor([[0, 0], [0, 4]]))
     with pytest.raises(InputError, match="pass whole numbers"):
         ProbVLM().fit(e, e, torch.zeros(3).long())
@@ -91,5 +91,5 @@ def test_what_is_refused():
     with pytest.raises(InputError, match="own=0"):
         ProbVLM(own=0)
     fitted = ProbVLM(4).fit(e, e, pairs, epochs=1, seed=0)
-    with pytest.raises(InputError, match="size 5, in the fit it was 3"):
+    with pytest.raises(InputError, match="size 5.*fit.*was 3"):
         fitted.embed_text(random_embedding(2, 5, 0))
