@@ -73,11 +73,11 @@ def test_other_bad_arguments(severity: int) -> None:
     with pytest.raises(UnknownNameError, match=r"kind='rain'.*'gaussian_noise'"):
         corrupted(IMAGES, "rain", severity, seed=0)
     for images in (IMAGES[0], IMAGES[:, :1], IMAGES[..., 1:], IMAGES.long(), IMAGES.bool()):
-        with pytest.raises(InputError, match=r"images must be \[N, 3, 32, 32\]"):
+        with pytest.raises(InputError, match=r"images.*\[N, 3, 32, 32\]"):
             corrupted(images, "fog", severity, seed=0)
     for images in (IMAGES - 0.1, IMAGES + 1.1, IMAGES / 0):
-        with pytest.raises(InputError, match=r"must lie in \[0, 1\]"):
+        with pytest.raises(InputError, match=r"lie in.*\[0, 1\]"):
             corrupted(images, "fog", severity, seed=0)
     for numbers in ({"seed": -1}, {"seed": 0, "start": -1}):
-        with pytest.raises(InputError, match=r"=-1 must be at least 0"):
+        with pytest.raises(InputError, match=r"=-1.*at least 0"):
             corrupted(IMAGES, "fog", severity, **numbers)

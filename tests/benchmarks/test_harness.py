@@ -198,7 +198,7 @@ def test_runs_of_other_settings_are_refused(tmp_path):
     store.write({"settings": {"k": 1}}, "lam", "digits", "a b", 0)
     assert store.has("lam", "digits", "a b", 0)
     store.expect({"k": 1}, "settings", "lam", "digits", "a b", 0)
-    with pytest.raises(InputError, match=r"settings \{'k': 1\}, not \{'k': 2\}"):
+    with pytest.raises(InputError, match=r"settings \{'k': 1\}.*not \{'k': 2\}"):
         store.expect({"k": 2}, "settings", "lam", "digits", "a b", 0)
     with pytest.raises(InputError, match="Delete it"):
         store.expect({}, "settings", "lam", "digits", "a b", 0)
@@ -262,6 +262,6 @@ def test_one_that_fails_does_not_stop_the_others(space, monkeypatch):
         measured(self, job, task)
 
     monkeypatch.setattr(Runner, "do", do)
-    with pytest.raises(LaplaceMetricError, match="1 of 2 failed.*laplace: no number"):
+    with pytest.raises(LaplaceMetricError, match="1 of 2.*laplace: no number"):
         runner.run(both)
     assert runner.store.has("lam", "digits", "k-nn distance", 0)

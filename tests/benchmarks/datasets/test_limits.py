@@ -90,7 +90,7 @@ def test_idx(tmp_path):
     shape = struct.pack(">I", MUCH)
     path = tmp_path / "a.gz"
     path.write_bytes(gzip.compress(b"\0\0\x08\x01" + shape) + zeros(MUCH))
-    with pytest.raises(FileFormatError, match="would unpack to 20,480,000"):
+    with pytest.raises(FileFormatError, match="unpack to 20,480,000"):
         read_idx(path)
     path.write_bytes(gzip.compress(b"\0\0\x08\x01\0\0\0\x02") + zeros(MUCH))
     with pytest.raises(FileFormatError, match="announces 2 values .* but 3 follow"):
@@ -162,9 +162,9 @@ def test_drawings(name, content, says, tmp_path):
 def test_headers_of_safetensors(classes, tmp_path):
     tensors = {"embeddings": torch.ones(2, 3), "labels": torch.tensor([0, 5])}
     save_file(tensors, tmp_path / "x.safetensors", {"classes": classes})
-    with pytest.raises(FileFormatError, match="its header is damaged"):
+    with pytest.raises(FileFormatError, match="header.*damaged"):
         open_source(tmp_path / "x.safetensors")
     tensors["labels"] = torch.tensor([-1, 0])
     save_file(tensors, tmp_path / "x.safetensors", {"classes": json.dumps(["a", "b"])})
-    with pytest.raises(FileFormatError, match="its header is damaged"):
+    with pytest.raises(FileFormatError, match="header.*damaged"):
         open_source(tmp_path / "x.safetensors")

@@ -171,7 +171,7 @@ def test_wrong_hash_keeps_nothing(
 ) -> None:
     urls = (f"{site}/images.gz", f"{site}/labels.gz")
     publish(monkeypatch, urls, ("sha256:" + "0" * 64, "md5:" + "0" * 32))
-    with pytest.raises(FileFormatError, match=r"images\.gz no longer gives the file"):
+    with pytest.raises(FileFormatError, match=r"images\.gz no longer.*file"):
         load(*KEY, tmp_path / "data", download=True)
     assert [p for p in (tmp_path / "data").rglob("*") if p.is_file()] == []
 

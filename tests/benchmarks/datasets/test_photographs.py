@@ -50,7 +50,7 @@ def test_only_kept_rows_are_decoded(tmp_path: Path) -> None:
     found = read_listed(Request("cub200", "train", limit=3, size=5), listed, "abcde")
     assert found.labels.tolist() == [0, 2, 4]
     assert found.images[:, :, 2, 2].tolist() == [[0] * 3, [40] * 3, [80] * 3]
-    with pytest.raises(InputError, match=r"missing\.jpg is listed but not there"):
+    with pytest.raises(InputError, match=r"missing\.jpg.*not there"):
         read_listed(Request("cub200", "train"), [missing], "abcde")
 
 
@@ -60,7 +60,7 @@ def test_damaged_files(tmp_path: Path) -> None:
     whole = path.read_bytes()
     for content in (b"", b"no image", whole[:20], whole[:400], whole[:-300]):
         path.write_bytes(content)
-        with pytest.raises(FileFormatError, match=r"a\.jpg is not a whole image"):
+        with pytest.raises(FileFormatError, match=r"a\.jpg.*whole image"):
             read_square(path, 8)
 
 
@@ -194,7 +194,7 @@ def test_split_by_person(
 
 def test_missing_list_folder_and_image(faces_folder: Path) -> None:
     next(faces_folder.glob("*/Zico/Zico_0003.jpg")).unlink()
-    with pytest.raises(InputError, match=r"Zico_0003\.jpg is listed but not there"):
+    with pytest.raises(InputError, match=r"Zico_0003\.jpg.*not there"):
         load("lfw", "train", faces_folder)
     (faces_folder / "peopleDevTest.txt").unlink()
     advice = r"peopleDevTest\.txt, which is not there.*lfw\.tgz.*peopleDevTest\.txt.*http"

@@ -194,7 +194,7 @@ def test_npz_of_jpeg_strings(tmp_path: Path) -> None:
 )
 def test_archive_with_other_content(tmp_path: Path, batches: dict[str, bytes]) -> None:
     place_archive(tmp_path, batches)
-    with pytest.raises(FileFormatError, match="not the binary version of CIFAR-10"):
+    with pytest.raises(FileFormatError, match="binary version.*CIFAR-10"):
         load("cifar10", "test", tmp_path)
 
 
@@ -251,7 +251,7 @@ def test_images_and_digits(tmp_path: Path, split: str) -> None:
 )
 def test_other_content(tmp_path: Path, changed: dict[str, np.ndarray]) -> None:
     svhn_place(tmp_path, "train", **changed)
-    with pytest.raises(FileFormatError, match=r"train_32x32\.mat is not a file of SVHN"):
+    with pytest.raises(FileFormatError, match=r"train_32x32\.mat.*SVHN"):
         load("svhn", "train", tmp_path)
 
 

@@ -57,14 +57,14 @@ def test_offsets_that_do_not_rise(tmp_path: Path, offsets: list[object]) -> None
     path = tmp_path / "x.npz"
     np.savez(path, data=np.zeros(9, np.uint8), offsets=np.array(offsets))
     for read in (read_packed, count_packed):
-        with pytest.raises(FileFormatError, match="not whole numbers rising from 0"):
+        with pytest.raises(FileFormatError, match="numbers rising from 0"):
             read(path)
 
 
 @pytest.mark.parametrize("last", [8, 10, 2**62])
 def test_offsets_end_where_the_data_end(tmp_path: Path, last: int) -> None:
     np.savez(tmp_path / "x.npz", data=np.zeros(9, np.uint8), offsets=np.array([0, last]))
-    with pytest.raises(FileFormatError, match=f"offsets up to {last} for 9 bytes"):
+    with pytest.raises(FileFormatError, match=f"offsets.*to {last}.*9 bytes"):
         read_packed(tmp_path / "x.npz")
 
 
@@ -76,7 +76,7 @@ def test_only_kept_images_are_decoded_and_damage_names_its_row(birds: Path) -> N
     content["data"][start + 20 : end] = 7
     np.savez(path, **content)
     assert load("cub", "train", birds, limit=1).labels.tolist() == [0]
-    with pytest.raises(FileFormatError, match=r"npz holds a damaged image in row 2"):
+    with pytest.raises(FileFormatError, match=r"npz.*damaged image.*row 2"):
         load("cub", "train", birds)
 
 
