@@ -71,7 +71,7 @@ def test_distances_of_predictive_vectors_are_not_portable(embedder, points):
     """Another engine holds the means, and would give other distances to the same score."""
     x, y = points
     index = embedder.index(x[:300], y[:300], rank_by="predictive", progress=False)
-    with pytest.raises(InputError, match="portable=True: this index ranks by 'predictive'.*'mean'"):
+    with pytest.raises(InputError, match="portable=True.*'predictive'.*'mean'"):
         index.calibrate(x[300:600], y[300:600], portable=True)
     labelled = index.labelled_hits(x[300:600], y[300:600])
     with pytest.raises(InputError, match="portable=True"):
@@ -115,7 +115,7 @@ def test_what_only_the_index_knows_is_refused(embedder, points):
     index = built(embedder, points)
     assert index.class_model is not None
     found = index.search(x[600:], k=K)
-    with pytest.raises(InputError, match="class model of its index.*portable=True"):
+    with pytest.raises(InputError, match="class model.*index.*portable=True"):
         applied(index, found)
     index = embedder.index(x[:300], progress=False)
     matches = [(y[:300] == label).nonzero()[:, 0].tolist() for label in y[300:600]]
@@ -283,13 +283,13 @@ def test_files_that_are_not_ours(embedder, points, tmp_path):
             read_calibration(path)
     path.write_bytes(whole)
     flip(path, "calibration/matcher.score.weights")
-    with pytest.raises(FileFormatError, match="do not have the sha256"):
+    with pytest.raises(FileFormatError, match="not have.*sha256"):
         read_calibration(path)
     path.write_bytes(whole)
     of_version(path, "calibration", 99)
-    with pytest.raises(FileFormatError, match="version 99, this package reads 8"):
+    with pytest.raises(FileFormatError, match="version 99.*reads 8"):
         read_calibration(path)
-    with pytest.raises(FileFormatError, match=r"missing\.safetensors does not exist"):
+    with pytest.raises(FileFormatError, match=r"missing\.safetensors.*not exist"):
         read_calibration(tmp_path / "missing.safetensors")
     with pytest.raises(InputError, match="pass index.calibration"):
         write_calibration(None, path)
@@ -335,7 +335,7 @@ def test_squares_and_other_units_are_told(embedder, points):
         index.calibration.apply(**squares_of(found, 9))  # too few to tell
     with pytest.warns(DistanceScaleWarning, match="their roots fit"):
         index.calibration.apply(**squares_of(found, 10))
-    with pytest.warns(DistanceScaleWarning, match="their roots fit. FAISS and others return sq"):
+    with pytest.warns(DistanceScaleWarning, match="their roots.*FAISS.*return sq"):
         applied(index, found, distances=found.distance**2)
     with pytest.warns(DistanceScaleWarning, match="their roots fit"):
         applied(
@@ -344,13 +344,13 @@ def test_squares_and_other_units_are_told(embedder, points):
             distances=(found.distance[:, :1] + found.distance) ** 2 / 4,
         )
     cosines = 1 - found.distance**2 / found.distance.max() ** 2 / 2
-    with pytest.raises(InputError, match="fall from neighbour to neighbour"):
+    with pytest.raises(InputError, match="fall.*neighbour to neighbour"):
         applied(index, found, distances=cosines)
     one = {"labels": found.labels[:1], "distances": cosines[:1]}
     one |= {"epistemic": found.epistemic[:1]}
     with pytest.raises(InputError, match="sqrt"):
         index.calibration.apply(**one)
-    with pytest.warns(DistanceScaleWarning, match="in the same units"):
+    with pytest.warns(DistanceScaleWarning, match="the same units"):
         applied(index, found, distances=found.distance * 1000)
 
 

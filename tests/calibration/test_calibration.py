@@ -151,7 +151,7 @@ def test_sets_that_cannot_be_promised(labelled, quick):
     fitted = calibrated(labelled, K, 150, torch.Generator().manual_seed(0))
     n = int(fitted.known.sum())
     logit = fitted.matcher.logit(PairFeatures.of(labelled.hits))
-    with pytest.raises(InputError, match=rf"alpha=0.001 needs at least 999 .* of {n}, 0.0% have"):
+    with pytest.raises(InputError, match=rf"alpha=0.001.*999 .* of {n}, 0.0%"):
         fitted.members(logit, 0.001)
     near = replace(labelled, match=labelled.match.copy())
     near.match[::3] = False
@@ -166,10 +166,10 @@ def test_sets_that_cannot_be_promised(labelled, quick):
 def test_too_few_queries_that_have_a_match(labelled):
     known = np.flatnonzero(labelled.known)
     g = torch.Generator()
-    with pytest.raises(InputError, match="19 queries to calibrate on: pass at least 20"):
+    with pytest.raises(InputError, match="19 queries.*at least 20"):
         calibrated(labelled.take(known[:19]), K, 150, g.manual_seed(0))
     few = np.append(known[:9], np.flatnonzero(~labelled.known)[:21])
-    with pytest.raises(InputError, match="of a random half have a match.*at least 5"):
+    with pytest.raises(InputError, match="half.*a match.*at least 5"):
         calibrated(labelled.take(few), K, 150, g.manual_seed(0))
     calibrated(labelled.take(known[:20]), K, 150, g.manual_seed(0))
 
@@ -231,7 +231,7 @@ def test_an_embedder_that_is_nearly_always_right_or_wrong(n_matching, labelled):
     match = np.arange(100)[:, None] + np.zeros(40) < n_matching
     zeros = np.zeros(100, dtype=np.int64)
     given = replace(queries, match=match, codes=zeros, known=zeros == 0)
-    with pytest.warns(FewQueriesWarning, match="of the 50 queries that fit"):
+    with pytest.warns(FewQueriesWarning, match="50 queries.*fit"):
         fitted = calibrated(given, K, 150, torch.Generator().manual_seed(0))
     p = fitted.probability[:, 0]
     assert fitted.matcher.chosen == "distance, logistic"

@@ -157,19 +157,19 @@ def test_groups_are_counted_class_by_class():
     rule = ClassRule.of_classes(queries, EIGHT_TENTHS, answer, np.arange(2))
     assert "betting on groups" in str(rule)
     few = queries.take(np.flatnonzero(group % 120 < 8))
-    with pytest.raises(InputError, match=r"of any class: 0 \(8 tested answers"):
+    with pytest.raises(InputError, match=r"any class: 0.*8 tested answers"):
         ClassRule.of_classes(few, EIGHT_TENTHS, np.repeat([0, 1], 40), np.arange(2))
 
 
 def test_what_cannot_be_is_refused_by_name(index):
-    with pytest.raises(InputError, match=r"precision=0\.999 cannot be guaranteed of any class: "):
+    with pytest.raises(InputError, match=r"precision=0\.999.*guaranteed.*any class: "):
         index.guarantee_by_class(0.999)
     for precision in (0, 1, 1.5, "a", None):
         with pytest.raises(InputError, match="precision"):
             index.guarantee_by_class(precision)
     with pytest.raises(InputError, match="confidence"):
         index.guarantee_by_class(0.9, confidence=2)
-    with pytest.raises(InputError, match=r"found is a ndarray"):
+    with pytest.raises(InputError, match=r"found.*a ndarray"):
         index.guarantee_by_class(0.9)(np.ones((3, 4)))
     x, y = drawn(np.random.default_rng(2), 200)
     plain = LaplaceEmbedder.from_embeddings(x, y).index(x, y, progress=False)

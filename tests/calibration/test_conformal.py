@@ -92,5 +92,5 @@ def test_the_ends_of_the_range():
 
 @pytest.mark.parametrize("alpha", [0, 1, -0.1, 1.5, float("nan"), "a", None, True])
 def test_alpha_lies_between_0_and_1(alpha):
-    with pytest.raises(InputError, match="alpha=.*between 0 and 1"):
+    with pytest.raises(InputError, match="alpha=.*between 0.*1"):
         conformal_quantile(torch.arange(5.0), alpha)

@@ -187,7 +187,7 @@ def test_copies_in_several_groups_count_in_one_of_them(apart):
     found, said = warned(score, relevant, groups=groups)
     assert "960 of 1,000 queries are copies of queries in other groups" in said
     assert len(found.queries.probability) == 40
-    with pytest.raises(InputError, match="15 queries are of 15 groups, which are what counts"):
+    with pytest.raises(InputError, match="15 queries.*15 groups"):
         warned(*(np.repeat(x, 40, 0) for x in queries(15)), groups=np.arange(600))
 
 
@@ -209,7 +209,7 @@ def test_relevant_hits_in_front_of_equal_scores_are_told():
     by_relevance = np.lexsort((~right, -score), 1)
     by_chance = np.lexsort((g.random((400, 3)), -score), 1)
     ordered = [np.take_along_axis(x, by_relevance, 1) for x in (score, right)]
-    with pytest.warns(ScoresWarning, match=r"in (\d+) of \1 queries the relevant one stands first"):
+    with pytest.warns(ScoresWarning, match=r"(\d+) of \1.*relevant.*first"):
         calibrate_scores(*ordered)
     shuffled = [np.take_along_axis(x, by_chance, 1) for x in (score, right)]
     assert "stands first" not in warned(*shuffled)[1]
@@ -219,7 +219,7 @@ def test_probabilities_that_look_like_copies_are_told():
     g = np.random.default_rng(0)
     p = g.random(100)
     right = g.random(100) < p
-    with pytest.warns(ScoresWarning, match="1,900 of 2,000 queries look like copies.*groups="):
+    with pytest.warns(ScoresWarning, match="1,900 of 2,000.*copies.*groups="):
         guarantee(np.repeat(p, 20), np.repeat(right, 20), recall=0.5)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

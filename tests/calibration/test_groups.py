@@ -277,11 +277,11 @@ def test_a_saved_guard_keeps_its_groups(tmp_path):
 def test_groups_that_cut_a_class_from_the_gallery_are_told_or_refused():
     x, y, clip, *_ = videos(np.random.default_rng(2), n_classes=6, clips=8)
     one = np.where(y == 0, 1_000, clip)  # all of a class in one group
-    with pytest.warns(DependentQueriesWarning, match=r"1 of 6 classes have one group alone \(0\)"):
+    with pytest.warns(DependentQueriesWarning, match=r"1 of 6.*one group.*\(0\)"):
         Guard(x, y, precision=0.8, groups=one)
     many = np.repeat(np.arange(24), 4)
     rows = np.random.default_rng(0).normal(size=(96, 4))
-    with pytest.raises(InputError, match="all 24 classes have one group each"):
+    with pytest.raises(InputError, match="all 24 classes.*one group"):
         Guard(rows, many, groups=many)
 
 
@@ -351,7 +351,7 @@ def test_a_guard_of_groups_says_how_many_it_takes():
     g = np.random.default_rng(0)
     y = np.arange(200) % 4
     x = (3 * np.eye(4)[y] + g.normal(size=(200, 4))).astype(np.float32)
-    with pytest.warns(FewQueriesWarning, match=r"it takes \d+ groups at least, without any error"):
+    with pytest.warns(FewQueriesWarning, match=r"takes \d+ groups.*without any error"):
         guard = Guard(x, y, precision=0.99, groups=np.arange(200) // 2)
     assert guard.calibration.queries_needed(0.99, of="label").more_queries is None
 
@@ -363,7 +363,7 @@ def test_a_group_with_nearly_all_queries_is_told_and_decides():
     right = np.where(np.arange(400) < 300, False, g.random(400) < 0.97)
     refused = r"these 101 groups: it takes [\d,]+ groups at least.*: the largest has 75% of all"
     with (
-        pytest.warns(DependentQueriesWarning, match="0 has 300 of the 400 queries"),
+        pytest.warns(DependentQueriesWarning, match="0 has 300.*400 queries"),
         pytest.raises(InputError, match=refused),
     ):
         guarantee(np.ones(400) * 0.9, right, precision=0.8, groups=groups)

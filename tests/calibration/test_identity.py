@@ -129,9 +129,9 @@ def test_equal_queries_give_equal_identities_and_one_other_label_another():
 def test_a_rule_made_before_a_class_was_added_says_that_it_no_longer_covers(guard):
     rule, (x, _) = guard.index.guarantee(precision=0.8), drawn(6, 3)
     guard.index.add(x, [7, 7, 7])
-    with pytest.warns(StaleCalibrationWarning, match="1 class is new"):
+    with pytest.warns(StaleCalibrationWarning, match="1 class.*new"):
         guard.index.ask(drawn(8, 3)[0], rule)
-    with pytest.warns(StaleCalibrationWarning, match="1 class is new"):
+    with pytest.warns(StaleCalibrationWarning, match="1 class.*new"):
         rule(guard.index.search(drawn(8, 3)[0]))
 
 
@@ -234,7 +234,7 @@ def test_a_search_that_finds_less_than_the_one_that_calibrated_is_told(n_lost, t
     index = LaplaceEmbedder.from_embeddings(x, y).index(x, y, rank_by="mean", progress=False)
     index.searched_by(searching(x, most))  # is not calibrated
     index.calibrate(*drawn(2, 300))
-    with pytest.warns(StaleCalibrationWarning, match="calibrated this index 100%"):
+    with pytest.warns(StaleCalibrationWarning, match="this index 100%"):
         index.searched_by(searching(x, most))
 
 

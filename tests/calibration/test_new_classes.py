@@ -80,13 +80,13 @@ def test_classes_with_many_queries_count_as_others_do(calibration):
 def test_few_classes_are_refused(calibration):
     score, classes = new(np.random.default_rng(0), 4, 500)
     unseen = calibration.with_new_classes(score, classes)
-    with pytest.raises(InputError, match="it takes 59 new classes, and there are 4. Ask for less"):
+    with pytest.raises(InputError, match="59 new classes.*there are 4.*less"):
         unseen.guarantee(fpir=0.05)
-    with pytest.raises(InputError, match="comparisons that are no match"):
+    with pytest.raises(InputError, match="comparisons.*no match"):
         unseen.guarantee(fmr=1e-4)
-    with pytest.raises(InputError, match=r"classes has shape \(3,\): pass one for each of 2000"):
+    with pytest.raises(InputError, match=r"classes has shape \(3,\).*each of 2000"):
         calibration.with_new_classes(score, [1, 2, 3])
-    with pytest.raises(InputError, match="2 hits a query: pass 1"):
+    with pytest.raises(InputError, match="2 hits.*pass 1"):
         calibration.with_new_classes(np.hstack([score, score]), classes)
 
 

@@ -125,7 +125,7 @@ def test_recall_counts_those_that_are_abstained_from(seed):
 
     assert binom.sf(accepted[right].sum() - 1, right.sum(), 0.5) <= 0.05
     assert binom.sf(kept.sum() - 1, right.sum(), 0.5) > 0.05
-    with pytest.raises(InputError, match=f"{int((out & right).sum())} of the right ones") as error:
+    with pytest.raises(InputError, match=f"{int((out & right).sum())} of the right") as error:
         guarantee(p, right, recall=0.9, abstained=out)
     assert "alpha=None" in str(error.value)
     assert "more queries" not in str(error.value)
@@ -135,15 +135,15 @@ def test_nobody_is_answered():
     p, right, _ = drawn(50, 0)
     everybody = np.ones(50, dtype=bool)
     for promise in ({"precision": 0.5}, {"recall": 0.5}):
-        with pytest.raises(InputError, match=r"these queries support 0 \("):
+        with pytest.raises(InputError, match=r"queries support 0 \("):
             guarantee(p, right, abstained=everybody, **promise)
-    with pytest.raises(InputError, match="of 50 queries 0 are answered right"):
+    with pytest.raises(InputError, match="of 50 queries.*0 are.*right"):
         largest_guarantee(p, right, abstained=everybody)
     missing = queries_needed(p, right, precision=0.9, abstained=everybody)
     assert (missing.more_queries, missing.surest, missing.right) == (None, 0, 0)
     with pytest.raises(InputError, match="abstained"):
         guarantee(p, right, precision=0.5, abstained=everybody[:9])
-    with pytest.raises(InputError, match="abstained has values between"):
+    with pytest.raises(InputError, match="abstained.*values between"):
         guarantee(p, right, precision=0.5, abstained=p)
 
 

@@ -112,12 +112,12 @@ def test_scores_that_say_nothing_decide_nothing():
 
 def test_too_few_comparisons_are_counted_among_all_queries():
     score, right = pairs(np.random.default_rng(0), 400)
-    with pytest.raises(InputError, match=rf"299 .*, and there are {(~right).sum()}\. Calibrate"):
+    with pytest.raises(InputError, match=rf"299 .*there are {(~right).sum()}.*Calibrate"):
         calibrate_scores(score, right).guarantee(fmr=0.01)
 
 
 def test_a_single_number_is_answered_with_the_list_to_pass():
     rule = calibrate_scores(*pairs(np.random.default_rng(0), 300)).guarantee(precision=0.8)
-    with pytest.raises(InputError, match=r"scores is 1\.7: pass \[Q, k\] or .*one score \[1\.7\]"):
+    with pytest.raises(InputError, match=r"scores is 1\.7.*\[Q, k\] .*score \[1\.7\]"):
         rule(1.7)
     assert len(rule([1.7]).answered) == 1

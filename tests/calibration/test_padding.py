@@ -158,7 +158,7 @@ def test_a_comparison_is_drawn_of_few_queries_where_few_have_long_lists():
     wrong = (calibration.queries.relevant == 0).sum(1)
     assert queries == (wrong > 0).sum()
     assert len(drawn) == pytest.approx(wrong.sum() / wrong.max(), abs=4 * queries**0.5)
-    with pytest.raises(InputError, match=r"it takes 598 .* has \d+, worth \d+ as the lists differ"):
+    with pytest.raises(InputError, match=r"takes 598 .* has \d+, worth \d+.*differ"):
         calibration.guarantee(fmr=0.005)
 
 
@@ -200,7 +200,7 @@ def test_a_rule_reports_the_rate_that_new_queries_have():
 def test_queries_without_a_hit_are_never_answered_and_in_no_rate_of_hits():
     score, relevant = lists(900, lengths=(5, 10))
     score[::3], relevant[::3] = -np.inf, False
-    with pytest.warns(ScoresWarning, match="300 of 900 queries have no hit"):
+    with pytest.warns(ScoresWarning, match="300 of 900.*no hit"):
         found = calibrate_scores(score, relevant, cross_fit=0)
     rule = found.guarantee(precision=0.8)
     assert not rule(score).answered[::3].any()
@@ -222,12 +222,12 @@ def test_relevant_items_of_queries_without_a_hit_count_as_left_out():
     qrels = {q: [i for i, r in zip(items[q], relevant[q], strict=False) if r] for q in items}
     score[::10] = -np.inf
     items |= {q: [] for q in range(0, 800, 10)}
-    with pytest.warns(ScoresWarning, match="80 of 800 queries have no hit"):
+    with pytest.warns(ScoresWarning, match="80 of 800.*no hit"):
         found = calibrate_scores(score, qrels, items=items, cross_fit=0)
     assert (found.queries.total[found.queries.relevant[:, 0] == NO_HIT] == 1).all()
     lost = float((found.queries.relevant[:, 0] == NO_HIT).mean())
     found.keep_relevant(score, lost + 0.02)
-    with pytest.raises(InputError, match=f"and {lost:.1%} of the relevant items are not among"):
+    with pytest.raises(InputError, match=f"{lost:.1%}.*relevant.*not among"):
         found.keep_relevant(score, lost - 0.01)
 
 
@@ -425,7 +425,7 @@ def test_lists_may_be_padded_to_another_length_than_those_that_calibrated():
     np.testing.assert_array_equal(rule(wide).answered, rule(score).answered)
     np.testing.assert_array_equal(rule.scores.probability(wide), rule.scores.probability(score))
     wide[3, :12] = np.linspace(1, 0, 12)
-    with pytest.raises(InputError, match="15 hits a query: pass 10, as many as calibrated"):
+    with pytest.raises(InputError, match="15 hits.*pass 10"):
         rule(wide)
 
 
@@ -435,20 +435,20 @@ def test_lists_of_unequal_length_say_how_to_end_them(name):
     given = {"scores": score.tolist(), "relevant": relevant.tolist()}
     given[name] = [row[: 1 + i % 5] for i, row in enumerate(given[name])]
     end = "-inf" if name == "scores" else "-1"
-    with pytest.raises(InputError, match=f"{name} are lists of 1 to 5 hits.*with {end}"):
+    with pytest.raises(InputError, match=f"{name}.*1 to 5.*with {end}"):
         calibrate_scores(given["scores"], given["relevant"])
     column = np.empty(len(score), object)
     column[:] = given[name]
-    with pytest.raises(InputError, match=f"{name} are lists of 1 to 5 hits"):
+    with pytest.raises(InputError, match=f"{name}.*1 to 5"):
         calibrate_scores(**(given | {name: column}))
 
 
 def test_lists_that_end_with_nan_or_none_are_refused_by_row():
     score, relevant = lists(lengths=(10,))
     score[4, 6:] = np.nan
-    with pytest.raises(NonFiniteError, match=r"NaN in row 4 \(1 rows\): pass -inf"):
+    with pytest.raises(NonFiniteError, match=r"NaN in row 4.*\(1 rows\).*pass -inf"):
         calibrate_scores(score, relevant)
-    with pytest.raises(InputError, match="None in row 4: pass -inf"):
+    with pytest.raises(InputError, match="None in row 4.*pass -inf"):
         calibrate_scores([[None if v != v else v for v in row] for row in score.tolist()], relevant)
     score[4, 6:], judged = -np.inf, relevant.astype(float)
     judged[4, 6:] = np.nan  # where there is no hit, nothing is read

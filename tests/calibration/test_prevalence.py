@@ -77,7 +77,7 @@ def test_queries_that_are_no_mixture_are_refused(calibration):
     other = calibration.open_set_fraction(world(g, 600, 0.5, nearer=1.2)[0])
     assert other.p_value < 1e-4 < same.p_value
     calibration.guarantee(precision=0.8, open_set_fraction=same)
-    with pytest.raises(InputError, match="600 new queries are no mixture .* calibrate again"):
+    with pytest.raises(InputError, match="600 new queries.*no mixture .*calibrate again"):
         calibration.guarantee(precision=0.8, open_set_fraction=other)
 
 
@@ -188,13 +188,13 @@ def test_bad_shares_are_named(calibration, change, message):
 
 
 def test_what_a_share_takes_is_named(calibration):
-    with pytest.raises(InputError, match="12 new queries: a share takes at least 30"):
+    with pytest.raises(InputError, match="12 new queries.*at least 30"):
         calibration.open_set_fraction(np.zeros((12, 1)))
-    with pytest.raises(InputError, match="too few different values"):
+    with pytest.raises(InputError, match="too few.*values"):
         estimated_fraction(np.ones(99), np.ones(99), np.ones(99))
-    with pytest.raises(InputError, match="calibrate on queries with and without a match"):
+    with pytest.raises(InputError, match="queries.*with and without"):
         at_fraction(np.ones((2, 1)), 0.3, np.ones(2), np.ones(2, np.int8))
-    with pytest.raises(InputError, match="has 40 queries with a match and 0 without one"):
+    with pytest.raises(InputError, match="40 queries.*a match.*0 without"):
         rows_at_fraction(np.ones(40, np.int8), 0.3)
     score, right, mated = world(np.random.default_rng(0), 300, 0.3)
     crossed = calibrate_scores(score, right, mated=mated, cross_fit=5)

@@ -82,7 +82,7 @@ def test_the_other_view_of_an_item_is_the_match():
 def test_what_is_not_graded_is_left_out():
     graded = {q: {NAMES[q][0]: grade[0], NAMES[q][1]: 0} for q, grade in zip(
         NAMES, RELEVANT.astype(int), strict=True)}  # fmt: skip
-    with pytest.warns(ScoresWarning, match="240 of 400 hits are not judged"):
+    with pytest.warns(ScoresWarning, match="240 of 400.*not judged"):
         found = calibrate_scores(SCORE, graded, items=NAMES)
     assert set(found.queries.mated) == {-1, 1}
 
@@ -149,7 +149,7 @@ def test_a_grade_that_is_no_number_is_named(grade):
     score = np.sort(np.random.default_rng(0).random((60, 2)), 1)[:, ::-1]
     items = {q: [f"{q}a", f"{q}b"] for q in range(60)}
     qrels = {q: {f"{q}a": 1, f"{q}b": 0} for q in range(60)} | {7: {"7a": grade}}
-    with pytest.raises(InputError, match=r"relevant of query 7 grades '7a' as .*: pass numbers"):
+    with pytest.raises(InputError, match=r"relevant of query 7.*'7a' .*pass numbers"):
         calibrate_scores(score, qrels, items=items)
 
 
@@ -158,13 +158,11 @@ def test_grades_of_relevant_items_alone_are_refused():
     score = np.sort(np.random.default_rng(0).random((60, 2)), 1)[:, ::-1]
     items = {q: [f"{q}a", f"{q}b"] for q in range(60)}
     qrels = {q: {f"{q}a" if q % 3 else "other": 1} for q in range(60)}
-    with pytest.raises(
-        InputError, match=r"all 40 judged hits are relevant, and 80 are not .*lists"
-    ):
+    with pytest.raises(InputError, match=r"all 40.*relevant.*80 are not .*lists"):
         calibrate_scores(score, qrels, items=items)
     lists = {q: [*grades] for q, grades in qrels.items()}
     assert calibrate_scores(score, lists, items=items).queries.relevant[:, 0].sum() == 40
-    with pytest.raises(InputError, match=r"\{query: \[item, \.\.\.\]\} or \{query: \{item: grade"):
+    with pytest.raises(InputError, match=r"\{query: \[item, \.\.\.\]\}.*\{query: \{item: grade"):
         calibrate_scores(score, {0.5: {"doc": 1}}, items=items)
-    with pytest.raises(InputError, match="takes items=, the ids of the hits: pass"):
+    with pytest.raises(InputError, match="items=.*ids.*hits"):
         calibrate_scores(score, {"query": {"doc": 1}})

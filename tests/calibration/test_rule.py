@@ -43,7 +43,7 @@ def index():
 def test_every_rate_of_an_index_is_that_of_its_answers(of, asked, index):
     """By a count over the calibration queries, with the bound of a binomial test."""
     if of == "label" and "fmr" in asked:
-        with pytest.raises(InputError, match="fmr= is a rate of comparisons"):
+        with pytest.raises(InputError, match="fmr=.*rate.*comparisons"):
             index.guarantee(of=of, **asked)
         return
     rule, c = index.guarantee(of=of, **asked), index.calibration
@@ -88,7 +88,7 @@ def test_what_a_cross_fitted_index_cannot_guarantee_is_refused():
     x, y = points(300, 0)
     index = LaplaceEmbedder.from_embeddings(x, y).cross_index(x, y)
     for asked in ({"fmr": 0.1}, {"fpir": 0.1}, {"precision": 0.9, "open_set_fraction": 0.2}):
-        with pytest.raises(InputError, match=r"takes queries held out: calibrate with cross_fit=0"):
+        with pytest.raises(InputError, match=r"queries held out.*cross_fit=0"):
             index.guarantee(**asked)
     rule = index.guarantee(precision=0.9)
     assert not rule.proven
@@ -106,9 +106,9 @@ def test_a_precision_at_another_share_of_open_set_queries(index):
 
 def test_one_rate_is_asked_for(index):
     for asked in ({}, {"precision": 0.9, "fpir": 0.1}):
-        with pytest.raises(InputError, match="pass one of precision=, recall=, fmr=, fpir="):
+        with pytest.raises(InputError, match="precision=, recall=, fmr=.*fpir="):
             index.guarantee(**asked)
-    with pytest.raises(InputError, match="open_set_fraction= is for precision="):
+    with pytest.raises(InputError, match="open_set_fraction=.*for precision="):
         index.guarantee(recall=0.5, open_set_fraction=0.3)
 
 
@@ -149,7 +149,7 @@ def test_a_rule_that_does_not_follow_from_its_queries_is_damaged(index, tmp_path
         replace(rule, guarantee=replace(rule.guarantee, target=0.999)),
     ):
         other.save(path)
-        with pytest.raises(FileFormatError, match="does not follow from its queries"):
+        with pytest.raises(FileFormatError, match="not follow.*queries"):
             Rule.load(path)
     rule.save(path)
     flip(path, "queries/probability")
@@ -162,9 +162,9 @@ def test_a_threshold_of_ones_own_guarantees_nothing_and_says_so(index, tmp_path)
     assert (rule.of, rule.alpha, rule.quantity) == ("label", 0.05, None)
     assert "guarantees nothing" in str(rule)
     for asked in (rule.rates, lambda: rule.precision_at(0.3)):
-        with pytest.raises(NotFittedError, match="no queries have tested this rule"):
+        with pytest.raises(NotFittedError, match="no queries.*this rule"):
             asked()
-    with pytest.raises(InputError, match="this rule is of an index"):
+    with pytest.raises(InputError, match="this rule.*an index"):
         rule.export(tmp_path / "rule.onnx")
 
 
@@ -242,9 +242,7 @@ def test_no_rule_is_made_whose_own_queries_show_less_than_it_guarantees(quantity
     kept = Chosen(0.5, 0.8, 0.8, 0.8, 100)
     assert Rule.of_chosen(kept, queries, Guarantee(quantity, 0.8)).estimate == 0.8
     for shown in (estimate, float("nan")):
-        with pytest.raises(
-            InputError, match=f"{quantity}=0.8 cannot be guaranteed: .*show {shown}"
-        ):
+        with pytest.raises(InputError, match=f"{quantity}=0.8 .*guaranteed: .*show {shown}"):
             Rule.of_chosen(kept._replace(estimate=shown), queries, Guarantee(quantity, 0.8))
 
 

@@ -94,7 +94,7 @@ def test_a_change_that_none_of_the_known_undoes_is_told_without_a_cause(rule):
 
 
 def test_another_unit_is_an_error_for_one_query_too(rule):
-    with pytest.raises(InputError, match=r"scores of first hits are 90 to 90 .*a hundredth of"):
+    with pytest.raises(InputError, match=r"scores of first.*90 to 90 .*hundredth"):
         rule([90.0])
     distances = calibrate_scores(100 * (1 - pairs(0, 600)[0]), pairs(0, 600)[1], kind="distance")
     with pytest.raises(InputError, match="those that calibrated"):
@@ -107,7 +107,7 @@ def test_worse_scores_than_ever_are_no_error(rule):
     """Queries without a match come: they are told where they are many, and not answered."""
     assert not rule([-0.5]).answered.any()
     score = np.where(np.arange(500) % 5 < 2, pairs(2, 500)[0] - 0.5, pairs(1, 500)[0])
-    with pytest.warns(ScoresWarning, match="share without a match"):
+    with pytest.warns(ScoresWarning, match="share without.*match"):
         assert rule(score).answered.any()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -176,7 +176,7 @@ def test_two_scorers_that_are_exchanged_are_noticed():
     calibration = calibrate_scores(*drawn(600), kind=("score", "score"))
     score = drawn(300)[0]
     assert not said(lambda: calibration.probability(score))
-    with pytest.warns(ScoresWarning, match=r"scores\[..., 0\].*scorers 0 and 1 look exchanged"):
+    with pytest.warns(ScoresWarning, match=r"scores\[..., 0\].*0 and 1.*exchanged"):
         calibration.probability(score[..., ::-1])
 
 
@@ -186,7 +186,7 @@ def test_evidence_on_another_scale_is_named():
     calibration = calibrate_scores(score, right, evidence={"age": g.random(600)})
     new = pairs(1, 100)[0]
     assert not said(lambda: calibration.probability(new, age=g.random(100)))
-    with pytest.warns(ScoresWarning, match="age of first hits are .* calibrate on queries such"):
+    with pytest.warns(ScoresWarning, match="age of first hits.*calibrate on queries"):
         calibration.probability(new, age=100 * g.random(100))
 
 
@@ -198,9 +198,9 @@ def test_evidence_of_another_unit_is_named_for_one_query_too(unit):
     calibration = calibrate_scores(score, right, evidence={"age": age[:600]})
     for usual in (age[600], 2 * age.max(), -age.max()):
         assert not said(lambda usual=usual: calibration.probability([0.8], age=[usual]))
-    with pytest.warns(ScoresWarning, match=r"age of .* outside of all that calibrated: pass it in"):
+    with pytest.warns(ScoresWarning, match=r"age of .*all that calibrated"):
         calibration.probability([0.8], age=[unit * 10])
-    with pytest.warns(ScoresWarning, match="age of first hits is"):
+    with pytest.warns(ScoresWarning, match="age of.*first hits"):
         calibration.probability([0.8] * 3, age=[unit * 10, age[0], unit * 12])
     assert not said(lambda: calibration.probability([0.8] * 3, age=[unit * 10, age[0], age[1]]))
 
@@ -288,7 +288,7 @@ def test_the_kind_of_scores_may_be_said_again(rule):
         rule.scores.with_new_classes(score, np.arange(20), kind="distance")
     with pytest.raises(InputError, match=r"kind=\('score', 'score'\)"):
         rule(score, kind=["score", "score"])
-    with pytest.raises(InputError, match="other than scores, kind"):
+    with pytest.raises(InputError, match="other than.*scores, kind"):
         calibrate_scores(*pairs(0, 60), evidence={"kind": np.zeros(60)})
 
 
@@ -305,11 +305,11 @@ def test_a_file_keeps_the_scale(rule, tmp_path):
     with pytest.raises(InputError, match="per cent"):
         again(100 * pairs(1, 20)[0])
     of_version(path, "scores", 3)
-    with pytest.raises(FileFormatError, match="scores of version 3, this package reads 5"):
+    with pytest.raises(FileFormatError, match="version 3.*reads 5"):
         Rule.load(path)
     rule.scores.save(path)
     rewrite(path, "scores", lambda _, arrays: arrays.update({VALUES: -arrays[VALUES]}))
-    with pytest.raises(FileFormatError, match="scale.values are no scores in ascending order"):
+    with pytest.raises(FileFormatError, match="scale.values.*ascending order"):
         ScoreCalibration.load(path)
     rule.scores.save(path)
     rewrite(path, "scores", lambda _, arrays: arrays.pop(VALUES))

@@ -248,19 +248,17 @@ def test_a_false_match_rate_counts_one_comparison_a_query():
 def test_what_cannot_be_guaranteed_says_how_many_queries_it_takes():
     score, relevant = drawn(200)
     calibration = calibrate_scores(score, relevant)
-    with pytest.raises(
-        InputError, match="it takes 299 queries .* half, which has 42. .*ask for less"
-    ):
+    with pytest.raises(InputError, match="takes 299 queries .* half.* 42.*ask for less"):
         calibration.guarantee(fpir=0.01)
     halves = calibrate_scores(score, relevant, cross_fit=0)
-    with pytest.raises(InputError, match=r"calibrate on about [\d,]+ more .* with cross_fit=5 all"):
+    with pytest.raises(InputError, match=r"calibrate on.*[\d,]+ more .*cross_fit=5 all"):
         halves.guarantee(precision=0.6)
-    with pytest.raises(InputError, match=r"precision=0.999 cannot be guaranteed"):
+    with pytest.raises(InputError, match=r"precision=0.999.*guaranteed"):
         calibration.guarantee(precision=0.999)
-    with pytest.raises(InputError, match="at least 99 queries"):
+    with pytest.raises(InputError, match="at least.*99 queries"):
         calibration.keep_relevant(score, 0.01)
     assert halves.queries_needed(0.9).flawless == 29
-    with pytest.raises(InputError, match="pass one of precision=, recall="):
+    with pytest.raises(InputError, match="one of precision=.*recall="):
         calibration.guarantee(precision=0.9, recall=0.9)
 
 
@@ -320,7 +318,7 @@ def test_a_half_without_errors_fits_a_probability_too():
     right = np.ones(300, bool)
     right[np.random.default_rng(0).permutation(300)[150::20]] = False  # all in the second half
     score = np.random.default_rng(1).normal(size=300) + right
-    with pytest.warns(FewQueriesWarning, match="only 0 of the 150 queries"):
+    with pytest.warns(FewQueriesWarning, match="only 0.*150 queries"):
         halves = calibrate_scores(score, right, cross_fit=0)
     assert str(halves.guarantee(recall=0.5))
     found = calibrate_scores(np.stack([score, score - 1], 1), np.stack([right, right], 1))
@@ -524,7 +522,7 @@ def test_bad_input_is_named(change, message):
 def test_flawless_judgements_guarantee_what_the_binomial_allows():
     """200 of 200, as much as 199 of 200; the probability is that of (n + 1/2) / (n + 1)."""
     score = np.random.default_rng(0).normal(0.8, 0.05, 200)
-    with pytest.warns(FewQueriesWarning, match="only 0 of the 200"):
+    with pytest.warns(FewQueriesWarning, match="only 0.*200"):
         found = calibrate_scores(score, np.ones(200))
     assert found.queries.probability.mean() == pytest.approx(200.5 / 201, abs=1e-3)
     rule = found.guarantee(precision=0.95)
@@ -541,23 +539,23 @@ def test_flawless_judgements_guarantee_what_the_binomial_allows():
             assert found.guarantee(precision=0.9)(hits).answered.any()
     with pytest.warns(FewQueriesWarning):
         wrong = calibrate_scores(score, np.zeros(200))
-    with pytest.raises(InputError, match=r"these queries support 0 \(of the 4 surest, 0 are right"):
+    with pytest.raises(InputError, match=r"support 0 \(.*4 surest, 0.*right"):
         wrong.guarantee(precision=0.5)
     assert wrong.guarantee(fmr=0.1).proven
 
 
 def test_new_scores_must_be_like_those_that_calibrated():
     calibration = calibrate_scores(SCORE, RELEVANT, evidence={"age": np.arange(60.0)})
-    with pytest.raises(InputError, match="2 hits a query: pass 5"):
+    with pytest.raises(InputError, match="2 hits.*pass 5"):
         calibration.probability(SCORE[:, :2], age=np.arange(60.0))
-    with pytest.raises(InputError, match="pass age, which calibrated it"):
+    with pytest.raises(InputError, match="pass age.*calibrated"):
         calibration.probability(SCORE)
 
 
 def test_what_is_not_judged_is_left_out_and_counted():
     score, relevant = drawn()
     hidden = np.where(np.random.default_rng(1).random(relevant.shape) < 0.3, -1, relevant)
-    with pytest.warns(ScoresWarning, match=rf"{(hidden < 0).sum()} of 2,000 hits are not judged"):
+    with pytest.warns(ScoresWarning, match=rf"{(hidden < 0).sum()} of 2,000 hits.*not judged"):
         calibration = calibrate_scores(score, hidden)
     assert (calibration.queries.mated == -1).any()
     rule = calibration.guarantee(recall=0.7)
@@ -566,14 +564,14 @@ def test_what_is_not_judged_is_left_out_and_counted():
 
 def test_scores_that_point_the_wrong_way_are_told():
     score, relevant = drawn(k=1)
-    with pytest.warns(ScoresWarning, match="relevant hits rank below others"):
+    with pytest.warns(ScoresWarning, match="relevant hits.*below others"):
         calibrate_scores(-score, relevant)
 
 
 def test_too_few_errors_are_told():
     score, relevant = drawn(k=1)
     keep = relevant[:, 0] | (np.cumsum(~relevant[:, 0]) <= 4)
-    with pytest.warns(FewQueriesWarning, match="at least 5 of both"):
+    with pytest.warns(FewQueriesWarning, match="at least 5.*both"):
         calibrate_scores(score[keep], relevant[keep])
 
 
@@ -632,7 +630,7 @@ def test_an_order_that_rounding_broke_is_an_order():
     swapped[0, 1] = swapped[0, 0] + 5e-7 * abs(swapped[0, 0])
     calibrate_scores(swapped, RELEVANT)
     swapped[0, 1] = swapped[0, 0] + 5e-6 * abs(swapped[0, 0])
-    with pytest.raises(InputError, match="1 of 60 queries do not fall"):
+    with pytest.raises(InputError, match="1 of 60.*not fall"):
         calibrate_scores(swapped, RELEVANT)
 
 
@@ -649,7 +647,7 @@ def test_an_estimated_number_of_queries_has_two_digits():
     exact = calibration.queries_needed(0.62).more_queries
     assert exact > 100
     assert exact % 10
-    with pytest.raises(InputError, match=r"on about [1-9](,?[0-9])(,?0)+ more queries") as error:
+    with pytest.raises(InputError, match=r"about [1-9](,?[0-9])(,?0)+ more queries") as error:
         calibration.guarantee(precision=0.62)
     said = int(re.search(r"about ([\d,]+) more", str(error.value))[1].replace(",", ""))
     assert exact <= said <= 1.1 * exact

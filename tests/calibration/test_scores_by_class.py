@@ -98,20 +98,20 @@ def test_what_is_missing_is_told(calibration):
     plain = calibrate_scores(scores, right)
     with pytest.raises(InputError, match=r"calibrate_scores\(scores, relevant, labels=labels\)"):
         plain.guarantee_by_class(0.9)
-    with pytest.raises(InputError, match=r"labels are int64 of shape \[299\]: pass a whole number"):
+    with pytest.raises(InputError, match=r"labels.*int64.*\[299\].*whole number"):
         calibrate_scores(scores, right, labels=label[:-1])
     with pytest.raises(InputError, match="labels are float64"):
         calibrate_scores(scores, right, labels=label + 0.5)
     rule = calibration.guarantee_by_class(0.9)
-    with pytest.raises(InputError, match="a threshold of each label: pass labels="):
+    with pytest.raises(InputError, match="threshold of each.*labels="):
         rule(scores)
-    with pytest.raises(InputError, match=r"none of which calibrated this rule.*'bag'"):
+    with pytest.raises(InputError, match=r"none.*calibrated this rule.*'bag'"):
         rule(scores, labels=label)
-    with pytest.raises(InputError, match="a graph has one"):
+    with pytest.raises(InputError, match="graph has one"):
         rule.export("rule.onnx")
     with pytest.raises(InputError, match="call rule"):
         rule.passed(scores)
-    with pytest.raises(InputError, match="of any class: 'rare'|of any class: "):
+    with pytest.raises(InputError, match="any class: 'rare'|any class: "):
         calibration.guarantee_by_class(0.999)
     unknown = rule(scores[:2], labels=["bag", "hat"])
     assert unknown.label[1] is None
@@ -123,7 +123,7 @@ def test_queries_with_other_labels_are_no_copies():
     right, label = np.tile(g.random((200, 3)) < 0.5, (2, 1)), np.repeat(["a", "b"], 200)
     kept = calibrate_scores(scores, right, labels=label)
     assert len(kept.queries) == 400
-    with pytest.warns(LaplaceMetricWarning, match="200 of 400 queries are copies"):
+    with pytest.warns(LaplaceMetricWarning, match="200 of 400.*copies"):
         fewer = calibrate_scores(scores, right, labels=np.full(400, "a"))
     assert len(fewer.queries) == len(fewer.answers.codes) == 200
 

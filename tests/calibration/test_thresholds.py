@@ -203,7 +203,7 @@ def test_a_test_leaves_out_the_hit_at_its_own_threshold():
     """29 right ones are enough for a fixed threshold; of 29, one is the threshold."""
     p = np.linspace(0, 1, 29)
     assert guarantee(p, p >= 0, precision=0.9, thresholds=p).coverage == 1
-    with pytest.raises(InputError, match="the least are 30 accepted ones that are all right"):
+    with pytest.raises(InputError, match="least.*30 accepted.*right"):
         guarantee(p, p >= 0, precision=0.9)
     p = np.linspace(0, 1, 30)
     assert guarantee(p, p >= 0, precision=0.9).coverage == 1
@@ -216,7 +216,7 @@ def test_advice_is_computed_once(monkeypatch):
     _queries_needed._more.cache_clear()
     p = np.linspace(0, 1, 120)
     for _ in range(3):
-        with pytest.raises(InputError, match="calibrate on about 1,600 more"):
+        with pytest.raises(InputError, match="calibrate on.*1,600 more"):
             guarantee(p, np.arange(120) % 24 > 0, precision=0.9)
     assert len(calls) == 1
 
@@ -235,7 +235,7 @@ def test_all_that_is_tied_is_accepted_or_none_of_it():
 
 def test_what_cannot_be_promised_says_what_can():
     p = torch.linspace(0, 1, 200)
-    with pytest.raises(InputError, match="precision=0.99 cannot be guaranteed") as error:
+    with pytest.raises(InputError, match="precision=0.99.*guaranteed") as error:
         guarantee(p, torch.ones(200) > 0, precision=0.99)
     best = float(re.search(r"these queries support (0\.\d+)", str(error.value))[1])
     assert best == pytest.approx(lower_bound(199, 199, 0.05 / STARTS), abs=1e-3)
@@ -246,23 +246,21 @@ def test_what_cannot_be_promised_says_what_can():
     assert guarantee(grown, grown > -1, precision=0.99).coverage == 1
     hopeful = torch.linspace(1, 0, 100)
     right = torch.arange(100) % 10 < 8
-    with pytest.raises(
-        InputError, match="of the 100 surest, 80 are right.*not enough would"
-    ) as error:
+    with pytest.raises(InputError, match="100 surest, 80.*right.*not enough") as error:
         guarantee(hopeful, right, precision=0.9)
     mixed = np.random.default_rng(40).permutation(np.arange(40) % 10 < 8)
-    with pytest.raises(InputError, match="cannot be told from these"):
+    with pytest.raises(InputError, match="cannot.*told from"):
         guarantee(hopeful[:40], mixed, precision=0.8)  # as often as that, and no more
-    with pytest.raises(InputError, match=r"on about 1,300 more queries: half of them test"):
+    with pytest.raises(InputError, match=r"about 1,300 more.*half.*test"):
         guarantee(hopeful, torch.arange(100) % 10 < 9, precision=0.8, thresholds=hopeful)
-    with pytest.raises(InputError, match=r"on about 600 more queries\.$"):
+    with pytest.raises(InputError, match=r"about 600 more.*queries\.$"):
         guarantee(hopeful, torch.arange(100) % 10 < 9, precision=0.8)
     best = float(re.search(r"these queries support (0\.\d+)", str(error.value))[1])
     assert guarantee(hopeful, right, precision=best).bound >= best
     with pytest.raises(InputError, match="cannot be guaranteed"):
         guarantee(hopeful, right, precision=best + 0.001)
     for promise in ({"recall": 0.9}, {"precision": 0.5}):
-        with pytest.raises(InputError, match=r"these queries support 0 \("):
+        with pytest.raises(InputError, match=r"queries support 0 \("):
             guarantee(p, p > 2, **promise)
 
 
@@ -288,7 +286,7 @@ def test_targets_lie_between_0_and_1(promise, message):
 def test_one_hit_a_probability(correct):
     with pytest.raises(InputError, match="correct (is empty|has length 60|has shape)"):
         guarantee(torch.linspace(0, 1, 50), correct, precision=0.5)
-    with pytest.raises(InputError, match=r"probability has shape \(0,\).*at least one row"):
+    with pytest.raises(InputError, match=r"probability.*\(0,\).*at least one"):
         guarantee(torch.zeros(0), torch.zeros(0), recall=0.5)
 
 
@@ -343,7 +341,7 @@ def test_the_largest_guarantee_is_kept_though_data_chose_it():
 
 
 def test_where_all_is_wrong_there_is_no_largest_guarantee():
-    with pytest.raises(InputError, match="of 30 queries 0 are answered right"):
+    with pytest.raises(InputError, match="of 30 queries.*0 are.*right"):
         largest_guarantee(np.linspace(0, 1, 30), np.zeros(30))
 
 
