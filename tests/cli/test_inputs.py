@@ -87,15 +87,15 @@ def test_tables_that_are_wrong(listed):
         return open_source(lists / "t.csv", ReadOptions(**options))
 
     good = open_source(lists / "all.csv").ids[0]
-    with pytest.raises(InputError, match=r"row 2: .*no\.png is no file.*folder of the table"):
+    with pytest.raises(InputError, match=r"row 2: .*no\.png.*no file.*folder"):
         opened([("path",), (good,), ("no.png",)])
     with pytest.raises(InputError, match="names .* twice"):
         opened([("path",), (good,), (good,)])
-    with pytest.raises(LabelError, match="row 1 has an empty label"):
+    with pytest.raises(LabelError, match="row 1.*empty label"):
         opened([("image", "label"), (good, "")])
-    with pytest.raises(InputError, match="image_column='picture': .* has no such column"):
+    with pytest.raises(InputError, match="image_column='picture': .*no such column"):
         opened([("image",), (good,)], image_column="picture")
-    with pytest.raises(InputError, match="paths of images with --image-column"):
+    with pytest.raises(InputError, match="paths.*with --image-column"):
         opened([("picture",), (good,)])
     assert opened([("picture", "text"), (good, "a")], image_column="picture").kind == "images"
     assert opened([("path", "text"), (good, "a")]).kind == "texts"
