@@ -54,7 +54,7 @@ def test_other_files_are_no_images_and_counted(tmp_path, caplog):
         (tmp_path / name).write_bytes(content)
     (tmp_path / ".DS_Store").write_bytes(b"\0\0\0\1Bud1")
     (tmp_path / ".hidden").write_bytes(encoded("PNG"))
-    with pytest.raises(InputError, match="holds no image; its files: "):
+    with pytest.raises(InputError, match="no image.*files: "):
         load_folder(tmp_path)
     (tmp_path / "1").write_bytes(encoded("PNG"))
     images, rest = images_below(tmp_path)
@@ -70,7 +70,7 @@ def test_a_damaged_image_is_told_when_it_is_read(tmp_path):
         (tmp_path / name).write_bytes(b"no image")
     found = load_folder(tmp_path)
     assert len(found) == 3
-    with pytest.raises(InputError, match=r"3 files cannot be read as images"):
+    with pytest.raises(InputError, match=r"3 files.*as images"):
         found.pixels()
 
 
@@ -79,12 +79,10 @@ def test_images_that_pillow_cannot_open_are_told_with_their_number(tmp_path, mon
     monkeypatch.delitem(Image.OPEN, "HEIF", raising=False)
     for name in ("1.heic", "2.jpg"):
         (tmp_path / name).write_bytes(HEIC)
-    with pytest.raises(InputError, match=r"holds no image that Pillow can open here, but 2 HEIF"):
+    with pytest.raises(InputError, match=r"no image.*Pillow.*2 HEIF"):
         load_folder(tmp_path)
     (tmp_path / "3.png").write_bytes(encoded("PNG"))
-    with pytest.warns(
-        LaplaceMetricWarning, match=r"2 images are left out.* \(2 HEIF\).*pillow-heif"
-    ):
+    with pytest.warns(LaplaceMetricWarning, match=r"2 images.* \(2 HEIF\).*pillow-heif"):
         assert load_folder(tmp_path).ids.tolist() == ["3.png"]
     monkeypatch.setitem(Image.OPEN, "HEIF", (None, None))  # as a plugin does
     assert images_below(tmp_path)[0] == ["1.heic", "2.jpg", "3.png"]
@@ -97,7 +95,7 @@ def test_commands_take_images_by_their_content(tmp_path):
     assert open_source(tmp_path / "photos").ids == ("cat/1",)
     assert open_source(tmp_path / "query").ids == ("query",)
     (tmp_path / "text").write_text("no image")
-    with pytest.raises(InputError, match="text is of no kind that can be read"):
+    with pytest.raises(InputError, match="text.*no kind.*read"):
         open_source(tmp_path / "text")
     assert is_image(tmp_path / "query")
     assert not is_image(tmp_path / "text")

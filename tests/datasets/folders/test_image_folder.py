@@ -69,7 +69,7 @@ def test_subsets_and_items(photos):
     with pytest.raises(InputError, match="names no image"):
         found.pixels([])
     assert len(found.subset([])) == 0
-    with pytest.raises(LabelError, match="labels has 1 entries for 2 images"):
+    with pytest.raises(LabelError, match="labels has 1.*2 images"):
         ImageFolder("two", ["a", "b"], ["x"], Pixels(None, 1, 3))
 
 
@@ -82,7 +82,7 @@ def test_a_split_has_its_share_of_every_class(labels, share, seed):
     whole = listed(labels)
     sizes = {name: labels.count(name) for name in labels}
     if max(sizes.values()) == 1:
-        with pytest.raises(InputError, match="one image a class"):
+        with pytest.raises(InputError, match="one image.*class"):
             whole.split(share, seed)
         return
     first, second = whole.split(share, seed)

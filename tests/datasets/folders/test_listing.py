@@ -70,7 +70,7 @@ def test_a_link_to_nothing_is_named_when_it_is_read(photos):
     (photos / "dog" / "gone.png").symlink_to(photos / "nowhere.png")
     found = load_folder(photos)
     assert found.unreadable() == ("dog/gone.png",)
-    with pytest.raises(InputError, match=r"dog/gone.png cannot be read.*No such file"):
+    with pytest.raises(InputError, match=r"dog/gone.png.*No such file"):
         found.pixels()
 
 
@@ -81,7 +81,7 @@ def test_without_classes(write, tmp_path):
     assert found.class_names == ()
     assert repr(found) == "ImageFolder('photos', 1 images, without classes)"
     assert found[0].shape == (3, 4, 6)
-    with pytest.raises(LabelError, match="folder of its own"):
+    with pytest.raises(LabelError, match="folder.*its own"):
         _ = found.numbers
 
 
@@ -107,14 +107,14 @@ def test_a_function_that_names_no_class(photos, label_of, says):
 
 def test_folders_that_hold_no_images_say_what_they_hold(tmp_path, photos, write):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match=r"empty holds no image; it is empty\."):
+    with pytest.raises(InputError, match=r"empty holds.*is empty\."):
         load_folder(tmp_path / "empty")
     for number in range(3):
         (tmp_path / "empty" / f"{number}.HEIC").touch()
-    with pytest.raises(InputError, match=r"its files: 3 .heic. Convert images"):
+    with pytest.raises(InputError, match=r"files: 3 .heic.*Convert images"):
         load_folder(tmp_path / "empty")
     write("photos/beside.png")
-    with pytest.raises(InputError, match=r"\(cat/1.png\) and next to them \(beside.png\)"):
+    with pytest.raises(InputError, match=r"\(cat/1.png\).*next.*\(beside.png\)"):
         load_folder(photos)
 
 
@@ -136,13 +136,13 @@ def test_a_table_lists_images_with_their_classes(photos):
 
 def test_a_table_may_call_its_columns_otherwise(photos):
     path = table(photos, "file\tkind\tlabel\ncat/1.png\tpet\t7\n", "photos.tsv")
-    with pytest.raises(InputError, match=r"no column 'path' or 'image'.*'file', 'kind', 'label'"):
+    with pytest.raises(InputError, match=r"'path' or 'image'.*'file', 'kind', 'label'"):
         load_folder(path)
     found = load_folder(path, path_column="file", label_column="kind")
     assert (found.ids.tolist(), found.labels.tolist()) == (["cat/1.png"], ["pet"])
     without = load_folder(table(photos, "image\ncat/1.png\n"))
     assert without.labels is None
-    with pytest.raises(InputError, match=r"label_column='name': .*; its columns: 'file', 'kind'"):
+    with pytest.raises(InputError, match=r"label_column='name': .*columns: 'file', 'kind'"):
         load_folder(path, path_column="file", label_column="name")
     by = load_folder(path, path_column="file", label_of=lambda name: name[:3])
     assert by.labels.tolist() == ["cat"]

@@ -75,10 +75,10 @@ def test_every_mode_becomes_grey_or_rgb(mode, channels):
 
 @pytest.mark.parametrize("mode", ["I", "F", "I;16"])
 def test_more_than_8_bits_are_refused(mode, tmp_path):
-    with pytest.raises(ValueError, match="more than 8 bits"):
+    with pytest.raises(ValueError, match="more than 8.*bits"):
         as_grey_or_rgb(Image.new(mode, (2, 2)), 1)
     Image.new("I;16", (2, 2)).save(tmp_path / "1.png")
-    with pytest.raises(InputError, match=r"1.png cannot be read .*\(I;16 pixels have more than 8"):
+    with pytest.raises(InputError, match=r"1.png cannot.*I;16.*more than 8"):
         load_folder(tmp_path).pixels()
 
 
@@ -114,7 +114,7 @@ def test_a_crop_that_cannot_be(write, tmp_path):
             CentreCrop(*how)
     write("photos/1.png", (40, 30))
     grey = load_folder(tmp_path / "photos", channels=1, transform=CentreCrop(4, (0.1, 0.2, 0.3)))
-    with pytest.raises(InputError, match="mean has 3 numbers, the image 1 channels"):
+    with pytest.raises(InputError, match="mean has 3.*image 1"):
         grey.pixels()
 
 
@@ -149,7 +149,7 @@ def test_damaged_files_are_left_out_where_that_is_asked(write, tmp_path, caplog)
     assert found.labels.tolist() == ["cat", "dog"]
     assert "left out of 'photos': cat/1.png" in caplog.text
     damage(photos, ["cat/2.png", "dog/3.png"])
-    with pytest.raises(InputError, match="cannot be read as an image"):
+    with pytest.raises(InputError, match="cannot.*an image"):
         load_folder(photos, skip_unreadable=True)
 
 
@@ -168,5 +168,5 @@ def test_the_advice_is_that_of_the_command_line_there(write, tmp_path):
 def test_a_bomb_is_named_and_not_unpacked(tmp_path, monkeypatch):
     Image.new("1", (300, 300)).save(tmp_path / "1.png")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
-    with pytest.raises(InputError, match=r"1.png cannot be read as an image .*decompression bomb"):
+    with pytest.raises(InputError, match=r"1.png cannot.*decompression bomb"):
         load_folder(tmp_path).pixels()
