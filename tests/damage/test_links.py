@@ -162,9 +162,9 @@ def test_a_pipe_or_a_device_among_images(tmp_path, kind):
     os.mkfifo(tmp_path / "b.png") if kind == "pipe" else (tmp_path / "b.png").symlink_to(
         "/dev/zero"
     )
-    with pytest.raises(InputError, match=r"b\.png .*not a regular file"):
+    with pytest.raises(InputError, match=r"b\.png .*regular file"):
         load_folder(tmp_path, size=4)[1]
-    with pytest.raises(OSError, match="not a regular file"):
+    with pytest.raises(OSError, match="not.*regular file"):
         files.sha256_of(tmp_path / "b.png")
 
 
@@ -173,10 +173,10 @@ def test_a_pipe_or_a_device_in_place_of_a_saved_file(value, kind):
     path = value / "thing"
     path.unlink()
     os.mkfifo(path) if kind == "pipe" else path.symlink_to("/dev/zero")
-    with pytest.raises(FileFormatError, match="thing cannot be read: not a regular file"):
+    with pytest.raises(FileFormatError, match="thing.*not a regular"):
         load(value)
 
 
 def test_the_meta_device_is_named():
-    with torch.device("meta"), pytest.raises(InputError, match="default device is 'meta'"):
+    with torch.device("meta"), pytest.raises(InputError, match="default device.*'meta'"):
         LaplaceEmbedder(torch.nn.Linear(2, 2)).fit([], progress=False)
