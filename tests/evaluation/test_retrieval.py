@@ -64,7 +64,7 @@ def test_hand_computed():
 
 def test_no_counted_query_gives_nan_with_a_warning():
     for metric in (recall_at_k, map_at_r, lambda x, y: map_at_k(x, y, 1)):
-        with pytest.warns(UndefinedMetricWarning, match="no query has a relevant item"):
+        with pytest.warns(UndefinedMetricWarning, match="no query.*relevant item"):
             score = metric([[0.0], [1.0], [3.0]], [0, 1, 2])
         assert np.isnan(score.value)
         assert score.n_queries == 0
@@ -85,7 +85,7 @@ def test_one_search_serves_all():
     nearest = nearest_neighbours(points, k=60)
     for metric in (recall_at_k, map_at_k, map_at_r):
         assert metric(points, labels, neighbours=nearest).value == metric(points, labels).value
-    with pytest.raises(InputError, match=r"neighbours has shape \(120, 1\)"):
+    with pytest.raises(InputError, match=r"neighbours.*\(120, 1\)"):
         map_at_k(points, labels, 5, neighbours=nearest_neighbours(points))
 
 
