@@ -199,9 +199,9 @@ def test_variances_come_from_their_own_token(pairs):
 
 
 def test_tokens_must_be_what_the_encoders_give(pairs):
-    with pytest.raises(InputError, match=r"of images gives \[CLS\] and \[UNC\] an input.*'uncer"):
+    with pytest.raises(InputError, match=r"images.*\[CLS\] and \[UNC\].*'uncer"):
         make_two(tokens="head").fit(pairs, epochs=1, seed=0, **QUICK)
-    with pytest.raises(InputError, match=r"of images gives one vector.*tokens='head'"):
+    with pytest.raises(InputError, match=r"images.*one vector.*tokens='head'"):
         make_embedder(tokens="uncertainty").fit(pairs, epochs=1, seed=0, **QUICK)
 
 
@@ -245,9 +245,9 @@ def test_functions_and_doubles(pairs):
     all_, one = embedder.embed_text(pairs.texts), embedder.embed_text(pairs.texts[:1])
     assert all_.mean.dtype == torch.float64
     torch.testing.assert_close(one.weight_variance, all_.weight_variance[:1])
-    with pytest.raises(NonFiniteError, match="first in row 3"):
+    with pytest.raises(NonFiniteError, match="first.*row 3"):
         embedder.fit(damaged(pairs), epochs=1, seed=0, **QUICK)
-    with pytest.raises(InputError, match=r"needs a torch\.nn\.Module as image_encoder"):
+    with pytest.raises(InputError, match=r"needs.*torch\.nn\.Module.*image_encoder"):
         ImageTextEmbedder(lambda x: x, lambda x: x, train_encoders=True)
 
 
@@ -298,7 +298,7 @@ def test_the_first_variances_are_a_trace_whatever_the_size():
 def test_variances_that_are_all_alike_are_named():
     monitor = SpreadMonitor("images")
     monitor.add(HeadOutput(torch.ones(3, 1), torch.eye(3), torch.zeros(3, 3)))
-    with pytest.raises(CollapseError, match="variances of the images are all alike"):
+    with pytest.raises(CollapseError, match="variances.*images.*alike"):
         monitor.finish_epoch()
 
 

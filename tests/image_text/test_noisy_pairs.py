@@ -113,11 +113,11 @@ def test_what_is_refused():
     pairs = make_pairs()
     with pytest.raises(InputError, match="folds=1"):
         noisy_pairs(quick, pairs, folds=1)
-    with pytest.raises(InputError, match="folds=4: there are 2 images or groups"):
+    with pytest.raises(InputError, match="folds=4.*2 images.*groups"):
         noisy_pairs(quick, pairs, folds=4, groups=torch.arange(pairs.n_images) % 2)
-    with pytest.raises(InputError, match="pairs is a list"):
+    with pytest.raises(InputError, match="pairs.*a list"):
         noisy_pairs(quick, [1])
-    with pytest.raises(InputError, match="fit is a str"):
+    with pytest.raises(InputError, match="fit.*a str"):
         noisy_pairs("prolip", pairs)
-    with pytest.raises(InputError, match="fit gave a int"):
+    with pytest.raises(InputError, match="fit gave.*int"):
         noisy_pairs(lambda part: 3, pairs, seed=0)

@@ -65,7 +65,7 @@ def test_an_objective_without_a_probability_has_no_epistemic(pairs):
         _ = image.weight_variance
     with pytest.raises(NotFittedError, match="no probability"):
         embedder.match_logit(image, text)
-    with pytest.raises(InputError, match="no probability of a pair, so no posterior"):
+    with pytest.raises(InputError, match="no probability.*no posterior"):
         embedder.fit_posterior(pairs)
     with pytest.raises(InputError, match="no variance"):
         embedder.calibrate_inclusion(pairs, seed=0)
@@ -121,7 +121,7 @@ def test_random_partners_are_of_the_same_images_and_never_their_own(monkeypatch)
     assert not bool(pairs.match(images, texts).diagonal().any())
     assert len(texts.unique()) == pairs.n_texts
     all_ = ImageTextPairs(torch.zeros(1, 1), torch.zeros(2, 1), torch.tensor([[0, 0], [0, 1]]))
-    with pytest.raises(InputError, match="every image has every text"):
+    with pytest.raises(InputError, match="every image.*every text"):
         _inclusion_calibration.random_partners(all_, None)
 
 
@@ -157,12 +157,12 @@ def test_damage_and_missing_parts_are_named(pairs, tmp_path):
     with pytest.raises(NotFittedError):
         make_embedder().save(tmp_path / "saved")
     make_embedder(Own()).fit(pairs, **QUICK).save(tmp_path / "own")
-    with pytest.raises(InputError, match="an objective of your own"):
+    with pytest.raises(InputError, match="objective.*your own"):
         ImageTextEmbedder.load(tmp_path / "own", Precomputed(), Precomputed())
     how = {"objective": Own()}
     assert ImageTextEmbedder.load(tmp_path / "own", Precomputed(), Precomputed(), **how)
     rewrite(tmp_path / "own", "heads", lambda content, _: content["settings"].update(dim=16))
     with pytest.raises(FileFormatError, match="damaged"):
         ImageTextEmbedder.load(tmp_path / "own", Precomputed(), Precomputed(), **how)
-    with pytest.raises(FileFormatError, match="none does not exist"):
+    with pytest.raises(FileFormatError, match="none does not"):
         ImageTextEmbedder.load(tmp_path / "none", Precomputed(), Precomputed())

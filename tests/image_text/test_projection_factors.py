@@ -100,10 +100,10 @@ def test_files_are_read_and_the_posterior_is_saved(tmp_path):
 
 
 def test_files_that_are_no_factors(tmp_path):
-    with pytest.raises(FileFormatError, match=r"pickles \(.pt\) are not read"):
+    with pytest.raises(FileFormatError, match=r"pickles.*\(.pt\).*not read"):
         ProjectionFactors.load(tmp_path)
     written(tmp_path, {"lambda_img": 1.0})
-    with pytest.raises(FileFormatError, match="have A_img, A_txt, B_img, B_txt, lambda_img: A_img"):
+    with pytest.raises(FileFormatError, match="A_img, A_txt, B_img.*B_txt, lambda_img: A_img"):
         ProjectionFactors.load(tmp_path)
     written(tmp_path, [1, 2])
     with pytest.raises(FileFormatError, match="belong there"):

@@ -75,7 +75,7 @@ def test_means_are_those_of_the_model(how, bias):
         expected = 20 * a.mean @ b.mean.mT - 2
         torch.testing.assert_close(embedder.match_logit(a, b), expected)
     else:
-        with pytest.raises(NotFittedError, match="no probability of a pair"):
+        with pytest.raises(NotFittedError, match="no probability.*pair"):
             embedder.match_logit(a, b)
 
 
@@ -202,7 +202,7 @@ def test_it_is_saved(how, tmp_path):
             if fitted:
                 assert torch.equal(a.weight_variance, b.weight_variance)
         assert again.fitted_.heads.objective.scale() == embedder.fitted_.heads.objective.scale()
-        with pytest.raises(InputError, match="given and are not trained"):
+        with pytest.raises(InputError, match="given.*not trained"):
             again.fit(pairs, epochs=1)
     edit(file, "heads", biases=[True, True])
     with pytest.raises(FileFormatError):
@@ -259,13 +259,13 @@ def test_other_losses_and_numbers_that_are_none():
 def test_features_of_another_size_and_without_a_direction():
     embedder, pairs = ImageTextEmbedder.from_projections(*layers(), 20.0), make_pairs()
     other = ImageTextPairs(torch.ones(N, IMAGE + 1, dtype=F64), pairs.texts, pairs.pairs)
-    with pytest.raises(InputError, match="features of images have size 5, their head takes 4"):
+    with pytest.raises(InputError, match="features of images.*size 5.*takes 4"):
         embedder.fit_posterior(other)
-    with pytest.raises(InputError, match="features have size 5"):
+    with pytest.raises(InputError, match="features.*size 5"):
         embedder.embed_image(torch.ones(2, IMAGE + 1))
     texts = pairs.texts.clone()
     texts[7] = 0
-    with pytest.raises(InputError, match="features of texts in row 7 are projected to 0"):
+    with pytest.raises(InputError, match="features of texts.*row 7.*to 0"):
         embedder.fit_posterior(ImageTextPairs(pairs.images, texts, pairs.pairs))
 
 

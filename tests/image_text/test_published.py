@@ -186,7 +186,7 @@ def test_the_posterior_comes_with_pairs_of_ones_own(images, numbers, tmp_path):
 
 
 def test_other_files_are_refused(tmp_path):
-    with pytest.raises(FileFormatError, match=r"last\.pt is no safetensors file: other formats"):
+    with pytest.raises(FileFormatError, match=r"last\.pt.*safetensors.*other formats"):
         load_prolip(tmp_path / "last.pt")
     with pytest.raises(FileFormatError, match=r"cannot be read.*config\.json"):
         load_prolip(tmp_path)
@@ -224,15 +224,15 @@ def test_other_configs_are_refused(tmp_path):
 
 def test_bad_inputs_are_named(images, numbers, tmp_path):
     embedder = load_prolip(written(tmp_path, weights()))
-    with pytest.raises(InputError, match="texts need a tokenizer"):
+    with pytest.raises(InputError, match="texts.*tokenizer"):
         embedder.embed_text(["a dog"])
-    with pytest.raises(InputError, match=r"\[6, 4\]: pass whole numbers \[B, 5\], padded"):
+    with pytest.raises(InputError, match=r"\[6, 4\]: pass.*\[B, 5\], padded"):
         embedder.embed_text(numbers[:, :4])
-    with pytest.raises(InputError, match="from 0 to 30, and the vocabulary has 30"):
+    with pytest.raises(InputError, match="0 to 30.*vocabulary has 30"):
         embedder.embed_text(torch.tensor([[0, 1, 2, 3, 30]]))
     with pytest.raises(InputError, match=r"images lie in .* not normalised"):
         embedder.embed_image(images * 4 - 2)
-    with pytest.raises(InputError, match=r"pass \[B, 3, 8, 8\]"):
+    with pytest.raises(InputError, match=r"pass.*\[B, 3, 8, 8\]"):
         embedder.embed_image(torch.zeros(1, 3, 16, 16))
 
 

@@ -194,10 +194,10 @@ def test_images_of_the_fit_are_warned_of_also_after_loading(fitted, pairs, tmp_p
 def test_what_is_refused(fitted, pairs):
     with pytest.raises(NotFittedError, match="not fitted"):
         make_embedder().index_images(pairs.images)
-    with pytest.raises(InputError, match="two sides: call its index_images, or index_texts"):
+    with pytest.raises(InputError, match="two sides.*index_images.*index_texts"):
         Encoder.of(fitted)
     index = fitted.index_images(pairs.images, **QUIET)
-    with pytest.raises(InputError, match="features have size 12, in the fit it was 7"):
+    with pytest.raises(InputError, match="features.*size 12.*was 7"):
         index.search(pairs.images, k=1)
     with pytest.raises(InputError, match="queries is empty"):
         index.search([], k=1)

@@ -136,11 +136,11 @@ def test_what_is_refused():
     for weights in (torch.ones(2, 4), torch.tensor([[2.0, -1.0, 0.0, 0.0]] * 2)):
         with pytest.raises(InputError, match="sum to 1"):
             zero_shot(image, prompts, 4, weights)
-    with pytest.raises(InputError, match=r"weights has shape \(4, 2\)"):
+    with pytest.raises(InputError, match=r"weights.*\(4, 2\)"):
         zero_shot(image, prompts, 4, torch.full((4, 2), 0.5))
-    with pytest.raises(InputError, match="keep=5: there are 4"):
+    with pytest.raises(InputError, match="keep=5.*are 4"):
         prompt_filter(prompts, 4, 5)
-    with pytest.raises(InputError, match="prompts is a list"):
+    with pytest.raises(InputError, match="prompts.*a list"):
         zero_shot(image, [1], 1)
     opposite = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
     with pytest.raises(InputError, match="class 0 cancel"):
