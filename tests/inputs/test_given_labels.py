@@ -150,9 +150,9 @@ DOORS = {
 @pytest.mark.parametrize("door", DOORS)
 def test_labels_are_those_of_the_rows_at_every_door(door, embedder):
     ask = DOORS[door]
-    with pytest.raises(InputError, match=r"draws its rows at random \(RandomSampler\), so that"):
+    with pytest.raises(InputError, match=r"rows at random.*\(RandomSampler\)"):
         ask(embedder, DataLoader(DATA, 32, shuffle=True), Y)
-    with pytest.raises(LabelError, match=r"labels is 0 in row 32, where .* label 3; .*32 rows fr"):
+    with pytest.raises(LabelError, match=r"labels is 0.*row 32.*label 3; .*32 rows"):
         ask(embedder, DataLoader(TensorDataset(X, torch.cat([Y[:32], 3 - Y[32:]])), 32), Y)
     ask(embedder, DataLoader(DATA, 32), Y)
 
@@ -161,7 +161,7 @@ def test_labels_are_those_of_the_rows_at_every_door(door, embedder):
 def test_a_loader_in_an_order_of_its_own_takes_no_labels_next_to_it(kind, embedder):
     loader = UNORDERED[kind]()
     before = torch.get_rng_state()
-    with pytest.raises(InputError, match=r"a loader that .* so that the entries of labels= are"):
+    with pytest.raises(InputError, match=r"a loader that .*entries of labels="):
         embedder.index(loader, Y, progress=False)
     if not isinstance(loader, Iterator):  # whose first batch is looked at
         assert torch.equal(torch.get_rng_state(), before)
@@ -182,15 +182,15 @@ def test_names_of_the_classes_of_a_loader_stand_for_one_class_each(embedder):
     names = [f"class {y}" for y in Y.tolist()]
     assert embedder.index(DATA, names, progress=False).labels.tolist() == names
     names[40] = "class 1"  # of class 0
-    with pytest.raises(LabelError, match="labels is 'class 1' in row 40, .* label 0"):
+    with pytest.raises(LabelError, match="labels.*'class 1'.*row 40, .*label 0"):
         embedder.index(DATA, names, progress=False)
     names[40] = "another"
-    with pytest.raises(LabelError, match="labels is 'another' in row 40, .* label 0"):
+    with pytest.raises(LabelError, match="labels.*'another'.*row 40, .*label 0"):
         embedder.index(DATA, names, progress=False)
 
 
 def test_too_few_labels_are_still_counted(embedder):
-    with pytest.raises(InputError, match="labels has 100 entries for 200 items"):
+    with pytest.raises(InputError, match="labels has 100.*200 items"):
         embedder.index(DATA, Y[:100], progress=False)
 
 
@@ -239,7 +239,7 @@ SERIES = pd.Series(Y.numpy())
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("door", DOORS)
 def test_a_series_whose_index_has_another_order_is_refused(door, embedder):
-    with pytest.raises(LabelError, match=r"one index in two orders: row 0 is 0 in the labels and "):
+    with pytest.raises(LabelError, match=r"two orders.*row 0.*0 in.*labels"):
         DOORS[door](embedder, FRAME, SERIES)
     DOORS[door](embedder, FRAME, SERIES.loc[FRAME.index])
 

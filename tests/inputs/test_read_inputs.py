@@ -107,24 +107,24 @@ def test_labels_of_batches_count_where_none_stand_next_to_them():
     assert [labelled.names[code] for code in codes] == column.values.tolist()
     with pytest.raises(LabelError, match="no labels"):
         read_inputs("items", X).with_column()
-    with pytest.raises(InputError, match="labels has 2 entries for 300"):
+    with pytest.raises(InputError, match="labels has 2.*for 300"):
         read_inputs("items", X, [1, 2]).with_column()
 
 
 def test_labels_that_are_missing_are_named_by_the_row_of_the_call():
     loader = [(X[:100], Y[:100].tolist()), (X[100:103], [0, None, 1])]
-    with pytest.raises(LabelError, match=r"loader batch 1 is missing in row 101 "):
+    with pytest.raises(LabelError, match=r"loader batch 1.*row 101 "):
         list(read_inputs("loader", loader, labelled=True))
-    with pytest.raises(LabelError, match=r"batch 1 is a tensor \[200, 4\].*its labels are missing"):
+    with pytest.raises(LabelError, match=r"batch 1.*\[200, 4\].*labels are missing"):
         list(read_inputs("loader", [(X[:100], Y[:100]), X[100:]], labelled=True))
     unlabelled = read_inputs("items", [(X[:100], Y[:100]), X[100:]])
-    with pytest.raises(LabelError, match=r"batch 1 is a tensor \[200, 4\].*its labels are missing"):
+    with pytest.raises(LabelError, match=r"batch 1.*\[200, 4\].*labels are missing"):
         list(read_inputs("loader", unlabelled, labelled=True))
 
 
 def test_texts_that_are_missing_are_named_by_the_row_of_the_call():
     loader = [(["a", "b"], [0, 1]), (["c", None], [0, 1])]
-    with pytest.raises(InputError, match=r"the text is missing in row 3 \(1 of the 2 rows from 2"):
+    with pytest.raises(InputError, match=r"text.*missing.*row 3.*1 of.*2 rows"):
         list(read_inputs("loader", loader, labelled=True))
 
 
@@ -137,7 +137,7 @@ def test_one_batch_is_read_as_a_model_is_called_with_it():
     assert list(read) == ["ids"]
     assert read["ids"].tolist() == [[1, 2], [3, 4]]
     assert read_batch("x", read)["ids"] is read["ids"]
-    with pytest.raises(InputError, match="x is a str, one text"):
+    with pytest.raises(InputError, match="x is a str.*one text"):
         read_batch("x", "a text")
 
 
@@ -146,9 +146,9 @@ def test_vectors_are_finite_rows_of_one_size():
     assert read_vectors("items", X[0], 4).shape == (1, 4)
     tracked = X.clone().requires_grad_()
     assert read_vectors("items", tracked).requires_grad
-    with pytest.raises(InputError, match=r"items have shape \(4,\): pass \[N, D\]"):
+    with pytest.raises(InputError, match=r"items.*\(4,\).*\[N, D\]"):
         read_vectors("items", X[0])
-    with pytest.raises(NonFiniteError, match=r"items hold NaN or infinity in row 1 \(1 of 2\)"):
+    with pytest.raises(NonFiniteError, match=r"items.*NaN.*row 1.*1 of 2"):
         read_vectors("items", [[0.0, 1.0], [np.nan, 1.0]])
 
 
@@ -166,11 +166,11 @@ def test_items_of_an_encoder_are_cut_whatever_they_are():
 
 def test_one_batch_is_no_loader():
     for one in (X, {"x": X}):
-        with pytest.raises(InputError, match="loader is a .*pass an iterable of batches"):
+        with pytest.raises(InputError, match="loader is a .*iterable of batches"):
             read_loader("loader", one)
-    with pytest.raises(InputError, match="queries is a single number"):
+    with pytest.raises(InputError, match="queries.*single number"):
         read_inputs("queries", np.array(3.0))
-    with pytest.raises(InputError, match="queries is a int"):
+    with pytest.raises(InputError, match="queries.*a int"):
         list(read_inputs("queries", 3))
 
 
@@ -222,7 +222,7 @@ def test_a_guard_of_vectors_takes_iterators_and_what_was_read(problem):
     expected = Guard(x.numpy(), y).index.items.encoded.mean
     for items, labels in ((iter(x.numpy()), y), (read_inputs("items", x, y), None)):
         assert torch.equal(Guard(items, labels).index.items.encoded.mean, expected)
-    with pytest.raises(InputError, match="is a str, one text"):
+    with pytest.raises(InputError, match="is a str.*one text"):
         Guard("a text", y)
     broken = x.clone()
     broken[231] = torch.nan
