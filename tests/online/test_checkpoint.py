@@ -203,7 +203,7 @@ def test_finished_run_returns_at_once_and_goes_on_with_more_epochs(tmp_path):
     run(tmp_path / "a", Loss(), epochs=EPOCHS + 1)
     run(tmp_path / "b", Loss(), epochs=EPOCHS + 1)
     assert_same(tmp_path / "a", tmp_path / "b")
-    with pytest.raises(FileFormatError, match=r"has 4 epochs, more than epochs=3"):
+    with pytest.raises(FileFormatError, match=r"has 4 epochs.*epochs=3"):
         run(tmp_path / "a", Loss())
 
 
@@ -240,7 +240,7 @@ def test_damaged_checkpoint_is_refused(tmp_path):
             run(tmp_path, Loss(), epochs=1)
         path.write_bytes(whole)
     of_version(path, "training", 99)
-    with pytest.raises(FileFormatError, match="a training checkpoint of version 99"):
+    with pytest.raises(FileFormatError, match="checkpoint.*version 99"):
         run(tmp_path, Loss(), epochs=1)
     path.write_bytes(whole[:-1])
     with pytest.raises(FileFormatError, match="bytes of arrays"):
@@ -277,7 +277,7 @@ def test_round_trip_through_json():
 
 
 def test_what_cannot_be_written_and_what_cannot_be_read():
-    with pytest.raises(InputError, match="function cannot be written"):
+    with pytest.raises(InputError, match="function cannot be"):
         flatten({"f": len.__class__ and (lambda: None)})
     for bad in ({"tensor": "x"}, {"set": []}, {}, [1], {"dict": [[1]]}):
         with pytest.raises(FileFormatError, match="damaged"):
