@@ -94,14 +94,14 @@ def fit(folder: Path, loader=None, **settings) -> LaplaceEmbedder:
 def test_another_fit_is_refused(tmp_path):
     fit(tmp_path)
     before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
-    with pytest.raises(FileFormatError, match=r"another fit: hessian is 'fixed' .* 'full' here"):
+    with pytest.raises(FileFormatError, match=r"another fit.*'fixed' .*'full' here"):
         fit(tmp_path, hessian="full")
     model = network()
     with torch.no_grad():
         model[0].bias += 1
     with pytest.raises(FileFormatError, match="another fit: model"):
         LaplaceEmbedder(model).fit(batches(), progress=False, checkpoint_dir=tmp_path)
-    with pytest.raises(FileFormatError, match="dtype is 'None' there and 'torch.float32'"):
+    with pytest.raises(FileFormatError, match="dtype.*'None' there.*'torch.float32'"):
         embedder().fit(batches(), progress=False, checkpoint_dir=tmp_path, dtype=torch.float32)
     with pytest.raises(FileFormatError, match="another fit: reference"):
         embedder().fit(batches(), progress=False, checkpoint_dir=tmp_path, reference=20)
@@ -115,7 +115,7 @@ def test_another_fit_is_refused(tmp_path):
 
 def test_a_folder_in_use_is_refused(tmp_path):
     holds = module.Checkpoint(tmp_path, {})
-    with pytest.raises(InputError, match="in use by another process"):
+    with pytest.raises(InputError, match="another process"):
         module.Checkpoint(tmp_path, {})
     holds.close()
     module.Checkpoint(tmp_path, {}).close()
@@ -149,7 +149,7 @@ def test_other_data_are_refused(tmp_path, monkeypatch):
         fit(tmp_path, Ends(batches()[:3]))
     wrong = batches()
     wrong[1], wrong[2] = wrong[2], wrong[1]
-    with pytest.raises(InputError, match="differ from those in checkpoint_dir"):
+    with pytest.raises(InputError, match="differ.*those in checkpoint_dir"):
         fit(tmp_path, wrong)
     with pytest.raises(InputError, match="differ from those"):
         fit(tmp_path, batches(60))
@@ -167,7 +167,7 @@ def test_other_inputs_of_a_finished_reading_are_refused(tmp_path):
     fit(tmp_path)
     other = [(h + 1, labels) for h, labels in batches()]
     assert len(other) > 1
-    with pytest.raises(InputError, match="differ from those in checkpoint_dir"):
+    with pytest.raises(InputError, match="differ.*those in checkpoint_dir"):
         fit(tmp_path, other)
 
 
@@ -175,13 +175,13 @@ def test_a_pass_of_another_fit_is_refused(tmp_path):
     fit(tmp_path / "a", hessian="fixed")
     fit(tmp_path / "b", hessian="positives")
     (tmp_path / "b" / PASS).replace(tmp_path / "a" / PASS)
-    with pytest.raises(FileFormatError, match="pass-0001.safetensors belongs to another fit"):
+    with pytest.raises(FileFormatError, match="pass-0001.safetensors.*another fit"):
         fit(tmp_path / "a", hessian="fixed")
 
 
 def test_a_folder_with_other_files_is_refused(tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(FileFormatError, match="choose an empty folder"):
+    with pytest.raises(FileFormatError, match="choose.*empty folder"):
         fit(tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
 

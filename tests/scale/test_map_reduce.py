@@ -112,7 +112,7 @@ def test_a_shard_left_out_or_merged_twice_is_found():
     plan, a, b = first_task()
     plan.send(a + b)
     a, b = (collect(plan.task, h[i::2], labels[i::2]) for i in range(2))
-    with pytest.raises(InputError, match=r"read 120 points and the first one 240 \(of class 0 -"):
+    with pytest.raises(InputError, match=r"120 points.*first one 240 .*class 0 -"):
         plan.send(a)
     with pytest.raises(InputError, match="read 360 points"):
         plan.send(a + b + a)
@@ -130,7 +130,7 @@ def test_a_shard_in_the_place_of_another_is_found(dtype):
     wrong = h.clone()
     wrong[same[:5]] = h[same[5:10]]  # five points twice, five left out
     statistics = collect(plan.task, wrong, labels)
-    with pytest.raises(InputError, match="read other points than the first one .of class 0"):
+    with pytest.raises(InputError, match="other points.*first one.*class 0"):
         plan.send(statistics)
 
 
@@ -180,14 +180,14 @@ def test_wrong_plans_and_shards():
     plan = Plan(embedder(), h[:1])
     with pytest.raises(LabelError, match="dtype"):
         collect(plan.task, h, labels.double())
-    with pytest.raises(InputError, match=r"the head takes \[n, 7\]"):
+    with pytest.raises(InputError, match=r"head takes.*\[n, 7\]"):
         collect(plan.task, h[:, :3], labels)
     assert collect(plan.task, torch.zeros(0, D), []).n_points == 0
     with pytest.raises(InputError, match="reference is empty"):
         Plan(embedder(margin=0.9), h[:1], reference=(h[:0], labels[:0]))
-    with pytest.raises(LabelError, match="at least two classes"):
+    with pytest.raises(LabelError, match="at least.*two classes"):
         plan.send(collect(plan.task, h[:3], torch.zeros(3, dtype=torch.int64)))
     plan = Plan(LaplaceEmbedder(torch.nn.Linear(D, 2, bias=False).double()), h[:1])
     statistics = collect(plan.task, torch.zeros(4, D).double(), torch.tensor([0, 1, 0, 1]))
-    with pytest.raises(InputError, match="zero and have no direction"):
+    with pytest.raises(InputError, match="zero.*no direction"):
         plan.send(statistics)

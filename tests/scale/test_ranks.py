@@ -108,7 +108,7 @@ def test_a_pass_that_reads_other_points_than_the_first_is_refused():
     head = jacobian_of(network()[0], 4)
     loss = ContrastiveLoss.of("arccos", "fixed", normalized=False)
     executor = PassExecutor(store, ONE_PROCESS, InMemory(0))
-    with pytest.raises(InputError, match=r"this pass read 239 points and the first one 240"):
+    with pytest.raises(InputError, match=r"read 239.*first one 240"):
         executor.execute(curvature_passes(head, loss, "diag"))
 
 

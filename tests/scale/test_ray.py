@@ -93,10 +93,10 @@ def test_an_error_of_a_worker_is_the_drivers():
     h, y = points()
     with pytest.raises(LabelError, match="dtype torch.float64"):
         ray_fit.fit_shards(embedder(**KIND), shards(y.double()), h[:2])
-    with pytest.raises(InputError, match="at least one shard"):
+    with pytest.raises(InputError, match="at least.*one shard"):
         ray_fit.fit_shards(embedder(**KIND), [], h[:2])
     rows = ray_fit.rows_of(h, y.double(), n_blocks=2)
-    with pytest.raises(Exception, match="dtype float64: pass whole numbers"):
+    with pytest.raises(Exception, match="dtype float64.*whole numbers"):
         ray_fit.fit_dataset(embedder(**KIND), rows)
 
 
