@@ -99,14 +99,14 @@ def test_parts_of_the_allowed_rows_are_joined(size, monkeypatch):
 def test_a_guard_answers_with_labels_of_the_allowed_items_and_says_what_was_not_tested():
     few = np.isin(Y[:N], [1, 2, 3])
     made = copy.deepcopy(guard())
-    with pytest.warns(StaleCalibrationWarning, match=r"not known to hold among some of its items"):
+    with pytest.warns(StaleCalibrationWarning, match=r"known.*among some.*items"):
         answers = made.ask(X[NEW], among=few)
     with warnings.catch_warnings():  # once a calibration
         warnings.simplefilter("error")
         made.ask(X[NEW], among=np.arange(100))
         made.at(0.8).ask(X[NEW], among=few)
     made.calibrate(X[N : N + 300], Y[N : N + 300])
-    with pytest.warns(StaleCalibrationWarning, match="not known to hold"):
+    with pytest.warns(StaleCalibrationWarning, match="not known.*hold"):
         made.rule(made.index.search(X[NEW], among=few))
     assert set(answers.label.tolist()) <= {1, 2, 3, None}
     assert answers.answered.sum() > 3

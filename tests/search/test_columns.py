@@ -58,9 +58,9 @@ def test_anything_else_is_refused(values, message):
 def test_duplicates_are_named_plainly():
     assert Column.of("ids", [3, 1, 3]).duplicates() == [3]
     assert Column.of("ids", ["b", "a", "b"]).duplicates() == ["b"]
-    with pytest.raises(InputError, match="ids has 1 entries for 2 items"):
+    with pytest.raises(InputError, match="ids has 1.*2 items"):
         Column.of("ids", [1], 2)
-    with pytest.raises(InputError, match="labels are numbers in the index and strings here"):
+    with pytest.raises(InputError, match="labels are numbers.*strings here"):
         Column.of("labels", [1]).joined("labels", Column.of("labels", ["a"]))
 
 
@@ -74,7 +74,7 @@ def test_duplicates_are_named_plainly():
     ],
 )
 def test_numbers_that_int64_cannot_hold_are_refused(values):
-    with pytest.raises(InputError, match="ids hold 2 numbers that int64 cannot, 9223372036854775"):
+    with pytest.raises(InputError, match="ids hold 2.*int64.*9223372036854775"):
         Column.of("ids", values)
     assert Column.of("ids", np.array([2**63 - 1], np.uint64)).values.tolist() == [2**63 - 1]
 

@@ -219,21 +219,21 @@ def test_what_cannot_be(how, message, items, model):
 
 def test_no_items_are_refused(items, model):
     embedder = LaplaceEmbedder(model).fit([items], progress=False)
-    with pytest.raises(InputError, match="^0 items, 0 at most"):
+    with pytest.raises(InputError, match="^0 items, 0"):
         embedder.cross_index([], torch.zeros(0).long(), progress=False)
 
 
 def test_a_loader_with_fewer_inputs_than_labels_is_refused(items, model):
     x, y = items
     embedder = LaplaceEmbedder(model).fit([(x, y)], progress=False)
-    with pytest.raises(LabelError, match=rf"{N - 4} items for {N} labels"):
+    with pytest.raises(LabelError, match=rf"{N - 4} items.*{N} labels"):
         embedder.cross_index([(x[:5], y[:5]), (x[5:9], y[5:13]), (x[13:], y[13:])], progress=False)
 
 
 def test_a_posterior_of_other_items_is_refused(items, model):
     x, y = items
     embedder = LaplaceEmbedder(model).fit([(x[:90], y[:90])], progress=False)
-    with pytest.raises(InputError, match="25% of the items were not in the fit"):
+    with pytest.raises(InputError, match="25%.*not.*the fit"):
         embedder.cross_index(x, y, progress=False)
 
 

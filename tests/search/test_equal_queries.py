@@ -105,7 +105,7 @@ def test_copies_of_held_out_queries_are_no_further_queries():
     assert guard.calibration.cross_fitted
     alone, _ = held_out(np.arange(40))
     assert alone.rule is None or not alone.rule.proven
-    with pytest.raises(InputError, match="15 distinct queries to calibrate on: pass at least 20"):
+    with pytest.raises(InputError, match="15 distinct queries.*at least 20"):
         held_out(np.repeat(np.arange(15), 10))
 
 
@@ -127,7 +127,7 @@ def test_copies_in_several_groups_count_in_one_of_them():
     guard, seen = held_out(np.repeat(np.arange(200), 5), groups=np.repeat(np.arange(100), 10))
     assert not seen  # each in its own group, which counts as it is
     assert len(guard.calibration.group) == 500
-    with pytest.raises(InputError, match="are of 10 groups, which are what counts"):
+    with pytest.raises(InputError, match="10 groups.*what counts"):
         held_out(np.repeat(np.arange(10), 30), groups=np.arange(300))
 
 
@@ -157,7 +157,7 @@ def test_copies_in_other_groups_are_in_one_fold():
     guard, seen = told(lambda: Guard(x[rows], y[rows], groups=groups, precision=0.5))
     assert "copies of others (80 of 480)" in seen[0]
     assert n_tested(guard) == 400
-    with pytest.raises(InputError, match="whose copies join groups, are of 1 groups"):
+    with pytest.raises(InputError, match="copies join groups.*1 groups"):
         told(lambda: Guard(np.r_[x, x], np.r_[y, y], groups=np.arange(800) % 399))
 
 
@@ -180,7 +180,7 @@ def test_copies_that_are_added_are_told():
         (ITEMS[0][:20], ITEMS[1][:20], "100%"),
         (np.repeat(draw(1, 7)[0], 5, 0), [0] * 5, "80%"),
     ):
-        with pytest.warns(DependentQueriesWarning, match=f"{share} of the new items are copies"):
+        with pytest.warns(DependentQueriesWarning, match=f"{share}.*new items.*copies"):
             guard.add(x, y)
 
 

@@ -142,7 +142,7 @@ def test_frames_say_what_is_right_where_the_truth_is_known(index, points):
     assert words == ["frame: of the query's class", "of another", *NOTES]
     likely = result.figure(IMAGES[:3], IMAGES).legends[0].texts[0].get_text()
     assert likely == "frame: a match is more likely than not"
-    with pytest.raises(InputError, match=r"truth has shape \(2,\) for 3 queries"):
+    with pytest.raises(InputError, match=r"truth.*\(2,\).*3 queries"):
         result.figure(IMAGES[:3], IMAGES, truth=truth[:2])
     with pytest.raises(InputError, match="have no labels"):
         replace(result, labels=None).figure(IMAGES[:3], IMAGES, truth=truth)

@@ -48,14 +48,14 @@ def test_lists_that_become_empty_are_no_answer():
     asked = X[N : N + 20]
     before = guard.ask(asked).answered
     live["search"] = lambda v, k: [row if i % 2 else [] for i, row in enumerate(exact(v, k))]
-    with pytest.warns(UserWarning, match="unlike all that calibrated"):
+    with pytest.warns(UserWarning, match="unlike all.*calibrated"):
         answers = guard.ask(asked)
     assert np.array_equal(answers.answered, before & (np.arange(20) % 2 == 1))
     live["search"] = lambda v, k: [[] for _ in v]
-    with pytest.warns(UserWarning, match="20 of 20 queries"):
+    with pytest.warns(UserWarning, match="20 of 20.*queries"):
         assert not guard.ask(asked).answered.any()
     live["search"] = lambda v, k: [[]] * (len(v) - 1)
-    with pytest.raises(InputError, match="19 rows of up to 0 ids: return 20 rows"):
+    with pytest.raises(InputError, match="19 rows.*0 ids.*20 rows"):
         guard.ask(asked)
 
 

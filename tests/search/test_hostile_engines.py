@@ -120,7 +120,7 @@ def test_arrays_that_do_not_fit_are_named(name, array, change, save, embedder, t
 def test_lists_that_are_mapped_are_checked_when_they_are_searched(save, points, embedder, tmp_path):
     save("ivf", lambda tensors: tensors["engine.lists"].fill_(2**30))
     index = Index.load(tmp_path / "index", embedder, mmap=True)
-    with pytest.raises(FileFormatError, match=r"index is damaged: its lists"):
+    with pytest.raises(FileFormatError, match=r"damaged: its lists"):
         index.search(points[0][:3], k=5)
 
 
@@ -132,7 +132,7 @@ def test_embeddings_of_another_width_are_refused(save, points, embedder, tmp_pat
 
     save("ivf", wider)
     index = Index.load(tmp_path / "index", embedder, mmap=True)
-    with pytest.raises(FileFormatError, match="embeddings of 12 numbers, the model gives 6"):
+    with pytest.raises(FileFormatError, match="12 numbers.*model gives 6"):
         index.search(points[0][:3], k=5)
 
 

@@ -167,10 +167,10 @@ def test_bursts_among_the_queries_that_calibrate_are_told_too():
     with warnings.catch_warnings():
         warnings.simplefilter("error", FittedQueriesWarning)
         Guard(*bursts(5, 4), held_out=(x[one], y[one]), precision=0.5)
-    with pytest.warns(FittedQueriesWarning, match="100% of the queries are near-copies.*about 5 "):
+    with pytest.warns(FittedQueriesWarning, match="100%.*near-copies.*about 5 "):
         guard = Guard(*bursts(5, 4), held_out=(x, y), precision=0.5)
     x, y = bursts(5, 4, seed=2)
-    with pytest.warns(FittedQueriesWarning, match="100% of the queries are near-copies"):
+    with pytest.warns(FittedQueriesWarning, match="100%.*near-copies"):
         guard.index.evaluate(x, y)
 
 
@@ -204,5 +204,5 @@ def test_held_out_queries_that_lie_among_the_items_are_told(noise):
     y = np.arange(600) % 20
     x = (1.5 * g.normal(size=(20, 16))[y] + g.normal(size=(600, 16))).astype(np.float32)
     again = x[::3] + noise * g.normal(size=(200, 16)).astype(np.float32)
-    with pytest.warns(FittedQueriesWarning, match="% of the queries are near-copies of items.*one"):
+    with pytest.warns(FittedQueriesWarning, match="%.*queries.*near-copies of items.*one"):
         Guard(x, y, held_out=(again, y[::3]), precision=0.5)

@@ -490,14 +490,14 @@ def test_a_full_posterior_has_no_other_prior():
     vectors = PredictiveVectors.of(embedder.fitted_)
     assert not vectors.takes_priors
     encoded = embedder.index(x, progress=False).items.encoded
-    with pytest.raises(InputError, match="Predictive: prior=2 takes a diagonal or a Kronecker"):
+    with pytest.raises(InputError, match="Predictive: prior=2.*diagonal.*Kronecker"):
         PredictiveRanking.of(vectors, encoded, Predictive(0.5, prior=2.0))
 
 
 @pytest.mark.parametrize("asked", ["predictive", Predictive(0.5)], ids=str)
 def test_a_compact_index_has_no_head_inputs_to_rank_by(asked):
     embedder, (x, y) = blind(), data()
-    with pytest.raises(InputError, match="rank_by='predictive' needs head inputs of the items"):
+    with pytest.raises(InputError, match="rank_by='predictive'.*head inputs.*items"):
         embedder.index(x, y, rank_by=asked, compact=True, progress=False)
     assert embedder.index(x, y, compact=True, progress=False).rank_by == "mean"
 
@@ -525,5 +525,5 @@ def test_a_search_of_ones_own_ranks_by_means():
     embedder, (x, y) = blind(), data()
     index = embedder.index(x, y, progress=False)
     assert index.rank_by == "predictive"
-    with pytest.raises(InputError, match="Build the index with rank_by='mean'"):
+    with pytest.raises(InputError, match="Build.*with rank_by='mean'"):
         index.searched_by(lambda vectors, k: torch.zeros(len(vectors), k, dtype=torch.int64))

@@ -40,7 +40,7 @@ def test_an_index_refuses(how, error, message, points, embedder):
 
 @pytest.mark.parametrize("gallery", ["a text", 3, None])
 def test_what_is_no_gallery_is_refused(gallery, embedder):
-    with pytest.raises(InputError, match="gallery is a .*: pass (an array, )?a list of texts"):
+    with pytest.raises(InputError, match="gallery is a .*list of texts"):
         index_of(embedder, gallery)
 
 
@@ -50,10 +50,10 @@ def test_rows_without_a_number_or_a_direction_are_refused(points):
     embedder = LaplaceEmbedder(model).fit([(x, y)], progress=False)
     bad = x[:9].clone()
     bad[2:4] = torch.nan
-    with pytest.raises(NonFiniteError, match="2 of 9 embeddings"):
+    with pytest.raises(NonFiniteError, match="2 of 9.*embeddings"):
         index_of(embedder, bad)
     bad[2:4] = 0
-    with pytest.raises(InputError, match="2 of 9 embeddings.*all zeros.*no direction"):
+    with pytest.raises(InputError, match="2 of 9.*embeddings.*all zeros.*no direction"):
         index_of(embedder, bad)
     index = index_of(embedder, x[:9])
     with pytest.raises(InputError, match="all zeros"):
@@ -134,13 +134,13 @@ def test_an_engine_that_fails_leaves_the_items_as_they_were(points, embedder, mo
 def test_ids_that_end_in_nul_are_not_removed_for_others(points, embedder):
     x = points[0]
     index = index_of(embedder, x[:3], ids=["a\0", "b", "c"])
-    with pytest.raises(InputError, match=r"ids \['a'\] are not in the index"):
+    with pytest.raises(InputError, match=r"ids \['a'\].*not in"):
         index.remove(["a"])
     index.add(x[3:4], ids=["a"])
     index.remove(["a\0"])
     assert index.ids.tolist() == ["b", "c", "a"]
-    with pytest.raises(InputError, match="ids hold 1 numbers that int64 cannot"):
+    with pytest.raises(InputError, match="ids hold 1.*int64"):
         index_of(embedder, x[:1], ids=np.array([2**63 + 5], np.uint64))
     last = index_of(embedder, x[:1], ids=[2**63 - 1])
-    with pytest.raises(InputError, match="ids hold 1 numbers that int64 cannot"):
+    with pytest.raises(InputError, match="ids hold 1.*int64"):
         last.add(x[1:2])

@@ -140,10 +140,10 @@ def test_rows_that_moved_are_refused_at_the_next_query(kind, change):
     assert len(guard.ask(X[N : N + 1])) == 1
     change(index)
     if kind.startswith("IVF") and change is put_back:  # its rows do not move, but two have one id
-        with pytest.raises(InputError, match=r"ids that stand more than once, \[599\] among them"):
+        with pytest.raises(InputError, match=r"more than once.*\[599\] among"):
             Guard.wrap(index, Y[:N], vectors=X[:N])
         return
-    with pytest.raises(InputError, match="no longer has the vector that was row 599 .*Guard it"):
+    with pytest.raises(InputError, match="no longer.*vector.*row 599 .*Guard it"):
         guard.ask(X[N : N + 1])
 
 
@@ -158,7 +158,7 @@ def test_ids_may_change_their_row_and_not_their_vector(kind):
         if fits:
             assert guard.ask(X[N : 2 * N]).label.tolist() == before
         else:
-            with pytest.raises(InputError, match="the vector that was id 599"):
+            with pytest.raises(InputError, match="vector that.*id 599"):
                 guard.ask(X[:1])
 
 
@@ -169,7 +169,7 @@ def test_each_of_200_rows_is_looked_at_in_turn():
     index.add_with_ids(X[N : N + 1], np.array([0]))
     for asked in range(1, 200):
         assert len(search(X[:1], 3)) == 1, asked
-    with pytest.raises(InputError, match="the vector that was id 0 when"):
+    with pytest.raises(InputError, match="vector.*id 0 when"):
         search(X[:1], 3)
 
 
@@ -184,5 +184,5 @@ def test_ids_that_stand_twice_are_named(guarded):
     index = running("IVF16,Flat")
     index.remove_ids(np.arange(50))
     index.add(X[:50])
-    with pytest.raises(InputError, match=r"ids that stand more than once, \[550, 551, 552\]"):
+    with pytest.raises(InputError, match=r"more than once.*\[550, 551, 552\]"):
         guarded(index)

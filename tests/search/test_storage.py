@@ -76,7 +76,7 @@ def test_a_mapped_index_is_read_only_and_stays_on_disk(index, points, embedder, 
     index.save(tmp_path / "index")
     loaded = Index.load(tmp_path / "index", embedder, mmap=True)
     for change in (lambda: loaded.add(x[:1], ["a"], ids=[7777]), lambda: loaded.remove([900])):
-        with pytest.raises(InputError, match="loaded with mmap=True: load it without"):
+        with pytest.raises(InputError, match="loaded.*mmap=True.*without"):
             change()
     assert len(loaded) == 293
     for tensor in (loaded.items.encoded.mean, loaded.items.encoded.basis_inputs):
@@ -107,10 +107,10 @@ def pages_of(path: Path, address: int) -> bool:
 def test_mapping_does_not_hash_what_loading_does(index, points, embedder, tmp_path):
     index.save(tmp_path / "index")
     flip(tmp_path / "index", "index/mean")
-    with pytest.raises(FileFormatError, match="is damaged: its arrays do not have the sha256"):
+    with pytest.raises(FileFormatError, match="damaged.*arrays.*sha256"):
         Index.load(tmp_path / "index", embedder)
     assert len(Index.load(tmp_path / "index", embedder, mmap=True)) == 293
-    with pytest.raises(FileFormatError, match="is damaged: its arrays do not have the sha256"):
+    with pytest.raises(FileFormatError, match="damaged.*arrays.*sha256"):
         Index.load(tmp_path / "index", embedder, mmap=True, verify=True)
 
 
@@ -122,7 +122,7 @@ def test_a_digit_of_the_json_that_flipped_is_noticed(mmap, index, embedder, tmp_
     name = rb"\"next_id\": "
     at = data.index(name) + len(name)
     path.write_bytes(data[:at] + bytes([(data[at] - 47) % 9 + 49]) + data[at + 1 :])
-    with pytest.raises(FileFormatError, match="header does not have the sha256"):
+    with pytest.raises(FileFormatError, match="header.*the sha256"):
         Index.load(path, embedder, mmap=mmap)
 
 
@@ -169,9 +169,9 @@ def test_numbers_that_no_embedding_has_are_named(name, value, message, points, e
 def test_an_index_of_another_version_and_a_former_folder_are_named(points, embedder, tmp_path):
     embedder.index(points[0][:50], progress=False).save(tmp_path / "index")
     of_version(tmp_path / "index", "index", 99)
-    with pytest.raises(FileFormatError, match="a saved index of version 99, this package reads 6"):
+    with pytest.raises(FileFormatError, match="index.*version 99.*reads 6"):
         Index.load(tmp_path / "index", embedder)
-    with pytest.raises(FileFormatError, match="Version 0.3 saved folders"):
+    with pytest.raises(FileFormatError, match="0.3 saved folders"):
         Index.load(tmp_path, embedder)
 
 

@@ -308,11 +308,11 @@ def test_views_of_one_thing_have_one_label_and_one_group():
     rows, of, labels = several(100, 6)
     other = labels.clone()
     other[0] = (other[0] + 1) % 6
-    with pytest.raises(InputError, match=r"labels: views of id 0 have"):
+    with pytest.raises(InputError, match=r"labels: views.*id 0"):
         index.calibrate(rows, other, of=of)
-    with pytest.raises(InputError, match="groups: views of id 0 have"):
+    with pytest.raises(InputError, match="groups: views.*id 0"):
         index.calibrate(rows, labels, of=of, groups=torch.arange(500))
-    with pytest.raises(InputError, match="labels has 3 entries for 500 views"):
+    with pytest.raises(InputError, match="labels has 3.*500 views"):
         index.calibrate(rows, [1, 2, 3], of=of)
     with pytest.raises(InputError, match="judged by labels"):
         index.calibrate(rows, matches=[[0]] * 500, of=of)
