@@ -259,7 +259,7 @@ def test_given_tags_are_possible_and_the_likeliest_comes_first():
     assert (answers.possible | ~answers.given).all()
     for tags in answers:
         assert [p for _, p in tags] == sorted((p for _, p in tags), reverse=True)
-    with pytest.raises(InputError, match="number of a query"):
+    with pytest.raises(InputError, match="number.*query"):
         answers[0:2]
 
 
@@ -269,7 +269,7 @@ def test_no_query_has_no_tags(guard):
     assert (report.queries, report.given) == (0, 0)
     assert "0 of 0" in str(report)
     x, has = world(60, 0)
-    with pytest.raises(InputError, match="held_out has no query"):
+    with pytest.raises(InputError, match="held_out.*no query"):
         TagGuard(x, lists(has), 0.5, held_out=(x[:0], []))
 
 
@@ -320,7 +320,7 @@ def test_damage_is_told(guard, tmp_path):
         items.vectors, items.starts, codes, items.width, items.spherical, items.names
     )})  # fmt: skip
     forged.save(path)
-    with pytest.raises(FileFormatError, match="tags of its items"):
+    with pytest.raises(FileFormatError, match="tags.*its items"):
         TagGuard.load(path)
 
 
