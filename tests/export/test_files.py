@@ -172,7 +172,7 @@ def test_a_model_that_cannot_be_traced(tmp_path, looks):
     embedder = LaplaceEmbedder(Looks()).fit([(x, y)], progress=False)
     path = tmp_path / "e.pt2"
     path.write_text("what was there")
-    with pytest.raises(ExportError, match="cannot be traced as one graph"):
+    with pytest.raises(ExportError, match="cannot.*one graph"):
         embedder.export(path, "torch", example=x[:6])
     assert path.read_text() == "what was there"
 
@@ -280,14 +280,14 @@ def test_only_the_index_of_an_embedder_goes_into_its_graph():
     index = other.index(x, y, rank_by="predictive")
     with pytest.raises(InputError, match="another embedder"):
         one.as_module(index=index)
-    with pytest.raises(InputError, match="pass one of them"):
+    with pytest.raises(InputError, match="pass.*one of them"):
         other.as_module(index=index, predictive_temperature=1.0)
-    with pytest.raises(InputError, match="whose vectors are the means"):
+    with pytest.raises(InputError, match="vectors.*the means"):
         other.as_module(index=other.index(x, y, rank_by="mean"))
 
 
 def test_predictive_vectors_of_other_heads_and_temperatures_are_refused():
-    with pytest.raises(HeadError, match="not one linear layer"):
+    with pytest.raises(HeadError, match="not one linear"):
         fitted("long chain").as_module(predictive_temperature=1.0)
     with pytest.raises(InputError, match="predictive_temperature=0"):
         fitted("linear").as_module(predictive_temperature=0)
