@@ -79,7 +79,7 @@ def test_a_file_that_is_cut_while_it_is_read(tmp_path, kind, damage):
 def test_empty_batches_and_empty_stores(tmp_path, kind):
     store = store_of(kind, tmp_path)
     assert (len(store), store.nbytes, list(store.blocks()), len(store.labels)) == (0, 0, [], 0)
-    with pytest.raises(InputError, match="no features were appended"):
+    with pytest.raises(InputError, match="no features.*appended"):
         store.rows(torch.tensor([0]))
     nothing = slice(0, 0)
     for part in (nothing, slice(0, 5), nothing, slice(5, 9), nothing):
@@ -130,11 +130,11 @@ def test_an_exception_removes_the_temporary_files(tmp_path):
 
 
 def test_bad_rows():
-    with pytest.raises(NonFiniteError, match=r"batch 3 holds NaN or infinity in row 1 \(1 of 2\)"):
+    with pytest.raises(NonFiniteError, match=r"batch 3.*NaN.*row 1.*1 of 2"):
         FeatureStore().append(torch.tensor([[1.0], [torch.nan]]), LABELS[:2], where="batch 3")
     with pytest.raises(NonFiniteError, match=r"features\[0:2\]"):
         FeatureStore.of(torch.tensor([[1.0], [-torch.inf]]), LABELS[:2])
-    with pytest.raises(LabelError, match="2 rows but 3 labels"):
+    with pytest.raises(LabelError, match="2 rows.*3 labels"):
         FeatureStore.of(torch.ones(2, 1), LABELS[:3])
     with pytest.raises(InputError, match="int64"):
         FeatureStore.of(torch.ones(2, 1, dtype=torch.int64), LABELS[:2])
@@ -143,9 +143,9 @@ def test_bad_rows():
 def test_batches_that_differ_from_earlier_ones():
     store = FeatureStore()
     store.append(torch.ones(1, 2), LABELS[:1], where="batch 0")
-    with pytest.raises(InputError, match=r"batch 1 has features .*\(1, 3\), earlier ones are"):
+    with pytest.raises(InputError, match=r"batch 1.*features .*\(1, 3\), earlier"):
         store.append(torch.ones(1, 3), LABELS[:1], where="batch 1")
-    with pytest.raises(InputError, match=r"batch 1 has features torch.float64 .* torch.float32"):
+    with pytest.raises(InputError, match=r"batch 1.*features torch.float64 .*torch.float32"):
         store.append(torch.ones(1, 2).double(), LABELS[:1], where="batch 1")
     assert len(store) == 1
 
