@@ -98,7 +98,7 @@ def test_the_projection_of_a_clip_is_found(tower):
 def test_a_bare_model_names_the_adapter():
     with pytest.raises(HeadError, match=r"returned a BaseModelOutput.*\[4, 7, 32\].*Pooled"):
         LaplaceEmbedder(bert()).fit([(tokens(), Y)], progress=False)
-    with pytest.raises(InputError, match=r"BertModel could not be called with a list of strings"):
+    with pytest.raises(InputError, match=r"BertModel.*list of strings"):
         LaplaceEmbedder(bert()).fit([(["a", "b", "c", "d"], Y)], progress=False)
     lists = {name: part.tolist() for name, part in tokens().items()}
     with pytest.raises(HeadError, match=r"returned a BaseModelOutput.*\[4, 7, 32\].*Pooled"):
