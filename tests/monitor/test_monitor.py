@@ -117,14 +117,14 @@ def test_goes_on_after_a_restart_as_without(uncut, tmp_path, at):
 
 def test_a_damaged_file_says_so(uncut, tmp_path):
     path = tmp_path / "monitor"
-    with pytest.raises(FileFormatError, match="monitor does not exist"):
+    with pytest.raises(FileFormatError, match="monitor.*not exist"):
         Monitor.load(path)
     files.write(path, files.Part(files.Kind("thing", "a thing", 1), {}))
-    with pytest.raises(FileFormatError, match="is not a saved monitor: it holds thing"):
+    with pytest.raises(FileFormatError, match="saved monitor.*holds thing"):
         Monitor.load(path)
     uncut.save(path)
     rewrite(path, "monitor", lambda content, _: content.pop("names"))
-    with pytest.raises(FileFormatError, match="monitor.names is missing, not a list of str"):
+    with pytest.raises(FileFormatError, match="monitor.names.*missing.*list of str"):
         Monitor.load(path)
 
 
@@ -189,7 +189,7 @@ def test_before_the_first_query_no_bet_has_gained(tmp_path, name):
     monitor().save(path)
     assert Monitor.load(path).n == 0
     rewrite(path, "monitor", lambda _, arrays: arrays[f"0.{name}"][:1].fill_(1))
-    with pytest.raises(FileFormatError, match=f"{name} is from .* which 0 queries cannot leave"):
+    with pytest.raises(FileFormatError, match=f"{name}.*0 queries.*leave"):
         Monitor.load(path)
 
 
