@@ -71,7 +71,7 @@ def test_unreadable_images_are_named_or_skipped(images, said):
     folder, _ = images
     whole = (folder / "b" / "1.png").read_bytes()
     (folder / "b" / "1.png").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(InputError, match=r"b/1.png cannot be read.*skip_unreadable=True"):
+    with pytest.raises(InputError, match=r"b/1.png cannot.*skip_unreadable=True"):
         list(open_source(folder).batches(10))
     source = open_source(folder, ReadOptions(skip_unreadable=True), said.append)
     assert len(source) == 5
