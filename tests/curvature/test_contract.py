@@ -200,10 +200,10 @@ def test_memory_is_told_before_anything_is_allocated(monkeypatch):
     _structures.check_memory("kron", big, torch.device("cpu"))
     with pytest.raises(
         MemoryLimitError,
-        match=r"structure='full' of 65,664 parameters needs 206,964,523,008 bytes.*'kron' \(",
+        match=r"structure='full'.*65,664 parameters.*206,964,523,008 bytes.*'kron' \(",
     ):
         _structures.check_memory("full", big, torch.device("cpu"))
-    with pytest.raises(MemoryLimitError, match="none; use a smaller head"):
+    with pytest.raises(MemoryLimitError, match="use.*smaller head"):
         _structures.check_memory("diag", [Layout(10**5, 10**5, bias=False)], torch.device("cpu"))
     assert issubclass(MemoryLimitError, InputError)
     assert _structures.available_bytes(torch.device("cpu")) > 0

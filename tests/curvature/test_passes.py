@@ -18,7 +18,7 @@ from laplace_metric.models._blocks import Block, Derived, Kept
 def test_points_that_changed_their_class_between_passes_are_named():
     """Classes of equal sizes: the counts alone agree."""
     first, read = (ClassSums.of(torch.tensor([0, 0, c, c])) for c in (1, 2))
-    with pytest.raises(InputError, match=r"of class 1 -2"):
+    with pytest.raises(InputError, match=r"class 1 -2"):
         check_same_points(read, first)
     check_same_points(first, first)
 
