@@ -92,7 +92,7 @@ def test_what_cannot_be_evaluated_is_told(guard):
     plain = LaplaceEmbedder.from_embeddings(X[:100], Y[:100]).index(X[:100], Y[:100])
     with pytest.raises(NotFittedError, match="not calibrated"):
         plain.evaluate_answers(X[NEW], Y[NEW])
-    with pytest.raises(InputError, match=r"probability has shape \[0\]"):
+    with pytest.raises(InputError, match=r"probability.*\[0\]"):
         outcome_plot([], [])
     with pytest.raises(InputError, match=r"right \[2\]"):
         outcome_plot([0.5], [True, False])

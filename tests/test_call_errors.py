@@ -97,7 +97,7 @@ def test_inputs_of_another_size_than_a_layer_takes_are_told_with_their_shape(cas
         "guard": lambda: Guard(x, y, model=model, trained_on_items=False),
         "guard, held out": lambda: Guard(x, y, model=model, held_out=(x, y)),
     }
-    with pytest.raises(InputError, match=r"Sequential cannot take inputs \[\d+, .*: pass inputs"):
+    with pytest.raises(InputError, match=r"Sequential cannot.*\[\d+, .*pass inputs"):
         doors[door]()
 
 
@@ -179,12 +179,12 @@ def test_a_label_that_is_missing_is_named_by_its_row(missing):
     labels = [missing if row == 290 else int(y) for row, y in enumerate(Y)]
     numbers = np.array([np.nan if y is None else y for y in labels])
     for column in (labels, numbers, torch.from_numpy(numbers)):
-        with pytest.raises(LabelError, match=r"labels is missing in row 290 \(1 of 300\)"):
+        with pytest.raises(LabelError, match=r"labels.*missing.*row 290.*1 of 300"):
             fit(network(), X, column)
-    with pytest.raises(LabelError, match=r"batch 1 is missing in row 290 \(1 of the 44 rows f"):
+    with pytest.raises(LabelError, match=r"batch 1.*missing.*row 290.*1 of.*44 rows"):
         fit(network(), [(X[:256], labels[:256]), (X[256:], labels[256:])])
     names = ["" if row == 290 else f"class {y}" for row, y in enumerate(Y)]
-    with pytest.raises(LabelError, match="an empty text in row 290 "):
+    with pytest.raises(LabelError, match="empty text.*row 290 "):
         fit(network(), [(X[:256], names[:256]), (X[256:], names[256:])])
 
 

@@ -133,7 +133,7 @@ def test_what_a_head_is_computed_from_is_a_weight(kind, tmp_path):
         source += 0.1 * torch.randn_like(source)
     with pytest.raises(WeightsChangedError, match=r"'2\..*has other values.*fit again"):
         embedder(X)
-    with pytest.raises(FileFormatError, match="head '2' has sha256"):
+    with pytest.raises(FileFormatError, match="head '2'.*sha256"):
         LaplaceEmbedder.load(tmp_path / "posterior", model)
 
 
@@ -214,7 +214,7 @@ def test_weights_of_an_unknown_hook_are_refused_by_name():
     del layer.weight
     layer.weight = layer.original / 2
     layer.register_forward_pre_hook(Halved())
-    with pytest.raises(HeadError, match=r"head '2' is not a parameter.*Halved.*Parameter"):
+    with pytest.raises(HeadError, match=r"head '2'.*a parameter.*Halved.*Parameter"):
         fit(model)
     assert fit(model, head="append")(X).mean.shape == (60, 4)
 

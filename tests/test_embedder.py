@@ -272,7 +272,7 @@ def test_a_curvature_that_means_nothing_has_the_prior_of_the_weights(model, data
 def test_a_curvature_clipped_away_warns(data):
     x, y = data
     collapsed = nn.Linear(5, 2)  # one blob: negatives outweigh positives everywhere
-    with pytest.warns(DegenerateCurvatureWarning, match="100% of it was negative"):
+    with pytest.warns(DegenerateCurvatureWarning, match="100%.*was negative"):
         fit(collapsed, [(x + 10 * y[:, None], y)], distance="euclidean", hessian="full")
 
 
@@ -445,7 +445,7 @@ def test_a_variance_that_overflows_is_named_when_it_is_read(model, loader, data)
     embedder = fit(nn.Linear(2, 2), [(data[0].flatten(1)[:, :2], data[1])], distance="euclidean")
     embedding = embedder(torch.full((3, 2), 1e30))
     assert embedding.mean.isfinite().all()
-    with pytest.raises(NonFiniteError, match="uncertainties of a batch of 3 overflow"):
+    with pytest.raises(NonFiniteError, match="uncertainties.*batch of 3 overflow"):
         _ = embedding.variance
 
 
@@ -510,7 +510,7 @@ def test_too_many_classes_for_ambiguity_are_told_at_the_fit():
     y = torch.arange(2049).repeat_interleave(2)
     g = torch.Generator().manual_seed(0)
     x = torch.randn(2049, 4, generator=g)[y] + 0.3 * torch.randn(len(y), 4, generator=g)
-    with pytest.warns(LimitWarning, match=r"2,049 classes, and ambiguity .* 2,048.*result.ambig"):
+    with pytest.warns(LimitWarning, match=r"2,049 classes.*ambiguity .*2,048.*result.ambig"):
         embedder = LaplaceEmbedder.from_embeddings(x, y)
     shown = " ".join(repr(embedder).split())
     assert "lacks ambiguity: 2,049 classes, limit 2,048" in shown
@@ -546,5 +546,5 @@ def test_a_misspelt_keyword_is_answered_with_the_one_that_was_meant(tmp_path):
 
 
 def test_a_tensor_in_the_place_of_a_name_is_said_by_its_shape():
-    with pytest.raises(UnknownNameError, match=r"^distance is a Tensor \[9\], not a name\. Choose"):
+    with pytest.raises(UnknownNameError, match=r"^distance.*Tensor \[9\].*name\. Choose"):
         LaplaceEmbedder(nn.Linear(2, 2), distance=torch.arange(9))

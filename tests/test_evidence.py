@@ -143,13 +143,13 @@ def test_what_has_no_such_evidence_is_refused():
     with pytest.raises(InputError, match="margin=1.5: which pairs"):
         evidence(fitted("euclidean", "full", margin=1.5), x, y)
     embedder = fitted("arccos", "fixed")
-    with pytest.raises(LabelError, match="all inputs are of one class"):
+    with pytest.raises(LabelError, match="inputs.*one class"):
         evidence(embedder, x, torch.zeros(N, dtype=torch.int64))
     with pytest.raises(LabelError):
         evidence(embedder, x)
     broken = x.clone()
     broken[7] = torch.nan
-    with pytest.raises(NonFiniteError, match="hold NaN or infinity.*row 7"):
+    with pytest.raises(NonFiniteError, match="NaN or infinity.*row 7"):
         evidence(embedder, list(zip(broken.split(5), y.split(5), strict=True)))
     with torch.no_grad():
         embedder.model.weight.mul_(2)
@@ -160,5 +160,5 @@ def test_what_has_no_such_evidence_is_refused():
 def test_evidence_of_a_negative_curvature_warns():
     embedder = fitted("euclidean", "full")
     assert embedder.hessian_.negative_fraction >= 0.2
-    with pytest.warns(NegativeCurvatureWarning, match="this evidence is of no model"):
+    with pytest.warns(NegativeCurvatureWarning, match="evidence.*no model"):
         embedder.log_marginal_likelihood(*data())

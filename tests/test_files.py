@@ -93,25 +93,25 @@ def test_another_head(fitted, model, tmp_path):
 
 def test_files_that_are_not_ours(fitted, model, tmp_path):
     path = tmp_path / "p"
-    with pytest.raises(FileFormatError, match="p does not exist"):
+    with pytest.raises(FileFormatError, match="p does not.*exist"):
         LaplaceEmbedder.load(path, model)
     path.write_text("{")
-    with pytest.raises(FileFormatError, match="p is not a safetensors file. Version 0.3 saved"):
+    with pytest.raises(FileFormatError, match="p is not.*safetensors.*Version 0.3"):
         LaplaceEmbedder.load(path, model)
     files.write(path, files.Part(files.Kind("thing", "a thing", 1), {}))
-    with pytest.raises(FileFormatError, match="p is not a saved posterior: it holds thing"):
+    with pytest.raises(FileFormatError, match="p is not.*posterior.*holds thing"):
         LaplaceEmbedder.load(path, model)
     fitted.save(path)
     of_version(path, "posterior", 99)
-    with pytest.raises(FileFormatError, match="version 99, this package reads 4: upgrade"):
+    with pytest.raises(FileFormatError, match="version 99.*reads 4.*upgrade"):
         LaplaceEmbedder.load(path, model)
 
 
 def test_a_folder_of_a_former_version_is_named(fitted, model, tmp_path):
     (tmp_path / "posterior.json").write_text("{}")
-    with pytest.raises(FileFormatError, match="is a folder: .* Version 0.3 .* fit and save again"):
+    with pytest.raises(FileFormatError, match="folder: .*Version 0.3 .*save again"):
         LaplaceEmbedder.load(tmp_path, model)
-    with pytest.raises(InputError, match=r"is a folder: give .*posterior\.safetensors"):
+    with pytest.raises(InputError, match=r"folder: give .*posterior\.safetensors"):
         fitted.save(tmp_path)
 
 

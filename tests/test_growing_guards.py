@@ -88,7 +88,7 @@ def test_a_guarantee_is_over_where_more_than_a_tenth_or_a_class_is_new(held_out,
     x, y = X[known], Y[known]
     how = {"held_out": (x[600:1200], y[600:1200])} if held_out else {}
     guard = Guard(x[:N], y[:N], precision=0.9, **how)
-    with pytest.warns(StaleCalibrationWarning, match=r"31 items were added.* with 300\. Pass"):
+    with pytest.warns(StaleCalibrationWarning, match=r"31 items.*with 300\. Pass"):
         guard.add(x[N : N + 31], y[N : N + 31])
     assert not guard.rule.gallery.covered
     assert not guard.rule.proven
@@ -97,9 +97,9 @@ def test_a_guarantee_is_over_where_more_than_a_tenth_or_a_class_is_new(held_out,
     assert "guaranteed a precision" in str(guard.rule)
     assert "90% right" not in repr(guard)
     other = Guard(x[:N], [f"digit {name}" for name in y[:N]], precision=0.9)
-    with pytest.warns(StaleCalibrationWarning, match=r"1 class is new \('digit 9'\), of which no"):
+    with pytest.warns(StaleCalibrationWarning, match=r"1 class.*'digit 9'.*no"):
         other.add(X[Y == 9][:3], ["digit 9"] * 3)
-    with pytest.warns(StaleCalibrationWarning, match="1 class is new"):
+    with pytest.warns(StaleCalibrationWarning, match="1 class.*new"):
         other.ask(X[NEW][:3])
     other.save(tmp_path / "guard")
     assert str(Guard.load(tmp_path / "guard").rule) == str(other.rule)
@@ -145,7 +145,7 @@ def test_a_wrapped_index_is_given_what_is_added_unless_it_has_it(kind, there):
     assert again.ask(X[NEW]).label.tolist() == guard.ask(X[NEW]).label.tolist()
     if kind == "IVF":
         index.nprobe = 2
-        with pytest.raises(InputError, match="nprobe=2, and had nprobe=8"):
+        with pytest.raises(InputError, match="nprobe=2.*had nprobe=8"):
             guard.add(X[600:610], Y[600:610])
 
 
@@ -153,16 +153,16 @@ def test_other_vectors_or_ids_than_a_wrapped_index_has_are_refused():
     index = faiss_index("ids", X[ITEMS])
     guard = Guard.wrap(index, Y[ITEMS])
     index.add_with_ids(X[ADDED], np.arange(30) + 9_000)
-    with pytest.raises(InputError, match=r"ids are \[0, 1, 2\].*has \[9000, 9001, 9002\]"):
+    with pytest.raises(InputError, match=r"ids.*\[0, 1, 2\].*has \[9000, 9001, 9002\]"):
         guard.add(X[ADDED], Y[ADDED], ids=np.arange(30))
-    with pytest.raises(InputError, match="ids has 30 entries for 10 items"):
+    with pytest.raises(InputError, match="ids has 30.*10 items"):
         guard.add(X[ADDED][:10], Y[ADDED][:10])
-    with pytest.raises(InputError, match=r"finds \d% of the new items"):
+    with pytest.raises(InputError, match=r"finds \d%.*new items"):
         guard.add(X[ADDED][::-1], Y[ADDED][::-1])
     plain = faiss_index("L2", X[ITEMS])
     other = Guard.wrap(plain, Y[ITEMS])
     plain.add(X[ADDED])
-    with pytest.raises(InputError, match="holds 330 vectors; the guard knew 300 and is told of 10"):
+    with pytest.raises(InputError, match="holds 330.*knew 300.*told of 10"):
         other.add(X[ADDED][:10], Y[ADDED][:10])
     assert len(guard.index) == len(other.index) == N
 
@@ -176,11 +176,11 @@ def test_a_search_function_must_find_what_is_added():
         return [[names[row] for row in own] for own in nearest]
 
     guard = Guard(X[ITEMS], Y[ITEMS], ids=names[:N], search=search)
-    with pytest.raises(InputError, match=r"finds 0% of the new items.*add them there first.*item"):
+    with pytest.raises(InputError, match=r"finds 0%.*new items.*add them there.*item"):
         guard.add(X[ADDED], Y[ADDED], ids=names[N:])
     assert len(guard.index) == N
     rows.append(X[ADDED])
-    with pytest.raises(InputError, match=r"which no item has.*guard\.add"):
+    with pytest.raises(InputError, match=r"no item has.*guard\.add"):
         guard.ask(X[ADDED])
     guard.add(X[ADDED], Y[ADDED], ids=names[N:])
     assert guard.index.search(X[ADDED], k=1).ids[:, 0].tolist() == names[N:]

@@ -61,7 +61,7 @@ def test_keeps_its_precision_on_new_queries_and_abstains_on_noise(guard):
     assert (answers.label[answered] == Y[NEW][answered]).mean() >= 0.95
     with pytest.warns(
         UnfamiliarQueriesWarning,
-        match=r"50 of 50 queries \(100%, 95% interval 93% to 100%\) are unlike",
+        match=r"50 of 50.*100%, .*93% to 100%.*unlike",
     ):
         noise = guard.ask(NOISE)
     assert set(noise.label) == {None}
@@ -83,10 +83,10 @@ def test_says_what_it_guarantees_and_what_it_would_take(guard):
     assert "at least 0.95 are right" in repr(guard)
     assert "its own items: simulated, not proven; holds only if the encoder was" in repr(guard)
     assert "80% right" in repr(guard)
-    with pytest.warns(FewQueriesWarning, match=r"0\.992 cannot be guaranteed.*guard\.at\(0\.9"):
+    with pytest.warns(FewQueriesWarning, match=r"0\.992.*guaranteed.*guard\.at\(0\.9"):
         strict = guard.at(0.992)
     assert "how many more it takes cannot be told from these queries" in repr(strict)
-    with pytest.raises(InputError, match=r"precision=0\.992 cannot be guaranteed"):
+    with pytest.raises(InputError, match=r"precision=0\.992.*guaranteed"):
         strict.ask(X[NEW][:1])
     assert guard.precision == 0.95  # the other one is a copy
 
@@ -174,15 +174,15 @@ def test_saved_and_read_again(guard, tmp_path):
             Guard.load(path)
     guard.save(path)
     rewrite(path, "index", lambda content, _: content.pop("calibration"))
-    with pytest.raises(FileFormatError, match="its index is not calibrated by labels"):
+    with pytest.raises(FileFormatError, match="not calibrated.*labels"):
         Guard.load(path)
     guard.save(path)
     flip(path, "index/mean")
-    with pytest.raises(FileFormatError, match="guard is damaged: its arrays do not have"):
+    with pytest.raises(FileFormatError, match="guard.*damaged.*arrays"):
         Guard.load(path)
-    with pytest.raises(FileFormatError, match="is a folder.* Version 0.3 saved folders"):
+    with pytest.raises(FileFormatError, match="folder.*0.3 saved folders"):
         Guard.load(tmp_path)
-    with pytest.raises(InputError, match="is a folder: give the name of a file"):
+    with pytest.raises(InputError, match="folder.*name.*file"):
         guard.save(tmp_path)
 
 
@@ -192,7 +192,7 @@ def test_a_guard_that_fails_to_be_saved_is_the_old_one(guard, tmp_path, monkeypa
     for name in ("fsync", "replace"):
         with monkeypatch.context() as patch:
             patch.setattr(os, name, Mock(side_effect=OSError(errno.ENOSPC, "no space left")))
-            with pytest.raises(WriteError, match="guard cannot be written: .*no space left"):
+            with pytest.raises(WriteError, match="guard cannot.*written: .*space left"):
                 guard.at(0.8).save(tmp_path / "guard")
         assert (tmp_path / "guard").read_bytes() == before
         assert [file.name for file in tmp_path.iterdir()] == ["guard"]
@@ -227,7 +227,7 @@ def test_guards_are_copied_and_pickled_or_say_how_to_save_them(guard):
         assert again.ask(X[NEW]).label.tolist() == one.ask(X[NEW]).label.tolist()
     for one in (copy.copy(own), copy.deepcopy(own)):
         assert one.ask(X[NEW]).label.tolist() == own.ask(X[NEW]).label.tolist()
-    with pytest.raises(InputError, match=r"save\(path\), and pass search= to Guard\.load"):
+    with pytest.raises(InputError, match=r"save\(path\).*search= to Guard\.load"):
         pickle.dumps(own)
 
 
@@ -258,7 +258,7 @@ def test_a_model_that_may_have_been_trained_on_the_items_needs_held_out_queries(
     guard = Guard(X[ITEMS], Y[ITEMS], model=model, held_out=HELD_OUT, trained_on_items=stated)
     assert "held-out queries" in repr(guard)
     if stated:
-        with pytest.raises(InputError, match="the encoder was trained on the items"):
+        with pytest.raises(InputError, match="encoder was trained.*items"):
             Guard(X[ITEMS], Y[ITEMS], trained_on_items=True)
 
 
@@ -269,9 +269,9 @@ def test_what_is_stated_is_shown_and_must_be_true_or_false(guard, tmp_path):
     stated.save(tmp_path / "guard")
     assert repr(Guard.load(tmp_path / "guard")) == repr(stated)
     edit(tmp_path / "guard", "guard", trained_on_items="no")
-    with pytest.raises(FileFormatError, match="guard.trained_on_items is 'no', not true or false"):
+    with pytest.raises(FileFormatError, match="guard.trained_on_items.*'no'.*true or false"):
         Guard.load(tmp_path / "guard")
-    with pytest.raises(InputError, match="trained_on_items='no': pass True, False or None"):
+    with pytest.raises(InputError, match="trained_on_items='no'.*True, False.*None"):
         Guard(X[:300], Y[:300], trained_on_items="no")
 
 
@@ -299,16 +299,16 @@ def loaded(model):
     ],
 )
 def test_a_model_that_this_package_trained_on_the_items_is_known(trained, as_given):
-    with pytest.raises(InputError, match="the model was trained on 100% of the items"):
+    with pytest.raises(InputError, match="model was trained.*100%.*items"):
         Guard(X[ITEMS], Y[ITEMS], model=as_given(trained), trained_on_items=False)
 
 
 def test_cross_index_knows_a_model_that_was_trained_on_the_items(trained):
     for inputs in (X[ITEMS], X[ITEMS].astype(np.float64), [(torch.from_numpy(X[ITEMS]), None)]):
-        with pytest.raises(InputError, match="the model was trained on 100% of the items"):
+        with pytest.raises(InputError, match="model was trained.*100%.*items"):
             LaplaceEmbedder(trained).cross_index(inputs, Y[ITEMS], progress=False)
     few = np.concatenate([X[690:700], X[700:1090]])
-    with pytest.raises(InputError, match="the model was trained on 2% of the items"):
+    with pytest.raises(InputError, match="model was trained.*on 2%.*items"):
         LaplaceEmbedder(trained).cross_index(few, Y[690:1090], progress=False)
 
 
@@ -342,7 +342,7 @@ def test_a_search_of_the_users_is_guarded_where_an_index_would_rank_by_the_poste
 
 def test_held_out_queries_of_the_training_are_told(trained):
     items = X[700:1100], Y[700:1100]
-    with pytest.warns(FittedQueriesWarning, match="trained on 100% of the queries of held_out="):
+    with pytest.warns(FittedQueriesWarning, match="trained.*100%.*queries of held_out="):
         Guard(*items, model=trained, held_out=(X[ITEMS], Y[ITEMS]), precision=0.8)
     with warnings.catch_warnings():
         warnings.simplefilter("error", FittedQueriesWarning)
@@ -369,7 +369,7 @@ def test_an_online_posterior_knows_its_training_also_when_it_is_read_again(tmp_p
         parameter.data += 0.0
     again = LaplaceEmbedder.load(tmp_path / "posterior", other)
     for each in (finished, again):
-        with pytest.raises(InputError, match="the model was trained on 100% of the items"):
+        with pytest.raises(InputError, match="model was trained.*100%.*items"):
             Guard(X[:300], Y[:300], model=each, trained_on_items=False)
 
 
@@ -490,7 +490,7 @@ def test_a_faiss_index_as_it_is(name, normalised):
     items = unit(X[ITEMS]) if normalised else X[ITEMS]
     index = filled(name, items)
     if name == "inner product" and not normalised:
-        with pytest.raises(InputError, match="inner product of vectors"):
+        with pytest.raises(InputError, match="inner product.*vectors"):
             Guard.wrap(index, Y[ITEMS])
         return
     if name == "PQ":
@@ -527,17 +527,17 @@ def test_a_faiss_index_that_has_changed_is_refused(tmp_path):
     again = Guard.load(tmp_path / "guard", search=index)
     queries = unit(X[NEW])
     assert again.ask(queries).label.tolist() == guard.ask(queries).label.tolist()
-    with pytest.raises(InputError, match="in the order in which"):
+    with pytest.raises(InputError, match="in the order"):
         Guard.load(tmp_path / "guard", search=filled("L2", unit(X[ITEMS])[::-1].copy()))
     index.add_with_ids(queries[:1], np.array([9_999]))
-    with pytest.raises(InputError, match="holds 701 vectors, the guard knows 700"):
+    with pytest.raises(InputError, match="holds 701.*knows 700"):
         guard.ask(queries)
 
 
 def test_what_is_no_search_and_no_pair_is_named():
-    with pytest.raises(InputError, match="search is a str"):
+    with pytest.raises(InputError, match="search.*a str"):
         Guard(X[ITEMS], Y[ITEMS], search="flat")
-    with pytest.raises(InputError, match=r"held_out is a ndarray: pass \(queries, labels\)"):
+    with pytest.raises(InputError, match=r"held_out.*a ndarray.*\(queries, labels\)"):
         Guard(X[ITEMS], Y[ITEMS], held_out=X[NEW])
 
 
@@ -570,7 +570,7 @@ def test_a_share_of_open_set_queries_outside_its_range_is_named_at_every_door(gu
         lambda **how: embedder.cross_index(X[ITEMS], Y[ITEMS], **how),
     ]
     for door in doors:
-        with pytest.raises(InputError, match=r"^open_set_fraction=.*: pass a number in \[0, 1\)"):
+        with pytest.raises(InputError, match=r"^open_set_fraction=.*number in.*\[0, 1\)"):
             door(open_set_fraction=share)
 
 
@@ -578,23 +578,23 @@ def test_vectors_of_another_shape_than_those_of_a_faiss_index_are_named():
     index = filled("PQ", X[ITEMS])
     for vectors in (X[ITEMS][:, :4], X[:100]):
         given = r"\[{}, {}\]".format(*vectors.shape)
-        with pytest.raises(InputError, match=rf"vectors= has shape {given}.*\[700, 64\]: pass"):
+        with pytest.raises(InputError, match=rf"vectors=.*shape {given}.*\[700, 64\]: pass"):
             Guard.wrap(index, Y[ITEMS], vectors=vectors)
-    with pytest.raises(InputError, match="search is a FAISS index of vectors of 64 .* of 4: pass"):
+    with pytest.raises(InputError, match="search.*vectors of 64 .*of 4"):
         Guard(X[ITEMS][:, :4], Y[ITEMS], search=index)
-    with pytest.raises(InputError, match="index is a str: pass a FAISS index"):
+    with pytest.raises(InputError, match="index.*a str.*FAISS index"):
         Guard.wrap("index.faiss", Y[ITEMS], vectors=X[ITEMS])
 
 
 @pytest.mark.parametrize("name", ["L2", "HNSW", "PQ", "ids"])
 def test_a_faiss_index_without_vectors_is_empty(name):
-    with pytest.raises(InputError, match=r"index is empty: add its vectors first"):
+    with pytest.raises(InputError, match=r"index is empty.*vectors"):
         Guard.wrap(faiss_indexes()[name], [])
 
 
 def test_copies_among_the_items_are_told_once_at_the_line_that_asks():
     copies = np.concatenate([X[ITEMS], X[:100]]), np.concatenate([Y[ITEMS], Y[:100]])
-    with pytest.warns(FittedQueriesWarning, match="12% of the items are copies") as told:
+    with pytest.warns(FittedQueriesWarning, match="12%.*items.*copies") as told:
         Guard(*copies)
     assert len(told) == 1
     assert told[0].filename == __file__
@@ -609,7 +609,7 @@ def test_near_copies_are_told_and_other_items_are_not():
         near = X[:100] + generator.normal(0, 0.3, (100, 64)).astype(np.float32)
         items, labels = np.concatenate([X[ITEMS], near]), np.concatenate([Y[ITEMS], Y[:100]])
         Guard(items, labels, precision=0.8, held_out=(X[NEW], Y[NEW]))
-    with pytest.warns(FittedQueriesWarning, match="2[0-9]% of the items are near-copies") as told:
+    with pytest.warns(FittedQueriesWarning, match="2[0-9]%.*items.*near-copies") as told:
         Guard(items, labels, precision=0.8)
     assert len(told) == 1
     assert told[0].filename == __file__
@@ -720,12 +720,12 @@ def test_an_inverted_file_stays_as_it_is_and_ids_of_its_own_are_refused():
     other = faiss.IndexIVFFlat(faiss.IndexFlatL2(64), 64, 8)
     other.train(X[ITEMS])
     other.add_with_ids(X[ITEMS], np.arange(700) + 1000)
-    with pytest.raises(InputError, match="ids of its own, up to 1699 for 700"):
+    with pytest.raises(InputError, match="ids.*up to 1699.*700"):
         Guard.wrap(other, Y[ITEMS])
 
 
 def test_an_argument_that_there_is_not_names_the_one_that_was_meant():
-    with pytest.raises(TypeError, match=r"Guard\(\) got .*'heldout'; did you mean 'held_out'\?"):
+    with pytest.raises(TypeError, match=r"Guard\(\) got .*'heldout'.*mean 'held_out'\?"):
         Guard(X[:100], Y[:100], heldout=(X[100:], Y[100:]))
 
 

@@ -55,16 +55,16 @@ def test_a_guard_of_classes_answers_by_the_rule_of_classes_and_says_so(tmp_path)
 
 
 def test_what_no_class_has_is_refused_with_the_reason():
-    with pytest.warns(FewQueriesWarning, match=r"precision=0.99 cannot be guaranteed of any class"):
+    with pytest.warns(FewQueriesWarning, match=r"precision=0.99.*guaranteed.*any class"):
         guard = made().at(0.99, by_class=True)
     with pytest.raises(InputError, match=r"of any class: .*guard\.at\(0\.99, by_class=False\)"):
         guard.ask(X[NEW])
     assert "99% right by class" in repr(guard)
     for wrong in ("yes", 1, None):
         if wrong is not None:
-            with pytest.raises(InputError, match=f"by_class={wrong!r}: pass True or False"):
+            with pytest.raises(InputError, match=f"by_class={wrong!r}.*True or False"):
                 made().at(0.9, by_class=wrong)
-        with pytest.raises(InputError, match=f"by_class={wrong!r}: pass True or False"):
+        with pytest.raises(InputError, match=f"by_class={wrong!r}.*True or False"):
             Guard(X[:600], Y[:600], by_class=wrong)
     with pytest.raises(AttributeError, match=r"guard\.at\(precision, by_class=True\)"):
         made().guarantee_by_class(0.9)

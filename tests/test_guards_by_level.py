@@ -256,20 +256,20 @@ def test_a_label_in_two_groups_is_named_with_its_items():
     told = rf"'boot' is in two groups, 'shoes' \(item {first}\) and 'clothes' \(item {other}\)"
     with pytest.raises(InputError, match=told):
         made().at(0.9, coarser=groups)
-    with pytest.raises(InputError, match="pass a mapping of label to group"):
+    with pytest.raises(InputError, match="mapping.*label to group"):
         made().calibration.guarantee_by_level(0.9, groups)
 
 
 def test_one_group_of_everything_is_warned_of_and_what_no_level_has_is_refused():
-    with pytest.warns(LaplaceMetricWarning, match=r"all labels are in one group, 'all'"):
+    with pytest.warns(LaplaceMetricWarning, match=r"labels.*one group, 'all'"):
         made().at(0.9, coarser=dict.fromkeys(NAMES, "all"))
-    with pytest.warns(FewQueriesWarning, match="cannot be guaranteed at any level"):
+    with pytest.warns(FewQueriesWarning, match="guaranteed.*any level"):
         guard = made().at(0.9999)
     with pytest.raises(InputError, match=r"level 0: .*; level 1: "):
         guard.ask(NEW[0])
-    with pytest.raises(InputError, match="by_class=True next to coarser="):
+    with pytest.raises(InputError, match="by_class=True.*coarser="):
         made().at(0.9, by_class=True)
-    with pytest.raises(InputError, match="by_class=True next to coarser="):
+    with pytest.raises(InputError, match="by_class=True.*coarser="):
         Guard(*ITEMS, coarser=KIND, by_class=True)
     with pytest.raises(AttributeError, match=r"guard\.at\(precision, coarser=levels\)"):
         made().guarantee_by_level(0.9)
@@ -290,13 +290,13 @@ def test_several_views_of_a_thing_are_answered_at_one_level():
     assert [n for n, _, _ in report.levels.values()] == [
         (answers.level == level).sum() for level in (0, 1)
     ]
-    with pytest.raises(InputError, match="several views of each thing"):
+    with pytest.raises(InputError, match="several views.*thing"):
         guard.ask(NEW[0])
 
 
 def test_answers_among_some_items_have_levels_and_say_so():
     some = ITEMS[1] != "purse"
-    with pytest.warns(StaleCalibrationWarning, match="tested with the whole gallery"):
+    with pytest.warns(StaleCalibrationWarning, match="the whole gallery"):
         answers = made().ask(NEW[0], among=some)
     assert answers.among is not None
     assert {0, 1} <= set(answers.level)
@@ -308,11 +308,11 @@ def test_a_label_that_no_item_has_is_wrong_at_every_level():
     report = made().evaluate(NEW[0], hidden)
     assert not report.right[hidden == "clutch"].any()
     assert report.answered[hidden == "clutch"].any()
-    with pytest.raises(InputError, match="the group of label 'boot' is missing"):
+    with pytest.raises(InputError, match="group.*'boot'.*missing"):
         made().index.guarantee_by_level(0.9, {**KIND, "boot": None})
     with pytest.raises(TypeError, match="coarser=levels"):
         GuardClassifier(coarser=KIND)
-    with pytest.raises(TypeError, match="pass coarser=, groups of the labels"):
+    with pytest.raises(TypeError, match="coarser=.*groups.*labels"):
         Guard(*ITEMS, hierarchy=KIND)
 
 

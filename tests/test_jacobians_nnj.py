@@ -156,7 +156,7 @@ def test_a_fitted_embedder_is_that_of_the_torch_head(distance, hessian, head):
 
 def test_heads_that_nnj_does_not_know_are_named():
     torch_head = nn.Sequential(nnj.Linear(D, Z), nn.BatchNorm1d(Z))
-    with pytest.raises(HeadError, match=r"BatchNorm1d. Build it with nnj\.Sequential"):
+    with pytest.raises(HeadError, match=r"BatchNorm1d.*with nnj\.Sequential"):
         jacobian_of(torch_head, Z, "nnj")
     skip = nnj.SkipConnection(nnj.Linear(D, Z))
     with pytest.raises(HeadError, match="nnj.skipconnection.SkipConnection"):

@@ -314,22 +314,22 @@ def test_a_guard_answers_with_it_and_is_saved(guarded, tmp_path):
     again = Guard.load(tmp_path / "guard.safetensors", models)
     assert isinstance(again.embedder, LaplaceEnsemble)
     assert again.ask(new).label.tolist() == answers.label.tolist()
-    with pytest.raises(InputError, match="models has 2 entries: pass 3"):
+    with pytest.raises(InputError, match="models has 2.*pass 3"):
         Guard.load(tmp_path / "guard.safetensors", models[:2])
-    with pytest.raises(InputError, match="models is one Sequential: pass a list of 3"):
+    with pytest.raises(InputError, match="models.*one Sequential.*list of 3"):
         Guard.load(tmp_path / "guard.safetensors", models[0])
     held_out = points(400, 8)
     one = Guard(*points(60, 7), model=guarded.embedder.members[0], held_out=held_out, precision=0.6)
     one.save(tmp_path / "one.safetensors")
-    with pytest.raises(InputError, match="model is a list: pass the nn.Module"):
+    with pytest.raises(InputError, match="model.*a list.*nn.Module"):
         Guard.load(tmp_path / "one.safetensors", models)
 
 
 def test_what_a_guard_of_an_ensemble_refuses(guarded):
     x, y = points(60)
-    with pytest.raises(InputError, match="a LaplaceEnsemble, which its items cannot calibrate"):
+    with pytest.raises(InputError, match="a LaplaceEnsemble.*items.*calibrate"):
         Guard(x, y, model=guarded.embedder, trained_on_items=False)
-    with pytest.raises(InputError, match="model is a LaplaceEnsemble, which has its own"):
+    with pytest.raises(InputError, match="model.*a LaplaceEnsemble.*its own"):
         Guard(x, y, model=guarded.embedder, held_out=(x, y), hessian="full")
 
 
@@ -340,7 +340,7 @@ def test_a_guard_knows_what_any_member_was_trained_on():
     trained = network(5)
     train_embedder(trained, [(x[200:], y[200:])], ContrastiveLoss(), epochs=1, progress=False)
     ensemble = LaplaceEnsemble([*members(n=2), LaplaceEmbedder(trained).fit(*points())])
-    with pytest.warns(FittedQueriesWarning, match="the model was trained on 100%"):
+    with pytest.warns(FittedQueriesWarning, match="model was trained.*100%"):
         Guard(x[:200], y[:200], model=ensemble, held_out=(x[200:], y[200:]), precision=0.6)
 
 
@@ -361,7 +361,7 @@ def test_it_is_saved_with_every_member(distance, tmp_path):
     with pytest.raises(FileFormatError, match="members"):
         LaplaceEnsemble.load(tmp_path / "e.safetensors", [m.model for m in several])
     several[0].save(tmp_path / "one.safetensors")
-    with pytest.raises(FileFormatError, match="not a saved ensemble"):
+    with pytest.raises(FileFormatError, match="not.*saved ensemble"):
         LaplaceEnsemble.load(tmp_path / "one.safetensors", [several[0].model] * 2)
 
 
@@ -387,23 +387,23 @@ def test_a_fit_is_of_every_member():
 def test_what_is_no_ensemble():
     several = members()
     x, y = points()
-    with pytest.raises(InputError, match="members is 1: pass a list of two"):
+    with pytest.raises(InputError, match="members is 1.*list of two"):
         LaplaceEnsemble(several[:1])
-    with pytest.raises(InputError, match="members is a LaplaceEmbedder"):
+    with pytest.raises(InputError, match="members.*a LaplaceEmbedder"):
         LaplaceEnsemble(several[0])
-    with pytest.raises(InputError, match=r"members\[1\] is a Sequential"):
+    with pytest.raises(InputError, match=r"members\[1\].*a Sequential"):
         LaplaceEnsemble([several[0], several[1].model])
-    with pytest.raises(NotFittedError, match=r"members\[1\] is not fitted"):
+    with pytest.raises(NotFittedError, match=r"members\[1\].*not fitted"):
         LaplaceEnsemble([several[0], LaplaceEmbedder(network(5))])
-    with pytest.raises(InputError, match=r"members\[0\] and members\[2\] are the same"):
+    with pytest.raises(InputError, match=r"members\[0\].*members\[2\].*the same"):
         LaplaceEnsemble([several[0], several[1], several[0]])
     twin = LaplaceEmbedder(copy.deepcopy(several[0].model)).fit(x, y)
-    with pytest.raises(InputError, match=r"members\[0\] and members\[1\] are the same"):
+    with pytest.raises(InputError, match=r"members\[0\].*members\[1\].*the same"):
         LaplaceEnsemble([several[0], twin])
     wide = LaplaceEmbedder(network(5, outputs=Z + 1)).fit(x, y)
-    with pytest.raises(InputError, match=r"members\[2\] has dimensions 4, and members\[0\] has 3"):
+    with pytest.raises(InputError, match=r"members\[2\].*dimensions 4.*members\[0\] has 3"):
         LaplaceEnsemble([several[0], several[1], wide])
-    with pytest.raises(InputError, match=r"has geometry vectors, and members\[0\] has directions"):
+    with pytest.raises(InputError, match=r"geometry vectors.*members\[0\] has directions"):
         LaplaceEnsemble([several[0], members("euclidean")[1]])
 
 
@@ -459,7 +459,7 @@ def test_side_by_side_distributions():
     alone = ProjectedNormal(torch.cat([loc, loc], 1), torch.cat([variance, variance], 1))
     torch.testing.assert_close(gaussian.concentration, alone.concentration)
     for parts in ([], [Gaussian(loc, variance), ProjectedNormal(loc, variance)], [both]):
-        with pytest.raises(InputError, match="pass Gaussians, or ProjectedNormals"):
+        with pytest.raises(InputError, match="Gaussians.*ProjectedNormals"):
             Concatenated(parts)
 
 

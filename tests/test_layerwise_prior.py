@@ -127,12 +127,12 @@ def test_heads_without_layers_and_what_couples_them_are_refused(structure):
     head = chain() if structure == "full" else nn.Sequential(*chain(), nn.LayerNorm(3).double())
     model = head
     embedder = LaplaceEmbedder(model, head=model, structure=structure, prior_precision="layerwise")
-    with pytest.raises(InputError, match='prior_precision="layerwise" needs a head of linear'):
+    with pytest.raises(InputError, match='prior_precision="layerwise".*head of linear'):
         embedder.fit([(x, y)], progress=False)
 
 
 def test_words_that_are_none_are_refused():
-    with pytest.raises(UnknownNameError, match="'layers'.*auto.*layerwise.*a number above 0"):
+    with pytest.raises(UnknownNameError, match="'layers'.*auto.*layerwise.*number above 0"):
         LaplaceEmbedder(nn.Linear(2, 2), prior_precision="layers")
     with pytest.raises(UnknownNameError, match="temperature"):
         LaplaceEmbedder(nn.Linear(2, 2), temperature="layerwise")

@@ -817,9 +817,9 @@ def test_ambiguity_is_read_saved_and_refused(tmp_path: Path):
     loaded = LaplaceEmbedder.load(tmp_path / "posterior", embedder.model)
     assert torch.equal(loaded(h.float()).ambiguity, embedding.ambiguity)
     alike = LaplaceEmbedder.from_embeddings(h.float().repeat(2, 1), torch.arange(200).repeat(2))
-    with pytest.raises(NotFittedError, match="1 to 2,048 classes"):
+    with pytest.raises(NotFittedError, match="1 to 2,048.*classes"):
         _ = alike(h.float()).ambiguity
-    with pytest.raises(NotFittedError, match="there is no ambiguity here"):
+    with pytest.raises(NotFittedError, match="no ambiguity here"):
         _ = Embedding(embedding.distribution).ambiguity
 
 

@@ -96,9 +96,9 @@ def test_queries_of_another_width_are_named(arrays, queries):
     """What is wrong is how many numbers each has, not how many there are."""
     embeddings, labels = arrays
     index = LaplaceEmbedder.from_embeddings(embeddings, labels).index(embeddings, labels)
-    with pytest.raises(InputError, match="have 5 numbers each, and 6 were fitted, so an index"):
+    with pytest.raises(InputError, match="5 numbers.*6 were fitted.*index"):
         index.search(queries)
-    with pytest.raises(InputError, match=r"have shape \(2, 3, 5\): pass \[N, 6\]"):
+    with pytest.raises(InputError, match=r"shape.*\(2, 3, 5\).*\[N, 6\]"):
         index.search(torch.ones(2, 3, 5))
 
 
@@ -111,7 +111,7 @@ def test_an_appended_head_is_saved_and_loaded(data, tmp_path):
         LaplaceEmbedder.load(tmp_path / "saved", encoder)(x).variance, ours(x).variance
     )
     LaplaceEmbedder(nn.Linear(5, 6)).fit([(x, y)], progress=False).save(tmp_path / "saved")
-    with pytest.raises(FileFormatError, match="not saved from embeddings: pass the model"):
+    with pytest.raises(FileFormatError, match="not saved.*embeddings.*the model"):
         LaplaceEmbedder.load(tmp_path / "saved")
 
 
@@ -138,5 +138,5 @@ def test_vectors_of_zeros_have_no_direction():
 
 def test_append_needs_vectors(data):
     x, y = data
-    with pytest.raises(HeadError, match=r"a tensor \[60, 5, 1\], not a tensor \[B, Z\]"):
+    with pytest.raises(HeadError, match=r"tensor \[60, 5, 1\].*tensor \[B, Z\]"):
         LaplaceEmbedder(nn.Unflatten(1, (5, 1)), head="append").fit([(x, y)], progress=False)

@@ -219,7 +219,7 @@ def test_a_head_of_several_layers_has_none(structure):
     x, y = torch.randn(40, D), torch.arange(40) % 4
     embedder = LaplaceEmbedder(model, head=model[0], structure=structure)
     embedder.fit([(x, y)], progress=False)
-    with pytest.raises(HeadError, match="'0' is not one linear layer"):
+    with pytest.raises(HeadError, match="'0'.*not one linear"):
         embedder.predictive_vectors(x)
 
 

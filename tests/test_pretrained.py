@@ -84,7 +84,7 @@ def test_weights_that_are_published_elsewhere_are_left_out(embedder, tmp_path):
     same(LaplaceEmbedder.from_pretrained(tmp_path, embedder.model), embedder)
     with pytest.raises(FileFormatError, match="the weights differ"):
         LaplaceEmbedder.from_pretrained(tmp_path, trained(plain, 1))
-    with pytest.raises(InputError, match="posterior of a Sequential: pass model="):
+    with pytest.raises(InputError, match="posterior.*Sequential.*pass model="):
         LaplaceEmbedder.from_pretrained(tmp_path)
 
 
@@ -113,16 +113,16 @@ class Stateful(nn.Linear):
 def test_a_state_that_is_no_tensor_is_named(tmp_path):
     embedder = LaplaceEmbedder(nn.Sequential(Stateful(5, 4), nn.Linear(4, 3)))
     embedder.fit([(X, Y)], progress=False)
-    with pytest.raises(InputError, match=r"'0._extra_state' is a dict.*weights=False"):
+    with pytest.raises(InputError, match=r"'0._extra_state'.*a dict.*weights=False"):
         embedder.save_pretrained(tmp_path)
     embedder.save_pretrained(tmp_path, weights=False)
 
 
 def test_another_network_is_named(embedder, tmp_path):
     embedder.save_pretrained(tmp_path)
-    with pytest.raises(FileFormatError, match="weights of a Sequential, which do not go into"):
+    with pytest.raises(FileFormatError, match="weights.*Sequential.*not go into"):
         LaplaceEmbedder.from_pretrained(tmp_path, nn.Sequential(nn.Linear(5, 9)))
-    with pytest.raises(InputError, match="model is a str"):
+    with pytest.raises(InputError, match="model.*a str"):
         LaplaceEmbedder.from_pretrained(tmp_path, "resnet")
 
 
@@ -143,7 +143,7 @@ def test_damage_is_noticed(array, embedder, tmp_path):
 
 def test_what_is_neither_a_folder_nor_a_name(tmp_path):
     for source in ("nowhere", "./no/where", str(tmp_path / "none"), tmp_path / "none"):
-        with pytest.raises(InputError, match="is no folder of this machine, nor the name"):
+        with pytest.raises(InputError, match="no folder.*nor the name"):
             LaplaceEmbedder.from_pretrained(source)
 
 

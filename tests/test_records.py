@@ -192,7 +192,7 @@ def test_values_of_a_mapped_file_stay_on_disk_and_their_types_do_not(tmp_path):
     with pytest.raises(FileFormatError, match="fit/points holds nan"):
         load(path, mapped=True, verify=True)
     files.write(path, files.Part(KIND, content, {**arrays, "points": torch.ones(3, 3)}))
-    with pytest.raises(FileFormatError, match=r"fit/centre has shape \[2\], not \[3\]"):
+    with pytest.raises(FileFormatError, match=r"fit/centre.*shape \[2\].*not \[3\]"):
         load(path, mapped=True)
 
 

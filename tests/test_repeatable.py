@@ -114,7 +114,7 @@ DOORS = {
 def test_every_door_that_finds_the_head_runs_a_few_rows_again(door):
     with pytest.raises(InputError, match=f"Between gives other .* {AT_RANDOM}"):
         DOORS[door](Between(CHANCE["functional dropout"]))
-    with pytest.raises(InputError, match=f"{OF_THE_BATCH}.*change \\(BatchNorm1d\\) has no runnin"):
+    with pytest.raises(InputError, match=f"{OF_THE_BATCH}.*change \\(BatchNorm1d\\).*no runnin"):
         DOORS[door](Between(BATCH["batch statistics"]))
 
 
@@ -214,7 +214,7 @@ def test_a_mean_over_padding_is_noticed(inputs):
     data = [({**batch, "labels": Y}, None)] if isinstance(batch, dict) else None
     data = [{**batch, "labels": Y}] if data else [(batch, Y)]
     fit(OfTokens(masked=True), data, None)
-    with pytest.raises(InputError, match=f"{OF_THE_BATCH}.*a mean over padding without a mask"):
+    with pytest.raises(InputError, match=f"{OF_THE_BATCH}.*mean over padding.*mask"):
         fit(OfTokens(masked=False), data, None)
 
 
@@ -298,5 +298,5 @@ def test_a_function_is_named_in_the_message():
         return x + torch.randn_like(x)
 
     embedder = ImageTextEmbedder(image_encoder=noisy, text_encoder=noisy, dim=4)
-    with pytest.raises(InputError, match="^noisy gives other embeddings"):
+    with pytest.raises(InputError, match="^noisy.*other embeddings"):
         embedder.fit(ImageTextPairs(X, X, torch.arange(N).expand(2, N).T), epochs=1, progress=False)

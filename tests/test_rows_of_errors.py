@@ -104,7 +104,7 @@ def test_several_rows_and_how_many_of_which_are_named(held):
     told = r"rows 260, 290 \(2 of the 44 rows from 256 on\)"
     with pytest.raises(InputError, match=told):
         held.guard.ask(rows)
-    with pytest.raises(InputError, match=r"rows 260, 290 \(2 of 300\)"):
+    with pytest.raises(InputError, match=r"rows 260, 290.*2 of 300"):
         held.embedder(rows)
 
 

@@ -116,7 +116,7 @@ def test_an_array_is_aligned_and_no_byte_is_left_out(tmp_path):
 
 
 def test_what_safetensors_does_not_hold_is_refused(tmp_path):
-    with pytest.raises(InputError, match="thing/x is an array of complex128"):
+    with pytest.raises(InputError, match="thing/x.*array of complex128"):
         files.write(
             tmp_path / "a", files.Part(KIND, {}, {"x": torch.zeros(2, dtype=torch.cdouble)})
         )
@@ -173,7 +173,7 @@ def test_a_lock_is_held_by_one(tmp_path):
     path = tmp_path / ".lock"
     with locked(path):
         assert path.exists()
-        with pytest.raises(WriteError, match=r"another process holds \.lock"), locked(path):
+        with pytest.raises(WriteError, match=r"another process.*\.lock"), locked(path):
             raise AssertionError
     assert not path.exists()
     with pytest.raises(ValueError, match="inside"), locked(path):
@@ -259,7 +259,7 @@ def test_a_table_of_arrays_that_does_not_fit_is_named(tmp_path):
 
 def test_files_that_are_not_ours_are_named(tmp_path):
     path = tmp_path / "a"
-    with pytest.raises(FileFormatError, match="a does not exist"):
+    with pytest.raises(FileFormatError, match="a does not.*exist"):
         load(path)
     for content, message in {
         b'{"format": "laplace_metric.thing"}': "Version 0.3 saved JSON",
@@ -271,15 +271,15 @@ def test_files_that_are_not_ours_are_named(tmp_path):
         with pytest.raises(FileFormatError, match=message):
             load(path)
     save_file({"x": torch.ones(3)}, path, {"format": "pt"})
-    with pytest.raises(FileFormatError, match="a was not written by laplace_metric"):
+    with pytest.raises(FileFormatError, match="a was not.*laplace_metric"):
         load(path)
     save(path, 1)
     of_version(path, "thing", 3)
-    with pytest.raises(FileFormatError, match="a saved thing of version 3, this package reads 1"):
+    with pytest.raises(FileFormatError, match="thing.*version 3.*reads 1"):
         load(path)
-    with pytest.raises(FileFormatError, match="is a folder.* Version 0.3 saved folders"):
+    with pytest.raises(FileFormatError, match="folder.*0.3 saved folders"):
         load(tmp_path)
-    with pytest.raises(InputError, match=r"is a folder: give .* as .*thing\.safetensors"):
+    with pytest.raises(InputError, match=r"folder: give .*thing\.safetensors"):
         save(tmp_path, 1)
 
 
@@ -339,9 +339,9 @@ def test_a_header_without_end_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "a"
     save(path, 1)
     monkeypatch.setattr(_container, "HEADER_BYTES", 100)
-    with pytest.raises(FileFormatError, match="a is not a safetensors file"):
+    with pytest.raises(FileFormatError, match="a is not.*safetensors"):
         load(path)
-    with pytest.raises(InputError, match="but a file holds 100 at most"):
+    with pytest.raises(InputError, match="100 at most"):
         save(path, 2)
 
 

@@ -85,5 +85,5 @@ def test_what_was_seen_at_another_head_is_refused(both):
     embedder.fit(pairs, progress=False)
     other = find_head(nn.Sequential(*list(embedder.model)[:1]), pairs[0][0])
     foreign = SeenInputs(other, BATCH, lambda: capture(embedder.model, other, pairs[0][0]))
-    with pytest.raises(HeadError, match="seen at head '0', not at"):
+    with pytest.raises(HeadError, match="seen at.*head '0'.*not"):
         embedder(foreign)

@@ -72,7 +72,7 @@ def test_what_is_removed_is_not_found_and_the_guarantee_is_of_the_gallery_before
 
 def test_a_guarantee_is_over_where_more_than_a_tenth_is_gone(tmp_path):
     guard = own()
-    with pytest.warns(StaleCalibrationWarning, match=r"31 items were added or removed.* with 300"):
+    with pytest.warns(StaleCalibrationWarning, match=r"31 items.*added or removed.* with 300"):
         guard.remove(np.arange(31))
     assert not guard.rule.gallery.covered
     assert "guaranteed a precision" in str(guard.rule)
@@ -107,9 +107,7 @@ def test_a_guarantee_is_over_where_one_class_is_thinned_out(tmp_path):
     guard, fours = own(), np.flatnonzero(Y[ITEMS] == 4)
     guard.remove(fours[:5])
     assert guard.rule.gallery.covered
-    with pytest.warns(
-        StaleCalibrationWarning, match=r"mostly of some classes \(4\), which were thin"
-    ):
+    with pytest.warns(StaleCalibrationWarning, match=r"some classes.*4.*thin"):
         guard.remove(fours[5:-3])
     assert guard.rule.gallery.n_lost_classes == 0
     assert not guard.rule.gallery.covered
@@ -174,7 +172,7 @@ def test_a_wrapped_index_loses_what_is_removed_unless_it_has(kind, there, tmp_pa
     names = GONE + 5_000 * (kind == "ids")
     if there:
         index.remove_ids(names)
-        with pytest.raises(InputError, match="holds 270 vectors, the guard knows 300"):
+        with pytest.raises(InputError, match="holds 270.*knows 300"):
             guard.ask(X[NEW])
     guard.remove(names)
     plain.remove(GONE)
@@ -201,7 +199,7 @@ def test_an_index_that_leaves_gaps_is_refused_and_stays_as_it_was(kind, name):
     index = faiss_index(kind, X[ITEMS])
     guard = Guard.wrap(index, Y[ITEMS])
     before = guard.ask(X[NEW])
-    with pytest.raises(InputError, match=f"is an {name}, from which vectors cannot be removed"):
+    with pytest.raises(InputError, match=f"an {name}.*vectors.*removed"):
         guard.remove(GONE)
     assert index.ntotal == len(guard.index) == N
     assert guard.ask(X[NEW]).label.tolist() == before.label.tolist()
@@ -211,10 +209,10 @@ def test_other_vectors_that_a_wrapped_index_lost_are_refused():
     index = faiss_index("L2", X[ITEMS])
     guard = Guard.wrap(index, Y[ITEMS])
     index.remove_ids(np.arange(20))
-    with pytest.raises(InputError, match="holds 280 vectors; the guard knew 300 and is told"):
+    with pytest.raises(InputError, match="holds 280.*knew 300.*told"):
         guard.remove(GONE)
     index.remove_ids(np.arange(10))
-    with pytest.raises(InputError, match="has lost other vectors than those"):
+    with pytest.raises(InputError, match="lost.*other vectors"):
         guard.remove(GONE)
     assert len(guard.index) == N
 
@@ -230,7 +228,7 @@ def test_a_search_function_must_have_lost_what_is_removed():
 
     guard = Guard(X[ITEMS], Y[ITEMS], ids=names, search=search)
     gone = [names[row] for row in GONE]
-    with pytest.raises(InputError, match=r"still finds \['item \d+'.*remove them there first"):
+    with pytest.raises(InputError, match=r"finds.*'item \d+'.*remove them there"):
         guard.remove(gone)
     assert len(guard.index) == N
     stored[GONE] = False
@@ -240,7 +238,7 @@ def test_a_search_function_must_have_lost_what_is_removed():
     assert guard.recall == 1
     guard.remove([])
     stored[:] = np.arange(N) >= 200
-    with pytest.raises(InputError, match=r"finds \d+% of the items that remain: remove there the"):
+    with pytest.raises(InputError, match=r"finds \d+%.*that remain.*remove there"):
         guard.remove([names[0]])
     assert len(guard.index) == 270
 

@@ -132,7 +132,7 @@ def test_a_pair_of_inputs_is_no_labelled_batch():
 def test_an_embedding_of_length_zero_has_no_direction():
     embedder, x = fitted("no bias", "diag", "arccos")
     x[3] = 0
-    with pytest.raises(InputError, match="1 of 200 embeddings of a batch are all zeros"):
+    with pytest.raises(InputError, match="1 of 200.*batch.*all zeros"):
         embedder(x)
     head, posterior = embedder.fitted_.jacobian, embedder.posterior_
     ours = traced(traces_of(head, posterior), x, torch.zeros(200, Z).double(), spherical=True)
@@ -142,7 +142,7 @@ def test_an_embedding_of_length_zero_has_no_direction():
 
 def test_what_cannot_be_read_is_said():
     embedder, x = fitted("linear", "diag", "arccos")
-    with pytest.raises(InputError, match="pass an iterable of batches"):
+    with pytest.raises(InputError, match="iterable of batches"):
         embedder.uncertainties(x)
     with pytest.raises(EmptyLoaderError):
         embedder.uncertainties([], progress=False)

@@ -89,7 +89,7 @@ def test_changed_weights_are_noticed_at_every_call(change, model, tmp_path):
         "save": lambda: embedder.save(tmp_path / "posterior"),
     }
     for call in calls.values():
-        with pytest.raises(Changed, match=r"head '2' changed after the fit: .*fit again"):
+        with pytest.raises(Changed, match=r"head '2' changed.*fit again"):
             call()
     assert not (tmp_path / "posterior").exists()
 
@@ -98,7 +98,7 @@ def test_the_error_counts_what_differs(model):
     embedder = fit(model)
     with torch.no_grad():
         model[2].weight[0, :3] += 0.5
-    with pytest.raises(Changed, match=r"3 of 68 differ, by up to 0\.5"):
+    with pytest.raises(Changed, match=r"3 of 68.*differ.*0\.5"):
         embedder(X)
 
 
@@ -121,7 +121,7 @@ def test_what_neither_counter_nor_sample_shows_is_noticed_when_saving_and_indexi
     model.weight.data[0, 1] += 1
     embedder(X)
     for call in (lambda: embedder.save(tmp_path / "p"), lambda: embedder.index(X, progress=False)):
-        with pytest.raises(Changed, match="1 of 32000 differ"):
+        with pytest.raises(Changed, match="1 of 32000.*differ"):
             call()
 
 
@@ -244,11 +244,11 @@ def test_an_untrained_model_with_the_right_head_is_refused(model, tmp_path):
     fit(model).save(tmp_path / "posterior")
     untrained = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
     untrained[2].load_state_dict(model[2].state_dict())
-    with pytest.raises(FileFormatError, match=r"although head '2' is the same: .*'0\.weight'"):
+    with pytest.raises(FileFormatError, match=r"although head '2'.*'0\.weight'"):
         LaplaceEmbedder.load(tmp_path / "posterior", untrained)
     wider = nn.Sequential(nn.Linear(8, 16, bias=False), nn.ReLU(), model[2])
     wider[0].weight = model[0].weight
-    with pytest.raises(FileFormatError, match=r"the model has no '0\.bias'"):
+    with pytest.raises(FileFormatError, match=r"model.*no '0\.bias'"):
         LaplaceEmbedder.load(tmp_path / "posterior", wider)
 
 
@@ -273,7 +273,7 @@ def test_moves_that_change_no_value_raise_no_alarm(deep, tmp_path):
     other = deep.half()
     with torch.no_grad():
         other[0].weight *= 1.05
-    with pytest.raises(FileFormatError, match="'0.weight' has other values"):
+    with pytest.raises(FileFormatError, match="'0.weight'.*other values"):
         LaplaceEmbedder.load(tmp_path / "posterior", other)
 
 
@@ -317,7 +317,7 @@ def test_a_write_that_no_counter_shows_is_noticed_within_a_few_calls():
         for _ in range(80 // AT_ONCE + 1):
             embedder(X)
 
-    with pytest.raises(Changed, match="'30.weight' has other values"):
+    with pytest.raises(Changed, match="'30.weight'.*other values"):
         ask_often()
 
 
@@ -341,7 +341,7 @@ def test_rows_that_are_no_numbers_are_counted(structure, distance, bad, model):
     x = X.clone()
     x[[2, 5, 7], 3] = bad
     for call in calls_of(embedder).values():
-        with pytest.raises(NonFiniteError, match="3 of 60 embeddings .* NaN or infinity"):
+        with pytest.raises(NonFiniteError, match="3 of 60.*embeddings.*NaN or infinity"):
             call(x)
 
 
@@ -411,7 +411,7 @@ def test_rows_without_a_direction_are_named():
 def test_of_weights_that_are_no_numbers_all_rows_are_told(model):
     with torch.no_grad():
         model[0].weight.fill_(torch.nan)
-    with pytest.raises(NonFiniteError, match="in all 60 rows: check its weights"):
+    with pytest.raises(NonFiniteError, match="all 60 rows.*weights"):
         fit(model)
 
 
@@ -444,14 +444,14 @@ def test_no_scale_gives_a_number_that_is_none(kind, structure, distance, model):
 def test_embeddings_without_a_direction_are_counted_before_a_fit():
     x = X.clone()
     x[[1, 4]] = 0
-    with pytest.raises(InputError, match="2 of 60 embeddings .* exactly zero"):
+    with pytest.raises(InputError, match="2 of 60.*embeddings.*exactly zero"):
         LaplaceEmbedder.from_embeddings(x, Y, distance="arccos")
-    with pytest.raises(InputError, match="60 of 60 embeddings .* shorter than 1e-12"):
+    with pytest.raises(InputError, match="60 of 60.*embeddings.*shorter.*1e-12"):
         LaplaceEmbedder.from_embeddings(X * 1e-30, Y, distance="arccos")
     with pytest.raises(NonFiniteError, match=r"overflow torch.float32: .*up to .*e\+20 long"):
         LaplaceEmbedder.from_embeddings(X * 1e20, Y, distance="arccos")
     embedder = LaplaceEmbedder.from_embeddings(X, Y, distance="arccos")
-    with pytest.raises(InputError, match="2 of 60 embeddings .* exactly zero"):
+    with pytest.raises(InputError, match="2 of 60.*embeddings.*exactly zero"):
         embedder(x)
     euclidean = LaplaceEmbedder.from_embeddings(x, Y, distance="euclidean", hessian="positives")
     assert bool(euclidean(x).variance.isfinite().all())
