@@ -90,27 +90,27 @@ def test_a_number_without_a_name_is_neither_a_probability_nor_a_precision(index,
             index.ask(x, wrong)
     with pytest.raises(TypeError, match="is no rule"):
         index.ask(x, 0.9)
-    with pytest.raises(InputError, match="probability=0.5 next to a rule: pass one of them"):
+    with pytest.raises(InputError, match="probability=0.5.*rule.*one of them"):
         index.ask(x, index.guarantee(recall=0.5), probability=0.5)
     assert index.ask(x).label.tolist() == index.ask(x, probability=0.5).label.tolist()
     for made in (index, index.calibration):
-        with pytest.raises(TypeError, match="name the argument, such as precision=0.9"):
+        with pytest.raises(TypeError, match="argument.*as precision=0.9"):
             made.guarantee(0.9)
 
 
 def test_a_rule_refuses_what_it_was_not_made_of(index, points, embedder):
     found, scores = index.search(points[0][300:310]), np.linspace(0, 1, 40)
-    with pytest.raises(InputError, match="found is a ndarray, and this rule is of an index"):
+    with pytest.raises(InputError, match="found is a ndarray.*of an index"):
         index.guarantee(recall=0.5)(scores)
     of_scores = calibrate_scores(scores, scores > 0.3).guarantee(recall=0.5)
-    with pytest.raises(InputError, match="found is a SearchResult, and this rule is of scores"):
+    with pytest.raises(InputError, match="found is a SearchResult.*of scores"):
         of_scores(found)
     with pytest.raises(InputError, match="with evidence"):
         index.guarantee(recall=0.5)(found, age=scores)
     x, _ = points
     plain = embedder.index(x[100:200], progress=False)
     plain.calibrate(x[200:300], matches=[[i] for i in range(100)])
-    with pytest.raises(NotFittedError, match="not calibrated with labels"):
+    with pytest.raises(NotFittedError, match="not calibrated.*labels"):
         index.guarantee(recall=0.5)(plain.search(x[:3]))
 
 
@@ -121,7 +121,7 @@ def test_without_labels_there_is_nothing_to_answer(embedder, points):
         index.ask(x[:3])
     index.calibrate(x[200:300], matches=[[i] for i in range(100)])
     assert index.ask(x[:3], Rule.at(0, "match", None)).label.dtype == object
-    with pytest.raises(NotFittedError, match="not calibrated with labels"):
+    with pytest.raises(NotFittedError, match="not calibrated.*labels"):
         index.ask(x[:3], Rule.at(0.5))
 
 
@@ -161,11 +161,11 @@ def test_who_is_abstained_from_is_on_no_curve_but_counts():
 
 @pytest.mark.parametrize("precision", ["a", 90, -1, 0.0, 1.0, float("nan")])
 def test_a_precision_outside_its_range_is_not_drawn(precision, index):
-    with pytest.raises(InputError, match=r"^precision=.*: pass a number between 0 and 1"):
+    with pytest.raises(InputError, match=r"^precision=.*between 0.*1"):
         index.plot_threshold(precision)
-    with pytest.raises(InputError, match=r"^target=.*: pass a number between 0 and 1"):
+    with pytest.raises(InputError, match=r"^target=.*between 0.*1"):
         threshold_plot([0.2, 0.9], [0, 1], target=precision)
-    with pytest.raises(InputError, match=r"^threshold='a': pass a finite number"):
+    with pytest.raises(InputError, match=r"^threshold='a'.*finite number"):
         threshold_plot([0.2, 0.9], [0, 1], threshold="a")
 
 
@@ -190,7 +190,7 @@ def test_a_search_before_a_calibration_says_what_is_not_there(embedder, points):
     found = index.search(x[200:203], k=2)
     told = "not calibrated  no match_probability, label, unknown: index.calibrate(queries, labels)"
     assert told in str(found)
-    with pytest.raises(NotFittedError, match="not calibrated: call index.calibrate"):
+    with pytest.raises(NotFittedError, match="not calibrated.*index.calibrate"):
         Rule.at(0.5)(found)
     index.calibrate(x[200:300], y[200:300])
     assert "not calibrated" not in str(index.search(x[:3], k=2))

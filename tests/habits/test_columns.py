@@ -109,7 +109,7 @@ def test_labels_of_any_column_are_those_of_a_list(kind):
 
 @pytest.mark.skipif(pyarrow is None, reason="pyarrow is not installed")
 def test_what_is_missing_in_a_column_is_named():
-    with pytest.raises(LabelError, match="missing in row 3"):
+    with pytest.raises(LabelError, match="missing.*row 3"):
         fit(X, pyarrow.array([*NAMES[:3], None, *NAMES[4:]]))
     with pytest.raises(InputError, match="row 3|unequal"):
         fit(pyarrow.array([*X[:3].tolist(), None, *X[4:].tolist()]), Y)
@@ -141,7 +141,7 @@ def test_nothing_to_fit_is_told(call, told):
 
 
 def test_no_labels_at_all_are_counted():
-    with pytest.raises(LabelError, match="labels has 0 entries"):
+    with pytest.raises(LabelError, match="labels.*0 entries"):
         fit(X, np.array([]))
 
 
@@ -161,14 +161,14 @@ def test_a_list_of_images_is_told_how_to_become_a_batch(kind):
     if kind == "arrays":
         images, of_one_size = ([x.numpy() for x in some] for some in (images, of_one_size))
     model = LaplaceEmbedder(OfImages())
-    with pytest.raises(InputError, match=r"unequal size, \(3, 8, 8\) and \(3, 9, 8\).*Resize"):
+    with pytest.raises(InputError, match=r"size, \(3, 8, 8\) .*\(3, 9, 8\).*Resize"):
         model.fit(images, Y, progress=False)
-    with pytest.raises(InputError, match=r"a list is read as batches: pass .* torch.stack"):
+    with pytest.raises(InputError, match=r"list.*as batches.*torch.stack"):
         model.fit(of_one_size, Y, progress=False)
     fitted = model.fit(torch.randn(N, 3, 8, 8), Y, progress=False)
-    with pytest.raises(InputError, match="items of unequal size make no batch.*Resize"):
+    with pytest.raises(InputError, match="unequal size.*no batch.*Resize"):
         fitted(images)
-    with pytest.raises(InputError, match="a list is read as batches"):
+    with pytest.raises(InputError, match="list.*as batches"):
         fitted.index(images, Y, progress=False)
 
 
@@ -178,7 +178,7 @@ def test_batches_of_one_row_each_are_batches():
 
 def test_a_loader_of_three_is_told_at_a_guard():
     batches = [(X, Y, torch.arange(N))]
-    with pytest.raises(LabelError, match=r"Of these 3 the first two.*for x, y, \*_ in loader"):
+    with pytest.raises(LabelError, match=r"Of these 3.*first two.*for x, y,"):
         Guard(batches, model=fit(X, Y), trained_on_items=False)
 
 
@@ -224,5 +224,5 @@ def test_keywords_of_other_libraries_are_told_ours(call, told):
 def test_methods_of_other_libraries_are_told_ours(name):
     embedder = LaplaceEmbedder(network())
     assert not hasattr(embedder, name)
-    with pytest.raises(AttributeError, match=f"has no '{name}': call "):
+    with pytest.raises(AttributeError, match=f"no '{name}'.*call "):
         getattr(embedder, name)

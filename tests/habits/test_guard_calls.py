@@ -35,7 +35,7 @@ def guard():
     ],
 )
 def test_keywords_of_other_libraries_name_ours(keyword, advice):
-    with pytest.raises(TypeError, match=f"Guard.. got an unexpected .*'{keyword}'.*{advice}"):
+    with pytest.raises(TypeError, match=f"Guard.*unexpected .*'{keyword}'.*{advice}"):
         Guard(X[:N], Y[:N], **{keyword: 0.9})
 
 
@@ -73,18 +73,16 @@ def test_attributes_are_there_or_not_as_before(guard):
 
 
 def test_a_number_too_many_names_its_argument(guard):
-    with pytest.raises(
-        TypeError, match=r"Guard\(..., 0.9\): name the argument, such as precision="
-    ):
+    with pytest.raises(TypeError, match=r"Guard\(..., 0.9\).*argument.*precision="):
         Guard(X[:N], Y[:N], 0.9)
-    with pytest.raises(InputError, match=r"guard\.at\(0\.9\)\.ask\(queries\) for another one"):
+    with pytest.raises(InputError, match=r"guard\.at\(0\.9\)\.ask\(queries\).*another"):
         guard.ask(X[N:], 0.9)
 
 
 @pytest.mark.parametrize("pair", [tuple, list])
 def test_queries_with_labels_are_refused(guard, pair):
     for ask in (guard.ask, guard.index.search, guard.index.label_sets):
-        with pytest.raises(InputError, match=f"{pair.__name__} of queries and labels: pass the"):
+        with pytest.raises(InputError, match=f"{pair.__name__}.*queries and labels"):
             ask(pair([X[N : N + 30], Y[N : N + 30]]))
 
 
@@ -122,7 +120,7 @@ def test_loaders_of_vectors(loader, guard):
 
 
 def test_a_loader_without_labels_is_told_so():
-    with pytest.raises(LabelError, match="labels=None: pass a label for each vector"):
+    with pytest.raises(LabelError, match="labels=None.*pass a label"):
         Guard(DataLoader(torch.tensor(X[:N]), 64))
 
 

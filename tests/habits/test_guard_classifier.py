@@ -85,7 +85,7 @@ def test_weights_of_rows_count_in_the_score(digits, fitted):
     assert fitted.score(asked, truth, weight) == pytest.approx(
         0.75 * (fitted.predict(asked)[answered[1]] == truth[answered[1]])
     )
-    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+    with pytest.raises(ValueError, match="inconsistent.*samples"):
         fitted.score(asked, truth[:-1])
 
 
@@ -94,7 +94,7 @@ def test_no_answer_has_no_score(fitted):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert fitted.predict(foreign).tolist() == [-1] * 4
-    with pytest.warns(UndefinedMetricWarning, match="no row was answered"):
+    with pytest.warns(UndefinedMetricWarning, match="no row.*answered"):
         assert np.isnan(fitted.score(foreign, [0] * 4))
 
 
@@ -124,7 +124,7 @@ def test_few_rows_guarantee_nothing_and_say_so(n, precision, digits):
 
 def test_the_reason_counts_the_rows_that_are_missing(digits):
     x, y = digits
-    with pytest.warns(FewQueriesWarning, match=r"about [\d,]+ more rows needed"):
+    with pytest.warns(FewQueriesWarning, match=r"about [\d,]+ more rows"):
         GuardClassifier(precision=0.9).fit(x[:80], y[:80])
 
 
@@ -202,7 +202,7 @@ def test_a_model_needs_a_statement(digits):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 16)).double()
     for stated in (None, True):
-        with pytest.raises(InputError, match=f"trained_on_items={stated}: rows that the model"):
+        with pytest.raises(InputError, match=f"trained_on_items={stated}.*rows.*model"):
             GuardClassifier(model, trained_on_items=stated).fit(x, y)
     classifier = GuardClassifier(model, precision=0.6, trained_on_items=False).fit(x, y)
     expected = Guard(x, y, model=model, precision=0.6, trained_on_items=False)
@@ -220,7 +220,7 @@ def test_wrong_settings_are_errors_with_few_rows_too(digits):
 def test_names_of_other_classes_are_answered_with_the_right_one(fitted):
     with pytest.raises(TypeError, match="metric.*distance='arccos' or 'euclidean'"):
         GuardClassifier(metric="cosine")
-    with pytest.raises(TypeError, match="did you mean 'precision'"):
+    with pytest.raises(TypeError, match="did you mean.*'precision'"):
         GuardClassifier(precison=0.9)
     with pytest.raises(AttributeError, match=r"decision_function.*call predict_proba\(X\)"):
         fitted.decision_function  # noqa: B018

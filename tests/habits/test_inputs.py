@@ -105,7 +105,7 @@ def test_mappings_with_labels_and_output_objects(data, points, names, network):
 
 def test_a_mapping_with_two_kinds_of_labels_is_refused(points, network):
     x, y = points
-    with pytest.raises(LabelError, match='both "labels" and "label"'):
+    with pytest.raises(LabelError, match='"labels" and "label"'):
         LaplaceEmbedder(network).fit([{"x": x, "label": y, "labels": y}], progress=False)
 
 
@@ -158,18 +158,18 @@ def test_embeddings_from_elsewhere_are_checked_by_row():
     x, y = torch.randn(20, 6), ["a", "b"] * 10
     broken = x.clone()
     broken[3, 0], broken[7] = torch.nan, torch.inf
-    with pytest.raises(NonFiniteError, match=r"rows 3, 7 \(2 of 20\): leave these rows out"):
+    with pytest.raises(NonFiniteError, match=r"rows 3, 7.*2 of 20.*leave.*out"):
         LaplaceEmbedder.from_embeddings(broken, y)
-    with pytest.raises(LabelError, match="labels is missing in row 1 "):
+    with pytest.raises(LabelError, match="labels.*missing in row 1 "):
         LaplaceEmbedder.from_embeddings(x, ["a", None, *y[2:]])
-    with pytest.raises(LabelError, match="embeddings has 20 rows, but labels has 19 entries"):
+    with pytest.raises(LabelError, match="embeddings has 20.*labels has 19"):
         LaplaceEmbedder.from_embeddings(x, y[1:])
 
 
 def test_a_loss_counts_classes_from_0(points, names, network):
     from pytorch_metric_learning.losses import ContrastiveLoss
 
-    with pytest.raises(LabelError, match="number them from 0"):
+    with pytest.raises(LabelError, match="number.*from 0"):
         train_embedder(network, [(points[0], names)], ContrastiveLoss(), epochs=1, progress=False)
 
 
@@ -191,7 +191,7 @@ def test_a_class_without_a_name_is_refused(way, points, names):
     fitted = LaplaceEmbedder.from_embeddings(x, blank)
     index = fitted.index(x, blank, progress=False)
     blank = ["  " if row in (3, 7) else label for row, label in enumerate(blank)]
-    with pytest.raises(LabelError, match=r"empty text in rows 3, 7 \(2 of 100\): leave"):
+    with pytest.raises(LabelError, match=r"empty text.*rows 3, 7.*2 of 100.*leave"):
         BLANK[way](x, blank, fitted, index)
 
 
@@ -225,10 +225,10 @@ def test_sparse_vectors_are_called_sparse(door, points, network):
     x, y = points[0][:80].numpy(), points[1][:80].numpy()
     given = vector_doors(x, y, network)[door]
     for kind in (sparse.csr_matrix, sparse.coo_matrix, sparse.csr_array, sparse.lil_matrix):
-        with pytest.raises(InputError, match=rf"is a sparse matrix \({kind.__name__}\).*toarray"):
+        with pytest.raises(InputError, match=rf"sparse matrix \({kind.__name__}\).*toarray"):
             given(kind(x))
     if door not in ("fit of a loader", "call of a network"):  # a linear layer takes those
-        with pytest.raises(InputError, match="is a sparse_coo tensor"):
+        with pytest.raises(InputError, match="is a sparse_coo"):
             given(torch.from_numpy(x).to_sparse())
 
 
@@ -252,10 +252,10 @@ def test_a_column_may_have_one_vector_a_cell(door, points, network):
         if hasattr(found, "ids"):
             assert np.array_equal(found.ids, plain.ids)
     ragged = pd.Series([*list(x[:7]), x[7, :5], *list(x[8:])])
-    with pytest.raises(InputError, match=r"unequal shape: .6,. in row 0, .5,. in row 7 .1 row"):
+    with pytest.raises(InputError, match=r"unequal shape.*6,. in row 0.*5,. in row 7.*1 row"):
         given(ragged)
-    with pytest.raises(InputError, match="cells of 2 columns: pass the column of vectors alone"):
+    with pytest.raises(InputError, match="of 2 columns.*column of vectors"):
         given(pd.DataFrame({"id": range(80), "vector": list(x)}))
     gap = pd.Series([*list(x[:7]), None, *list(x[8:])])
-    with pytest.raises(InputError, match=r"\(\) in row 7"):
+    with pytest.raises(InputError, match=r"\(\) in.*row 7"):
         given(gap)

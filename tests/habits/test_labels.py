@@ -82,13 +82,13 @@ def test_missing_whole_numbers_are_named_by_their_row(door, x):
     y = np.arange(N) % 3
     bad = y.astype(float)
     bad[3] = np.nan
-    with pytest.raises(LabelError, match=r"missing in row 3 \(1 of (120|50)\)"):
+    with pytest.raises(LabelError, match=r"missing.*row 3.*1 of (120|50)"):
         doors(x, y)[door](bad)
-    with pytest.raises(LabelError, match=r"missing in row 3 \(1 of (120|50)\)"):
+    with pytest.raises(LabelError, match=r"missing.*row 3.*1 of (120|50)"):
         doors(x, y)[door](torch.from_numpy(bad))
     series = pd.Series(y, dtype="Int64")
     series[3] = pd.NA
-    with pytest.raises(LabelError, match=r"missing in row 3 \(1 of (120|50)\)"):
+    with pytest.raises(LabelError, match=r"missing.*row 3.*1 of (120|50)"):
         doors(x, y)[door](series)
 
 
@@ -141,7 +141,7 @@ def test_an_index_with_a_class_of_minus_one_takes_more_of_it(x):
 @pytest.mark.parametrize("estimator", [MatchClassifier, LaplaceMetricTransformer])
 def test_estimators_ask_about_noise(estimator, x):
     y = np.arange(N) % 3
-    with pytest.raises(LabelError, match="y is -1 in row 4 "):
+    with pytest.raises(LabelError, match="y is -1.*row 4 "):
         estimator().fit(x, np.where(np.arange(N) == 4, -1, y))
     assert len(estimator().fit(x, np.where(y == 0, -1, 1)).classes_) == 2
 
@@ -149,13 +149,13 @@ def test_estimators_ask_about_noise(estimator, x):
 @pytest.mark.filterwarnings("ignore::laplace_metric.errors.NegativeCurvatureWarning")
 def test_labels_that_all_differ_are_told(x):
     ids = np.arange(N)
-    with pytest.warns(LaplaceMetricWarning, match="all 120 labels differ.*ids or row numbers"):
+    with pytest.warns(LaplaceMetricWarning, match="all 120 labels.*ids.*row numbers"):
         embedder = LaplaceEmbedder.from_embeddings(x, ids)
-    with pytest.warns(LaplaceMetricWarning, match="all 120 labels differ"):
+    with pytest.warns(LaplaceMetricWarning, match="all 120 labels"):
         LaplaceEmbedder(torch.nn.Linear(6, 3)).fit([(x, names(ids))], progress=False)
     index = embedder.index(x, ids, progress=False)
     assert "120 items, each of another class: are the labels ids?" in str(index)
-    with pytest.raises(InputError, match="all 120 labels differ"):
+    with pytest.raises(InputError, match="all 120 labels"):
         Guard(x, ids)
 
 
@@ -184,5 +184,5 @@ def test_ids_of_another_type_are_named(text, x):
         index.remove(other)
     with pytest.raises(InputError, match=message):
         index.calibrate(x, matches=[other] * N)
-    with pytest.raises(InputError, match=r"ids are missing in row 1 \(1 of 2\)"):
+    with pytest.raises(InputError, match=r"ids.*missing.*row 1.*1 of 2"):
         index.add(x[:2], ids=["a", None])

@@ -163,7 +163,7 @@ def test_what_is_no_list_of_texts_is_named(case, guard):
 
 def test_texts_without_labels_are_not_fitted():
     for hold in (list, iter, deque, np.array, pd.Series):
-        with pytest.raises(LabelError, match=r"without labels: pass fit\(inputs, labels\)"):
+        with pytest.raises(LabelError, match=r"without labels.*fit\(inputs, labels\)"):
             LaplaceEmbedder(Words()).fit(hold(texts(10)[0]), progress=False)
 
 
@@ -177,7 +177,7 @@ def test_no_text_is_no_query(guard):
 
 def test_single_texts_and_batches_are_not_mixed(guard):
     for mixed in (Stream(["w1", ["w2"]]), Stream([["w1"], "w2"]), [["w1"], "w2"]):
-        with pytest.raises(InputError, match="single texts and batches|not a text|is a list"):
+        with pytest.raises(InputError, match="texts and batches|not a text|is a list"):
             guard.ask(mixed)
 
 
