@@ -18,8 +18,6 @@ from torch import Tensor, nn
 from laplace_metric import LaplaceEmbedder
 from laplace_metric.calibration import Calibration, Rule, calibrate_scores
 from laplace_metric.calibration._calibration_graph import (
-    INPUTS,
-    OUTPUTS,
     CalibrationGraph,
     CalibrationModule,
 )
@@ -28,13 +26,17 @@ from laplace_metric.calibration.probability import _match_probability
 from laplace_metric.calibration.probability._calibrators import CALIBRATORS, Calibrator
 from laplace_metric.errors import ExportError, InputError, MissingPackageError, UnknownNameError
 from laplace_metric.export import _file_formats
-from laplace_metric.export._file_formats import METADATA, OPSET
+from laplace_metric.export._file_formats import OPSET
 from laplace_metric.search import Index
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 PACKAGES = [name for name in ("onnx", "onnxscript", "onnxruntime") if find_spec(name) is None]
 needs_onnx = pytest.mark.skipif(bool(PACKAGES), reason=f"needs {', '.join(PACKAGES)}")
 FORMATS = ["torch", pytest.param("onnx", marks=needs_onnx)]
+INPUTS = ("distances", "labels", "epistemic")
+OUTPUTS = ("match_probability", "p_value", "unknown", "label", "label_probability", "ambiguity")
+METADATA = "laplace_metric.json"
+"""Names by which other programs read a graph."""
 EXACT, CLOSE = 1e-12, 1e-6
 """Of float64; of numbers that left as float32."""
 SETS = ("distance", "portable")

@@ -25,9 +25,11 @@ from laplace_metric.errors import (
 )
 from laplace_metric.export import _file_formats
 from laplace_metric.export._file_formats import OPSET
-from laplace_metric.export._module import OUTPUTS
 from laplace_metric.search import Predictive
 from tests.export.problems import CASES, D, fitted, inputs
+
+OUTPUTS = ("mean", "epistemic", "uncertainty")
+"""What other programs ask a graph for by name."""
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 QUERIES = inputs(33, seed=2)[0]

@@ -9,8 +9,7 @@ import pytest
 import torch
 from sklearn.metrics import brier_score_loss, roc_auc_score
 
-from laplace_metric.search._evaluate import PRECISIONS, guaranteed_rule
-from laplace_metric.search._report import AMBIGUITY, DISTANCE, EPISTEMIC, UNCERTAINTY
+from laplace_metric.search._evaluate import guaranteed_rule
 from tests.calibration.arrays import queries_needed
 
 LABEL = "label probability"
@@ -68,10 +67,10 @@ def test_wrong_answers_are_ranked_as_scikit_learn_says(report, calibrated, parts
     result, right = counted(calibrated, *parts[2])
     scores = {
         LABEL: 1 - result.label_probability,
-        UNCERTAINTY: result.uncertainty,
-        DISTANCE: result.distance[:, 0],
-        EPISTEMIC: result.epistemic,
-        AMBIGUITY: result.ambiguity,
+        "uncertainty": result.uncertainty,
+        "distance alone": result.distance[:, 0],
+        "epistemic": result.epistemic,
+        "ambiguity": result.ambiguity,
     }
     assert list(report.r_auroc) == list(scores) == list(report.ausc)
     for name, score in scores.items():
@@ -105,7 +104,7 @@ def test_guarantees_are_what_their_thresholds_give(calibrated, parts):
     calibration = calibrated.calibration
     report = calibrated.evaluate(x, y)
     result = calibrated.search(x, k=1)
-    assert [guarantee.guaranteed for guarantee in report.guarantees] == list(PRECISIONS)
+    assert [guarantee.guaranteed for guarantee in report.guarantees] == [0.9, 0.95, 0.99]
     for guarantee in report.guarantees:
         threshold, text = guaranteed_rule(calibration, guarantee.guaranteed, "label")
         assert guarantee.explanation == text
@@ -149,7 +148,7 @@ def test_sets_and_unknown_are_those_of_the_index(report, calibrated, parts):
 
 def test_without_a_calibration_or_ood_inputs_less_is_said(plain, calibrated, report, parts):
     less = plain.evaluate(*parts[2])
-    assert list(less.r_auroc) == [UNCERTAINTY, DISTANCE, EPISTEMIC, AMBIGUITY]
+    assert list(less.r_auroc) == ["uncertainty", "distance alone", "epistemic", "ambiguity"]
     assert less.decides_about == "match"
     nearest = plain.search(parts[2][0], k=1).labels[:, 0] == parts[2][1].numpy()
     assert less.answers_right == pytest.approx(nearest.mean())
@@ -197,8 +196,8 @@ def test_each_query_can_be_looked_up(report, calibrated, parts):
     assert torch.equal(report.called_unknown, result.unknown)
     torch.testing.assert_close(report.probability, result.label_probability)
     assert torch.equal(report.scores[LABEL], 1 - report.probability)
-    torch.testing.assert_close(report.scores[EPISTEMIC], result.epistemic)
-    torch.testing.assert_close(report.ood_scores[DISTANCE], theirs.distance[:, 0])
+    torch.testing.assert_close(report.scores["epistemic"], result.epistemic)
+    torch.testing.assert_close(report.ood_scores["distance alone"], theirs.distance[:, 0])
     assert "scores" not in report.to_json()
 
 
