@@ -55,7 +55,7 @@ def test_a_guard_of_classes_answers_by_the_rule_of_classes_and_says_so(tmp_path)
 
 
 def test_what_no_class_has_is_refused_with_the_reason():
-    with pytest.warns(FewQueriesWarning, match=r"precision=0.99.*guaranteed.*any class"):
+    with pytest.warns(FewQueriesWarning, match=r"precision=0.99 .*guaranteed.*any class"):
         guard = made().at(0.99, by_class=True)
     with pytest.raises(InputError, match=r"of any class: .*guard\.at\(0\.99, by_class=False\)"):
         guard.ask(X[NEW])

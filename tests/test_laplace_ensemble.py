@@ -389,7 +389,7 @@ def test_what_is_no_ensemble():
     x, y = points()
     with pytest.raises(InputError, match="members is 1.*list of two"):
         LaplaceEnsemble(several[:1])
-    with pytest.raises(InputError, match="members.*a LaplaceEmbedder"):
+    with pytest.raises(InputError, match="members is.*LaplaceEmbedder"):
         LaplaceEnsemble(several[0])
     with pytest.raises(InputError, match=r"members\[1\].*a Sequential"):
         LaplaceEnsemble([several[0], several[1].model])

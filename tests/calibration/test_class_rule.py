@@ -162,7 +162,7 @@ def test_groups_are_counted_class_by_class():
 
 
 def test_what_cannot_be_is_refused_by_name(index):
-    with pytest.raises(InputError, match=r"precision=0\.999.*guaranteed.*any class: "):
+    with pytest.raises(InputError, match=r"precision=0\.999 .*guaranteed.*any class: "):
         index.guarantee_by_class(0.999)
     for precision in (0, 1, 1.5, "a", None):
         with pytest.raises(InputError, match="precision"):

@@ -253,7 +253,7 @@ def test_what_cannot_be_guaranteed_says_how_many_queries_it_takes():
     halves = calibrate_scores(score, relevant, cross_fit=0)
     with pytest.raises(InputError, match=r"calibrate on.*[\d,]+ more .*cross_fit=5 all"):
         halves.guarantee(precision=0.6)
-    with pytest.raises(InputError, match=r"precision=0.999.*guaranteed"):
+    with pytest.raises(InputError, match=r"precision=0.999 .*guaranteed"):
         calibration.guarantee(precision=0.999)
     with pytest.raises(InputError, match="at least.*99 queries"):
         calibration.keep_relevant(score, 0.01)

@@ -235,7 +235,7 @@ def test_all_that_is_tied_is_accepted_or_none_of_it():
 
 def test_what_cannot_be_promised_says_what_can():
     p = torch.linspace(0, 1, 200)
-    with pytest.raises(InputError, match="precision=0.99.*guaranteed") as error:
+    with pytest.raises(InputError, match="precision=0.99 .*guaranteed") as error:
         guarantee(p, torch.ones(200) > 0, precision=0.99)
     best = float(re.search(r"these queries support (0\.\d+)", str(error.value))[1])
     assert best == pytest.approx(lower_bound(199, 199, 0.05 / STARTS), abs=1e-3)

@@ -110,7 +110,7 @@ def test_a_rule_refuses_what_it_was_not_made_of(index, points, embedder):
     x, _ = points
     plain = embedder.index(x[100:200], progress=False)
     plain.calibrate(x[200:300], matches=[[i] for i in range(100)])
-    with pytest.raises(NotFittedError, match="not calibrated.*labels"):
+    with pytest.raises(NotFittedError, match="not calibrated with.*labels"):
         index.guarantee(recall=0.5)(plain.search(x[:3]))
 
 
@@ -121,7 +121,7 @@ def test_without_labels_there_is_nothing_to_answer(embedder, points):
         index.ask(x[:3])
     index.calibrate(x[200:300], matches=[[i] for i in range(100)])
     assert index.ask(x[:3], Rule.at(0, "match", None)).label.dtype == object
-    with pytest.raises(NotFittedError, match="not calibrated.*labels"):
+    with pytest.raises(NotFittedError, match="not calibrated with.*labels"):
         index.ask(x[:3], Rule.at(0.5))
 
 
@@ -190,7 +190,7 @@ def test_a_search_before_a_calibration_says_what_is_not_there(embedder, points):
     found = index.search(x[200:203], k=2)
     told = "not calibrated  no match_probability, label, unknown: index.calibrate(queries, labels)"
     assert told in str(found)
-    with pytest.raises(NotFittedError, match="not calibrated.*index.calibrate"):
+    with pytest.raises(NotFittedError, match="calibrated: call index.calibrate"):
         Rule.at(0.5)(found)
     index.calibrate(x[200:300], y[200:300])
     assert "not calibrated" not in str(index.search(x[:3], k=2))

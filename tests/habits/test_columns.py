@@ -163,7 +163,7 @@ def test_a_list_of_images_is_told_how_to_become_a_batch(kind):
     model = LaplaceEmbedder(OfImages())
     with pytest.raises(InputError, match=r"size, \(3, 8, 8\) .*\(3, 9, 8\).*Resize"):
         model.fit(images, Y, progress=False)
-    with pytest.raises(InputError, match=r"list.*as batches.*torch.stack"):
+    with pytest.raises(InputError, match=r"list.*as batches: pass.*torch.stack"):
         model.fit(of_one_size, Y, progress=False)
     fitted = model.fit(torch.randn(N, 3, 8, 8), Y, progress=False)
     with pytest.raises(InputError, match="unequal size.*no batch.*Resize"):

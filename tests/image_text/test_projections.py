@@ -261,7 +261,7 @@ def test_features_of_another_size_and_without_a_direction():
     other = ImageTextPairs(torch.ones(N, IMAGE + 1, dtype=F64), pairs.texts, pairs.pairs)
     with pytest.raises(InputError, match="features of images.*size 5.*takes 4"):
         embedder.fit_posterior(other)
-    with pytest.raises(InputError, match="features.*size 5"):
+    with pytest.raises(InputError, match="features have.*size 5"):
         embedder.embed_image(torch.ones(2, IMAGE + 1))
     texts = pairs.texts.clone()
     texts[7] = 0
