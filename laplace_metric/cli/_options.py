@@ -249,9 +249,9 @@ file FILE!: what image-text fit wrote
 {_DEVICE}{_TRUST.format("the file")}{_RUN}"""
 DEMO = """\
 answer or abstain on handwritten digits, and write the report. Runs fit, index, search and report \
-as a user would; needs no download and takes well under a minute
---output demo.html
---output PATH = report.html: the report
+as a user would, by commands that can be repeated; needs no download and takes well under a minute
+--output my-demo
+--output PATH = laplace-metric-demo: new folder for images, results and report.html
 """
 TOP = """\
 honest uncertainty for any embedder
