@@ -167,7 +167,7 @@ figures, every number. It needs nothing from outside
 index photos --trust-recipe
 --output PATH = report.html: the page
 --table FILE: every query in a .csv or .json, those to look at first on top: open-set queries that \
-were let in, wrong answers, what was not answered
+were let in, wrong answers, items whose label is likely another, what was not answered
 --coarser TABLE: of groups of the labels, as for search: a table of what each level answers
 {_MEASURED}"""
 SERVE = f"""\
