@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import warnings
 from functools import cache
 
@@ -511,3 +512,28 @@ def test_levels_with_more_labels_than_the_items_are_nested_and_come_back(tmp_pat
     assert Guard.load(tmp_path / "guard").coarser == guard.coarser
     with pytest.raises(InputError, match="group 'shoes' of level 1 is in two groups of level 2"):
         made().at(0.9, coarser=[more[0], {**more[1], "clog": "carried"}])
+
+
+def test_one_answer_has_its_level_and_is_unpacked_as_before():
+    answers = made().ask(NEW[0])
+    assert {0, 1, None} <= {answer.level for answer in answers}
+    for query, answer in enumerate(answers):
+        label, probability, reason = answer
+        assert answer == (label, probability, reason)
+        assert len(answer) == 3
+        assert answer.level == answers.level[query]
+        assert (answer.level is None) == bool(reason)
+        assert answer.level is None or type(answer.level) is int
+        assert KIND.get(label, label) in {label, *KIND.values()}
+    coarse = next(answer for answer in answers if answer.level == 1)
+    assert coarse.label in KIND.values()
+    for again in (pickle.loads(pickle.dumps(coarse)), copy.copy(coarse), copy.deepcopy(coarse)):
+        assert (again, again.level) == (coarse, 1)
+    assert repr(coarse).endswith("reason='', level=1)")
+    other = coarse._replace(probability=0.5)
+    assert (tuple(other), other.level) == ((coarse.label, 0.5, ""), 1)
+    with pytest.raises(AttributeError):
+        coarse.level = 2
+    plain = made().at(0.9, coarser=False).ask(NEW[0])[0]
+    assert plain.level is None
+    assert "level" not in repr(plain)
