@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor, nn
-
 from PIL import Image
+from torch import Tensor, nn
 
 from benchmarks.examples import images, report_picture, texts
 from laplace_metric import datasets
