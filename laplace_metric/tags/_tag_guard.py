@@ -57,10 +57,11 @@ class AskedOfTags:
 class TagGuard(Shown):
     """Tag queries by their neighbours, so that a share of the given tags is right.
 
-    The tags of the 20 nearest items are candidates. Their probabilities are learnt from queries
+    The tags of the 20 nearest items are candidates; items that tie for the last places share them,
+    so that no answer depends on the order of items. Their probabilities are learnt from queries
     whose tags are known, and a threshold is chosen that keeps the precision: of all tags that are
     given, so that a query with many counts for more. Of equal items one is kept, with the tags of
-    all of them.
+    all of them. (Which items calibrate together does depend on their order, without ``held_out``.)
 
     Parameters
     ----------
@@ -139,7 +140,7 @@ class TagGuard(Shown):
                 raise InputError(
                     "groups= are of queries that calibrate: pass held_out=(queries, tags), too."
                 )
-            hits, truth = self.items.hits(*self.items.others()), self.items.tags
+            hits, truth = self.items.hits(self.items.others()), self.items.tags
             therefore = f"{ALONE} or held_out=(queries, tags) with groups=."
             warn_of_near_copies(self.items.vectors, None, "items", therefore)
         else:
@@ -148,7 +149,7 @@ class TagGuard(Shown):
             if not len(x):
                 raise InputError("held_out has no query: pass (queries, tags) of 20 or more.")
             truth = TagSets.of("held_out", sets, len(x), self.items.names, _columns(tags))
-            hits = self.items.hits(*self.items.near(x))
+            hits = self.items.hits(self.items.near(x))
             groups = None if groups is None else read_groups(groups, len(x))
             if groups is None:
                 warn_of_near_copies(x, None, "queries", f"{ALONE} or groups=.", self.items.vectors)
@@ -185,7 +186,7 @@ class TagGuard(Shown):
         return self._answers(self._hits(self.items.read("queries", queries)))
 
     def _hits(self, x: Float[Tensor, "Q D"]) -> TagHits:
-        return self.items.hits(*self.items.near(x))
+        return self.items.hits(self.items.near(x))
 
     def _answers(self, hits: TagHits) -> TagAnswers:
         names = np.array([*self.items.names.values.tolist(), None], dtype=object)
