@@ -135,6 +135,7 @@ class TagGuard(Shown):
             held_out is None,
         )
         self.items = TaggedItems.of(vectors, tags, spherical=spherical)
+        name = "tags" if held_out is None else "held_out"
         if held_out is None:
             if groups is not None:
                 raise InputError(
@@ -153,7 +154,7 @@ class TagGuard(Shown):
             groups = None if groups is None else read_groups(groups, len(x))
             if groups is None:
                 warn_of_near_copies(x, None, "queries", f"{ALONE} or groups=.", self.items.vectors)
-        self.calibration = _calibrated(hits, truth, groups, seed, by_halves=miss is not None)
+        self.calibration = _calibrated(name, hits, truth, groups, seed, by_halves=miss is not None)
         self._columns = _columns(tags)
         _ = self.rule  # what cannot be kept is told here
         if miss is not None:
@@ -314,16 +315,23 @@ def _names(arrays: dict[str, Any]) -> Column:
 
 
 def _calibrated(
-    hits: TagHits, truth: TagSets, groups: Any, seed: int, *, by_halves: bool
+    name: str, hits: TagHits, truth: TagSets, groups: Any, seed: int, *, by_halves: bool
 ) -> ScoreCalibration:
     """Return the calibration of candidates, tested in parts; by halves, too, for a recall."""
     if not (hits.share > -np.inf).any():
         raise InputError("tags: no query that calibrates has a neighbour with a tag.")
+    right = hits.right(truth)
+    if not right.any():
+        raise InputError(
+            f"{name}: none of {len(right):,} queries that calibrate has a tag that its neighbours "
+            "have, so that no precision can be kept: pass queries with their tags, named as those "
+            "of the items."
+        )
 
     def tested(parts: int) -> ScoreCalibration:
         return calibrate_scores(
             hits.share,
-            hits.right(truth),
+            right,
             total=truth.count,
             evidence=hits.evidence,
             groups=groups,

@@ -89,7 +89,7 @@ def test_names_that_are_not_known_count_as_missed():
         (np.array([[0, 2], [1, 0]]), "0 and 1"),
         (np.array([[0.0, np.nan], [1, 0]]), "0 and 1"),
         ([{"red": 1}, ["round"]], "a list of the tags"),
-        ([None, ["round"]], "a list of the tags"),
+        ([None, ["round"]], r"tags\[0\] is None: pass \[\] for an item without tags"),
         (None, "pass a collection"),
         (5, "pass a collection"),
         (np.array(3), r"\[N, L\]"),
@@ -97,6 +97,7 @@ def test_names_that_are_not_known_count_as_missed():
         (torch.arange(2), r"\[N, L\]"),
         ([[["a"]], ["b"]], r"tags\[0\] holds \['a'\]"),
         ([["a", None], ["b"]], r"tags\[0\] holds None"),
+        (np.zeros((2, 3)), "tags: no item has a tag"),
         ([["a", " "], ["b"]], "empty text"),
         ([[True], [5]], "whole numbers or strings"),
         ([[0, 1, 1], [1, 0, 0]], "numpy.array"),
@@ -157,6 +158,14 @@ def test_shares_are_those_of_brute_force_in_float64(spherical):
         assert set(hits.tag[query, : len(best)]) == set(best)
         assert (hits.tag[query, len(best) :] == -1).all()
         np.testing.assert_allclose(hits.evidence["distance"][query], d[0], rtol=1e-9)
+
+
+@pytest.mark.parametrize("sets", [[[]] * 40, [["another name"]] * 40, np.zeros((40, L))])
+def test_queries_without_a_right_tag_are_told_by_their_argument(sets):
+    x, has = world(100, 0)
+    tags = has if isinstance(sets, np.ndarray) else lists(has)
+    with pytest.raises(InputError, match=r"held_out: none of 40 queries .* named as those of the"):
+        TagGuard(x, tags, 0.5, held_out=(world(40, 1)[0], sets))
 
 
 def tied_world(n: int, seed: int):
