@@ -783,7 +783,8 @@ class Index(Shown):
             stays[self.items.rows_of(ids)] = False
             if not bool(stays.any()):
                 raise InputError(
-                    "ids name every item, and an index cannot be empty: leave one, or make another index."
+                    "ids name every item, and an index cannot be empty: leave one, or make another "
+                    "index."
                 )
             rows = stays.nonzero().flatten()
             kept = self.items.take(rows)
