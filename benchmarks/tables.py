@@ -25,7 +25,7 @@ from benchmarks.report import papers, three_numbers
 from benchmarks.report.cells import quality_table
 from benchmarks.report.claims import tables as claims
 from benchmarks.report.method_table import methods
-from benchmarks.retrieval import evidence, forty, growing, guarantees, power, twenty
+from benchmarks.retrieval import evidence, forty, growing, guarantees, power, tags, twenty
 from benchmarks.variants import online_tables
 
 ROOT = Path(__file__).parent.parent
@@ -39,7 +39,7 @@ PAGES = (
     ),
     *(
         ROOT / "docs" / f"{name}.md"
-        for name in ("engines", "posterior", "promises", "settings")
+        for name in ("engines", "match", "posterior", "promises", "settings")
     ),
 )  # fmt: skip
 PROTOCOL_TABLES: dict[str, tuple[str, str, tuple[str, ...]]] = {
@@ -106,6 +106,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **growing.TABLES,
     **twenty.TABLES,
     **forty.TABLES,
+    **tags.TABLES,
     **image_text_tables.TABLES,
     **cost_tables.TABLES,
     **promises.TABLES,

@@ -175,6 +175,7 @@ PIECES = (
     _piece("growing", "retrieval", "retrieval.growing", 4),
     _piece("twenty", "retrieval", "retrieval.twenty", 2),
     _piece("forty", "retrieval", "retrieval.forty", 8),
+    _piece("tags", "retrieval", "retrieval.tags", 4),
     _piece("recovery", "recovery", "recovery.runs", 58),
     _piece("levels", "recovery", "recovery.levels", 13),
     _piece("online", "variants", "variants.online", 40),

@@ -783,6 +783,8 @@ class Guard(Shown):
             precision, stated = told.share("precision"), None
             by_class = told.flag("by_class") if "by_class" in told else False
             coarser = Levels.of_content(told, "coarser") if "coarser" in told else None
+            if by_class and coarser is not None:
+                raise FileFormatError("guard.by_class is true next to guard.coarser")
             if "trained_on_items" in told:
                 stated = told.flag("trained_on_items")
         guard.trained_on_items = stated
@@ -792,6 +794,11 @@ class Guard(Shown):
         guard.index = Index._of(saved, guard.embedder)
         if guard.index.calibration is None or guard.index.calibration.labels is None:
             raise FileFormatError(f"{path} is damaged: its index is not calibrated by labels.")
+        assert guard.index.labels is not None
+        if coarser is not None and not coarser.has_one_of(guard.index.labels.tolist()):
+            raise FileFormatError(
+                f"{path} is damaged: guard.coarser has no label of the items of its index."
+            )
         if search is not None:
             ids = guard.index.ids
             guard.index = guard.index.searched_by(_search_of(search, ids, len(ids)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import warnings
 from functools import cache
 
@@ -12,6 +13,7 @@ import torch
 from scipy.stats import binomtest
 
 from laplace_metric import Guard, GuardClassifier
+from laplace_metric import io as files
 from laplace_metric.calibration import CalibrationQueries, Guarantee, LevelRule, Rule
 from laplace_metric.calibration.guarantees._left_over import left_over, share_of_run
 from laplace_metric.calibration.guarantees._test_sequences import Tests as Sequences
@@ -19,10 +21,12 @@ from laplace_metric.calibration.labels._label_shares import LabelShares
 from laplace_metric.calibration.labels._levels import Levels
 from laplace_metric.errors import (
     FewQueriesWarning,
+    FileFormatError,
     InputError,
     LaplaceMetricWarning,
     StaleCalibrationWarning,
 )
+from laplace_metric.guard import GUARD
 
 pytestmark = pytest.mark.usefixtures("quick")
 CLASSES, GROUPS = 6, 3
@@ -392,3 +396,144 @@ def test_labels_of_a_mapping_are_of_one_type(key):
     """A file would hold them, and refuse to be read."""
     with pytest.raises(InputError, match="labels"):
         Levels.read({"boot": "shoes", "coat": "clothes", key: "clothes"}, ["boot", "coat"])
+
+
+def levels_of_file():
+    return Levels.read([KIND, WORN], sorted(KIND)).content()
+
+
+FORGED = {
+    "no list": (lambda c: {"labels": []}, r"guard\.coarser is {.*}, not a list"),
+    "no levels": (lambda c: [], r"guard\.coarser is empty"),
+    "a level that is no object": (lambda c: [c[0], 3], r"guard\.coarser\.1 is 3, not an object"),
+    "no labels": (lambda c: [{"groups": c[0]["groups"]}], r"guard\.coarser\.0\.labels is missing"),
+    "no groups": (lambda c: [{"labels": c[0]["labels"]}], r"guard\.coarser\.0\.groups is missing"),
+    "empty columns": (lambda c: [{"labels": [], "groups": []}], r"coarser\.0\.labels is empty"),
+    "unknown field": (lambda c: [c[0] | {"more": 1}], r"coarser\.0\.more is no field of a level"),
+    "labels of two types": (
+        lambda c: [c[0] | {"labels": [*c[0]["labels"][:-1], 3]}],
+        r"coarser\.0\.labels is \[.*, not a list of str",
+    ),
+    "labels that are flags": (
+        lambda c: [c[0] | {"labels": [True] * 6}],
+        r"coarser\.0\.labels is \[.*, not a list of int",
+    ),
+    "labels of numbers with a point": (
+        lambda c: [c[0] | {"labels": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]}],
+        r"coarser\.0\.labels is \[.*, not a list of int",
+    ),
+    "a huge label": (
+        lambda c: [c[0] | {"labels": [0, 1, 2, 3, 4, 10**30]}],
+        r"coarser\.0\.labels holds 1e\+30, which no 64 bits hold",
+    ),
+    "labels of another type than the first level": (
+        lambda c: [c[0], c[1] | {"labels": [*range(6)]}],
+        r"coarser\.1\.labels are of another type than at level 1",
+    ),
+    "other labels than the index": (
+        lambda c: [c[0] | {"labels": list("uvwxyz")}],
+        r"guard\.coarser has no label of the items of its index",
+    ),
+    "numbers for an index of texts": (
+        lambda c: [c[0] | {"labels": [*range(6)]}],
+        r"guard\.coarser has no label of the items of its index",
+    ),
+    "levels without a common label": (
+        lambda c: [c[0], c[1] | {"labels": list("uvwxyz")}],
+        r"guard\.coarser: its levels have no label in common",
+    ),
+    "groups of two types": (
+        lambda c: [c[0] | {"groups": [*c[0]["groups"][:-1], None]}],
+        r"coarser\.0\.groups is \[.*, not a list of str",
+    ),
+    "an empty name": (
+        lambda c: [c[0] | {"groups": [" ", *c[0]["groups"][1:]]}],
+        r"coarser\.0\.groups holds an empty text, which names no group",
+    ),
+    "fewer groups": (
+        lambda c: [c[0] | {"groups": c[0]["groups"][:-1]}],
+        r"coarser\.0\.groups has 5 entries for 6 labels",
+    ),
+    "a label in two groups": (
+        lambda c: [c[0] | {"labels": [c[0]["labels"][0], *c[0]["labels"][:-1]]}],
+        r"coarser\.0\.labels holds 'bag' twice",
+    ),
+    "labels in another order": (
+        lambda c: [c[0] | {"labels": c[0]["labels"][::-1]}],
+        r"coarser\.0\.labels is not sorted: 'shirt'",
+    ),
+    "a level that is no coarser": (
+        lambda c: [c[0], c[0]],
+        r"guard\.coarser holds levels that are not nested: .*level 2 has as many groups as level 1",
+    ),
+    "levels in another order": (
+        lambda c: c[::-1],
+        r"guard\.coarser holds levels that are not nested: .*level 2 is finer than level 1",
+    ),
+    "a group in two coarser ones": (
+        lambda c: [c[0], c[1] | {"groups": ["worn", *c[1]["groups"][1:]]}],
+        r"guard\.coarser holds levels that are not nested: .*is in two groups of level 2",
+    ),
+    "labels as groups": (
+        lambda c: [c[0] | {"groups": c[0]["labels"]}],
+        r"level 1 has as many groups as the labels, and is no coarser",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_forged_levels_of_a_file_are_refused_by_their_field(name, tmp_path):
+    forge, said = FORGED[name]
+    guard, path = made(), tmp_path / "guard"
+    parts = {**guard.embedder._parts(), "index": guard.index._part()}
+    told = {"precision": 0.9, "trained_on_items": None, "by_class": False}
+    whole = told | {"coarser": levels_of_file()}
+    files.write(path, parts | {"guard": files.Part(GUARD, whole)})
+    assert Guard.load(path).coarser == guard.coarser
+    forged = told | {"coarser": forge(levels_of_file())}
+    files.write(path, parts | {"guard": files.Part(GUARD, forged)})
+    with pytest.raises(FileFormatError, match=said):
+        Guard.load(path)
+
+
+def test_forged_levels_next_to_rules_of_classes_are_refused(tmp_path):
+    guard, path = made(), tmp_path / "guard"
+    parts = {**guard.embedder._parts(), "index": guard.index._part()}
+    told = {"precision": 0.9, "by_class": True, "coarser": levels_of_file()}
+    files.write(path, parts | {"guard": files.Part(GUARD, told)})
+    with pytest.raises(FileFormatError, match=r"guard\.by_class is true next to guard\.coarser"):
+        Guard.load(path)
+
+
+def test_levels_with_more_labels_than_the_items_are_nested_and_come_back(tmp_path):
+    more = {**KIND, "clog": "shoes", "ring": "jewels"}, {**WORN, "clog": "worn", "ring": "worn"}
+    guard = made().at(0.9, coarser=[*more])
+    guard.save(tmp_path / "guard")
+    assert Guard.load(tmp_path / "guard").coarser == guard.coarser
+    with pytest.raises(InputError, match="group 'shoes' of level 1 is in two groups of level 2"):
+        made().at(0.9, coarser=[more[0], {**more[1], "clog": "carried"}])
+
+
+def test_one_answer_has_its_level_and_is_unpacked_as_before():
+    answers = made().ask(NEW[0])
+    assert {0, 1, None} <= {answer.level for answer in answers}
+    for query, answer in enumerate(answers):
+        label, probability, reason = answer
+        assert answer == (label, probability, reason)
+        assert len(answer) == 3
+        assert answer.level == answers.level[query]
+        assert (answer.level is None) == bool(reason)
+        assert answer.level is None or type(answer.level) is int
+        assert KIND.get(label, label) in {label, *KIND.values()}
+    coarse = next(answer for answer in answers if answer.level == 1)
+    assert coarse.label in KIND.values()
+    for again in (pickle.loads(pickle.dumps(coarse)), copy.copy(coarse), copy.deepcopy(coarse)):
+        assert (again, again.level) == (coarse, 1)
+    assert repr(coarse).endswith("reason='', level=1)")
+    other = coarse._replace(probability=0.5)
+    assert (tuple(other), other.level) == ((coarse.label, 0.5, ""), 1)
+    with pytest.raises(AttributeError):
+        coarse.level = 2
+    plain = made().at(0.9, coarser=False).ask(NEW[0])[0]
+    assert plain.level is None
+    assert "level" not in repr(plain)

@@ -147,10 +147,13 @@ def test_calibrated_again_it_covers_what_is_left():
 @pytest.mark.parametrize(
     ("ids", "message"),
     [
-        ([3, 900, 901], r"ids \[900, 901\] are not in the index"),
+        (
+            [3, 900, 901],
+            r"ids \[900, 901\] are not in the index: pass some of its \S+ ids, index\.ids, such",
+        ),
         (["3"], "whose ids are numbers: pass numbers, not strings"),
         ([0.5], "ids are float64"),
-        (range(N), "cannot be empty"),
+        (range(N), "ids name every item, and an index cannot be empty: leave one, or make another"),
         (np.flatnonzero(Y[ITEMS] != 4), "all items but those of one class, 4: a guard needs two"),
     ],
 )

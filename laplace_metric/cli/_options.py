@@ -167,7 +167,7 @@ figures, every number. It needs nothing from outside
 index photos --trust-recipe
 --output PATH = report.html: the page
 --table FILE: every query in a .csv or .json, those to look at first on top: open-set queries that \
-were let in, wrong answers, what was not answered
+were let in, wrong answers, items whose label is likely another, what was not answered
 --coarser TABLE: of groups of the labels, as for search: a table of what each level answers
 {_MEASURED}"""
 SERVE = f"""\
@@ -249,9 +249,9 @@ file FILE!: what image-text fit wrote
 {_DEVICE}{_TRUST.format("the file")}{_RUN}"""
 DEMO = """\
 answer or abstain on handwritten digits, and write the report. Runs fit, index, search and report \
-as a user would; needs no download and takes well under a minute
---output demo.html
---output PATH = report.html: the report
+as a user would, by commands that can be repeated; needs no download and takes well under a minute
+--output my-demo
+--output PATH = laplace-metric-demo: new folder for images, results and report.html
 """
 TOP = """\
 honest uncertainty for any embedder

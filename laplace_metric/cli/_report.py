@@ -21,6 +21,7 @@ from laplace_metric.cli._examples import SHOWN, asked, evenly, grouped
 from laplace_metric.cli._gallery import LoadedIndex, load_gallery
 from laplace_metric.cli._guarantee_test import GuaranteeTest
 from laplace_metric.cli._headline import counts, headline
+from laplace_metric.cli._label_rows import LABELS_SHOWN, label_rows
 from laplace_metric.cli._level_rows import level_rows
 from laplace_metric.cli._looks import item_look, look_of
 from laplace_metric.cli._open_source import require_data
@@ -50,6 +51,7 @@ def report(options: Namespace) -> None:
     shown = _shown(gallery, queries, groups, measures, verdict["made"], options)
     classes = class_rows(gallery, queries, measures, verdict["made"], options.batch_size)
     levels = level_rows(gallery, queries, groups_of, verdict["made"], options.batch_size)
+    labels = label_rows(gallery, reporter)
     page = (
         templates()
         .get_template("trust.html.j2")
@@ -57,6 +59,8 @@ def report(options: Namespace) -> None:
             verdict=verdict,
             classes=classes,
             levels=levels,
+            labels=labels,
+            labels_shown=LABELS_SHOWN,
             groups=groups,
             shown=shown,
             item_look=item_look(gallery, reporter),
@@ -78,7 +82,7 @@ def report(options: Namespace) -> None:
             most=SHOWN,
         )
     )
-    write_work_list(gallery, queries, measures, verdict["made"], options)
+    write_work_list(gallery, queries, measures, verdict["made"], labels, options)
     write_atomically(options.output, page)
     reporter.say(verdict["title"])
     for path in filter(None, (options.output, options.table)):

@@ -1,7 +1,8 @@
 """Every query of a report as a table, what a person should look at first on top.
 
-In this order: open-set queries that were let in, wrong answers, each from the surest on; then those
-that were not answered and would have been right, others that were not, and right answers.
+In this order: open-set queries that were let in, wrong answers, each from the surest on; items with
+another label than is likeliest by their neighbours, the least likely label first; then queries that
+were not answered and would have been right, others that were not, and right answers.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from laplace_metric.cli._gallery import LoadedIndex
+from laplace_metric.cli._label_rows import LabelRow
 from laplace_metric.cli._reporter import Reporter
 from laplace_metric.cli._source import Source
 from laplace_metric.cli._table_files import TABLE_WRITERS, Columns, write_table
@@ -20,9 +22,16 @@ from laplace_metric.search import IndexReport
 from laplace_metric.search._evaluate import guaranteed_rule
 from laplace_metric.search._report import GuaranteedPrecision
 
-LET_IN, WRONG, WOULD_BE_RIGHT, OTHER, RIGHT = range(5)
-SAID = ("open-set query, answered", "wrong", "abstained, would be right", "abstained", "right")
-"""What became of a query, in the order of the table."""
+LET_IN, WRONG, LABEL, WOULD_BE_RIGHT, OTHER, RIGHT = range(6)
+SAID = (
+    "open-set query, answered",
+    "wrong",
+    "item, label to look at",
+    "abstained, would be right",
+    "abstained",
+    "right",
+)
+"""What became of a query, or an item to look at, in the order of the table."""
 
 
 def check_table(path: Path | None) -> None:
@@ -42,9 +51,12 @@ def write_work_list(
     queries: Source,
     measures: IndexReport,
     made: GuaranteedPrecision | None,
+    labels: Sequence[LabelRow],
     options: Namespace,
 ) -> None:
     """Write the table of --table: query, class, answer, probability, reason and outcome.
+
+    Of an item whose label is to be looked at the class is this label, the answer the likeliest one.
 
     Raises
     ------
@@ -61,6 +73,11 @@ def write_work_list(
         source = gallery.posterior.source(options.open_set, options, Reporter(quiet=True))
         parts.append(_rows(gallery, source, None, measures, made, options, open_set=True))
     rows = [row for part in parts for row in part]
+    rows += [
+        (LABEL, -one.probability, (one.name, one.label, one.suggested, p, "", SAID[LABEL]))
+        for one in labels
+        for p in [one.suggested_probability]
+    ]
     rows.sort(key=lambda row: (row[0], -row[1] if row[0] != RIGHT else row[1]))
     names = ("query", "class", "answer", "probability", "reason", "outcome")
     columns: Columns = {name: [row[2][place] for row in rows] for place, name in enumerate(names)}

@@ -782,7 +782,10 @@ class Index(Shown):
             stays = torch.ones(len(self), dtype=torch.bool)
             stays[self.items.rows_of(ids)] = False
             if not bool(stays.any()):
-                raise InputError("ids name every item: an index cannot be empty.")
+                raise InputError(
+                    "ids name every item, and an index cannot be empty: leave one, or make another "
+                    "index."
+                )
             rows = stays.nonzero().flatten()
             kept = self.items.take(rows)
             self._replace(kept, rows, len(self) - len(kept), self._state.next_id)

@@ -127,5 +127,8 @@ class Items:
             if column.is_text != self.ids.is_text:
                 kind, other = ("strings", "numbers")[:: 1 if self.ids.is_text else -1]
                 told += f", whose ids are {kind}: pass {kind}, not {other}"
+            else:
+                some = repr(self.ids.values[0:1].tolist()[0])
+                told += f": pass some of its {len(self.ids):,} ids, index.ids, such as {some:.40}"
             raise InputError(f"{told}.")
         return torch.from_numpy(order[codes])

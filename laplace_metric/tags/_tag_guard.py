@@ -57,10 +57,11 @@ class AskedOfTags:
 class TagGuard(Shown):
     """Tag queries by their neighbours, so that a share of the given tags is right.
 
-    The tags of the 20 nearest items are candidates. Their probabilities are learnt from queries
+    The tags of the 20 nearest items are candidates; items that tie for the last places share them,
+    so that no answer depends on the order of items. Their probabilities are learnt from queries
     whose tags are known, and a threshold is chosen that keeps the precision: of all tags that are
     given, so that a query with many counts for more. Of equal items one is kept, with the tags of
-    all of them.
+    all of them. (Which items calibrate together does depend on their order, without ``held_out``.)
 
     Parameters
     ----------
@@ -134,12 +135,13 @@ class TagGuard(Shown):
             held_out is None,
         )
         self.items = TaggedItems.of(vectors, tags, spherical=spherical)
+        name = "tags" if held_out is None else "held_out"
         if held_out is None:
             if groups is not None:
                 raise InputError(
                     "groups= are of queries that calibrate: pass held_out=(queries, tags), too."
                 )
-            hits, truth = self.items.hits(*self.items.others()), self.items.tags
+            hits, truth = self.items.hits(self.items.others()), self.items.tags
             therefore = f"{ALONE} or held_out=(queries, tags) with groups=."
             warn_of_near_copies(self.items.vectors, None, "items", therefore)
         else:
@@ -148,11 +150,11 @@ class TagGuard(Shown):
             if not len(x):
                 raise InputError("held_out has no query: pass (queries, tags) of 20 or more.")
             truth = TagSets.of("held_out", sets, len(x), self.items.names, _columns(tags))
-            hits = self.items.hits(*self.items.near(x))
+            hits = self.items.hits(self.items.near(x))
             groups = None if groups is None else read_groups(groups, len(x))
             if groups is None:
                 warn_of_near_copies(x, None, "queries", f"{ALONE} or groups=.", self.items.vectors)
-        self.calibration = _calibrated(hits, truth, groups, seed, by_halves=miss is not None)
+        self.calibration = _calibrated(name, hits, truth, groups, seed, by_halves=miss is not None)
         self._columns = _columns(tags)
         _ = self.rule  # what cannot be kept is told here
         if miss is not None:
@@ -185,7 +187,7 @@ class TagGuard(Shown):
         return self._answers(self._hits(self.items.read("queries", queries)))
 
     def _hits(self, x: Float[Tensor, "Q D"]) -> TagHits:
-        return self.items.hits(*self.items.near(x))
+        return self.items.hits(self.items.near(x))
 
     def _answers(self, hits: TagHits) -> TagAnswers:
         names = np.array([*self.items.names.values.tolist(), None], dtype=object)
@@ -313,16 +315,23 @@ def _names(arrays: dict[str, Any]) -> Column:
 
 
 def _calibrated(
-    hits: TagHits, truth: TagSets, groups: Any, seed: int, *, by_halves: bool
+    name: str, hits: TagHits, truth: TagSets, groups: Any, seed: int, *, by_halves: bool
 ) -> ScoreCalibration:
     """Return the calibration of candidates, tested in parts; by halves, too, for a recall."""
     if not (hits.share > -np.inf).any():
         raise InputError("tags: no query that calibrates has a neighbour with a tag.")
+    right = hits.right(truth)
+    if not right.any():
+        raise InputError(
+            f"{name}: none of {len(right):,} queries that calibrate has a tag that its neighbours "
+            "have, so that no precision can be kept: pass queries with their tags, named as those "
+            "of the items."
+        )
 
     def tested(parts: int) -> ScoreCalibration:
         return calibrate_scores(
             hits.share,
-            hits.right(truth),
+            right,
             total=truth.count,
             evidence=hits.evidence,
             groups=groups,

@@ -182,6 +182,8 @@ def _of_matrix(name: str, tags: Any, columns: int | None) -> list[list[Any]]:
 
 def _row(name: str, row: Any) -> list[Any]:
     """Return the tags of one item, plain numbers and texts."""
+    if row is None:
+        raise InputError(f"{name} is None: pass [] for an item without tags.")
     if isinstance(row, (str, bytes, Mapping)) or not isinstance(row, Iterable):
         raise InputError(
             f"{name} is {row!r:.40}, no collection: pass [{row!r:.20}], a list of the tags of an "

@@ -3,8 +3,12 @@
 With d_1 <= ... <= d_K the distances of the K nearest items of a query and t half of the median of
 d_K - d_1 over items,
 
-    w_j   proportional to exp(-(d_j - d_1) / t),    sum_j w_j = 1
+    w_j   proportional to c_j exp(-(d_j - d_1) / t),    sum_j w_j = 1
     share of tag l = sum_j w_j [item j has l]
+
+with c_j = 1, but for items that are as far as the K-th: where m of them tie for the last r of the K
+places, each counts c_j = r / m, the mean over all orders in which they could stand. So no answer
+depends on the order of the items.
 
 The M tags with the largest shares are a list of scored hits, as of any search: ``calibrate_scores``
 turns them into probabilities. Evidence beside the share are d_1, and the logarithm of the number of
@@ -37,8 +41,36 @@ NEIGHBOURS, CANDIDATES = 20, 20
 """Nearest items that vote (K), and tags of a query that are candidates (M)."""
 NARROW = 0.5
 """Width t of the weights, in units of the median of d_K - d_1."""
+TIED = 1e-6
+"""Relative difference of distances that is none: of vectors in float32 it is rounding."""
+DECIMALS = 12
+"""Decimals of a share: sums in another order differ by less, and tags of one share tie."""
 Array = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Near:
+    """Nearest items of Q queries, with all that tie for the last place.
+
+    Parameters
+    ----------
+    query, row : [V]
+        Number of the query, and row of the item, of each neighbour; queries in order.
+    distance : [V]
+        Distance of the two.
+    places : [V]
+        Places among the K nearest that the neighbour takes: 1, or a share of those that are tied.
+    first, last : [Q]
+        Distance of the nearest item, and of the K-th.
+    """
+
+    query: Rows
+    row: Rows
+    distance: Array
+    places: Array
+    first: Array
+    last: Array
 
 
 @dataclass(frozen=True)
@@ -115,8 +147,8 @@ class TaggedItems:
             )
         x = x[torch.from_numpy(kept)].detach().contiguous()
         starts, codes = sets.has.indptr.astype(np.int64), sets.has.indices.astype(np.int64)
-        distance = cls(x, starts, codes, 1.0, spherical, sets.names).others()[1]
-        width = NARROW * float(np.median(distance[:, -1] - distance[:, 0]))
+        near = cls(x, starts, codes, 1.0, spherical, sets.names).others()
+        width = NARROW * float(np.median(near.last - near.first))
         width = width if width > 0 else 1.0  # all are equally far
         return cls(x, starts, codes, width, spherical, sets.names)
 
@@ -159,39 +191,85 @@ class TaggedItems:
         """Return queries as they are compared; see ``read_compared``."""
         return read_compared(name, values, self.vectors.shape[1], spherical=self.spherical)
 
-    def near(self, queries: Float[Tensor, "Q D"], k: int = NEIGHBOURS) -> tuple[Rows, Array]:
-        """Return the rows [Q, k] of the nearest items, and their distances [Q, k]."""
-        rows = self._engine.search(queries, k)
+    def near(self, queries: Float[Tensor, "Q D"]) -> Near:
+        """Return the nearest items of queries."""
+        return self._near(queries, None)
+
+    def others(self) -> Near:
+        """Return the neighbours of each item among the others."""
+        return self._near(self.vectors, np.arange(len(self)))
+
+    def _near(self, queries: Float[Tensor, "Q D"], own: Rows | None) -> Near:
+        """Search more and more items of the queries whose last neighbour ties with the next."""
+        none, left = (np.zeros(0, np.int64), np.zeros(0)), np.arange(len(queries))
+        found = [(none[0], none[0], none[1], none[1])]
+        first, last = np.zeros((2, len(queries)))
+        most = len(self) - (own is not None)
+        width = min(NEIGHBOURS + 1, most)
+        while len(left):
+            tied = list[Rows]()
+            for part in blocks(len(left), 32 * width, LARGE_BYTES):
+                asked = left[part]
+                rows, distance = self._nearest(
+                    queries[asked], width, None if own is None else asked
+                )
+                last[asked], first[asked] = distance[:, NEIGHBOURS - 1], distance[:, 0]
+                end = last[asked] * (1 + TIED)
+                whole = (distance[:, -1] > end) | (width == most)
+                tied.append(asked[~whole])
+                found.append(_placed(asked[whole], rows[whole], distance[whole]))
+            left, width = np.concatenate(tied), min(2 * width, most)
+        columns = zip(*found, strict=True)
+        query, row, distance, places = (np.concatenate(each) for each in columns)
+        order = np.argsort(query, kind="stable")
+        return Near(query[order], row[order], distance[order], places[order], first, last)
+
+    def _nearest(
+        self, queries: Float[Tensor, "Q D"], k: int, own: Rows | None
+    ) -> tuple[Rows, Array]:
+        """Return the rows and distances [Q, k] of the nearest items, without a query's own row."""
+        rows = self._engine.search(queries, k + (own is not None))
         distance = torch.empty(rows.shape, dtype=torch.float64)
-        for part in blocks(len(queries), 16 * k * self.vectors.shape[1], LARGE_BYTES):
+        for part in blocks(len(queries), 16 * rows.shape[1] * self.vectors.shape[1], LARGE_BYTES):
             gaps = self.vectors[rows[part]].double() - queries[part, None].double()
             distance[part] = gaps.norm(dim=2)
-        return rows.numpy(), distance.numpy()
+        found, far = rows.numpy(), distance.numpy()
+        if own is not None:
+            itself = found == own[:, None]
+            itself[~itself.any(1), -1] = True  # float32 rounds: not always its own nearest
+            found, far = (each[~itself].reshape(len(own), k) for each in (found, far))
+        order = np.argsort(far, axis=1, kind="stable")
+        return np.take_along_axis(found, order, 1), np.take_along_axis(far, order, 1)
 
-    def others(self) -> tuple[Rows, Array]:
-        """Return the neighbours of each item among the others, and their distances."""
-        rows, distance = self.near(self.vectors, NEIGHBOURS + 1)
-        own = rows == np.arange(len(rows))[:, None]
-        own[~own.any(1), -1] = True  # float32 rounds: an item is not always its own nearest
-        shape = len(rows), NEIGHBOURS
-        return rows[~own].reshape(shape), distance[~own].reshape(shape)
-
-    def hits(self, rows: Rows, distance: Array) -> TagHits:
-        """Return the candidates of queries from their nearest items [Q, K]."""
-        n, k = rows.shape
-        weight = np.exp(-(distance - distance[:, :1]) / self.width)
-        weight /= weight.sum(1, keepdims=True)
-        query = np.repeat(np.arange(n), k)
-        votes = csr_array((weight.ravel(), (query, rows.ravel())), (n, len(self)))
+    def hits(self, near: Near) -> TagHits:
+        """Return the candidates of queries from their nearest items."""
+        n = len(near.first)
+        weight = np.exp(-(near.distance - near.first[near.query]) / self.width) * near.places
+        weight /= np.bincount(near.query, weight, n)[near.query]
+        votes = csr_array((weight, (near.query, near.row)), (n, len(self)))
         found = csr_array(votes @ self.tags.has)
         tag, share = np.full((n, CANDIDATES), -1), np.full((n, CANDIDATES), -np.inf)
         ends = zip(found.indptr[:-1], found.indptr[1:], strict=True)
         for place, (start, end) in enumerate(ends):
-            codes, shares = found.indices[start:end], found.data[start:end]
+            codes, shares = found.indices[start:end], found.data[start:end].round(DECIMALS)
             best = np.lexsort((codes, -shares))[:CANDIDATES]  # equal ones as their names
             tag[place, : len(best)], share[place, : len(best)] = codes[best], shares[best]
         carriers = np.where(tag < 0, 0.0, self._carriers[tag])
-        return TagHits(tag, share, {"distance": distance[:, 0], "carriers": carriers})
+        return TagHits(tag, share, {"distance": near.first, "carriers": carriers})
+
+
+def _placed(query: Rows, rows: Rows, distance: Array) -> tuple[Rows, Rows, Array, Array]:
+    """Return query, row, distance and places of neighbours, from sorted ones [Q, k] with all ties.
+
+    Those that are as far as the K-th share the places that nearer ones leave.
+    """
+    last = distance[:, NEIGHBOURS - 1, None]
+    nearer, tied = distance < last * (1 - TIED), np.abs(distance - last) <= last * TIED
+    left = NEIGHBOURS - nearer.sum(1, keepdims=True)
+    places = np.where(nearer, 1.0, np.where(tied, left / tied.sum(1, keepdims=True), 0.0))
+    counts = places > 0
+    number = np.broadcast_to(query[:, None], rows.shape)[counts]
+    return number, rows[counts], distance[counts], places[counts]
 
 
 def read_compared(

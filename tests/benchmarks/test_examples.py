@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
-from benchmarks.examples import images, texts
+from benchmarks.examples import images, report_picture, texts
+from laplace_metric import datasets
+from laplace_metric.errors import InputError
 
 
 def test_sentence_embeddings_with_an_appended_head():
@@ -33,6 +36,23 @@ def test_image_embeddings_as_arrays(tmp_path):
     assert found.unknown_auroc > 0.75  # clothes against photographs
     assert found.recall > 0.15
     assert images.run(data, tmp_path, limit=120) == found  # from the cache
+
+
+def test_the_picture_of_a_report_is_of_folders_by_class_and_of_some_sections(tmp_path):
+    digits = datasets.load("digits")
+    report_picture.write_folders(tmp_path / "items", digits, 3)
+    found = sorted(path.relative_to(tmp_path).parts[1] for path in tmp_path.rglob("*.png"))
+    assert found == sorted(name for name in digits.class_names for _ in range(3))
+    sections = "".join(f"<section><h2>{name} is it?</h2></section>" for name in "ABC")
+    page = f"<header>V</header>bar{sections}<section><h2>Which labels?</h2></section></body>"
+    assert report_picture.shown_part(page) == (
+        "<header>V</header>bar<section><h2>Which labels?</h2></section></body>"
+    )
+    window = Image.new("RGB", (50, 200), "white")
+    window.putpixel((10, 80), (0, 0, 0))
+    assert report_picture.cropped(window).size == (50, 81 + report_picture.MARGIN)
+    with pytest.raises(InputError, match="'no-such-browser' is no program here"):
+        report_picture.run(browser="no-such-browser")
 
 
 ROOT = str(Path(__file__).resolve().parents[2])

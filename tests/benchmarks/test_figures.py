@@ -26,6 +26,7 @@ PICTURES = {
     "posterior-neighbours",
     "posterior-draws",
     "views",
+    "report",
 }
 """Of pixels: a PNG alone."""
 

@@ -20,16 +20,20 @@ from PIL import Image
 from scipy.stats import binomtest
 
 from laplace_metric import LaplaceEmbedder, __version__
-from laplace_metric.cli._gallery import Origin
+from laplace_metric.cli import _label_rows as label_module
+from laplace_metric.cli._gallery import LoadedIndex, Origin
+from laplace_metric.cli._label_rows import LABELS_SHOWN, label_rows
 from laplace_metric.cli._looks import LONGEST, SIDE, look_by, picture_uri
 from laplace_metric.cli._open_source import open_source
 from laplace_metric.cli._pictures import Pictures
 from laplace_metric.cli._report import assessed_by
+from laplace_metric.cli._reporter import Reporter
 from laplace_metric.io import SavedFile
 from laplace_metric.search import Index
 from tests.cli.workshop import LETTERS, own_model, refused, write_images, write_vectors
 from tests.cli.workshop import trusting as main
 
+LOOK = "item, label to look at"
 FIT = ["fit", "photos", "--model", "my_model:embedder", "--holdout", "0.4", "--quiet"]
 
 
@@ -379,7 +383,8 @@ def test_a_table_has_every_query_with_what_to_look_at_first(place, searched, cap
     more = ["--open-set", "strange", "--table", "listed.csv", "--json", "listed.json"]
     assert main([*asked, *more]) == 0
     with (place / "listed.csv").open(newline="") as file:
-        every = list(csv.DictReader(file))
+        listed = list(csv.DictReader(file))
+    every = [row for row in listed if row["outcome"] != LOOK]
     rows = [row for row in every if row["class"]]
     assert sorted(row["query"] for row in rows) == sorted(queries.ids)
     strange = [row for row in every if not row["class"]]
@@ -405,10 +410,61 @@ def test_a_table_has_every_query_with_what_to_look_at_first(place, searched, cap
         else:
             would = "abstained, would be right" if row["answer"] == row["class"] else "abstained"
             assert row["outcome"] == would
-    order = ["open-set query, answered", "wrong", "abstained, would be right", "abstained", "right"]
-    places = [order.index(row["outcome"]) for row in every]
+    order = ["open-set query, answered", "wrong", LOOK]
+    order += ["abstained, would be right", "abstained", "right"]
+    places = [order.index(row["outcome"]) for row in listed]
     assert places == sorted(places)
     wrong = [float(row["probability"]) for row in rows if row["outcome"] == "wrong"]
     assert wrong == sorted(wrong, reverse=True)
     assert main([*asked, "--table", "listed.txt", "--overwrite"]) == 2
     assert "end it in .csv, .json" in capsys.readouterr().err
+
+
+def test_items_whose_neighbours_disagree_are_shown_and_listed(place, page, searched):
+    *_, index = searched
+    review = index.suspicious_labels(len(index))
+    other = np.flatnonzero(review.suggested != review.labels)
+    assert len(other) > 0
+    asked = ["report", "index", "photos", "--output", "labels.html", "--table", "labels.csv"]
+    assert main([*asked, "--quiet"]) == 0
+    with (place / "labels.csv").open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["outcome"] == LOOK]
+    expected = [(review.ids[i], review.labels[i], review.suggested[i]) for i in other]
+    assert [(row["query"], row["class"], row["answer"]) for row in rows] == expected
+    for row, i in zip(rows, other, strict=True):
+        assert float(row["probability"]) == pytest.approx(
+            float(review.suggested_probability[i]), abs=1e-6
+        )
+        assert not row["reason"]
+    section = re.search(r"<h2>Which labels should be looked at\?</h2>(.*?)</section>", page, re.S)[
+        1
+    ]
+    assert f"{len(other)} of the {len(index)} items have another label" in plain(section)
+    figure = r'<figure title="(.*?)">\s*<img src="(.*?)".*?<figcaption>(.*?)</figcaption>'
+    shown = re.findall(figure, section, re.S)
+    assert [unescape(name) for name, _, _ in shown] == [row[0] for row in expected[:LABELS_SHOWN]]
+    for (name, uri, caption), (_, label, suggested) in zip(shown, expected, strict=False):
+        with Image.open(place / "photos" / unescape(name)) as image:
+            assert picture_uri(image.convert("RGB")) == uri
+        told = plain(caption)
+        assert f"{unescape(name).replace('/', '/ ')} {label} " in told, "the file and its label"
+        assert f"rather {suggested} " in told
+
+
+def test_labels_of_items_are_looked_at_only_where_they_can_be(searched, monkeypatch, capsys):
+    *_, index = searched
+    gallery = LoadedIndex(index, None, Origin())
+    some = label_rows(gallery, Reporter())
+    assert [row.probability for row in some] == sorted(row.probability for row in some)
+    monkeypatch.setattr(label_module, "LOOKED_THROUGH", len(index) - 1)
+    assert label_rows(gallery, Reporter()) == []
+    assert "labels of items are reviewed up to" in capsys.readouterr().err
+    monkeypatch.undo()
+    x = torch.randn(300, 4)
+    bare = LaplaceEmbedder.from_embeddings(x, torch.arange(300) % 3)
+    assert label_rows(LoadedIndex(bare.index(x), None, Origin()), Reporter()) == []
+    uncalibrated = bare.index(x, torch.arange(300) % 3)
+    assert label_rows(LoadedIndex(uncalibrated, None, Origin()), Reporter()) == []
+    matched = bare.index(x)
+    matched.calibrate(x + 0.3 * torch.randn(300, 4), matches=[[item] for item in range(300)])
+    assert label_rows(LoadedIndex(matched, None, Origin()), Reporter()) == []

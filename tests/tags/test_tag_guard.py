@@ -89,7 +89,7 @@ def test_names_that_are_not_known_count_as_missed():
         (np.array([[0, 2], [1, 0]]), "0 and 1"),
         (np.array([[0.0, np.nan], [1, 0]]), "0 and 1"),
         ([{"red": 1}, ["round"]], "a list of the tags"),
-        ([None, ["round"]], "a list of the tags"),
+        ([None, ["round"]], r"tags\[0\] is None: pass \[\] for an item without tags"),
         (None, "pass a collection"),
         (5, "pass a collection"),
         (np.array(3), r"\[N, L\]"),
@@ -97,6 +97,7 @@ def test_names_that_are_not_known_count_as_missed():
         (torch.arange(2), r"\[N, L\]"),
         ([[["a"]], ["b"]], r"tags\[0\] holds \['a'\]"),
         ([["a", None], ["b"]], r"tags\[0\] holds None"),
+        (np.zeros((2, 3)), "tags: no item has a tag"),
         ([["a", " "], ["b"]], "empty text"),
         ([[True], [5]], "whole numbers or strings"),
         ([[0, 1, 1], [1, 0, 0]], "numpy.array"),
@@ -135,7 +136,7 @@ def test_shares_are_those_of_brute_force_in_float64(spherical):
     x, has = world(80, 3)
     items = TaggedItems.of(x.astype(np.float64), has, spherical=spherical)
     q = world(30, 4)[0].astype(np.float64)
-    hits = items.hits(*items.near(items.read("queries", q)))
+    hits = items.hits(items.near(items.read("queries", q)))
 
     def unit(v):
         return v / np.linalg.norm(v, axis=1, keepdims=True) if spherical else v
@@ -151,10 +152,85 @@ def test_shares_are_those_of_brute_force_in_float64(spherical):
         w = np.exp(-(d - d[0]) / width)
         share = w @ has[near] / w.sum()
         best = np.argsort(-share, kind="stable")[: int((share > 0).sum())][:CANDIDATES]
-        np.testing.assert_allclose(hits.share[query, : len(best)], share[best], rtol=1e-9)
+        np.testing.assert_allclose(
+            hits.share[query, : len(best)], share[best], rtol=1e-9, atol=1e-12
+        )
         assert set(hits.tag[query, : len(best)]) == set(best)
         assert (hits.tag[query, len(best) :] == -1).all()
         np.testing.assert_allclose(hits.evidence["distance"][query], d[0], rtol=1e-9)
+
+
+@pytest.mark.parametrize("sets", [[[]] * 40, [["another name"]] * 40, np.zeros((40, L))])
+def test_queries_without_a_right_tag_are_told_by_their_argument(sets):
+    x, has = world(100, 0)
+    tags = has if isinstance(sets, np.ndarray) else lists(has)
+    with pytest.raises(InputError, match=r"held_out: none of 40 queries .* named as those of the"):
+        TagGuard(x, tags, 0.5, held_out=(world(40, 1)[0], sets))
+
+
+def tied_world(n: int, seed: int):
+    """Items of few whole numbers, of which many are equally far from a query."""
+    g = np.random.default_rng(seed)
+    x = np.unique(g.integers(0, 3, (n, 6)), axis=0).astype(np.float32)
+    return g.permutation(x), g.random((len(x), L)) < 0.3
+
+
+@settings(deadline=None, max_examples=8)
+@given(seed=st.integers(0, 99), n=st.integers(30, 150), spherical=st.booleans())
+def test_no_share_depends_on_the_order_of_the_items(seed, n, spherical):
+    x, has = tied_world(n, seed)
+    x, has = (x[x.any(1)], has[x.any(1)]) if spherical else (x, has)
+    order = np.random.default_rng(seed + 1).permutation(len(x))
+    has[0] = True  # every tag occurs
+    queries = torch.randint(0, 3, (9, 6), generator=torch.Generator().manual_seed(seed)).float() + 1
+    first = TaggedItems.of(x, has, spherical=spherical)
+    other = TaggedItems.of(x[order], has[order], spherical=spherical)
+    assert first.width == pytest.approx(other.width, rel=1e-6)
+    if len(first) < len(x):  # some have one direction
+        return
+    for one, two in (
+        (first.hits(first.near(first.read("q", queries))),
+         other.hits(other.near(other.read("q", queries)))),
+        (first.hits(first.others()), other.hits(other.others())),
+    ):  # fmt: skip
+        same = slice(None) if len(one.tag) == len(queries) else order
+        np.testing.assert_array_equal(one.tag[same], two.tag)
+        np.testing.assert_allclose(one.share[same], two.share, rtol=0, atol=1e-9)
+
+
+def test_items_that_tie_for_the_last_places_share_them():
+    """The mean over all orders in which tied items could stand, here drawn."""
+    x, has = tied_world(120, 0)
+    items = TaggedItems.of(x, has, spherical=False)
+    query = np.ones((1, 6))
+    hits = items.hits(items.near(items.read("q", query)))
+    distance = np.linalg.norm(x - query, axis=1)
+    last = np.sort(distance)[NEIGHBOURS - 1]
+    assert (distance <= last + 1e-9).sum() > NEIGHBOURS + 5, "ties"
+    g, weighed = np.random.default_rng(1), np.exp(-(distance - distance.min()) / items.width)
+    shares = np.zeros(L)
+    for _ in range(4000):
+        near = np.lexsort((g.random(len(x)), distance.round(9)))[:NEIGHBOURS]
+        shares += weighed[near] @ has[near] / weighed[near].sum() / 4000
+    found = dict(zip(hits.tag[0].tolist(), hits.share[0].tolist(), strict=True))
+    np.testing.assert_allclose([found.get(tag, 0.0) for tag in range(L)], shares, atol=0.01)
+
+
+def test_permuted_items_give_the_same_tags():
+    x, has = tied_world(500, 2)
+    held_out = tied_world(700, 3)
+    held_out = held_out[0] + 0.1, held_out[0][:, :1] > np.arange(L) % 3
+    has = x[:, :1] > np.arange(L) % 3
+    order = np.random.default_rng(4).permutation(len(x))
+    first, other = (
+        TagGuard(x[rows], has[rows], 0.6, held_out=held_out, distance="euclidean")
+        for rows in (slice(None), order)
+    )
+    one, two = first.ask(x[:100] + 0.2), other.ask(x[:100] + 0.2)
+    np.testing.assert_array_equal(one.tag, two.tag)
+    np.testing.assert_array_equal(one.given, two.given)
+    np.testing.assert_allclose(one.probability, two.probability, atol=1e-9)
+    assert one.given.any()
 
 
 def test_equal_items_are_one_with_the_tags_of_all():

@@ -12,13 +12,19 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from laplace_metric.calibration.labels._label_shares import NO_GROUP
-from laplace_metric.errors import InputError, LaplaceMetricWarning, callers_line
+from laplace_metric.errors import (
+    FileFormatError,
+    InputError,
+    LaplaceMetricWarning,
+    callers_line,
+)
 from laplace_metric.io import Fields
 
 NAMED = 3
@@ -84,6 +90,7 @@ class Levels:
             _check_complete(where, found, finer)
             made.append(found)
         _check_nested(made, finer)
+        _check_nested(made, _common(made))  # also of labels that no item has yet
         if len(set(made[-1].values())) == 1:
             one = next(iter(made[-1].values()))
             warnings.warn(
@@ -105,6 +112,10 @@ class Levels:
     def name(self, label: Any, level: int) -> Any:
         """Return the group of a label at a level; the label at level 0; None without a group."""
         return label if level == 0 else self._named[level - 1].get(label)
+
+    def has_one_of(self, labels: Sequence[Any]) -> bool:
+        """Return True if any of some labels has a group."""
+        return any(label in self._named[0] for label in set(labels))
 
     def names(self, labels: Sequence[Any], level: int) -> npt.NDArray[Any]:
         """Return the group of each of some labels [n] at a level; None without a group."""
@@ -139,6 +150,8 @@ class Levels:
     def of_content(cls, content: Fields, name: str) -> Levels:
         """Return the levels of a file.
 
+        They are those that ``read`` can return: forged ones are refused, too.
+
         Parameters
         ----------
         content : Fields
@@ -149,17 +162,61 @@ class Levels:
         Raises
         ------
         FileFormatError
-            For anything but the ``content`` of levels.
+            For anything but the ``content`` of levels; the message names the field.
         """
-        listed, made = content.entries(name), list[Groups]()
+        listed, made = content.entries(name), list[dict[Any, Any]]()
+        where = listed.where
+        if not listed.content:
+            raise FileFormatError(f"{where} is empty, not a list of levels")
         for number in listed.content:
             level = listed.inner(number)
-            columns = [
-                level.items(each, str if _of_texts(level.content.get(each)) else int)
-                for each in ("labels", "groups")
-            ]
-            made.append(tuple(zip(*columns, strict=False)))
-        return cls(tuple(made))
+            if unknown := [each for each in level.content if each not in COLUMNS]:
+                raise FileFormatError(f"{level.where}.{unknown[0]:.40} is no field of a level")
+            labels, groups = (_column(level, each) for each in COLUMNS)
+            if len(groups) != len(labels):
+                raise FileFormatError(
+                    f"{level.where}.groups has {len(groups)} entries for {len(labels)} labels"
+                )
+            for one, after in pairwise(labels):
+                if one == after:
+                    raise FileFormatError(f"{level.where}.labels holds {one!r:.40} twice")
+                if one > after:
+                    raise FileFormatError(f"{level.where}.labels is not sorted: {after!r:.40}")
+            if made and type(labels[0]) is not type(next(iter(made[0]))):
+                raise FileFormatError(f"{level.where}.labels are of another type than at level 1")
+            made.append(dict(zip(labels, groups, strict=True)))
+        common = _common(made)
+        if not common:
+            raise FileFormatError(f"{where}: its levels have no label in common")
+        try:
+            _check_nested(made, common)
+        except InputError as error:
+            raise FileFormatError(f"{where} holds levels that are not nested: {error}") from error
+        return cls(tuple(tuple(each.items()) for each in made))
+
+
+COLUMNS = ("labels", "groups")
+"""Fields of a level in a file."""
+LARGEST_LABEL = 2**63 - 1
+
+
+def _column(level: Fields, name: str) -> list[Any]:
+    """Return the labels, or the groups, of a level of a file: whole numbers, or texts."""
+    found = level.items(name, str if _of_texts(level.content.get(name)) else int)
+    where = f"{level.where}.{name}"
+    if not found:
+        raise FileFormatError(f"{where} is empty")
+    for one in found:
+        if isinstance(one, int) and abs(one) > LARGEST_LABEL:
+            raise FileFormatError(f"{where} holds {one:.3g}, which no 64 bits hold")
+        if name == "groups" and isinstance(one, str) and not one.strip():
+            raise FileFormatError(f"{where} holds an empty text, which names no group")
+    return found
+
+
+def _common(levels: list[dict[Any, Any]]) -> list[Any]:
+    """Return the labels that have a group at each level."""
+    return [label for label in levels[0] if all(label in level for level in levels)]
 
 
 def _of_texts(values: Any) -> bool:

@@ -15,13 +15,22 @@ from laplace_metric.calibration.rules._searched_among import SearchedAmong
 
 if TYPE_CHECKING:
     import pandas
+    from typing_extensions import Self
 
 UNFAMILIAR, UNCERTAIN = "unfamiliar", "uncertain"
 """Reasons to abstain: the query is unlike all that calibrated; its probability is too small."""
 
 
-class Answer(NamedTuple):
-    """Answer to one query.
+class _Three(NamedTuple):
+    """The values that an answer is unpacked to."""
+
+    label: Any
+    probability: float
+    reason: str
+
+
+class Answer(_Three):
+    """Answer to one query: ``label, probability, reason = answer``, and ``answer.level``.
 
     Parameters
     ----------
@@ -31,16 +40,43 @@ class Answer(NamedTuple):
         Probability that the answer is right, whether it is given or not.
     reason : "" | "unfamiliar" | "uncertain"
         Reason to abstain; "" where there is an answer.
+    level : int or None
+        Level of the answer, of a rule with coarser answers: 0 for a label, 1 for a group of the
+        first level, and so on. It is an attribute alone: unpacking, comparing and indexing have the
+        three values before it. None, the default: the rule abstains, or answers with labels alone.
+
+    Examples
+    --------
+    >>> answer = Answer("shoes", 0.96, "", level=1)
+    >>> label, probability, reason = answer
+    >>> label, answer.level, answer
+    ('shoes', 1, Answer(label='shoes', probability=0.96, reason='', level=1))
     """
 
-    label: Any
-    probability: float
-    reason: str
+    def __new__(cls, label: Any, probability: float, reason: str, level: int | None = None) -> Self:
+        """Keep the level next to the three values."""
+        made = super().__new__(cls, label, probability, reason)
+        made.__dict__["_level"] = level
+        return made
+
+    @property
+    def level(self) -> int | None:
+        """Level of the answer; None where there is none, or answers are labels alone."""
+        found: int | None = self.__dict__.get("_level")
+        return found
 
     @property
     def answered(self) -> bool:
         """True where there is an answer."""
         return not self.reason
+
+    def _replace(self, **values: Any) -> Self:
+        """Return the answer with other values; the level is kept."""
+        return type(self)(**{**self._asdict(), "level": self.level, **values})
+
+    def __repr__(self) -> str:
+        told = super().__repr__()
+        return told if self.level is None else f"{told[:-1]}, level={self.level})"
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -128,7 +164,13 @@ class Answers(Shown):
                 query_ids=None if self.query_ids is None else self.query_ids[some],
                 level=None if self.level is None else self.level[some],
             )
-        return Answer(self.label[query], float(self.probability[query]), str(self.reason[query]))
+        level = None if self.level is None else self.level[query]
+        return Answer(
+            self.label[query],
+            float(self.probability[query]),
+            str(self.reason[query]),
+            None if level is None else int(level),
+        )
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return a table with the columns label, probability, reason and answered.
@@ -167,10 +209,9 @@ class Answers(Shown):
     def _shown_rows(self) -> Rows:
         rows = [] if self.among is None else [("among", str(self.among))]
         for query in range(min(len(self), SOME)):
-            label, probability, reason = self[query]
+            label, probability, reason = answer = self[query]
             told = reason or ("answered" if label is None else label)
             name = f"query {query}" if self.query_ids is None else str(self.query_ids[query])
-            at = None if self.level is None else self.level[query]
-            by = f", level {at}" if at else ""
+            by = f", level {answer.level}" if answer.level else ""
             rows.append((name, f"{told}, {probability:.2f}{by}"))
         return rows
