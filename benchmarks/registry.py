@@ -136,7 +136,7 @@ COMMANDS = {
                      of_size={"gpu": ("on-device",), "smoke": ("on-device", "points")}),
     "posterior": Command("what the curvature of a head adds to search, and is its variance true",
                          _modules("posterior", "ablation", "variance", "frozen", "layers",
-                                  "costs", "draws", "discount"),
+                                  "costs", "draws", "discount", "rivals"),
                          ("data", "output", "cache"), ("full", "smoke"),
                          data=("ablation", "variance", "frozen", "layers", "costs", "draws"),
                          of_size={"smoke": ("ablation", "variance")}),
