@@ -170,6 +170,7 @@ PIECES = (
     _piece("layers", "posterior", "posterior.layers", 10),
     _piece("discount", "posterior", "posterior.discount", 1),
     _piece("rivals", "posterior", "posterior.rivals", 1),
+    _piece("miners", "posterior", "posterior.miners", 5),
     _piece("fitted", "retrieval", "retrieval.guarantees", 57),
     _piece("guarantees", "retrieval", "retrieval.guarantees", 3),
     _piece("power", "retrieval", "retrieval.power", 3, needs=("mapie",)),
