@@ -125,7 +125,7 @@ COMMANDS = {
     "encode": Command("encode the image sets and texts once",
                       {"encode": "benchmarks.encoders.features"}, ("data", "cache")),
     "recovery": Command("recover known posteriors: the controlled experiment",
-                        _modules("recovery", "levels", recovery="runs"),
+                        _modules("recovery", "levels", "losses", recovery="runs"),
                         ("cache", "runs", "seeds", "quiet"), ("small", "smoke", "paper")),
     "costs": Command("what the library costs: fits, queries, guards, the server, exports",
                      _modules("costs", "aims", "limits", "peers", "points", "guard", "serve",
