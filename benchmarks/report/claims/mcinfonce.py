@@ -33,10 +33,9 @@ def of_loss(loss: str, of: str, number: str) -> Ours:
 
 def elk_less() -> Ours:
     """Return the rank of kappas by ELK less that by MCInfoNCE, seed by seed."""
-    return ours.less(
-        ours.reader("losses", "certainty", "rank", loss="elk"),
-        ours.reader("recovery", "certainty", "rank", **PROCESS),
-    )
+    elk = ours.of_rows("losses", ("certainty", "rank"), loss="elk")
+    other = ours.of_rows("recovery", ("certainty", "rank"), **PROCESS)[: len(elk)]
+    return Ours.of_seeds([a - b for a, b in zip(elk, other, strict=True)])
 
 
 def fewer_draws() -> Ours:
