@@ -179,7 +179,7 @@ PIECES = (
     _piece("forty", "retrieval", "retrieval.forty", 8),
     _piece("recovery", "recovery", "recovery.runs", 58),
     _piece("levels", "recovery", "recovery.levels", 13),
-    _piece("losses", "recovery", "recovery.losses", 12),
+    _piece("losses", "recovery", "recovery.losses", 8),
     _piece("online", "variants", "variants.online", 40),
     _piece("views", "variants", "variants.views", 12),
     _piece("people", "variants", "variants.people", 10),
