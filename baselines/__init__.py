@@ -1,5 +1,6 @@
 """Methods to compare with, each with the contract of ``LaplaceEmbedder``: one file a method."""
 
+from baselines.asymvlm import AsymVLM
 from baselines.base import Training
 from baselines.class_dropout import ClassDropout
 from baselines.contrastive_hib import ContrastiveHIB
@@ -9,7 +10,10 @@ from baselines.deep_ensemble import DeepEnsemble
 from baselines.deterministic import Deterministic
 from baselines.elk import ELK
 from baselines.explicit_concentration import ExplicitConcentration
+from baselines.failure_predictor import FailurePredictor
+from baselines.flow_density import FlowDensity
 from baselines.frozen_loss_prediction import FrozenLossPrediction
+from baselines.gplvm import GPLVM
 from baselines.het_xl import HETXL
 from baselines.hib import HIB
 from baselines.infonce import InfoNCE
@@ -31,17 +35,21 @@ from baselines.vim import ViM
 
 __all__ = [
     "ELK",
+    "GPLVM",
     "HETXL",
     "HIB",
     "NUQ",
     "PFE",
     "SNGP",
+    "AsymVLM",
     "ClassDropout",
     "ContrastiveHIB",
     "CrossEntropy",
     "DeepEnsemble",
     "Deterministic",
     "ExplicitConcentration",
+    "FailurePredictor",
+    "FlowDensity",
     "FrozenLossPrediction",
     "InfoNCE",
     "KNNDistance",

@@ -18,7 +18,7 @@ from benchmarks.costs import guard, promises, serve
 from benchmarks.costs import tables as cost_tables
 from benchmarks.image_text import tables as image_text_tables
 from benchmarks.posterior import costs as posterior_costs
-from benchmarks.posterior import discount, frozen, layers
+from benchmarks.posterior import discount, frozen, layers, miners, rivals
 from benchmarks.posterior import tables as posterior
 from benchmarks.records import RESULTS, read_record
 from benchmarks.report import papers, three_numbers
@@ -39,7 +39,7 @@ PAGES = (
     ),
     *(
         ROOT / "docs" / f"{name}.md"
-        for name in ("engines", "match", "posterior", "promises", "settings")
+        for name in ("engines", "integrations", "match", "posterior", "promises", "settings")
     ),
 )  # fmt: skip
 PROTOCOL_TABLES: dict[str, tuple[str, str, tuple[str, ...]]] = {
@@ -96,6 +96,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "variance": posterior.variance_table,
     "posterior-costs": posterior_costs.table,
     "discount": discount.table,
+    "rivals": rivals.table,
+    "miners": miners.table,
     "frozen": frozen.table,
     "layers": layers.table,
     "views": layers.views_table,

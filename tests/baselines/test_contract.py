@@ -56,6 +56,9 @@ ONE_CLASS = {  # methods that can be fitted to a single class
     "relative mahalanobis": partial(
         b.Mahalanobis, relative=True, on="features", covariance="ledoit_wolf"
     ),
+    "flow density": trained(b.FlowDensity, hidden=8),
+    "flow density, features": trained(b.FlowDensity, hidden=8, on="features", spherical=False),
+    "gplvm": trained(b.GPLVM, latent=2, n_inducing=10, search_steps=5),
     "mahalanobis++": partial(b.Mahalanobis, normalise=True),
     "k-nn": b.KNNDistance,
     "k-nn, features": partial(b.KNNDistance, k=3, fraction=0.5, on="features"),
@@ -91,6 +94,9 @@ METHODS = {
     ),
     "het-xl": trained(b.HETXL),
     "het-xl, euclidean": trained(b.HETXL, rank=3, spherical=False, score="entropy"),
+    "failure predictor": small(b.FailurePredictor, batch_size=7),
+    "failure predictor, features": small(b.FailurePredictor, on="features", spherical=False),
+    "asymvlm": small(b.AsymVLM),
     "vim": b.ViM,
     "vim, features": partial(b.ViM, on="features", dimension=3),
     "nnguide": partial(b.NNGuide, k=3, fraction=0.5, on="features"),

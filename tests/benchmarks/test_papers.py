@@ -255,3 +255,11 @@ def test_the_two_hibs_in_words():
     recall, people = (f"{value:.2f}"[1:] for value in of.values())
     assert f"(recall@1 {recall}) and follows people by {people} " in text
     assert of["recall@1"] > 0.65
+
+
+def test_elk_without_its_factor_finds_the_level_of_kappa():
+    rows = read_record("losses")["rows"]
+    error = sum(row["certainty"]["rmse"] for row in rows) / len(rows)
+    page = (Path(published.__file__).parent / "README.md").read_text()
+    assert {row["loss"] for row in rows} == {"elk"}
+    assert f"(RMSE {error:.1f})" in page

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from argparse import Namespace
 from dataclasses import replace
 
 import pytest
 import torch
 
 from baselines.distributions import VonMisesFisher
+from benchmarks.recovery import losses
 from benchmarks.recovery.encoders import LOSSES, Encoder, train
 from benchmarks.recovery.metrics import agreement, cosines, recovery, spread
 from benchmarks.recovery.process import Process, Setting
@@ -119,3 +121,30 @@ def test_a_kappa_that_reads_mu_keeps_its_range_while_mu_moves():
 def test_the_table_shows_every_printed_number():
     text = recovered()
     assert all(printed in text for printed in PRINTED.values())
+
+
+def test_finished_losses_are_not_trained_again(tmp_path, monkeypatch):
+    """In the order of seeds, so that an interrupted run has whole seeds."""
+    asked = []
+
+    def trained_row(loss, size, seed, progress):
+        asked.append((loss, size, seed))
+        return {"loss": loss, "seed": seed, "location": {}, "certainty": {}, "cpu_seconds": 1.0}
+
+    written = {}
+    monkeypatch.setattr(losses, "trained_row", trained_row)
+    monkeypatch.setattr(losses, "RUNS", ("elk", "hib"))
+    monkeypatch.setattr(
+        losses, "write_record", lambda name, content: written.update({name: content}) or tmp_path
+    )
+    options = Namespace(cache=tmp_path, size="smoke", seeds=[0, 1], quiet=True)
+    losses.run(options)
+    assert asked == [(loss, "smoke", seed) for seed in (0, 1) for loss in losses.RUNS]
+    assert not written  # a smoke run is no result
+    options.size = "small"
+    losses.run(options)
+    losses.run(options)
+    assert len(asked) == 4 * len(losses.RUNS)
+    rows = written["losses"]["rows"]
+    assert [(row["loss"], row["seed"]) for row in rows] == [(a, c) for a, b, c in asked[:4]]
+    assert all("environment" not in row for row in rows)
