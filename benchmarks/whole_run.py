@@ -22,7 +22,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from benchmarks.confirm.confirmation import is_confirmed
+from benchmarks.confirmation import is_confirmed
 from benchmarks.definitions import COMPARISON, definitions, library
 from benchmarks.methods import METHODS
 from benchmarks.methods.code import code_of

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
-from benchmarks.confirm.confirmation import confirm_record
-from benchmarks.confirm.differences import differences
+from benchmarks.confirm.differences import TOLERANCE, differences
 from benchmarks.confirm.portions import PORTIONS, Portion
+from benchmarks.confirmation import confirm_record
 from benchmarks.packages import EXTRAS, require_packages
 from benchmarks.records import FIXED_VARIABLE, RESULTS, RESULTS_VARIABLE, read_record
 from benchmarks.whole_run import (
@@ -184,7 +184,13 @@ def confirmed(one: Asked, options: Namespace, logs: Path) -> tuple[str, str]:
         return MOVED, "\n".join([head, *shown])
     if not found.numbers:
         raise InputError(f"{one.name}: no number was compared, so that nothing is confirmed.")
-    confirm_record(one.path, record, one.portion.about(record), found)
+    compared = {
+        "portion": one.portion.about(record),
+        "numbers": found.numbers,
+        "largest difference": float(f"{found.largest:.1e}"),
+        "tolerance": TOLERANCE,
+    }
+    confirm_record(one.path, record, compared)
     largest = f"largest difference {found.largest:.1e}"
     return CONFIRMED, f"{one.name}: confirmed, {found.numbers} numbers equal, {largest} ({took})"
 

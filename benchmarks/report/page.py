@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.confirm.confirmation import is_confirmed
+from benchmarks.confirmation import is_confirmed
 from benchmarks.recovery import runs as recovery
 from benchmarks.report import cells, families
 from benchmarks.report.charts import blocks

@@ -6,15 +6,15 @@ import json
 
 import pytest
 
-from benchmarks import definitions, records, whole_run
-from benchmarks.confirm import again, command, confirmation
+from benchmarks import confirmation, definitions, records, whole_run
+from benchmarks.confirm import again, command
 from benchmarks.confirm.differences import TOLERANCE, differences
 from benchmarks.confirm.portions import PORTIONS, Portion
 from benchmarks.methods import METHODS
 from benchmarks.records import RESULTS_VARIABLE, read_record, write_record
 from benchmarks.registry import main
 from benchmarks.retrieval import power
-from laplace_metric.calibration.guarantees._test_sequences import Tests
+from laplace_metric.calibration.guarantees import _test_sequences
 from laplace_metric.errors import InputError, UnknownNameError
 
 MODULE = "benchmarks.retrieval.power"
@@ -100,8 +100,9 @@ def test_equal_numbers_are_confirmed_and_nothing_else_of_the_file_changes(small,
 def test_a_number_of_the_library_that_moved_is_named_and_confirms_nothing(
     small, tmp_path, monkeypatch, capsys
 ):
-    before, lowest = small.read_bytes(), Tests.lowest
-    monkeypatch.setattr(Tests, "lowest", lambda self, target, d: lowest(self, target, 6 * d))
+    before, lowest = small.read_bytes(), _test_sequences.Tests.lowest
+    looser = lambda self, target, d: lowest(self, target, 6 * d)  # noqa: E731
+    monkeypatch.setattr(_test_sequences.Tests, "lowest", looser)
     with pytest.raises(SystemExit) as ended:
         confirm(tmp_path, "retrieval-power")
     assert ended.value.code == 1
@@ -154,10 +155,12 @@ def test_interrupted_while_it_runs_the_record_is_untouched(small, tmp_path, monk
 
 
 def test_interrupted_while_it_is_written_the_record_is_untouched(small, tmp_path, monkeypatch):
-    before = small.read_bytes()
+    before, replace = small.read_bytes(), records.os.replace
 
-    def stopped(*_):
-        raise KeyboardInterrupt
+    def stopped(source, target):
+        if target == small:
+            raise KeyboardInterrupt
+        replace(source, target)
 
     monkeypatch.setattr(records.os, "replace", stopped)
     assert confirm(tmp_path, "power") == 130
@@ -178,7 +181,7 @@ def test_a_file_that_changes_while_it_is_compared_is_not_written(small):
     read = read_record("power", small.parent)
     small.write_text(small.read_text().replace('"mapie": null', '"mapie": "1"'))
     with pytest.raises(InputError, match="was changed"):
-        confirmation.confirm_record(small, read, "", differences(Portion(), {}, {}))
+        confirmation.confirm_record(small, read, {})
 
 
 def test_what_cannot_be_confirmed_says_why(small, tmp_path, monkeypatch, capsys):

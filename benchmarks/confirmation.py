@@ -9,7 +9,6 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from benchmarks.confirm.differences import TOLERANCE, Differences
 from benchmarks.definitions import library
 from benchmarks.records import GIT, write_whole
 from laplace_metric import __version__
@@ -35,18 +34,22 @@ def is_confirmed(record: Mapping[str, Any]) -> bool:
     )
 
 
-def confirm_record(path: Path, read: Mapping[str, Any], portion: str, found: Differences) -> None:
+def confirm_record(path: Path, read: Mapping[str, Any], compared: Mapping[str, Any]) -> None:
     """Write the line into the file of a record, and leave every other byte as it is.
+
+    Parameters
+    ----------
+    path : Path
+    read : dict
+        The record as it was when it was compared.
+    compared : dict
+        What was found equal, as JSON: it stands in the line.
 
     Raises
     ------
     InputError
-        If numbers moved, or if the file is no longer what was ``read``.
+        If the file is no longer what was ``read``.
     """
-    if found.moved:
-        raise InputError(
-            f"{len(found.moved)} numbers of {path.name} moved: there is no confirming."
-        )
     text = path.read_text()
     lines = [line for line in text.splitlines(keepends=True) if not line.startswith(START)]
     record = json.loads("".join(lines))
@@ -57,10 +60,7 @@ def confirm_record(path: Path, read: Mapping[str, Any], portion: str, found: Dif
         "version": __version__,
         "date": f"{datetime.now(timezone.utc):%Y-%m-%d}",
         "git": GIT["git"],
-        "portion": portion,
-        "numbers": found.numbers,
-        "largest difference": float(f"{found.largest:.1e}"),
-        "tolerance": TOLERANCE,
+        **compared,
         "hash": digest(record),
     }
     lines.insert(1, f"{START}{json.dumps(said)},\n")
