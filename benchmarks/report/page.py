@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.confirmation import is_confirmed
 from benchmarks.recovery import runs as recovery
 from benchmarks.report import cells, families
 from benchmarks.report.charts import blocks
@@ -87,6 +88,9 @@ def run_facts(record: Record) -> dict[str, str]:
     facts["versions"] = ", ".join(f"{name} {version}" for name, version in packages.items())
     commits = record.get("commits") or [machine.get("git")]
     facts["git commits"] = ", ".join(c for c in commits if c) or "not noted"
+    if is_confirmed(record):
+        said = record["confirmed"]
+        facts["confirmed"] = f"{said['date']}, library {said['version']}: {said['portion']}"
     return {key: value for key, value in facts.items() if value}
 
 

@@ -111,7 +111,7 @@ def test_a_piece_that_imports_what_is_missing_says_how_to_get_it(monkeypatch, ca
 
     without(monkeypatch, "wordfreq")
     monkeypatch.setattr(registry, "run_piece", piece)
-    assert main(["image-text", "--size", "smoke", "--pieces", "image-text"]) == 2
+    assert main(["recovery", "--size", "smoke", "--pieces", "levels"]) == 2
     assert "pip install -e '.[benchmarks]'" in capsys.readouterr().out
 
     def broken(*_):
@@ -119,7 +119,7 @@ def test_a_piece_that_imports_what_is_missing_says_how_to_get_it(monkeypatch, ca
 
     monkeypatch.setattr(registry, "run_piece", broken)
     with pytest.raises(ModuleNotFoundError, match="a_typo"):
-        main(["image-text", "--size", "smoke", "--pieces", "image-text"])
+        main(["recovery", "--size", "smoke", "--pieces", "levels"])
 
 
 def test_only_methods_whose_settings_are_searched_need_optuna():
@@ -153,3 +153,31 @@ def test_every_package_that_benchmarks_import_has_an_extra_or_comes_with_the_lib
             names += [node.module] if isinstance(node, ast.ImportFrom) and not node.level else []
             unknown = {name.partition(".")[0] for name in names} - known
             assert not unknown, (path, unknown)
+
+
+@pytest.mark.parametrize(
+    ("words", "missing"),
+    [
+        (["retrieval", "--size", "smoke", "--pieces", "growing", "evidence"], "pretrained"),
+        (["image-text", "--size", "smoke", "--pieces", "figures", "image-text"], "benchmarks"),
+        (["costs", "--size", "smoke", "--pieces", "points", "export"], "export"),
+    ],
+)
+def test_a_piece_that_lacks_a_package_stops_all_before_anything_runs(
+    monkeypatch, tmp_path, capsys, words, missing
+):
+    without(monkeypatch, *packages.EXTRAS[missing])
+    monkeypatch.setattr(registry.subprocess, "run", lambda *_, **__: pytest.fail("ran"))
+    assert main([*words, "--cache", str(tmp_path)]) == 2
+    (line,) = capsys.readouterr().out.splitlines()
+    assert f"pip install -e '.[{missing}]'" in line
+    assert not list(tmp_path.iterdir())
+
+
+def test_pieces_of_which_nothing_is_missing_are_not_stopped(monkeypatch):
+    without(monkeypatch, *packages.EXTRA_OF)
+    ran = []
+    monkeypatch.setattr(registry, "run_piece", lambda place, _: ran.append(place))
+    assert main(["retrieval", "--size", "smoke", "--pieces", "growing"]) == 0
+    assert main(["costs", "--pieces", "points"]) == 0
+    assert ran == [COMMANDS["retrieval"].pieces["growing"], COMMANDS["costs"].pieces["points"]]
