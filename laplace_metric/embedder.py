@@ -417,8 +417,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         Warns
         -----
         LimitWarning
-            If more than 8,192 numbers enter the head (no ``epistemic``), or there are more than
-            2,048 classes (no ``ambiguity``).
+            If more than 8,192 numbers enter the head (no ``epistemic``).
 
         Examples
         --------

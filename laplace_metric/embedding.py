@@ -268,8 +268,8 @@ class Embedding(Shown):
         Raises
         ------
         NotFittedError
-            If ``epistemic`` raises it; if no class of the fit set is known, or more than 2,048 are;
-            and for images and texts whose objective learns no variance.
+            If ``epistemic`` raises it; if no class of the fit set is known; and for images and
+            texts whose objective learns no variance.
 
         Examples
         --------
@@ -288,8 +288,8 @@ class Embedding(Shown):
         score, inputs = self._of_the_fit_set("ambiguity")
         if (entropy := score.ambiguity(inputs)) is None:
             raise NotFittedError(
-                "ambiguity needs 1 to 2,048 classes with several members that differ, and the fit "
-                "set had none or more: search an index of labelled items and read result.ambiguity."
+                "ambiguity needs a class with several members that differ, and the fit set had "
+                "none: search an index of labelled items and read result.ambiguity."
             )
         return entropy
 

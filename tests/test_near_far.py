@@ -22,7 +22,7 @@ from torch import nn
 
 from laplace_metric import Embedding, LaplaceEmbedder
 from laplace_metric.curvature._structures import FullCurvature
-from laplace_metric.errors import InputError, NonFiniteError, NotFittedError
+from laplace_metric.errors import FileFormatError, InputError, NonFiniteError, NotFittedError
 from laplace_metric.familiarity._cross_fitted import left_one_out
 from laplace_metric.familiarity._fit_set import FitSet
 from laplace_metric.familiarity._label_model import LabelModel
@@ -817,16 +817,60 @@ def test_ambiguity_is_read_saved_and_refused(tmp_path: Path):
     loaded = LaplaceEmbedder.load(tmp_path / "posterior", embedder.model)
     assert torch.equal(loaded(h.float()).ambiguity, embedding.ambiguity)
     alike = LaplaceEmbedder.from_embeddings(h.float().repeat(2, 1), torch.arange(200).repeat(2))
-    with pytest.raises(NotFittedError, match="1 to 2,048.*classes"):
+    with pytest.raises(NotFittedError, match="a class with several members"):
         _ = alike(h.float()).ambiguity
     with pytest.raises(NotFittedError, match="no ambiguity here"):
         _ = Embedding(embedding.distribution).ambiguity
 
 
-def test_more_classes_than_are_kept_have_no_ambiguity(monkeypatch):
+@pytest.mark.parametrize("unseen", [0, 7, 40])
+def test_a_channel_by_columns_is_the_whole_one(unseen, monkeypatch):
+    h, y, _ = overlapping(50)
+    order = y.sub(unseen).sign().argsort(stable=True) if unseen else torch.arange(len(y))
+    kept = order[y[order] >= unseen]  # EM sees no point of the first classes
+    d = torch.cdist(h, torch.stack([h[y == c].mean(0) for c in range(50)])).square()
+    counts = y.bincount()
+    whole = LabelModel.fit(d[kept], y[kept], counts)
+    monkeypatch.setattr("laplace_metric.familiarity._label_model.SQUARE", 49)
+    columns = LabelModel.fit(d[kept], y[kept], counts)
+    assert (whole.channel.shape, columns.channel.shape) == ((50, 50), (50, 50 - unseen))
+    assert torch.equal(columns.told, torch.arange(unseen, 50))
+    close(columns.probabilities(d), whole.probabilities(d), rel=1e-12)
+    close(columns.probabilities(d).sum(1), torch.ones(len(d)).double())
+
+
+def test_many_classes_have_an_ambiguity_that_is_saved(tmp_path, monkeypatch):
     h, _, y = planted(200)
-    monkeypatch.setattr("laplace_metric.familiarity._cross_fitted.MOST_CLASSES", 3)
-    assert near_far(h[:, :3], y).ambiguity(h[:, :3]) is None
+    square = LaplaceEmbedder.from_embeddings(h.float(), y)
+    monkeypatch.setattr("laplace_metric.familiarity._label_model.SQUARE", 3)
+    embedder = LaplaceEmbedder.from_embeddings(h.float(), y)
+    fitted = embedder.fitted_.near_far
+    assert fitted is not None and len(fitted.told) == 4
+    close(embedder(h.float()).ambiguity, square(h.float()).ambiguity, rel=1e-5)
+    embedder.save(tmp_path / "posterior")
+    loaded = LaplaceEmbedder.load(tmp_path / "posterior", embedder.model)
+    assert torch.equal(loaded(h.float()).ambiguity, embedder(h.float()).ambiguity)
+    columns = fitted.channel[:, :3]
+    replace(fitted, told=torch.arange(3), channel=columns).check_saved()
+    for told in (torch.arange(2, 5), torch.arange(2), torch.arange(0)):
+        with pytest.raises(FileFormatError, match=r"near_far/(told|channel)"):
+            replace(fitted, told=told, channel=columns).check_saved()
+
+
+def test_a_channel_reads_few_points_of_many_classes():
+    h, y = features(300, 6, 150)
+    n = len(y.unique())
+    found = fit_set_of(h, y)
+    whole = left_one_out(found, found.scatter.factors().gaussians())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("laplace_metric.familiarity._label_model.CELLS", n)
+        patch.setattr("laplace_metric.familiarity._label_model.FEWEST", 20)
+        patch.setattr("laplace_metric.familiarity._cross_fitted.LEAST_ROWS", 1)
+        patch.setattr("laplace_metric.familiarity._cross_fitted.CACHE_BYTES", 1)
+        few = left_one_out(found, found.scatter.factors().gaussians())
+    assert int(few.known[: len(few.distances)].sum()) == 20
+    assert torch.equal(few.distances, whole.distances[: len(few.distances)])
+    assert torch.equal(few.scores, whole.scores)
 
 
 def test_classes_of_one_member_count_neither_for_near_nor_for_labels():

@@ -16,7 +16,7 @@ from torch import Tensor
 from laplace_metric._utils.blocks import CACHE_BYTES, LEAST_ROWS, blocks
 from laplace_metric.familiarity._class_gaussians import ClassGaussians
 from laplace_metric.familiarity._fit_set import FitSet
-from laplace_metric.familiarity._label_model import MOST_CLASSES
+from laplace_metric.familiarity._label_model import points_of
 from laplace_metric.familiarity._leave_one_out import (
     OwnRows,
     Removed,
@@ -50,9 +50,9 @@ class CrossFitted(NamedTuple):
         True where the point's class has other members.
     labels : Tensor [n]
         Number of each point's class.
-    distances : Tensor [n, C] or None
-        Squared distances d_c to the class means, infinite for a class that has no other members.
-        None for more than ``MOST_CLASSES`` classes, and where classes say nothing.
+    distances : Tensor [m, C] or None
+        Squared distances d_c to the class means, infinite for a class that has no other members, of
+        the first m points: as many as the label model reads. None where classes say nothing.
     left_out : Tensor [n, 4] or None
         Scores by the other classes alone, without the point's own. None below three classes, and
         where they say nothing.
@@ -196,20 +196,25 @@ def _to_points(
 
 def _to_classes(
     scatter: Scatter, own: OwnRows, view: _View, removed: Removed, group: Int[Tensor, " C"]
-) -> tuple[Float[Tensor, "2 n"], Float[Tensor, "n C"] | None]:
-    """Return distances to the nearest class mean, all and of other groups; and all of them."""
+) -> tuple[Float[Tensor, "2 n"], Float[Tensor, "m C"]]:
+    """Return distances to the nearest class mean, all and of other groups; and those to all.
+
+    The latter are of the first m points, among which are those that the label model reads.
+    """
     n, n_classes, kept = len(view.rows), len(group), list[Tensor]()
     nearest = view.scored.new_empty(2, n)
     row_bytes = n_classes * nearest.element_size()
+    known = (own.left(scatter)[:, 0] > 0).cumsum(0)
+    read = int((known <= points_of(int((scatter.counts > 0).sum()))).sum())
     for part in blocks(n, row_bytes, CACHE_BYTES, LEAST_ROWS):
         d = view.to_centres(part, Removed(*(factor[part] for factor in removed)))
         growth = OwnRows(own.classes[part], own.copies[part]).growth(scatter)
         d = (d * growth.square()).masked_fill(growth.isinf(), torch.inf)  # where d is 0, too
         mates = group[own.classes[part, :1]] == group
         nearest[0, part], nearest[1, part] = d.amin(1), d.masked_fill(mates, torch.inf).amin(1)
-        if n_classes <= MOST_CLASSES:
+        if not kept or part.start < read:
             kept.append(d)
-    return nearest, torch.cat(kept) if kept else None
+    return nearest, torch.cat(kept)
 
 
 def _groups_of(scatter: Scatter) -> Int[Tensor, " C"]:

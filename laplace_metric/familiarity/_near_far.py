@@ -42,7 +42,7 @@ from laplace_metric.familiarity._class_gaussians import ClassGaussians
 from laplace_metric.familiarity._cross_fitted import CrossFitted, left_one_out
 from laplace_metric.familiarity._directions import directions
 from laplace_metric.familiarity._fit_set import FitSet
-from laplace_metric.familiarity._label_model import LabelModel
+from laplace_metric.familiarity._label_model import ALL, LabelModel
 from laplace_metric.familiarity._nearest import (
     KeptPoints,
     nearest_distance,
@@ -79,7 +79,9 @@ class NearFar:
         Cross-fitted means and standard deviations of near, far, cosine, local, novelty and of the
         sum, float64.
     strength, log_share, channel : Tensor
-        Label model, as in ``LabelModel``; empty where classes are not known, or more than 2,048.
+        Label model, as in ``LabelModel``; empty where classes are not known.
+    told : Tensor [M] or [0]
+        Labels of the columns of ``channel``; empty, the default, where these are all K.
 
     Examples
     --------
@@ -104,7 +106,8 @@ class NearFar:
     scale: Float[Tensor, " 6"] = saved(POSITIVE)
     strength: Float[Tensor, " s"] = saved(POSITIVE)
     log_share: Float[Tensor, " K"] = saved(most=0)
-    channel: Float[Tensor, "K K"] = saved(0, UNIT)
+    channel: Float[Tensor, "K M"] = saved(0, UNIT)
+    told: Int[Tensor, " M"] = saved(0, empty=True, default_factory=lambda: ALL)
 
     @classmethod
     @torch.no_grad()
@@ -140,8 +143,9 @@ class NearFar:
         units = novelty_units(seen, fit_set.sample.lengths, by_class)
         labels = _fitted_label_model(seen, fit_set.scatter.counts) if by_class else None
         means, *roots = (tensor.to(dtype) for tensor in gaussians[1:])
-        empty = (means.new_empty(0), means.new_empty(0), means.new_empty(0, 0))
-        model = empty if labels is None else (tensor.to(dtype) for tensor in labels)
+        model = [means.new_empty(0), means.new_empty(0), means.new_empty(0, 0)]
+        if labels is not None:
+            model = [*(tensor.to(dtype) for tensor in labels[:3]), labels.told]
         exact = torch.promote_types(dtype, fit_set.dtype)
         points = (fit_set.sample.u - gaussians.mean).to(exact)
         return cls(gaussians.mean, means, roots[0], roots[1], points, *units, *model)
@@ -154,6 +158,7 @@ class NearFar:
             "length": (0, 2),
             "log_share": (0, n_classes),
             "strength": (min(1, n_labels),),
+            "channel": (len(self.told) or n_labels,),
         }
         for name, wanted in lengths.items():
             shape = list(getattr(self, name).shape)
@@ -162,6 +167,11 @@ class NearFar:
                     f"posterior/near_far/{name} has shape {shape}, which does not belong to "
                     f"{n_classes} class_means of {n_columns}"
                 )
+        if len(self.told) and int(self.told.max()) >= n_labels:
+            raise FileFormatError(
+                f"posterior/near_far/told holds {int(self.told.max())}, and there are {n_labels} "
+                "labels"
+            )
         if len(self.length) and not float(self.length[1]) > 0:
             raise FileFormatError("posterior/near_far/length holds a deviation that is not above 0")
 
@@ -244,7 +254,7 @@ class NearFar:
         x = self._gaps(features)[0]
         if not len(self.strength):
             return None
-        model = LabelModel(self.strength, self.log_share, self.channel)
+        model = LabelModel(self.strength, self.log_share, self.channel, self.told)
         classes, sizes = self._classes, self._class_sizes
         # |a|^2 is the same for all classes, and left out
         parts = times_upper(x, self.within_root).split(rows_at_once(classes))
@@ -290,10 +300,11 @@ def _check(lengths: Tensor) -> None:
 
 
 def _fitted_label_model(scored: CrossFitted, counts: Tensor) -> LabelModel | None:
-    """Fit the label model of the classes that occur; None if too many, or if no class is known."""
+    """Fit the label model of the classes that occur; None if no class is known."""
     if scored.distances is None or not bool(scored.known.any()):
         return None
+    known = scored.known[: len(scored.distances)]
     occurs = counts > 0
     number = occurs.long().cumsum(0) - 1
-    labels = number[scored.labels[scored.known]]
-    return LabelModel.fit(scored.distances[scored.known][:, occurs], labels, counts[occurs])
+    labels = number[scored.labels[: len(known)][known]]
+    return LabelModel.fit(scored.distances[known][:, occurs], labels, counts[occurs])

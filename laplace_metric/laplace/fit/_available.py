@@ -1,7 +1,7 @@
 """Numbers that a fit has and lacks, in words: for the fit's warnings and for ``print(embedder)``.
 
 What tells whether an input is like anything fitted takes time that grows with the cube of the
-width of the head's inputs and with the square of the number of classes, so both have a limit.
+width of the head's inputs, so that has a limit.
 """
 
 from __future__ import annotations
@@ -10,26 +10,23 @@ import warnings
 
 from laplace_metric.errors import LimitWarning, callers_line
 from laplace_metric.familiarity._fit_set import WIDEST
-from laplace_metric.familiarity._label_model import MOST_CLASSES
 from laplace_metric.laplace._fitted import Fitted
 
 OF_THE_FIT_SET = ("epistemic", "near", "far", "local", "ambiguity")
 
 
-def warn_if_limited(n_features: int, n_classes: int) -> None:
+def warn_if_limited(n_features: int) -> None:
     """Warn of the numbers that a fit of this size has not.
 
     Parameters
     ----------
     n_features : int
         Numbers that enter the head, D.
-    n_classes : int
-        Classes of the fit set, C.
 
     Warns
     -----
     LimitWarning
-        Beyond 8,192 numbers or 2,048 classes; it names the limit and what to do.
+        Beyond 8,192 numbers; it names the limit and what to do.
     """
     if n_features > WIDEST:
         text = (
@@ -38,15 +35,7 @@ def warn_if_limited(n_features: int, n_classes: int) -> None:
             "queries by uncertainty in their place. Reduce the vectors first (a PCA fitted to "
             "these inputs, or a layer of the model that is narrower), or use uncertainty."
         )
-    elif n_classes > MOST_CLASSES:
-        text = (
-            f"the fit set has {n_classes:,} classes, and ambiguity is computed for up to "
-            f"{MOST_CLASSES:,}: this fit has no ambiguity (epistemic is there). Index labelled "
-            "items and read result.ambiguity of a search, or fit to coarser classes."
-        )
-    else:
-        return
-    warnings.warn(text, LimitWarning, stacklevel=callers_line())
+        warnings.warn(text, LimitWarning, stacklevel=callers_line())
 
 
 def available(fitted: Fitted) -> dict[str, str]:
@@ -82,6 +71,5 @@ def _lacking(fitted: Fitted) -> tuple[tuple[str, ...], str]:
     if not n_classes:
         return ("near", "ambiguity"), "no class has several members that differ"
     if not len(near_far.strength):
-        many = f"{n_classes:,} classes, limit {MOST_CLASSES:,}"
-        return ("ambiguity",), many if n_classes > MOST_CLASSES else "too few members of each class"
+        return ("ambiguity",), "too few members of each class"
     return (), ""

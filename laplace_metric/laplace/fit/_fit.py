@@ -349,7 +349,7 @@ def with_near_far(fitted: Fitted, store: FeatureStore, whole: Whole | None = Non
     Warns
     -----
     LimitWarning
-        If the head's inputs are too wide for it, or the classes too many for ``ambiguity``.
+        If the head's inputs are too wide for it.
     """
     whole = Whole(store.width, uses_lengths(fitted)) if whole is None else whole
     near_far = NearFar.of(
@@ -360,7 +360,7 @@ def with_near_far(fitted: Fitted, store: FeatureStore, whole: Whole | None = Non
         use_lengths=whole.use_lengths,
         width=whole.width,
     )
-    warn_if_limited(store.width, len(store.classes))
+    warn_if_limited(store.width)
     return replace(fitted, near_far=near_far)
 
 
