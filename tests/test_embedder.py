@@ -516,7 +516,8 @@ def test_ambiguity_has_no_largest_number_of_classes():
         embedder = LaplaceEmbedder.from_embeddings(x, y)
     assert "ambiguity" in " ".join(repr(embedder).split())
     fitted, found = embedder.fitted_.near_far, embedder(x[:3])
-    assert fitted.channel.shape == (2049, len(fitted.told)) and len(fitted.told) < 2049
+    assert fitted.channel.shape == (2049, len(fitted.told))
+    assert len(fitted.told) < 2049
     assert bool(found.epistemic.isfinite().all())
     assert bool(((found.ambiguity >= 0) & (found.ambiguity <= np.log(2049))).all())
 

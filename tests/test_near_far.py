@@ -845,7 +845,8 @@ def test_many_classes_have_an_ambiguity_that_is_saved(tmp_path, monkeypatch):
     monkeypatch.setattr("laplace_metric.familiarity._label_model.SQUARE", 3)
     embedder = LaplaceEmbedder.from_embeddings(h.float(), y)
     fitted = embedder.fitted_.near_far
-    assert fitted is not None and len(fitted.told) == 4
+    assert fitted is not None
+    assert len(fitted.told) == 4
     close(embedder(h.float()).ambiguity, square(h.float()).ambiguity, rel=1e-5)
     embedder.save(tmp_path / "posterior")
     loaded = LaplaceEmbedder.load(tmp_path / "posterior", embedder.model)
@@ -869,8 +870,11 @@ def test_a_channel_reads_few_points_of_many_classes():
         patch.setattr("laplace_metric.familiarity._cross_fitted.CACHE_BYTES", 1)
         few = left_one_out(found, found.scatter.factors().gaussians())
     assert int(few.known[: len(few.distances)].sum()) == 20
-    assert torch.equal(few.distances, whole.distances[: len(few.distances)])
-    assert torch.equal(few.scores, whole.scores)
+    read = whole.distances[: len(few.distances)]
+    assert torch.equal(few.distances.isinf(), read.isinf())
+    finite = read.isfinite()
+    close(few.distances[finite], read[finite], rel=1e-6)
+    close(few.scores, whole.scores, rel=1e-6)
 
 
 def test_classes_of_one_member_count_neither_for_near_nor_for_labels():
