@@ -109,7 +109,7 @@ def fitted() -> tuple[np.ndarray, np.ndarray]:
 def label_model() -> tuple[torch.Tensor, torch.Tensor]:
     """Fewer points where classes are many: those of the first rows."""
     d, y = numbers(300, 4).square(), torch.arange(300) % 4
-    cut, plain = (LabelModel.fit(d[:n], y[:n], y.bincount()) for n in (300, 50))
+    cut, plain = (LabelModel.fit(d[:n], y[:n], y.bincount()) for n in (300, 120))
     return torch.cat([cut.strength, *cut.channel]), torch.cat([plain.strength, *plain.channel])
 
 
@@ -150,7 +150,7 @@ CASES: list[tuple[Any, str, int, Case]] = [
     (upper_gram, "STRIP", 7, gram),
     (times_upper, "STRIP", 7, triangle),
     (block_rows, "BLOCK_BYTES", 1, by_rows),
-    (LabelModel, "CELLS", 200, label_model),
+    (LabelModel, "CELLS", 480, label_model),
     (columnwise, "TILE_ROWS", 3, columns),
     (block_rows, "BLOCK_BYTES", 9 * 8, classes),
     (FeatureStore, "CACHE_BYTES", 0, blocks),
