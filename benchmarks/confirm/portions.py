@@ -121,6 +121,12 @@ PORTIONS: dict[str, Portion] = {
         {"NETWORKS": first, "SEEDS": first},
     ),
     "discount": Portion(("seed",), {"seed": None}, {"SEEDS": first}),
+    "rivals": Portion(("seed", "method", "vectors"), {"seed": None}, {"SEEDS": first}),
+    "miners": Portion(
+        ("seed", "training", "pairs of the posterior"), {"seed": None}, {"SEEDS": first}
+    ),
+    "losses": Portion(("loss", "seed"), {"seed": None}, options=SEED),
+    "tags": Portion(),
     "fitted": Portion(
         ("world", "n", "cross_fit"), {"world": ("constant",), "n": None},
         {"MIXTURES": only(), "FITTED": first},
