@@ -510,7 +510,7 @@ def test_levels_with_more_labels_than_the_items_are_nested_and_come_back(tmp_pat
     guard = made().at(0.9, coarser=[*more])
     guard.save(tmp_path / "guard")
     assert Guard.load(tmp_path / "guard").coarser == guard.coarser
-    with pytest.raises(InputError, match="group 'shoes' of level 1 is in two groups of level 2"):
+    with pytest.raises(InputError, match="'shoes' of level 1.*two groups of level 2"):
         made().at(0.9, coarser=[more[0], {**more[1], "clog": "carried"}])
 
 
