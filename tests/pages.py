@@ -12,6 +12,7 @@ import os
 import re
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,16 +20,24 @@ BLOCK = re.compile(r"(?<=```)(python|text)\n(.*?)(?=```)", flags=re.S)
 
 
 def shown_and_printed(page: Path) -> Iterator[tuple[str, str]]:
-    """Run the code of a page in this folder; yield each block of text, and what was printed."""
+    """Run the code of a page in this folder; yield each block of text, and what was printed.
+
+    A reader who copies a block shall not meet a warning that the page does not name.
+    """
     scope: dict[str, object] = {}
     printed = io.StringIO()
-    for language, block in BLOCK.findall(page.read_text()):
+    text = page.read_text()
+    for language, block in BLOCK.findall(text):
         if language == "text":
             yield block, printed.getvalue()
             continue
         printed = io.StringIO()
-        with contextlib.redirect_stdout(printed):
+        with contextlib.redirect_stdout(printed), warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
             exec(compile(block, str(page), "exec"), scope)
+        if unnamed := [w for w in warned if w.category.__name__ not in text]:
+            told = "; ".join(f"{w.category.__name__}: {w.message}" for w in unnamed)
+            raise AssertionError(f"{page.name} does not name what this warns of: {told}\n{block}")
 
 
 def stored_anew(page: Path) -> bool:
