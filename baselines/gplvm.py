@@ -397,4 +397,5 @@ class GPLVM(Detector):
                     better = now > value
                     best = torch.where(better[:, None], x, best)
                     value = torch.where(better, now, value)
-        return best.detach()
+        lost = ~z.isfinite().all(1, keepdim=True)  # else these would be the point they start from
+        return best.masked_fill(lost, math.nan).detach()

@@ -154,7 +154,8 @@ COMMANDS = {
                                   neighbours="pictures:run_neighbours",
                                   **{"posterior-neighbours": "pictures:run_posterior"},
                                   questions="pictures:run_questions",
-                                  **{"views-figure": "views_picture"}),
+                                  **{"views-figure": "views_picture"},
+                                  evaluation="evaluation_picture"),
                          ("data", "cache", "output", "problems", "splits", "queries"),
                          ("full", "smoke")),
     "image-text": Command("heads with and without variances on emoji and their keywords",
@@ -269,7 +270,9 @@ def repeated(command: Command, options: Options) -> list[str]:
         if value == usual or value is None or value is False:
             continue
         values = value if isinstance(value, list) else [value]
-        words += [f"--{name}", *([] if value is True else map(str, values))]
+        listed = OPTIONS[name].get("nargs") == "*"
+        words += [] if listed else [f"--{name}"]
+        words += [] if value is True else map(str, values)
     return words
 
 

@@ -212,7 +212,8 @@ def piece_of(record: str) -> WholePiece:
 
 
 DRAWN = (
-    "retrieval --pieces twenty-figure neighbours questions posterior-neighbours views-figure",
+    "retrieval --pieces twenty-figure neighbours questions posterior-neighbours views-figure "
+    "evaluation",
     "posterior --pieces draws",
     "image-text --pieces figures",
     "figures --size small",

@@ -52,8 +52,8 @@ def test_the_mean_variance_of_a_ridge_regression_is_that_of_generalized_cross_va
     a = torch.randn(n, width, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     tau = 10.0**log_prior
     posterior = ridge(a, tau)
-    hat = a @ torch.linalg.inv(a.mT @ a + tau * torch.eye(width)) @ a.mT
-    wanted = hat.diagonal().mean() / (1 - hat.trace() / n)
+    left = tau * torch.linalg.inv(a @ a.mT + tau * torch.eye(n, dtype=torch.float64))  # I - hat
+    wanted = (1 - left.diagonal()).mean() / (left.trace() / n)
     found = variances(as_new_points_see(posterior, n, 1), a).mean()
     torch.testing.assert_close(found, wanted, rtol=1e-6, atol=0)
 

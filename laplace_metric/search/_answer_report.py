@@ -205,7 +205,13 @@ class AnswerReport(Shown):
         """
         from laplace_metric.plots import outcome_plot
 
-        return outcome_plot(self.probability, self.right, self.reason == UNFAMILIAR)
+        return outcome_plot(
+            self.probability,
+            self.right,
+            self.reason == UNFAMILIAR,
+            answered=self.answered,
+            precision=self.precision,
+        )
 
     def _sentence(self) -> str:
         answered = f"answers {self.coverage:.1%} of {len(self):,} queries"

@@ -26,6 +26,7 @@ PICTURES = {
     "posterior-neighbours",
     "posterior-draws",
     "views",
+    "evaluation",
     "report",
 }
 """Of pixels: a PNG alone."""
