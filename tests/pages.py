@@ -32,12 +32,31 @@ def shown_and_printed(page: Path) -> Iterator[tuple[str, str]]:
             yield block, printed.getvalue()
             continue
         printed = io.StringIO()
-        with contextlib.redirect_stdout(printed), warnings.catch_warnings(record=True) as warned:
-            warnings.simplefilter("always")
+        with contextlib.redirect_stdout(printed), warnings_named(text):
             exec(compile(block, str(page), "exec"), scope)
-        if unnamed := [w for w in warned if w.category.__name__ not in text]:
-            told = "; ".join(f"{w.category.__name__}: {w.message}" for w in unnamed)
-            raise AssertionError(f"{page.name} does not name what this warns of: {told}\n{block}")
+
+
+@contextlib.contextmanager
+def warnings_named(text: str) -> Iterator[None]:
+    """Require that a page names the class of each warning that its code gives."""
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        yield
+    unnamed = [w for w in warned if w.category.__name__ not in text]
+    told = "; ".join(f"{w.category.__name__}: {w.message}" for w in unnamed)
+    assert not unnamed, f"the page does not name what its code warns of: {told}"
+
+
+def printing_without_output(page: Path) -> list[str]:
+    """Return the blocks that print, and do not show what; those that are marked need packages."""
+    blocks = re.findall(r"(<!-- \w+ -->\n)?```(\w+)\n(.*?)```", page.read_text(), flags=re.S)
+    following = [language for _, language, _ in blocks[1:]] + [""]
+    return [
+        block
+        for (marked, language, block), after in zip(blocks, following, strict=False)
+        if language == "python" and not marked and after != "text"
+        if re.search(r"^\s*print\(", block, flags=re.M)
+    ]
 
 
 def stored_anew(page: Path) -> bool:

@@ -39,6 +39,13 @@ def test_the_code_runs_in_order(page, tmp_path, monkeypatch):
         assert shown == printed, f"python -m tests.pages {page} stores what is printed now"
 
 
+@pytest.mark.parametrize(
+    "page", [README, BASELINES, *sorted(DOCS.rglob("*.md"))], ids=lambda p: p.stem
+)
+def test_a_block_that_prints_shows_what_it_prints(page):
+    assert not pages.printing_without_output(page)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_code_is_as_wide_as_a_page(page):
     for block in re.findall(r"```(?:python|py|console)\n(.*?)```", page.read_text(), flags=re.S):

@@ -16,6 +16,7 @@ import torch
 from benchmarks.examples.engines import temporary_server
 from laplace_metric import Guard
 from laplace_metric.errors import MissingPackageError
+from tests.pages import warnings_named
 
 NEEDED = {
     "onnx": ("onnxruntime", "onnxscript"),
@@ -45,7 +46,7 @@ def scopes(page: str, **given: Any) -> tuple[dict[str, Any], list[tuple[str, dic
         if name and not (installed(name) and (name != "guard_pgvector" or "address" in given)):
             continue
         within = dict(scope) if name else scope
-        with redirect_stdout(StringIO()) as told:
+        with redirect_stdout(StringIO()) as told, warnings_named(text):
             exec(compile(block, page, "exec"), within)
         printed = told.getvalue()
         if name:
