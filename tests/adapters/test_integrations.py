@@ -343,19 +343,23 @@ def test_a_missing_framework_is_named(cosine, monkeypatch):
 
 # The page.
 
-BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.S)
+BLOCKS = re.findall(
+    r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", PAGE.read_text(encoding="utf-8"), flags=re.S
+)
 
 
-@pytest.mark.parametrize("block", BLOCKS[1:], ids=lambda block: block.split()[1])
-def test_the_page_runs(block, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("block", "shown"), BLOCKS[1:], ids=lambda text: " ".join(text.split()[1:2]))
+def test_the_page_runs(block, shown, tmp_path, monkeypatch, capsys):
     """Each block after the first, which all share."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ANONYMIZED_TELEMETRY", "False")  # of Chroma
     scope: dict[str, object] = {}
-    exec(BLOCKS[0], scope)
+    exec(BLOCKS[0][0], scope)
     for module in re.findall(r"^(?:from|import) ([\w.]+)", block, flags=re.M):
         pytest.importorskip(module)
     exec(block, scope)
+    if shown:
+        assert capsys.readouterr().out == shown
 
 
 def test_what_is_not_a_rule_is_refused_by_name(cosine):
