@@ -348,7 +348,10 @@ BLOCKS = re.findall(
 )
 
 
-@pytest.mark.parametrize(("block", "shown"), BLOCKS[1:], ids=lambda text: " ".join(text.split()[1:2]))
+NAMES = [block.split()[1] for block, _ in BLOCKS[1:]]
+
+
+@pytest.mark.parametrize(("block", "shown"), BLOCKS[1:], ids=NAMES)
 def test_the_page_runs(block, shown, tmp_path, monkeypatch, capsys):
     """Each block after the first, which all share."""
     monkeypatch.chdir(tmp_path)
