@@ -893,7 +893,7 @@ class Guard(Shown):
         return f"; holds only if the {of} was not trained on them"
 
     def _shown_rows(self) -> Rows:
-        by = "held-out queries: proven, but for the rule that finds unknown ones"
+        by = "held-out queries: proven, but for the test for unfamiliar queries"
         if self.calibration.cross_fitted:
             by = "held-out queries: simulated, not proven"
         if self.calibration.own_items:
@@ -905,7 +905,8 @@ class Guard(Shown):
         if self.recall is not None:
             rows.append(("search finds", f"{self.recall:.0%} of the {NEAREST} nearest"))
         change = self.index.change
-        for level in LEVELS if change is None or change.covered else ():
+        levels = sorted({*LEVELS, self.precision})
+        for level in levels if change is None or change.covered else ():
             if (found := self._rule(level, self.index)) is not None:
                 told = f"answers {found.coverage:.0%}"
                 if isinstance(found, ClassRule):

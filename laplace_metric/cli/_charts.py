@@ -16,7 +16,11 @@ def charts(measures: IndexReport) -> dict[str, Figure]:
     """Draw two figures, and a third where there are match probabilities."""
     first = measures.ranked_by
     made = [p for p in (measures.largest_guarantee, *measures.guarantees) if p is not None]
-    marks = {percent(p.guaranteed): 1 - p.threshold for p in made if p.threshold is not None}
+    texts: dict[float, list[str]] = {}  # of precisions with one threshold, at one point
+    for p in sorted(made, key=lambda one: one.guaranteed):
+        if p.threshold is not None:
+            texts.setdefault(1 - p.threshold, []).append(percent(p.guaranteed))
+    marks = {", ".join(dict.fromkeys(some)): limit for limit, some in texts.items()}
     shown = {name: measures.scores[name] for name in (first, DISTANCE)}
     if measures.called_unknown is not None:  # which no threshold answers
         shown[first] = shown[first] + measures.called_unknown.to(shown[first])

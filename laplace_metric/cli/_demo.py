@@ -183,7 +183,8 @@ def _sentence(found: dict[str, list[dict[str, Any]]]) -> str:
     right, all_right = (sum(row["right"] for row in some) for some in (answered, digits))
     let_in = sum(row["answered"] for row in photographs)
     return (
-        f"Guaranteed: {PRECISION:.0%} of the answers are right. Found: {len(answered)} of {n} new "
+        f"Guaranteed with 95% confidence: {PRECISION:.0%} of the answers are right. "
+        f"Found: {len(answered)} of {n} new "
         f"digits answered, {right} of them right ({right / len(answered):.1%}). Without "
         f"abstention: {all_right} of {n} right ({all_right / n:.1%}), and all {len(photographs)} "
         f"photographs answered; with it {let_in} of them."

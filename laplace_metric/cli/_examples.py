@@ -62,7 +62,7 @@ def grouped(measures: IndexReport, made: GuaranteedPrecision | None) -> list[dic
         ("right", "Answered, right", answered & right, ""),
         ("wrong", "Answered, wrong", answered & ~right, ""),
         ("abstained", "Abstained", left, f"{int(right[left].sum()):,} would have been right"),
-        ("unknown", "Called unknown", unknown, strange_note),
+        ("unknown", "Unfamiliar", unknown, strange_note),
     )
     groups = []
     for key, title, members, note in parts:

@@ -74,8 +74,8 @@ def covered(measures: IndexReport, without_match: int, of: int) -> str:
     here = percent(without_match / of)
     if share == 0:
         return (
-            "The guarantee covers queries that have a match in the index, and "
-            f"{here} of these have none: calibrate with such queries, or index with "
+            "The guarantee covers queries that have a match in the index. Of these queries "
+            f"{here} have none: calibrate with such queries, or index with "
             "--open-set-fraction."
         )
     return (

@@ -114,7 +114,7 @@ def _shown(
             strange = source.take(evenly(len(source), SHOWN))
             n, notes = measures.ood.items, []
             if measures.ood.unknown is not None:
-                notes.append(f"{Share.of(measures.ood.unknown, n).k:,} are called unknown")
+                notes.append(f"{Share.of(measures.ood.unknown, n).k:,} are unfamiliar")
             if made is not None and made.ood is not None:
                 notes.append(f"{Share.of(made.ood, n).k:,} are answered")
             group = {"key": "open_set", "title": "Open-set queries", "note": ", ".join(notes)}

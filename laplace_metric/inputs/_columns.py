@@ -120,7 +120,10 @@ class Column:
         """
         if self.is_text != other.is_text:
             kinds = ["strings" if c.is_text else "numbers" for c in (self, other)]
-            raise InputError(f"{name} are {kinds[0]} in the index and {kinds[1]} here.")
+            raise InputError(
+                f"{name} are {kinds[0]} in the index and {kinds[1]} here: "
+                f"pass {kinds[0]} ({name}=)."
+            )
 
     def duplicates(self) -> list[Any]:
         """Return the entries that stand more than once."""

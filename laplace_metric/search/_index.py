@@ -1769,7 +1769,7 @@ def _warn_if_unreachable(calibration: Calibration, alpha: float) -> None:
     if smallest > alpha:
         warnings.warn(
             f"alpha={alpha:g}: with {len(calibration.statistics)} held-out queries that have a "
-            f"match no p-value is below {smallest:.3g}, so nothing is called unknown. Calibrate "
+            f"match no p-value is below {smallest:.3g}, so nothing is unfamiliar. Calibrate "
             f"with {math.ceil(min(1 / alpha - 1, 1e18))} of them, or raise alpha.",
             UnreachableAlphaWarning,
             stacklevel=callers_line(),

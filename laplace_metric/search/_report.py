@@ -259,7 +259,7 @@ class IndexReport(Shown):
         if self.ood is not None:
             rows += [(f"AUROC of OOD inputs by {n}", _short(v)) for n, v in self.ood.auroc.items()]
             if self.ood.unknown is not None:
-                rows.append(("OOD inputs called unknown", _percent(self.ood.unknown)))
+                rows.append(("OOD inputs that are unfamiliar", _percent(self.ood.unknown)))
         return rows
 
     def _calibrated_rows(
@@ -280,12 +280,12 @@ class IndexReport(Shown):
             covered = "no query has one" if sets.coverage is None else _percent(sets.coverage)
             text = f"{covered}; {items}"
         rows.append((f"sets with a match, guaranteed {sets.guaranteed:.0%}", text))
-        of_known = f"called unknown, of known queries ({ALPHA_UNKNOWN:.0%} by design)"
+        of_known = f"unfamiliar, of queries with a match ({ALPHA_UNKNOWN:.0%} by design)"
         rows.append((of_known, _percent(unknown["of_known"])))
         if unknown["of_others"] is not None:
             others = _percent(unknown["of_others"])
-            rows.append(("called unknown, of queries without a match", others))
-        rows.append(('smallest p-value that "unknown" can reach', _short(self.smallest_p_value)))
+            rows.append(("unfamiliar, of queries without a match", others))
+        rows.append(("smallest p-value that is possible", _short(self.smallest_p_value)))
         if self.cross_fitted:
             rows.append(("calibrated by", "cross-fitting: guarantees are simulated, not proven"))
         return rows

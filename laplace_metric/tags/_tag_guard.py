@@ -136,6 +136,10 @@ class TagGuard(Shown):
         )
         self.items = TaggedItems.of(vectors, tags, spherical=spherical)
         name = "tags" if held_out is None else "held_out"
+        if common := self.items.tags.of_all:
+            raise InputError(
+                f"tags: every item has {common[0]!r}, which tells none from another: leave it out."
+            )
         if held_out is None:
             if groups is not None:
                 raise InputError(

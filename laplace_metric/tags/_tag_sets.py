@@ -33,6 +33,12 @@ class TagSets:
     has: csr_array
     count: npt.NDArray[np.int64]
 
+    @property
+    def of_all(self) -> list[Any]:
+        """Tags that every item has."""
+        carriers = np.asarray(self.has.sum(0)).ravel()
+        return list(self.names.values[carriers == len(self.count)].tolist())
+
     @classmethod
     def of(
         cls, name: str, tags: Any, n: int, known: Column | None = None, columns: int | None = None

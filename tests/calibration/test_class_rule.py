@@ -65,7 +65,7 @@ def test_what_is_printed_names_the_theorem_the_level_and_what_is_missing(index):
     )
     assert f"{len(rule.rules)} of 6 classes" in told
     assert "guarantees a precision of at least 90% of the answers of each of these classes" in told
-    assert "(proven by fixed sequences of exact tests, but for the rule that finds unknown" in told
+    assert "(proven by fixed sequences of exact tests, but for the test for unfamiliar" in told
     assert "Bonferroni" in told
     assert all(1 - each.confidence == pytest.approx(0.05 / n) for each in rule.rules.values())
     missing = rule.refused[5]

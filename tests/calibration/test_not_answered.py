@@ -178,7 +178,7 @@ def test_a_calibration_passes_it_on(labelled, quick):
     )
     label = fitted.guarantee(precision=0.6, of="label", alpha=None)
     assert label.value in [*fitted.grid[:, 1].tolist(), *fitted.label_probability.tolist()]
-    assert re.search(r"at least 0\.\d+ and the query is not unknown at alpha=0.2\n", str(ours))
+    assert re.search(r"at least 0\.\d+ and the query is not unfamiliar at alpha=0.2\n", str(ours))
     most = fitted.largest_guarantee(of="match", alpha=0.2)
     most_of_all = largest_guarantee(p, right, **given)
     assert most == replace(

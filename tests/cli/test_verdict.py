@@ -281,7 +281,7 @@ def test_open_set_queries_that_are_let_in_break_a_guarantee(answered_rightly):
 def test_the_page_says_which_queries_the_guarantee_covers(covered, told):
     lines = " ".join(headline(with_open_set(95, 0.1, covered))["lines"])
     assert f"The guarantee covers queries {told}" in lines
-    assert "33\u00a0% of these have none" in lines or "of these 33\u00a0% have none" in lines
+    assert "33\u00a0% have none" in lines or "of these 33\u00a0% have none" in lines
     p, right, unknown, _ = draw(100, 0, 0.99)
     known = evaluation(p, right, unknown, unknown | True, promise_at(0.9, 0.5, p, right))
     without = replace(known, known_share=1.0, calibrated_without_match=covered)

@@ -173,7 +173,7 @@ def test_the_table_says_what_the_numbers_say(report):
     assert rows["recall@1 of those"] == f"{report.recall_at_1:.1%}"
     assert rows["predicted label is right, of all queries"] == f"{report.answers_right:.1%}"
     assert rows["label probability: Brier score"] == f"{report.brier:.3f}"
-    assert rows["OOD inputs called unknown"] == f"{report.ood.unknown:.1%}"
+    assert rows["OOD inputs that are unfamiliar"] == f"{report.ood.unknown:.1%}"
     assert all(name in str(report) and value in str(report) for name, value in rows.items())
 
 

@@ -458,3 +458,10 @@ def test_groups_and_keywords_of_emoji(real_data):
     report = guard.evaluate(x[asked], [tags[i] for i in asked])
     assert report.precision > 0.6
     assert report.given > 0.3 * len(asked)
+
+
+def test_a_tag_of_every_item_is_named():
+    x = np.random.default_rng(0).normal(size=(60, 4))
+    tags = [["photo", "big" if value > 0 else "small"] for value in x[:, 0]]
+    with pytest.raises(InputError, match="every item has 'photo'.*leave it out"):
+        TagGuard(x, tags, precision=0.5)

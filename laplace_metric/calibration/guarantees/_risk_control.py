@@ -56,8 +56,8 @@ def threshold_of_miss(p: Array, relevant: Judged, total: Array, miss: float) -> 
         raise InputError(
             f"miss={miss:g} cannot be guaranteed: it takes at least {math.ceil(1 / miss) - 1:,} "
             f"queries with a relevant item in the tested half, which has {n:,}, and {beyond:.1%} "
-            f"of the relevant items are not among the {p.shape[1]} hits. Search for more hits, "
-            "calibrate on more queries, or ask for less."
+            f"of the relevant items are not among the {p.shape[1]} hits. Pass more queries, "
+            "or more hits of each; or a larger miss."
         )
     s = highest_behind(p[known])[found]
     weight = np.broadcast_to(1 / of[:, None], found.shape)[found]

@@ -314,8 +314,8 @@ class LevelRule(Rule):
     def _told(self) -> list[str]:
         target, sure = 100 * (self.target or 0.0), 100 * (self.confidence or 0.0)
         told = [
-            "answers with the label, or the finest group of labels that is sure enough"
-            f"{self._known}",
+            "answers with the label, or the finest group, if its probability is high enough"
+            f"{self._known}: {self._thresholds}",
             f"{self._verb} a precision of at least {target:g}% of the answers of each level, as "
             f"given, all at once, with {sure:g}% confidence ({self.proof})",
             f"on {self.n_tested:,} {self._tested()}: {self.estimate:.2%} of the answers are right "
@@ -327,6 +327,10 @@ class LevelRule(Rule):
     def _tested(self) -> str:
         first = next(iter(self.rules.values()))
         return first._tested()
+
+    @property
+    def _thresholds(self) -> str:
+        return ", ".join(f"{_name(at)} from {rule.value:.4f}" for at, rule in self.rules.items())
 
     @property
     def by_level(self) -> str:

@@ -456,7 +456,7 @@ at alpha=0.05
         """Text: the theorem of the guarantee, or that it is simulated."""
         if self.theorem is None:
             return "simulated, not proven"
-        but = "" if self.alpha is None else ", but for the rule that finds unknown queries"
+        but = "" if self.alpha is None else ", but for the test for unfamiliar queries"
         return f"proven by {self.theorem}{but}"
 
     def _accepts(self) -> str:
@@ -477,7 +477,7 @@ at alpha=0.05
     @property
     def _known(self) -> str:
         alpha = self.alpha
-        return "" if alpha is None else f" and the query is not unknown at alpha={alpha:g}"
+        return "" if alpha is None else f" and the query is not unfamiliar at alpha={alpha:g}"
 
     def _tested(self) -> str:
         if self.queries is not None and self.quantity == "fpir" and len(self.queries.unseen):
