@@ -167,7 +167,7 @@ class SearchResult(Shown):
             found += f", {self.among}"
         if self.unknown is None:
             return f"{found}."
-        return f"{found}; {int(self.unknown.sum()):,} of them unknown at alpha={self.alpha:g}."
+        return f"{found}; {int(self.unknown.sum()):,} of them unfamiliar at alpha={self.alpha:g}."
 
     def _shown_rows(self) -> Rows:
         names = (
