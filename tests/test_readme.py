@@ -23,7 +23,7 @@ BASELINES = README.parent / "baselines" / "README.md"
 
 DOCS = README.parent / "docs"
 OWN_TESTS = {
-    *("production.md", "engines.md", "scale.md", "promises.md", "one_family.md", "photographs.md"),
+    *("production.md", "engines.md", "scale.md", "promises.md", "one_family.md", "folders.md"),
     *("integrations.md", "decisions.md"),
 }
 """Pages whose code, if they have any, runs in a test of its own."""

@@ -1,8 +1,13 @@
-"""``docs/photographs.md`` from its first line to its last, with real photographs and encoder."""
+"""The Python of ``docs/folders.md``, with real photographs and the encoder of the page.
+
+Its commands are run by ``tests/cli/test_walk_through.py``.
+"""
 
 from __future__ import annotations
 
 import importlib.util
+import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +17,7 @@ from benchmarks.datasets.packed import read_packed
 from tests import pages
 from tests.test_examples import alike
 
-PAGE = Path(__file__).parent.parent / "docs" / "photographs.md"
+PAGE = Path(__file__).parent.parent / "docs" / "folders.md"
 MOST_LINES = 25
 SPECIES = 10
 NEW = {"albatross": (0, 0), "auklet": (2, 0), "blackbird": (4, 0)}
@@ -62,6 +67,10 @@ def test_the_page_is_short():
 )
 def test_the_page_runs_and_says_what_is_printed(birds, monkeypatch):
     monkeypatch.chdir(birds)
+    monkeypatch.syspath_prepend(birds)
+    monkeypatch.delitem(sys.modules, "my_model", raising=False)
+    (code,) = re.findall(r"<!-- my_model -->\n```py\n(.*?)```", PAGE.read_text(), re.S)
+    (birds / "my_model.py").write_text(code)
     told = 0
     for shown, printed in pages.shown_and_printed(PAGE):
         assert alike(shown, printed), printed
