@@ -36,6 +36,8 @@ PAGES = {
 }
 METHODS = {ROOT / "baselines" / f"{name}.py": f"baselines/{name}.md" for name in FILES}
 """A baseline's file, and the page that is written for it."""
+UNSEARCHED = "---\nsearch: {exclude: true}\n---\n"
+"""Front matter: a search for a word of the toolkit finds no rival's docstring before its guide."""
 NOTEBOOKS = {path: f"examples/{path.stem}.md" for path in (ROOT / "examples").glob("*.ipynb")}
 WRITTEN = PAGES | METHODS | NOTEBOOKS
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\]\([^)]*\))*)\]\(([^)\s]+)\)")
@@ -50,7 +52,8 @@ def on_files(files: Files, config: Any) -> Files:
     for source, name in PAGES.items():
         files.append(File.generated(config, name, content=source.read_text()))
     for source, name in METHODS.items():
-        files.append(File.generated(config, name, content=method_page(source.stem)))
+        content = UNSEARCHED + method_page(source.stem)
+        files.append(File.generated(config, name, content=content))
     for source, name in NOTEBOOKS.items():
         text, pictures = notebook_page(source)
         files.append(File.generated(config, name, content=text))
