@@ -23,7 +23,7 @@ BASELINES = README.parent / "baselines" / "README.md"
 
 DOCS = README.parent / "docs"
 OWN_TESTS = {
-    *("production.md", "engines.md", "scale.md", "promises.md", "one_family.md", "folders.md"),
+    *("production.md", "engines.md", "scale.md", "one_family.md", "folders.md"),
     *("integrations.md", "decisions.md"),
 }
 """Pages whose code, if they have any, runs in a test of its own."""
@@ -96,11 +96,11 @@ def test_the_reference_lists_every_method_of_the_front_door():
     assert sorted(listed) == sorted({*public, "__call__"})
 
 
-def test_the_site_begins_with_questions_and_each_guide_has_a_picture():
+def test_the_site_begins_with_its_guides_and_each_has_a_picture():
     yaml = pytest.importorskip("yaml")
     settings = yaml.safe_load((README.parent / "mkdocs.yml").read_text())
     bars = {name: pages for part in settings["nav"] for name, pages in part.items()}
-    assert list(bars)[:2] == ["Home", "Questions"]
+    assert list(bars)[:2] == ["Home", "Use it"]
     for part in [*bars["Use it"], *bars["Run it"]]:
         (name,) = part.values()
         assert name.startswith("examples/") or "![" in (DOCS / name).read_text(), name
