@@ -43,7 +43,7 @@ WRITTEN = PAGES | METHODS | NOTEBOOKS
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\]\([^)]*\))*)\]\(([^)\s]+)\)")
 
 
-WITH_TEX = ("mathematics.md", "posterior.md", "settings.md")
+WITH_TEX = ("match.md", "mathematics.md", "posterior.md", "settings.md")
 TEX = re.compile(r"\$\$(.+?)\$\$|\$([^$\s](?:[^$\n]*[^$\s])?)\$", re.S)
 
 

@@ -88,6 +88,11 @@ def test_tables_are_those_of_the_json(page):
     assert tables.filled(text) == text
 
 
+def test_every_page_that_marks_a_table_is_filled():
+    marked = {p for p in [README, *DOCS.rglob("*.md")] if "<!-- table:" in p.read_text()}
+    assert marked <= {*tables.PAGES}
+
+
 def test_the_reference_lists_every_method_of_the_front_door():
     """In the order of a page, not of the files that it is made of."""
     text = (DOCS / "reference" / "embedder.md").read_text()
