@@ -39,7 +39,7 @@ PAGES = (
     ),
     *(
         ROOT / "docs" / f"{name}.md"
-        for name in ("engines", "integrations", "match", "posterior", "promises", "settings")
+        for name in ("engines", "match", "online", "posterior", "promises", "settings")
     ),
 )  # fmt: skip
 PROTOCOL_TABLES: dict[str, tuple[str, str, tuple[str, ...]]] = {

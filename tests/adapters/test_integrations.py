@@ -13,7 +13,8 @@ from laplace_metric.calibration import calibrate_scores
 from laplace_metric.errors import InputError, MissingPackageError
 from laplace_metric.integrations import passed_on, read_hits
 
-PAGE = Path(__file__).parents[2] / "docs" / "integrations.md"
+PAGE = Path(__file__).parents[2] / "docs" / "decisions.md"
+SECTION = "## In your framework and your vector store"
 K, N, D = 5, 120, 8
 
 
@@ -344,7 +345,9 @@ def test_a_missing_framework_is_named(cosine, monkeypatch):
 # The page.
 
 BLOCKS = re.findall(
-    r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", PAGE.read_text(encoding="utf-8"), flags=re.S
+    r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?",
+    PAGE.read_text(encoding="utf-8").split(SECTION)[1],
+    flags=re.S,
 )
 
 
@@ -353,7 +356,7 @@ NAMES = [block.split()[1] for block, _ in BLOCKS[1:]]
 
 @pytest.mark.parametrize(("block", "shown"), BLOCKS[1:], ids=NAMES)
 def test_the_page_runs(block, shown, tmp_path, monkeypatch, capsys):
-    """Each block after the first, which all share."""
+    """Each block of the section after its first, which all share."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ANONYMIZED_TELEMETRY", "False")  # of Chroma
     scope: dict[str, object] = {}

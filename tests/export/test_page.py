@@ -26,15 +26,24 @@ NEEDED = {
 }
 """Packages of the blocks that are marked."""
 DOCS = Path(__file__).parents[2] / "docs"
+FRAMEWORKS = "## In your framework and your vector store"
+"""Run by ``tests/adapters/test_integrations.py``."""
 
 
 def installed(name: str) -> bool:
     return all(find_spec(package) for package in NEEDED[name])
 
 
-def scopes(page: str, **given: Any) -> tuple[dict[str, Any], list[tuple[str, dict[str, Any]]]]:
-    """What the blocks define, and what each marked one defines; what they print is on the page."""
+def scopes(
+    page: str, *, until: str | None = None, **given: Any
+) -> tuple[dict[str, Any], list[tuple[str, dict[str, Any]]]]:
+    """What the blocks define, and what each marked one defines; what they print is on the page.
+
+    ``until`` is a heading from which on the blocks are run by another test.
+    """
     text = (DOCS / page).read_text()
+    if until is not None:
+        text, _ = text.split(until)
     scope: dict[str, Any] = {**given}
     own = []
     printed = ""
@@ -65,7 +74,7 @@ def test_the_code_of_the_exported_graph_runs(tmp_path, monkeypatch):
 
 def test_the_code_of_the_decisions_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    scope, own = scopes("decisions.md")
+    scope, own = scopes("decisions.md", until=FRAMEWORKS)
     assert len(own) == installed("onnx")
     for _, block in own:
         asked = scope["distance"][800:].astype(np.float32)
