@@ -104,7 +104,9 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 def _mathml(match: re.Match[str]) -> str:
     block, inline = match.groups()
     text = convert(block or inline, display="block" if block else "inline")
-    return f'\n<div style="overflow-x: auto">{text}</div>\n' if block else text
+    return (
+        f'\n<div style="overflow: auto hidden; padding: .3em 0">{text}</div>\n' if block else text
+    )
 
 
 def _link(match: re.Match[str], source: Path, name: str) -> str:

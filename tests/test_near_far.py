@@ -307,7 +307,7 @@ def test_many_points_are_scored_by_a_sample(monkeypatch):
     close(sampled.score(q)[:, :4], oracle(unit(h), y, unit(q), held))
 
 
-# The identities of docs/one_family.md
+# The identities of docs/mathematics.md
 
 
 def regression(second, n, precision=1e-10):
@@ -702,7 +702,7 @@ def test_new_classes_are_near_and_foreign_inputs_far():
 
 
 def test_the_page_names_tests_that_exist():
-    page = Path(__file__).parent.parent / "docs" / "one_family.md"
+    page = Path(__file__).parent.parent / "docs" / "mathematics.md"
     names = re.findall(r"`(test_\w+)`", page.read_text())
     assert len(names) == 10
     assert set(names) <= {*globals(), *vars(test_class_model), *vars(test_class_weights)}

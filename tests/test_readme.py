@@ -23,7 +23,7 @@ BASELINES = README.parent / "baselines" / "README.md"
 
 DOCS = README.parent / "docs"
 OWN_TESTS = {
-    *("production.md", "engines.md", "scale.md", "one_family.md", "folders.md", "decisions.md"),
+    *("production.md", "engines.md", "scale.md", "folders.md", "decisions.md"),
 }
 """Pages whose code, if they have any, runs in a test of its own."""
 PAGES = [README, BASELINES, *sorted(p for p in DOCS.rglob("*.md") if p.name not in OWN_TESTS)]

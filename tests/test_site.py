@@ -50,3 +50,8 @@ def test_a_search_of_the_site_leaves_out_the_pages_of_rivals_and_no_other(hook, 
     assert len(left_out) > 20
     for name in left_out:
         assert pages[name].markdown.lstrip().startswith("# "), name
+
+
+def test_every_page_with_a_formula_is_drawn_with_it(hook):
+    pages = {path.name for path in HOOK.parent.glob("*.md") if "$$" in path.read_text()}
+    assert pages == set(hook.WITH_TEX) - {"settings.md"}

@@ -15,7 +15,7 @@ Means and standard deviations are of points that are left out one at a time (``_
 
 far is regression leverage, so the variance of a Laplace posterior with the total curvature; near +
 far and local are variances of a difference under shared weights, with the curvature of positive
-pairs and the ridge as its prior, to a class mean and to a point (``docs/one_family.md``); w^2 is
+pairs and the ridge as its prior, to a class mean and to a point (``docs/mathematics.md``); w^2 is
 the leverage, without a ridge, of the one feature that directions lack. far:
 Mahalanobis distance to one Gaussian. near + far: Lee et al. 2018; near: relative Mahalanobis
 distance (Ren et al. 2021) with a ridge, which is -2 times the log Bayes factor of the nearest known
