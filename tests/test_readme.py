@@ -23,7 +23,7 @@ BASELINES = README.parent / "baselines" / "README.md"
 
 DOCS = README.parent / "docs"
 OWN_TESTS = {
-    *("production.md", "engines.md", "scale.md", "folders.md", "decisions.md"),
+    *("serve.md", "engines.md", "scale.md", "folders.md", "decisions.md"),
 }
 """Pages whose code, if they have any, runs in a test of its own."""
 PAGES = [README, BASELINES, *sorted(p for p in DOCS.rglob("*.md") if p.name not in OWN_TESTS)]
@@ -45,7 +45,9 @@ def test_a_block_that_prints_shows_what_it_prints(page):
     assert not pages.printing_without_output(page)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page", [README, BASELINES, *sorted(DOCS.rglob("*.md"))], ids=lambda p: p.stem
+)
 def test_code_is_as_wide_as_a_page(page):
     for block in re.findall(r"```(?:python|py|console)\n(.*?)```", page.read_text(), flags=re.S):
         assert max(map(len, block.splitlines())) <= WIDEST

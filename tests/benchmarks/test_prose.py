@@ -179,7 +179,7 @@ def test_the_two_priors():
 
 def test_exports():
     rows = {(row["encoder"], row["what"]): row for row in read_record("export")["rows"]}
-    text = words("docs/production.md")
+    text = words("docs/serve.md")
     mini, net = "MiniLM", "EfficientNet-Lite0"
     ms = {key: row["ms_1"] for key, row in rows.items()}
     assert (

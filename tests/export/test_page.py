@@ -65,7 +65,7 @@ def scopes(
 
 def test_the_code_of_the_exported_graph_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    scope, own = scopes("production.md")
+    scope, own = scopes("serve.md")
     torch.testing.assert_close(scope["numbers"].mean, scope["mean"], rtol=1e-5, atol=1e-6)
     assert len(own) == installed("onnx")
     for _, block in own:
