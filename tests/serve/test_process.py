@@ -106,7 +106,8 @@ def test_32_clients_lose_nothing_and_get_their_own_answers(shop, query_files):
 def uvicorn_of_the_page() -> tuple[dict[str, str], list[str]]:
     """The variables and the words with which the page runs the application."""
     page = (ROOT / "docs" / "serve.md").read_text(encoding="utf-8")
-    export, _, command = page.partition("```console\nexport ")[2].partition("```")[0].partition("\n")
+    block = page.partition("```console\nexport ")[2].partition("```")[0]
+    export, _, command = block.partition("\n")
     name, _, value = export.partition("=")
     return {name: value.strip("'")}, command.replace("\\\n", " ").split()
 
