@@ -23,7 +23,6 @@ from laplace_metric._utils.keywords import check_keywords, positional
 from laplace_metric._utils.randomness import Seed
 from laplace_metric._utils.validation import as_path, check_fraction, check_share
 from laplace_metric.calibration import Answers, Calibration, ClassRule, LevelRule, Rule
-from laplace_metric.calibration.guarantees._queries_needed import about
 from laplace_metric.calibration.labels._levels import Levels
 from laplace_metric.calibration.rules._gallery_change import warn_uncovered
 from laplace_metric.embedder import LaplaceEmbedder
@@ -856,10 +855,9 @@ class Guard(Shown):
         if self.coarser is not None:
             return "at no level"
         needed = self.calibration.queries_needed(precision, of="label")
-        if needed.more_queries is None:
-            return needed.reason
         kind = "items or held-out queries" if self.calibration.own_items else "queries"
-        return f"about {about(needed.more_queries)} more {kind} needed"
+        told = needed.told(f"{kind} needed")
+        return told or needed.reason
 
     def _sentence(self) -> str:
         if self.rule is None:

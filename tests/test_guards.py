@@ -85,7 +85,7 @@ def test_says_what_it_guarantees_and_what_it_would_take(guard):
     assert "80% right" in repr(guard)
     with pytest.warns(FewQueriesWarning, match=r"0\.992.*guaranteed.*guard\.at\(0\.9"):
         strict = guard.at(0.992)
-    assert "how many more it takes cannot be told from these queries" in repr(strict)
+    assert "about 150 more items or held-out queries needed, or many more" in repr(strict)
     with pytest.raises(InputError, match=r"precision=0\.992 .*guaranteed"):
         strict.ask(X[NEW][:1])
     assert guard.precision == 0.95  # the other one is a copy
