@@ -38,6 +38,7 @@ from laplace_metric.errors import (
 from laplace_metric.inputs import Inputs, read_inputs, read_vectors
 from laplace_metric.inputs._columns import Column
 from laplace_metric.inputs._inputs import labels_beside
+from laplace_metric.inputs._no_data import check_not_swapped
 from laplace_metric.io import Fields, Kind, Part, SavedFile, write
 from laplace_metric.laplace._settings_of_vectors import all_unit, settings_of_vectors
 from laplace_metric.laplace_ensemble import ENSEMBLE, LaplaceEnsemble
@@ -553,6 +554,7 @@ class Guard(Shown):
         FewQueriesWarning
             If the precision cannot be guaranteed, with what can.
         """
+        check_not_swapped("queries", queries, labels)
         self.index.calibrate(
             *_told_if_trained_on(self.embedder, queries, labels),
             open_set_fraction=open_set_fraction,
@@ -1059,10 +1061,10 @@ def _of_held_out(queries: Any, labels: Any) -> Iterator[None]:
 
 def _vectors(items: Any) -> Tensor:
     try:
-        vectors = read_vectors("embeddings", items)
+        vectors = read_vectors("items", items)
     except InputError as error:
         where = "Guard(vectors [N, D], labels [N]); of texts or images, with model="
-        raise type(error)(f"items: {error} {where}.") from error
+        raise type(error)(f"{error} {where}.") from error
     if len(vectors) > 1 and bool((vectors == vectors[0]).all()):
         raise InputError(f"items are {len(vectors):,} equal vectors: nothing tells them apart.")
     return vectors

@@ -40,7 +40,7 @@ def test_an_index_refuses(how, error, message, points, embedder):
 
 @pytest.mark.parametrize("gallery", ["a text", 3, None])
 def test_what_is_no_gallery_is_refused(gallery, embedder):
-    with pytest.raises(InputError, match="gallery is a .*list of texts"):
+    with pytest.raises(InputError, match="gallery is .*list of texts"):
         index_of(embedder, gallery)
 
 
