@@ -19,7 +19,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from laplace_metric._utils.display import Rows, Shown
-from laplace_metric._utils.keywords import check_keywords, positional
+from laplace_metric._utils.keywords import check_keywords, named_keywords, positional
 from laplace_metric._utils.randomness import Seed
 from laplace_metric._utils.validation import as_path, check_fraction, check_share
 from laplace_metric.calibration import Answers, Calibration, ClassRule, LevelRule, Rule
@@ -27,6 +27,7 @@ from laplace_metric.calibration.labels._levels import Levels
 from laplace_metric.calibration.rules._gallery_change import warn_uncovered
 from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import (
+    EmptyLoaderError,
     FewQueriesWarning,
     FileFormatError,
     FittedQueriesWarning,
@@ -83,6 +84,14 @@ KEYWORDS = {
     ),
 }
 """Keywords of other libraries, and what is meant here."""
+ASKED_OF_METHODS = {
+    "precision": "a guard has its precision: guard.at(precision).ask(queries) for another one.",
+    "threshold": "a guard chooses it: guard.at(precision) for another one.",
+    **dict.fromkeys(("k", "top_k", "n_neighbors"), "call guard.index.search(queries, k)."),
+    "confidence": KEYWORDS["confidence"],
+    "alpha": KEYWORDS["alpha"],
+}
+"""Keywords that methods of a guard do not have, and what is meant."""
 METHODS = {
     "fit": "Guard(items, labels) fits; guard.calibrate(queries, labels) calibrates again",
     "predict": "call guard.ask(queries).label, which is None where it abstains",
@@ -210,6 +219,7 @@ class Guard(Shown):
     ([4, 9, None], ['', '', 'unfamiliar'])
     """
 
+    _keywords_meant = ASKED_OF_METHODS
     trained_on_items: bool | None = None
     """Statement of the caller, which a saved guard keeps; None if there was none."""
     by_class: bool = False
@@ -397,6 +407,7 @@ class Guard(Shown):
         """
         return self._rule(self.precision, self.index)
 
+    @named_keywords
     def add(
         self, items: Any, labels: Any = None, ids: Any = None, *, progress: bool = False
     ) -> None:
@@ -511,6 +522,7 @@ class Guard(Shown):
         if change is not None and not change.covered:
             warn_uncovered(change)
 
+    @named_keywords
     def calibrate(
         self,
         queries: Any,
@@ -566,6 +578,7 @@ class Guard(Shown):
         self._choose(self.precision, self.by_class, self.coarser)
 
     @positional("a guard has its precision: guard.at({}).ask(queries) for another one.")
+    @named_keywords
     def ask(
         self, queries: Any, *, of: Any = None, among: Any = None, progress: bool = False
     ) -> Answers:
@@ -616,6 +629,7 @@ class Guard(Shown):
         _check_of_views(index, of)
         return index.ask(queries, rule, of=of, among=among, progress=progress)
 
+    @named_keywords
     def evaluate(
         self, queries: Any, labels: Any = None, *, of: Any = None, progress: bool = False
     ) -> AnswerReport:
@@ -673,6 +687,7 @@ class Guard(Shown):
         """Return up to ``most`` items, 100 by default, whose label looks wrong; see ``Index``."""
         return self.index.suspicious_labels(most)
 
+    @named_keywords
     def at(self, precision: float, *, by_class: bool | None = None, coarser: Any = None) -> Guard:
         """Return the same guard with another guaranteed precision; nothing is fitted again.
 
@@ -1061,6 +1076,8 @@ def _of_held_out(queries: Any, labels: Any) -> Iterator[None]:
 
 def _vectors(items: Any) -> Tensor:
     try:
+        if getattr(items, "shape", (1,))[:1] == (0,) or (isinstance(items, list) and not items):
+            raise EmptyLoaderError("items are empty: pass at least one item of each of two labels.")
         vectors = read_vectors("items", items)
     except InputError as error:
         where = "Guard(vectors [N, D], labels [N]); of texts or images, with model="

@@ -38,7 +38,11 @@ from laplace_metric.inputs._given_labels import (
 )
 from laplace_metric.inputs._labels import check_labels, joined_labels
 from laplace_metric.inputs._loaders import as_batches, items_of, yields_items, yields_pairs
-from laplace_metric.inputs._no_data import check_holds_data, check_not_swapped
+from laplace_metric.inputs._no_data import (
+    check_holds_data,
+    check_not_one_image,
+    check_not_swapped,
+)
 from laplace_metric.inputs._not_classes import check_noise
 from laplace_metric.inputs._rows_in_errors import rows_before
 from laplace_metric.inputs._texts import gathered_texts, grouped_texts
@@ -221,6 +225,8 @@ def read_inputs(name: str, data: Any, labels: Any = None, *, labelled: bool = Fa
         if data.labelled and not labelled:
             data = _with_names(data)
         return data.beside(labels)
+    if labels is None and not labelled:
+        check_not_one_image(name, data)
     if labels is not None:
         check_not_swapped(name, data, labels)
         check_not_items(name, data, labels)

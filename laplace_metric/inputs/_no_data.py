@@ -15,6 +15,8 @@ from laplace_metric.errors import InputError, LabelError
 
 HOLDS = "__iter__", "__array__", "__getitem__", "__len__", "to_numpy", "__dlpack__"
 """Attributes, of which what holds data has one."""
+CHANNELS = 1, 3, 4
+"""Channels of an image."""
 TAGS = (
     "one label an item. Of several tags each, laplace_metric.tags.TagGuard(vectors, tags, "
     "precision) gives those that are right"
@@ -59,10 +61,8 @@ and the model itself as model=.
             f"{name} is a path: read what is there and pass that, such as the images of "
             "laplace_metric.datasets.load_folder(path)."
         )
-    ours = type(values).__module__.startswith("laplace_metric.")
-    if values is None or (
-        (ours or callable(values)) and not any(hasattr(values, x) for x in HOLDS)
-    ):
+    none = callable(values) or type(values).__module__.startswith("laplace_metric.")
+    if values is None or (none and not any(hasattr(values, each) for each in HOLDS)):
         what = "None" if values is None else f"a {kind}"
         raise InputError(f"{name} is {what}: pass an array, a list of texts, or a loader.")
 
@@ -81,6 +81,37 @@ def check_is_no_mapping(name: str, values: Any) -> None:
         raise InputError(
             f"{name} is a {type(values).__name__} with the keys {keys}: pass the array of vectors "
             f"[N, D] that is in it, such as {one}."
+        )
+
+
+def check_not_one_image(name: str, values: Any) -> None:
+    """Refuse a list of one square image, which may be a batch of as many rows.
+
+    Raises
+    ------
+    InputError
+        With both ways to write it.
+
+    Examples
+    --------
+    >>> check_not_one_image("inputs", [np.zeros((28, 28))])
+    Traceback (most recent call last):
+    laplace_metric.errors.InputError: inputs is a list of one array of shape (28, 28), and a list \
+is read as batches: this may be one image, or a batch of 28 items. Pass inputs[0][None] for one \
+image, inputs[0] for a batch.
+    """
+    if not isinstance(values, (list, tuple)) or len(values) != 1:
+        return
+    if not isinstance(values[0], (Tensor, np.ndarray)):
+        return
+    shape = _shape(values[0])
+    if len(shape) == 2 or (len(shape) == 3 and shape[0] in CHANNELS):
+        if shape[-1] != shape[-2] or shape[-1] == 1:
+            return
+        raise InputError(
+            f"{name} is a list of one array of shape {shape}, and a list is read as batches: this "
+            f"may be one image, or a batch of {shape[0]} items. Pass {name}[0][None] for one "
+            f"image, {name}[0] for a batch."
         )
 
 

@@ -107,3 +107,18 @@ def test_a_model_that_is_none_is_told_what_to_load(model, message):
     for make in (LaplaceEmbedder, lambda m: Guard(X, Y, model=m, trained_on_items=False)):
         with pytest.raises(InputError, match=message):
             make(model)
+
+
+def test_a_list_of_one_square_image_is_a_batch_or_an_image_by_what_is_written():
+    """28 rows of 28 numbers are a batch of a layer that takes 28, and one image as well."""
+    x = torch.as_tensor(G.normal(size=(80, 28)), dtype=torch.float32)
+    embedder = LaplaceEmbedder(nn.Linear(28, 2), head="append").fit(x, Y, progress=False)
+    index = embedder.index(x, Y, progress=False)
+    image = torch.as_tensor(G.normal(size=(28, 28)), dtype=torch.float32)
+    told = r"queries is a list of one array of.*28, 28\).*queries\[0\]\[None\]"
+    for one in (image, image.numpy(), image[None], image.expand(3, 28, 28)):
+        with pytest.raises(InputError, match=told):
+            index.search([one], 1)
+    assert len(index.search(image, 1)) == 28
+    assert len(index.search([image[:9]], 1)) == 9  # no square: a batch
+    assert len(index.search([image, image], 1)) == 56
