@@ -203,7 +203,7 @@ def test_a_test_leaves_out_the_hit_at_its_own_threshold():
     """29 right ones are enough for a fixed threshold; of 29, one is the threshold."""
     p = np.linspace(0, 1, 29)
     assert guarantee(p, p >= 0, precision=0.9, thresholds=p).coverage == 1
-    with pytest.raises(InputError, match=r"about 10 more queries, or many more\.$"):
+    with pytest.raises(InputError, match=r"about 10 more.*or many more\.$"):
         guarantee(p, p >= 0, precision=0.9)
     p = np.linspace(0, 1, 30)
     assert guarantee(p, p >= 0, precision=0.9).coverage == 1
