@@ -310,16 +310,21 @@ def cross_index(
         progress=False,
     )
     if group is None:
-        rows, places = torch.from_numpy(one), index.items.label_codes
+        distinct, places = index.items.encoded.mean, index.items.label_codes
+        if len(one) < len(distinct):  # else these are all, which need no copy
+            rows = torch.from_numpy(one)
+            distinct = distinct[rows.to(distinct.device)]
+            places = None if places is None else places[rows]
         warn_of_near_copies(
-            index.items.encoded.mean[rows.to(index.items.encoded.mean.device)],
-            None if places is None else places[rows],
+            distinct,
+            places,
             "items",
             "Unless new queries have such near-copies among the items, too, guarantees and "
             "probabilities will not hold: pass groups=, the video or object of each, keep one of "
             "each, or calibrate with queries that have none (Guard(..., held_out=), or "
             "index.calibrate).",
         )
+        del distinct
     if callable(engine):
         index = index.searched_by(engine)
     class_prior = None if portable else prior_of_classes(index)
