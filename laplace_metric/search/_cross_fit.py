@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from laplace_metric._utils.precision import at_least_float32
@@ -277,7 +277,7 @@ def cross_index(
         rank_by = "mean"
     layers = layers_asked(rank_by, len(labels))
     seen = seen_at(embedder.model, embedder.fitted_.head, inputs, layers=layers, progress=progress)
-    features = torch.cat([at_least_float32(batch.look().features) for batch in seen])
+    features = joined_rows([at_least_float32(batch.look().features) for batch in seen])
     if len(features) != len(labels.values):
         raise LabelError(
             f"inputs hold {len(features)} items for {len(labels.values)} labels: pass one label "
@@ -353,6 +353,27 @@ def cross_index(
         groups=None if group is None else group[queries],
     )
     return index
+
+
+def joined_rows(parts: Sequence[Tensor]) -> Float[Tensor, "N D"]:
+    """Return the rows of all parts: a view where these follow one another in memory.
+
+    Examples
+    --------
+    >>> x = torch.arange(6.0).view(3, 2)
+    >>> joined_rows(x.split(2)).data_ptr() == x.data_ptr()
+    True
+    """
+    first, end = parts[0], parts[0].data_ptr()
+    for part in parts:
+        if not part.is_contiguous() or part.data_ptr() != end:
+            return torch.cat(list(parts))
+        end += part.nbytes
+    n, shared = sum(map(len, parts)), first.untyped_storage().data_ptr()
+    if any(part.untyped_storage().data_ptr() != shared for part in parts):
+        return torch.cat(list(parts))
+    width = first.shape[1]
+    return first.detach().as_strided((n, width), (width, 1))
 
 
 def _earlier(ranking: Ranking, seen: Sequence[SeenInputs]) -> dict[str, Tensor]:
