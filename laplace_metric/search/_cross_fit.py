@@ -53,7 +53,7 @@ from laplace_metric.search._protocols import FittedEmbedder
 from laplace_metric.search._refit import Refits, RefittableEmbedder, seen_at
 from laplace_metric.search._trained_items import TOLERATED
 from laplace_metric.search.classes._class_model import ClassPrior
-from laplace_metric.search.engines._engine import Engine, EngineKind
+from laplace_metric.search.engines._engine import Engine, EngineKind, Flat
 from laplace_metric.search.engines._foreign_engine import ForeignEngine
 from laplace_metric.search.rank._chosen_ranking import layers_asked
 from laplace_metric.search.rank._rankings import AUTO, Predictive, PredictiveRanking, Ranking
@@ -298,8 +298,9 @@ def cross_index(
     fold = folds_of_groups(codes, torch.from_numpy(together), n_folds, generator)
     if group is not None:
         check_classes_apart(labels, together)
+    encoder = Encoder.of(embedder)
     index = Index.build(
-        Encoder.of(embedder),
+        encoder,
         replace(
             Inputs.of_batches("inputs", [(batch, None) for batch in seen]), count=len(features)
         ),
@@ -328,6 +329,7 @@ def cross_index(
     if callable(engine):
         index = index.searched_by(engine)
     class_prior = None if portable else prior_of_classes(index)
+    index._keep_inputs(None)  # a product again takes less than their memory beside each fold
     labelled = cross_labelled_hits(
         embedder,
         features,
@@ -342,6 +344,7 @@ def cross_index(
         class_prior=class_prior,
         n_folds=asked,
     )
+    index._keep_inputs(_kept_inputs(encoder, features, list(map(len, seen))))
     queries = slice(None) if asked is None else (fold < asked).numpy()
     index.learn(
         replace(labelled, same=same[queries]),
@@ -374,6 +377,16 @@ def joined_rows(parts: Sequence[Tensor]) -> Float[Tensor, "N D"]:
         return torch.cat(list(parts))
     width = first.shape[1]
     return first.detach().as_strided((n, width), (width, 1))
+
+
+def _kept_inputs(
+    encoder: Encoder, features: Float[Tensor, "N D"], sizes: list[int]
+) -> Float[Tensor, "N A"]:
+    """Return what an index keeps of head inputs, in the batches in which it reads them."""
+    whole = features.new_empty(len(features), encoder.n_kept)
+    for part, room in zip(features.split(sizes), whole.split(sizes), strict=True):
+        room.copy_(encoder.kept(part))
+    return whole
 
 
 def _earlier(ranking: Ranking, seen: Sequence[SeenInputs]) -> dict[str, Tensor]:
@@ -467,7 +480,7 @@ def cross_labelled_hits(
             encoder.without_epistemic(),
             refits.seen(others, encoder.head, earlier),
             labels.take(others.numpy()).values,
-            engine="flat" if isinstance(engine, Engine) else engine,
+            engine=_of_fold(engine),
             rank_by=rank_by,
             progress=False,
         )
@@ -494,6 +507,13 @@ def cross_labelled_hits(
         parts.append(_recoded(hits, classes, others))
         rows.append(ours)
     return LabelledHits.concatenate(parts).take(torch.cat(rows).argsort().numpy())
+
+
+def _of_fold(engine: str | EngineKind | Engine) -> str | EngineKind:
+    """Return the engine of one fold, which is asked once: an exact one makes no copy to search."""
+    if isinstance(engine, Engine) or engine in ("flat", Flat()):
+        return Flat(faiss=False)
+    return engine
 
 
 def _outside(engine: Engine, index: Index, others: Int[Tensor, " n"]) -> Engine:

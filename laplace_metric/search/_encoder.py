@@ -208,8 +208,8 @@ class Encoder(BatchEncoder):
         known = self.fitted_rows
         if known is None or in_fit(known, row_fingerprints(asked)).mean() <= MOSTLY_NEW:
             return None
-        fitted = Refits.of(embedder, h, reduce=False).fit(torch.arange(len(h)), codes).fitted_
-        own = PredictiveVectors.of(fitted)
+        refits = Refits.of(embedder, h, reduce=False)
+        own = PredictiveVectors.of(refits.fit(None, codes, near_far=False).fitted_)
         return Refitted(own, own.seen(asked))
 
     @property
@@ -270,7 +270,12 @@ class Encoder(BatchEncoder):
             trace = traced(self._traces, h, z, spherical=self.spherical)
             check_rows(z, trace, spherical=self.spherical)
             epistemic, earlier = self._epistemic(h, trace), self._earlier(captured)
-            return Encoded(mean, trace, epistemic, self._kept(h), earlier)
+            return Encoded(mean, trace, epistemic, self.kept(h), earlier)
+
+    def kept(self, h: Float[Tensor, "n D"]) -> Float[Tensor, "n A"]:
+        """Return what an index keeps of head inputs: ``Encoded.basis_inputs``."""
+        with full_precision():
+            return self._kept(h)
 
     def _earlier(self, captured: HeadActivations) -> Tensor | None:
         if self._read is None:

@@ -136,13 +136,18 @@ class Refits:
         inputs = SeenInputs(head, len(rows), partial(_itself, activations))
         return replace(Inputs.of_batches("features", [(inputs, None)]), count=len(rows))
 
-    def fit(self, rows: Int[Tensor, " n"], codes: Int[Tensor, " n"]) -> HeadEmbedder:
-        """Fit to the items at ``rows``, of classes ``codes``."""
-        features = self.features[rows]
+    def fit(
+        self, rows: Int[Tensor, " n"] | None, codes: Int[Tensor, " n"], *, near_far: bool = True
+    ) -> HeadEmbedder:
+        """Fit to the items at ``rows``, of classes ``codes``; None: to all items.
+
+        Without ``near_far`` the fit has no epistemic numbers.
+        """
+        features = self.features if rows is None else self.features[rows]
         pairs = zip(features.split(BATCH), codes.split(BATCH), strict=True)
         inputs = Inputs.of_batches("features", pairs, labelled=True)
         # of the size of the whole fit: what a part chooses would move each fold's numbers
-        posterior, options = self.embedder.fitted_.posterior, FitOptions(whole=self.whole)
+        posterior, options = self.embedder.fitted_.posterior, FitOptions(whole=self.whole._replace(near_far=near_far))
         settings = replace(
             self.embedder.settings,
             prior_precision=posterior.prior_precision,
