@@ -83,6 +83,7 @@ def block_candidates(gallery: Float[Tensor, "G Z"], dtype: torch.dtype) -> Candi
             _leave_out(partial, exclude, start)
             best, indices = _smallest(best, indices, partial, start, m)
             reach = reach.maximum(lengths.max())
+            del partial, points  # before those of the next block are made
         squared = best.double() + centred.double().square().sum(1, True)
         available = len(gallery) - (exclude is not None)
         error_bound = rounding_error_bound(centred, reach.double().sqrt())

@@ -41,7 +41,7 @@ from laplace_metric.errors import (
     LabelError,
     callers_line,
 )
-from laplace_metric.heads._capture import SeenInputs
+from laplace_metric.heads._capture import SeenInputs, capture
 from laplace_metric.inputs import Inputs
 from laplace_metric.inputs._columns import Column
 from laplace_metric.models._fingerprints import in_fit, row_fingerprints
@@ -53,7 +53,7 @@ from laplace_metric.search._protocols import FittedEmbedder
 from laplace_metric.search._refit import Refits, RefittableEmbedder, seen_at
 from laplace_metric.search._trained_items import TOLERATED
 from laplace_metric.search.classes._class_model import ClassPrior
-from laplace_metric.search.engines._engine import Engine, EngineKind, Flat
+from laplace_metric.search.engines._engine import Engine, EngineKind, Flat, FlatEngine
 from laplace_metric.search.engines._foreign_engine import ForeignEngine
 from laplace_metric.search.rank._chosen_ranking import layers_asked
 from laplace_metric.search.rank._rankings import AUTO, Predictive, PredictiveRanking, Ranking
@@ -329,7 +329,9 @@ def cross_index(
     if callable(engine):
         index = index.searched_by(engine)
     class_prior = None if portable else prior_of_classes(index)
-    index._keep_inputs(None)  # a product again takes less than their memory beside each fold
+    flat = isinstance(index.engine, FlatEngine)  # another engine keeps its vectors in any case
+    if flat:  # two products again take less than the memory of the rows beside each fold
+        index._keep_rows(*_no_rows(index))
     labelled = cross_labelled_hits(
         embedder,
         features,
@@ -344,7 +346,8 @@ def cross_index(
         class_prior=class_prior,
         n_folds=asked,
     )
-    index._keep_inputs(_kept_inputs(encoder, features, list(map(len, seen))))
+    if flat:
+        index._keep_rows(*_rows_again(index, encoder, seen))
     queries = slice(None) if asked is None else (fold < asked).numpy()
     index.learn(
         replace(labelled, same=same[queries]),
@@ -379,14 +382,24 @@ def joined_rows(parts: Sequence[Tensor]) -> Float[Tensor, "N D"]:
     return first.detach().as_strided((n, width), (width, 1))
 
 
-def _kept_inputs(
-    encoder: Encoder, features: Float[Tensor, "N D"], sizes: list[int]
-) -> Float[Tensor, "N A"]:
-    """Return what an index keeps of head inputs, in the batches in which it reads them."""
-    whole = features.new_empty(len(features), encoder.n_kept)
-    for part, room in zip(features.split(sizes), whole.split(sizes), strict=True):
-        room.copy_(encoder.kept(part))
-    return whole
+def _no_rows(index: Index) -> tuple[Tensor, Tensor]:
+    """Return NaN in the shapes of means and head inputs, of one number each."""
+    rows = index.items.encoded.mean, index.items.encoded.basis_inputs
+    mean, inputs = (x.new_full((1, 1), torch.nan).expand(x.shape) for x in rows)
+    return mean, inputs
+
+
+def _rows_again(
+    index: Index, encoder: Encoder, seen: Sequence[SeenInputs]
+) -> tuple[Float[Tensor, "N Z"], Float[Tensor, "N A"]]:
+    """Return the means and head inputs of an index, from the batches in which it read them."""
+    held = index.items.encoded.mean, index.items.encoded.basis_inputs
+    mean, inputs = (x.new_empty(x.shape) for x in held)
+    start = 0
+    for batch in seen:
+        part = slice(start, start := start + len(batch))
+        mean[part], inputs[part] = encoder.rows_of(capture(encoder.model, encoder.head, batch))
+    return mean, inputs
 
 
 def _earlier(ranking: Ranking, seen: Sequence[SeenInputs]) -> dict[str, Tensor]:

@@ -266,16 +266,17 @@ class Encoder(BatchEncoder):
         if rows is not None:
             rows.append(row_fingerprints(h))
         with full_precision():
-            mean = nn.functional.normalize(z, dim=-1) if self.spherical else z
+            mean, kept = self.rows_of(captured)
             trace = traced(self._traces, h, z, spherical=self.spherical)
             check_rows(z, trace, spherical=self.spherical)
             epistemic, earlier = self._epistemic(h, trace), self._earlier(captured)
-            return Encoded(mean, trace, epistemic, self.kept(h), earlier)
+            return Encoded(mean, trace, epistemic, kept, earlier)
 
-    def kept(self, h: Float[Tensor, "n D"]) -> Float[Tensor, "n A"]:
-        """Return what an index keeps of head inputs: ``Encoded.basis_inputs``."""
-        with full_precision():
-            return self._kept(h)
+    @full_precision()
+    def rows_of(self, captured: HeadActivations) -> tuple[Tensor, Tensor]:
+        """Return ``mean`` [n, Z] and ``basis_inputs`` [n, A] of one batch."""
+        h, z = (at_least_float32(x.detach()) for x in (captured.features, captured.raw))
+        return nn.functional.normalize(z, dim=-1) if self.spherical else z, self._kept(h)
 
     def _earlier(self, captured: HeadActivations) -> Tensor | None:
         if self._read is None:

@@ -147,7 +147,8 @@ class Refits:
         pairs = zip(features.split(BATCH), codes.split(BATCH), strict=True)
         inputs = Inputs.of_batches("features", pairs, labelled=True)
         # of the size of the whole fit: what a part chooses would move each fold's numbers
-        posterior, options = self.embedder.fitted_.posterior, FitOptions(whole=self.whole._replace(near_far=near_far))
+        posterior = self.embedder.fitted_.posterior
+        options = FitOptions(whole=self.whole._replace(near_far=near_far))
         settings = replace(
             self.embedder.settings,
             prior_precision=posterior.prior_precision,
