@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from laplace_metric._utils.blocks import LARGE_BYTES, block_rows
+from laplace_metric._utils.blocks import LARGE_BYTES, block_rows, blocks
 from laplace_metric.errors import MissingPackageError
 
 GALLERY_BYTES = 2**23
@@ -83,6 +83,7 @@ def block_candidates(gallery: Float[Tensor, "G Z"], dtype: torch.dtype) -> Candi
             _leave_out(partial, exclude, start)
             best, indices = _smallest(best, indices, partial, start, m)
             reach = reach.maximum(lengths.max())
+            del partial, points  # before those of the next block are made
         squared = best.double() + centred.double().square().sum(1, True)
         available = len(gallery) - (exclude is not None)
         error_bound = rounding_error_bound(centred, reach.double().sqrt())
@@ -114,21 +115,22 @@ def _smallest(
 
 
 def faiss_candidates(gallery: Float[Tensor, "G Z"]) -> CandidateSearch:
-    """Return a search by ``faiss.IndexFlatL2``, about the centre of the gallery.
+    """Return a search by ``faiss.knn``, about the centre of the gallery, of which it holds a copy.
 
     If a row is excluded, one candidate more is searched, and the ranking drops that row.
     """
     faiss = require_faiss()
     centre = gallery.mean(0)
-    points = gallery - centre
-    reach = points.square().sum(1).max().double().sqrt()
-    index = faiss.IndexFlatL2(gallery.shape[1])
-    index.add(points.contiguous().numpy())
+    points = (gallery - centre).contiguous()  # an index would copy them again
+    parts = blocks(len(points), points[:1].nbytes)
+    reach = torch.stack([points[part].square().sum(1).max() for part in parts]).max()
+    reach, stored = reach.double().sqrt(), points.numpy()
 
     def search(queries: Tensor, m: int, exclude: Tensor | None) -> Shortlist:
         centred = queries - centre
         depth = m + (exclude is not None)
-        squared, indices = map(torch.from_numpy, index.search(centred.contiguous().numpy(), depth))
+        found = faiss.knn(centred.contiguous().numpy(), stored, depth)
+        squared, indices = map(torch.from_numpy, found)
         complete = depth == gallery.shape[0] and bool((indices >= 0).all())
         error_bound = rounding_error_bound(centred, reach)
         return Shortlist(indices.clamp(min=0), squared.double(), error_bound, complete)

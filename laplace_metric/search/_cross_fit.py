@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from laplace_metric._utils.precision import at_least_float32
@@ -41,7 +41,7 @@ from laplace_metric.errors import (
     LabelError,
     callers_line,
 )
-from laplace_metric.heads._capture import SeenInputs
+from laplace_metric.heads._capture import SeenInputs, capture
 from laplace_metric.inputs import Inputs
 from laplace_metric.inputs._columns import Column
 from laplace_metric.models._fingerprints import in_fit, row_fingerprints
@@ -53,7 +53,7 @@ from laplace_metric.search._protocols import FittedEmbedder
 from laplace_metric.search._refit import Refits, RefittableEmbedder, seen_at
 from laplace_metric.search._trained_items import TOLERATED
 from laplace_metric.search.classes._class_model import ClassPrior
-from laplace_metric.search.engines._engine import Engine, EngineKind
+from laplace_metric.search.engines._engine import Engine, EngineKind, Flat, FlatEngine
 from laplace_metric.search.engines._foreign_engine import ForeignEngine
 from laplace_metric.search.rank._chosen_ranking import layers_asked
 from laplace_metric.search.rank._rankings import AUTO, Predictive, PredictiveRanking, Ranking
@@ -277,7 +277,7 @@ def cross_index(
         rank_by = "mean"
     layers = layers_asked(rank_by, len(labels))
     seen = seen_at(embedder.model, embedder.fitted_.head, inputs, layers=layers, progress=progress)
-    features = torch.cat([at_least_float32(batch.look().features) for batch in seen])
+    features = joined_rows([at_least_float32(batch.look().features) for batch in seen])
     if len(features) != len(labels.values):
         raise LabelError(
             f"inputs hold {len(features)} items for {len(labels.values)} labels: pass one label "
@@ -298,8 +298,9 @@ def cross_index(
     fold = folds_of_groups(codes, torch.from_numpy(together), n_folds, generator)
     if group is not None:
         check_classes_apart(labels, together)
+    encoder = Encoder.of(embedder)
     index = Index.build(
-        Encoder.of(embedder),
+        encoder,
         replace(
             Inputs.of_batches("inputs", [(batch, None) for batch in seen]), count=len(features)
         ),
@@ -310,19 +311,27 @@ def cross_index(
         progress=False,
     )
     if group is None:
-        rows, places = torch.from_numpy(one), index.items.label_codes
+        distinct, places = index.items.encoded.mean, index.items.label_codes
+        if len(one) < len(distinct):  # else these are all, which need no copy
+            rows = torch.from_numpy(one)
+            distinct = distinct[rows.to(distinct.device)]
+            places = None if places is None else places[rows]
         warn_of_near_copies(
-            index.items.encoded.mean[rows.to(index.items.encoded.mean.device)],
-            None if places is None else places[rows],
+            distinct,
+            places,
             "items",
             "Unless new queries have such near-copies among the items, too, guarantees and "
             "probabilities will not hold: pass groups=, the video or object of each, keep one of "
             "each, or calibrate with queries that have none (Guard(..., held_out=), or "
             "index.calibrate).",
         )
+        del distinct
     if callable(engine):
         index = index.searched_by(engine)
     class_prior = None if portable else prior_of_classes(index)
+    flat = isinstance(index.engine, FlatEngine)  # another engine keeps its vectors in any case
+    if flat:  # two products again take less than the memory of the rows beside each fold
+        index._keep_rows(*_no_rows(index))
     labelled = cross_labelled_hits(
         embedder,
         features,
@@ -337,6 +346,8 @@ def cross_index(
         class_prior=class_prior,
         n_folds=asked,
     )
+    if flat:
+        index._keep_rows(*_rows_again(index, encoder, seen))
     queries = slice(None) if asked is None else (fold < asked).numpy()
     index.learn(
         replace(labelled, same=same[queries]),
@@ -348,6 +359,47 @@ def cross_index(
         groups=None if group is None else group[queries],
     )
     return index
+
+
+def joined_rows(parts: Sequence[Tensor]) -> Float[Tensor, "N D"]:
+    """Return the rows of all parts: a view where these follow one another in memory.
+
+    Examples
+    --------
+    >>> x = torch.arange(6.0).view(3, 2)
+    >>> joined_rows(x.split(2)).data_ptr() == x.data_ptr()
+    True
+    """
+    first, end = parts[0], parts[0].data_ptr()
+    for part in parts:
+        if not part.is_contiguous() or part.data_ptr() != end:
+            return torch.cat(list(parts))
+        end += part.nbytes
+    n, shared = sum(map(len, parts)), first.untyped_storage().data_ptr()
+    if any(part.untyped_storage().data_ptr() != shared for part in parts):
+        return torch.cat(list(parts))
+    width = first.shape[1]
+    return first.detach().as_strided((n, width), (width, 1))
+
+
+def _no_rows(index: Index) -> tuple[Tensor, Tensor]:
+    """Return NaN in the shapes of means and head inputs, of one number each."""
+    rows = index.items.encoded.mean, index.items.encoded.basis_inputs
+    mean, inputs = (x.new_full((1, 1), torch.nan).expand(x.shape) for x in rows)
+    return mean, inputs
+
+
+def _rows_again(
+    index: Index, encoder: Encoder, seen: Sequence[SeenInputs]
+) -> tuple[Float[Tensor, "N Z"], Float[Tensor, "N A"]]:
+    """Return the means and head inputs of an index, from the batches in which it read them."""
+    held = index.items.encoded.mean, index.items.encoded.basis_inputs
+    mean, inputs = (x.new_empty(x.shape) for x in held)
+    start = 0
+    for batch in seen:
+        part = slice(start, start := start + len(batch))
+        mean[part], inputs[part] = encoder.rows_of(capture(encoder.model, encoder.head, batch))
+    return mean, inputs
 
 
 def _earlier(ranking: Ranking, seen: Sequence[SeenInputs]) -> dict[str, Tensor]:
@@ -441,7 +493,7 @@ def cross_labelled_hits(
             encoder.without_epistemic(),
             refits.seen(others, encoder.head, earlier),
             labels.take(others.numpy()).values,
-            engine="flat" if isinstance(engine, Engine) else engine,
+            engine=_of_fold(engine),
             rank_by=rank_by,
             progress=False,
         )
@@ -468,6 +520,13 @@ def cross_labelled_hits(
         parts.append(_recoded(hits, classes, others))
         rows.append(ours)
     return LabelledHits.concatenate(parts).take(torch.cat(rows).argsort().numpy())
+
+
+def _of_fold(engine: str | EngineKind | Engine) -> str | EngineKind:
+    """Return the engine of one fold, which is asked once: an exact one makes no copy to search."""
+    if isinstance(engine, Engine) or engine in ("flat", Flat()):
+        return Flat(faiss=False)
+    return engine
 
 
 def _outside(engine: Engine, index: Index, others: Int[Tensor, " n"]) -> Engine:

@@ -208,8 +208,8 @@ class Encoder(BatchEncoder):
         known = self.fitted_rows
         if known is None or in_fit(known, row_fingerprints(asked)).mean() <= MOSTLY_NEW:
             return None
-        fitted = Refits.of(embedder, h, reduce=False).fit(torch.arange(len(h)), codes).fitted_
-        own = PredictiveVectors.of(fitted)
+        refits = Refits.of(embedder, h, reduce=False)
+        own = PredictiveVectors.of(refits.fit(None, codes, near_far=False).fitted_)
         return Refitted(own, own.seen(asked))
 
     @property
@@ -266,11 +266,17 @@ class Encoder(BatchEncoder):
         if rows is not None:
             rows.append(row_fingerprints(h))
         with full_precision():
-            mean = nn.functional.normalize(z, dim=-1) if self.spherical else z
+            mean, kept = self.rows_of(captured)
             trace = traced(self._traces, h, z, spherical=self.spherical)
             check_rows(z, trace, spherical=self.spherical)
             epistemic, earlier = self._epistemic(h, trace), self._earlier(captured)
-            return Encoded(mean, trace, epistemic, self._kept(h), earlier)
+            return Encoded(mean, trace, epistemic, kept, earlier)
+
+    @full_precision()
+    def rows_of(self, captured: HeadActivations) -> tuple[Tensor, Tensor]:
+        """Return ``mean`` [n, Z] and ``basis_inputs`` [n, A] of one batch."""
+        h, z = (at_least_float32(x.detach()) for x in (captured.features, captured.raw))
+        return nn.functional.normalize(z, dim=-1) if self.spherical else z, self._kept(h)
 
     def _earlier(self, captured: HeadActivations) -> Tensor | None:
         if self._read is None:

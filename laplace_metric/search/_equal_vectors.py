@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from laplace_metric._utils.blocks import LARGE_BYTES, blocks
+from laplace_metric._utils.blocks import blocks
 
 SAME, ROUNDED = 1e-6, 8.0
 """Parts of t; a network of twelve layers rounds to 2 e |v|."""
@@ -38,14 +38,17 @@ def equal_vectors(vectors: Float[Tensor, "N D"]) -> npt.NDArray[np.int64]:
     n, width = vectors.shape
     if n < 2 or not width:
         return np.zeros(n, np.int64)
-    row_bytes = width * vectors.element_size()
-    mean = vectors.mean(0, dtype=torch.float64).to(vectors)
+    row_bytes = 16 * width  # of two rows in float64
+    total = torch.zeros(width, dtype=torch.float64, device=vectors.device)
+    for part in blocks(n, row_bytes):  # the vectors may be a memory map
+        total += vectors[part].sum(0, dtype=torch.float64)
+    mean = (total / n).to(vectors)
     precision = torch.finfo(vectors.dtype).eps
     source = torch.Generator().manual_seed(0)
     direction = torch.randn(width, dtype=torch.float64, generator=source)
     direction = (direction / direction.norm()).to(vectors)
     projections, squares = list[Tensor](), 0.0
-    for part in blocks(n, row_bytes, LARGE_BYTES):  # the vectors may be a memory map
+    for part in blocks(n, row_bytes):
         centred = vectors[part] - mean
         projections.append(centred @ direction)
         squares += float(centred.square().sum(dtype=torch.float64))
@@ -56,7 +59,7 @@ def equal_vectors(vectors: Float[Tensor, "N D"]) -> npt.NDArray[np.int64]:
     placed = projected[order]
     near = (placed.diff() <= SLACK * most).nonzero().flatten()
     apart = torch.ones(n - 1, dtype=torch.bool, device=vectors.device)
-    for part in blocks(len(near), row_bytes, LARGE_BYTES):
+    for part in blocks(len(near), row_bytes):
         some = near[part]
         gaps = vectors[order[some]].double() - vectors[order[some + 1]].double()
         apart[some] = gaps.norm(dim=1) > most

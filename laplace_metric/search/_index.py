@@ -755,6 +755,14 @@ class Index(Shown):
         exact = 1.0 if isinstance(self.engine, FlatEngine) else math.nan
         return exact if self._state.found is None else self._state.found
 
+    def _keep_rows(self, mean: Float[Tensor, "N Z"], inputs: Float[Tensor, "N A"]) -> None:
+        """Keep other tensors of means and ``basis_inputs``, and search in these means."""
+        engine, encoded = self.engine, self.items.encoded
+        if isinstance(engine, FlatEngine) and engine.vectors is encoded.mean:
+            engine = FlatEngine(mean, engine.kind)
+        items = replace(self.items, encoded=replace(encoded, mean=mean, basis_inputs=inputs))
+        self._state = replace(self._state, items=items, engine=engine)
+
     def _with(self, engine: Engine) -> Index:
         other = self._now()
         other._state = replace(self._state, engine=engine)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
@@ -18,13 +18,13 @@ from torch import Tensor, nn
 from laplace_metric._utils.progress import tqdm
 from laplace_metric.curvature._eigenbases import KroneckerEigenbasis
 from laplace_metric.errors import LaplaceMetricWarning
-from laplace_metric.heads._capture import SeenInputs, capture
+from laplace_metric.heads._capture import SeenInputs, appended_activations, capture
 from laplace_metric.heads._earlier_layers import entering_layers
 from laplace_metric.heads._linear import LinearJacobian
 from laplace_metric.heads._locate import locate_head
 from laplace_metric.heads._located import HeadActivations, LocatedHead
 from laplace_metric.heads._repeatable import check_repeatable
-from laplace_metric.inputs._inputs import BATCH, Inputs
+from laplace_metric.inputs._inputs import BATCH, Batch, Inputs
 from laplace_metric.inputs._rows_in_errors import rows_before
 from laplace_metric.laplace import Fitted, Settings
 from laplace_metric.laplace.fit._fit import fit_posterior, uses_lengths
@@ -108,7 +108,7 @@ class Refits:
 
     def seen(
         self, rows: Int[Tensor, " n"], head: LocatedHead, earlier: Mapping[str, Tensor] | None
-    ) -> Tensor | Inputs:
+    ) -> Inputs:
         """Return the items at ``rows`` as inputs of ``model``.
 
         Parameters
@@ -120,9 +120,15 @@ class Refits:
         earlier : mapping of name to Tensor [N, E], or None
             Rows of all items that entered earlier layers, which ``model`` does not have.
         """
-        features = self.features[rows]
         if not earlier:
-            return features
+            parts = rows.split(BATCH)  # taken when they are read: no copy of all
+            return Inputs(
+                "features",
+                lambda: (Batch(self.features[part]) for part in parts),
+                count=len(rows),
+                n_batches=len(parts),
+            )
+        features = self.features[rows]
         activations = replace(
             capture(self.model, head, features),
             earlier={name: x[rows] for name, x in earlier.items()},
@@ -130,13 +136,19 @@ class Refits:
         inputs = SeenInputs(head, len(rows), partial(_itself, activations))
         return replace(Inputs.of_batches("features", [(inputs, None)]), count=len(rows))
 
-    def fit(self, rows: Int[Tensor, " n"], codes: Int[Tensor, " n"]) -> HeadEmbedder:
-        """Fit to the items at ``rows``, of classes ``codes``."""
-        features = self.features[rows]
+    def fit(
+        self, rows: Int[Tensor, " n"] | None, codes: Int[Tensor, " n"], *, near_far: bool = True
+    ) -> HeadEmbedder:
+        """Fit to the items at ``rows``, of classes ``codes``; None: to all items.
+
+        Without ``near_far`` the fit has no epistemic numbers.
+        """
+        features = self.features if rows is None else self.features[rows]
         pairs = zip(features.split(BATCH), codes.split(BATCH), strict=True)
         inputs = Inputs.of_batches("features", pairs, labelled=True)
         # of the size of the whole fit: what a part chooses would move each fold's numbers
-        posterior, options = self.embedder.fitted_.posterior, FitOptions(whole=self.whole)
+        posterior = self.embedder.fitted_.posterior
+        options = FitOptions(whole=self.whole._replace(near_far=near_far))
         settings = replace(
             self.embedder.settings,
             prior_precision=posterior.prior_precision,
@@ -207,7 +219,11 @@ def seen_at(
                 activations = capture(model, head, there, layers)
             layers = tuple(activations.earlier) if start == 0 else layers
         start += len(activations.features)
-        seen.append(SeenInputs(head, len(activations.features), partial(_itself, activations)))
+        look: Callable[[], HeadActivations] = partial(_itself, activations)
+        if head.parts is None and not activations.earlier:
+            # a product again takes less than a copy of what comes out of all items
+            look = partial(appended_activations, head.module, activations.features)
+        seen.append(SeenInputs(head, len(activations.features), look))
     return seen
 
 

@@ -144,10 +144,12 @@ def test_held_out_items_choose_in_coordinates_that_they_do_not_know(monkeypatch)
     x[5] = 0  # has no direction, so that no scatter counts it
     ClassModel.fit(x, y, names(3))
     ((found, _, held, *_),) = seen
-    others = ~held
+    drawn = weights.held_out(120)
+    others = ~drawn
     others[5] = False
     _, _, v = whitened(x[others], y[others], x)
-    np.testing.assert_allclose(found, v, atol=1e-3)
+    np.testing.assert_allclose(found, np.concatenate([v[~drawn], v[drawn]]), atol=1e-3)
+    assert held.tolist() == sorted(drawn.tolist())  # they come last
     assert held.sum() == 24
 
 

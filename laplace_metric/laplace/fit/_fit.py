@@ -239,7 +239,8 @@ def fit_posterior(
             if fit.loss.geometry.spherical:
                 _check_directions(store, fit.jacobian)
             raise
-        return fitted if processes.n > 1 else with_near_far(fitted, store, options.whole)
+        wanted = processes.n == 1 and (options.whole is None or options.whole.near_far)
+        return with_near_far(fitted, store, options.whole) if wanted else fitted
 
 
 def _summed(fit: HeadFit, executor: PassExecutor, options: FitOptions) -> Curvature:

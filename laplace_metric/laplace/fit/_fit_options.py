@@ -26,10 +26,13 @@ class Whole(NamedTuple):
         that holds all inputs.
     use_lengths : bool
         False if an input is as familiar at any length.
+    near_far : bool
+        False leaves out what ``epistemic`` needs, where nobody reads it. Default: True.
     """
 
     width: int
     use_lengths: bool
+    near_far: bool = True
 
 
 @dataclass(frozen=True)

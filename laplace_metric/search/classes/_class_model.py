@@ -188,8 +188,10 @@ class ClassModel:
         start = torch.cat([torch.zeros_like(means), log_share[:, None]], 1)
         if prior_precision is None or temperature is None:
             seen = (whitening if others is None else Whitening.of(others)).in_float32()
-            x, held = seen(items), held.to(y.device)
-            chosen = choose(x, y, held, start, prior_precision)
+            order = held.to(torch.uint8).argsort(stable=True)  # so that both parts are views
+            place = torch.empty_like(order).index_copy_(0, order, torch.arange(len(order)))
+            own, last = order.to(y.device), held[order].to(y.device)
+            chosen = choose(seen(items, place), y[own], last, start, prior_precision)
             prior_precision, start = chosen.prior_precision, chosen.start
             temperature = chosen.temperature if temperature is None else temperature
         x = whitening.in_float32()(items)
@@ -317,13 +319,21 @@ class Whitening(NamedTuple):
         """Return the same with R in float32, as products take it."""
         return Whitening(self.mean, without_subnormal(self.root.float()))
 
-    def __call__(self, rows: Float[Tensor, "n D"]) -> Float[Tensor, "n D"]:
-        """Return ``R' (u - mu)`` of each row, u its direction, in the type of R."""
+    def __call__(
+        self, rows: Float[Tensor, "n D"], place: Int[Tensor, " n"] | None = None
+    ) -> Float[Tensor, "n D"]:
+        """Return ``R' (u - mu)`` of each row, u its direction, in the type of R.
+
+        ``place``: the row of the result of each row. None: their own order.
+        """
         root = self.root
         white = root.new_empty(len(rows), root.shape[1])
         for part in blocks(len(rows), 8 * rows.shape[1], DIRECTION_BYTES):
             u = directions(rows[part])[0]
-            torch.matmul((u - self.mean).to(root), root, out=white[part])
+            if place is None:
+                torch.matmul((u - self.mean).to(root), root, out=white[part])
+            else:
+                white[place[part].to(white.device)] = (u - self.mean).to(root) @ root
         return white
 
 

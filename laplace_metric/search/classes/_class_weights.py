@@ -94,7 +94,7 @@ def choose(
     """Choose l, if it is not given, and T by the likelihood of the rows that are held out.
 
     Held-out rows of a class that the others lack tell nothing; without any other, l is ``UNTOLD``
-    and T is 1.
+    and T is 1. Where the rows held out come last, no row is copied.
     """
     seen = torch.zeros(len(start), dtype=torch.bool, device=y.device)
     seen[y[~held]] = True
@@ -103,7 +103,7 @@ def choose(
         return Choice(prior_precision or UNTOLD, 1.0, start)
     candidates = PRECISIONS if prior_precision is None else (prior_precision,)
     best, largest, at = Choice(candidates[0], 1.0, start), -np.inf, start
-    others, asked = x[~held], x[tests]
+    others, asked = _rows_at(x, ~held), _rows_at(x, tests)
     for candidate in candidates:
         at = likeliest_weights(others, y[~held], at, candidate)
         precision = hessian_diagonal(others, at) + candidate
@@ -116,6 +116,13 @@ def choose(
             break
         best, largest = Choice(candidate, temperature, at), value
     return best
+
+
+def _rows_at(x: Float[Tensor, "n D"], chosen: Bool[Tensor, " n"]) -> Float[Tensor, "m D"]:
+    """Return the rows that are chosen: a view where they follow one another."""
+    at = chosen.nonzero().flatten()
+    first, last = (int(at[0]), int(at[-1])) if len(at) else (0, -1)
+    return x[first : last + 1] if last - first + 1 == len(at) else x[at]
 
 
 def _likeliest(logits: Tensor, variance: Tensor, own: Int[Tensor, "n one"]) -> tuple[float, float]:
