@@ -49,6 +49,8 @@ RIVALS = {
     "mapie": "mapie",
     "laplace": "--no-deps laplace-torch asdfghjkl opt_einsum",
     "curvlinops": "--no-deps curvlinops-for-pytorch einconv linear_operator",
+    "cleanlab": "--no-deps cleanlab termcolor",
+    "crepes": "crepes",
 }
 """Module of a rival -> what ``pip install`` takes."""
 
@@ -201,6 +203,7 @@ PIECES = (
     _piece("limits", "costs", "costs.limits", 4, timed=True),
     _piece("aims", "costs", "costs.aims", 4, timed=True),
     _piece("peers", "costs", "costs.peers", 2, timed=True, needs=("laplace", "curvlinops")),
+    _piece("beside", "costs", "costs.beside", 4, timed=True, needs=("cleanlab", "crepes", "mapie")),
     _piece("points", "costs", "costs.points", 3, timed=True),
 )  # fmt: skip
 """Every piece, the most important first."""

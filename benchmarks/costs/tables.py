@@ -142,9 +142,28 @@ def peers() -> str:
     return markdown([*header, "whole `fit`"], lines)
 
 
+BESIDE = {"faiss-cpu": "FAISS", "cleanlab": "cleanlab", "crepes": "crepes", "MAPIE": "MAPIE"}
+"""Package -> the way that it is timed as."""
+
+
+def beside() -> str:
+    """Return guards beside packages for search, outliers and prediction sets."""
+    record = read_record("beside")
+    versions = {BESIDE[one["package"]]: one["version"] for one in record["versions"]}
+    lines = []
+    for row in record["rows"]:
+        name = f"{row['way']} {versions.get(row['way'], '')}".strip()
+        shares = [f"{100 * row[key]:.1f} %" for key in ("answered", "right", "foreign")]
+        times = [_seconds(row[key]) for key in ("fit", "one", "of_batch")]
+        lines.append([f"{row['n']:,} x {row['d']:,}", name, *times, *shares])
+    header = ["items", "way", "fit", "one query", "each of 100", "answered", "right"]
+    return markdown([*header, "KMNIST answered"], lines)
+
+
 TABLES = {
     "aims": aims,
     "peers": peers,
+    "beside": beside,
     "fits": fits,
     "predictions": predictions,
     "on_device": on_device,

@@ -135,8 +135,8 @@ class Rule(Shown):
         Examples
         --------
         >>> print(Rule.at(0.9))
-        answers with the label if its probability is at least 0.9000 and the query is not unfamiliar \
-at alpha=0.05
+        answers with the label if its probability is at least 0.9000 and the query is not \
+unfamiliar at alpha=0.05
         guarantees nothing: the threshold was given, not tested
         """
         if not isinstance(value, Real) or isinstance(value, bool):
