@@ -148,7 +148,7 @@ COMMANDS = {
                          of_size={"smoke": ("ablation", "variance")}),
     "retrieval": Command("is the nearest item right: evidence, rivals and guarantees",
                          _modules("retrieval", "evidence", "guarantees", "power", "growing",
-                                  "twenty", "forty", "tags", confirm="evidence:confirm",
+                                  "twenty", "forty", "tags", "unfamiliar", confirm="evidence:confirm",
                                   fitted="guarantees:run_fitted",
                                   **{"twenty-figure": "twenty:run_figure"},
                                   neighbours="pictures:run_neighbours",

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from laplace_metric import Guard, LaplaceEmbedder
 from laplace_metric.calibration._conformal import least_common_p_values
-from laplace_metric.calibration.probability._features import query_statistics
+from laplace_metric.calibration.probability._features import query_statistics, statistic_weights
 from laplace_metric.errors import (
     FewQueriesWarning,
     FileFormatError,
@@ -104,7 +104,8 @@ def test_held_out_queries_calibrate(guard):
     assert again.embedder.fitted_ is fitted
     hits = again.index.search(X[NEW], again.calibration.depth).hits
     known, new = again.calibration.statistics, query_statistics(hits)
-    expected = least_common_p_values(known, new)
+    weights = statistic_weights(again.calibration.epistemic_weight)
+    expected = least_common_p_values(known, new, weights)
     np.testing.assert_array_equal(again.calibration.assess(hits).p_value, expected)
 
 

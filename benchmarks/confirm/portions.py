@@ -62,6 +62,11 @@ class Portion:
         return len(self.rows(record, record)) / len(record["rows"]) if record.get("rows") else 1.0
 
 
+def nothing(values: Any) -> tuple[()]:
+    """Return nothing of the values."""
+    return ()
+
+
 def first(value: Any) -> Any:
     """Return the first entry alone; 1 of a number.
 
@@ -127,6 +132,11 @@ PORTIONS: dict[str, Portion] = {
     ),
     "losses": Portion(("loss", "seed"), {"seed": None}, options=SEED),
     "tags": Portion(),
+    "unfamiliar": Portion(
+        ("kind", "set", "strangers", "way"),
+        {"kind": ("frozen, other classes",), "set": None},
+        {"SETS": first, "UNSEEN": nothing, "NETWORKS": nothing},
+    ),
     "fitted": Portion(
         ("world", "n", "cross_fit"), {"world": ("constant",), "n": None},
         {"MIXTURES": only(), "FITTED": first},
