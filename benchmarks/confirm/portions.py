@@ -62,11 +62,6 @@ class Portion:
         return len(self.rows(record, record)) / len(record["rows"]) if record.get("rows") else 1.0
 
 
-def nothing(values: Any) -> tuple[()]:
-    """Return nothing of the values."""
-    return ()
-
-
 def first(value: Any) -> Any:
     """Return the first entry alone; 1 of a number.
 
@@ -135,7 +130,7 @@ PORTIONS: dict[str, Portion] = {
     "unfamiliar": Portion(
         ("kind", "set", "strangers", "way"),
         {"kind": ("frozen, other classes",), "set": None},
-        {"SETS": first, "UNSEEN": nothing, "NETWORKS": nothing},
+        {"SETS": first, "UNSEEN": only(), "NETWORKS": only()},
     ),
     "fitted": Portion(
         ("world", "n", "cross_fit"), {"world": ("constant",), "n": None},
