@@ -19,15 +19,15 @@ import numpy as np
 from torch import Tensor, nn
 
 from laplace_metric._utils.display import Rows, Shown
-from laplace_metric._utils.keywords import check_keywords, positional
+from laplace_metric._utils.keywords import check_keywords, named_keywords, positional
 from laplace_metric._utils.randomness import Seed
 from laplace_metric._utils.validation import as_path, check_fraction, check_share
 from laplace_metric.calibration import Answers, Calibration, ClassRule, LevelRule, Rule
-from laplace_metric.calibration.guarantees._queries_needed import about
 from laplace_metric.calibration.labels._levels import Levels
 from laplace_metric.calibration.rules._gallery_change import warn_uncovered
 from laplace_metric.embedder import LaplaceEmbedder
 from laplace_metric.errors import (
+    EmptyLoaderError,
     FewQueriesWarning,
     FileFormatError,
     FittedQueriesWarning,
@@ -39,6 +39,7 @@ from laplace_metric.errors import (
 from laplace_metric.inputs import Inputs, read_inputs, read_vectors
 from laplace_metric.inputs._columns import Column
 from laplace_metric.inputs._inputs import labels_beside
+from laplace_metric.inputs._no_data import check_not_swapped
 from laplace_metric.io import Fields, Kind, Part, SavedFile, write
 from laplace_metric.laplace._settings_of_vectors import all_unit, settings_of_vectors
 from laplace_metric.laplace_ensemble import ENSEMBLE, LaplaceEnsemble
@@ -83,6 +84,14 @@ KEYWORDS = {
     ),
 }
 """Keywords of other libraries, and what is meant here."""
+ASKED_OF_METHODS = {
+    "precision": "a guard has its precision: guard.at(precision).ask(queries) for another one.",
+    "threshold": "a guard chooses it: guard.at(precision) for another one.",
+    **dict.fromkeys(("k", "top_k", "n_neighbors"), "call guard.index.search(queries, k)."),
+    "confidence": KEYWORDS["confidence"],
+    "alpha": KEYWORDS["alpha"],
+}
+"""Keywords that methods of a guard do not have, and what is meant."""
 METHODS = {
     "fit": "Guard(items, labels) fits; guard.calibrate(queries, labels) calibrates again",
     "predict": "call guard.ask(queries).label, which is None where it abstains",
@@ -210,6 +219,7 @@ class Guard(Shown):
     ([4, 9, None], ['', '', 'unfamiliar'])
     """
 
+    _keywords_meant = ASKED_OF_METHODS
     trained_on_items: bool | None = None
     """Statement of the caller, which a saved guard keeps; None if there was none."""
     by_class: bool = False
@@ -397,6 +407,7 @@ class Guard(Shown):
         """
         return self._rule(self.precision, self.index)
 
+    @named_keywords
     def add(
         self, items: Any, labels: Any = None, ids: Any = None, *, progress: bool = False
     ) -> None:
@@ -511,6 +522,7 @@ class Guard(Shown):
         if change is not None and not change.covered:
             warn_uncovered(change)
 
+    @named_keywords
     def calibrate(
         self,
         queries: Any,
@@ -554,6 +566,7 @@ class Guard(Shown):
         FewQueriesWarning
             If the precision cannot be guaranteed, with what can.
         """
+        check_not_swapped("queries", queries, labels)
         self.index.calibrate(
             *_told_if_trained_on(self.embedder, queries, labels),
             open_set_fraction=open_set_fraction,
@@ -565,6 +578,7 @@ class Guard(Shown):
         self._choose(self.precision, self.by_class, self.coarser)
 
     @positional("a guard has its precision: guard.at({}).ask(queries) for another one.")
+    @named_keywords
     def ask(
         self, queries: Any, *, of: Any = None, among: Any = None, progress: bool = False
     ) -> Answers:
@@ -615,6 +629,7 @@ class Guard(Shown):
         _check_of_views(index, of)
         return index.ask(queries, rule, of=of, among=among, progress=progress)
 
+    @named_keywords
     def evaluate(
         self, queries: Any, labels: Any = None, *, of: Any = None, progress: bool = False
     ) -> AnswerReport:
@@ -672,6 +687,7 @@ class Guard(Shown):
         """Return up to ``most`` items, 100 by default, whose label looks wrong; see ``Index``."""
         return self.index.suspicious_labels(most)
 
+    @named_keywords
     def at(self, precision: float, *, by_class: bool | None = None, coarser: Any = None) -> Guard:
         """Return the same guard with another guaranteed precision; nothing is fitted again.
 
@@ -856,10 +872,9 @@ class Guard(Shown):
         if self.coarser is not None:
             return "at no level"
         needed = self.calibration.queries_needed(precision, of="label")
-        if needed.more_queries is None:
-            return needed.reason
         kind = "items or held-out queries" if self.calibration.own_items else "queries"
-        return f"about {about(needed.more_queries)} more {kind} needed"
+        told = needed.told(f"{kind} needed")
+        return told or needed.reason
 
     def _sentence(self) -> str:
         if self.rule is None:
@@ -1061,10 +1076,12 @@ def _of_held_out(queries: Any, labels: Any) -> Iterator[None]:
 
 def _vectors(items: Any) -> Tensor:
     try:
-        vectors = read_vectors("embeddings", items)
+        if getattr(items, "shape", (1,))[:1] == (0,) or (isinstance(items, list) and not items):
+            raise EmptyLoaderError("items are empty: pass at least one item of each of two labels.")
+        vectors = read_vectors("items", items)
     except InputError as error:
         where = "Guard(vectors [N, D], labels [N]); of texts or images, with model="
-        raise type(error)(f"items: {error} {where}.") from error
+        raise type(error)(f"{error} {where}.") from error
     if len(vectors) > 1 and bool((vectors == vectors[0]).all()):
         raise InputError(f"items are {len(vectors):,} equal vectors: nothing tells them apart.")
     return vectors

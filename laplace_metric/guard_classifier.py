@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from laplace_metric._utils.keywords import named_keywords
 from laplace_metric._utils.validation import check_fraction, check_share
 from laplace_metric.calibration import Answers
-from laplace_metric.calibration.guarantees._queries_needed import about
 from laplace_metric.calibration.rules._answers import UNFAMILIAR
 from laplace_metric.errors import (
     FewQueriesWarning,
@@ -236,9 +235,7 @@ class GuardClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[misc
 
     def _missing(self, guard: Guard) -> str:
         needed = guard.calibration.queries_needed(self.precision, of="label")
-        if needed.more_queries is None:
-            return needed.reason
-        return f"about {about(needed.more_queries)} more rows needed"
+        return needed.told("rows needed") or needed.reason
 
     def ask(self, X: Any) -> Answers:
         """Answer N rows or abstain: label, probability and reason of each.

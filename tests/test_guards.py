@@ -21,6 +21,8 @@ from laplace_metric import Guard, LaplaceEmbedder
 from laplace_metric.calibration._conformal import least_common_p_values
 from laplace_metric.calibration.probability._features import query_statistics, statistic_weights
 from laplace_metric.errors import (
+    CallError,
+    EmptyLoaderError,
     FewQueriesWarning,
     FileFormatError,
     FittedQueriesWarning,
@@ -85,10 +87,33 @@ def test_says_what_it_guarantees_and_what_it_would_take(guard):
     assert "80% right" in repr(guard)
     with pytest.warns(FewQueriesWarning, match=r"0\.992.*guaranteed.*guard\.at\(0\.9"):
         strict = guard.at(0.992)
-    assert "how many more it takes cannot be told from these queries" in repr(strict)
+    assert "about 150 more items or held-out queries needed, or many more" in repr(strict)
     with pytest.raises(InputError, match=r"precision=0\.992 .*guaranteed"):
         strict.ask(X[NEW][:1])
     assert guard.precision == 0.95  # the other one is a copy
+
+
+def test_a_keyword_that_a_method_does_not_have_is_told_what_was_meant(guard):
+    for call, told in (
+        (lambda: guard.ask(X[NEW], precision=0.9), r"Guard\.ask.*'precision': .*guard\.at\(prec"),
+        (
+            lambda: guard.evaluate(X[NEW], Y[NEW], k=5),
+            r"'k': call guard\.index\.search\(q",
+        ),
+        (lambda: guard.calibrate(X[NEW], Y[NEW], open_fraction=0.1), "mean 'open_set_fraction'"),
+        (lambda: guard.at(0.9, byclass=True), "mean 'by_class'"),
+        (lambda: guard.add(X[NEW], Y[NEW], id=[1]), "mean 'ids'"),
+    ):
+        with pytest.raises(TypeError, match=told):
+            call()
+    with pytest.raises(CallError, match=r"guard\.at\(0\.9\)\.ask"):
+        guard.ask(X[NEW], 0.9)
+
+
+@pytest.mark.parametrize("items", [X[:0], [], X[:0].tolist()])
+def test_no_items_are_told_what_it_takes(items):
+    with pytest.raises(EmptyLoaderError, match="items are empty: .*each of two labels"):
+        Guard(items, [])
 
 
 def test_held_out_queries_calibrate(guard):
@@ -633,7 +658,7 @@ def test_some_of_the_answers(guard):
     ("given", "problem"),
     [
         ((X[:2], [0, 1]), "2 items, 1 at most of one class, are too few"),
-        ((X[:0], []), "no batch: pass at least one item"),
+        ((X[:0], []), "pass at least one item"),
         ((X[:9],), r"labels=None: .*calibrate_scores"),
     ],
 )

@@ -196,6 +196,10 @@ def test_outcomes_are_reported_by_level():
     kinds = np.array([KIND[name] for name in NEW[1]])
     assert shoes.queries == (kinds == "shoes").sum()
     assert "'shoes' (level 1)" in str(report)
+    levels = [one.level for one in report.classes]
+    assert levels == sorted(levels)  # the labels first, each with its level
+    label = next(one for one in report.classes if one.level == 0)
+    assert f"{label.name!r} (level 0)" in str(report)
     assert "level 1" in repr(report)
 
 

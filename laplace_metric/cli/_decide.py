@@ -29,6 +29,8 @@ MEANINGS = {
     "fpir": "FPIR: queries without a match, answered",
     "fnir": "FNIR: queries with a match, not answered or wrongly",
 }
+NOT_FIRST = "not the first hit"
+"""Reason of the other hits of a query that is answered; its guarantee is of the first one."""
 Array = npt.NDArray[np.float64]
 
 
@@ -277,8 +279,9 @@ class Hits:
             answers = rule(scores, labels=self.first_labels(rank))
         else:
             answers = rule(scores)
-        columns["answered"] = answers.answered[self.query].tolist()
-        columns["reason"] = answers.reason[self.query].tolist()
+        answered, reason = answers.answered[self.query], answers.reason[self.query]
+        columns["answered"] = (answered & (rank == 0)).tolist()  # the hit that is the answer
+        columns["reason"] = np.where(answered & (rank > 0), NOT_FIRST, reason).tolist()
         return columns, answers.answered
 
     def ranked(self, kind: str, k: int | None = None) -> tuple[npt.NDArray[np.int_], Array]:

@@ -16,6 +16,7 @@ from laplace_metric.errors import FileFormatError, InputError
 from laplace_metric.inputs._arrays import plain
 from laplace_metric.inputs._class_names import check_names, mixed_kinds
 from laplace_metric.inputs._missing import check_missing, missing_rows
+from laplace_metric.inputs._no_data import check_not_tags
 from laplace_metric.inputs._not_classes import IS_A_CLASS, NOISE, check_noise
 from laplace_metric.inputs._rows_in_errors import row_list
 from laplace_metric.io import checked_array
@@ -85,6 +86,7 @@ class Column:
         LabelError
             For labels that are missing, an empty text, and scikit-learn's mark of noise.
         """
+        check_not_tags("labels", values)
         check_missing("labels", values)
         column = cls.of("labels", values, length)
         if not column.is_text and (known is None or not (known.values == NOISE).any()):

@@ -38,6 +38,11 @@ from laplace_metric.inputs._given_labels import (
 )
 from laplace_metric.inputs._labels import check_labels, joined_labels
 from laplace_metric.inputs._loaders import as_batches, items_of, yields_items, yields_pairs
+from laplace_metric.inputs._no_data import (
+    check_holds_data,
+    check_not_one_image,
+    check_not_swapped,
+)
 from laplace_metric.inputs._not_classes import check_noise
 from laplace_metric.inputs._rows_in_errors import rows_before
 from laplace_metric.inputs._texts import gathered_texts, grouped_texts
@@ -220,7 +225,10 @@ def read_inputs(name: str, data: Any, labels: Any = None, *, labelled: bool = Fa
         if data.labelled and not labelled:
             data = _with_names(data)
         return data.beside(labels)
+    if labels is None and not labelled:
+        check_not_one_image(name, data)
     if labels is not None:
+        check_not_swapped(name, data, labels)
         check_not_items(name, data, labels)
     if labelled:
         return _labelled(name, data) if labels is None else _with_labels(_read(name, data), labels)
@@ -270,6 +278,7 @@ def read_items(name: str, data: Any, labels: Any = None) -> Inputs:
 
 def _read(name: str, data: Any) -> Inputs:
     """Read arrays, texts, a mapping, or a loader whose batches may have labels."""
+    check_holds_data(name, data)
     index = getattr(data, "index", None)
     if hasattr(index, "equals"):
         return replace(_read(name, data.to_numpy()), index=index)
@@ -334,6 +343,7 @@ def _iterated(name: str, loader: Any) -> Iterator[Any]:
 
 def _labelled(name: str, data: Any) -> Inputs:
     """Read a loader of ``(inputs, labels)``."""
+    check_holds_data(name, data)
     if not yields_pairs(data):
         kind, data = type(data).__name__, read_numbers(name, gathered_texts(name, data))
         texts = isinstance(data, list) and any(isinstance(x, str) for x in data)
@@ -445,6 +455,8 @@ def labels_beside(name: str, data: Any, labels: Any) -> tuple[Any, Any]:
     >>> [len(batch.inputs) for batch in items], labels
     ([3], array([0, 1, 2]))
     """
+    check_holds_data(name, data)
+    check_not_swapped(name, data, labels)
     check_index(name, getattr(data, "index", None), labels)
     data = list(data) if isinstance(data, Iterator) else data
     if isinstance(data, Inputs):

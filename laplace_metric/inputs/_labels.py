@@ -14,6 +14,7 @@ from laplace_metric.errors import LabelError
 from laplace_metric.inputs._arrays import plain
 from laplace_metric.inputs._class_names import check_names, check_not_mixed, class_codes, names_of
 from laplace_metric.inputs._missing import check_missing
+from laplace_metric.inputs._no_data import check_not_tags
 
 
 def check_labels(labels: Any, *, name: str = "labels") -> Int[Tensor, " B"]:
@@ -31,6 +32,7 @@ def check_labels(labels: Any, *, name: str = "labels") -> Int[Tensor, " B"]:
         if (names := names_of(labels)) is not None:
             check_names(name, names)
             return class_codes(names)
+    check_not_tags(name, labels)
     check_missing(name, labels)
     check_not_mixed(name, labels)
     try:

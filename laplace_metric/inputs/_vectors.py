@@ -12,6 +12,7 @@ from torch import Tensor
 from laplace_metric._utils.validation import as_tensor, check_dense
 from laplace_metric.errors import EmptyLoaderError, InputError, NonFiniteError
 from laplace_metric.inputs._inputs import Inputs
+from laplace_metric.inputs._no_data import check_holds_data, check_is_no_mapping
 from laplace_metric.inputs._rows_in_errors import bad_rows, rows_before
 from laplace_metric.inputs._texts import gathered_texts
 
@@ -43,6 +44,8 @@ def read_vectors(name: str, values: Any, size: int | None = None) -> Float[Tenso
     """
     if isinstance(values, Inputs):
         return _joined(name, values, size)
+    check_holds_data(name, values)
+    check_is_no_mapping(name, values)
     if isinstance(values, Tensor):
         tensor = check_dense(name, values)  # through which gradients still flow
     else:
@@ -52,7 +55,8 @@ def read_vectors(name: str, values: Any, size: int | None = None) -> Float[Tenso
     if shape == (size,):
         tensor = tensor[None]
     elif len(shape) != 2 and (size is None or len(shape) != 1):
-        raise InputError(f"{name} have shape {shape}: pass [N, {size or 'D'}].")
+        images = ", the embeddings of these images" if len(shape) == 4 else ""
+        raise InputError(f"{name} have shape {shape}: pass [N, {size or 'D'}]{images}.")
     elif size not in (None, shape[-1]):
         raise InputError(
             f"these {name} have {shape[-1]} numbers each, and {size} were fitted, so an "

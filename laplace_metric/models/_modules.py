@@ -10,6 +10,7 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from laplace_metric._utils.validation import refuse_reloaded
 from laplace_metric.errors import InputError
+from laplace_metric.inputs._no_data import is_faiss
 
 
 def check_module(model: Any) -> nn.Module:
@@ -22,7 +23,15 @@ def check_module(model: Any) -> nn.Module:
     """
     if not isinstance(model, nn.Module):
         refuse_reloaded("model", model)
-        raise InputError(f"model is a {type(model).__name__}: pass a torch.nn.Module.")
+        told = f"model is a {type(model).__name__}: pass a torch.nn.Module"
+        if isinstance(model, str):
+            told = (
+                f"model={model!r:.60} is a name: load the network and pass a torch.nn.Module, such "
+                "as torchvision.models.resnet18(weights='DEFAULT')"
+            )
+        elif is_faiss(model):
+            told += "; a FAISS index holds vectors and embeds nothing, Guard.wrap(index, labels)"
+        raise InputError(f"{told}.")
     return model
 
 

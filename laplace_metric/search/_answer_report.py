@@ -166,12 +166,12 @@ class AnswerReport(Shown):
         """Outcome of each class, that with the least precise answers first.
 
         Classes whose label is not given stand last. Groups of coarser answers have rows of their
-        own, with the queries of all their labels.
+        own, with the queries of all their labels, behind those of the labels, level by level.
         """
         rows = list[ClassOutcome]()
         for at, truth in enumerate(self.truths or (self.truth,)):
             rows += self._of_level(at, truth)
-        return tuple(sorted(rows, key=lambda one: (not one.given, one.right / max(1, one.given))))
+        return tuple(sorted(rows, key=_weakest_first))
 
     def _of_level(self, at: int, truths: npt.NDArray[Any]) -> list[ClassOutcome]:
         """Return the outcome of each label, or group, of a level."""
@@ -239,19 +239,22 @@ class AnswerReport(Shown):
     def _shown_rows(self) -> Rows:
         rows = self._counts
         room = LINES - 2 - len(rows)
-        rows += [(_row_name(one), str(one)) for one in self.classes[:room]]
+        rows += [(self._name(one), str(one)) for one in self.classes[:room]]
         if len(self.classes) > room:
             rows.append(("and", f"{len(self.classes) - room:,} classes: print(report) has all"))
         return rows
 
+    def _name(self, one: ClassOutcome) -> str:
+        return f"{one.name!r} (level {one.level})" if len(self.truths) > 1 else repr(one.name)
+
     def __str__(self) -> str:
-        rows = [*self._counts, *((_row_name(one), str(one)) for one in self.classes)]
+        rows = [*self._counts, *((self._name(one), str(one)) for one in self.classes)]
         width = max((len(name) for name, _ in rows), default=0)
         return "\n".join([self._sentence(), *(f"  {name:<{width}}  {told}" for name, told in rows)])
 
 
-def _row_name(one: ClassOutcome) -> str:
-    return repr(one.name) if one.level == 0 else f"{one.name!r} (level {one.level})"
+def _weakest_first(one: ClassOutcome) -> tuple[int, bool, float]:
+    return one.level, not one.given, one.right / max(1, one.given)
 
 
 def _lower(right: int, given: int) -> float:

@@ -352,7 +352,7 @@ class Index(Shown):
         check_share("alpha", alpha)
         k = check_count("k", k)
         if k > len(self):
-            raise InputError(f"k={k}: the index has {len(self)} items.")
+            raise InputError(f"k={k}: the index has {len(self)} items. Pass k={len(self)} or less.")
         allowed = None if among is None else rows_among(self.items, among)
         encoded, query_ids = self._encoded("queries", queries, of, progress=progress)
         found = None if allowed is None else search_among(self.engine.vectors, allowed)

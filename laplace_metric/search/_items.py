@@ -64,7 +64,10 @@ class Items:
         labels = joined_labels(batch_labels) if labels is None else labels
         column = Column.of("ids", _numbered(first, n) if ids is None else ids, n)
         if duplicates := column.duplicates():
-            raise InputError(f"ids stand more than once, {duplicates[:3]} among them.")
+            raise InputError(
+                f"ids stand more than once, {duplicates[:3]} among them: pass a name of its own "
+                "for each item. What items have in common goes into labels=, or groups=."
+            )
         return cls(encoded, column, None if labels is None else Column.of_labels(labels, n, known))
 
     def __len__(self) -> int:

@@ -29,6 +29,7 @@ def queries_needed(
     """Of the tested queries: where half of the queries test, it takes twice as many."""
     queries = judged_queries(p, right, abstained, thresholds)
     found = missing_queries(queries, Guarantee("precision", precision, confidence), chance)
-    if thresholds is None or found.more_queries is None:
+    if thresholds is None:
         return found
-    return replace(found, more_queries=found.more_queries // 2)
+    halves = [None if m is None else m // 2 for m in (found.more_queries, found.even_chance)]
+    return replace(found, more_queries=halves[0], even_chance=halves[1])

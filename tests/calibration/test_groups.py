@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 
 import numpy as np
@@ -367,3 +368,35 @@ def test_a_group_with_nearly_all_queries_is_told_and_decides():
         pytest.raises(InputError, match=refused),
     ):
         guarantee(np.ones(400) * 0.9, right, precision=0.8, groups=groups)
+
+
+@pytest.mark.parametrize(
+    ("share", "told", "advice"),
+    [
+        (0.6, r"at no threshold enough are right \(of the [\d,]+ surest answers, \d+", "less"),
+        (
+            0.93,
+            r"9\d\.\d%, which is too near to 0\.9 for so few groups \(it takes \d+",
+            "on more groups",
+        ),
+    ],
+)
+def test_enough_groups_with_too_many_errors_are_not_told_that_they_are_too_few(share, told, advice):
+    g = np.random.default_rng(1)
+    right, groups = g.random(400) < share, np.arange(400) // 4
+    with pytest.raises(InputError, match=rf"these 100 groups: .*{told}.*{advice}\.$"):
+        guarantee(g.random(400), right, precision=0.9, groups=groups)
+
+
+def test_the_answers_that_a_refusal_of_groups_counts_are_those_of_its_threshold():
+    """Scores order well, and the surest come nearest: counted from the sorted list."""
+    g = np.random.default_rng(2)
+    p = g.permutation(400) / 400
+    right = g.random(400) < 0.4 + 0.52 * p
+    with pytest.raises(InputError, match="surest") as error:
+        guarantee(p, right, precision=0.9, groups=np.arange(400) // 4)
+    accepted, good = map(
+        int, re.search(r"the (\d+) surest answers, (\d+)", str(error.value)).groups()
+    )
+    assert 0 < accepted < 400
+    assert right[np.argsort(-p)][:accepted].sum() == good

@@ -193,8 +193,7 @@ def test_a_calibration_passes_it_on(labelled, quick):
     )
     missing = fitted.queries_needed(0.95, of="match", alpha=0.2)
     alone = queries_needed(p, right, precision=0.95, **given)
-    twice = None if alone.more_queries is None else 2 * alone.more_queries
-    assert missing == replace(alone, more_queries=twice)
+    assert missing == alone.times(2)
     assert fitted.guarantee(recall=0.5).alpha == fitted.largest_guarantee().alpha == 0.05
     assert fitted.guarantee(recall=0.5).of == fitted.largest_guarantee().of == "label"
     with pytest.raises(InputError, match="alpha"):

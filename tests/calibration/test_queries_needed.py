@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binom, binomtest
+from scipy.stats import beta, binom, binomtest
 
-from laplace_metric.calibration import guarantee
+from laplace_metric.calibration import QueriesNeeded, guarantee
 from laplace_metric.calibration.guarantees._queries_needed import REACH, chances_of_test
 from laplace_metric.calibration.guarantees._test_sequences import SHARES, STARTS
 from laplace_metric.errors import InputError
@@ -125,6 +126,71 @@ def kept(name: str, n: int, trials: int) -> tuple[int, int]:
             continue
         made += 1
     return named, made
+
+
+def really_needed(p, right, new, new_right) -> float:
+    """Number of new queries, of 40 numbers, with which .9 is guaranteed first."""
+    for more in np.unique(np.geomspace(4, len(new), 40).astype(int)):
+        with suppress(InputError):
+            guarantee(np.r_[p, new[:more]], np.r_[right, new_right[:more]], precision=0.9)
+            return more
+    return math.inf
+
+
+@pytest.mark.parametrize("world", ["few errors", "the surest are wrong", "scores near the target"])
+def test_the_number_of_an_even_chance_is_near_to_what_is_really_needed(world):
+    """Medians over worlds in which they are named; the careful one is far larger."""
+    said, needed, careful = [], [], []
+    for seed in range(24):
+        p, right = of_world(world, 300 if world != "few errors" else 80, seed)
+        missing = queries_needed(p, right, precision=0.9)
+        if not missing.even_chance:
+            continue
+        said.append(missing.even_chance)
+        careful.append(missing.more_queries or math.inf)
+        needed.append(really_needed(p, right, *of_world(world, 3_000, 10_000 + seed)))
+    assert len(said) > 5
+    assert np.median(needed) / 2.5 < np.median(said) < 2.5 * np.median(needed)
+    assert np.median(careful) > 4 * np.median(needed)
+
+
+def largest_even_chance(p, right, more: int, target: float) -> float:
+    """The largest chance of a start: known hits as they are, new ones right by the median share."""
+    saved, begun, found = 0.0, False, 0.0
+    for n, k in shares(p, right):
+        then = -(-(len(p) + more) * n // len(p))
+        level = DELTA / STARTS + (0.0 if begun else saved)
+        if not begun and target**then > level:
+            saved += DELTA / STARTS
+            continue
+        begun, saved = True, 0.0
+        least = next(c for c in range(then + 2) if binom.sf(c - 1, then, target) <= level)
+        median = beta.ppf(0.5, k, n - k + 1)
+        found = max(found, float(binom.sf(least - k - 1, then - n, median)))
+    return found
+
+
+@pytest.mark.parametrize(("seed", "target"), [(10, 0.85), (11, 0.8), (15, 0.7)])
+def test_one_query_fewer_has_no_even_chance(seed, target):
+    p, right = held_out(40, 0.1, seed)
+    more = queries_needed(p, right, precision=target, thresholds=p).even_chance
+    assert 0 < more < 400
+    assert largest_even_chance(p, right, more, target) >= 0.5
+    assert largest_even_chance(p, right, more - 1, target) < 0.5
+
+
+def test_a_range_is_told_in_words():
+    assert QueriesNeeded(5_432, 97, 100, 30, even_chance=961).told("queries") == (
+        "about 970 to 5,500 more queries"
+    )
+    assert (
+        QueriesNeeded(None, 9, 9, 30, "why", 3).told("rows") == "about 10 more rows, or many more"
+    )
+    assert QueriesNeeded(12, 9, 9, 30, even_chance=12).told("rows") == "about 12 more rows"
+    assert QueriesNeeded(None, 9, 9, 30, "why").told("rows") == ""
+    assert QueriesNeeded(12, 9, 9, 30, even_chance=7).times(2) == QueriesNeeded(
+        24, 9, 9, 30, even_chance=14
+    )
 
 
 @pytest.mark.parametrize("n", [80, 300])

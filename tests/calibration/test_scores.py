@@ -647,9 +647,9 @@ def test_an_estimated_number_of_queries_has_two_digits():
     exact = calibration.queries_needed(0.62).more_queries
     assert exact > 100
     assert exact % 10
-    with pytest.raises(InputError, match=r"about [1-9](,?[0-9])(,?0)+ more queries") as error:
+    with pytest.raises(InputError, match=r"to [1-9](,?[0-9])(,?0)+ more queries") as error:
         calibration.guarantee(precision=0.62)
-    said = int(re.search(r"about ([\d,]+) more", str(error.value))[1].replace(",", ""))
+    said = int(re.search(r"to ([\d,]+) more", str(error.value))[1].replace(",", ""))
     assert exact <= said <= 1.1 * exact
 
 

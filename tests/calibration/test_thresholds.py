@@ -203,7 +203,7 @@ def test_a_test_leaves_out_the_hit_at_its_own_threshold():
     """29 right ones are enough for a fixed threshold; of 29, one is the threshold."""
     p = np.linspace(0, 1, 29)
     assert guarantee(p, p >= 0, precision=0.9, thresholds=p).coverage == 1
-    with pytest.raises(InputError, match="least.*30 accepted.*right"):
+    with pytest.raises(InputError, match=r"about 10 more.*or many more\.$"):
         guarantee(p, p >= 0, precision=0.9)
     p = np.linspace(0, 1, 30)
     assert guarantee(p, p >= 0, precision=0.9).coverage == 1
@@ -218,7 +218,7 @@ def test_advice_is_computed_once(monkeypatch):
     for _ in range(3):
         with pytest.raises(InputError, match="calibrate on.*1,600 more"):
             guarantee(p, np.arange(120) % 24 > 0, precision=0.9)
-    assert len(calls) == 1
+    assert len(calls) == 2  # of both ends of the range
 
 
 def test_all_that_is_tied_is_accepted_or_none_of_it():
@@ -251,9 +251,9 @@ def test_what_cannot_be_promised_says_what_can():
     mixed = np.random.default_rng(40).permutation(np.arange(40) % 10 < 8)
     with pytest.raises(InputError, match="cannot.*told from"):
         guarantee(hopeful[:40], mixed, precision=0.8)  # as often as that, and no more
-    with pytest.raises(InputError, match=r"about 1,300 more.*half.*test"):
+    with pytest.raises(InputError, match=r"about 10 to 1,300 more.*half.*test"):
         guarantee(hopeful, torch.arange(100) % 10 < 9, precision=0.8, thresholds=hopeful)
-    with pytest.raises(InputError, match=r"about 600 more.*queries\.$"):
+    with pytest.raises(InputError, match=r"about 10 to 600 more.*queries\.$"):
         guarantee(hopeful, torch.arange(100) % 10 < 9, precision=0.8)
     best = float(re.search(r"these queries support (0\.\d+)", str(error.value))[1])
     assert guarantee(hopeful, right, precision=best).bound >= best

@@ -124,7 +124,7 @@ def test_few_rows_guarantee_nothing_and_say_so(n, precision, digits):
 
 def test_the_reason_counts_the_rows_that_are_missing(digits):
     x, y = digits
-    with pytest.warns(FewQueriesWarning, match=r"about [\d,]+ more rows"):
+    with pytest.warns(FewQueriesWarning, match=r"about [\d,]+.* more rows"):
         GuardClassifier(precision=0.9).fit(x[:80], y[:80])
 
 

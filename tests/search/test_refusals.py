@@ -24,7 +24,11 @@ def index_of(embedder, gallery, *args, **how):
 @pytest.mark.parametrize(
     ("how", "error", "message"),
     [
-        ({"ids": [1, 2, 2, *range(3, 20)]}, InputError, r"ids stand more than once, \[2\]"),
+        (
+            {"ids": [1, 2, 2, *range(3, 20)]},
+            InputError,
+            r"ids stand more than once, \[2\].*of its own",
+        ),
         ({"ids": [1, 2]}, InputError, "ids has 2 entries for 20 items"),
         ({"labels": [1, 2]}, InputError, "labels has 2 entries for 20 items"),
         ({"labels": [0.5] * 20}, InputError, "labels are float64"),
@@ -40,7 +44,7 @@ def test_an_index_refuses(how, error, message, points, embedder):
 
 @pytest.mark.parametrize("gallery", ["a text", 3, None])
 def test_what_is_no_gallery_is_refused(gallery, embedder):
-    with pytest.raises(InputError, match="gallery is a .*list of texts"):
+    with pytest.raises(InputError, match="gallery is .*list of texts"):
         index_of(embedder, gallery)
 
 
@@ -66,7 +70,7 @@ def test_rows_without_a_number_or_a_direction_are_refused(points):
 @pytest.mark.parametrize(
     ("k", "alpha", "message"),
     [
-        (21, 0.05, "k=21: the index has 20 items"),
+        (21, 0.05, "k=21: the index has 20 items.*k=20 or less"),
         (0, 0.05, "k=0"),
         (2.0, 0.05, "k=2.0"),
         (3, 0.0, "alpha=0.0"),

@@ -210,6 +210,34 @@ class GroupTests:
             )
         return least, told
 
+    def lacking(self, right: Flags, target: float, delta: float, unit: str) -> tuple[str, bool]:
+        """Return what groups lack for a precision that none of their thresholds keeps, in words.
+
+        That is their number, if not even groups without an error would do; else right answers. With
+        it comes whether more of such groups may do.
+        """
+        least, told = self.fewest(target, delta, unit)
+        if self.n_groups < least:
+            return told, True
+        place = np.searchsorted(-self.grid[self.starts], -self.p[self.p > NEVER], side="left")
+        counts = (
+            np.bincount(place, worth, len(self.starts) + 1)[: len(self.starts)].cumsum()
+            for worth in (None, right[self.p > NEVER])
+        )
+        accepted, good = (count.astype(int) for count in counts)
+        chances = self._precision_chances(right, target)[self.starts]
+        above = good > target * accepted
+        if not above.any():
+            at = int((good / np.maximum(accepted, 1)).argmax())
+            of = f"of the {accepted[at]:,} surest answers, {good[at]:,} are right"
+            return f"at no threshold enough are right ({of})", False
+        at = int(np.where(above, chances, np.inf).argmin())
+        return (
+            f"of the {accepted[at]:,} surest answers, {good[at]:,} are right, "
+            f"{good[at] / accepted[at]:.1%}, which is too near to {target:.4g} for so few {unit} "
+            f"({told})"
+        ), True
+
     def gains(self, worth: Array, base: Array | None = None) -> Array:
         """Return the gain of each group at each threshold [G, T].
 

@@ -57,10 +57,14 @@ class GroupTotals(PrecisionTheory):
         else:
             value, low = tests.lowest_of_false(~right, target, delta), 1 - target
         if value is None:
+            (least, told), more_do = tests.fewest(low, delta, queries.unit), True
+            if quantity == "precision":
+                told, more_do = tests.lacking(right, target, delta, queries.unit)
+            elif least <= tests.n_groups:
+                told = f"no threshold keeps it beyond what chance explains ({told})"
             raise InputError(
-                f"{quantity}={target:g} cannot be guaranteed by these {_units(queries)}: "
-                f"{tests.fewest(low, delta, queries.unit)[1]}. Ask for less, or calibrate on more "
-                f"{queries.unit}."
+                f"{quantity}={target:g} cannot be guaranteed by these {_units(queries)}: {told}. "
+                f"Ask for less{f', or calibrate on more {queries.unit}' if more_do else ''}."
             )
         value = max(value, 0.0)
         accepted = p >= value
@@ -88,10 +92,12 @@ class GroupTotals(PrecisionTheory):
     def missing(
         self, queries: CalibrationQueries, asked: Guarantee, chance: float
     ) -> QueriesNeeded:
-        """Return the fewest groups: how alike new groups are is not known."""
+        """Return the fewest groups, or what they lack: how alike new groups are is not known."""
         assert asked.target is not None
-        tests, _ = group_tests(queries, asked)
+        tests, right = group_tests(queries, asked)
         least, told = tests.fewest(asked.target, asked.delta, queries.unit)
+        if tests.lowest_precise(right, asked.target, asked.delta) is None:
+            told, _ = tests.lacking(right, asked.target, asked.delta, queries.unit)
         return QueriesNeeded(None, 0, 0, least, told)
 
     def fewest(self, queries: CalibrationQueries, asked: Guarantee) -> int:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import final
 
@@ -39,7 +39,6 @@ from laplace_metric.calibration.guarantees._open_set_fraction import (
 )
 from laplace_metric.calibration.guarantees._queries_needed import (
     QueriesNeeded,
-    about,
     queries_needed,
 )
 from laplace_metric.calibration.guarantees._test_sequences import NEVER, SHARES, STARTS, Tests
@@ -116,9 +115,7 @@ class FixedSequences(PrecisionTheory):
             chance=chance,
             thresholds=queries.thresholds,
         )
-        if found.more_queries is None or queries.thresholds is None:
-            return found
-        return replace(found, more_queries=2 * found.more_queries)
+        return found if queries.thresholds is None else found.times(2)
 
     def fewest(self, queries: CalibrationQueries, asked: Guarantee) -> int:
         """Return the number of queries that it takes if all are right."""
@@ -241,11 +238,10 @@ def _more_queries(
     p: Array, right: Flags, target: float, delta: float, thresholds: Array | None
 ) -> str:
     missing = queries_needed(p, right, target, delta, thresholds=thresholds)
-    if missing.more_queries and thresholds is None:
-        return f" Ask for less, or calibrate on about {about(missing.more_queries)} more queries."
-    if missing.more_queries:
+    if thresholds is None and (told := missing.told("queries")):
+        return f" Ask for less, or calibrate on {told}."
+    if told := missing.times(2).told("queries"):
         return (
-            f" Ask for less, or calibrate on about {about(2 * missing.more_queries)} more queries: "
-            "half of them test it, with cross_fit=5 all do."
+            f" Ask for less, or calibrate on {told}: half of them test it, with cross_fit=5 all do."
         )
     return f" Ask for less: {missing.reason}."
