@@ -96,9 +96,9 @@ def least_common_p_values(
 
     A p-value is small where a statistic is large.
 
-    A point's rank r_j in statistic j is how many of the other n are at least as large; its score
-    the least of r_j / w_j, ties by the sum of ranks, the new point among the n + 1. A statistic
-    that counts w_j times is as a test at w_j times the level (Genovese, Roeder & Wasserman 2006).
+    A point's rank r_j in statistic j is how many of the n + 1 are at least as large, itself among
+    them; its score the least of r_j / w_j, ties by the sum of ranks. A statistic that counts w_j
+    times is a test at w_j times the level (Genovese, Roeder & Wasserman 2006).
     No point is set aside, and what is extreme in all statistics reaches 1 / (n + 1).
 
     Parameters
@@ -151,9 +151,9 @@ def count_as_strange(
     """
     size, n = columns.shape
     pairs = [(columns[j], new[:, j, None]) for j in range(size)]
-    ranks = [others[j] + (x >= column) for j, (column, x) in enumerate(pairs)]
+    ranks = [1 + others[j] + (x >= column) for j, (column, x) in enumerate(pairs)]
     known = _strangeness(ranks, n, weights)
-    ours = _strangeness([(column >= x).sum(1) for column, x in pairs], n, weights)
+    ours = _strangeness([1 + (column >= x).sum(1) for column, x in pairs], n, weights)
     return (known <= ours[:, None]).sum(1)
 
 

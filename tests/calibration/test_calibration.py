@@ -196,7 +196,7 @@ def least_common(known, new, weights=(1, 1, 1)):
             sum(row[j] >= everything[i][j] for k, row in enumerate(everything) if k != i)
             for j in range(len(new))
         ]
-        shares = [Fraction(rank, weight) for rank, weight in zip(ranks, weights, strict=True)]
+        shares = [Fraction(rank + 1, weight) for rank, weight in zip(ranks, weights, strict=True)]
         return min(shares), sum(ranks)
 
     keys = [key(i) for i in range(len(everything))]
@@ -249,7 +249,8 @@ def test_the_epistemic_number_is_trusted_where_the_known_are_like_the_fit(labell
     assert unlike.epistemic_weight == 1
     part = calibration_part(like)
     read = calibration_of(json.loads(json.dumps(part.content)), part.arrays)
-    assert read.epistemic_weight == TRUSTED and read.identity == like.identity
+    assert read.epistemic_weight == TRUSTED
+    assert read.identity == like.identity
     np.testing.assert_array_equal(
         read.assess(labelled.hits).p_value, like.assess(labelled.hits).p_value
     )
