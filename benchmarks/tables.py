@@ -25,7 +25,16 @@ from benchmarks.report import papers, three_numbers
 from benchmarks.report.cells import quality_table
 from benchmarks.report.claims import tables as claims
 from benchmarks.report.method_table import methods
-from benchmarks.retrieval import evidence, forty, growing, guarantees, power, tags, twenty
+from benchmarks.retrieval import (
+    evidence,
+    forty,
+    growing,
+    guarantees,
+    power,
+    tags,
+    twenty,
+    unfamiliar,
+)
 from benchmarks.variants import online_tables
 
 ROOT = Path(__file__).parent.parent
@@ -109,6 +118,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **twenty.TABLES,
     **forty.TABLES,
     **tags.TABLES,
+    **unfamiliar.TABLES,
     **image_text_tables.TABLES,
     **cost_tables.TABLES,
     **promises.TABLES,

@@ -186,6 +186,7 @@ PIECES = (
     _piece("twenty", "retrieval", "retrieval.twenty", 2),
     _piece("forty", "retrieval", "retrieval.forty", 8),
     _piece("tags", "retrieval", "retrieval.tags", 4),
+    _piece("unfamiliar", "retrieval", "retrieval.unfamiliar", 3),
     _piece("recovery", "recovery", "recovery.runs", 58),
     _piece("levels", "recovery", "recovery.levels", 13),
     _piece("losses", "recovery", "recovery.losses", 8),

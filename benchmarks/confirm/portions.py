@@ -127,6 +127,11 @@ PORTIONS: dict[str, Portion] = {
     ),
     "losses": Portion(("loss", "seed"), {"seed": None}, options=SEED),
     "tags": Portion(),
+    "unfamiliar": Portion(
+        ("kind", "set", "strangers", "way"),
+        {"kind": ("frozen, other classes",), "set": None},
+        {"SETS": first, "UNSEEN": only(), "NETWORKS": only()},
+    ),
     "fitted": Portion(
         ("world", "n", "cross_fit"), {"world": ("constant",), "n": None},
         {"MIXTURES": only(), "FITTED": first},

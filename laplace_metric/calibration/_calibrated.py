@@ -21,7 +21,12 @@ from laplace_metric.calibration._hits import LabelledHits, mapped_arrays
 from laplace_metric.calibration.labels._label_posterior import Candidates, LabelPosterior
 from laplace_metric.calibration.labels._label_sets import HeldOutLabels, label_scores
 from laplace_metric.calibration.labels._label_shares import HeldOutShares, LabelShares
-from laplace_metric.calibration.probability._features import PairFeatures, query_statistics
+from laplace_metric.calibration.probability._features import (
+    PairFeatures,
+    epistemic_weight,
+    query_statistics,
+    statistic_weights,
+)
 from laplace_metric.calibration.probability._held_out import (
     FEW,
     MOST_PARTS,
@@ -193,8 +198,11 @@ def calibrated(
     tops = [p for p in (judged.probability[:, 0], judged.label_probability) if p is not None]
     statistics, known = query_statistics(labelled.hits), labelled.known
     p_value = np.empty(len(known))
-    p_value[known] = own_p_values(statistics[known])  # by the others, as the next query by all
-    p_value[~known] = least_common_p_values(statistics[known], statistics[~known])
+    trusted = epistemic_weight(statistics[known])
+    weights = statistic_weights(trusted)
+    # by the others, as the next query by all
+    p_value[known] = own_p_values(statistics[known], weights)
+    p_value[~known] = least_common_p_values(statistics[known], statistics[~known], weights)
     labels = None
     if labelled.codes is not None and labelled.classes is not None:
         assert judged.own_label is not None
@@ -230,6 +238,7 @@ def calibrated(
         answer=np.empty(0) if test.answer is None else test.answer.astype(np.float64),
         group=np.empty(0) if ordered is None else ordered[tested].astype(np.float64),
         shares=shares,
+        epistemic_weight=trusted,
     )
 
 

@@ -48,8 +48,10 @@ from laplace_metric.calibration.labels._votes import VOTES
 from laplace_metric.calibration.probability._features import (
     FEATURE_SETS,
     FEATURES,
+    TRUSTED,
     PairFeatures,
     query_statistics,
+    statistic_weights,
 )
 from laplace_metric.calibration.probability._held_out import on_answering_scale
 from laplace_metric.calibration.probability._match_probability import MatchProbability
@@ -129,6 +131,9 @@ class Calibration(Shown):
     shares : HeldOutShares or None
         Probabilities of all labels of the calibration queries, which test coarser answers. None,
         the default, without labels.
+    epistemic_weight : int or None
+        How often the epistemic number counts among the statistics of a p-value. None, the default:
+        once, as in files of 0.4.0.
     """
 
     matcher: MatchProbability
@@ -155,6 +160,7 @@ class Calibration(Shown):
     )
     of_views: bool = saved(empty=True, default=False)
     shares: HeldOutShares | None = None
+    epistemic_weight: int | None = saved(least=1, most=TRUSTED, default=None)
 
     def check_saved(self) -> None:
         """Refuse values of a file of which some are of labels and some are not."""
@@ -246,7 +252,7 @@ class Calibration(Shown):
     @cached_property
     def _ranked(self) -> RankedPoints:
         """Statistics of the known calibration queries, ranked."""
-        return RankedPoints.of(self.statistics)
+        return RankedPoints.of(self.statistics, statistic_weights(self.epistemic_weight))
 
     def assess(self, hits: SearchHits) -> Assessment:
         """Assess the hits of Q queries with the fitted model."""
@@ -460,6 +466,7 @@ class Calibration(Shown):
             self.matcher,
             self.labeller,
             self.statistics,
+            epistemic_weight=self.epistemic_weight,
             least=min(VOTES, self.n_items),
             alpha=alpha,
             labelled=self._needs_labels,

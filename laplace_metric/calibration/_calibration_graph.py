@@ -21,7 +21,11 @@ from laplace_metric.calibration._hits import SearchHits
 from laplace_metric.calibration._padding import is_padding
 from laplace_metric.calibration.labels._label_posterior import Candidates, LabelPosterior
 from laplace_metric.calibration.labels._votes import VOTES, LabelVotes, label_evidence
-from laplace_metric.calibration.probability._features import pair_features, query_statistics
+from laplace_metric.calibration.probability._features import (
+    pair_features,
+    query_statistics,
+    statistic_weights,
+)
 from laplace_metric.calibration.probability._logistic_score import Score
 from laplace_metric.calibration.probability._match_probability import MatchProbability
 from laplace_metric.export._file_formats import OPSET, stated, write_program
@@ -67,12 +71,14 @@ class CalibrationModule(OfConstants):
         labeller: LabelPosterior | None,
         statistics: Float[np.ndarray, "m 3"],
         *,
+        epistemic_weight: int | None,
         least: int,
         alpha: float,
         labelled: bool,
     ) -> None:
         super().__init__()
         self.least, self.n = least, len(statistics)
+        self.statistic_weights = statistic_weights(epistemic_weight)
         self.inputs = INPUTS if labelled else tuple(name for name in INPUTS if name != "labels")
         self.outputs = OUTPUTS if labeller is not None else OUTPUTS[:OF_PAIRS]
         self.register_buffer("last", torch.tensor([least - 1]))
@@ -100,7 +106,9 @@ class CalibrationModule(OfConstants):
         values, exists = pair_features(hits)
         logit = torch.where(exists, self.matcher.score(values), -torch.inf)
         probability = self.matcher(logit)[:, : distances.shape[1]]
-        strange = count_as_strange(self.columns, self.others, query_statistics(hits))
+        strange = count_as_strange(
+            self.columns, self.others, query_statistics(hits), self.statistic_weights
+        )
         p_value = (1 + strange).double() / (self.n + 1)
         known = probability.to(distances), p_value.to(distances), p_value <= self.alpha
         if self.labeller is None or labels is None or hits.votes is None:

@@ -28,6 +28,7 @@ hold costs size; the coverage comes from held-out queries.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,27 +71,35 @@ class RankedPoints(NamedTuple):
         Statistics of the points.
     others : [J, n]
         Ranks of the points among each other, as of ``ranks_among_others``.
+    weights : sequence of J whole numbers or None
+        How often each statistic counts. None, the default: once each.
     """
 
     columns: Float[np.ndarray, "J n"]
     others: Int[np.ndarray, "J n"]
+    weights: Sequence[int] | None = None
 
     @classmethod
-    def of(cls, known: Float[np.ndarray, "n J"]) -> RankedPoints:
+    def of(
+        cls, known: Float[np.ndarray, "n J"], weights: Sequence[int] | None = None
+    ) -> RankedPoints:
         """Rank the points."""
-        return cls(known.T.copy(), ranks_among_others(known))
+        return cls(known.T.copy(), ranks_among_others(known), weights)
 
 
 def least_common_p_values(
-    known: Float[np.ndarray, "n J"] | RankedPoints, new: Float[np.ndarray, "Q J"]
+    known: Float[np.ndarray, "n J"] | RankedPoints,
+    new: Float[np.ndarray, "Q J"],
+    weights: Sequence[int] | None = None,
 ) -> Float[np.ndarray, " Q"]:
     """Return full conformal p-values [Q] of "exchangeable with the known", for ``new`` points.
 
     A p-value is small where a statistic is large.
 
-    A point's rank in statistic j is how many of the other n are at least as large; its score the
-    least of its J ranks, ties by their sum, the new point among the n + 1. No point is set aside,
-    and what is extreme in all statistics reaches 1 / (n + 1).
+    A point's rank r_j in statistic j is how many of the n + 1 are at least as large, itself among
+    them; its score the least of r_j / w_j, ties by the sum of ranks. A statistic that counts w_j
+    times is a test at w_j times the level (Genovese, Roeder & Wasserman 2006).
+    No point is set aside, and what is extreme in all statistics reaches 1 / (n + 1).
 
     Parameters
     ----------
@@ -98,6 +107,9 @@ def least_common_p_values(
         Statistics of the known points, or their ranks, if they were computed before.
     new : [Q, J]
         Statistics of the new points.
+    weights : sequence of J whole numbers or None
+        How often each statistic counts, w_j, where ``known`` are statistics. None, the default:
+        once each.
 
     Examples
     --------
@@ -105,10 +117,14 @@ def least_common_p_values(
     >>> least_common_p_values(known, np.array([[9.0, 9.0], [0.5, 0.5]]))
     array([0.2, 1. ])
     """
-    ranked = known if isinstance(known, RankedPoints) else RankedPoints.of(known)
-    n = ranked.columns.shape[1]
+    ranked = known if isinstance(known, RankedPoints) else RankedPoints.of(known, weights)
+    columns, others, weights = ranked
+    n = columns.shape[1]
     step = max(1, BLOCK_CELLS // max(1, n))
-    parts = [count_as_strange(*ranked, new[i : i + step]) for i in range(0, max(1, len(new)), step)]
+    parts = [
+        count_as_strange(columns, others, new[i : i + step], weights)
+        for i in range(0, max(1, len(new)), step)
+    ]
     return (1 + np.concatenate(parts)) / (n + 1)
 
 
@@ -117,7 +133,9 @@ def ranks_among_others(known: Float[np.ndarray, "n J"]) -> Int[np.ndarray, "J n"
     return np.stack([len(x) - 1 - np.searchsorted(np.sort(x), x) for x in known.T])
 
 
-def count_as_strange(columns: Any, others: Any, new: Any) -> Any:
+def count_as_strange(
+    columns: Any, others: Any, new: Any, weights: Sequence[int] | None = None
+) -> Any:
     """Count the known points at most as common as each of ``new`` [Q, J], of arrays or tensors.
 
     Parameters
@@ -128,15 +146,20 @@ def count_as_strange(columns: Any, others: Any, new: Any) -> Any:
         Ranks of the known points without the new one.
     new : [Q, J]
         Statistics of the new points.
+    weights : sequence of J whole numbers or None
+        How often each statistic counts. None, the default: once each.
     """
     size, n = columns.shape
     pairs = [(columns[j], new[:, j, None]) for j in range(size)]
-    known = _strangeness([others[j] + (x >= column) for j, (column, x) in enumerate(pairs)], n)
-    ours = _strangeness([(column >= x).sum(1) for column, x in pairs], n)
+    ranks = [1 + others[j] + (x >= column) for j, (column, x) in enumerate(pairs)]
+    known = _strangeness(ranks, n, weights)
+    ours = _strangeness([1 + (column >= x).sum(1) for column, x in pairs], n, weights)
     return (known <= ours[:, None]).sum(1)
 
 
-def own_p_values(known: Float[np.ndarray, "n J"]) -> Float[np.ndarray, " n"]:
+def own_p_values(
+    known: Float[np.ndarray, "n J"], weights: Sequence[int] | None = None
+) -> Float[np.ndarray, " n"]:
     """Return the p-value [n] of each known point among the other n - 1, as for a new one.
 
     A point and the others are the same n points whichever it is, so that their ranks say it all.
@@ -147,16 +170,21 @@ def own_p_values(known: Float[np.ndarray, "n J"]) -> Float[np.ndarray, " n"]:
     [1.0, 0.25, 0.5, 0.75]
     """
     n = len(known)
-    score = _strangeness(list(ranks_among_others(known) + 1), n - 1)
+    score = _strangeness(list(ranks_among_others(known) + 1), n - 1, weights)
     return np.searchsorted(np.sort(score), score, side="right") / n
 
 
-def _strangeness(ranks: list[Any], n: int) -> Any:
-    """Return the least of J ranks of n + 1 points, ties by their sum: small is strange."""
-    least = total = ranks[0]
+def _strangeness(ranks: list[Any], n: int, weights: Sequence[int] | None) -> Any:
+    """Return the least of J weighted ranks of n + 1 points, ties by their sum: small is strange."""
+    size, total = len(ranks), ranks[0]
     for rank in ranks[1:]:
-        least, total = namespace(rank).minimum(least, rank), total + rank
-    return least * (len(ranks) * (n + 1) + 1) + total
+        total = total + rank
+    common = math.lcm(*weights) if weights else 1  # whole numbers, so that ties stay ties
+    shared = [1] * size if weights is None else [common // weight for weight in weights]
+    least = ranks[0] * shared[0]
+    for rank, times in zip(ranks[1:], shared[1:], strict=True):
+        least = namespace(rank).minimum(least, rank * times)
+    return least * (size * (n + 1) + 1) + total
 
 
 def conformal_quantile(held_out: ArrayLike, alpha: float, confidence: float | None = None) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -17,7 +18,13 @@ from laplace_metric.calibration._calibration_file import calibration_of, calibra
 from laplace_metric.calibration._hits import LabelledHits, SearchHits
 from laplace_metric.calibration.guarantees import _queries_needed
 from laplace_metric.calibration.probability import _match_probability
-from laplace_metric.calibration.probability._features import PairFeatures, query_statistics
+from laplace_metric.calibration.probability._features import (
+    TRUSTED,
+    PairFeatures,
+    epistemic_weight,
+    query_statistics,
+    statistic_weights,
+)
 from laplace_metric.calibration.probability._held_out import on_answering_scale
 from laplace_metric.calibration.probability._match_probability import fit_match_probability
 from laplace_metric.errors import FewQueriesWarning, FileFormatError, InputError, UnknownNameError
@@ -180,8 +187,8 @@ def test_strange_are_a_far_neighbour_an_undetermined_query_and_labels_that_disag
     assert np.array_equal(query_statistics(hits), wanted)
 
 
-def least_common(known, new):
-    """By its definition: ranks among all n + 1, the least of each, ties by the sum."""
+def least_common(known, new, weights=(1, 1, 1)):
+    """By its definition: ranks among all n + 1, the least of rank / weight, ties by the sum."""
     everything = [*known, new]
 
     def key(i):
@@ -189,7 +196,8 @@ def least_common(known, new):
             sum(row[j] >= everything[i][j] for k, row in enumerate(everything) if k != i)
             for j in range(len(new))
         ]
-        return min(ranks), sum(ranks)
+        shares = [Fraction(rank + 1, weight) for rank, weight in zip(ranks, weights, strict=True)]
+        return min(shares), sum(ranks)
 
     keys = [key(i) for i in range(len(everything))]
     return sum(k <= keys[-1] for k in keys) / len(everything)
@@ -201,6 +209,51 @@ def test_p_values_of_the_least_common_statistic(n):
     known, new = g.integers(0, 9, (n, 3)) * 1.0, g.integers(-1, 11, (50, 3)) * 1.0
     ours = _conformal.least_common_p_values(known, new)
     assert ours.tolist() == [least_common(known.tolist(), row) for row in new.tolist()]
+
+
+@pytest.mark.parametrize("weights", [(1, 4, 1), (2, 3, 1), (5, 1, 1)])
+def test_p_values_of_weighted_statistics(weights):
+    g = np.random.default_rng(0)
+    known, new = g.integers(0, 30, (25, 3)) * 1.0, g.integers(-1, 33, (50, 3)) * 1.0
+    ours = _conformal.least_common_p_values(known, new, weights)
+    assert ours.tolist() == [least_common(known.tolist(), row, weights) for row in new.tolist()]
+    assert (ours != _conformal.least_common_p_values(known, new)).any()
+    own = _conformal.own_p_values(known, weights)
+    assert own.tolist() == [
+        least_common(np.delete(known, i, 0).tolist(), row, weights)
+        for i, row in enumerate(known.tolist())
+    ]
+
+
+@pytest.mark.parametrize(("median", "trusted"), [(-0.2, 1.0), (0.5, 0.5), (1.2, 0.0)])
+def test_the_weight_that_the_known_choose_keeps_the_level(median, trusted):
+    """At a median of .5, every other set of known queries chooses the other weight."""
+    g, rare, weights = np.random.default_rng(1), [], []
+    for _ in range(1_000):
+        z = g.normal(size=(44, 3))
+        z[:, 1] += median + 0.5 * z[:, 0]
+        weights.append(epistemic_weight(z[:40]))
+        counts = statistic_weights(weights[-1])
+        rare.append(_conformal.least_common_p_values(z[:40], z[40:], counts) <= 0.1)
+    assert np.mean(rare) <= 0.1 + 3 * (0.1 * 0.9 / np.size(rare)) ** 0.5
+    assert np.mean(np.array(weights) == TRUSTED) == pytest.approx(trusted, abs=0.05)
+
+
+def test_the_epistemic_number_is_trusted_where_the_known_are_like_the_fit(labelled):
+    """Known queries of the fit's classes, and the same with other numbers: of another fit."""
+    order = torch.Generator().manual_seed(0)
+    like = calibrated(labelled, K, 150, order)
+    assert like.epistemic_weight == TRUSTED
+    far = replace(labelled, hits=replace(labelled.hits, epistemic=labelled.hits.epistemic + 3))
+    unlike = calibrated(far, K, 150, torch.Generator().manual_seed(0))
+    assert unlike.epistemic_weight == 1
+    part = calibration_part(like)
+    read = calibration_of(json.loads(json.dumps(part.content)), part.arrays)
+    assert read.epistemic_weight == TRUSTED
+    assert read.identity == like.identity
+    np.testing.assert_array_equal(
+        read.assess(labelled.hits).p_value, like.assess(labelled.hits).p_value
+    )
 
 
 @pytest.mark.parametrize("cells", [1, 500])

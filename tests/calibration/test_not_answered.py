@@ -16,7 +16,11 @@ from laplace_metric.calibration import guarantee
 from laplace_metric.calibration._calibration_file import calibration_of, calibration_part
 from laplace_metric.calibration._conformal import least_common_p_values, own_p_values
 from laplace_metric.calibration._hits import LabelledHits
-from laplace_metric.calibration.probability._features import PairFeatures, query_statistics
+from laplace_metric.calibration.probability._features import (
+    PairFeatures,
+    query_statistics,
+    statistic_weights,
+)
 from laplace_metric.errors import FileFormatError, InputError
 from tests.calibration.arrays import largest_guarantee, queries_needed
 from tests.calibration.conftest import calibrated
@@ -57,12 +61,13 @@ def test_p_values_of_the_second_half_are_those_of_new_queries(labelled, quick):
     order = torch.randperm(TAUGHT, generator=torch.Generator().manual_seed(0)).numpy()
     second = some.take(order[TAUGHT // 2 :])
     statistics = query_statistics(second.hits)
+    weights = statistic_weights(fitted.epistemic_weight)
     for i in (0, 7, 31, 80, 149):
         others = fitted.statistics
         if bool(second.known[i]):
             same = (others == statistics[i]).all(1).nonzero()[0][0]
             others = np.delete(others, same, 0)
-        (p,) = least_common_p_values(others, statistics[i : i + 1])
+        (p,) = least_common_p_values(others, statistics[i : i + 1], weights)
         assert float(fitted.p_value[i]) == pytest.approx(p, abs=1e-15)
     assert 0 < int(fitted.queries("match", 0.1).abstained.sum()) < 75
     assert not bool(fitted.queries("match", None).abstained.any())

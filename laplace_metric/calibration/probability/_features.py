@@ -28,6 +28,11 @@ FEATURE_SETS: dict[str, list[int]] = {
 class model of the gallery says.
 """
 
+TRUSTED = 4
+"""How often the epistemic number counts next to the distance and the ambiguity."""
+LIKE_FITTED = 0.5
+"""Largest median epistemic number of queries that are like the points of a fit."""
+
 
 @dataclass(frozen=True)
 class PairFeatures:
@@ -106,3 +111,26 @@ def query_statistics(hits: SearchHits) -> Any:
     xp = namespace(hits.distance)
     ambiguity = xp.zeros_like(hits.epistemic) if hits.votes is None else hits.votes.ambiguity
     return xp.stack([xp.amin(hits.distance, 1), hits.epistemic, ambiguity], 1)
+
+
+def epistemic_weight(known: Float[np.ndarray, "m 3"]) -> int:
+    """Return how often the epistemic number counts among ``query_statistics``, by known queries.
+
+    It says how far a query is from the points that the posterior was fitted to, in deviations of a
+    point that is left out. Where the known queries are like these points, it is the best of the
+    three and counts ``TRUSTED`` times. Where they are not, as in a gallery of other classes, it is
+    one of three.
+
+    Examples
+    --------
+    >>> known = np.array([[1.0, -0.4, 0.0], [2.0, 0.1, 0.3], [1.5, 0.6, 0.2]])
+    >>> epistemic_weight(known), epistemic_weight(known + [0, 3, 0])
+    (4, 1)
+    """
+    like_fitted = len(known) > 0 and float(np.median(known[:, 1])) <= LIKE_FITTED
+    return TRUSTED if like_fitted else 1
+
+
+def statistic_weights(epistemic: int | None) -> tuple[int, int, int]:
+    """Return how often each of ``query_statistics`` counts; None is once."""
+    return 1, epistemic or 1, 1
