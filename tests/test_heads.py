@@ -186,7 +186,7 @@ NOT_A_HEAD = {
     "twice": (Again(), X, None, HeadError, "2 times"),
     "tokens": (nn.Linear(5, 2), X.reshape(2, 3, 5), None, HeadError, r"\[2, 3, 2\].*Pooled"),
     "a dict": (tailed(Named()), X, None, HeadError, "returned a dict"),
-    "a str": ("resnet", X, None, InputError, "model is a str"),
+    "a str": ("resnet", X, None, InputError, "model=.*is a name"),
     "size": (nn.Linear(5, 2), X[:, :3], None, InputError, r"cannot take inputs \[6, 3\].*shapes"),
     "size of what is looked up": (
         nn.Sequential(nn.Embedding(5, 4), nn.Flatten(), nn.Linear(8, 3)),

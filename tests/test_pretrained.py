@@ -122,7 +122,7 @@ def test_another_network_is_named(embedder, tmp_path):
     embedder.save_pretrained(tmp_path)
     with pytest.raises(FileFormatError, match="weights.*Sequential.*not go into"):
         LaplaceEmbedder.from_pretrained(tmp_path, nn.Sequential(nn.Linear(5, 9)))
-    with pytest.raises(InputError, match="model.*a str"):
+    with pytest.raises(InputError, match="model=.*is a name"):
         LaplaceEmbedder.from_pretrained(tmp_path, "resnet")
 
 

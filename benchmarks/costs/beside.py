@@ -1,4 +1,4 @@
-"""A guard beside packages for search, sets and outliers: ``python -m benchmarks costs --pieces beside``.
+"""A guard beside packages for search, sets and outliers: ``costs --pieces beside``.
 
 FashionMNIST by a frozen EfficientNet: n items, 500 queries to calibrate, 1,000 to ask, and 500 of
 KMNIST, which nobody has seen. Every way has the same vectors; each row in a process of its own,

@@ -122,6 +122,7 @@ def calibrated(
     cross_fit: int | None = None,
     portable: bool = False,
     own_items: bool = False,
+    covers_fit: bool = False,
     group: npt.NDArray[np.intp] | None = None,
 ) -> Calibration:
     """Fit to the queries in ``order`` [Q], and test by queries that a fit did not see.
@@ -147,6 +148,9 @@ def calibrated(
         Leave out what only this index knows. Default: False.
     own_items : bool
         True if the queries are items of the index. Default: False.
+    covers_fit : bool
+        True if the index has all classes of the fit, so that what the fit knows has a match, and
+        the epistemic number may be trusted (``epistemic_weight``). Default: False.
     group : [Q] or None
         Number of the group of each query, none of which fits and tests at once. None, the default:
         queries are independent.
@@ -198,7 +202,7 @@ def calibrated(
     tops = [p for p in (judged.probability[:, 0], judged.label_probability) if p is not None]
     statistics, known = query_statistics(labelled.hits), labelled.known
     p_value = np.empty(len(known))
-    trusted = epistemic_weight(statistics[known])
+    trusted = epistemic_weight(statistics[known]) if covers_fit else 1
     weights = statistic_weights(trusted)
     # by the others, as the next query by all
     p_value[known] = own_p_values(statistics[known], weights)

@@ -132,8 +132,8 @@ class Calibration(Shown):
         Probabilities of all labels of the calibration queries, which test coarser answers. None,
         the default, without labels.
     epistemic_weight : int or None
-        How often the epistemic number counts among the statistics of a p-value. None, the default:
-        once, as in files of 0.4.0.
+        Number of times that the epistemic number counts among the statistics of a p-value. None,
+        the default: once.
     """
 
     matcher: MatchProbability

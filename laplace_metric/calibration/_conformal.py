@@ -72,7 +72,7 @@ class RankedPoints(NamedTuple):
     others : [J, n]
         Ranks of the points among each other, as of ``ranks_among_others``.
     weights : sequence of J whole numbers or None
-        How often each statistic counts. None, the default: once each.
+        Number of times that each statistic counts. None, the default: once each.
     """
 
     columns: Float[np.ndarray, "J n"]
@@ -108,8 +108,8 @@ def least_common_p_values(
     new : [Q, J]
         Statistics of the new points.
     weights : sequence of J whole numbers or None
-        How often each statistic counts, w_j, where ``known`` are statistics. None, the default:
-        once each.
+        Number of times w_j that each statistic counts, where ``known`` are statistics. None, the
+        default: once each.
 
     Examples
     --------
@@ -147,7 +147,7 @@ def count_as_strange(
     new : [Q, J]
         Statistics of the new points.
     weights : sequence of J whole numbers or None
-        How often each statistic counts. None, the default: once each.
+        Number of times that each statistic counts. None, the default: once each.
     """
     size, n = columns.shape
     pairs = [(columns[j], new[:, j, None]) for j in range(size)]

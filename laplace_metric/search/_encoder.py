@@ -240,6 +240,11 @@ class Encoder(BatchEncoder):
         other._layer = layer
         return other
 
+    @property
+    def fitted_classes(self) -> int | None:
+        """Number of classes of the fit that epistemic numbers know; None without these."""
+        return None if self._near_far is None else len(self._near_far.class_means) or None
+
     def without_epistemic(self) -> Encoder:
         """Copy that gives the trace in place of epistemic numbers, as of a fit without them."""
         other = copy.copy(self)

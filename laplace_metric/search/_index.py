@@ -630,7 +630,7 @@ class Index(Shown):
         >>> x = np.stack([9 * (y // 2), 2 * (y % 2)], 1) + g.normal(size=(1000, 2))
         >>> index = Guard(x[:600], y[:600]).index
         >>> rule = index.guarantee_by_level(0.9, {0: "left", 1: "left", 2: "right", 3: "right"})
-        >>> answers = index.ask([[0.0, -1.0], [0.0, 1.0], [9.0, 1.0], [9.0, 3.0]], rule)
+        >>> answers = index.ask([[1.0, -1.0], [0.0, 1.0], [9.0, 1.0], [9.0, 3.0]], rule)
         >>> answers.label.tolist(), answers.level.tolist()
         ([0, 'left', 'right', 3], [0, 1, 1, 0])
         """
@@ -988,6 +988,7 @@ class Index(Shown):
             order.cpu().numpy(),
             portable=portable,
             own_items=own_items,
+            covers_fit=_covers_fit(now),
             cross_fit=cross_fit,
             group=None if groups is None else read_groups(groups, len(labelled), told=own_items),
         )
@@ -1782,6 +1783,12 @@ def _warn_if_unreachable(calibration: Calibration, alpha: float) -> None:
             UnreachableAlphaWarning,
             stacklevel=callers_line(),
         )
+
+
+def _covers_fit(index: Index) -> bool:
+    """Return whether items have as many classes as the fit: what it knows can then be found."""
+    fitted, classes = index.encoder.fitted_classes, index.items.classes
+    return fitted is not None and classes is not None and len(classes) >= fitted
 
 
 def _check_portable(ranking: Ranking) -> None:

@@ -112,6 +112,10 @@ class SearchEncoder(Protocol):
         """Sorted fingerprints of the inputs of the fit: such queries are warned of."""
 
     @property
+    def fitted_classes(self) -> int | None:
+        """Number of classes of the fit that epistemic numbers know; None: not of one fit."""
+
+    @property
     def rankings(self) -> tuple[str, ...]:
         """Names of the rankings that are available."""
 
@@ -177,6 +181,11 @@ class LastLayerAlone:
         others: Float[Tensor, "m A"],
     ) -> Refitted | None:
         """Return None: there is no other fit."""
+        return None
+
+    @property
+    def fitted_classes(self) -> int | None:
+        """Number of classes of the fit that epistemic numbers know; None: not of one fit."""
         return None
 
     @property

@@ -51,6 +51,6 @@ def test_the_head_of_a_tower(normalize):
 def test_what_is_no_method():
     with pytest.raises(InputError, match="method='encode_imge'.*Towers"):
         Call(Towers(), "encode_imge")
-    with pytest.raises(InputError, match="model.*is a str"):
+    with pytest.raises(InputError, match="model=.* is a name"):
         Call("clip", "encode_image")
     assert "encode_image, normalize=True" in repr(Call(Towers(), "encode_image", normalize=True))

@@ -240,15 +240,19 @@ def test_the_weight_that_the_known_choose_keeps_the_level(median, trusted):
 
 
 def test_the_epistemic_number_is_trusted_where_the_known_are_like_the_fit(labelled):
-    """Known queries of the fit's classes, and the same with other numbers: of another fit."""
-    order = torch.Generator().manual_seed(0)
-    like = calibrated(labelled, K, 150, order)
-    assert like.epistemic_weight == TRUSTED
+    """Known queries of the fit's classes; the same far from it; and a fit of more classes."""
     far = replace(labelled, hits=replace(labelled.hits, epistemic=labelled.hits.epistemic + 3))
-    unlike = calibrated(far, K, 150, torch.Generator().manual_seed(0))
-    assert unlike.epistemic_weight == 1
-    part = calibration_part(like)
-    read = calibration_of(json.loads(json.dumps(part.content)), part.arrays)
+    like, unlike, part = (
+        calibrated(hits, K, 150, torch.Generator().manual_seed(0), covers_fit=covers)
+        for hits, covers in ((labelled, True), (far, True), (labelled, False))
+    )
+    assert (like.epistemic_weight, unlike.epistemic_weight, part.epistemic_weight) == (
+        TRUSTED,
+        1,
+        1,
+    )
+    saved = calibration_part(like)
+    read = calibration_of(json.loads(json.dumps(saved.content)), saved.arrays)
     assert read.epistemic_weight == TRUSTED
     assert read.identity == like.identity
     np.testing.assert_array_equal(

@@ -90,7 +90,10 @@ def applied(calibration: Calibration, tensors: list[Tensor], alpha: float = 0.05
 def module_of(calibration: Calibration, alpha: float = 0.05, labelled: bool = True) -> nn.Module:
     least = min(20, calibration.n_items)
     parts = calibration.matcher, calibration.labeller, calibration.statistics
-    return CalibrationModule(*parts, least=least, alpha=alpha, labelled=labelled)
+    weight = calibration.epistemic_weight
+    return CalibrationModule(
+        *parts, epistemic_weight=weight, least=least, alpha=alpha, labelled=labelled
+    )
 
 
 def run(graph: CalibrationGraph, tensors: list[Tensor]) -> list[Tensor]:

@@ -117,9 +117,9 @@ def epistemic_weight(known: Float[np.ndarray, "m 3"]) -> int:
     """Return how often the epistemic number counts among ``query_statistics``, by known queries.
 
     It says how far a query is from the points that the posterior was fitted to, in deviations of a
-    point that is left out. Where the known queries are like these points, it is the best of the
-    three and counts ``TRUSTED`` times. Where they are not, as in a gallery of other classes, it is
-    one of three.
+    point that is left out. Where the known queries are like these points, and all classes of the
+    fit are in the index, it is the best of the three and counts ``TRUSTED`` times. Where they are
+    not, as in a gallery of other classes, it is one of three.
 
     Examples
     --------
