@@ -110,8 +110,8 @@ def by_mapie(items: Pair, held: Pair) -> Ask:
 
 def _by_guard(calibrated_by: Literal["held out", "items"]) -> Fit:
     def fit(items: Pair, held: Pair) -> Ask:
-        settings = {"held_out": held} if calibrated_by == "held out" else {}
-        guard = Guard(*items, precision=PRECISION, trained_on_items=False, **settings)
+        held_out = held if calibrated_by == "held out" else None
+        guard = Guard(*items, precision=PRECISION, trained_on_items=False, held_out=held_out)
 
         def ask(queries: Array) -> tuple[Array, Flags]:
             answers = guard.ask(queries)

@@ -50,6 +50,7 @@ K, NEAREST, ALPHA = 20, 10, 0.05
 SAME, OTHERS = "classes of the set", "another set"
 WAYS = ("weighted", "alike", "epistemic", "distance", "cosine")
 Array = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
 Labelled = tuple[Tensor, Tensor]
 Row = dict[str, Any]
 
@@ -79,19 +80,20 @@ class Case:
         half, most = len(y) // 2, 3 * len(y) // 4
         index = self.embedder.index(x[:half], y[:half], progress=False)
         index.calibrate(x[half:most], y[half:most])
-        assert index.calibration is not None
-        reference = np.asarray(index.calibration.statistics)
+        calibration = index.calibration
+        assert calibration is not None
+        reference = np.asarray(calibration.statistics)
         vectors = [self.embedder(part).mean.numpy() for part in (x[:half], x[half:most])]
         nearest = NearestNeighbors(n_neighbors=NEAREST, metric="cosine").fit(vectors[0])
         far = np.asarray(nearest.kneighbors(vectors[1])[0].mean(1))
 
-        def scores(queries: Tensor) -> dict[str, tuple[Array, Array]]:
+        def scores(queries: Tensor) -> dict[str, tuple[Array, Flags]]:
             """Scores of queries, small for strangers, and whether each is unfamiliar."""
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UnfamiliarQueriesWarning)  # they are
                 found = index.search(queries, K)
             assert found.p_value is not None
-            ours = np.asarray(query_statistics(found.hits.nearest(index.calibration.depth)))
+            ours = np.asarray(query_statistics(found.hits.nearest(calibration.depth)))
             alike = least_common_p_values(reference, ours)
             p = {"weighted": np.asarray(found.p_value), "alike": alike}
             vectors = self.embedder(queries).mean.numpy()
@@ -114,7 +116,7 @@ class Case:
                 truth = np.arange(len(both)) < len(asked[way][0])
                 yield {
                     "kind": self.kind, "set": self.name, "strangers": name, "way": way,
-                    "weight": index.calibration.epistemic_weight,
+                    "weight": calibration.epistemic_weight,
                     "auroc": float(roc_auc_score(truth, both)),
                     "found": float(strange[way][1].mean()),
                     "refused": float(asked[way][1].mean()),
