@@ -35,6 +35,7 @@ from laplace_metric.laplace import Posterior
 from laplace_metric.laplace._predictive_covariance import covariance
 from laplace_metric.models._feature_store import FeatureStore
 from tests.blocks import of_rows
+from tests.calibration import test_calibration
 from tests.search import test_class_model, test_class_weights
 
 C, N, D = 5, 60, 6
@@ -705,7 +706,12 @@ def test_the_page_names_tests_that_exist():
     page = Path(__file__).parent.parent / "docs" / "mathematics.md"
     names = re.findall(r"`(test_\w+)`", page.read_text())
     assert len(names) == 12
-    assert set(names) <= {*globals(), *vars(test_class_model), *vars(test_class_weights)}
+    assert set(names) <= {
+        *globals(),
+        *vars(test_class_model),
+        *vars(test_class_weights),
+        *vars(test_calibration),
+    }
 
 
 # Ambiguity by the classes of the fit set
