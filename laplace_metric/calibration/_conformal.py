@@ -98,8 +98,8 @@ def least_common_p_values(
 
     A point's rank r_j in statistic j is how many of the n + 1 are at least as large, itself among
     them; its score the least of r_j / w_j, ties by the sum of ranks. A statistic that counts w_j
-    times is a test at w_j times the level (Genovese, Roeder & Wasserman 2006).
-    No point is set aside, and what is extreme in all statistics reaches 1 / (n + 1).
+    times is a test at w_j times the level (Genovese, Roeder & Wasserman 2006). No point is set
+    aside, and what is extreme in all statistics reaches 1 / (n + 1).
 
     Parameters
     ----------
@@ -176,15 +176,13 @@ def own_p_values(
 
 def _strangeness(ranks: list[Any], n: int, weights: Sequence[int] | None) -> Any:
     """Return the least of J weighted ranks of n + 1 points, ties by their sum: small is strange."""
-    size, total = len(ranks), ranks[0]
-    for rank in ranks[1:]:
+    weights = weights or [1] * len(ranks)
+    common = math.lcm(*weights)  # whole numbers, so that ties stay ties
+    least, total = common // weights[0] * ranks[0], ranks[0]
+    for rank, weight in zip(ranks[1:], weights[1:], strict=True):
+        least = namespace(rank).minimum(least, common // weight * rank)
         total = total + rank
-    common = math.lcm(*weights) if weights else 1  # whole numbers, so that ties stay ties
-    shared = [1] * size if weights is None else [common // weight for weight in weights]
-    least = ranks[0] * shared[0]
-    for rank, times in zip(ranks[1:], shared[1:], strict=True):
-        least = namespace(rank).minimum(least, rank * times)
-    return least * (size * (n + 1) + 1) + total
+    return least * (len(ranks) * (n + 1) + 1) + total
 
 
 def conformal_quantile(held_out: ArrayLike, alpha: float, confidence: float | None = None) -> float:
