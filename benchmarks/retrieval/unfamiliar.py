@@ -4,7 +4,7 @@ Queries that have no match in the index are unfamiliar at p <= .05, a level that
 queries fix. Ways to rank them, all with the same items and the same 5 %:
 
 - weighted: the p-value of the library, where the epistemic number counts four times, or once where
-  the calibration queries are unlike the points of the fit.
+  the calibration queries are unlike the points of the fit, or the gallery has fewer classes.
 - alike: the same with each statistic once: distance, epistemic number, ambiguity.
 - epistemic, distance: one of them alone.
 - cosine: mean cosine distance to the ten nearest items (Sun et al. 2022).
