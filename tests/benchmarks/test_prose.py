@@ -242,6 +242,17 @@ def test_costs():
     batch = sorted(1e3 * (row["guarded_together"] - row["bare_together"]) for row in graphs)
     assert f"and {short(batch[0], 2)} to {short(batch[-1], 2)} ms in batches of 100" in text
     assert f"adds {aims['memory'][0]['sizes']:.1f} times its vectors" in text
+    beside = {(row["n"], row["way"]): row for row in read_record("beside")["rows"]}
+    guards = {key: row for key, row in beside.items() if key[1].startswith("guard")}
+    longer = sorted(row["fit"] / beside[n, "crepes"]["fit"] for (n, _), row in guards.items())
+    assert f"takes {longer[0]:.0f} to {longer[-1]:.0f} times the fit of prediction sets" in text
+    assert (
+        "finds as many foreign queries as cleanlab, or fewer, with more of its answers right"
+        in text
+    )
+    for (n, _), row in guards.items():
+        assert row["foreign"] > beside[n, "cleanlab"]["foreign"] - 0.02
+        assert row["right"] > beside[n, "cleanlab"]["right"]
     large = next(row for row in graphs if row["n"] == 200_000)
     guarded, bare, together = (
         f"{1e3 * large[key]:.2g} ms" for key in ("guarded_p50", "bare_p50", "guarded_together")
