@@ -17,8 +17,8 @@ from laplace_metric._utils.blocks import block_rows
 from laplace_metric.errors import InputError
 from laplace_metric.evaluation._reranking import nearest_rows
 from laplace_metric.evaluation._shortlists import block_candidates
-from laplace_metric.inputs._arrays import plain
 from laplace_metric.inputs._columns import Column
+from laplace_metric.inputs._filters import read_filter
 from laplace_metric.search._items import Items
 from laplace_metric.search.rank._neighbours import RowSearch
 
@@ -42,50 +42,14 @@ def rows_among(items: Items, among: Any) -> Int[Tensor, " n"]:
         For a mask of another length, ids that are not there or stand twice, numbers that are not
         whole, and a filter that leaves nothing.
     """
-    n, given = len(items), plain(among)
-    if isinstance(given, Tensor):
-        given = given.detach().cpu()
-        if given.is_floating_point():
-            _refuse_floats(given.dtype)
-        given = given.numpy()
-    if _flags(given):
-        given = np.array(given, bool)
-    kind = getattr(given, "dtype", None)
-    if kind is not None and kind.kind == "f" and len(given):
-        _refuse_floats(kind)
-    if kind is not None and kind.kind == "b":
-        if given.shape != (n,):
-            raise InputError(
-                f"among is a mask of shape {list(given.shape)} for {n:,} items: pass one entry for "
-                "each, in the order of index.ids."
-            )
-        rows = torch.from_numpy(np.flatnonzero(given))
-    elif hasattr(given, "__len__") and not isinstance(given, (str, bytes)) and not len(given):
-        rows = torch.zeros(0, dtype=torch.long)
+    found, n = read_filter(among, len(items)), len(items)
+    if isinstance(found, Column):
+        rows = items.rows_of(found.values, "among").sort().values
     else:
-        named = Column.of("among", given)
-        if twice := named.duplicates()[:3]:
-            raise InputError(
-                f"among holds ids more than once, {twice} among them: pass each once. A mask is of "
-                "booleans: mask.astype(bool)."
-            )
-        rows = items.rows_of(named.values, "among").sort().values
+        rows = torch.from_numpy(np.flatnonzero(found))
     if not len(rows):
         raise InputError(f"among leaves none of the {n:,} items: allow one or more.")
     return rows
-
-
-def _flags(given: Any) -> bool:
-    """Return whether a list, or an array of objects, holds booleans alone."""
-    kind = getattr(getattr(given, "dtype", None), "kind", "")
-    listed = isinstance(given, (list, tuple)) or kind == "O"
-    return listed and len(given) > 0 and all(isinstance(one, (bool, np.bool_)) for one in given)
-
-
-def _refuse_floats(kind: Any) -> None:
-    raise InputError(
-        f"among is {kind}: pass booleans, one for each item in the order of index.ids, or ids."
-    )
 
 
 def search_among(vectors: Float[Tensor, "N d"], rows: Int[Tensor, " n"]) -> RowSearch:
