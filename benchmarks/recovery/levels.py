@@ -23,7 +23,7 @@ from benchmarks.recovery.metrics import recovery
 from benchmarks.recovery.process import Process, Setting
 from benchmarks.sizes import RECOVERY, TrainingSize
 
-POINTS, SEEDS = 10_000, (0, 1)
+POINTS, SEEDS = 10_000, (0, 1, 2)
 MORE_DRAWS = 64, 128
 """While mu learns, and while kappa does."""
 RUNS: dict[str, TrainingSize] = {"mcinfonce": replace(RECOVERY["small"], draws=MORE_DRAWS)}

@@ -24,7 +24,7 @@ from benchmarks.recovery.process import Process, Setting
 from benchmarks.sizes import RECOVERY
 
 NAME, POINTS, SEEDS = "losses", 10_000, (0, 1, 2)
-RUNS = ("elk",)
+RUNS = "elk", "elk times 20", "hib"
 
 
 def trained_row(loss: str, size: str, seed: int, progress: bool) -> dict[str, Any]:
