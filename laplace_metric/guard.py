@@ -368,11 +368,10 @@ class Guard(Shown):
         check_own_ids(index)
         inner = inner_index(index)
         if vectors is None:
-            vectors = stored_vectors(inner)
+            x = read_vectors("embeddings", stored_vectors(inner))
         else:
-            vectors = read_vectors("vectors", vectors)
-            check_vectors_of(index, vectors)
-        x = read_vectors("embeddings", vectors)
+            x = read_vectors("vectors", vectors)
+            check_vectors_of(index, x)
         unit = all_unit(x)
         if not unit and inner.metric_type == 0:  # METRIC_INNER_PRODUCT
             raise InputError(

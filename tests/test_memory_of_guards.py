@@ -9,9 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 
 from laplace_metric import Guard, LaplaceEmbedder
+from laplace_metric._utils import blocks
+from laplace_metric.inputs._columns import Column
 from laplace_metric.search import _cross_fit as cross_fit
+from laplace_metric.search.engines._foreign_engine import ForeignEngine
 
 N, D = 300, 128
 
@@ -67,7 +71,20 @@ def test_a_guard_holds_its_vectors_four_times_and_ten_square_matrices():
     assert found[1] < 5 * vectors + 11 * square + small
 
 
-def test_rows_of_all_items_are_let_go_of_while_folds_are_fitted(monkeypatch):
+def of_running(x: torch.Tensor, y: torch.Tensor) -> Guard:
+    faiss = pytest.importorskip("faiss")
+    index = faiss.IndexFlatL2(x.shape[1])
+    index.add(x.numpy())
+    return Guard.wrap(index, y, precision=0.5)
+
+
+@pytest.mark.parametrize(
+    ("guard_of", "during"),
+    # of a FAISS index that runs, its vectors are read once, and it is searched by the means
+    [(lambda x, y: Guard(x, y, precision=0.5), 0), (of_running, 2)],
+    ids=["vectors", "running"],
+)
+def test_rows_of_all_items_are_let_go_of_while_folds_are_fitted(monkeypatch, guard_of, during):
     """And the guard holds two: means and head inputs; the vectors themselves are the caller's."""
     n, d = 2_700, 8  # more than the points that a fit keeps
     g = torch.Generator().manual_seed(0)
@@ -92,8 +109,8 @@ def test_rows_of_all_items_are_let_go_of_while_folds_are_fitted(monkeypatch):
     monkeypatch.setattr(cross_fit, "cross_labelled_hits", watched)
     gc.collect()
     before = rows_held()
-    guard = Guard(x, y, precision=0.5)
-    assert seen == [0]
+    guard = guard_of(x, y)
+    assert seen == [during]
     gc.collect()
     assert rows_held() - before == 2
     encoded = guard.index.items.encoded
@@ -101,6 +118,28 @@ def test_rows_of_all_items_are_let_go_of_while_folds_are_fitted(monkeypatch):
     again = guard.index.encoder(x)
     torch.testing.assert_close(encoded.mean, again.mean)
     torch.testing.assert_close(encoded.basis_inputs, again.basis_inputs)
+
+
+def test_hits_of_a_search_elsewhere_are_compared_a_block_of_queries_at_a_time(monkeypatch):
+    """All at once were Q x k x d numbers, 27 times the vectors for the folds of 50,000."""
+    x, _ = clusters()
+    asked, largest = x[:40] + 0.5, list[int]()
+    nearest = torch.cdist(asked, x).topk(30, largest=False).indices
+    found = nearest[:, torch.randperm(30, generator=torch.Generator().manual_seed(0))].numpy()
+    engine = ForeignEngine(x, Column.of("ids", range(N)), lambda queries, k: found[:, :k])
+
+    class Watched(TorchFunctionMode):
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None):
+            made = function(*args, **kwargs or {})
+            if isinstance(made, torch.Tensor):
+                largest.append(made.nbytes)
+            return made
+
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 4 * 30 * x[:1].nbytes)
+    with Watched():
+        rows = engine.search(asked, 30)
+    assert rows.equal(nearest)
+    assert max(largest) <= 4 * 30 * x[:1].nbytes
 
 
 def test_what_is_held_once_is_counted_once():

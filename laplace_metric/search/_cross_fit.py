@@ -329,9 +329,9 @@ def cross_index(
     if callable(engine):
         index = index.searched_by(engine)
     class_prior = None if portable else prior_of_classes(index)
-    flat = isinstance(index.engine, FlatEngine)  # another engine keeps its vectors in any case
-    if flat:  # two products again take less than the memory of the rows beside each fold
-        index._keep_rows(*_no_rows(index))
+    # two products again take less than the memory of the rows beside each fold
+    means_stay = _are_searched(index)
+    index._keep_rows(*_no_rows(index, means_stay))
     labelled = cross_labelled_hits(
         embedder,
         features,
@@ -346,8 +346,7 @@ def cross_index(
         class_prior=class_prior,
         n_folds=asked,
     )
-    if flat:
-        index._keep_rows(*_rows_again(index, encoder, seen))
+    index._keep_rows(*_rows_again(index, encoder, seen, means_stay))
     queries = slice(None) if asked is None else (fold < asked).numpy()
     index.learn(
         replace(labelled, same=same[queries]),
@@ -382,15 +381,21 @@ def joined_rows(parts: Sequence[Tensor]) -> Float[Tensor, "N D"]:
     return first.detach().as_strided((n, width), (width, 1))
 
 
-def _no_rows(index: Index) -> tuple[Tensor, Tensor]:
+def _are_searched(index: Index) -> bool:
+    """Return whether the engine holds the means themselves, and keeps them through the folds."""
+    engine = index.engine
+    return not isinstance(engine, FlatEngine) and engine.vectors is index.items.encoded.mean
+
+
+def _no_rows(index: Index, means_stay: bool) -> tuple[Tensor, Tensor]:
     """Return NaN in the shapes of means and head inputs, of one number each."""
-    rows = index.items.encoded.mean, index.items.encoded.basis_inputs
-    mean, inputs = (x.new_full((1, 1), torch.nan).expand(x.shape) for x in rows)
-    return mean, inputs
+    held = index.items.encoded.mean, index.items.encoded.basis_inputs
+    mean, inputs = (x.new_full((1, 1), torch.nan).expand(x.shape) for x in held)
+    return held[0] if means_stay else mean, inputs
 
 
 def _rows_again(
-    index: Index, encoder: Encoder, seen: Sequence[SeenInputs]
+    index: Index, encoder: Encoder, seen: Sequence[SeenInputs], means_stay: bool
 ) -> tuple[Float[Tensor, "N Z"], Float[Tensor, "N A"]]:
     """Return the means and head inputs of an index, from the batches in which it read them."""
     held = index.items.encoded.mean, index.items.encoded.basis_inputs
@@ -398,8 +403,11 @@ def _rows_again(
     start = 0
     for batch in seen:
         part = slice(start, start := start + len(batch))
-        mean[part], inputs[part] = encoder.rows_of(capture(encoder.model, encoder.head, batch))
-    return mean, inputs
+        read = encoder.rows_of(capture(encoder.model, encoder.head, batch))
+        inputs[part] = read[1]
+        if not means_stay:
+            mean[part] = read[0]
+    return held[0] if means_stay else mean, inputs
 
 
 def _earlier(ranking: Ranking, seen: Sequence[SeenInputs]) -> dict[str, Tensor]:

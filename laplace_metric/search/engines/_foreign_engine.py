@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from laplace_metric._utils.blocks import blocks
 from laplace_metric.errors import InputError
 from laplace_metric.inputs._arrays import read_list
 from laplace_metric.inputs._columns import Column
@@ -118,8 +119,11 @@ class ForeignEngine(Engine):
                 "item once (a FAISS index from which vectors were removed may hold an id twice)."
             )
         there = torch.from_numpy(rows).to(self.vectors.device)
-        gaps = self.vectors[there.clamp_min(0)] - queries[:, None]
-        order = gaps.square().sum(2).masked_fill(there < 0, torch.inf).argsort(dim=1, stable=True)
+        squared = torch.empty(there.shape, dtype=queries.dtype, device=there.device)
+        for block in blocks(len(there), k * self.vectors[:1].nbytes):
+            gaps = self.vectors[there[block].clamp_min(0)] - queries[block, None]
+            squared[block] = gaps.square().sum(2)
+        order = squared.masked_fill(there < 0, torch.inf).argsort(dim=1, stable=True)
         return there.gather(1, order)
 
     def _rows_of(self, column: Column) -> np.ndarray[Any, Any]:
