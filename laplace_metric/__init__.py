@@ -75,12 +75,26 @@ _HOMES = {
     "Rule": "calibration",
     "calibrate_scores": "calibration",
 }
+_PACKAGES = (
+    "calibration",
+    "datasets",
+    "errors",
+    "evaluation",
+    "integrations",
+    "models",
+    "monitor",
+    "tags",
+    "training",
+)
+"""Packages that are imported when they are first named, as ``laplace_metric.datasets``."""
 
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 
 def __getattr__(name: str) -> Any:
+    if name in _PACKAGES:
+        return import_module(f"laplace_metric.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'laplace_metric' has no attribute {name!r}")
     return getattr(import_module(f"laplace_metric.{_HOMES[name]}"), name)

@@ -76,6 +76,7 @@ KEYWORDS = {
     "encoder": "pass model=.",
     **dict.fromkeys(("hierarchy", "levels", "taxonomy"), "pass coarser=, groups of the labels."),
     "embedder": "pass model=.",
+    "device": "move the model first, model.to(device).",
     **dict.fromkeys(("X", "x", "vectors", "embeddings", "gallery"), "pass items, the first one."),
     **dict.fromkeys(("y", "targets", "classes"), "pass labels, the second one."),
     **dict.fromkeys(

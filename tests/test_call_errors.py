@@ -13,11 +13,18 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from laplace_metric import Guard, LaplaceEmbedder
-from laplace_metric.errors import DtypeError, HeadError, InputError, LabelError
+from laplace_metric.errors import (
+    DtypeError,
+    EmptyLoaderError,
+    HeadError,
+    InputError,
+    LabelError,
+)
 from laplace_metric.models import Pooled
 
 X = torch.randn(300, 8, generator=torch.Generator().manual_seed(0))
 Y = torch.arange(300) % 4
+IMAGE = Image.new("RGB", (9, 9))
 IMAGES = torch.randint(256, (40, 3, 9, 9), generator=torch.Generator().manual_seed(0)).byte()
 pytestmark = pytest.mark.filterwarnings("ignore:.*of the curvature was negative")
 
@@ -208,6 +215,10 @@ CALLS = {
     ),
     "a list of items": (lambda e: e([X[0], X[1]]), r"2 inputs.*torch\.stack"),
     "images": (lambda e: e([Image.new("RGB", (9, 9))]), r"\(Image\).*torch\.stack"),
+    "an array in a list": (lambda e: seen(convolutions())([np.ones((9, 9))]), r"x\[None\].*stack"),
+    "a loader": (lambda e: e(DataLoader(X)), r"a DataLoader: .*one batch.*uncertainties\(loader\)"),
+    "batches": (lambda e: e(iter([X])), "one batch.*for each"),
+    "a picture": (lambda e: seen(convolutions())(IMAGE), r"a Image \(TypeError[^\n]*pass a tensor"),
     "nothing": (lambda e: e(None), "could not be called with None"),
     "keywords": (lambda e: e({"image": X}), r"takes no 'image'.*takes \(input\).*batch\['image'\]"),
     "an index": (lambda e: e({"input": X, "idx": Y}), r"takes no 'idx'.*takes \(input\)"),
@@ -221,6 +232,25 @@ def test_calls_that_are_none_of_the_model_are_named(call):
     ask, message = CALLS[call]
     with pytest.raises(InputError, match=message):
         ask(seen())
+
+
+def test_one_item_in_a_list_is_no_batch():
+    with pytest.raises(HeadError, match=r"tensor \[4\].*x\[None\].*torch\.stack"):
+        seen()([X[0]])
+    with pytest.raises(LabelError, match=r"1 rows but 8 labels.*torch\.stack"):
+        fit(network(), list(X), Y)
+
+
+def test_a_generator_that_was_read_is_told():
+    batches = ((x, y) for x, y in [(X, Y)])
+    fit(network(), batches)
+    with pytest.raises(EmptyLoaderError, match="generator .*once: pass a list"):
+        fit(network(), batches)
+
+
+def test_an_embedding_in_the_place_of_vectors_is_told():
+    with pytest.raises(InputError, match=r"items is an Embedding: .*\.mean"):
+        Guard(seen()(X), Y)
 
 
 def test_one_number_an_item_is_a_column():

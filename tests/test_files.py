@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from laplace_metric import LaplaceEmbedder
+from laplace_metric import Guard, Index, LaplaceEmbedder
 from laplace_metric import io as files
 from laplace_metric.errors import FileFormatError, InputError, NotFittedError
 from tests.saved_files import edit, of_version, rewrite
@@ -105,6 +105,24 @@ def test_files_that_are_not_ours(fitted, model, tmp_path):
     of_version(path, "posterior", 99)
     with pytest.raises(FileFormatError, match="version 99.*reads 4.*upgrade"):
         LaplaceEmbedder.load(path, model)
+
+
+def test_a_file_of_another_kind_names_what_reads_it(fitted, model, data, tmp_path):
+    fitted.save(tmp_path / "p")
+    fitted.index(*data).save(tmp_path / "i")
+    with pytest.raises(FileFormatError, match=r"LaplaceEmbedder\.load\(path, model\) reads it"):
+        Guard.load(tmp_path / "p")
+    with pytest.raises(FileFormatError, match=r"Index\.load\(path, embedder\) reads it"):
+        LaplaceEmbedder.load(tmp_path / "i", model)
+    guard = Guard(*data, model=fitted, held_out=(data[0] + 0.1, data[1]), precision=0.5)
+    guard.save(tmp_path / "g")
+    with pytest.raises(FileFormatError, match=r"saved guard.*read it with Guard\.load\(path\)"):
+        Index.load(tmp_path / "g", LaplaceEmbedder(model).fit(*data, progress=False))
+
+
+def test_arguments_in_the_wrong_order_are_named_by_their_kind(model, tmp_path):
+    with pytest.raises(InputError, match=f"path is a {type(model).__name__}: .*a path"):
+        LaplaceEmbedder.load(model, tmp_path / "p")
 
 
 def test_a_folder_of_a_former_version_is_named(fitted, model, tmp_path):

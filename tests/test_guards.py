@@ -651,6 +651,8 @@ def test_some_of_the_answers(guard):
             assert answers[some].reason.tolist() == answers.reason[4:8].tolist()
     assert answers[answers.answered].answered.all()
     assert answers[-1] == answers[9]
+    with pytest.raises(CallError, match=r"answers\['label'\]: .*read answers\.label"):
+        answers["label"]
     assert answers[-1].reason == "unfamiliar"
 
 

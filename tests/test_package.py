@@ -25,6 +25,11 @@ def test_unknown_names_are_attribute_errors():
         laplace_metric.Laplace  # noqa: B018
 
 
+def test_packages_are_imported_when_they_are_named():
+    code = "import laplace_metric as lm; lm.datasets.load; lm.training.train_embedder; lm.tags"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_version_is_that_of_the_distribution():
     assert laplace_metric.__version__ == importlib.metadata.version("laplace-metric")
 

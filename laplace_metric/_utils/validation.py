@@ -85,6 +85,8 @@ def as_array(name: str, values: Any) -> npt.NDArray[Any]:
         For a sparse matrix, masked entries, and vectors of unequal shape, too.
     """
     check_not_sparse(name, values)
+    if hasattr(values, "uncertainty") and hasattr(values, "mean"):
+        raise InputError(f"{name} is an {type(values).__name__}: pass its vectors, .mean.")
     try:
         array: npt.NDArray[Any] = stacked_cells(name, np.asarray(values))
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
@@ -205,7 +207,9 @@ def as_path(name: str, value: Any) -> Path:
     """Return a path, of which ``~`` is the home folder; raise ``InputError`` for what is none."""
     text = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
     if not isinstance(text, str) or not text or "\0" in text:
-        raise InputError(f"{name}={value!r}: pass a path, as a string or pathlib.Path.")
+        plain = value is None or isinstance(value, (str, bytes, int, float))
+        given = f"={value!r}" if plain else f" is a {type(value).__name__}"
+        raise InputError(f"{name}{given}: pass a path, as a string or pathlib.Path.")
     return Path(os.path.expanduser(text))  # which leaves the ~name of nobody as it is
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 from laplace_metric.errors import DtypeError, InputError
 from laplace_metric.inputs._batches import ModelInput
@@ -59,7 +60,7 @@ def explain(model: nn.Module, inputs: ModelInput, error: Exception) -> None:
 
 def _explain_call(model: nn.Module, inputs: ModelInput, error: Exception) -> None:
     """Raise ``InputError`` for inputs that are not those of the model's ``forward``."""
-    kind, why = type(model).__name__, f"({type(error).__name__}: {error})"
+    kind, why = type(model).__name__, f"({type(error).__name__}: {_first_line(error)})"
     if isinstance(inputs, Mapping):
         names = [str(name) for name in inputs]
         if unknown := [name for name in names if not _takes(model, (), {name: None})]:
@@ -76,6 +77,12 @@ def _explain_call(model: nn.Module, inputs: ModelInput, error: Exception) -> Non
     elif isinstance(inputs, tuple):
         _explain_parts(model, inputs, error)
         return
+    elif _are_batches(inputs):
+        raise InputError(
+            f"{kind} could not be called with {_article(inputs)}: a call takes one batch, a tensor "
+            "or an array [B, ...]. Call it for each batch of inputs; of a loader "
+            "embedder.uncertainties(loader) returns the uncertainty of all items."
+        ) from error
     elif not isinstance(inputs, (Tensor, np.ndarray)):
         raise InputError(
             f"{kind} could not be called with {_article(inputs)} {why}: pass a tensor or an array "
@@ -111,6 +118,11 @@ def _explain_parts(model: nn.Module, parts: Any, error: Exception) -> None:
             f"{what}: it takes {_arguments(model)}. A list of items is one tensor, "
             "torch.stack(items). Of a loader that yields (inputs, labels, index) pass the first "
             "two, ((x, y) for x, y, *_ in loader)."
+        ) from error
+    if "ndarray" in str(error) and any(isinstance(part, np.ndarray) for part in parts):
+        raise InputError(
+            f"{what}: a list or a tuple holds the arguments of a model, as tensors. Of one item "
+            "pass x[None], and of several torch.stack(items)."
         ) from error
 
 
@@ -175,6 +187,16 @@ def _arguments(model: nn.Module) -> str:
         return "others"
     kinds = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
     return f"({', '.join(p.name for p in known if p.kind not in kinds)})"
+
+
+def _first_line(error: Exception) -> str:
+    """Return the message of an error without the signatures that torch lists below it."""
+    return str(error).partition("\n")[0].removesuffix(", but expected one of:")
+
+
+def _are_batches(inputs: Any) -> bool:
+    """Return whether inputs of a call are a loader or an iterator of batches."""
+    return isinstance(inputs, (DataLoader, Iterator))
 
 
 def _article(value: Any) -> str:

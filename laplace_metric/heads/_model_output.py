@@ -85,6 +85,11 @@ def _advice(output: Any) -> str:
             "average its maps with torch.nn.Sequential(model, torch.nn.AdaptiveAvgPool2d(1), "
             "torch.nn.Flatten())."
         )
+    if isinstance(output, Tensor) and output.ndim == 1:
+        return (
+            "one item is a batch of one row, x[None], and a list of items torch.stack(items). If "
+            "the inputs are a batch already, make the model return [B, Z]."
+        )
     held = list(fields.values()) or (output if isinstance(output, (tuple, list)) else [])
     if any(isinstance(value, Tensor) for value in held):
         return (

@@ -97,7 +97,10 @@ def grouped_texts(name: str, batches: Iterable[Any]) -> Iterator[Any]:
 
 def _check_kind(name: str, inputs: Any) -> None:
     if isinstance(inputs, str):
-        raise InputError(f"{name} is a str, one text: pass a list of texts, [text] for one.")
+        raise InputError(
+            f"{name} is a str, one text: pass a list of texts, [text] for one. For the images of a "
+            "folder pass datasets.load_folder(path)."
+        )
     if isinstance(inputs, (bytes, bytearray)):
         raise InputError(f"{name} is {type(inputs).__name__}: pass a list of texts (str).")
     if isinstance(inputs, (set, frozenset)):

@@ -81,6 +81,18 @@ MALFORMED = (
 """What a field of a wrong type or size makes a loader raise."""
 
 
+WRITERS = {
+    "guard": "Guard.save wrote it: Guard.load(path) reads it.",
+    "gallery": "It is an index, which laplace-metric index wrote.",
+    "recipe": "It is a posterior, which laplace-metric fit wrote.",
+    "rule": "It is a rule: Rule.load(path) reads it.",
+    "ensemble": "LaplaceEnsemble.save wrote it: LaplaceEnsemble.load(path, models) reads it.",
+    "index": "Index.save wrote it: Index.load(path, embedder) reads it.",
+    "posterior": "LaplaceEmbedder.save wrote it: LaplaceEmbedder.load(path, model) reads it.",
+}
+"""What wrote a file with a part of this name; the first that it has decides."""
+
+
 @dataclass(frozen=True)
 class Kind:
     """Kind of a part: its name in files, its name in messages, and the version of its format.
@@ -296,7 +308,8 @@ class SavedFile:
         saved = self._parts.get(name)
         if not isinstance(saved, dict) or saved.get("kind") != kind.name:
             held = ", ".join(self._parts) or "nothing"
-            raise FileFormatError(f"{self.path} is not {kind.title}: it holds {held:.200}.")
+            advice = next((f" {WRITERS[k]}" for k in WRITERS if k in self._parts), "")
+            raise FileFormatError(f"{self.path} is not {kind.title}: it holds {held:.200}.{advice}")
         if saved.get("version") != kind.version:
             raise FileFormatError(_of_version(self.path, kind.title, saved, kind.version))
         if not isinstance(saved.get("value"), dict):

@@ -38,7 +38,10 @@ def _shown_batches(
                 bar.advance(n_items, "" if status is None else status())
     _LOG.debug("%s: %d batches in %.1f s", description, n_batches, time.perf_counter() - start)
     if n_batches == 0:
-        raise EmptyLoaderError("the inputs yielded no batch: pass at least one item.")
+        raise EmptyLoaderError(
+            "the inputs yielded no batch: pass at least one item. A generator can be read once: "
+            "pass a list of its batches or a DataLoader, or make it anew."
+        )
 
 
 def input_batches(

@@ -32,7 +32,11 @@ def check_shapes(features: Tensor, labels: Tensor, *, where: str) -> None:
             f"{where} is {features.dtype} {tuple(features.shape)}: pass floats [N, D]."
         )
     if len(features) != len(labels):
-        raise LabelError(f"{where} has {len(features)} rows but {len(labels)} labels.")
+        one = " One row [D] is one item: of a list of items pass torch.stack(items)."
+        raise LabelError(
+            f"{where} has {len(features)} rows but {len(labels)} labels."
+            f"{one if len(features) == 1 else ''}"
+        )
 
 
 def check_spec(features: Tensor, labels: Tensor, spec: RowSpec | None, *, where: str) -> None:

@@ -135,6 +135,11 @@ def load_index(
     with file.checked():
         part = file.part(INDEX, name)
         identity = Fields(part.content, name).text("embedder")
+        if identity not in identities and "guard" in file:
+            raise FileFormatError(
+                f"{file.path} is a saved guard, with an embedder of its own: read it with "
+                "Guard.load(path), whose index is guard.index."
+            )
         if identity not in identities:
             raise FileFormatError(
                 f"{file.path} was built with another embedder: other weights of the head, another "

@@ -118,6 +118,12 @@ def test_too_few_comparisons_are_counted_among_all_queries():
 
 def test_a_single_number_is_answered_with_the_list_to_pass():
     rule = calibrate_scores(*pairs(np.random.default_rng(0), 300)).guarantee(precision=0.8)
+    with pytest.raises(InputError, match=r"scores is empty.*one query or more"):
+        calibrate_scores([], [])
+    with pytest.raises(InputError, match=r"pass \[Q, k\] for kind='similarity'\."):
+        calibrate_scores(np.zeros((3, 2, 2)), np.ones((3, 2)))
+    with pytest.raises(InputError, match="relevant has 2 .*3 queries: pass one for each"):
+        calibrate_scores([0.1, 0.2, 0.3], [1, 0])
     with pytest.raises(InputError, match=r"scores is 1\.7.*\[Q, k\] .*score \[1\.7\]"):
         rule(1.7)
     assert len(rule([1.7]).answered) == 1

@@ -27,6 +27,7 @@ def guard():
     ("keyword", "advice"),
     [
         ("metric", "distance='arccos' or 'euclidean'"),
+        ("device", "move the model first"),
         ("threshold", "state precision="),
         ("n_neighbors", r"guard\.index\.search\(queries, k\)"),
         ("validation", r"held_out=\(queries, labels\)"),

@@ -222,7 +222,7 @@ def test_a_guard_of_vectors_takes_iterators_and_what_was_read(problem):
     expected = Guard(x.numpy(), y).index.items.encoded.mean
     for items, labels in ((iter(x.numpy()), y), (read_inputs("items", x, y), None)):
         assert torch.equal(Guard(items, labels).index.items.encoded.mean, expected)
-    with pytest.raises(InputError, match="is a str.*one text"):
+    with pytest.raises(InputError, match=r"is a str.*one text.*folder pass datasets\.load_folder"):
         Guard("a text", y)
     broken = x.clone()
     broken[231] = torch.nan

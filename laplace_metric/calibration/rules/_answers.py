@@ -12,6 +12,7 @@ from laplace_metric._utils.display import SOME, Rows, Shown
 from laplace_metric._utils.tables import as_pandas
 from laplace_metric.calibration._array_namespace import Array, Flags
 from laplace_metric.calibration.rules._searched_among import SearchedAmong
+from laplace_metric.errors import CallError
 
 if TYPE_CHECKING:
     import pandas
@@ -153,6 +154,8 @@ class Answers(Shown):
 
     def __getitem__(self, query: Any) -> Answer | Answers:
         """Answer to one query; the answers to some: of a slice, of rows, or of a mask."""
+        if isinstance(query, str):
+            raise CallError(f"answers[{query!r}]: pass the row of a query, or read answers.label.")
         if isinstance(query, slice) or np.ndim(query):
             some = query if isinstance(query, slice) else np.asarray(query)
             return replace(

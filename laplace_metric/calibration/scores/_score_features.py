@@ -54,11 +54,16 @@ def checked_scores(scores: ArrayLike, kinds: tuple[str, ...]) -> tuple[Array, Fl
     given = numbers("scores", scores)
     if given.ndim == 0 and len(kinds) == 1:
         raise InputError(f"scores is {given:g}: pass [Q, k] or [Q], for one score [{given:g}].")
+    if not given.size:
+        raise InputError(
+            f"scores is empty, of shape {given.shape}: pass one query or more, [Q, k]."
+        )
     values = given[:, None] if given.ndim == 1 else given  # one hit a query
     values = values[..., None] if values.ndim == 2 else values
-    if values.ndim != 3 or not values.size or values.shape[2] != len(kinds):
+    if values.ndim != 3 or values.shape[2] != len(kinds):
+        kind = kinds[0] if len(kinds) == 1 else kinds
         shape = "[Q, k]" if len(kinds) == 1 else f"[Q, k, {len(kinds)}]"
-        raise InputError(f"scores has shape {given.shape}: pass {shape} for kind={kinds}.")
+        raise InputError(f"scores has shape {given.shape}: pass {shape} for kind={kind!r}.")
     if (rows := np.isnan(values).any((1, 2))).any():
         raise NonFiniteError(
             f"scores holds NaN in row {rows.argmax()} ({rows.sum():,} rows): pass -inf where a "
@@ -175,6 +180,10 @@ def judgements(name: str, values: ArrayLike, exists: Flags) -> Judged:
     wanted = "pass booleans, or 1, 0, and -1 where it is not known."
     judged = numbers(name, values, wanted)
     if judged.ndim == 1 and shape[1:] == (1,):
+        if len(judged) != shape[0]:
+            raise InputError(
+                f"{name} has {len(judged)} entries for {shape[0]} queries: pass one for each."
+            )
         judged = judged[:, None]
     if judged.shape != shape:
         raise InputError(f"{name} has shape {judged.shape}: pass {shape}.")
