@@ -143,7 +143,7 @@ def test_joint_draws_share_their_weights(model, loader, data):
     embedder = fit(model, loader, distance="euclidean", hessian="positives")
     twice = torch.cat([data[0][:1], data[0][:1]])
     joint = embedder.sample(twice, 5)
-    assert torch.allclose(joint[:, 0], joint[:, 1])
+    torch.testing.assert_close(joint[:, 0], joint[:, 1], rtol=1e-4, atol=1e-6)
     independent = embedder(twice).sample(5)
     assert not torch.allclose(independent[:, 0], independent[:, 1])
     draw = embedder.draw(5, torch.Generator().manual_seed(0))

@@ -97,6 +97,14 @@ def test_the_order_of_the_neighbours_decides_nothing(query, chance):
     assert other.ambiguity[0] == pytest.approx(one.ambiguity[0], abs=1e-9)
 
 
+def test_rounding_of_equal_distances_has_no_weight():
+    """Copies of an item, whose distances a float32 product rounds by 1e-6 of their square."""
+    rounded = np.sqrt(4 * (1 + 1e-6 * np.array([[0.0, 1.0, -0.7, 0.3, 0.9, -1.0]])))
+    votes = LabelVotes.of(rounded, np.array([[0, 1, 2, 0, 1, 2]]))
+    np.testing.assert_allclose(votes.weighted, 1 / 3, rtol=0.02)
+    assert votes.ambiguity.item() == pytest.approx(math.log(3), abs=1e-3)
+
+
 def test_a_far_neighbour_in_front_takes_no_weight_from_the_nearest():
     votes = LabelVotes.of(np.array([[9.0, 0.2, 0.3, 9.0001]]), np.array([[0, 1, 1, 0]]))
     near = 1 / (1 + np.exp(-1))  # of two near ones and two at the end of the reach

@@ -34,11 +34,14 @@ def index(request, points, embedder) -> Index:
 
 
 def same(index: Index, other: Index, queries: torch.Tensor) -> None:
-    """Every number and every id of a search."""
+    """Every number and every id of a search; products may round by where a file is mapped."""
     ours, theirs = (i.search(queries, k=9).columns() for i in (index, other))
     assert list(ours) == list(theirs)
     for name, values in ours.items():
-        assert np.array_equal(values, theirs[name]), name
+        if values.dtype.kind == "f":
+            np.testing.assert_allclose(values, theirs[name], rtol=1e-5, atol=1e-7, err_msg=name)
+        else:
+            assert np.array_equal(values, theirs[name]), name
     assert other.kind == index.kind
     assert np.array_equal(other.ids, index.ids)
 

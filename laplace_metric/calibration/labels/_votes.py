@@ -3,7 +3,8 @@
 With d_j the distance of the j-th neighbour, a the least and b the largest of them, and l_j its
 label (an engine may rank by something else than this distance, so that d_1 need not be the least),
 
-    w_j        = exp(-(d_j^2 - a^2) / (b^2 - a^2)), divided by their sum
+    w_j        = exp(-(d_j^2 - a^2) / max(b^2 - a^2, 1e-4 b^2)), divided by their sum: where all
+                 are equally far, rounding has no weight
     p_c        = sum_{j : l_j = c} w_j                   kernel label posterior (Kotelevskii et al.
                                                          2022, NUQ), one scale a query
     ambiguity  = -sum_c p_c log p_c                      in nats, between 0 and log V
@@ -30,6 +31,11 @@ from laplace_metric.errors import NonFiniteError
 VOTES = 20
 ROUNDING = 1e-12
 """Ambiguity, in nats, that is none."""
+EQUALLY_FAR = 1e-4
+"""Part of the largest squared distance within which voters weigh nearly the same.
+
+Squared distances of float32 are rounded by 1e-6 of their value, in another way on each machine.
+"""
 BLOCK_CELLS = 2**22
 """Of (query, neighbour, vote) triples that are compared at once."""
 
@@ -128,8 +134,9 @@ def _weights(voters: Any, exists: Any) -> Any:
     xp, squared = namespace(voters), voters * voters
     least = xp.amin(xp.where(exists, squared, xp.inf), 1)[:, None]  # a ranking may put it anywhere
     excess = xp.where(exists, squared - least, 0.0)
-    reach = xp.amax(excess, 1)[:, None]
-    falling = xp.where(reach <= 0, 1.0, xp.exp(-excess / _or_one(reach)))
+    largest = xp.amax(xp.where(exists, squared, 0.0), 1)[:, None]
+    reach = xp.maximum(xp.amax(excess, 1)[:, None], EQUALLY_FAR * largest)
+    falling = xp.exp(-excess / _or_one(reach))
     weight = xp.where(exists, falling, 0.0)
     return weight / _or_one(weight.sum(1)[:, None])
 
