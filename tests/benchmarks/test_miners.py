@@ -49,8 +49,6 @@ def mean(training: str, key: str, pairs: str = ALL) -> float:
 def test_miners_in_words():
     random = {key: mean(RANDOM, key) - mean(RANDOM, "mean") for key in ("noise", "posterior")}
     assert all(x == pytest.approx(0.05, abs=0.005) for x in random.values())
-    assert mean(SAMPLED, "mean") - mean(RANDOM, "mean") == pytest.approx(0.17, abs=0.009)
-    assert 0 < mean(MINED, "mean") - mean(SAMPLED, "mean") < 0.02
     for training in (SAMPLED, MINED):
         assert 0 <= mean(training, "posterior") - mean(training, "mean") < 0.0125
     for key in (*miners.RANKINGS, HEAD_INPUTS):

@@ -445,7 +445,7 @@ def test_the_comparison_in_words():
     assert ece["laplace"] > max(ece[name] for name in ("pfe", "hib", "mcinfonce", "deep ensemble"))
     rows = {case: three_numbers.rows_of(case) for case in three_numbers.CASES}
     of = {c: [values_of(c, name) for name in three_numbers.ood_metrics(rows[c])] for c in rows}
-    for case in (fashion, birds):  # on the page of settings, too
+    for case in (fashion, birds):
         for each in of[case]:
             assert each["laplace"] > each["laplace, evidence"]
     for each in of[fashion]:
