@@ -156,7 +156,7 @@ def test_the_numbers_of_the_first_page_are_those_of_its_guard():
     answered = answers.answered
     plain = guard.index.ask(queries, Rule.at(0, alpha=None)).label
     covered = f"{guard.rule.coverage:.0%}".replace("%", " %")
-    assert f"Of queries like its items the guard expects to answer {covered}." in text
+    assert f"The guard expected to answer {covered}." in text
     assert not guard.rule.proven
     assert f"| every query answered | 100 % | {100 * (plain == truth).mean():.1f} % |" in text
     kept = 100 * (answers.label[answered] == truth[answered]).mean()

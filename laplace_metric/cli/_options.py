@@ -135,8 +135,8 @@ inner product under uncertain weights; auto: where it finds more of the labelled
 --holdout SHARE: keep this share of DATA out of the index: {_HALVES}; for other data than those \
 of the fit, which has its own --holdout
 {_SEED}\
---cross-fit N>=0: calibrate by cross-fitting in N parts, 0: not: for all of the data of a fit \
-without --holdout, too few to hold any out; 5 for 5,000 items or less
+--cross-fit N>=0: calibrate by cross-fitting in N parts, for all of the data of a fit without \
+--holdout; 0: not. By default 5 up to 5,000 items, which are too few to hold any out
 --open-set-fraction S: share of open-set queries to expect: as many calibrate that find all but \
 their own class; others may be nearer
 --group-column NAME: of a table: group of each item that calibrates, such as its video: items of a \

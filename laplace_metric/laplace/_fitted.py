@@ -40,7 +40,7 @@ class Draws:
 
     def __str__(self) -> str:
         return (
-            f"{self.spread:.2g} from their means; recall@1 {self.recall:.2f}, of the means "
+            f"{self.spread:.2g} from the mean; recall@1 by draws {self.recall:.2f}, by means "
             f"{self.recall_of_means:.2f}"
         )
 

@@ -259,7 +259,7 @@ def test_costs():
     )
     said = (
         f"Among 200,000 items a guarded query takes {guarded}, the bare index {bare}. "
-        f"In batches of 100 a guarded query takes {together} ("
+        f"In batches of 100 it takes {together} ("
     )
     assert said in words("README.md")
     points = {(row["structure"], row["n"]): row for row in read_record("points")["rows"]}
