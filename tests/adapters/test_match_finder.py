@@ -135,5 +135,8 @@ def test_a_miner_and_a_sampler_train_and_its_calculator_agrees(digits):
     calculator = AccuracyCalculator(include=names, k=k, device=torch.device("cpu"))
     theirs = calculator.get_accuracy(points, labels)
     assert recall_at_k(points, labels, 1).value == pytest.approx(theirs["precision_at_1"])
-    assert map_at_k(points, labels, k).value == pytest.approx(theirs["mean_average_precision"])
+    # FAISS compares in float32, which swaps a pair of items that are nearly equally far
+    assert map_at_k(points, labels, k).value == pytest.approx(
+        theirs["mean_average_precision"], abs=1e-4
+    )
     assert theirs["precision_at_1"] > 0.8

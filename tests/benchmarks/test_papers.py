@@ -264,5 +264,5 @@ def test_elk_without_its_factor_finds_the_level_of_kappa():
     error = {name: sum(r["certainty"]["rmse"] for r in of) / len(of) for name, of in rows.items()}
     page = (Path(published.__file__).parent / "README.md").read_text()
     assert {len(of) for of in rows.values()} == {3}
-    assert f"its kappas have the right level (RMSE {error['elk']:.1f}" in page
-    assert f"with it {error['elk times 20']:.1f}" in page
+    assert f"its kappas have the right level (RMSE {error['elk']:.1f}), with it " in page
+    assert f"with it {error['elk times 20']:.1f}, which is what the paper prints" in page
