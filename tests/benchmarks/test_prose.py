@@ -337,7 +337,9 @@ def test_power():
     rows = {(row["world"], row["n"]): row for row in read_record("power")["rows"]}
     text = words("docs/promises.md")
     ours = [row["ours"]["broken"] for row in rows.values()]
-    assert f"ours was broken in {100 * min(ours):.1f} % to {100 * max(ours):.1f} %." in text
+    assert (
+        f"the guarantee was broken in {100 * min(ours):.1f} % to {100 * max(ours):.1f} %." in text
+    )
     pairs = rows["pairs, 90%", 300]
     assert f"names its threshold ({100 * pairs['one threshold']:.1f} % at 90 %)" in text
     for world in ("pairs, 90%", "pairs, 95%"):
