@@ -1,11 +1,11 @@
-"""The best loss of table 3 of MCInfoNCE's paper: expected likelihood kernels (ELK).
+"""The other losses of table 3 of MCInfoNCE's paper: expected likelihood kernels (ELK), and HIB.
 
     python -m benchmarks recovery --pieces losses --cache DIR [--seeds 0]
 
-The process and the steps are those of ``runs``. The kernel has a closed form, so that no number of
-draws biases kappa. Eq. 55 prints it times 20; without the factor, as here, it is the exact
-probability of the pair. ``encoders`` has the printed factor and HIB (eq. 54), too, for ``RUNS``. A
-finished run is a JSON in the cache and is not repeated.
+The process and the steps are those of ``runs``. ELK has a closed form, so that no number of draws
+biases kappa. Eq. 55 prints it times 20 ("elk times 20"); without the factor ("elk") it is the exact
+probability of the pair. HIB is that of eq. 54. A finished run is a JSON in the cache and is not
+repeated.
 """
 
 from __future__ import annotations
