@@ -31,7 +31,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 STEP, N_NODES = 0.2, 32
 """Grid of y."""
@@ -68,9 +68,9 @@ def expected_chord(
     g, log_det = forms(2 * x2)
     exponent = x2 * g + torch.log1p(-g.clamp_max(BELOW_ONE)) + log_det / 2
     # the difference itself where it is small, the two terms where an exponential is not
-    near = -torch.exp(-x2) * torch.expm1(exponent.clamp_max(0.5))
-    cosine = torch.exp(exponent - x2)
-    lost = (weight * torch.where(exponent < 0.5, near, torch.exp(-x2) - cosine)).sum(0)
+    whole, cosine = torch.exp(-x2), torch.exp(exponent - x2)
+    near = -whole * torch.expm1(exponent.clamp_max(0.5))
+    lost = (weight * torch.where(exponent < 0.5, near, whole - cosine)).sum(0)
     kept = (weight * cosine).sum(0)
     unit = 4 / math.sqrt(math.pi) * shrunk.sqrt()
     # the grid follows E cos: where that is short, it ends before exp(-x^2) does
@@ -100,26 +100,41 @@ def spectral_chord(
     trace = (values.sum(1, keepdim=True) / length)[:, 0]
     squares, values = squares / length, values / length  # of u, and of C in units of |m|^2
     tangent = ((1 - squares).clamp_min(0) * values).sum(1)
-    counts, along = torch.ones_like(values[:1]), values
-    if (n_others := values.shape[1] - LARGEST) > 1:
+    n_others, other = max(values.shape[1] - LARGEST, 0), None
+    if n_others > 1:
         top, at = values.topk(LARGEST, 1)
         of_top = squares.gather(1, at)
         # the others: their mean eigenvalue in the determinant, and in g the one seen along u
-        rest = (1 - of_top.sum(1, keepdim=True)).clamp_min(0)
-        seen = (trace - tangent - (of_top * top).sum(1)).clamp_min(0)[:, None]
-        seen = seen / rest.clamp_min(torch.finfo(rest.dtype).tiny)
-        other = ((trace - top.sum(1)) / n_others).clamp_min(0)[:, None]
-        squares, along = torch.cat([of_top, rest], 1), torch.cat([top, seen], 1)
-        values = torch.cat([top, other], 1)
-        counts = nn.functional.pad(torch.ones_like(top[:1]), (0, 1), value=n_others)
+        rest = (1 - of_top.sum(1)).clamp_min(0)
+        seen = (trace - tangent - (of_top * top).sum(1)).clamp_min(0)
+        along = seen / rest.clamp_min(torch.finfo(rest.dtype).tiny), rest
+        other = ((trace - top.sum(1)) / n_others).clamp_min(0)
+        squares, values = of_top, top
+    squares, values = (x.mT.contiguous()[:, None] for x in (squares, values))  # [<= 9, 1, B]
 
     def forms(scale: Tensor) -> tuple[Tensor, Tensor]:
-        w = scale[..., None] * along
-        log_det = -(counts * torch.log1p(scale[..., None] * values)).sum(-1)
-        return (squares * (w / (1 + w))).sum(-1), log_det
+        w = scale * values
+        g, log_det = (squares * (w / (1 + w))).sum(0), -_log_of_product(w)
+        if other is not None:
+            w = scale * along[0]
+            g += along[1] * (w / (1 + w))
+            log_det -= n_others * torch.log1p(scale * other)
+        return g, log_det
 
     tangent = torch.where(length[:, 0] == 0, trace, tangent)
     return expected_chord(forms, trace, tangent).to(eigenvalues.dtype)
+
+
+def _log_of_product(w: Float[Tensor, "m ..."]) -> Tensor:
+    """Return the sum of log(1 + w) over the first dimension, by one logarithm for all of them.
+
+    ``w`` is at most 2 sinh(y)^2, some 2e5, so that a product of ``LARGEST + 1`` stays finite.
+    """
+    while len(w) > 1:  # (1 + a) (1 + b) = 1 + (a + b + a b), which loses no digits of small ones
+        half = len(w) // 2
+        a, b = w[:half], w[half : 2 * half]
+        w = torch.cat([a + b + a * b, w[2 * half :]])
+    return torch.log1p(w[0])
 
 
 def dense_chord(
