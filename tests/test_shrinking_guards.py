@@ -103,7 +103,7 @@ def test_a_guarantee_is_over_where_a_class_has_no_items_left(tmp_path):
 
 
 def test_a_guarantee_is_over_where_one_class_is_thinned_out(tmp_path):
-    """Of 300 worlds of seven classes, 58 lost the precision where a tenth went, all of one."""
+    """Of 299 worlds of seven classes, 58 lost the precision where a tenth went, all of one."""
     guard, fours = own(), np.flatnonzero(Y[ITEMS] == 4)
     guard.remove(fours[:5])
     assert guard.rule.gallery.covered
