@@ -253,6 +253,22 @@ def test_an_embedding_in_the_place_of_vectors_is_told():
         Guard(seen()(X), Y)
 
 
+def test_an_embedding_is_no_array_and_names_those_that_it_has():
+    embedding = seen()(X[:5])
+    for read in (np.array, np.asarray, np.linalg.norm, lambda e: np.asarray(e, dtype=np.float32)):
+        with pytest.raises(InputError, match=r"5 uncertain.*embedding\.mean.*\[5, 4\].*variance"):
+            read(embedding)
+    assert np.asarray(embedding.mean).shape == (5, 4)
+
+
+def test_a_result_of_a_search_is_no_array_and_names_those_that_it_has():
+    found = seen().index(X, Y, progress=False).search(X[:5], k=3)
+    for read in (np.array, np.asarray):
+        with pytest.raises(InputError, match=r"5 queries.*result\.labels.*result\.to_pandas"):
+            read(found)
+    assert np.asarray(found.labels).shape == (5, 3)
+
+
 def test_one_number_an_item_is_a_column():
     with pytest.raises(InputError, match=r"\[300\].*x\[:, None\]"):
         fit(nn.Linear(1, 2), X[:, 0], Y)
