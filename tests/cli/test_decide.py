@@ -170,6 +170,9 @@ def test_a_rule_by_one_score_is_shown_and_needs_no_torch(tmp_path):
         ("query,score,relevant\na,.5,maybe\n", "relevant is 'maybe'"),
         ("query,item,score,relevant\na,b,.5,1\na,b,.5,1\n", "query 'a' has the item 'b' twice"),
         ("query,score,relevant\n", "holds no row"),
+        ("query;score;relevant\na;.5;1\n", "has ';' between its columns"),
+        ("query;score;relevant\na;0,5;1\n", "Write it with ',', and with '.' in numbers"),
+        ("query\tscore\trelevant\na\t.5\t1\n", "Name it bad.tsv, or write it with ','"),
     ],
 )
 def test_a_bad_table_is_named(tmp_path, monkeypatch, capsys, text, message):
