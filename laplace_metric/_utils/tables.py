@@ -90,6 +90,18 @@ def _check_separator(path: Path, header: list[str], expected: str) -> None:
         )
 
 
+def require_table(path: Path) -> None:
+    """Check that a path is a table, without reading it.
+
+    Raises
+    ------
+    InputError
+        If there is no such file.
+    """
+    if not path.is_file() or path.suffix.lower() not in TABLES:
+        raise InputError(f"{path} is no table: give a .csv or .tsv that exists.")
+
+
 def read_table(path: Path, needed: Mapping[str, str]) -> dict[str, list[str]]:
     """Read the columns of a .csv or .tsv that has rows.
 
@@ -101,8 +113,7 @@ def read_table(path: Path, needed: Mapping[str, str]) -> dict[str, list[str]]:
     InputError
         If there is no such file, column or row.
     """
-    if not path.is_file() or path.suffix.lower() not in TABLES:
-        raise InputError(f"{path} is no table: give a .csv or .tsv that exists.")
+    require_table(path)
     columns = read_columns(path)
     for name, option in needed.items():
         if name not in columns:

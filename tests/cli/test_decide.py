@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from laplace_metric import LaplaceEmbedder
 from laplace_metric.calibration import ClassRule, Rule
 from laplace_metric.cli import main
 from laplace_metric.cli._decide import Hits
@@ -138,6 +139,31 @@ def test_mistakes_are_named(tmp_path, monkeypatch, capsys, words, message):
     judged = write(tmp_path / "judged.csv", 200)
     assert main(["decide", judged, *words]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_options_that_do_not_go_together_are_told_before_the_table_is_read(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    judged = write(tmp_path / "judged.csv", 300)
+    assert main(["decide", judged, "--precision", "0.8", "--output", "own.json"]) == 0
+    x = np.random.default_rng(0).normal(size=(200, 4)) + 3 * np.eye(4)[np.arange(200) % 4]
+    y = np.arange(200) % 4
+    index = LaplaceEmbedder.from_embeddings(x, y).cross_index(x, y, progress=False)
+    index.guarantee(precision=0.5).save("of_index.json")
+    capsys.readouterr()
+    for words, message in (
+        ("--apply of_index.json", "--apply: the rule is of an index"),
+        ("--apply own.json --kind distance", "--kind distance is for learning a rule"),
+        ("--apply own.json --of hits", "--of hits is for learning a rule"),
+        ("--apply own.json --confidence .9", "--confidence 0.9 is for learning a rule"),
+        ("--apply own.json --cross-fit 0", "uses own.json as it was learnt. Leave --cross-fit out"),
+        ("--recall .9 --of hits", "--recall is of one answer a query"),
+    ):
+        assert main(["decide", "missing.csv", *words.split()]) == 2
+        assert message in capsys.readouterr().err
+    given = ["--apply", "own.json", "--kind", "similarity", "--confidence", "0.95"]
+    assert main(["decide", judged, *given]) == 0  # as it was learnt
 
 
 def test_a_rule_by_one_score_is_shown_and_needs_no_torch(tmp_path):
