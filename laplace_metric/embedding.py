@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 import torch
@@ -383,6 +383,19 @@ class Embedding(Shown):
 
     def __len__(self) -> int:
         return len(self.mean)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NoReturn:
+        """Refuse ``np.asarray(embedding)``: a batch has several arrays.
+
+        Raises
+        ------
+        InputError
+            It names the arrays.
+        """
+        raise InputError(
+            f"{len(self)} uncertain embeddings are several arrays: pass embedding.mean, the "
+            f"vectors {list(self.mean.shape)}, or embedding.variance, embedding.uncertainty."
+        )
 
     def __getitem__(self, index: Any) -> Embedding:
         """Return a part: slice, boolean mask, index tensor, or a number for a batch of 1.

@@ -11,6 +11,7 @@ import copy
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from difflib import get_close_matches
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -97,7 +98,7 @@ METHODS = {
     "fit": "Guard(items, labels) fits; guard.calibrate(queries, labels) calibrates again",
     "predict": "call guard.ask(queries).label, which is None where it abstains",
     "predict_proba": "call guard.ask(queries).probability",
-    "query": "call guard.ask(queries)",
+    **dict.fromkeys(("query", "answer", "answers"), "call guard.ask(queries)"),
     "search": "call guard.index.search(queries, k)",
     "score": "call guard.evaluate(queries, labels).right_share",
     "guarantee": "call guard.at(precision), or guard.index.guarantee(...) for another rate",
@@ -329,7 +330,10 @@ class Guard(Shown):
     def __getattr__(self, name: str) -> Any:
         if hasattr(type(self), name):  # a property of ours that has failed: with its own words
             return object.__getattribute__(self, name)
-        advice = f": {METHODS[name]}." if name in METHODS else ""
+        near = [name]
+        if name not in METHODS and not name.startswith("_"):  # of a name of ours Python tells
+            near = get_close_matches(name, [*METHODS, *dir(type(self)), *vars(self)], 1, 0.7)
+        advice = f": {METHODS[near[0]]}." if near and near[0] in METHODS else ""
         raise AttributeError(
             f"{type(self).__name__!r} object has no attribute {name!r}{advice}",
             name=name,

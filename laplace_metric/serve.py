@@ -26,6 +26,7 @@ from laplace_metric._utils import __version__
 from laplace_metric._utils.batching import Worker
 from laplace_metric._utils.validation import check_count, check_share
 from laplace_metric.cli._coarser_table import levels_of
+from laplace_metric.cli._open_source import require_data
 from laplace_metric.cli._options import parser_of
 from laplace_metric.errors import (
     InputError,
@@ -339,6 +340,7 @@ def serve(options: Namespace) -> None:
             f"--host {options.host}: anyone who reaches this address could search. Give "
             "--api-key-file, or --insecure if something else keeps others away."
         )
+    require_data(options)
     require_address(options.host, options.port)
     uvicorn.run(
         _application(options),

@@ -12,8 +12,9 @@ from PIL import Image
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from laplace_metric import Guard, LaplaceEmbedder
+from laplace_metric import Guard, Index, LaplaceEmbedder
 from laplace_metric.errors import (
+    CallError,
     DtypeError,
     EmptyLoaderError,
     HeadError,
@@ -251,6 +252,41 @@ def test_a_generator_that_was_read_is_told():
 def test_an_embedding_in_the_place_of_vectors_is_told():
     with pytest.raises(InputError, match=r"items is an Embedding: .*\.mean"):
         Guard(seen()(X), Y)
+
+
+def test_an_embedding_is_no_array_and_names_those_that_it_has():
+    embedding = seen()(X[:5])
+    for read in (np.array, np.asarray, np.linalg.norm, lambda e: np.asarray(e, dtype=np.float32)):
+        with pytest.raises(InputError, match=r"5 uncertain.*embedding\.mean.*\[5, 4\].*variance"):
+            read(embedding)
+    assert np.asarray(embedding.mean).shape == (5, 4)
+
+
+def test_a_result_of_a_search_is_no_array_and_names_those_that_it_has():
+    found = seen().index(X, Y, progress=False).search(X[:5], k=3)
+    for read in (np.array, np.asarray):
+        with pytest.raises(InputError, match=r"5 queries.*result\.labels.*result\.to_pandas"):
+            read(found)
+    assert np.asarray(found.labels).shape == (5, 3)
+
+
+WRONG_INDICES = {
+    "nothing": (lambda e: Index(), r"^Index\(\): "),
+    "an embedder": (lambda e: Index(e), r"^Index\(LaplaceEmbedder\): "),
+    "items": (lambda e: Index(X, Y), r"^Index\(Tensor, Tensor\): "),
+    "an embedder and items": (lambda e: Index(e, X, Y), r"^Index\(LaplaceEmbedder, Tensor\): "),
+    "keywords": (lambda e: Index(X, labels=Y), r"^Index\(Tensor, labels=\): "),
+    "build": (lambda e: Index.build(e, X, Y), r"^Index\.build\(LaplaceEmbedder, \.\.\.\): "),
+}
+
+
+@pytest.mark.parametrize("call", WRONG_INDICES)
+def test_an_index_that_is_made_by_hand_names_the_call_that_makes_one(call):
+    make, message = WRONG_INDICES[call]
+    with pytest.raises(CallError, match=rf"{message}.*embedder\.index\(items, labels\)") as error:
+        make(seen())
+    assert isinstance(error.value, TypeError)
+    assert len(seen().index(X, Y, progress=False)) == 300  # what the error says works
 
 
 def test_one_number_an_item_is_a_column():

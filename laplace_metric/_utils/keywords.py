@@ -122,6 +122,43 @@ def positional(advice: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     return decorator
 
 
+def made_otherwise(advice: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Make the error of a constructor with wrong arguments say how an object is made.
+
+    Parameters
+    ----------
+    advice : str
+        End of the message: the call that makes an object.
+
+    Examples
+    --------
+    >>> class Room:
+    ...     @made_otherwise("call house.room(name).")
+    ...     def __init__(self, walls): ...
+    >>> Room()
+    Traceback (most recent call last):
+    laplace_metric.errors.CallError: Room(): call house.room(name).
+    """
+
+    def decorator(method: Callable[P, R]) -> Callable[P, R]:
+        own = signature(method)
+
+        @wraps(method)
+        def checked(*args: P.args, **keywords: P.kwargs) -> R:
+            try:
+                own.bind(*args, **keywords)
+            except TypeError as error:
+                given = [type(value).__name__ for value in args[1:]]
+                given += [f"{name}=" for name in keywords]
+                call = f"{_called(method, args[0])}({', '.join(given)})"
+                raise CallError(f"{call}: {advice}") from error
+            return method(*args, **keywords)
+
+        return checked
+
+    return decorator
+
+
 def _parameters(method: Callable[..., Any]) -> list[Parameter]:
     return list(signature(method).parameters.values())
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import pandas
 
 TABLES = (".csv", ".tsv")
+SEPARATORS = (",", "\t", ";")
+"""Characters between the columns of a .csv, of a .tsv, and of what some spreadsheets call a CSV."""
 MISSING = ("", "nan", "none", "null", "na", "n/a", "<na>")
 """Cells without a value, in lower case."""
 
@@ -41,14 +43,16 @@ def read_columns(path: Path) -> dict[str, list[str]]:
     Raises
     ------
     InputError
-        If a row has another number of fields, or it is no text file.
+        If its columns are separated by another character, a row has another number of fields, or it
+        is no text file.
     """
-    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+    delimiter = SEPARATORS[path.suffix.lower() == ".tsv"]
     rows = []
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             lines = csv.reader(file, delimiter=delimiter, strict=True)
             header = next(lines, [])
+            _check_separator(path, header, delimiter)
             for row in lines:
                 if row and len(row) != len(header):
                     raise InputError(
@@ -62,6 +66,42 @@ def read_columns(path: Path) -> dict[str, list[str]]:
     return {name: [row[place] for row in rows] for name, place in places.items()}
 
 
+def _check_separator(path: Path, header: list[str], expected: str) -> None:
+    """Refuse a table whose first line is one field, of names that another character separates.
+
+    Raises
+    ------
+    InputError
+        With both characters.
+    """
+    if len(header) != 1:
+        return
+    for found in SEPARATORS:
+        names = header[0].split(found)
+        if found == expected or len(names) < 2 or not all(x and x == x.strip() for x in names):
+            continue
+        how = f"Write it with {expected!r}, and with '.' in numbers"
+        if found != ";":
+            name = path.with_suffix(TABLES[found == "\t"]).name
+            how = f"Name it {name}, or write it with {expected!r}"
+        raise InputError(
+            f"{path} has {found!r} between its columns, and a {path.suffix.lower()} is read with "
+            f"{expected!r} between them. {how}."
+        )
+
+
+def require_table(path: Path) -> None:
+    """Check that a path is a table, without reading it.
+
+    Raises
+    ------
+    InputError
+        If there is no such file.
+    """
+    if not path.is_file() or path.suffix.lower() not in TABLES:
+        raise InputError(f"{path} is no table: give a .csv or .tsv that exists.")
+
+
 def read_table(path: Path, needed: Mapping[str, str]) -> dict[str, list[str]]:
     """Read the columns of a .csv or .tsv that has rows.
 
@@ -73,8 +113,7 @@ def read_table(path: Path, needed: Mapping[str, str]) -> dict[str, list[str]]:
     InputError
         If there is no such file, column or row.
     """
-    if not path.is_file() or path.suffix.lower() not in TABLES:
-        raise InputError(f"{path} is no table: give a .csv or .tsv that exists.")
+    require_table(path)
     columns = read_columns(path)
     for name, option in needed.items():
         if name not in columns:

@@ -109,6 +109,23 @@ def answers_table(columns: Columns, k: int) -> ShownTable:
     return ShownTable(shown, SPARE)
 
 
+def check_asked(options: Namespace) -> None:
+    """Check what is asked of the answers, before an index is loaded.
+
+    Raises
+    ------
+    InputError
+        For --by-class or --coarser without --precision, and for both.
+    """
+    by_class, coarser = getattr(options, "by_class", False), getattr(options, "coarser", None)
+    if by_class and coarser is not None:
+        raise InputError("--by-class and --coarser: give one of the two.")
+    if options.precision is None and by_class:
+        raise InputError("--by-class: give --precision P, which is kept for each label.")
+    if options.precision is None and coarser is not None:
+        raise InputError("--coarser: give --precision P, which is kept at each level.")
+
+
 def guaranteed_of(index: Index, options: Namespace, reporter: Reporter) -> Rule | None:
     """Return the rule of --precision, and print it; None if it is not given.
 
@@ -117,15 +134,9 @@ def guaranteed_of(index: Index, options: Namespace, reporter: Reporter) -> Rule 
     InputError
         For an index without a calibration, and for more than it can guarantee.
     """
-    by_class, coarser = getattr(options, "by_class", False), getattr(options, "coarser", None)
     if options.precision is None:
-        if by_class:
-            raise InputError("--by-class: give --precision P, which is kept for each label.")
-        if coarser is not None:
-            raise InputError("--coarser: give --precision P, which is kept at each level.")
         return None
-    if by_class and coarser is not None:
-        raise InputError("--by-class and --coarser: give one of the two.")
+    by_class, coarser = getattr(options, "by_class", False), getattr(options, "coarser", None)
     if index.calibration is None:
         raise InputError(f"--precision: the index is not calibrated. {CALIBRATE}.")
     of = index.calibration.decides_about

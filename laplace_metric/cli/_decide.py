@@ -14,7 +14,9 @@ import numpy.typing as npt
 from laplace_metric._utils.tables import MISSING, filled_cells, read_table
 from laplace_metric.calibration import ClassRule, Rule, ScoreCalibration, calibrate_scores
 from laplace_metric.calibration._padding import is_padding
-from laplace_metric.calibration.guarantees._theory import HITS, QUANTITIES
+from laplace_metric.calibration.guarantees._theory import HITS, QUANTITIES, Guarantee
+from laplace_metric.calibration.scores._scored_queries import ScoredQueries
+from laplace_metric.cli._options import parser_of
 from laplace_metric.cli._reporter import reporter_of
 from laplace_metric.cli._table_files import TABLE_WRITERS, write_table
 from laplace_metric.errors import InputError
@@ -47,7 +49,13 @@ def decide(options: Namespace) -> None:
     reporter = reporter_of(options, output)
     if options.by_class and (options.precision is None or options.of == HITS):
         raise InputError("--by-class: give --precision P, of --of match.")
-    rule = None if asked else Rule.load(options.apply)
+    rule = None
+    if asked:
+        Guarantee.of_rates(**asked, of=options.of)  # what cannot be is refused before all work
+    else:
+        _check_applies(options)
+        rule = Rule.load(options.apply)
+        _scores_of(rule)  # a rule of something else is refused before the table is read
     hits = Hits(
         options.data,
         query=options.query_column,
@@ -260,10 +268,7 @@ class Hits:
         InputError
             If the rule was learnt from more scores than one, or from fewer hits of a query.
         """
-        if (calibration := rule.scores) is None:
-            raise InputError("--apply: the rule is of an index: give it to laplace-metric search.")
-        if len(calibration.kinds) > 1 or calibration.evidence:
-            raise InputError("--apply: the rule wants several scores, which a table does not hold.")
+        calibration = _scores_of(rule)
         rank, scores = self.ranked(calibration.kinds[0], calibration.k)
         p, there = np.zeros(len(rank)), self.exists
         p[there] = calibration.probability(scores)[self.query[there], rank[there]]
@@ -310,6 +315,40 @@ class Hits:
         scores = np.full((len(self.queries), k or longest), sign * np.inf)
         scores[self.query[self.exists], rank[self.exists]] = self.score[self.exists]
         return rank, scores
+
+
+def _check_applies(options: Namespace) -> None:
+    """Refuse options of learning next to --apply, where they would change nothing.
+
+    Raises
+    ------
+    InputError
+        For the first one.
+    """
+    parser = parser_of(options.command)
+    for name in ("kind", "of", "confidence", "cross_fit"):
+        value = getattr(options, name)
+        if value is not None and str(value) != str(parser.get_default(name)):
+            option = f"--{name.replace('_', '-')}"
+            raise InputError(
+                f"{option} {value} is for learning a rule: --apply uses {options.apply} as it was "
+                f"learnt. Leave {option} out."
+            )
+
+
+def _scores_of(rule: Rule) -> ScoredQueries:
+    """Return the calibration of a rule of one score.
+
+    Raises
+    ------
+    InputError
+        For a rule of an index, or of several scores.
+    """
+    if (calibration := rule.scores) is None:
+        raise InputError("--apply: the rule is of an index: give it to laplace-metric search.")
+    if len(calibration.kinds) > 1 or calibration.evidence:
+        raise InputError("--apply: the rule wants several scores, which a table does not hold.")
+    return calibration
 
 
 def _rates(rule: Rule) -> dict[str, float]:

@@ -89,10 +89,20 @@ def _check_ways(options: Namespace) -> None:
             "--one-answer counts the rows of a group of --calibrate TABLE as one query: give "
             "--calibrate TABLE and --group-column NAME, too."
         )
+    by_chance = options.holdout is not None or options.cross_fit == 0
+    if options.group_column is not None and options.calibrate is None and by_chance:
+        raise _shared_groups(options.group_column)
     if options.cross_fit and options.compact:
         raise InputError(
             "--cross-fit is for small collections, --compact for large ones: give one."
         )
+
+
+def _shared_groups(column: str) -> InputError:
+    return InputError(
+        f"--group-column {column}: a random part that is held out shares its groups with the "
+        "items. Give --calibrate TABLE, of other groups, or --cross-fit."
+    )
 
 
 def _planned(posterior: LoadedPosterior, options: Namespace, reporter: Reporter) -> IndexPlan:
@@ -128,10 +138,7 @@ def _planned(posterior: LoadedPosterior, options: Namespace, reporter: Reporter)
     groups = None
     if options.group_column is not None:
         if options.calibrate is None and folds is None:
-            raise InputError(
-                f"--group-column {options.group_column}: a random part that is held out shares its "
-                "groups with the items. Give --calibrate TABLE, of other groups, or --cross-fit."
-            )
+            raise _shared_groups(options.group_column)
         groups = groups_of_items(*own, options.group_column)
     if len(held):
         source.require_classes("calibration")

@@ -12,6 +12,28 @@ Groups = dict[str, str]
 """Group of each item, by its id."""
 
 
+def require_groups(path: Path, column: str) -> None:
+    """Check that data can have a column of groups, without reading them.
+
+    Parameters
+    ----------
+    path : Path
+        Data, which exist.
+    column : str
+        Name of the column.
+
+    Raises
+    ------
+    InputError
+        If the data are no table.
+    """
+    if path.is_dir() or path.suffix.lower() not in TABLES:
+        raise InputError(
+            f"--group-column {column}: {path} is no table. List the items in a .csv with the "
+            f"columns path, label and {column}."
+        )
+
+
 def groups_of_items(path: Path, source: Source, column: str) -> Groups:
     """Return the group of each item of a table.
 
@@ -29,11 +51,7 @@ def groups_of_items(path: Path, source: Source, column: str) -> Groups:
     InputError
         If the data are no table, it has no such column, a cell has no value, or rows were left out.
     """
-    if path.is_dir() or path.suffix.lower() not in TABLES:
-        raise InputError(
-            f"--group-column {column}: {path} is no table. List the items in a .csv with the "
-            f"columns path, label and {column}."
-        )
+    require_groups(path, column)
     cells = filled_cells(path, column, read_table(path, {column: "--group-column"})[column])
     if len(cells) != len(source):
         raise InputError(

@@ -10,6 +10,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from laplace_metric.cli._source import ReadOptions
@@ -79,12 +80,31 @@ def load_model(name: str, device: str | None = None) -> LoadedModel:
     module, _, attribute = name.partition(":")
     if not module or not attribute:
         raise InputError(f"--model {name!r}: give {FORM}.")
+    _check_device(device or "cpu")
     loaded = _from_factory(name, module, attribute)
     try:
         return replace(loaded, model=loaded.model.to(device or "cpu"))
     except (RuntimeError, AssertionError) as error:
         line = str(error).splitlines()[0]
-        raise InputError(f"--device {device}: {line}") from error
+        raise InputError(
+            f"--device {device}: {line.rstrip('.')}. Leave --device out for the CPU."
+        ) from error
+
+
+def _check_device(name: str) -> None:
+    """Refuse a name that is no device, before a model is made for it.
+
+    Raises
+    ------
+    InputError
+        It names the usual devices.
+    """
+    try:
+        torch.device(name)
+    except RuntimeError as error:
+        raise InputError(
+            f"--device {name}: PyTorch has no such device. Give cuda (NVIDIA), mps (Apple) or cpu."
+        ) from error
 
 
 def code_of(name: str) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from argparse import Namespace
 from pathlib import Path
 
-from laplace_metric._utils.tables import TABLES, read_columns
+from laplace_metric._utils.tables import TABLES, read_columns, require_table
 from laplace_metric.cli._array_source import ARRAY_FILES, array_source
 from laplace_metric.cli._image_source import image_source
+from laplace_metric.cli._item_groups import require_groups
 from laplace_metric.cli._source import Notify, ReadOptions, Source
 from laplace_metric.cli._table_source import table_source
 from laplace_metric.datasets._image_files import files_below, images_below, is_image
@@ -74,14 +75,25 @@ def require_source(path: Path) -> None:
         )
 
 
+DATA = ("data", "calibrate", "queries", "open_set", "reference", "item_data")
+"""Options that name data."""
+
+
 def require_data(options: Namespace) -> None:
     """Check the paths of data that options name, before a model is loaded for them.
 
     Raises
     ------
     InputError
-        If one cannot be read.
+        If one cannot be read, or is to have groups of rows and is no table.
     """
-    for name in ("data", "calibrate", "queries", "open_set", "reference", "item_data"):
-        if (path := getattr(options, name, None)) is not None:
+    given = {name: getattr(options, name, None) for name in DATA}
+    for path in given.values():
+        if path is not None:
             require_source(path)
+    if (levels := getattr(options, "coarser", None)) is not None:
+        require_table(levels)
+    column = getattr(options, "group_column", None)
+    grouped = given["queries"] or given["calibrate"] or given["data"]
+    if column is not None and grouped is not None:
+        require_groups(grouped, column)

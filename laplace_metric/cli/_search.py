@@ -6,7 +6,12 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import Any
 
-from laplace_metric.cli._answers_table import columns_of, guaranteed_of, tell_answers
+from laplace_metric.cli._answers_table import (
+    check_asked,
+    columns_of,
+    guaranteed_of,
+    tell_answers,
+)
 from laplace_metric.cli._gallery import LoadedIndex, load_gallery
 from laplace_metric.cli._image_source import root_of
 from laplace_metric.cli._item_groups import views_of_queries
@@ -14,7 +19,7 @@ from laplace_metric.cli._open_source import require_data
 from laplace_metric.cli._pictures import Pictures
 from laplace_metric.cli._reporter import Reporter, reporter_of
 from laplace_metric.cli._result_picture import write_picture
-from laplace_metric.cli._source import ARRAYS, IMAGES, TEXTS, Source, given_texts
+from laplace_metric.cli._source import ARRAYS, IMAGES, TEXTS, given_texts
 from laplace_metric.cli._table_files import TABLE_WRITERS
 from laplace_metric.errors import InputError
 
@@ -24,6 +29,7 @@ def search(options: Namespace) -> None:
     reporter = reporter_of_answers(options)
     if bool(options.text) == (options.queries is not None):
         raise InputError("give QUERIES, which is a file or a folder, or --text: one of the two.")
+    _check_views(options)
     require_data(options)
     gallery = load_gallery(options.index, options, reporter)
     posterior, rule = gallery.posterior, guaranteed_of(gallery.index, options, reporter)
@@ -31,7 +37,9 @@ def search(options: Namespace) -> None:
         queries = posterior.checked(given_texts(options.text))
     else:
         queries = posterior.source(options.queries, options, reporter)
-    of = _views(queries, options)
+    of = None
+    if not options.text:
+        of = views_of_queries(options.queries, queries, options.group_column)
     if options.picture is not None:
         items = _shown(gallery, queries.kind)
     loader = queries.batches(options.batch_size)
@@ -49,17 +57,14 @@ def search(options: Namespace) -> None:
     tell_answers(columns, len(result), options.k, options, reporter)
 
 
-def _views(queries: Source, options: Namespace) -> list[str] | None:
-    """Return the group of each query; None: each is one."""
-    if options.group_column is None:
-        return None
-    if options.text or options.picture is not None:
+def _check_views(options: Namespace) -> None:
+    """Refuse views next to options that take single queries."""
+    if options.group_column is not None and (options.text or options.picture is not None):
         other = "--text" if options.text else "--picture"
         raise InputError(
             f"--group-column {options.group_column} is for a table of views, and {other} shows "
             "single queries: give one of the two."
         )
-    return views_of_queries(options.queries, queries, options.group_column)
 
 
 def _shown(gallery: LoadedIndex, kind: str) -> Sequence[Any]:
@@ -81,8 +86,9 @@ def reporter_of_answers(options: Namespace) -> Reporter:
     Raises
     ------
     InputError
-        For other endings than can be written.
+        For other endings than can be written, and as ``check_asked``.
     """
+    check_asked(options)
     output, figure = options.output, options.picture
     if output is not None and output.suffix not in TABLE_WRITERS:
         raise InputError(f"--output {output}: end it in {', '.join(TABLE_WRITERS)}.")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Number
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -44,7 +46,18 @@ def chosen_rows(name: str, rows: Any, n: int) -> Int64[Tensor, " rows"]:
         return torch.tensor(range(n)[rows], dtype=torch.int64)
     if isinstance(rows, Tensor):
         rows = check_dense(name, rows).detach().cpu().numpy()
+    if rows is None or isinstance(rows, (Number, np.generic, PathLike)):
+        raise InputError(
+            f"{name}={rows!r:.60}: pass whole numbers [n], such as [3], a slice, or a mask [{n}]."
+        )
+    rows = [rows] if isinstance(rows, str) else rows
     array = as_array(name, rows if hasattr(rows, "__len__") else list(rows))
+    if array.dtype.kind in "UO" and array.size and isinstance(array.flat[0], str):
+        raise InputError(
+            f"{name} holds a name, {str(array.flat[0])!r:.60}: pass a mask [{n}], such as "
+            "numpy.isin(images.labels, names) or, of paths in a folder, numpy.isin(images.ids, "
+            "paths)."
+        )
     if array.ndim != 1 or (array.dtype.kind not in "biu" and len(array)):
         raise InputError(
             f"{name} has shape {list(array.shape)} and dtype {array.dtype}: pass whole numbers "

@@ -96,15 +96,21 @@ class ImageSet:
         classes = f"{len(self.class_names)} classes"
         return f"ImageSet({self.name!r}, {len(self)} images of {shape}, {classes})"
 
-    def pixels(
-        self, rows: Shaped[Tensor, " n"] | slice = slice(None)
-    ) -> Float[Tensor, "rows C H W"]:
+    def pixels(self, rows: Any = slice(None)) -> Float[Tensor, "*rows C H W"]:
         """Return the images of some rows as float32 in [0, 1].
 
         Parameters
         ----------
-        rows : whole numbers [n] or a slice
-            Images to return; negative numbers count from the end. Default: all.
+        rows : whole numbers [n], a slice, or a mask [N]
+            Images to return; negative numbers count from the end. One number gives
+            one image [C, H, W]. Default: all.
+
+        Raises
+        ------
+        InputError
+            If ``rows`` is neither a mask, a slice nor whole numbers.
+        RowError
+            If a row does not exist.
 
         Examples
         --------
@@ -112,6 +118,10 @@ class ImageSet:
         >>> ImageSet(white, torch.tensor([0]), "white", ("white",)).pixels()
         tensor([[[[1., 1.]]]])
         """
+        if isinstance(rows, int) and not isinstance(rows, bool):
+            return self.pixels([rows])[0]
+        if not isinstance(rows, slice):
+            rows = chosen_rows("rows", rows, len(self))
         images = self.images[rows]
         return images.float() / 255 if images.dtype == torch.uint8 else images
 

@@ -2,12 +2,13 @@
 
 from laplace_metric.inputs._batches import ModelInput, read_batch
 from laplace_metric.inputs._inputs import Batch, Inputs, read_inputs, read_items, read_loader
-from laplace_metric.inputs._vectors import read_vectors
+from laplace_metric.inputs._vectors import check_no_texts, read_vectors
 
 __all__ = [
     "Batch",
     "Inputs",
     "ModelInput",
+    "check_no_texts",
     "read_batch",
     "read_inputs",
     "read_items",

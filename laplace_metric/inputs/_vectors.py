@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -50,6 +51,7 @@ def read_vectors(name: str, values: Any, size: int | None = None) -> Float[Tenso
         tensor = check_dense(name, values)  # through which gradients still flow
     else:
         given = gathered_texts(name, values)
+        check_no_texts(name, given, size)
         tensor = as_tensor(name, list(given) if isinstance(given, Iterator) else given)
     shape = tuple(tensor.shape)
     if shape == (size,):
@@ -67,6 +69,43 @@ def read_vectors(name: str, values: Any, size: int | None = None) -> Float[Tenso
         named = bad_rows((~torch.isfinite(vectors)).any(1))
         raise NonFiniteError(f"{name} hold NaN or infinity in {named}: leave these rows out.")
     return vectors
+
+
+def check_no_texts(name: str, values: Any, size: int | None = None) -> None:
+    """Refuse texts where vectors are asked for.
+
+    Parameters
+    ----------
+    name : str
+        Name of the argument, for errors.
+    values : any
+        Value of the argument. Only a text, a list, a tuple, an array and a series are looked into.
+    size : int or None
+        Numbers of a vector. None, the default: any size.
+
+    Raises
+    ------
+    InputError
+        It says how texts become vectors.
+
+    Examples
+    --------
+    >>> check_no_texts("queries", ["hello"], 64)
+    Traceback (most recent call last):
+    laplace_metric.errors.InputError: queries: 'hello' is a text, and vectors [N, 64] are needed. \
+Encode texts first, items and queries by the same model, and pass what it gives.
+    """
+    rows = getattr(values, "iloc", values)  # of a series, whose first row need not be named 0
+    if isinstance(values, str):
+        rows = [values]
+    elif rows is values and not isinstance(values, (list, tuple, np.ndarray)):
+        return
+    first = rows[0] if getattr(values, "shape", True) and len(values) else None
+    if isinstance(first, str):
+        raise InputError(
+            f"{name}: {str(first)!r:.40} is a text, and vectors [N, {size or 'D'}] are needed. "
+            "Encode texts first, items and queries by the same model, and pass what it gives."
+        )
 
 
 def _joined(name: str, inputs: Inputs, size: int | None) -> Float[Tensor, "N D"]:

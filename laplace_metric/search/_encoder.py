@@ -23,7 +23,7 @@ from laplace_metric.heads._capture import SeenInputs, capture
 from laplace_metric.heads._fitted_weights import FittedWeights
 from laplace_metric.heads._located import HeadActivations, LocatedHead
 from laplace_metric.heads._row_checks import check_rows
-from laplace_metric.inputs import Inputs, ModelInput, read_inputs
+from laplace_metric.inputs import Inputs, ModelInput, check_no_texts, read_inputs
 from laplace_metric.inputs._rows_in_errors import rows_before
 from laplace_metric.inputs._shown import shown
 from laplace_metric.io import digest
@@ -31,6 +31,7 @@ from laplace_metric.laplace import Fitted
 from laplace_metric.laplace._earlier_layer import EarlierLayer
 from laplace_metric.laplace._predictive_vectors import PredictiveVectors
 from laplace_metric.laplace._traces import traced, traces_of
+from laplace_metric.models import Precomputed
 from laplace_metric.models._call_model import to_device
 from laplace_metric.models._fingerprints import Fingerprints, in_fit, row_fingerprints
 from laplace_metric.models._modules import device_of
@@ -211,6 +212,18 @@ class Encoder(BatchEncoder):
         refits = Refits.of(embedder, h, reduce=False)
         own = PredictiveVectors.of(refits.fit(None, codes, near_far=False).fitted_)
         return Refitted(own, own.seen(asked))
+
+    def read(self, name: str, data: Any, labels: Any = None) -> Inputs:
+        """Read what a caller passed.
+
+        Raises
+        ------
+        InputError
+            For texts where vectors were fitted; and as ``read_inputs``.
+        """
+        if isinstance(self.model, Precomputed):
+            check_no_texts(name, data, self.model.size)
+        return super().read(name, data, labels)
 
     @property
     def earlier(self) -> Mapping[str, slice]:

@@ -21,7 +21,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from laplace_metric._utils.display import Rows, Shown, in_rows
-from laplace_metric._utils.keywords import named_keywords
+from laplace_metric._utils.keywords import made_otherwise, named_keywords
 from laplace_metric._utils.randomness import Seed, as_generator
 from laplace_metric._utils.validation import (
     as_path,
@@ -97,6 +97,12 @@ WORSE = 0.05
 """Fewer of the nearest items, as a share, that a search finds than the one that calibrated."""
 BLOCK = 4096
 """Items that are searched among the others at once."""
+MADE = (
+    "an index is made by an embedder. Call embedder.index(items, labels), of vectors with embedder "
+    "= LaplaceEmbedder.from_embeddings(items, labels); Index.load(path, embedder) reads a saved "
+    "one."
+)
+"""How an index is made, for errors."""
 
 
 _LOG = logging.getLogger(__name__)
@@ -137,12 +143,15 @@ class Index(Shown):
     0.41
     """
 
+    @made_otherwise(MADE)
     def __init__(
         self,
         encoder: SearchEncoder,
         state: IndexState,
         query_encoder: SearchEncoder | None = None,
     ) -> None:
+        if not isinstance(state, IndexState):
+            raise CallError(f"Index({type(encoder).__name__}, {type(state).__name__}): {MADE}")
         self.encoder, self._state = encoder, state
         self.query_encoder = encoder if query_encoder is None else query_encoder
         self._changing = threading.Lock()
@@ -192,9 +201,13 @@ class Index(Shown):
 
         Raises
         ------
+        CallError
+            For anything but an encoder, such as an embedder, which makes an index itself.
         UnknownNameError
             For a ranking that the encoder does not have.
         """
+        if not hasattr(encoder, "with_layer"):
+            raise CallError(f"Index.build({type(encoder).__name__}, ...): {MADE}")
         start = time.perf_counter()
         kind = kind_of(engine)
         inputs = encoder.read("gallery", gallery, labels)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from laplace_metric.calibration.labels._label_shares import LabelShares
 from laplace_metric.calibration.rules._answers import Answers
 from laplace_metric.calibration.rules._gallery_change import GalleryChange
 from laplace_metric.calibration.rules._searched_among import SearchedAmong
+from laplace_metric.errors import InputError
 from laplace_metric.inputs._columns import Column
 
 if TYPE_CHECKING:
@@ -248,6 +249,19 @@ class SearchResult(Shown):
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NoReturn:
+        """Refuse ``np.asarray(result)``: a result has several arrays.
+
+        Raises
+        ------
+        InputError
+            It names the arrays.
+        """
+        raise InputError(
+            f"the result of {len(self)} queries is several arrays: pass result.ids, "
+            "result.labels or result.distance, or make a table, result.to_pandas()."
+        )
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return one row a neighbour: query, rank, id, label, distance, distance_sd, and so on.

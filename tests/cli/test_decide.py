@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from laplace_metric import LaplaceEmbedder
 from laplace_metric.calibration import ClassRule, Rule
 from laplace_metric.cli import main
 from laplace_metric.cli._decide import Hits
@@ -140,6 +141,31 @@ def test_mistakes_are_named(tmp_path, monkeypatch, capsys, words, message):
     assert message in capsys.readouterr().err
 
 
+def test_options_that_do_not_go_together_are_told_before_the_table_is_read(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    judged = write(tmp_path / "judged.csv", 300)
+    assert main(["decide", judged, "--precision", "0.8", "--output", "own.json"]) == 0
+    x = np.random.default_rng(0).normal(size=(200, 4)) + 3 * np.eye(4)[np.arange(200) % 4]
+    y = np.arange(200) % 4
+    index = LaplaceEmbedder.from_embeddings(x, y).cross_index(x, y, progress=False)
+    index.guarantee(precision=0.5).save("of_index.json")
+    capsys.readouterr()
+    for words, message in (
+        ("--apply of_index.json", "--apply: the rule is of an index"),
+        ("--apply own.json --kind distance", "--kind distance is for learning a rule"),
+        ("--apply own.json --of hits", "--of hits is for learning a rule"),
+        ("--apply own.json --confidence .9", "--confidence 0.9 is for learning a rule"),
+        ("--apply own.json --cross-fit 0", "uses own.json as it was learnt. Leave --cross-fit out"),
+        ("--recall .9 --of hits", "--recall is of one answer a query"),
+    ):
+        assert main(["decide", "missing.csv", *words.split()]) == 2
+        assert message in capsys.readouterr().err
+    given = ["--apply", "own.json", "--kind", "similarity", "--confidence", "0.95"]
+    assert main(["decide", judged, *given]) == 0  # as it was learnt
+
+
 def test_a_rule_by_one_score_is_shown_and_needs_no_torch(tmp_path):
     lines = Path(write(tmp_path / "judged.csv", 300)).read_text().splitlines()
     rows = [line.split(",") for line in lines]
@@ -170,6 +196,9 @@ def test_a_rule_by_one_score_is_shown_and_needs_no_torch(tmp_path):
         ("query,score,relevant\na,.5,maybe\n", "relevant is 'maybe'"),
         ("query,item,score,relevant\na,b,.5,1\na,b,.5,1\n", "query 'a' has the item 'b' twice"),
         ("query,score,relevant\n", "holds no row"),
+        ("query;score;relevant\na;.5;1\n", "has ';' between its columns"),
+        ("query;score;relevant\na;0,5;1\n", "Write it with ',', and with '.' in numbers"),
+        ("query\tscore\trelevant\na\t.5\t1\n", "Name it bad.tsv, or write it with ','"),
     ],
 )
 def test_a_bad_table_is_named(tmp_path, monkeypatch, capsys, text, message):

@@ -27,6 +27,27 @@ def write_csv(path: Path, rows: list[tuple[str, ...]]) -> None:
         csv.writer(file).writerows(rows)
 
 
+@pytest.mark.parametrize(
+    ("name", "between", "message"),
+    [
+        ("t.csv", ";", r"t.csv has ';' between.* read with ',' .*Write it with ',', and with '.'"),
+        ("t.csv", "\t", r"t.csv has '\\t' between.*Name it t.tsv, or write it with ','"),
+        ("t.tsv", ",", r"t.tsv has ',' between.*read with '\\t'.*Name it t.csv"),
+    ],
+)
+def test_columns_that_another_character_separates_are_told(tmp_path, name, between, message):
+    rows = [("text", "label"), ("a cat, a dog", "x"), ("a dog", "y")]
+    (tmp_path / name).write_text("\n".join(map(between.join, rows)))
+    with pytest.raises(InputError, match=message):
+        open_source(tmp_path / name)
+
+
+def test_one_column_may_have_any_name(tmp_path):
+    for name in ("a; b", "text;", "text"):
+        write_csv(tmp_path / "t.csv", [(name,), ("a;b",)])
+        assert open_source(tmp_path / "t.csv", ReadOptions(text_column=name)).read([0]) == ["a;b"]
+
+
 @pytest.fixture
 def listed(workplace):
     """``lists/all.csv`` names the photographs in another order than the folder."""

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from laplace_metric.datasets import ImageSet
-from laplace_metric.errors import LabelError
+from laplace_metric.errors import InputError, LabelError, RowError
 
 
 def numbered(n: int, dtype: torch.dtype = torch.uint8) -> ImageSet:
@@ -24,6 +24,27 @@ def test_pixels_are_float32_in_unit_range(dtype: torch.dtype) -> None:
     assert pixels.dtype == torch.float32
     assert torch.equal(pixels[:, 0, 0, 0], torch.arange(256) / 255)
     assert torch.equal(numbered(256, dtype).pixels(torch.tensor([7, 3])), pixels[[7, 3]])
+
+
+@pytest.mark.parametrize(
+    ("rows", "error", "message"),
+    [
+        ("a", InputError, r"rows holds a name, 'a'.*mask \[6\].*isin\(images.labels"),
+        ([0.5], InputError, "rows has .*float.*pass whole numbers"),
+        (None, InputError, "rows=None: pass whole numbers"),
+        ([6], RowError, "rows: there are 6 rows, 0 to 5"),
+        (6, RowError, "rows: there are 6 rows, 0 to 5"),
+    ],
+)
+def test_rows_that_are_none_are_named(rows: object, error: type[InputError], message: str) -> None:
+    with pytest.raises(error, match=message):
+        numbered(6).pixels(rows)
+
+
+@pytest.mark.parametrize("rows", [[1, -2], slice(1, 5, 3), torch.arange(6) % 3 == 1])
+def test_pixels_of_rows_in_every_form(rows: object) -> None:
+    assert torch.equal(numbered(6).pixels(rows), numbered(6).pixels()[[1, 4]])
+    assert torch.equal(numbered(6).pixels(4), numbered(6).pixels()[4])
 
 
 @given(n=st.integers(1, 23), batch_size=st.integers(1, 9), shuffle=st.booleans())

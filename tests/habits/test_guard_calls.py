@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import sys
 
 import numpy as np
 import pytest
@@ -48,6 +49,9 @@ def test_keywords_of_other_libraries_name_ours(keyword, advice):
         ("search", "guard.index.search(queries, k)"),
         ("fit", "guard.calibrate(queries, labels)"),
         ("predict_proba", "guard.ask(queries).probability"),
+        ("answer", "guard.ask(queries)"),
+        ("anwser", "guard.ask(queries)"),
+        ("pedict", "guard.ask(queries).label"),
         ("whatever", "no attribute 'whatever'"),
     ],
 )
@@ -56,6 +60,15 @@ def test_methods_of_other_libraries_name_ours(guard, name, advice):
     with pytest.raises(AttributeError) as error:
         getattr(guard, name)
     assert advice in str(error.value)
+
+
+@pytest.mark.parametrize(("name", "ours"), [("precison", "precision"), ("evalute", "evaluate")])
+def test_a_name_of_ours_that_is_misspelt_is_left_to_python(guard, name, ours, capsys):
+    with pytest.raises(AttributeError) as error:
+        getattr(guard, name)
+    assert str(error.value) == f"'Guard' object has no attribute {name!r}"
+    sys.__excepthook__(error.type, error.value, None)
+    assert f"Did you mean: {ours!r}?" in capsys.readouterr().err
 
 
 def test_attributes_are_there_or_not_as_before(guard):

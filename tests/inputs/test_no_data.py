@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import nn
@@ -122,3 +123,27 @@ def test_a_list_of_one_square_image_is_a_batch_or_an_image_by_what_is_written():
     assert len(index.search(image, 1)) == 28
     assert len(index.search([image[:9]], 1)) == 9  # no square: a batch
     assert len(index.search([image, image], 1)) == 56
+
+
+TEXTS = {
+    "list": ["hello", "world"],
+    "tuple": ("hello", "world"),
+    "array": np.array(["hello", "world"]),
+    "objects": np.array(["hello", "world"], dtype=object),
+    "series": pd.Series(["hello", "world"], index=[7, 9]),
+    "one": "hello",
+}
+
+
+@pytest.mark.parametrize("form", TEXTS)
+def test_texts_in_the_place_of_vectors_are_to_be_encoded_first(form, guard):
+    doors = (guard.ask, guard.index.search, lambda x: guard.evaluate(x, [0, 1]))
+    for door in doors:
+        with pytest.raises(
+            InputError, match=r"queries: 'hello' is a text.*vectors \[N, 2\].*Encode texts first"
+        ):
+            door(TEXTS[form])
+    with pytest.raises(InputError, match=r"items: 'hello' .*\[N, D\].*Encode.*with model="):
+        Guard(["hello", "world"], [0, 1])
+    with pytest.raises(InputError, match=r"embeddings: 'hello' is a text.*\[N, 2\].*Encode"):
+        guard.embedder(["hello", "world"])

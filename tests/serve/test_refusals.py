@@ -387,9 +387,10 @@ def test_settings_that_cannot_be_are_named(how, said):
         (["--host", "203.0.113.7", "--insecure"], "--host '203.0.113.7'"),
         (["--host", "a..b", "--insecure"], "--host 'a..b'"),
         (["--host", "", "--insecure"], "--host '' is empty"),
+        (["--port", "0", "--coarser", "no.csv"], "no.csv is no table"),
     ],
 )
-def test_an_address_that_cannot_be_is_told_before_anything_is_loaded(words, said, capsys):
+def test_an_option_that_cannot_be_is_told_before_anything_is_loaded(words, said, capsys):
     assert main(["serve", "no index", *words]) == 2
     shown = capsys.readouterr().err.splitlines()
     assert len(shown) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -47,6 +48,12 @@ def test_rows_are_those_of_a_list(data, n):
         ([True, False], RowError, "there are 3 rows, 0 to 2, but boolean index did not match"),
         ([3], RowError, "there are 3 rows, 0 to 2, but index 3 is out of bounds"),
         ([0.5], InputError, "pass whole numbers"),
+        (1, InputError, r"rows=1: pass whole numbers \[n\], such as \[3\].*mask \[3\]"),
+        (None, InputError, "rows=None: pass whole numbers"),
+        (Path("a.png"), InputError, "rows=.*a.png.*: pass whole numbers"),
+        ("a.png", InputError, r"rows holds a name, 'a.png'.*mask \[3\].*isin\(images.ids, paths"),
+        (["dog", "cat"], InputError, r"rows holds a name, 'dog'.*isin\(images.labels, names"),
+        (np.array(["dog"], object), InputError, "rows holds a name, 'dog'"),
     ],
 )
 def test_rows_that_are_none(rows, error, says):

@@ -163,6 +163,11 @@ def test_a_table_that_is_wrong_names_the_row(photos, rows, error, says):
         load_folder(table(photos, f"path,label\n{rows}"))
 
 
+def test_columns_that_another_character_separates_are_told(photos):
+    with pytest.raises(InputError, match=r"photos.csv has ';' between its columns.*with ','"):
+        load_folder(table(photos, "path;label\ncat/1.png;cat\n"))
+
+
 def test_paths_and_options_that_are_none(photos, tmp_path):
     for path, says in (
         (tmp_path / "none", "does not exist: pass a folder, or a .csv"),
