@@ -78,19 +78,25 @@ CODE_OF_PIECE: dict[str, str] = {}
 """Hashes of the code that this process runs, if it runs a piece: ``definitions``, ``library``."""
 
 
+ENCODED, NETWORKS = "encoded", "networks"
+"""Folders of the cache that all pieces share."""
+
+
 def work_folder(cache: Path, module: str) -> Path:
     """Return where a piece keeps its finished work: a folder of its own for each state of the code.
 
-    Encodings of images and texts, which no change of a benchmark changes, are shared.
+    Encodings of images and texts are shared, and so are networks, whose names say what
+    trained them (``trained_once``).
     """
     code = definitions(module) + library()
     folder = cache / f"{module.rpartition('.')[2]}-{hashlib.sha256(code.encode()).hexdigest()[:10]}"
     folder.mkdir(parents=True, exist_ok=True)
-    shared = cache / "encoded"
-    shared.mkdir(exist_ok=True)
-    if not (folder / "encoded").exists():
-        with suppress(FileExistsError):
-            (folder / "encoded").symlink_to(shared.resolve(), target_is_directory=True)
+    for name in (ENCODED, NETWORKS):
+        shared = cache / name
+        shared.mkdir(exist_ok=True)
+        if not (folder / name).exists():
+            with suppress(FileExistsError):
+                (folder / name).symlink_to(shared.resolve(), target_is_directory=True)
     return folder
 
 

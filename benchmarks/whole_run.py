@@ -41,7 +41,8 @@ STATES = (MISSING, STALE, METHODS_DIFFER, OTHER_LIBRARY, CONFIRMED)
 FIXED = {
     "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "MPLBACKEND": "Agg",
     "MKL_CBWR": "COMPATIBLE", "ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2",
-    "LAPLACE_METRIC_FIXED": "1",
+    "OPENBLAS_CORETYPE": "Haswell", "NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512_ICL AVX512_SPR",
+    "FAISS_OPT_LEVEL": "avx2", "LAPLACE_METRIC_FIXED": "1",
 }  # fmt: skip
 """One thread and the same kernels on every x86 processor of the last ten years."""
 

@@ -163,6 +163,6 @@ def run(options: Namespace) -> None:
     todo = [(network, seed) for network in networks for seed in range(seeds)]
     rows: list[Row] = []
     for network, seed in tqdm(todo, desc="Networks", disable=None):
-        rows += measured(network, seed, trained(network, seed, options.data))
+        rows += measured(network, seed, trained(network, seed, options.data, options.cache))
     print(write_record(ABLATION, {"shares": SHARES, "rows": rows}, folder_of(options)).name)
     print(ablation_table(folder_of(options)))

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,6 +19,7 @@ from pytorch_metric_learning import losses
 from torch import Tensor, nn
 
 from benchmarks.datasets import load
+from benchmarks.trained_once import trained_once
 from laplace_metric.training import train_embedder
 
 Labelled = tuple[Tensor, Tensor]
@@ -75,8 +78,8 @@ class Trained:
     collections: tuple[Collection, ...]
 
 
-def trained(network: Network, seed: int, data: Any) -> Trained:
-    """Train a network and return what its head sees of each collection."""
+def trained(network: Network, seed: int, data: Any, cache: Path) -> Trained:
+    """Train a network, unless ``cache`` has it; return what its head sees of each collection."""
     torch.manual_seed(seed)
     order = torch.Generator().manual_seed(100 + seed)
     x, y = _images(network.source, "train" if network.source == "omniglot" else "test", data)
@@ -88,7 +91,8 @@ def trained(network: Network, seed: int, data: Any) -> Trained:
     model = nn.Sequential(body, head)
     batches = _few_of_each if omniglot else _shuffled
     loader = _Epochs(lambda: batches(x[used], y[used]))
-    train_embedder(model, loader, LOSSES[network.loss](), epochs=EPOCHS)
+    train = partial(train_embedder, model, loader, LOSSES[network.loss](), epochs=EPOCHS)
+    trained_once(model, train, f"{network.name}, seed {seed}", __name__, cache)
     model.eval()
 
     def seen(images: Tensor, labels: Tensor) -> Labelled:

@@ -19,6 +19,7 @@ standard deviation to that over heads, at the fitted temperature; noise has none
 from __future__ import annotations
 
 from argparse import Namespace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -110,9 +111,9 @@ def partial(a: Tensor, b: Tensor, given: Tensor) -> float:
     return float((ab - ag * bg) / ((1 - ag**2) * (1 - bg**2)) ** 0.5)
 
 
-def measured(network: Network, seed: int, data: Any) -> list[Row]:
+def measured(network: Network, seed: int, data: Any, cache: Path) -> list[Row]:
     """Every collection of one network."""
-    of = trained(network, seed, data)
+    of = trained(network, seed, data, cache)
     weights = bootstrapped(network, of.head, *of.fit)
     embedder = embedder_of(of)
     fits = under_priors(embedder)
@@ -144,6 +145,6 @@ def run(options: Namespace) -> None:
     todo = [(network, seed) for network in networks for seed in range(seeds)]
     rows: list[Row] = []
     for network, seed in tqdm(todo, desc="Networks", disable=None):
-        rows += measured(network, seed, options.data)
+        rows += measured(network, seed, options.data, options.cache)
     print(write_record(VARIANCE, {"rows": rows}, folder_of(options)).name)
     print(variance_table(folder_of(options)))
