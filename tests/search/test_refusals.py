@@ -42,9 +42,16 @@ def test_an_index_refuses(how, error, message, points, embedder):
         index_of(embedder, points[0][:20], **how)
 
 
-@pytest.mark.parametrize("gallery", ["a text", 3, None])
-def test_what_is_no_gallery_is_refused(gallery, embedder):
-    with pytest.raises(InputError, match="gallery is .*list of texts"):
+@pytest.mark.parametrize(
+    ("gallery", "message"),
+    [
+        ("a text", r"gallery: 'a text' is a text, and vectors \[N, 6\] are needed"),
+        (3, "gallery is .*list of texts"),
+        (None, "gallery is .*list of texts"),
+    ],
+)
+def test_what_is_no_gallery_is_refused(gallery, message, embedder):
+    with pytest.raises(InputError, match=message):
         index_of(embedder, gallery)
 
 
