@@ -12,6 +12,7 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -192,11 +193,27 @@ def noted_reads() -> Iterator[set[str]]:
 
 def read_record(name: str, folder: Path = RESULTS) -> dict[str, Any]:
     """What ``write_record`` wrote."""
+    _note(name, folder)
+    content: dict[str, Any] = json.loads((folder / f"{name}.json").read_text())
+    return content
+
+
+def rows_of(name: str, folder: Path = RESULTS) -> Sequence[dict[str, Any]]:
+    """Rows of a record, which are parsed once: claims read a record a hundred times."""
+    _note(name, folder)
+    path = folder / f"{name}.json"
+    return _parsed_rows(path, path.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=32)
+def _parsed_rows(path: Path, _changed: int) -> Sequence[dict[str, Any]]:
+    return tuple(json.loads(path.read_text())["rows"])
+
+
+def _note(name: str, folder: Path) -> None:
     if folder.is_relative_to(RESULTS):
         for found in _NOTED:
             found.add((folder / name).relative_to(RESULTS).as_posix())
-    content: dict[str, Any] = json.loads((folder / f"{name}.json").read_text())
-    return content
 
 
 def plain(*words: object) -> str:

@@ -14,6 +14,7 @@ import argparse
 import ast
 import re
 from collections import Counter, defaultdict
+from functools import cache
 from pathlib import Path
 
 from tests.conftest import LONGER, ROOT, SLOW
@@ -47,9 +48,13 @@ def exists(name: str) -> bool:
     path, _, test = name.partition("::")
     if not (ROOT / path).is_file():
         return False
-    nodes = ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8")))
-    defined = {x.name for x in nodes if isinstance(x, (ast.FunctionDef, ast.ClassDef))}
-    return test.rpartition(".")[2] in defined
+    return test.rpartition(".")[2] in _defined(ROOT / path)
+
+
+@cache
+def _defined(path: Path) -> set[str]:
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    return {x.name for x in nodes if isinstance(x, (ast.FunctionDef, ast.ClassDef))}
 
 
 def main() -> None:

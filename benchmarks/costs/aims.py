@@ -8,7 +8,7 @@ random vectors, each row in a process of its own; written to ``aims.json``.
 - query: one ``Guard.ask`` among 10,000 x 384 vectors, and on a FAISS graph of 50,000, beside the
   search alone.
 - wide: a fit whose head takes 2,049 and 4,096 numbers, with ``epistemic``.
-- memory: what ``Guard`` of 50,000 x 384 vectors, or ``Guard.wrap`` of a FAISS index of them, adds to
+- memory: what ``Guard`` of 50,000 x 384 vectors, or ``Guard.wrap`` of a FAISS index, adds to
   the peak, in sizes of the vectors.
 - cold: a process that imports, loads a guard and asks once, beside one that only imports torch.
 """

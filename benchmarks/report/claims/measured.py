@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import betaincinv
 
 from benchmarks.engine.statistics import spearman
-from benchmarks.records import RESULTS, read_record
+from benchmarks.records import RESULTS, rows_of
 from benchmarks.report.claims.criterion import Ours
 from benchmarks.report.papers import interval
 from benchmarks.report.three_numbers import MATCH
@@ -23,7 +23,7 @@ Read = Callable[[], list[float]]
 
 def of_papers(quantity: str) -> Row:
     """Return the row of ``papers.json`` with this name."""
-    rows = read_record("papers")["rows"]
+    rows = rows_of("papers")
     return next(row for row in rows if row["quantity"] == quantity)
 
 
@@ -35,14 +35,14 @@ def exact(quantity: str, *, of: bool = False) -> Ours:
 
 def three_seeds(backbone: str, method: str, metric: str) -> Ours:
     """Return the best setting with three seeds of URL's published runs, by R-AUROC."""
-    rows = [row for row in read_record("papers")["rows"] if row["quantity"] == "three seeds"]
+    rows = [row for row in rows_of("papers") if row["quantity"] == "three seeds"]
     own = [row for row in rows if (row["backbone"], row["method"]) == (backbone, method)]
     return Ours.exact(max(own, key=lambda row: row["r_auroc"])[metric])
 
 
 def small(protocol: str, task: str, method: str, metric: str) -> list[float]:
     """Return a metric of the comparison, seed by seed."""
-    rows = read_record(protocol, RESULTS / "small")["rows"]
+    rows = rows_of(protocol, RESULTS / "small")
     own = [row for row in rows if (row["task"], row["method"]) == (task, method)]
     return [row["metrics"][metric]["value"] for row in sorted(own, key=lambda row: row["seed"])]
 
@@ -59,7 +59,7 @@ def less(first: Read, second: Read) -> Ours:
 
 def means(protocol: str, task: str, metric: str) -> dict[str, float]:
     """Return the mean of each method that does not read the labels of the gallery."""
-    rows = read_record(protocol, RESULTS / "small")["rows"]
+    rows = rows_of(protocol, RESULTS / "small")
     names = dict.fromkeys(row["method"] for row in rows if row["task"] == task)
     return {
         name: fmean(values)
@@ -70,7 +70,7 @@ def means(protocol: str, task: str, metric: str) -> dict[str, float]:
 
 def there(protocol: str, task: str, method: str, metric: str) -> list[float]:
     """Return a metric seed by seed, without those that lack it."""
-    rows = read_record(protocol, RESULTS / "small")["rows"]
+    rows = rows_of(protocol, RESULTS / "small")
     found = [
         row["metrics"].get(metric, {}).get("value")
         for row in rows
@@ -96,9 +96,7 @@ def share(hits: int, n: int) -> Ours:
 def of_rows(record: str, path: Sequence[str], **wanted: Any) -> list[float]:
     """Return the number at ``path`` in the rows of a record that have these fields, by seed."""
     rows = [
-        row
-        for row in read_record(record)["rows"]
-        if all(row[key] == value for key, value in wanted.items())
+        row for row in rows_of(record) if all(row[key] == value for key, value in wanted.items())
     ]
     order = "fold" if "fold" in rows[0] else "seed"
     return [_at(row, path) for row in sorted(rows, key=lambda row: row[order])]
