@@ -16,14 +16,24 @@ from tests.cli.workshop import write_vectors
 from tests.saved_files import edit
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Items, other items, a posterior and an index of the items."""
+    folder = tmp_path_factory.mktemp("made")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        write_vectors("items", 400)
+        write_vectors("others", 300, 1)
+        assert main(["fit", "items.npz", "--quiet"]) == 0
+        assert main(["index", "items.npz", "--posterior", "posterior", "--quiet"]) == 0
+    return folder
+
+
 @pytest.fixture
-def arrays(tmp_path, monkeypatch):
-    """The current folder: items, other items, a posterior and an index of the items."""
+def arrays(made, tmp_path, monkeypatch):
+    """The current folder, a copy of ``made``."""
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    write_vectors("items", 400)
-    write_vectors("others", 300, 1)
-    assert main(["fit", "items.npz", "--quiet"]) == 0
-    assert main(["index", "items.npz", "--posterior", "posterior", "--quiet"]) == 0
     return tmp_path
 
 
