@@ -265,6 +265,10 @@ def read_found_ids(found: Any, n_queries: int, k: int) -> tuple[npt.NDArray[np.i
     of = f"search returned a {type(found).__name__}"
     if rows is None:
         raise InputError(f"{of}: {WANTED}.")
+    if isinstance(rows, np.ndarray) and rows.dtype.kind == "i" and rows.ndim == 2:
+        width = rows.shape[1]
+        if len(rows) == n_queries and width <= k:  # as FAISS returns them: all rows are alike
+            return np.full(len(rows), width, np.intp), Column.of("ids", rows.ravel())
     if isinstance(rows, list):
         rows = [read_list(row) for row in rows]
     if any(row is None for row in rows) or getattr(rows, "ndim", 2) < 2:
