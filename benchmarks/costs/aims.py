@@ -8,8 +8,7 @@ random vectors, each row in a process of its own; written to ``aims.json``.
 - query: one ``Guard.ask`` among 10,000 x 384 vectors, and on a FAISS graph of 50,000, beside the
   search alone.
 - wide: a fit whose head takes 2,049 and 4,096 numbers, with ``epistemic``.
-- memory: what ``Guard`` of 50,000 x 384 vectors, or ``Guard.wrap`` of a FAISS index, adds to
-  the peak, in sizes of the vectors.
+- memory: what ``Guard`` of 50,000 x 384 vectors adds to the peak, in sizes of the vectors.
 - cold: a process that imports, loads a guard and asks once, beside one that only imports torch.
 """
 
@@ -134,18 +133,15 @@ def wide_cost(d: int) -> dict[str, Any]:
     return {"d": d, "n": len(x), "fit": taken, "epistemic": float(made[0](x[:9]).epistemic.max())}
 
 
-def memory_cost(n: int, d: int, wrapped: bool) -> dict[str, Any]:
-    """Peak memory that a guard adds, in sizes of its vectors; ``wrapped``: to a FAISS index."""
+def memory_cost(n: int, d: int) -> dict[str, Any]:
+    """Peak memory that a guard adds, in sizes of its vectors."""
     x, y = vectors(n, d)
     few, labels = vectors(600, d)
     cpu_seconds(lambda: Guard(few, labels.numpy()))  # libraries load their workspaces
-    index = faiss.IndexFlatL2(d)
-    index.add(x.numpy())
     before = peak_bytes()
-    cpu_seconds(lambda: Guard.wrap(index, y.numpy()) if wrapped else Guard(x, y.numpy()))
+    cpu_seconds(lambda: Guard(x, y.numpy()))
     added = peak_bytes() - before
-    way = "Guard.wrap" if wrapped else "Guard"
-    return {"way": way, "n": n, "d": d, "added_mb": added / 1e6, "sizes": added / x.nbytes}
+    return {"n": n, "d": d, "added_mb": added / 1e6, "sizes": added / x.nbytes}
 
 
 def cold_cost() -> dict[str, Any]:
@@ -173,7 +169,7 @@ def run(options: Namespace) -> None:
         "query": [(query_cost, (10_000, False)), (query_cost, (50_000, True))],
         "guard": [(guard_cost, shape) for shape in GUARDS],
         "wide": [(wide_cost, (d,)) for d in WIDE],
-        "memory": [(memory_cost, (50_000, 384, wrapped)) for wrapped in (False, True)],
+        "memory": [(memory_cost, (50_000, 384))],
         "cold": [(cold_cost, ())],
     }
     content: dict[str, Any] = {}
