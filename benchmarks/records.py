@@ -79,14 +79,14 @@ CODE_OF_PIECE: dict[str, str] = {}
 """Hashes of the code that this process runs, if it runs a piece: ``definitions``, ``library``."""
 
 
-ENCODED, NETWORKS = "encoded", "networks"
-"""Folders of the cache that all pieces share."""
+ENCODED = "encoded"
+"""Encodings of images and texts, in the cache that all pieces share."""
 
 
 def work_folder(cache: Path, module: str) -> Path:
     """Return where a piece keeps its finished work: a folder of its own for each state of the code.
 
-    Encodings of images and texts are shared, and so are networks, whose names say what
+    Encodings of images and texts are shared, and so are networks, whose folder and names say what
     trained them (``trained_once``).
     """
     code = definitions(module) + library()
@@ -227,6 +227,17 @@ def plain(*words: object) -> str:
     return "--".join(
         "".join(c if c.isalnum() or c == "-" else "_" for c in str(word)) for word in words
     )
+
+
+def networks_folder() -> str:
+    """Return the folder of networks that these kernels train, by these packages."""
+    kernels = "fixed" if os.environ.get(FIXED_VARIABLE) else "own"
+    trains = (_version(name) for name in ("torch", "pytorch-metric-learning"))
+    return plain("networks", kernels, *trains)
+
+
+NETWORKS = networks_folder()
+"""Networks that several pieces need, in the cache that all share."""
 
 
 @dataclass(frozen=True)

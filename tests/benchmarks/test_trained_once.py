@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from benchmarks import trained_once
+from benchmarks import records, trained_once
 
 MODULE = "benchmarks.posterior.problems"
 
@@ -40,6 +40,16 @@ def test_another_network_and_other_code_are_trained(tmp_path, monkeypatch):
     assert asked(tmp_path, trained, "one, seed 1")[1]
     monkeypatch.setattr(trained_once, "training", lambda module: "other")
     assert asked(tmp_path, trained)[1]
+
+
+def test_networks_of_other_kernels_and_packages_are_others(monkeypatch):
+    """A record says by which kernels it was made: its networks are of the same."""
+    monkeypatch.delenv(records.FIXED_VARIABLE, raising=False)
+    own = records.networks_folder()
+    monkeypatch.setenv(records.FIXED_VARIABLE, "1")
+    fixed = records.networks_folder()
+    monkeypatch.setattr(records, "_version", lambda name: "9.9")
+    assert len({own, fixed, records.networks_folder()}) == 3
 
 
 def test_pieces_that_ask_at_once_train_once(tmp_path):
