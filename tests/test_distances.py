@@ -235,3 +235,31 @@ def test_small_spreads_keep_the_second_order_and_meet_the_quadrature():
     )
     assert float(still.mean.max()) < 1e-6
     assert float(still.standard_deviation.max()) < 1e-3
+
+
+@pytest.mark.parametrize("structure", ["diag", "kron", "full"])
+@pytest.mark.parametrize(("offset", "apart"), [(0.0, 0.01), (100.0, 4.0), (1000.0, 0.01)])
+def test_what_both_sides_have_in_common_does_not_drown_a_difference_in_float32(
+    structure, offset, apart
+):
+    g = torch.Generator().manual_seed(0)
+    labels = torch.arange(300) % 6
+    points = 3 * torch.eye(8)[labels] + torch.randn(300, 8, generator=g)
+    x = points + offset
+    y = x[:50] + apart * torch.nn.functional.normalize(torch.randn(50, 8, generator=g), dim=1)
+    single = LaplaceEmbedder.from_embeddings(x, labels, structure=structure, distance="euclidean")
+    double = LaplaceEmbedder.from_embeddings(
+        x.double(), labels, structure=structure, distance="euclidean"
+    )
+    ours, right = single.distance(x[:50], y), double.distance(x[:50].double(), y.double())
+    torch.testing.assert_close(ours.variance.double(), right.variance, rtol=1e-3, atol=0)
+    if offset > 100:  # an index keeps rotated inputs, which are rounded
+        return
+    index = single.index(y, torch.arange(50), rank_by="mean")
+    of_index = index.search(x[:50], k=1)
+    own = torch.from_numpy(of_index.ids[:, 0])
+    pairs = double.distance(x[:50].double(), y[own].double())
+    expected = pairs.variance / (4 * pairs.mean)
+    torch.testing.assert_close(
+        of_index.distance_sd[:, 0].double().square(), expected, rtol=2e-2, atol=0
+    )

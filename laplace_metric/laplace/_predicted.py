@@ -19,7 +19,7 @@ from laplace_metric.heads._row_checks import check_rows
 from laplace_metric.inputs import Inputs, ModelInput
 from laplace_metric.inputs._rows_in_errors import rows_before
 from laplace_metric.laplace._fitted import Fitted
-from laplace_metric.laplace._predictive_covariance import covariance
+from laplace_metric.laplace._predictive_covariance import covariance, covariances_of_pairs
 from laplace_metric.laplace._traces import traced, traces_of
 from laplace_metric.laplace.distance._embedding_pairs import EmbeddingPairs
 from laplace_metric.laplace.distance._squared_distance import Distance, squared_distance
@@ -105,9 +105,13 @@ def distance_of(
     if len(a.raw) != len(b.raw):
         raise InputError(f"x has {len(a.raw)} rows and y {len(b.raw)}: pass pairs, row by row.")
     head, posterior, spherical = fitted.jacobian, fitted.posterior, fitted.spherical
-    xx, yy = (covariance(head, posterior, side.features) for side in (a, b))
-    xy = covariance(head, posterior, a.features, b.features) if shared_weights else None
-    pairs = EmbeddingPairs(a.raw, b.raw, xx, yy, xy)
+    x, y = a.features, b.features
+    if shared_weights:
+        of_pairs = covariances_of_pairs(head, posterior, x, y, spherical=spherical)
+        pairs = EmbeddingPairs(a.raw, b.raw, *of_pairs)
+    else:
+        xx, yy = (covariance(head, posterior, side) for side in (x, y))
+        pairs = EmbeddingPairs(a.raw, b.raw, xx, yy, None)
     squared = squared_distance(pairs, spherical=spherical, exact=True)
     check_rows(b.raw, spherical=spherical)
     check_rows(a.raw, squared.mean, squared.variance, spherical=spherical)

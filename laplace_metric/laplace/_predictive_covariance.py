@@ -68,6 +68,36 @@ def covariance(
     return DenseCovariance(torch.cat(parts))
 
 
+def covariances_of_pairs(
+    head: HeadJacobian,
+    posterior: Posterior,
+    x: Float[Tensor, "B D"],
+    y: Float[Tensor, "B D"],
+    *,
+    spherical: bool,
+) -> tuple[Covariance, Covariance, Covariance]:
+    """Return covariances whose ``C(x, x) + C(y, y) - 2 C(x, y)`` is that of the pairs (x, y).
+
+    Of a linear head and a Euclidean distance only x - y counts, since the covariance of the
+    difference is that of W (x - y). They are then those of (x - y) / 2 and (y - x) / 2: what x and
+    y have in common would drown their difference in float32.
+
+    Parameters
+    ----------
+    head, posterior
+        As for ``covariance``.
+    x, y : Tensor [B, D]
+        Inputs of the head, row by row.
+    spherical : bool
+        Whether embeddings are directions, whose distance depends on each of them.
+    """
+    if head.linear and not spherical:
+        half = (x - y) / 2
+        x, y = half, -half
+    xx, yy = (covariance(head, posterior, side) for side in (x, y))
+    return xx, yy, covariance(head, posterior, x, y)
+
+
 def is_structured(head: HeadJacobian, posterior: Posterior) -> bool:
     """Return whether J and S have a structure to use, so that J is not written out."""
     return head.layered and isinstance(posterior.basis, (IdentityEigenbasis, KroneckerEigenbasis))

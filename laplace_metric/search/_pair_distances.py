@@ -140,10 +140,9 @@ class PairDistances:
         if self._fitted is not None:
             head, posterior = self._fitted.jacobian, self._fitted.posterior
             a, b = x[1][i], y[1][j]
-            sides = [(a, None), (b, None), (a, b)]
-            covariances = [
-                _predictive_covariance.covariance(head, posterior, *side) for side in sides
-            ]
+            covariances = _predictive_covariance.covariances_of_pairs(
+                head, posterior, a, b, spherical=self.spherical
+            )
             pairs = EmbeddingPairs(head.forward(a), head.forward(b), *covariances)
             return squared_distance(pairs, spherical=self.spherical)
         return self._of_seen(x, y[1][j], i, [part[j] for part in self._seen(*y)])
