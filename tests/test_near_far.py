@@ -941,3 +941,15 @@ def test_the_ridge_without_a_row_is_that_of_the_others(n, n_classes):
         others, labels = without(u, y, int((u - q).abs().amax(1).argmin()))
         close(ridges[i], scatter(others, labels)[-1])
         assert degrees[i] == n - 1 - n_classes
+
+
+def test_scores_that_differ_by_rounding_alone_are_no_epistemic_number():
+    labels = torch.arange(200) % 4
+    codes = torch.cartesian_prod(*[torch.tensor([0.0, 1.0])] * 6)
+    codes = codes[codes.sum(1) == 3]
+    for x, y in ((torch.eye(4)[labels], labels), (codes, codes[:, 0].long())):
+        with pytest.raises(NotFittedError):
+            _ = LaplaceEmbedder.from_embeddings(x, y)(x[:3] + 0.5).epistemic
+    close_by = torch.eye(4)[labels] + 1e-4 * torch.randn(200, 4)  # a spread of its own
+    found = LaplaceEmbedder.from_embeddings(close_by, labels)(close_by).epistemic
+    assert float(found.abs().max()) < 20

@@ -35,6 +35,8 @@ STEPS, CONVERGES = 25, 1e-4
 """Steps of Newton's method; what is shorter is not halved, since rounding hides what it gains."""
 APART, LENGTHS_APART = 1.0, 2.5
 """Standard deviations from which on local, and length, count."""
+ROUNDING = 1e-6
+"""Share of the largest score; a standard deviation below it is rounding of equal scores."""
 LEAST_LENGTH = 1e-3
 """Standard deviation of log lengths; less is the rounding of features that were normalised."""
 
@@ -50,7 +52,7 @@ def novelty_units(
     centre, scale = scores.mean(0), scores.std(0)
     if by_class:
         centre[0], scale[0] = scores[known, 0].mean(), scores[known, 0].std()
-    scale = torch.where(scale > 0, scale, 1.0)
+    scale = torch.where(scale > ROUNDING * scores.abs().amax(0), scale, 1.0)
     # a point whose class has no other member is itself of a new class: it does not count as known
     z = ((scores - centre) / scale)[known]
     weights = scores.new_tensor([float(by_class), 1, 1])
@@ -150,5 +152,7 @@ def _logistic(
 
 
 def varies(scores: Tensor) -> bool:
-    """Return whether there are two points or more, and not all alike."""
-    return len(scores) > 1 and 0 < float(scores.std()) < torch.inf
+    """Return whether there are two points or more, and not all alike but for rounding."""
+    if len(scores) < 2:
+        return False
+    return ROUNDING * float(scores.abs().max()) < float(scores.std()) < torch.inf
