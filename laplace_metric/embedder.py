@@ -263,6 +263,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
             self.model, fitted.head, fitted.posterior.mean, fitted.body, verified=True
         )
         self.settings, self._fitted, self._weights = settings, fitted, weights
+        self._width = fitted.posterior.temperature / fitted.posterior.prior_precision
 
     @property
     def fitted_(self) -> Fitted:
@@ -809,7 +810,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
             None, the default: all.
         seed : torch.Generator, int or None
             Generator or seed that deals each class out to the folds, and splits the queries as
-            ``Index.calibrate`` does. Default: 0.
+            ``Index.calibrate`` does. None, or 0, the default: the same split in every run.
         k, depth : int
             Number of neighbours whose pairs count, and number of neighbours that retrieval sets may
             choose from. Default: 10 and 50.
@@ -960,6 +961,8 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
             For another method.
         InputError
             For data that the method lacks or does not take.
+        WeightsChangedError
+            If the model no longer has the weights of the fit.
 
         Warns
         -----
@@ -970,12 +973,13 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
             If the evidence is of a curvature much of which was negative.
         """
         check_name("method", method, ("marglik", "validation"))
+        self._fitted_to_these_weights()
         n_effective, before = self.posterior_.n_effective, self.posterior_
 
         def temperature_at(tau: float) -> float:
             if not isinstance(self.settings.temperature, str):
                 return before.temperature
-            return min(1.0, before.temperature * tau / before.prior_precision)
+            return min(1.0, self._width * tau)
 
         if method == "marglik":
             asked = {"tune_n_effective": tune_n_effective, "tune_temperature": tune_temperature}

@@ -369,6 +369,8 @@ def test_tuning_the_prior_alone_keeps_the_width_outside_of_the_data():
     embedder = small(hessian="positives")[0]
     embedder.tune_prior(bounds=(1e8, 1e9))
     assert embedder.posterior_.temperature == 1  # no hotter than Laplace's own
+    back = embedder.tune_prior(bounds=(1e-3, before.prior_precision / 2))
+    assert embedder.posterior_.temperature / back == pytest.approx(width)  # not of the bound
     with pytest.raises(InputError, match="tune_temperature=True needs method='validation'"):
         embedder.tune_prior(tune_temperature=True)
 

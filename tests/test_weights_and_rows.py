@@ -84,6 +84,7 @@ def test_changed_weights_are_noticed_at_every_call(change, model, tmp_path):
         "drawn": lambda: draw(x),
         "activations": lambda: embedder.activations(x),
         "module": embedder.as_module,
+        "tune_prior": embedder.tune_prior,
         "index": lambda: embedder.index(x, progress=False),
         "search": lambda: index.search(x, k=1),
         "save": lambda: embedder.save(tmp_path / "posterior"),
