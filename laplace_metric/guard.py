@@ -185,7 +185,7 @@ class Guard(Shown):
         each row is a query.
     seed : torch.Generator, int or None
         Generator or seed of the random split into folds, or of ``held_out`` into halves or fifths.
-        Default: 0, the same split in every run.
+        None, or 0, the default: the same split in every run.
     progress : bool
         Show a progress bar. Default: False.
     **settings

@@ -215,7 +215,8 @@ def _plain(
     """Return a number, a flag, a text, a record, or a list or a mapping of them."""
     if hint is int:
         most = LARGEST if limits.most == INF else int(limits.most)
-        return content.whole(name, least=int(max(0, limits.least)), most=most)
+        least = 0 if limits.least == -INF else int(limits.least)
+        return content.whole(name, least=least, most=most)
     if hint is float:
         return content.number(name, least=limits.least, most=limits.most, infinite=limits.infinite)
     if hint in READ:

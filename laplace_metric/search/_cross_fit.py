@@ -292,7 +292,7 @@ def cross_index(
         check_enough(int(together.max()) + 1, f"the {len(same):,} items, whose copies join groups,")
     check_folds(n_folds, labels.take(one), "distinct items")
     check_sizes(labels.take(one), "distinct items")
-    generator = as_generator(seed)
+    generator = as_generator(0 if seed is None else seed)
     assert generator is not None
     codes = class_places(labels)
     fold = folds_of_groups(codes, torch.from_numpy(together), n_folds, generator)

@@ -61,7 +61,7 @@ class IndexState:
     ranking: Ranking = unsaved()
     engine: Engine = unsaved()
     changes: int = saved()
-    next_id: int = saved(most=2**63)
+    next_id: int = saved(-(2**63), 2**63)
     calibration: Calibration | None = saved()
     class_model: ClassModel | None = unsaved(default=None)
     found: float | None = saved(0, 1, default=None)

@@ -95,7 +95,7 @@ class Views:
         for place, value in zip(self.of.tolist(), listed, strict=True):
             if own.setdefault(place, value) != value:
                 raise InputError(
-                    f"{name}: views of id {self.ids[place].item()!r} have {own[place]!r} and "
+                    f"{name}: views of id {self.ids.tolist()[place]!r} have {own[place]!r} and "
                     f"{value!r}: one thing has one; pass another id for each."
                 )
         array = np.empty(len(own), dtype=object)

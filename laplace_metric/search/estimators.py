@@ -22,6 +22,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from torch import Tensor, nn
 
 from laplace_metric._utils.keywords import named_keywords
+from laplace_metric._utils.randomness import as_generator
 from laplace_metric._utils.validation import check_count, check_name
 from laplace_metric.calibration.labels._votes import VOTES
 from laplace_metric.errors import InputError, LabelError, LaplaceMetricWarning, callers_line
@@ -133,8 +134,8 @@ class MatchClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[misc
     prior_precision : float > 0 or "auto"
         Precision of the prior over the head's parameters, as for ``LaplaceEmbedder``; a larger one
         means less uncertainty. Default: "auto".
-    random_state : int
-        Seed that deals the rows out to the folds. Default: 0.
+    random_state : int or None
+        Seed that deals the rows out to the folds. None: the seed 0. Default: 0.
 
     Attributes
     ----------
@@ -177,7 +178,7 @@ class MatchClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[misc
         hessian: str | None = None,
         structure: str = "auto",
         prior_precision: float | str = "auto",
-        random_state: int = 0,
+        random_state: int | None = 0,
     ) -> None:
         self.model, self.head, self.folds = model, head, folds
         self.distance, self.hessian, self.structure = distance, hessian, structure
@@ -186,6 +187,7 @@ class MatchClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[misc
     def fit(self, X: Any, y: Any) -> MatchClassifier:
         """Fit the posterior to rows [N, D] and their classes [N], and index the rows."""
         check_count("folds", self.folds, 2)
+        as_generator(self.random_state, "random_state")
         x, codes = self._checked(X, y)
         self.index_ = self._indexed(self._fit_posterior(x, codes), x, codes)
         self.calibrated_ = self.index_.calibration is not None

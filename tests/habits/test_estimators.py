@@ -17,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.errors import LaplaceMetricWarning
+from laplace_metric.errors import InputError, LaplaceMetricWarning
 from laplace_metric.search.estimators import (
     LaplaceMetricTransformer,
     MatchClassifier,
@@ -143,3 +143,12 @@ def test_pipeline_grid_search_and_clone(iris):
     again = clone(search.best_estimator_)
     assert again.get_params()["matchclassifier__folds"] == 5
     assert cross_val_score(again, x, y, cv=3).mean() == pytest.approx(search.best_score_)
+
+
+@pytest.mark.parametrize("seed", [-1, np.random.RandomState(0)])
+def test_a_seed_that_is_none_is_refused_and_no_seed_is_the_first(seed, iris):
+    x, y = iris
+    with pytest.raises(InputError, match="random_state="):
+        MatchClassifier(random_state=seed).fit(x, y)
+    none, zero = (MatchClassifier(random_state=one).fit(x, y).predict_proba(x) for one in (None, 0))
+    assert np.array_equal(none, zero)

@@ -264,6 +264,17 @@ def test_ids_and_changes_go_on_after_a_restart(points, embedder, tmp_path):
     assert (index.changes, again.changes) == (4, 6)
 
 
+def test_negative_ids_go_through_a_file(points, embedder, tmp_path):
+    index = embedder.index(*points, ids=np.arange(-len(points[0]), 0) - 50)
+    index.save(tmp_path / "index")
+    again = Index.load(tmp_path / "index", embedder)
+    assert again.ids.tolist() == index.ids.tolist()
+    for one in (index, again):
+        one.add(points[0][:2], points[1][:2])
+        assert len(set(one.ids.tolist())) == len(one)
+    assert again.ids.tolist() == index.ids.tolist()
+
+
 def test_an_index_is_saved_where_faiss_gives_tensors(tmp_path):
     """pytorch-metric-learning imports ``faiss.contrib.torch_utils``, which changes FAISS itself."""
     code = f"""
