@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -99,8 +100,8 @@ class GuardClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[misc
     prior_precision : float > 0 or "auto"
         Precision of the prior over the head's parameters, as for ``LaplaceEmbedder``; a larger one
         means less uncertainty. Default: "auto".
-    random_state : int
-        Seed of the split into parts that calibrate. Default: 0.
+    random_state : int or None
+        Seed of the split into parts that calibrate. None: the seed 0. Default: 0.
 
     Attributes
     ----------
@@ -151,7 +152,7 @@ class GuardClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[misc
         hessian: str | None = None,
         structure: str = "auto",
         prior_precision: float | str = "auto",
-        random_state: int = 0,
+        random_state: int | None = 0,
     ) -> None:
         self.model, self.precision, self.abstain_label = model, precision, abstain_label
         self.trained_on_items, self.open_set_fraction = trained_on_items, open_set_fraction
@@ -367,12 +368,23 @@ def abstain_label_of(asked: Any, classes: Array) -> Any:
 
 
 def _default_label(classes: Array) -> Any:
-    """Return the label of an abstention among sorted strings or numbers."""
-    if classes.dtype.kind == "U":
+    """Return the label of an abstention among sorted strings or numbers.
+
+    Raises
+    ------
+    InputError
+        If the type of the numbers has no other value.
+    """
+    dtype = classes.dtype
+    if dtype.kind == "U":
         return ABSTAIN
-    if classes.dtype.kind == "u":
-        return int(classes[-1]) + 1
-    return classes.dtype.type(min(-1, classes[0].item() - 1)).item()
+    least, most = (classes[place].item() for place in (0, -1))
+    ends = [most + 1] if dtype.kind == "u" else [min(-1, least - 1), most + 1]
+    taken = set(classes.tolist())
+    for label in chain(ends, range(256)):
+        if label not in taken and _held_by(dtype, label):
+            return dtype.type(label).item()
+    raise InputError(f"classes are all values of {dtype}: pass y of a wider type, such as int64.")
 
 
 def _held_by(dtype: np.dtype[Any], label: Any) -> bool:

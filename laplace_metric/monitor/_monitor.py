@@ -107,12 +107,14 @@ class Monitor(Shown):
         threshold = float(np.log(len(reference) / self.false_alarms))
         self.streams: dict[str, Stream] = {}
         for name, values in reference.items():
+            if not isinstance(name, str):
+                raise InputError(f"reference has the key {name!r}: name each quantity by a string.")
             column = as_scores(f"reference[{name!r}]", values).cpu().numpy()
             if len(column) < LEAST:
                 raise InputError(
                     f"reference[{name!r}] has {len(column)} values: pass {LEAST} or more."
                 )
-            self.streams[str(name)] = Stream(str(name), column, threshold)
+            self.streams[name] = Stream(name, column, threshold)
 
     def _sentence(self) -> str:
         alarms = f"{len(self.alarms)} alarm{'' if len(self.alarms) == 1 else 's'}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -261,3 +262,16 @@ def test_a_false_match_rate_that_all_comparisons_break_is_refused():
         assert rule is None or rule.estimate <= 0.4
         assert rule is not None or "cannot be guaranteed: at the threshold of its test" in why
     assert 0 < refused < 30
+
+
+@pytest.mark.parametrize("number", [np.float32, Fraction])
+def test_numbers_of_other_types_are_floats_in_a_rule_and_in_its_file(number, tmp_path):
+    generator = np.random.default_rng(0)
+    right = generator.random(600) < 0.8
+    scores = np.where(right, generator.normal(0.8, 0.07, 600), generator.normal(0.6, 0.07, 600))
+    calibration = calibrate_scores(scores, right)
+    rule = calibration.guarantee(precision=number(0.875), confidence=number(0.9375))
+    rule.save(tmp_path / "rule.safetensors")
+    again = Rule.load(tmp_path / "rule.safetensors")
+    assert (again.target, again.value) == (0.875, rule.value)
+    assert rule == calibration.guarantee(precision=0.875, confidence=0.9375)

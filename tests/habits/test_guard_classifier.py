@@ -162,7 +162,6 @@ def test_labels_of_an_abstention(asked, classes, expected):
         (0.5, np.array([0, 1]), "pass a number of int64"),
         (-1, np.array([0, 1], np.uint8), "pass a number of uint8"),
         (300, np.array([0, 1], np.uint8), "pass a number of uint8"),
-        (None, np.array([0, 255], np.uint8), "abstain_label=256, classes are uint8"),
         (-1, np.array([False, True]), "classes are bool: pass None"),
     ],
 )
@@ -236,3 +235,33 @@ def test_settings_reach_the_guard(given, same, digits):
     rule = GuardClassifier(precision=0.8, **given).fit(x, y).guard_.rule
     assert rule.value == Guard(x, y, precision=0.8, **same).rule.value
     assert rule.value != GuardClassifier(precision=0.8).fit(x, y).guard_.rule.value
+
+
+@pytest.mark.parametrize(
+    ("dtype", "classes", "label"),
+    [
+        ("uint8", (0, 3), 4),
+        ("uint8", (0, 255), 1),
+        ("int8", (-128, 5), 6),
+        ("int8", (-128, 127), 0),
+        ("int64", (0, 1), -1),
+        ("float32", (0.0, 1.0), -1.0),
+    ],
+)
+def test_the_label_of_abstentions_has_the_type_of_the_classes(dtype, classes, label):
+    found = abstain_label_of(None, np.array(classes, dtype))
+    assert found == label
+    assert np.array([found], dtype)[0] == found
+
+
+def test_classes_that_leave_no_value_need_a_wider_type():
+    with pytest.raises(InputError, match="all values of int8: pass y of a wider type"):
+        abstain_label_of(None, np.arange(-128, 128).astype("int8"))
+
+
+def test_no_seed_is_the_seed_of_every_run(digits):
+    x, y = (one[:300] for one in digits)
+    ways = [GuardClassifier(random_state=seed).fit(x, y) for seed in (None, 0, 1)]
+    none, zero, one = (way.predict_proba(digits[0][300:400]) for way in ways)
+    assert np.array_equal(none, zero)
+    assert not np.array_equal(none, one)

@@ -197,6 +197,7 @@ def test_before_the_first_query_no_bet_has_gained(tmp_path, name):
     ("reference", "options", "message"),
     [
         ({}, {}, "reference is empty"),
+        ({0: torch.rand(50)}, {}, "reference has the key 0: name each quantity by a string"),
         ([1.0], {}, "reference is a list: pass {name: values"),
         (torch.zeros(50, 2), {}, r"is a Tensor: pass .* such as index\.search\(queries\)\.signals"),
         ({"u": torch.zeros(29)}, {}, "29 values: pass 30"),

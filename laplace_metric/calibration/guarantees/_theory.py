@@ -76,13 +76,13 @@ class Guarantee:
     def __post_init__(self) -> None:
         check_name("of", self.of, (MATCH, LABEL, HITS))
         if self.alpha is not None:
-            check_share("alpha", self.alpha)
+            self._keep("alpha", check_share("alpha", self.alpha))
         if self.quantity is None:
             return
         check_name("quantity", self.quantity, QUANTITIES)
         if self.target is not None:
-            check_share(self.quantity, self.target)
-        check_share("confidence", self.confidence)
+            self._keep("target", check_share(self.quantity, self.target))
+        self._keep("confidence", check_share("confidence", self.confidence))
         if self.of == HITS and self.quantity != "precision":
             raise InputError(
                 f"{self.quantity}= is of one answer a query: of='hits' takes precision=. For a "
@@ -93,7 +93,13 @@ class Guarantee:
                 raise InputError(
                     f"open_set_fraction= is for precision=: no share moves {self.quantity}."
                 )
-            point_of(self.open_set_fraction)
+            share = point_of(self.open_set_fraction)
+            if not isinstance(self.open_set_fraction, OpenSetFraction):
+                self._keep("open_set_fraction", share)
+
+    def _keep(self, name: str, number: float) -> None:
+        """Take a number as a float: that of another type has no place in a file."""
+        object.__setattr__(self, name, number)
 
     @classmethod
     def of_rates(
