@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import isfinite
+from math import isfinite, sqrt
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -14,7 +14,7 @@ REGRESSION = "ridge regression of the counts"
 
 
 def _cells(rows: list[dict[str, Any]], method: str, *path: str) -> str:
-    """Mean and standard deviation over seeds, or nothing where a method has no such number."""
+    """Mean and standard error over seeds, or nothing where a method has no such number."""
     values = []
     for row in rows:
         value: Any = row if row["method"] == method else {}
@@ -23,8 +23,9 @@ def _cells(rows: list[dict[str, Any]], method: str, *path: str) -> str:
         values += [value] if isinstance(value, float) and isfinite(value) else []
     if not values:
         return ""
-    spread = f" ± {thousandths(stdev(values))}" if len(values) > 1 else ""
-    return f"{thousandths(fmean(values))}{spread}"
+    if len(values) < 2:
+        return thousandths(fmean(values))
+    return f"{thousandths(fmean(values))} ± {thousandths(stdev(values) / sqrt(len(values)))}"
 
 
 def _table(columns: dict[str, tuple[str, ...]], folder: Path) -> str:
