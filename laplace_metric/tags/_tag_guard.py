@@ -145,7 +145,7 @@ class TagGuard(Shown):
                 raise InputError(
                     "groups= are of queries that calibrate: pass held_out=(queries, tags), too."
                 )
-            hits, truth = self.items.hits(self.items.others(), of_items=True), self.items.tags
+            hits, truth = self.items.hits(self.items.others()), self.items.tags
             therefore = f"{ALONE} or held_out=(queries, tags) with groups=."
             warn_of_near_copies(self.items.vectors, None, "items", therefore)
         else:

@@ -17,7 +17,7 @@ items that have the tag. Of equal items one is kept, with the tags of all.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -180,8 +180,8 @@ class TaggedItems:
 
     @cached_property
     def _carriers(self) -> Array:
-        """Number of items with each tag [L]."""
-        return np.asarray(self.tags.has.sum(0)).ravel()
+        """Logarithm of the number of items with each tag [L]."""
+        return np.log(np.maximum(np.asarray(self.tags.has.sum(0)).ravel(), 1.0))
 
     @cached_property
     def _engine(self) -> FlatEngine:
@@ -241,12 +241,8 @@ class TaggedItems:
         order = np.argsort(far, axis=1, kind="stable")
         return np.take_along_axis(found, order, 1), np.take_along_axis(far, order, 1)
 
-    def hits(self, near: Near, *, of_items: bool = False) -> TagHits:
-        """Return the candidates of queries from their nearest items.
-
-        ``of_items`` says that the queries are the items, each among the others: like a new query,
-        it is then not counted among the carriers of its tags.
-        """
+    def hits(self, near: Near) -> TagHits:
+        """Return the candidates of queries from their nearest items."""
         n = len(near.first)
         weight = np.exp(-(near.distance - near.first[near.query]) / self.width) * near.places
         weight /= np.bincount(near.query, weight, n)[near.query]
@@ -258,11 +254,8 @@ class TaggedItems:
             codes, shares = found.indices[start:end], found.data[start:end].round(DECIMALS)
             best = np.lexsort((codes, -shares))[:CANDIDATES]  # equal ones as their names
             tag[place, : len(best)], share[place, : len(best)] = codes[best], shares[best]
-        hits, carriers = TagHits(tag, share, {}), self._carriers[tag]
-        if of_items:
-            carriers = carriers - hits.right(self.tags)
-        evidence = np.where(tag < 0, 0.0, np.log(carriers.clip(1.0)))
-        return replace(hits, evidence={"distance": near.first, "carriers": evidence})
+        carriers = np.where(tag < 0, 0.0, self._carriers[tag])
+        return TagHits(tag, share, {"distance": near.first, "carriers": carriers})
 
 
 def _placed(query: Rows, rows: Rows, distance: Array) -> tuple[Rows, Rows, Array, Array]:

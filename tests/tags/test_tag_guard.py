@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -197,24 +196,6 @@ def test_no_share_depends_on_the_order_of_the_items(seed, n, spherical):
         same = slice(None) if len(one.tag) == len(queries) else order
         np.testing.assert_array_equal(one.tag[same], two.tag)
         np.testing.assert_allclose(one.share[same], two.share, rtol=0, atol=1e-9)
-
-
-@pytest.mark.parametrize("many", [False, True])
-def test_an_item_that_calibrates_is_seen_as_a_query_that_is_none_of_the_items(many):
-    x, has = world(60, 3, many=many)
-    items = TaggedItems.of(x, has, spherical=False)
-    among = items.hits(items.others(), of_items=True)
-    for row in range(len(x)):
-        rest = np.arange(len(x)) != row
-        if not has[rest].any(0).all():
-            continue
-        others = TaggedItems.of(x[rest], has[rest], spherical=False)
-        others = replace(others, width=items.width)
-        alone = others.hits(others.near(others.read("q", x[row : row + 1])))
-        np.testing.assert_array_equal(among.tag[row], alone.tag[0])
-        np.testing.assert_allclose(among.share[row], alone.share[0], rtol=0, atol=1e-6)
-        for name, column in alone.evidence.items():
-            np.testing.assert_allclose(among.evidence[name][row], column[0], rtol=1e-6)
 
 
 def test_items_that_tie_for_the_last_places_share_them():
