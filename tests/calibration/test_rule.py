@@ -275,3 +275,25 @@ def test_numbers_of_other_types_are_floats_in_a_rule_and_in_its_file(number, tmp
     again = Rule.load(tmp_path / "rule.safetensors")
     assert (again.target, again.value) == (0.875, rule.value)
     assert rule == calibration.guarantee(precision=0.875, confidence=0.9375)
+
+
+def test_hits_behind_those_that_were_tested_are_not_passed_on():
+    g = torch.Generator().manual_seed(0)
+    centres = torch.randn(150, 6, generator=g)
+
+    def drawn(y):
+        return centres[y] + 0.35 * torch.randn(len(y), 6, generator=g), y
+
+    fitted, items = drawn(torch.arange(900) % 150), drawn(torch.arange(600) % 150)
+    held_out, (later, truth) = (drawn(torch.randint(150, (1500,), generator=g)) for _ in range(2))
+    index = LaplaceEmbedder.from_embeddings(*fitted).index(*items)
+    index.calibrate(*held_out, k=2, portable=True, cross_fit=0)
+    rule = index.guarantee(precision=0.8, of="hits", alpha=None)
+    assert "passes on a hit, of the first 2 of a query, if its" in str(rule)
+    two, many = (rule.passed(index.search(later, k)) for k in (2, 50))
+    assert not many[:, 2:].any()
+    assert np.array_equal(two, many[:, :2])
+    right = index.search(later, 50).labels == truth.numpy()[:, None]
+    assert right[many].mean() >= 0.8
+    with pytest.raises(InputError, match="1 hits a query, and lists of 2 were tested: .* k=2"):
+        rule.passed(index.search(later, 1))

@@ -357,6 +357,9 @@ unfamiliar at alpha=0.05
     ) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Return which hits [Q, k] are passed on: all whose probability is at least ``value``.
 
+        The share of relevant ones is that of lists of as many hits as were tested. Of a longer
+        list only so many are passed on, from the nearest on; a shorter one is refused.
+
         Parameters
         ----------
         found : SearchResult or CalibratedHits; for a rule of scores, [Q], [Q, k] or [Q, k, S]
@@ -371,7 +374,8 @@ unfamiliar at alpha=0.05
         Raises
         ------
         InputError
-            For a rule of one answer a query; for other scores than calibrated it.
+            For a rule of one answer a query; for other scores than calibrated it; and for fewer
+            hits of an index than were tested.
         NotFittedError
             For a search of an index that was not calibrated.
         """
@@ -380,7 +384,16 @@ unfamiliar at alpha=0.05
                 "this rule is of one answer a query: call rule(...), or guarantee a precision of "
                 "all hits with of='hits'."
             )
-        return self.compared(found, evidence, kind).accepted(self.value)
+        accepted = self.compared(found, evidence, kind).accepted(self.value)
+        if self.scores is None and self.queries is not None:
+            tested, given = self.queries.probability.shape[1], accepted.shape[1]
+            if given < tested:
+                raise InputError(
+                    f"found has {given} hits a query, and lists of {tested} were tested: search "
+                    f"with k={tested}, or calibrate with k={given}."
+                )
+            accepted[:, tested:] = False
+        return accepted
 
     def compared(
         self,
@@ -469,7 +482,12 @@ unfamiliar at alpha=0.05
             return f"accepts a {kind} of {score:.6g} or {order} ({least})"
         known = self._known
         if self.of == HITS:
-            return f"passes on a hit if its match probability is at least {self.value:.4f}{known}"
+            of = ""
+            if self.scores is None and self.queries is not None:
+                of = f", of the first {self.queries.probability.shape[1]} of a query,"
+            return (
+                f"passes on a hit{of} if its match probability is at least {self.value:.4f}{known}"
+            )
         if self.of == LABEL:
             return f"answers with the label if its probability is at least {self.value:.4f}{known}"
         return f"accepts the first hit if its match probability is at least {self.value:.4f}{known}"
