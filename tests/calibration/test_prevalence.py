@@ -20,6 +20,7 @@ from laplace_metric.calibration.guarantees._open_set_fraction import (
     rows_at_fraction,
 )
 from laplace_metric.errors import InputError
+from tests.calibration.arrays import made_or_refused
 
 
 def world(g, n, share, nearer=0.0):
@@ -96,9 +97,14 @@ def test_the_share_of_the_calibration_changes_nothing():
     g = np.random.default_rng(0)
     p, mated = g.random((50, 3)), (np.arange(50) % 4 > 0).astype(np.int8)
     share = float((mated == 0).mean())
-    np.testing.assert_allclose(at_fraction(p, share, p[:, 0], mated), p)
-    assert (at_fraction(p, share + 0.2, p[:, 0], mated) <= p).all()
-    assert (at_fraction(p, 0.999, np.ones(50), mated) <= 1).all()
+    all_hit = np.ones(50, bool)
+    np.testing.assert_allclose(at_fraction(p, share, p[:, 0], all_hit, mated), p)
+    assert (at_fraction(p, share + 0.2, p[:, 0], all_hit, mated) <= p).all()
+    assert (at_fraction(p, 0.999, np.ones(50), all_hit, mated) <= 1).all()
+    some_hit = np.arange(50) % 3 > 0  # of an estimate, those with a hit are counted
+    of_hits = OpenSetFraction(float((mated[some_hit] == 0).mean()), 0.9, 0.5, 60)
+    np.testing.assert_allclose(at_fraction(p, of_hits, p[:, 0], some_hit, mated), p)
+    np.testing.assert_allclose(at_fraction(p, share, p[:, 0], some_hit, mated), p)
 
 
 @pytest.mark.parametrize("share", [0.02, 0.3, 0.9])
@@ -149,7 +155,8 @@ def test_a_rule_for_a_share_says_so_and_is_saved(calibration, tmp_path):
     later = world(np.random.default_rng(4), 500, 0.45)[0]
     for share in (0.45, calibration.open_set_fraction(later)):
         rule = calibration.guarantee(precision=0.8, open_set_fraction=share)
-        assert re.search(r"confidence where [\d.]+% of the queries have no match \(", str(rule))
+        said = r"confidence where (up to )?[\d.]+% of the queries (with a hit )?have no match \("
+        assert re.search(said, str(rule))
         assert rule.proven == isinstance(share, float)
         rule.save(tmp_path / "rule.safetensors")
         again = Rule.load(tmp_path / "rule.safetensors")
@@ -193,7 +200,7 @@ def test_what_a_share_takes_is_named(calibration):
     with pytest.raises(InputError, match="too few.*values"):
         estimated_fraction(np.ones(99), np.ones(99), np.ones(99))
     with pytest.raises(InputError, match="queries.*with and without"):
-        at_fraction(np.ones((2, 1)), 0.3, np.ones(2), np.ones(2, np.int8))
+        at_fraction(np.ones((2, 1)), 0.3, np.ones(2), np.ones(2, bool), np.ones(2, np.int8))
     with pytest.raises(InputError, match="40 queries.*a match.*0 without"):
         rows_at_fraction(np.ones(40, np.int8), 0.3)
     score, right, mated = world(np.random.default_rng(0), 300, 0.3)
@@ -207,8 +214,58 @@ def test_a_match_is_a_match_in_the_collection():
     first = np.concatenate([np.full(50, 0.95), np.full(50, 0.05)])
     mated = np.repeat(np.array([1, 0], np.int8), 50)
     p = np.array([[0.01, 0.9]])
-    low, high = at_fraction(p, 0.05, first, mated), at_fraction(p, 0.95, first, mated)
+    all_hit = np.ones(100, bool)
+    low, high = (at_fraction(p, share, first, all_hit, mated) for share in (0.05, 0.95))
     assert (low <= 1).all()
     # P(mated) is at least p: with odds p : 1 - p of a match, and shares that move by w_1 and w_0
     wanted = [0.9 * w / (0.9 * w + 0.1 * (2 - w)) for w in (1.9, 0.1)]
     np.testing.assert_allclose([low[0, 1], high[0, 1]], wanted, rtol=1e-12)
+
+
+def world_without_hits(g, n, share):
+    """Three of five mated queries have no hit within a radius."""
+    mated = g.random(n) >= share
+    no_hit = mated & (g.random(n) < 0.6)
+    right = mated & ~no_hit & (g.random(n) < 0.97)
+    score = np.where(no_hit, -np.inf, g.normal(np.where(right, 1.0, 0.35), 0.3))
+    return score[:, None], (right & ~no_hit)[:, None], mated
+
+
+def test_a_stated_share_is_one_of_all_queries_those_without_a_hit_among_them():
+    later = world_without_hits(np.random.default_rng(9), 60_000, 0.4)
+    given = broken = too_high = 0
+    for run in range(20):
+        held_out = world_without_hits(np.random.default_rng(run), 4_000, 0.1)
+        calibration = calibrate_scores(*held_out[:2], mated=held_out[2])
+        rule, _ = made_or_refused(calibration.guarantee, precision=0.9, open_set_fraction=0.4)
+        if rule is None:
+            continue
+        answered = rule(later[0]).answered
+        right = later[1][answered, 0].mean()
+        given, broken = given + 1, broken + (right < 0.9)
+        precision, low = rule.precision_at(0.4)
+        accepted = (held_out[0][:, 0] >= rule.score) & np.isfinite(held_out[0][:, 0])
+        of = {kind: accepted[held_out[2] == kind].mean() for kind in (True, False)}
+        a = (accepted & held_out[1][:, 0])[held_out[2]].mean()
+        assert precision == pytest.approx(0.6 * a / (0.6 * of[True] + 0.4 * of[False]))
+        too_high += low > right
+    assert given >= 10
+    assert max(broken, too_high) <= 3
+
+
+def test_a_probability_for_a_stated_share_is_that_of_a_calibration_with_it():
+    g = np.random.default_rng(0)
+    calibration, direct = (
+        calibrate_scores(score, right, mated=mated)
+        for score, right, mated in (world_without_hits(g, 40_000, share) for share in (0.1, 0.4))
+    )
+    scores = np.linspace(0.5, 1.3, 9)
+    p = calibration.probability(scores, open_set_fraction=0.4)
+    np.testing.assert_allclose(p, direct.probability(scores), atol=0.03)
+
+
+def test_an_estimate_is_guaranteed_up_to_its_bound_and_says_so(calibration):
+    share = calibration.open_set_fraction(world(np.random.default_rng(4), 600, 0.4)[0])
+    rule = calibration.guarantee(precision=0.8, open_set_fraction=share)
+    said = f"where up to {share.upper:.1%} of the queries with a hit have no match (simulated"
+    assert said in str(rule)

@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from laplace_metric._utils.validation import check_share
-from laplace_metric.calibration._array_namespace import Array, Judged
+from laplace_metric.calibration._array_namespace import Array, Flags, Judged
 from laplace_metric.calibration._padding import NO_HIT
 from laplace_metric.calibration.guarantees._test_sequences import lower_bound
 from laplace_metric.calibration.probability._calibrators import fit_calibrator
@@ -46,7 +46,7 @@ STEPS = np.linspace(0, 1, 2_001)[1:-1]
 
 @dataclass(frozen=True)
 class OpenSetFraction:
-    """Estimated share of the queries that have no match in the collection.
+    """Estimated share of the queries with a hit that have no match in the collection.
 
     Parameters
     ----------
@@ -150,19 +150,30 @@ def _covariance(share: Array, n: int) -> Array:
     return ((np.diag(share) - np.outer(share, share)) / n)[:-1, :-1]
 
 
-def at_fraction(p: Array, fraction: float, first: Array, mated: Judged) -> Array:
-    """Correct probabilities p [Q, k] for a share, by held-out first hits [n] and their ``mated``.
+def at_fraction(p: Array, fraction: Fraction, first: Array, has_hit: Flags, mated: Judged) -> Array:
+    """Correct probabilities p [Q, k] for a share, by the first hits of held-out queries [n].
+
+    Parameters
+    ----------
+    p : [Q, k]
+        Probabilities of hits.
+    fraction : float in (0, 1) or OpenSetFraction
+        Share of all queries that have no match; or an estimate, of those that have a hit.
+    first, has_hit, mated : [n]
+        Of held-out queries: probability of the first hit, whether there is one, and whether there
+        is a match (1, 0, or -1 where it is not known).
 
     Raises
     ------
     InputError
         Without held-out queries of both kinds.
     """
-    known = mated >= 0
+    known = has_hit & (mated >= 0)
     y = (mated[known] == 1).astype(np.float64)
-    held = 1 - y.mean() if len(y) else 0.0
-    if not 0 < held < 1:
+    if not 0 < y.sum() < len(y):
         raise InputError("open_set_fraction: calibrate on queries with and without a match.")
+    counted = known if isinstance(fraction, OpenSetFraction) else mated >= 0
+    held, fraction = float((mated[counted] == 0).mean()), point_of(fraction)
     has_match = fit_calibrator("beta", _log_odds(first[known]), y, np.ones_like(y))(
         _log_odds(p[:, :1])
     )
@@ -210,9 +221,11 @@ def precision_of_mixture(
     """Return precision and its lower bound where ``share`` of the queries has no match.
 
     With a the share of the mated queries whose first hit p [n] is accepted and right, w accepted
-    and wrong, and f the FPIR, of queries that have a hit,
+    and wrong, and f the share of the others whose first hit is accepted,
 
         ((1 - s) a) / ((1 - s) (a + w) + s f)
+
+    Queries without a hit count with those of their kind: they are not accepted.
 
     The bound has those of a, w and f, each at delta / 3 (Clopper & Pearson 1934).
 
@@ -221,8 +234,8 @@ def precision_of_mixture(
     InputError
         Without queries of both kinds.
     """
-    first, right = p >= value, relevant == 1
-    known, other = (mated == 1) & (relevant >= 0), (mated == 0) & (relevant != NO_HIT)
+    first, right = (p >= value) & (relevant != NO_HIT), relevant == 1
+    known, other = (mated == 1) & (relevant != -1), mated == 0
     n, m = int(known.sum()), int(other.sum())
     if not n or not m:
         raise InputError(f"{n} held-out queries have a match and {m} have none: calibrate on both.")

@@ -76,8 +76,10 @@ class FixedSequences(PrecisionTheory):
         if asked.open_set_fraction is not None:
             check_held_out(queries, "open_set_fraction")
             share, delta = level_at_fraction(asked.open_set_fraction, delta)
-            mated = np.where(queries.relevant[:, 0] >= 0, queries.mated, -1)
-            rows = rows_at_fraction(mated, share)
+            first = queries.relevant[:, 0]
+            # a share that is stated is one of all queries, an estimate one of those with a hit
+            counted = first >= 0 if is_estimated(asked) else first != -1
+            rows = rows_at_fraction(np.where(counted, queries.mated, -1), share)
         (p, right), order = queries.first_hits(rows), _ordered(queries, rows)
         starts = queries.thresholds
         value, bound = lowest_threshold(order, right, asked.target, delta, starts, self.shares)

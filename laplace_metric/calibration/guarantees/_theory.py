@@ -146,9 +146,11 @@ class Guarantee:
         name = NAMES.get(self.quantity, self.quantity)
         side = "at least" if self.quantity in AT_LEAST else "at most"
         where = ""
-        if self.open_set_fraction is not None:
-            share = point_of(self.open_set_fraction)
-            where = f" where {share:.1%} of the queries have no match"
+        if isinstance(self.open_set_fraction, OpenSetFraction):
+            most = f"{self.open_set_fraction.upper:.1%} of the queries with a hit"
+            where = f" where up to {most} have no match"
+        elif self.open_set_fraction is not None:
+            where = f" where {self.open_set_fraction:.1%} of the queries have no match"
         sure = f"with {100 * self.confidence:g}% confidence"
         return f"a {name} of {side} {100 * self.target:g}% {sure}{where}"
 

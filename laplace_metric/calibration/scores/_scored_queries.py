@@ -18,7 +18,6 @@ from laplace_metric.calibration.guarantees._open_set_fraction import (
     OpenSetFraction,
     at_fraction,
     estimated_fraction,
-    point_of,
 )
 from laplace_metric.calibration.guarantees._risk_control import highest_behind, threshold_of_miss
 from laplace_metric.calibration.guarantees._test_sequences import NEVER
@@ -162,9 +161,9 @@ class ScoredQueries(Shown):
         """
         p = self.assessed(scores, evidence, kind).clip(0)
         if open_set_fraction is not None:
-            has_hit = self.queries.relevant[:, 0] != NO_HIT
-            first, mated = self.queries.probability[has_hit, 0], self.queries.mated[has_hit]
-            p = at_fraction(p, point_of(open_set_fraction), first, mated)
+            held = self.queries
+            has_hit = held.relevant[:, 0] != NO_HIT
+            p = at_fraction(p, open_set_fraction, held.probability[:, 0], has_hit, held.mated)
         return p[:, 0] if np.ndim(scores) == 1 else p
 
     def assessed(
