@@ -24,6 +24,7 @@ from laplace_metric.calibration.guarantees._betting import (
     group_p_values,
     student_p_values,
 )
+from laplace_metric.calibration.guarantees._risk_control import threshold_of_miss
 from laplace_metric.calibration.labels._levels import Levels
 from laplace_metric.errors import DependentQueriesWarning, FewQueriesWarning, InputError
 from tests.calibration.arrays import made_or_refused
@@ -483,3 +484,37 @@ def test_of_levels_that_finer_ones_leave_to_a_group_no_theorem_is_named():
     assert rule.rules[0].proven
     assert not rule.rules[1].proven
     assert rule.rules[1].queries.whole == size
+
+
+def easy_or_hard_sessions(g, n_groups, size=30):
+    """Two hits of each question; all second ones of a session have nearly the same score."""
+    group = np.repeat(np.arange(n_groups), size)
+    second = g.normal(size=n_groups)[group] + 0.05 * g.normal(size=len(group))
+    first = second + 3 + 0.1 * g.normal(size=len(group))
+    relevant = np.stack([g.random(len(group)) < 0.3, np.ones(len(group), bool)], 1)
+    return np.stack([first, second], 1), relevant, group
+
+
+@pytest.mark.filterwarnings("ignore::laplace_metric.errors.ScoresWarning")
+def test_of_sessions_few_relevant_items_are_lost():
+    miss, lost = 0.105, []
+    for seed in range(60):
+        g = np.random.default_rng(seed)
+        scores, relevant, group = easy_or_hard_sessions(g, 20)
+        found = calibrate_scores(scores, relevant, groups=group, cross_fit=0)
+        scores, relevant, _ = easy_or_hard_sessions(g, 300)
+        kept = np.arange(2) < found.keep_relevant(scores, miss)[:, None]
+        lost.append(((relevant & ~kept).sum(1) / relevant.sum(1)).mean())
+    assert np.mean(lost) <= miss
+
+
+def test_groups_of_copies_lose_what_one_query_of_each_loses():
+    g = np.random.default_rng(0)
+    p, relevant = -np.sort(-g.random((60, 5))), (g.random((60, 5)) < 0.4).astype(np.int8)
+    total = relevant.sum(1) + g.integers(0, 2, 60) * (g.random(60) < 0.05)
+    one = threshold_of_miss(p, relevant, total, 0.15)
+    copies = [np.repeat(each, 7, 0) for each in (p, relevant, total)]
+    known = np.repeat(total > 0, 7)
+    assert threshold_of_miss(*(each[known] for each in copies), 0.15, 7) == one
+    with pytest.raises(InputError, match=r"at least 9 groups as large as the largest, of 7 quer"):
+        threshold_of_miss(*(each[known][:56] for each in copies), 0.1, 7)
