@@ -518,3 +518,14 @@ def test_groups_of_copies_lose_what_one_query_of_each_loses():
     assert threshold_of_miss(*(each[known] for each in copies), 0.15, 7) == one
     with pytest.raises(InputError, match=r"at least 9 groups as large as the largest, of 7 quer"):
         threshold_of_miss(*(each[known][:56] for each in copies), 0.1, 7)
+
+
+def test_a_precision_at_another_share_refuses_groups():
+    g = np.random.default_rng(0)
+    right, mated = g.random(600) < 0.95, g.random(600) < 0.9
+    score, group = g.normal(size=600), np.arange(600) // 2
+    found = calibrate_scores(
+        score, right & mated, mated=mated.astype(int), groups=group, cross_fit=0
+    )
+    with pytest.raises(InputError, match="precision_at counts independent queries: calibrate on"):
+        found.guarantee(precision=0.5).precision_at(0.3)

@@ -228,8 +228,13 @@ class CalibrationQueries:
         Raises
         ------
         InputError
-            For shares outside [0, 1], and without queries of both kinds.
+            For shares outside [0, 1], for groups, and without queries of both kinds.
         """
+        if self.n_groups:
+            raise InputError(
+                "precision_at counts independent queries: calibrate on one of each group, without "
+                "groups=."
+            )
         share = as_floats("open_set_fraction", open_set_fraction)
         if not ((share >= 0) & (share <= 1)).all():
             raise InputError("open_set_fraction lies outside [0, 1]: pass shares.")
