@@ -529,3 +529,15 @@ def test_a_precision_at_another_share_refuses_groups():
     )
     with pytest.raises(InputError, match="precision_at counts independent queries: calibrate on"):
         found.guarantee(precision=0.5).precision_at(0.3)
+
+
+def test_label_sets_with_a_confidence_refuse_groups():
+    g = np.random.default_rng(0)
+    y = np.arange(400) % 4
+    x = (3 * np.eye(4)[y] + g.normal(size=(400, 4))).astype(np.float32)
+    index = LaplaceEmbedder.from_embeddings(x, y).index(x, y, progress=False)
+    index.calibrate(x + 0.1, y, groups=np.arange(400) // 2)
+    for by_class in (True, False):
+        with pytest.raises(InputError, match="label sets counts independent queries"):
+            index.label_sets(x, confidence=0.95, by_class=by_class)
+    assert len(index.label_sets(x, by_class=False)) == 400
