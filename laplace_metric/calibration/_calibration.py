@@ -592,8 +592,9 @@ class Calibration(Shown):
         )
         if asked.quantity == "fmr" and about == LABEL:
             raise InputError("fmr= is a rate of comparisons, not of labels: pass of='match'.")
-        if asked in self._rules:
-            return self._rules[asked]
+        # between a look and a read another thread may clear the rules
+        if (known := self._rules.get(asked)) is not None:
+            return known
         queries = self.queries(MATCH if about == HITS else about, alpha)
         rule = Rule.guaranteeing(queries, asked, calibration=self.identity)
         if len(self._rules) >= MOST_RULES:
@@ -636,12 +637,12 @@ class Calibration(Shown):
         answer = self.answer.astype(np.intp)
         share = check_share("precision", precision)
         asked = Guarantee("precision", share, confidence, LABEL, alpha)
-        if asked not in self._class_rules:
+        if (made := self._class_rules.get(asked)) is None:
             made = ClassRule.of_classes(queries, asked, answer, labels.classes, self.identity)
             if len(self._class_rules) >= MOST_RULES:
                 self._class_rules.clear()
             self._class_rules[asked] = made
-        return self._class_rules[asked]
+        return made
 
     def guarantee_by_level(
         self,
@@ -691,7 +692,7 @@ class Calibration(Shown):
         share = check_share("precision", precision)
         asked = Guarantee("precision", share, confidence, LABEL, alpha)
         key = asked, levels
-        if key not in self._level_rules:
+        if (made := self._level_rules.get(key)) is None:
             tested = [self.queries("label", alpha)]
             for level in range(1, len(levels)):
                 tested.append(self._of_groups(tested[0], levels.coded(classes, level)[1]))
@@ -699,7 +700,7 @@ class Calibration(Shown):
             if len(self._level_rules) >= MOST_RULES:
                 self._level_rules.clear()
             self._level_rules[key] = made
-        return self._level_rules[key]
+        return made
 
     def _of_groups(
         self, fine: CalibrationQueries, group_of: npt.NDArray[np.intp]

@@ -1341,7 +1341,7 @@ class Index(Shown):
         NotFittedError
             Before ``calibrate``, or if it was given matches.
         InputError
-            For an alpha or a confidence outside (0, 1).
+            For an alpha or a confidence outside (0, 1); for a confidence where groups calibrated.
 
         Warns
         -----
@@ -1365,6 +1365,11 @@ class Index(Shown):
         self = self._now()
         calibration = self._fresh(self._calibrated())
         held_out = calibration.held_out_labels()
+        if confidence is not None and len(calibration.group):
+            raise InputError(
+                "confidence= of label sets counts independent queries: calibrate on one of each "
+                "group, without groups=, or pass confidence=None."
+            )
         hits = self._deep_hits(queries, calibration, progress=progress)
         assert self.items.classes is not None  # labels calibrated it
         levels = held_out.levels(alpha, by_class=by_class, confidence=confidence)

@@ -180,3 +180,27 @@ def test_what_cannot_be_is_refused_by_name(index):
         plain.calibrate(torch.from_numpy(x + 0.1), matches=[[i] for i in range(200)])
     with pytest.raises(NotFittedError, match="calibrated with matches="):
         plain.guarantee_by_class(0.9)
+
+
+class Cleared(dict):
+    """Rules that another thread clears at each look and after each write."""
+
+    def __contains__(self, key):
+        return True
+
+    def __setitem__(self, key, value):
+        pass
+
+
+def test_rules_that_another_thread_clears_meanwhile_are_made_again(index):
+    calibration = index.calibration
+    for name in ("_rules", "_class_rules", "_level_rules"):
+        calibration.__dict__[name] = Cleared()
+    try:
+        groups = {c: str(c // 2) for c in range(6)}
+        assert calibration.guarantee(precision=0.8).target == 0.8
+        assert calibration.guarantee_by_class(0.8).target == 0.8
+        assert calibration.guarantee_by_level(0.8, groups).target == 0.8
+    finally:
+        for name in ("_rules", "_class_rules", "_level_rules"):
+            del calibration.__dict__[name]

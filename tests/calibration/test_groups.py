@@ -10,13 +10,22 @@ import pytest
 from scipy.stats import norm
 
 from laplace_metric import Guard, LaplaceEmbedder
-from laplace_metric.calibration import Rule, calibrate_scores, guarantee
+from laplace_metric.calibration import (
+    CalibrationQueries,
+    Guarantee,
+    LevelRule,
+    Rule,
+    calibrate_scores,
+    guarantee,
+)
 from laplace_metric.calibration._group_column import split_by_group
 from laplace_metric.calibration.guarantees._betting import (
     GroupTests,
     group_p_values,
     student_p_values,
 )
+from laplace_metric.calibration.guarantees._risk_control import threshold_of_miss
+from laplace_metric.calibration.labels._levels import Levels
 from laplace_metric.errors import DependentQueriesWarning, FewQueriesWarning, InputError
 from tests.calibration.arrays import made_or_refused
 
@@ -400,3 +409,135 @@ def test_the_answers_that_a_refusal_of_groups_counts_are_those_of_its_threshold(
     )
     assert 0 < accepted < 400
     assert right[np.argsort(-p)][:accepted].sum() == good
+
+
+def sessions_of_one_answer_or_all(seed, n_groups=160, size=20):
+    """One answer of a session is "a", and right; in few sessions all are "a", and wrong."""
+    g = np.random.default_rng(seed)
+    label = np.full((n_groups, size), "b")
+    label[:, 0], right = "a", g.random((n_groups, size)) < 0.97
+    bad = g.random(n_groups) < 0.013
+    label[bad], right[bad] = "a", False
+    group = np.repeat(np.arange(n_groups), size)
+    return g.random(n_groups * size), right.ravel(), label.ravel(), group
+
+
+@pytest.mark.parametrize("seed", [14, 15, 17, 18])
+def test_a_class_with_one_answer_in_each_group_may_have_all_of_a_new_one(seed):
+    """Of the answers that are "a" .77 are right, which 80 groups without a bad one hide."""
+    score, right, label, group = sessions_of_one_answer_or_all(seed)
+    found = calibrate_scores(score, right, groups=group, labels=label, cross_fit=0)
+    rule, refused = made_or_refused(found.guarantee_by_class, 0.9)
+    if rule is None:
+        assert "'a' (80 tested answers, at least" in refused
+        return
+    assert "a" not in rule.rules
+    assert rule.refused["a"].least > 9 * rule.refused["a"].answers
+    assert rule.rules["b"].proven
+
+
+def test_a_part_of_groups_keeps_the_size_of_the_whole_ones(tmp_path):
+    group = np.repeat(np.arange(60), 20).astype(float)
+
+    def of(group):
+        n, flags = len(group), np.ones(len(group), bool)
+        p = np.linspace(0.5, 1, n)
+        return CalibrationQueries.of_answers(
+            p, flags, flags, grid=p, abstained=~flags, cross_fitted=False, group=group
+        )
+
+    asked, whole = Guarantee("precision", 0.9), of(group)
+    assert Rule.guaranteeing(whole, asked).proven
+    half = whole.take(np.flatnonzero(np.arange(1_200) % 20 < 10))
+    assert half.whole == half.take(np.arange(500)).whole == 20
+    with pytest.raises(InputError, match="cannot be guaranteed by these 60 groups"):
+        Rule.guaranteeing(half, asked)
+    easy = Rule.guaranteeing(half, Guarantee("precision", 0.8))
+    assert easy.proven
+    easy.save(tmp_path / "rule.safetensors")
+    again = Rule.load(tmp_path / "rule.safetensors")
+    assert again == easy
+    assert again.queries.whole == 20
+    uneven = of(np.append(group, np.full(5, 60.0)))
+    part = uneven.take(np.flatnonzero(np.append(np.arange(1_200) % 20 < 10, np.zeros(5, bool))))
+    assert part.whole == 0
+    assert not Rule.guaranteeing(part, Guarantee("precision", 0.8)).proven
+
+
+def test_of_levels_that_finer_ones_leave_to_a_group_no_theorem_is_named():
+    """What a threshold leaves of a group is no fixed set: one answer here, and perhaps all."""
+    n, size = 400, 2
+    group = np.repeat(np.arange(n), size).astype(float)
+    last, flags = np.tile(np.arange(size) == 1, n), np.ones(n * size, bool)
+
+    def of(p, right):
+        return CalibrationQueries.of_answers(
+            p, right, flags, grid=p, abstained=~flags, cross_fitted=False, group=group
+        )
+
+    fine = np.where(last, np.linspace(0.05, 0.1, n * size), 0.9)
+    queries = [of(fine, ~last), of(np.full(n * size, 0.9), flags)]
+    levels = Levels.read(
+        {"boot": "shoe", "sneaker": "shoe", "cap": "hat"}, ["boot", "sneaker", "cap"]
+    )
+    rule = LevelRule.of_levels(queries, Guarantee("precision", 0.8, of="label"), levels)
+    assert rule.rules[0].proven
+    assert not rule.rules[1].proven
+    assert rule.rules[1].queries.whole == size
+
+
+def easy_or_hard_sessions(g, n_groups, size=30):
+    """Two hits of each question; all second ones of a session have nearly the same score."""
+    group = np.repeat(np.arange(n_groups), size)
+    second = g.normal(size=n_groups)[group] + 0.05 * g.normal(size=len(group))
+    first = second + 3 + 0.1 * g.normal(size=len(group))
+    relevant = np.stack([g.random(len(group)) < 0.3, np.ones(len(group), bool)], 1)
+    return np.stack([first, second], 1), relevant, group
+
+
+@pytest.mark.filterwarnings("ignore::laplace_metric.errors.ScoresWarning")
+def test_of_sessions_few_relevant_items_are_lost():
+    miss, lost = 0.105, []
+    for seed in range(60):
+        g = np.random.default_rng(seed)
+        scores, relevant, group = easy_or_hard_sessions(g, 20)
+        found = calibrate_scores(scores, relevant, groups=group, cross_fit=0)
+        scores, relevant, _ = easy_or_hard_sessions(g, 300)
+        kept = np.arange(2) < found.keep_relevant(scores, miss)[:, None]
+        lost.append(((relevant & ~kept).sum(1) / relevant.sum(1)).mean())
+    assert np.mean(lost) <= miss
+
+
+def test_groups_of_copies_lose_what_one_query_of_each_loses():
+    g = np.random.default_rng(0)
+    p, relevant = -np.sort(-g.random((60, 5))), (g.random((60, 5)) < 0.4).astype(np.int8)
+    total = relevant.sum(1) + g.integers(0, 2, 60) * (g.random(60) < 0.05)
+    one = threshold_of_miss(p, relevant, total, 0.15)
+    copies = [np.repeat(each, 7, 0) for each in (p, relevant, total)]
+    known = np.repeat(total > 0, 7)
+    assert threshold_of_miss(*(each[known] for each in copies), 0.15, 7) == one
+    with pytest.raises(InputError, match=r"at least 9 groups as large as the largest, of 7 quer"):
+        threshold_of_miss(*(each[known][:56] for each in copies), 0.1, 7)
+
+
+def test_a_precision_at_another_share_refuses_groups():
+    g = np.random.default_rng(0)
+    right, mated = g.random(600) < 0.95, g.random(600) < 0.9
+    score, group = g.normal(size=600), np.arange(600) // 2
+    found = calibrate_scores(
+        score, right & mated, mated=mated.astype(int), groups=group, cross_fit=0
+    )
+    with pytest.raises(InputError, match="precision_at counts independent queries: calibrate on"):
+        found.guarantee(precision=0.5).precision_at(0.3)
+
+
+def test_label_sets_with_a_confidence_refuse_groups():
+    g = np.random.default_rng(0)
+    y = np.arange(400) % 4
+    x = (3 * np.eye(4)[y] + g.normal(size=(400, 4))).astype(np.float32)
+    index = LaplaceEmbedder.from_embeddings(x, y).index(x, y, progress=False)
+    index.calibrate(x + 0.1, y, groups=np.arange(400) // 2)
+    for by_class in (True, False):
+        with pytest.raises(InputError, match="label sets counts independent queries"):
+            index.label_sets(x, confidence=0.95, by_class=by_class)
+    assert len(index.label_sets(x, by_class=False)) == 400

@@ -309,6 +309,15 @@ def test_held_out_queries_calibrate_and_groups_of_them_count_once():
         TagGuard(x, has, 0.6, groups=np.arange(200))
 
 
+def test_tags_that_may_be_left_out_count_groups():
+    (x, has), (q, truth) = world(200, 8), world(300, 9)
+    asked = {"held_out": (q, truth), "miss": 0.2}
+    guard = TagGuard(x, has, 0.6, groups=np.arange(300) // 6, **asked)
+    assert guard.ask(world(300, 7)[0]).possible.any()
+    with pytest.raises(InputError, match=r"at least 33 groups as large as the largest, of 6 qu"):
+        TagGuard(x, has, 0.6, groups=np.arange(300) // 6, **asked | {"miss": 0.03})
+
+
 @pytest.mark.parametrize("scale", [1e-30, 1e-20, 1e-6, 1e20, 1e30])
 def test_directions_have_no_length(guard, scale):
     q = world(50, 1)[0]

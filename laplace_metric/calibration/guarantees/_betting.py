@@ -18,7 +18,8 @@ independent, and their losses 1 - target - Z_g, in [0, 1], have a mean of 1 - ta
 that e P(Bin(n, 1 - target) <= ceil(sum of losses)) is a p-value, too (Bentkus 2004; Bates et al.
 2021). Twice the smaller one is tested. Neither is asymptotic, nor assumes how alike a group is, but
 c must be known and not estimated: it is for groups of one size, and for the hits of a list of k
-places. Where sizes vary, a new group may be larger than all before: these are tested below.
+places. Of the answers with one label c is the size of the whole groups: a new one may have nothing
+else. Where sizes vary, a new group may be larger than all before: these are tested below.
 Thresholds are tested in the sequences of ``_test_sequences``.
 
 Other rates are means of a gain, too: of a recall, sum of right answers (accepted - target) / c; of
@@ -357,6 +358,19 @@ def _bentkus(gains: Array, low: float) -> Array:
     return np.asarray(np.where(n > 0, np.e * bdtr(lost, n.clip(1), 1 - low), 1.0))
 
 
-def fewest_groups(low: float, delta: float) -> int:
-    """Return the number of equal groups without an error that a rate needs at the very least."""
-    return int(np.ceil(np.log(delta) / np.log(low)))
+def fewest_groups(low: float, delta: float, full: float = 1.0) -> int:
+    """Return the number of equal groups without an error that a rate needs at the very least.
+
+    Parameters
+    ----------
+    low, delta : float in (0, 1)
+        Largest loss of an answer, and probability that the guarantee does not hold.
+    full : float in (0, 1]
+        Share of the answers of a group that there are. Default: 1.
+
+    Examples
+    --------
+    >>> fewest_groups(0.9, 0.05), fewest_groups(0.9, 0.05, 0.05)
+    (29, 541)
+    """
+    return int(np.ceil(np.log(delta) / np.log(low / (low + full * (1 - low)))))

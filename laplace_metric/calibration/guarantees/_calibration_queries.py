@@ -59,6 +59,9 @@ class CalibrationQueries:
     group : [n]
         Number of the group of each query, from 0: queries of a group depend on each other. Default:
         empty, each is independent.
+    whole : int or None
+        Number of queries of each whole group where these are a part of them (``take``), 0 if it
+        varies. None, the default: these are the whole groups.
     """
 
     probability: Float[np.ndarray, "n k"] = saved(0, 1)
@@ -72,11 +75,14 @@ class CalibrationQueries:
     unseen_class: Float[np.ndarray, " u"] = saved(0, WHOLE, default_factory=lambda: NOTHING)
     score: Float[np.ndarray, " n"] = saved(empty=True, default_factory=lambda: NOTHING)
     group: Float[np.ndarray, " n"] = saved(0, WHOLE, empty=True, default_factory=lambda: NOTHING)
+    whole: int | None = saved(least=0, default=None)
 
     def check_saved(self) -> None:
         """Refuse a file without queries or hits, and a probability of a hit that there is not."""
         if not self.probability.size or self.probability[self.relevant == NO_HIT].any():
             raise FileFormatError("queries/probability is empty, or not 0 where there is no hit")
+        if self.whole and self.group_sizes.max(initial=0) > self.whole:
+            raise FileFormatError(f"queries/whole is {self.whole}, less than a group has")
 
     @classmethod
     def of_answers(
@@ -130,7 +136,11 @@ class CalibrationQueries:
         return len(self.mated)
 
     def take(self, rows: Rows) -> CalibrationQueries:
-        """Return the queries at ``rows`` [m], with the same thresholds."""
+        """Return the queries at ``rows`` [m], with the same thresholds.
+
+        The whole groups keep their size: a new group may have all of its queries in such a part,
+        whatever the most is that a group has here.
+        """
         return replace(
             self,
             probability=self.probability[rows],
@@ -140,6 +150,7 @@ class CalibrationQueries:
             abstained=self.abstained[rows],
             score=self.score[rows] if self.one_score else self.score,
             group=self.group[rows] if len(self.group) else self.group,
+            whole=self.whole_size if len(self.group) else None,
         )
 
     @cached_property
@@ -163,6 +174,14 @@ class CalibrationQueries:
     def group_sizes(self) -> Counts:
         """Number of queries of each group; empty where each query is independent."""
         return np.unique(self.group, return_counts=True)[1]
+
+    @property
+    def whole_size(self) -> int:
+        """Number of queries of each whole group, 1 without groups; 0 if it varies."""
+        if self.whole is not None:
+            return self.whole
+        sizes = np.unique(self.group_sizes)
+        return 0 if len(sizes) > 1 else int(sizes.max(initial=1))
 
     @property
     def n_groups(self) -> int:
@@ -209,8 +228,13 @@ class CalibrationQueries:
         Raises
         ------
         InputError
-            For shares outside [0, 1], and without queries of both kinds.
+            For shares outside [0, 1], for groups, and without queries of both kinds.
         """
+        if self.n_groups:
+            raise InputError(
+                "precision_at counts independent queries: calibrate on one of each group, without "
+                "groups=."
+            )
         share = as_floats("open_set_fraction", open_set_fraction)
         if not ((share >= 0) & (share <= 1)).all():
             raise InputError("open_set_fraction lies outside [0, 1]: pass shares.")

@@ -103,12 +103,17 @@ class GroupTotals(PrecisionTheory):
     def fewest(self, queries: CalibrationQueries, asked: Guarantee) -> int:
         """Return the number of groups that it takes if all are right."""
         assert asked.target is not None
-        return fewest_groups(asked.target, asked.delta / 2)
+        full = 1.0
+        if queries.n_groups and is_proven(queries, asked):
+            full = len(queries) / (queries.n_groups * queries.whole_size)
+        return fewest_groups(asked.target, asked.delta / 2, full)
 
 
 def is_proven(queries: CalibrationQueries, asked: Guarantee) -> bool:
     """Return whether a theorem covers the rate; else its test is simulated."""
-    if queries.cross_fitted or is_estimated(asked) or len(np.unique(queries.group_sizes)) > 1:
+    if queries.cross_fitted or is_estimated(asked):
+        return False
+    if not queries.whole_size or len(np.unique(queries.group_sizes)) > 1:
         return False
     if asked.of == HITS and (queries.relevant != NO_HIT).mean() < LEAST_FULL:
         return False
@@ -132,7 +137,7 @@ def group_tests(queries: CalibrationQueries, asked: Guarantee) -> tuple[GroupTes
     units = queries.group if queries.n_groups else np.arange(len(queries))
     names, unit = np.unique(units[rows], return_inverse=True)
     proven = is_proven(queries, asked)
-    most = places * int(queries.group_sizes.max(initial=1)) if proven else None
+    most = places * queries.whole_size if proven else None
     grid = queries.thresholds
     if grid is not None and asked.of == HITS:  # hits behind the first have smaller probabilities
         grid = np.concatenate([grid, np.linspace(0, grid.min(), BELOW, endpoint=False)])

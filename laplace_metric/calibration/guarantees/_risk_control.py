@@ -8,6 +8,16 @@ the mean share of the relevant items left out, over n queries that have one, the
 keeps E[share left out] <= miss, on average over held-out sets and new queries: conformal risk
 control (Angelopoulos, Bates, Fisch, Lei & Schuster 2024, theorem 1). Items that no hit is are left
 out at any t.
+
+Where queries come in groups, the groups are exchangeable, and not the queries. Let a group g have
+n_g queries with a relevant item, c at most, which lose the shares l_q(t). The sum of l_q(t) - miss
+over a group falls with t and is at most c (1 - miss). By the same theorem the largest t with
+
+    n R(t) - n miss + c (1 - miss) <= 0
+
+keeps E[sum of shares lost in a group] <= miss E[n_g]: of new queries as they come, each of the
+same weight, the share ``miss`` is lost at most. With c = 1 it is the condition above. It is exact
+where c is known, as of groups of one size; elsewhere c is the size of the largest group.
 """
 
 from __future__ import annotations
@@ -25,7 +35,9 @@ def highest_behind(p: Array) -> Array:
     return np.asarray(np.maximum.accumulate(p[:, ::-1], 1)[:, ::-1])
 
 
-def threshold_of_miss(p: Array, relevant: Judged, total: Array, miss: float) -> float:
+def threshold_of_miss(
+    p: Array, relevant: Judged, total: Array, miss: float, largest: int = 0
+) -> float:
     """Return the largest t whose expected share of relevant items left out is at most ``miss``.
 
     Parameters
@@ -34,6 +46,10 @@ def threshold_of_miss(p: Array, relevant: Judged, total: Array, miss: float) -> 
         Probabilities, and 1 where a hit is relevant.
     total : [n]
         Relevant items of each query; those with 0 are left out.
+    miss : float in (0, 1)
+        Largest expected share that is left out.
+    largest : int
+        Number of queries of the largest group. Default: 0, each query is independent.
 
     Raises
     ------
@@ -50,13 +66,18 @@ def threshold_of_miss(p: Array, relevant: Judged, total: Array, miss: float) -> 
     n, of = int(known.sum()), total[known]
     found = relevant[known] == 1
     lost_anyway = 1 - found.sum(1) / of
-    budget = miss * (n + 1) - 1 - float(lost_anyway.sum()) + 1e-9
+    budget = miss * n - (1 - miss) * max(largest, 1) - float(lost_anyway.sum()) + 1e-9
     if budget < 0:
-        beyond = float(lost_anyway.mean()) if n else 0.0
+        beyond, least = float(lost_anyway.mean()) if n else 0.0, math.ceil(1 / miss) - 1
+        takes, more = f"{least:,} queries", "queries"
+        if largest:
+            takes = f"{least:,} groups as large as the largest, of {largest:,} queries,"
+            more = "groups"
         raise InputError(
-            f"miss={miss:g} cannot be guaranteed: it takes at least {math.ceil(1 / miss) - 1:,} "
-            f"queries with a relevant item in the tested half, which has {n:,}, and {beyond:.1%} "
-            f"of the relevant items are not among the {p.shape[1]} hits. Pass more queries, "
+            f"miss={miss:g} cannot be guaranteed: it takes at least {takes} "
+            f"with a relevant item in the tested half, which has {n:,}"
+            f"{' such queries' if largest else ''}, and {beyond:.1%} "
+            f"of the relevant items are not among the {p.shape[1]} hits. Pass more {more}, "
             "or more hits of each; or a larger miss."
         )
     s = highest_behind(p[known])[found]

@@ -128,7 +128,7 @@ class ClassRule(Rule):
         counts = np.array([part.n_groups or len(part) for part in parts])
         order = np.argsort(-counts, kind="stable")
         shares = [asked.at_level(delta / m) for m in range(1, len(classes) + 1)]
-        fewest = [theory.fewest(queries, each) for each in shares]
+        fewest = [theory.fewest(parts[c], own) for c, own in zip(order, shares, strict=True)]
         enough = np.flatnonzero(counts[order] >= fewest)
         n_tested = int(enough[-1]) + 1 if len(enough) else 0
         rules: dict[Any, Rule] = {}
@@ -141,7 +141,7 @@ class ClassRule(Rule):
                     raise InputError("too few")
                 rules[name] = Rule.guaranteeing(part, each, calibration=calibration)
             except InputError:
-                least = theory.fewest(queries, each)
+                least = theory.fewest(part, each)
                 refused[name] = Shortfall(int(counts[c]), _needed(part, each, least), least)
         if not rules:
             told = ", ".join(f"{name!r} ({refused[name]})" for name in [*refused][:NAMED])

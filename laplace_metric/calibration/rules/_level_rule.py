@@ -104,6 +104,8 @@ class LevelRule(Rule):
             try:
                 chosen = chosen_of_level(part, own, level)
                 rule = Rule.of_chosen(chosen, part, own, calibration=calibration)
+                if level and part.n_groups:  # what is left is no fixed set: no theorem for groups
+                    rule = replace(rule, theorem=None)
             except InputError as error:
                 refused[level] = str(error)
                 delta *= share_of_run(0)

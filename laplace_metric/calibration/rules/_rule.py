@@ -577,7 +577,8 @@ unfamiliar at alpha=0.05
         Raises
         ------
         InputError
-            For shares outside [0, 1], and without calibration queries of both kinds.
+            For shares outside [0, 1]; for a rule of groups, whose queries are not independent; and
+            without calibration queries of both kinds.
         NotFittedError
             Of ``Rule.at``, which no queries have tested.
         """

@@ -314,7 +314,9 @@ class ScoredQueries(Shown):
         """Return how many of the first hits to pass on [Q], so that few relevant items are lost.
 
         The expected share of a query's relevant items that is left out is at most ``miss``, for
-        queries that have one: on average over calibration sets, by conformal risk control.
+        queries that have one: on average over calibration sets, by conformal risk control. Of
+        groups of queries it is exact if they are of one size, or if no later one is larger than the
+        largest here; the larger that is, the more groups it takes.
 
         Parameters
         ----------
@@ -340,7 +342,13 @@ class ScoredQueries(Shown):
         """
         by = self.by_halves("keep_relevant")
         held_out, share = by.queries, check_share("miss", miss)
-        t = threshold_of_miss(held_out.probability, held_out.relevant, held_out.total, share)
+        t = threshold_of_miss(
+            held_out.probability,
+            held_out.relevant,
+            held_out.total,
+            share,
+            int(held_out.group_sizes.max(initial=0)),
+        )
         return (highest_behind(by.assessed(scores, evidence, kind)) >= t).sum(1)
 
     def part(self) -> Part:
