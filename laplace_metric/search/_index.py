@@ -1016,6 +1016,7 @@ class Index(Shown):
                 calibration=calibration,
                 class_model=now.class_model if calibration.asks_classes else None,
                 changes=changes,
+                found=None,  # that of the search of a calibration that is over
                 class_sizes=sizes,
             )
         return calibration
