@@ -1670,10 +1670,10 @@ class Index(Shown):
             Numbers of a row, where the head's inputs are coordinates of a subspace that holds all
             of them. None, the default: they are those of the whole space.
         """
-        codes, classes = self.items.label_codes, self.items.classes
+        items = self.items  # read once: another thread may replace them
+        codes, classes = items.label_codes, items.classes
         if codes is None or classes is None or self.query_encoder is not self.encoder:
             return
-        items = self.items
         rows = inputs_of(items.encoded)
         if width is not None and items.encoded.earlier is not None:
             width += items.encoded.earlier.shape[1]
