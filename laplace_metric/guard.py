@@ -507,10 +507,11 @@ class Guard(Shown):
         >>> len(guard.index), guard.rule.gallery.changed, guard.rule.gallery.covered
         (897, 3, True)
         """
-        labels = self.index.labels
-        stays = np.ones(len(self.index), bool)
-        stays[self.index.items.rows_of(ids).numpy()] = False
-        if labels is not None and stays.any() and len(left := np.unique(labels[stays])) < 2:
+        items = self.index.items  # read once: another thread may replace them
+        stays = np.ones(len(items), bool)
+        stays[items.rows_of(ids).numpy()] = False
+        labels = items.labels
+        if labels is not None and stays.any() and len(left := np.unique(labels.values[stays])) < 2:
             raise InputError(
                 f"ids name all items but those of one class, {left.tolist()[0]!r}: a guard needs "
                 "two. Guard other items."

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from laplace_metric import Guard
 from laplace_metric.models._evaluation_mode import evaluation_mode
 from laplace_metric.search import HNSW, IVF, Index
 from tests.thread_table import KINDS, hammered, problem
@@ -200,3 +201,35 @@ def test_a_head_is_copied_while_hooks_come_and_go():
         done.set()
         other.join()
     assert not head._forward_hooks
+
+
+@pytest.mark.parametrize("method", ["learn_classes", "remove"])
+def test_items_that_another_thread_removes_meanwhile_are_no_error(method, monkeypatch):
+    """The other thread comes behind each place in which the items are read."""
+    g = torch.Generator().manual_seed(0)
+    y = torch.arange(300) % 6
+    x = nn.functional.one_hot(y, 8) * 3 + torch.randn(300, 8, generator=g)
+    made = Guard(x[:240], y[:240], held_out=(x[240:], y[240:]), precision=0.5)
+    prior, read = made.index.class_model.prior, Index.items.fget
+    for place in range(1, 9):
+        guard, reads = copy.deepcopy(made), 0
+        index = guard.index
+
+        def items(self, index=index, place=place):
+            nonlocal reads
+            found = read(self)
+            if self is index and not index._changing.locked():
+                reads += 1
+                if reads == place:
+                    other = threading.Thread(target=index.remove, args=([3, 5, 8],))
+                    other.start()
+                    other.join()
+            return found
+
+        with monkeypatch.context() as meanwhile:
+            meanwhile.setattr(Index, "items", property(items))
+            guard.remove([0, 1]) if method == "remove" else index.learn_classes(*prior)
+        gone = {0, 1} if method == "remove" else set()
+        gone |= {3, 5, 8} if reads >= place else set()
+        assert index.ids.tolist() == [row for row in range(240) if row not in gone]
+        assert reads >= 1

@@ -1016,6 +1016,7 @@ class Index(Shown):
                 calibration=calibration,
                 class_model=now.class_model if calibration.asks_classes else None,
                 changes=changes,
+                found=None,  # that of the search of a calibration that is over
                 class_sizes=sizes,
             )
         return calibration
@@ -1674,10 +1675,10 @@ class Index(Shown):
             Numbers of a row, where the head's inputs are coordinates of a subspace that holds all
             of them. None, the default: they are those of the whole space.
         """
-        codes, classes = self.items.label_codes, self.items.classes
+        items = self.items  # read once: another thread may replace them
+        codes, classes = items.label_codes, items.classes
         if codes is None or classes is None or self.query_encoder is not self.encoder:
             return
-        items = self.items
         rows = inputs_of(items.encoded)
         if width is not None and items.encoded.earlier is not None:
             width += items.encoded.earlier.shape[1]

@@ -99,7 +99,7 @@ def near_copies(
     size = copied.long() * 2
     if codes is not None:
         # in a smaller class the 10th neighbour is of another one, however even the class is
-        size[~_of_large_classes(codes, rows)] = 0
+        size[~_of_large_classes(codes, rows).cpu()] = 0
         members, gap, _ = bursts(vectors, codes, rows)
         size, apart = torch.where(members > 0, members, size), torch.where(members > 0, gap, apart)
     found = size > 0
@@ -156,12 +156,15 @@ def warn_of_near_copies(
 def _copies(
     vectors: Tensor, rows: Tensor, *, exact: bool
 ) -> tuple[Bool[Tensor, " n"], Float[Tensor, " n"]]:
-    """Return whether each compared vector has one copy, and its distance relative to the 10th."""
-    none = torch.zeros(len(rows), dtype=torch.bool, device=vectors.device), torch.ones(len(rows))
+    """Return whether each compared vector has one copy, and its distance relative to the 10th.
+
+    Both are in main memory, as the numbers of ``bursts`` are.
+    """
+    none = torch.zeros(len(rows), dtype=torch.bool), torch.ones(len(rows))
     if len(vectors) <= 2 * NEAREST:
         return none
     engine = FlatEngine(vectors, Flat())
-    gaps = gaps_of(engine, vectors, rows, 2 * NEAREST + 1).double()  # the first is its own
+    gaps = gaps_of(engine, vectors, rows, 2 * NEAREST + 1).cpu().double()  # the first is its own
     first, inner, outer = gaps[:, 1], gaps[:, NEAREST], gaps[:, 2 * NEAREST]
     ratio = float((inner / outer)[outer > 0].median()) if bool((outer > 0).any()) else 1.0
     if not 0 < ratio < 1:

@@ -66,6 +66,43 @@ def test_near_copies_are_not_equal_and_what_rounding_moves_is():
     assert len(np.unique(equal_vectors(again))) == 60
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("offset", [0.0, 100.0, 1e4])
+@pytest.mark.parametrize("far", [0, 1, 75])
+@pytest.mark.parametrize("size", [1e7, 1e8, 1e30])
+def test_vectors_far_away_make_no_copies_of_the_others(size, far, offset, dtype):
+    g = torch.Generator().manual_seed(0)
+    x = (torch.randn(300, 8, generator=g, dtype=torch.float64) + offset).to(dtype)
+    x[:far] = size * torch.randn(far, 8, generator=g, dtype=torch.float64).to(dtype)
+    x[200:220] = 0
+    again = torch.cat([x, x[torch.randperm(300, generator=g)]])
+    group, (_, expected) = equal_vectors(again), np.unique(again, axis=0, return_inverse=True)
+    assert np.array_equal(group[:, None] == group, expected[:, None] == expected)
+
+
+@pytest.mark.parametrize("scale", [1e-20, 1e10, 1e18, 1e19, 1e30])
+def test_equal_vectors_are_the_same_in_any_unit(scale):
+    x = torch.randn(300, 8, generator=torch.Generator().manual_seed(0)) * scale
+    assert len(np.unique(equal_vectors(torch.cat([x, x])))) == 300
+
+
+@pytest.mark.parametrize(("one", "noise"), [(0.0, 0.0), (1.0, 0.0), (1.0, 1e-8)])
+def test_most_vectors_may_be_copies_of_one(one, noise):
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(300, 8, generator=g, dtype=torch.float64)
+    x[:200] = one
+    x = x.repeat(2, 1) + noise * torch.randn(600, 8, generator=g, dtype=torch.float64)
+    assert len(np.unique(equal_vectors(x))) == 101
+
+
+def test_a_query_far_away_leaves_the_others_to_calibrate():
+    x, y = draw(60, 3)
+    x[0] = 3e7
+    guard, seen = told(lambda: Guard(*ITEMS, held_out=(x, y), precision=0.5, distance="euclidean"))
+    assert n_tested(guard) == 60
+    assert not seen
+
+
 def test_few_vectors_and_vectors_that_are_all_equal():
     for n, width in ((0, 3), (1, 3), (4, 0)):
         assert equal_vectors(torch.zeros(n, width)).tolist() == [0] * n

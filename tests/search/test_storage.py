@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.errors import FileFormatError, InputError
+from laplace_metric.errors import FileFormatError, InputError, StaleCalibrationWarning
 from laplace_metric.search import HNSW, IVF, Flat, Index
 from tests.saved_files import edit, flip, of_version, rewrite
 
@@ -294,3 +294,24 @@ for engine in ("ivf", "hnsw"):
         [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_a_new_calibration_is_of_the_search_that_it_was_made_with(points, embedder, tmp_path):
+    """A loaded index searches exactly; the search that calibrated it before is over then."""
+    x, y = points
+    index = embedder.index(x[:300], y[:300], rank_by="mean", progress=False)
+    items = index.items.encoded.mean.double().numpy()
+
+    def poor(queries, k):
+        gaps = ((queries[:, None] - items) ** 2).sum(-1)
+        missed = np.where(np.arange(300) % 3 == 0, 1e3, 0.0)
+        return np.where(gaps < 1e-8, 0, gaps + missed).argsort(1)[:, :k]
+
+    first = index.searched_by(poor)
+    first.calibrate(x[300:], y[300:])
+    first.save(tmp_path / "index")
+    loaded = Index.load(tmp_path / "index", embedder)
+    loaded.searched_by(poor)  # the one that calibrated it
+    loaded.calibrate(x[300:], y[300:])
+    with pytest.warns(StaleCalibrationWarning, match="search that calibrated this index 100%"):
+        loaded.searched_by(poor)
