@@ -541,3 +541,21 @@ def test_label_sets_with_a_confidence_refuse_groups():
         with pytest.raises(InputError, match="label sets counts independent queries"):
             index.label_sets(x, confidence=0.95, by_class=by_class)
     assert len(index.label_sets(x, by_class=False)) == 400
+
+
+@pytest.mark.parametrize(
+    ("relevant", "asked", "told"),
+    [
+        (1, {"fmr": 0.1}, "fmr= cannot be guaranteed: of these 100 groups none has a wrong hit"),
+        (1, {"fpir": 0.1}, "fpir= .* none has a query without a match that finds something"),
+        (0, {"precision": 0.5, "abstained": True}, "precision= .* none has an answer"),
+        (0, {"recall": 0.5, "abstained": True}, "recall= .* none has an answer"),
+        (0, {"fmr": 0.5, "abstained": True}, "fmr= .* none has an answer"),
+    ],
+)
+def test_a_rate_of_groups_that_counts_nothing_is_told(relevant, asked, told):
+    if asked.pop("abstained", False):
+        asked["abstained"] = np.ones(400, bool)
+    p = np.linspace(0.1, 0.9, 400)
+    with pytest.raises(InputError, match=told):
+        guarantee(p, np.full(400, relevant), **asked, groups=np.arange(400) // 4)

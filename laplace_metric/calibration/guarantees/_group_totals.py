@@ -29,6 +29,8 @@ LEAST_FULL = 0.5
 """Share of the places of all lists that hold a hit, from which on betting answers enough."""
 BELOW = 20
 """Extra thresholds between 0 and the smallest first-hit probability, tried for of="hits"."""
+LACKING = {"fmr": "has a wrong hit", "fpir": "has a query without a match that finds something"}
+"""What a false rate counts."""
 
 
 @final
@@ -121,7 +123,13 @@ def is_proven(queries: CalibrationQueries, asked: Guarantee) -> bool:
 
 
 def group_tests(queries: CalibrationQueries, asked: Guarantee) -> tuple[GroupTests, Flags]:
-    """Return the tests of what a rate counts, and which of it is right."""
+    """Return the tests of what a rate counts, and which of it is right.
+
+    Raises
+    ------
+    InputError
+        If nothing counts, or no threshold accepts any of it.
+    """
     relevant, places = queries.relevant, queries.relevant.shape[1]
     if asked.quantity == "fmr":
         counted = relevant == 0
@@ -134,6 +142,12 @@ def group_tests(queries: CalibrationQueries, asked: Guarantee) -> tuple[GroupTes
             counted[:, 0] = (queries.mated == 0) & (relevant[:, 0] != NO_HIT)
     rows, places_of = counted.nonzero()
     p = np.where(relevant == NO_HIT, NEVER, queries.decided)[rows, places_of]
+    if not (p > NEVER).any():
+        lack = LACKING.get(asked.quantity or "", "has an answer") if not len(p) else "has an answer"
+        raise InputError(
+            f"{asked.quantity}= cannot be guaranteed: of these {_units(queries)} none {lack}. "
+            f"Calibrate on {queries.unit} of which some do."
+        )
     units = queries.group if queries.n_groups else np.arange(len(queries))
     names, unit = np.unique(units[rows], return_inverse=True)
     proven = is_proven(queries, asked)

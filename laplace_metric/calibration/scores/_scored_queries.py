@@ -298,7 +298,13 @@ class ScoredQueries(Shown):
             raise InputError(
                 f"classes has shape {named.shape}: pass one for each of {len(p)} rows."
             )
+        if named.dtype.kind == "O" and all(isinstance(one, str) for one in named):
+            named = named.astype(str)
+        if named.dtype.kind == "O" or (named.dtype.kind == "f" and not np.isfinite(named).all()):
+            raise InputError("classes are of several types or missing: pass numbers, or strings.")
         p, named = p[p > NEVER], named[p > NEVER]  # without a hit nothing could be accepted
+        if not len(p):
+            raise InputError("scores: no query of a new class has a hit: none could be accepted.")
         numbers = np.unique(named, return_inverse=True)[1].astype(np.float64)
         queries = replace(self.queries, unseen=p, unseen_class=numbers)
         return replace(self, queries=queries)
