@@ -13,6 +13,7 @@ from scipy.stats import binom
 from laplace_metric import LaplaceEmbedder, Rule, calibrate_scores
 from laplace_metric.calibration import CalibrationQueries, Guarantee, OpenSetFraction
 from laplace_metric.calibration.guarantees._theory import Chosen
+from laplace_metric.calibration.rules._answers import Answers
 from laplace_metric.calibration.rules._guarantee import judged_queries
 from laplace_metric.errors import FileFormatError, InputError, NotFittedError
 from tests.calibration.arrays import made_or_refused
@@ -261,3 +262,12 @@ def test_a_false_match_rate_that_all_comparisons_break_is_refused():
         assert rule is None or rule.estimate <= 0.4
         assert rule is not None or "cannot be guaranteed: at the threshold of its test" in why
     assert 0 < refused < 30
+
+
+@pytest.mark.parametrize("none", [[], np.array([]), np.empty(0, int), slice(0)])
+def test_answers_of_no_rows_are_none(none):
+    flags = np.ones(3, bool)
+    answers = Answers.of(np.array(["a", "b", "c"]), np.full(3, 0.9), flags, ~flags)
+    assert len(answers[none]) == 0
+    assert answers[flags].label.tolist() == ["a", "b", "c"]
+    assert len(answers[~flags]) == 0
