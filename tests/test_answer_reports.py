@@ -103,3 +103,11 @@ def test_nothing_answered_has_no_share():
     assert (report.coverage, report.right_share, report.lower) == (0, None, 0)
     assert str(report.classes[0]) == "none given; 0 of its 1 queries answered"
     assert str(report).startswith("answers 0.0% of 1 queries.")
+
+
+def test_no_label_is_no_right_answer_of_a_query_whose_label_no_item_has():
+    label, truth = (np.array(each, dtype=object) for each in (["a", None], ["a", None]))
+    report = AnswerReport(label, truth, np.array([0.9, 0.1]), np.array(["", ""]))
+    assert report.right.tolist() == [True, False]
+    assert report.right_share == 0.5
+    assert {each.name: each.right for each in report.classes} == {"a": 1, None: 0}

@@ -272,6 +272,9 @@ class Calibration(Shown):
     def warn_if_unfamiliar(self, p_value: np.ndarray, alpha: float) -> None:
         """Warn if more of a batch of queries are unknown at ``alpha`` than chance explains.
 
+        It does not where groups calibrated: later queries may all be of one group, which is unknown
+        as a whole once in 1 / alpha, and nothing tells that from queries of another kind.
+
         Parameters
         ----------
         p_value : [Q]
@@ -285,6 +288,8 @@ class Calibration(Shown):
             If too many are unknown, in this batch or, once for each excess, over several calls.
             Open-set queries count, even in the share that they have among the calibration queries.
         """
+        if len(self.group):
+            return
         share, count = self._unknown_share(alpha), self._unknown_count
         warn_if_unfamiliar(p_value <= alpha, share, p_value <= COUNTED, count)
 

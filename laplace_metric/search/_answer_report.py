@@ -119,7 +119,8 @@ class AnswerReport(Shown):
     @property
     def right(self) -> Flags:
         """True for each query [Q] whose likeliest label is right, given or not."""
-        return np.asarray(self.label == self.truth, bool)
+        known = np.array([truth is not None for truth in self.truth.tolist()], bool)
+        return np.asarray(self.label == self.truth, bool) & known
 
     @property
     def coverage(self) -> float:
@@ -185,7 +186,7 @@ class AnswerReport(Shown):
             if label != true:
                 wrong.setdefault(label, Counter())[true] = n
         for name in sorted({*queries, *of_label}, key=lambda name: (str(type(name)), name)):
-            right, given = pairs[name, name], of_label[name]
+            right, given = 0 if name is None else pairs[name, name], of_label[name]
             really = dict(wrong.get(name, Counter()).most_common(NAMED))
             lower = _lower(right, given)
             rows.append(

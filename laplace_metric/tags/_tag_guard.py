@@ -250,7 +250,8 @@ class TagGuard(Shown):
         """
         (own, arrays), (asked, _) = record(self.items), record(self.asked)
         arrays |= self.items.names.tensors("names")
-        part = Part(TAG_GUARD, own | asked, arrays)
+        columns = {} if self._columns is None else {"columns": self._columns}
+        part = Part(TAG_GUARD, own | asked | columns, arrays)
         write(as_path("path", path), {TAG_GUARD.name: part, SCORES.name: self.calibration.part()})
 
     @classmethod
@@ -275,7 +276,7 @@ class TagGuard(Shown):
             guard.items = restored(TaggedItems, content, part.arrays, given={"names": names})
             guard.asked = restored(AskedOfTags, content, {})
             guard.calibration = ScoreCalibration.of_part(file.part(SCORES))
-            guard._columns = None
+            guard._columns = content.whole("columns", least=1) if "columns" in content else None
             _ = guard._answers(guard._hits(guard.items.vectors[:1]))  # of this calibration and rule
         return guard
 

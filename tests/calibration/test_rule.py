@@ -14,6 +14,7 @@ from scipy.stats import binom
 from laplace_metric import LaplaceEmbedder, Rule, calibrate_scores
 from laplace_metric.calibration import CalibrationQueries, Guarantee, OpenSetFraction
 from laplace_metric.calibration.guarantees._theory import Chosen
+from laplace_metric.calibration.rules._answers import Answers
 from laplace_metric.calibration.rules._guarantee import judged_queries
 from laplace_metric.errors import FileFormatError, InputError, NotFittedError
 from tests.calibration.arrays import made_or_refused
@@ -297,3 +298,12 @@ def test_hits_behind_those_that_were_tested_are_not_passed_on():
     assert right[many].mean() >= 0.8
     with pytest.raises(InputError, match="1 hits a query, and lists of 2 were tested: .* k=2"):
         rule.passed(index.search(later, 1))
+
+
+@pytest.mark.parametrize("none", [[], np.array([]), np.empty(0, int), slice(0)])
+def test_answers_of_no_rows_are_none(none):
+    flags = np.ones(3, bool)
+    answers = Answers.of(np.array(["a", "b", "c"]), np.full(3, 0.9), flags, ~flags)
+    assert len(answers[none]) == 0
+    assert answers[flags].label.tolist() == ["a", "b", "c"]
+    assert len(answers[~flags]) == 0

@@ -214,3 +214,19 @@ def test_the_count_is_neither_saved_nor_copied(index, tmp_path):
     assert alarms(count, np.ones(30))
     for again in (copy.deepcopy(count), pickle.loads(pickle.dumps(count))):
         assert alarms(again, np.ones(30)) == alarms(UnknownCount(count.calibrated), np.ones(30))
+
+
+def test_frames_of_a_video_that_is_unfamiliar_are_not_told_where_groups_calibrated():
+    """Later queries may be of one group, which is unknown as a whole now and then."""
+    g = np.random.default_rng(0)
+    x, y = draw(400, 1)
+    index = LaplaceEmbedder.from_embeddings(x, y).index(x, y, progress=False)
+    x, y = (np.repeat(each, 8, 0) for each in draw(60, 2))
+    x = (x + 0.05 * g.normal(size=x.shape)).astype(np.float32)
+    index.calibrate(x, y, groups=np.repeat(np.arange(60), 8))
+    videos, _ = draw(200, 3)
+    noise = 0.05 * g.normal(size=(200, 100, WIDTH))
+    frames = (videos[:, None] + noise).astype(np.float32)
+    found = [index.search(video, k=1) for video in frames[:40]]
+    assert any(each.unknown.float().mean() > 0.5 for each in found)
+    assert not any(told(lambda video=video: index.search(video, k=1)) for video in frames)

@@ -117,7 +117,7 @@ def test_tags_of_an_item_are_distinct_and_plain():
     assert sets.has.max() == 1
 
 
-def test_a_matrix_of_queries_has_the_columns_of_the_items():
+def test_a_matrix_of_queries_has_the_columns_of_the_items(tmp_path):
     (x, has), (q, truth) = world(200, 8), world(300, 9)
     with pytest.raises(InputError, match="12 columns|have 12"):
         TagGuard(x, has, 0.6, held_out=(q, truth[:, :5]))
@@ -126,6 +126,14 @@ def test_a_matrix_of_queries_has_the_columns_of_the_items():
         guard.evaluate(q, truth[:, :3])
     found = guard.ask(q)[0]
     assert all(type(tag) is int for tag, _ in found)
+    guard.save(tmp_path / "tags.safetensors")
+    loaded = TagGuard.load(tmp_path / "tags.safetensors")
+    assert loaded.evaluate(q, truth) == guard.evaluate(q, truth)
+    with pytest.raises(InputError, match="have 12"):
+        loaded.evaluate(q, truth[:, :3])
+    guard._columns = None  # as of lists, and of files that do not have it
+    guard.save(tmp_path / "tags.safetensors")
+    assert TagGuard.load(tmp_path / "tags.safetensors")._columns is None
 
 
 # ---------------------------------------------------------------- shares

@@ -67,7 +67,7 @@ class FalseRates(Theory):
             least = fewest_false(asked.target, asked.delta)
             what = "comparisons that are no match, one a query"
             where, advice = "in the tested half, which has", "Calibrate on more, or ask for less."
-            if queries.one_score:
+            if queries.thresholds is None:  # all of them test
                 where = "and there are"
             if of_classes:
                 what, where, advice = "new classes", "and there are", "Ask for less."

@@ -73,7 +73,7 @@ def highest_threshold(p: Array, right: Flags, target: float, delta: float) -> tu
         least = int(np.ceil(np.log(delta) / np.log(target)))
         why = f" {abstained} of the right ones are abstained from." if abstained else ""
         advice = f" Ask for less, or calibrate on more queries ({least} right ones are the least)."
-        if abstained >= (1 - target) * len(of_matches):
+        if abstained and abstained >= (1 - target) * len(of_matches):
             advice = " Ask for less, or abstain from fewer: with a smaller alpha, or alpha=None."
         most, of = int(good[:1].sum()), int(total[:1].sum())  # 0 where there is no match at all
         said = unreachable("recall", target, lower_bound(most, of, delta), most, of)

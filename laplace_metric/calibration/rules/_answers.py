@@ -158,6 +158,8 @@ class Answers(Shown):
             raise CallError(f"answers[{query!r}]: pass the row of a query, or read answers.label.")
         if isinstance(query, slice) or np.ndim(query):
             some = query if isinstance(query, slice) else np.asarray(query)
+            if not isinstance(some, slice) and not some.size and some.dtype != bool:
+                some = some.astype(np.intp)  # an empty list is of floats
             return replace(
                 self,
                 label=self.label[some],
