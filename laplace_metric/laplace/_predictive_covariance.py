@@ -84,12 +84,14 @@ def covariances_of_pairs(
 
     Parameters
     ----------
-    head, posterior
-        As for ``covariance``.
+    head : HeadJacobian
+        Jacobian of the head, J.
+    posterior : Posterior
+        Gaussian over the parameters of this head.
     x, y : Tensor [B, D]
         Inputs of the head, row by row.
     spherical : bool
-        Whether embeddings are directions, whose distance depends on each of them.
+        True if embeddings are directions, whose distance depends on each of them.
     """
     if head.linear and not spherical:
         half = (x - y) / 2

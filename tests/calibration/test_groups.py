@@ -450,7 +450,7 @@ def test_a_part_of_groups_keeps_the_size_of_the_whole_ones(tmp_path):
     assert Rule.guaranteeing(whole, asked).proven
     half = whole.take(np.flatnonzero(np.arange(1_200) % 20 < 10))
     assert half.whole == half.take(np.arange(500)).whole == 20
-    with pytest.raises(InputError, match="cannot be guaranteed by these 60 groups"):
+    with pytest.raises(InputError, match="cannot be guaranteed.*60 groups"):
         Rule.guaranteeing(half, asked)
     easy = Rule.guaranteeing(half, Guarantee("precision", 0.8))
     assert easy.proven
@@ -516,7 +516,7 @@ def test_groups_of_copies_lose_what_one_query_of_each_loses():
     copies = [np.repeat(each, 7, 0) for each in (p, relevant, total)]
     known = np.repeat(total > 0, 7)
     assert threshold_of_miss(*(each[known] for each in copies), 0.15, 7) == one
-    with pytest.raises(InputError, match=r"at least 9 groups as large as the largest, of 7 quer"):
+    with pytest.raises(InputError, match="at least 9 groups.*of 7 quer"):
         threshold_of_miss(*(each[known][:56] for each in copies), 0.1, 7)
 
 

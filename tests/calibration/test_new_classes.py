@@ -100,10 +100,10 @@ def test_a_rule_for_new_classes_is_saved(calibration, tmp_path):
 
 
 def test_new_classes_of_which_none_finds_anything_are_refused(calibration):
-    with pytest.raises(InputError, match="no query of a new class has a hit"):
+    with pytest.raises(InputError, match="new class.*hit"):
         calibration.with_new_classes(np.full((60, 1), -np.inf), np.arange(60))
     for classes in (["a", None, "b"], [np.nan, 1.0, 2.0]):
-        with pytest.raises(InputError, match="classes are of several types or missing"):
+        with pytest.raises(InputError, match="classes.*several types"):
             calibration.with_new_classes(np.zeros((3, 1)), np.array(classes, dtype=object))
     with pytest.raises(InputError, match="missing"):
         calibration.with_new_classes(np.zeros((3, 1)), [np.nan, 1.0, 2.0])

@@ -218,13 +218,13 @@ def test_without_a_right_answer_nobody_is_told_to_abstain_from_fewer():
         guarantee(p, none, recall=0.5)
     assert "alpha" not in str(error.value)
     assert "calibrate on more queries (5 right ones are the least)" in str(error.value)
-    with pytest.raises(InputError, match="abstain from fewer: with a smaller alpha"):
+    with pytest.raises(InputError, match="abstain from fewer.*smaller alpha"):
         guarantee(p, ~none, recall=0.5, abstained=~none)
 
 
 @pytest.mark.parametrize("rate", ["fmr", "fpir"])
 def test_queries_that_all_test_are_no_half(rate):
     p, right = np.linspace(0.1, 0.9, 40), np.arange(40) % 2 == 0
-    with pytest.raises(InputError, match="and there are 20. Calibrate on more") as error:
+    with pytest.raises(InputError, match="there are 20.*Calibrate on more") as error:
         guarantee(p, right, **{rate: 0.01})
     assert "half" not in str(error.value)

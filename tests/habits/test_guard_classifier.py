@@ -255,7 +255,7 @@ def test_the_label_of_abstentions_has_the_type_of_the_classes(dtype, classes, la
 
 
 def test_classes_that_leave_no_value_need_a_wider_type():
-    with pytest.raises(InputError, match="all values of int8: pass y of a wider type"):
+    with pytest.raises(InputError, match="int8.*wider type"):
         abstain_label_of(None, np.arange(-128, 128).astype("int8"))
 
 

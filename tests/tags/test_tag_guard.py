@@ -322,7 +322,7 @@ def test_tags_that_may_be_left_out_count_groups():
     asked = {"held_out": (q, truth), "miss": 0.2}
     guard = TagGuard(x, has, 0.6, groups=np.arange(300) // 6, **asked)
     assert guard.ask(world(300, 7)[0]).possible.any()
-    with pytest.raises(InputError, match=r"at least 33 groups as large as the largest, of 6 qu"):
+    with pytest.raises(InputError, match="at least 33 groups.*of 6 qu"):
         TagGuard(x, has, 0.6, groups=np.arange(300) // 6, **asked | {"miss": 0.03})
 
 

@@ -160,7 +160,7 @@ def at_fraction(p: Array, fraction: Fraction, first: Array, has_hit: Flags, mate
     fraction : float in (0, 1) or OpenSetFraction
         Share of all queries that have no match; or an estimate, of those that have a hit.
     first, has_hit, mated : [n]
-        Of held-out queries: probability of the first hit, whether there is one, and whether there
+        Probability of the first hit of held-out queries, whether there is one, and whether there
         is a match (1, 0, or -1 where it is not known).
 
     Raises
