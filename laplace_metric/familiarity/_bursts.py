@@ -18,6 +18,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from laplace_metric._utils.blocks import LARGE_BYTES, block_rows
+
 RARE = 1e-3
 """Probability of a step that counts as one."""
 BURST_APART = 0.7
@@ -66,7 +68,10 @@ class Bursts(NamedTuple):
 
 
 def bursts(
-    vectors: Float[Tensor, "N D"], codes: Int[Tensor, " N"], rows: Int[Tensor, " n"]
+    vectors: Float[Tensor, "N D"],
+    codes: Int[Tensor, " M"],
+    rows: Int[Tensor, " n"],
+    others: Float[Tensor, "_ D"] | None = None,
 ) -> Bursts:
     """Find the burst of each of some points.
 
@@ -74,10 +79,12 @@ def bursts(
     ----------
     vectors : Tensor [N, D]
         Points whose Euclidean distances are compared.
-    codes : Tensor [N]
-        Class of each point, -1 for none.
+    codes : Tensor [M]
+        Class of each point, -1 for none, with those of ``others`` behind.
     rows : Tensor [n]
         Points whose burst is looked for, among all.
+    others : Tensor [M - N, D] or None
+        Further points, which may be a memory map and are read in blocks. None, the default: none.
 
     Examples
     --------
@@ -97,7 +104,7 @@ def bursts(
         if code < 0 or depth < 2:
             continue
         own = (codes[rows] == code).nonzero().flatten().cpu()
-        found = _class_gaps(vectors[rows[own]], vectors[members], depth + 1)
+        found = _class_gaps(vectors[rows[own]], vectors, others, members, depth + 1)
         ratio = (found[:, 1:] / found[:, :-1]).log()
         steps[own, : depth - 1] = ratio.where(found[:, :-1] > 0, torch.nan).cpu()[:, : depth - 1]
         gaps[own, :depth] = found.cpu()
@@ -143,6 +150,21 @@ def joined_bursts(
     return torch.from_numpy(connected_components(edges, directed=False)[1]).long()
 
 
-def _class_gaps(asked: Tensor, members: Tensor, k: int) -> Float[Tensor, "q k"]:
-    """Return distances to the k - 1 nearest others of the class, without the own one, the first."""
-    return torch.cdist(asked.double(), members.double()).topk(k, largest=False).values[:, 1:]
+def _class_gaps(
+    asked: Tensor, vectors: Tensor, others: Tensor | None, members: Tensor, k: int
+) -> Float[Tensor, "q k"]:
+    """Return distances to the k - 1 nearest others of the class, without the own one, the first.
+
+    ``members`` are rows of the vectors and, behind them, of the others.
+    """
+    asked = asked.double()
+    nearest = asked.new_empty(len(asked), 0)
+    row_bytes = 16 * (asked.shape[1] + len(asked))
+    most = len(members) if others is None else block_rows(row_bytes, LARGE_BYTES)
+    for block in members.split(most):
+        points = vectors[block[block < len(vectors)]]
+        if others is not None:
+            points = torch.cat([points, others[block[block >= len(vectors)] - len(vectors)]])
+        gaps = torch.cat([nearest, torch.cdist(asked, points.double())], 1)
+        nearest = gaps.topk(min(k, gaps.shape[1]), largest=False).values
+    return nearest[:, 1:]

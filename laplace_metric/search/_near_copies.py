@@ -89,18 +89,19 @@ def near_copies(
     rows = spread_rows(len(vectors), COMPARED)
     if len(vectors) < 4:
         return NearCopies(0.0)
-    vectors = vectors.detach()
-    if items is not None:
-        vectors = torch.cat([vectors, items.detach().to(vectors)])
+    vectors, total = vectors.detach(), len(vectors) + (0 if items is None else len(items))
+    if total < COMPARED:
+        vectors = vectors.double()
+    if items is not None:  # they may be a memory map
+        items = items.detach().to(vectors)
         if codes is not None:
             codes = None if item_codes is None else torch.cat([codes, item_codes.to(codes)])
-    vectors = vectors.double() if len(vectors) < COMPARED else vectors
-    copied, apart = _copies(vectors, rows, exact=items is not None)
+    copied, apart = _copies(vectors, rows, items)
     size = copied.long() * 2
     if codes is not None:
         # in a smaller class the 10th neighbour is of another one, however even the class is
         size[~_of_large_classes(codes, rows).cpu()] = 0
-        members, gap, _ = bursts(vectors, codes, rows)
+        members, gap, _ = bursts(vectors, codes, rows, items)
         size, apart = torch.where(members > 0, members, size), torch.where(members > 0, gap, apart)
     found = size > 0
     if not bool(found.any()):
@@ -154,23 +155,29 @@ def warn_of_near_copies(
 
 
 def _copies(
-    vectors: Tensor, rows: Tensor, *, exact: bool
+    vectors: Tensor, rows: Tensor, items: Tensor | None
 ) -> tuple[Bool[Tensor, " n"], Float[Tensor, " n"]]:
     """Return whether each compared vector has one copy, and its distance relative to the 10th.
 
     Both are in main memory, as the numbers of ``bursts`` are.
     """
     none = torch.zeros(len(rows), dtype=torch.bool), torch.ones(len(rows))
-    if len(vectors) <= 2 * NEAREST:
+    if len(vectors) + (0 if items is None else len(items)) <= 2 * NEAREST:
         return none
-    engine = FlatEngine(vectors, Flat())
-    gaps = gaps_of(engine, vectors, rows, 2 * NEAREST + 1).cpu().double()  # the first is its own
+    k = 2 * NEAREST + 1  # the first is its own
+    gaps = gaps_of(FlatEngine(vectors, Flat()), vectors, vectors[rows], k)
+    if items is not None:
+        engine = FlatEngine(items, Flat(), mapped=True)  # read in blocks
+        others = gaps_of(engine, items, vectors[rows], k)
+        gaps = torch.cat([gaps, others], 1).sort(1).values[:, :k]
+    gaps = gaps.cpu().double()
     first, inner, outer = gaps[:, 1], gaps[:, NEAREST], gaps[:, 2 * NEAREST]
     ratio = float((inner / outer)[outer > 0].median()) if bool((outer > 0).any()) else 1.0
     if not 0 < ratio < 1:
         return none
     most = min(COPY_APART, (RARE / (NEAREST - 1)) ** math.log(ratio, 0.5))
     apart = first / inner.clamp_min(torch.finfo(inner.dtype).tiny)
+    exact = items is not None
     return ((first > 0) | exact) & (apart < most), apart
 
 

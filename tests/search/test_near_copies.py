@@ -10,9 +10,13 @@ from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wi
 
 from laplace_metric import Guard, LaplaceEmbedder
 from laplace_metric.errors import FittedQueriesWarning
+from laplace_metric.familiarity import _bursts
 from laplace_metric.familiarity._bursts import LARGEST_BURST, MOST
+from laplace_metric.familiarity._bursts import bursts as bursts_of
 from laplace_metric.models import Precomputed
-from laplace_metric.search._near_copies import NearCopies, near_copies
+from laplace_metric.search._near_copies import COMPARED, NearCopies, _copies, near_copies
+from laplace_metric.search.engines import _engine
+from laplace_metric.search.engines._found_shares import spread_rows
 
 CLASSES = 20
 
@@ -206,3 +210,55 @@ def test_held_out_queries_that_lie_among_the_items_are_told(noise):
     again = x[::3] + noise * g.normal(size=(200, 16)).astype(np.float32)
     with pytest.warns(FittedQueriesWarning, match="%.*queries.*near-copies of items.*one"):
         Guard(x, y, held_out=(again, y[::3]), precision=0.5)
+
+
+@pytest.mark.parametrize("kind", ["even", "near", "exact", "ties"])
+@pytest.mark.parametrize(
+    ("n", "m", "classes"), [(8, 14, 3), (60, 200, 4), (300, 900, 1), (700, 300, 9)]
+)
+def test_items_beside_the_queries_are_as_those_behind_them(n, m, classes, kind, monkeypatch):
+    for seed in range(5):
+        g = torch.Generator().manual_seed(seed)
+        codes = torch.randint(classes, (n + m,), generator=g)
+        x = torch.randn(classes, 8, generator=g)[codes] + torch.randn(n + m, 8, generator=g)
+        again = slice(n, n + min(n, m) // 3)
+        if kind == "ties":
+            x = x.round()
+        elif kind != "even":
+            x[again] = x[: min(n, m) // 3]
+            codes[again] = codes[: min(n, m) // 3]
+        if kind == "near":
+            x[again] += 0.05 * torch.randn(x[again].shape, generator=g)
+        rows = spread_rows(n, COMPARED)
+        one, apart = _copies(x[:n], rows, x[n:])
+        joined = _copies(x, rows, None)
+        assert torch.equal(apart, joined[1])
+        assert torch.equal(one & (apart > 0), joined[0])
+        assert kind != "exact" or one.double().mean() > 0.1
+        burst = bursts_of(x, codes, rows)
+        assert all(map(torch.equal, bursts_of(x[:n], codes, rows, x[n:]), burst))
+        if kind in ("even", "near"):  # of copies the distance is one of rounding, in any block
+            with monkeypatch.context() as small:
+                small.setattr(_bursts, "LARGE_BYTES", 2**16)
+                torch.testing.assert_close(bursts_of(x[:n], codes, rows, x[n:]), burst)
+
+
+def test_items_are_not_copied(monkeypatch):
+    x, y = (torch.as_tensor(each) for each in bursts(5, 40))
+    asked = torch.arange(len(x)) % 5 == 0
+    items, taken = x[~asked], []
+
+    def tracked(make):
+        def call(*args, **how):
+            made = make(*args, **how)
+            taken.append(len(made) if made.dim() > 1 else 0)
+            return made
+
+        return call
+
+    expected = near_copies(x[asked], y[asked], items, y[~asked])
+    monkeypatch.setattr(torch, "cat", tracked(torch.cat))
+    monkeypatch.setattr(_engine, "faiss_candidates", tracked(lambda vectors: vectors.clone()))
+    monkeypatch.setattr(_engine, "faiss_fits", lambda vectors: len(vectors) == len(items))
+    assert near_copies(x[asked], y[asked], items, y[~asked]) == expected
+    assert 0 < max(taken) < len(items) / 2
