@@ -52,6 +52,10 @@ class Encoded:
         """Return the rows at ``rows``, anything that indexes a tensor."""
         return self._each(lambda column: column[rows])
 
+    def to(self, device: torch.device) -> Encoded:
+        """Return the same rows on a device."""
+        return self._each(lambda column: column.to(device))
+
     def room(self, n: int) -> Encoded:
         """Return room for n embeddings like these."""
         return self._each(lambda column: column.new_empty(n, *column.shape[1:]))

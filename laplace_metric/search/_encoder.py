@@ -226,6 +226,11 @@ class Encoder(BatchEncoder):
         return super().read(name, data, labels)
 
     @property
+    def device(self) -> torch.device:
+        """Device of the model."""
+        return device_of(self.model)
+
+    @property
     def earlier(self) -> Mapping[str, slice]:
         """Columns of ``Encoded.earlier`` of each layer that is read; the last layer first."""
         return {} if self._read is None else self._read.columns

@@ -76,6 +76,11 @@ class EnsembleEncoder(BatchEncoder):
             self.predictive = EnsembleVectors(vectors)
             self.rankings += ("predictive",)
 
+    @property
+    def device(self) -> torch.device:
+        """Device of the first model."""
+        return self._encoders[0].device
+
     def __call__(self, inputs: ModelInput, rows: list[Fingerprints] | None = None) -> Encoded:
         """Encode one batch; ``rows`` gets the fingerprints of what enters one of the heads."""
         parts = [

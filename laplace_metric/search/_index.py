@@ -1648,6 +1648,7 @@ class Index(Shown):
 
             search = without_some(self.engine, itself, 1)
             asked = self.items.encoded.take(own.to(self.items.encoded.mean.device))
+            asked = asked.to(self.encoder.device)
             found = self._nearest(asked, k, search, models, fold[own.numpy()])
             yield relevance.of_some(found, own)
 

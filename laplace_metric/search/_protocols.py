@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -94,6 +95,10 @@ class SearchEncoder(Protocol):
 
     An index has one for its items and one for its queries, which may be the same.
     """
+
+    @property
+    def device(self) -> torch.device:
+        """Device on which embeddings are given."""
 
     @property
     def pairs(self) -> PairMoments:

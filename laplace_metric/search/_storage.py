@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -155,6 +156,8 @@ def load_index(
 def _state(part: Part, file: SavedFile, place: Place | None, encoder: SearchEncoder) -> IndexState:
     content, tensors = Fields(part.content, "index"), part.arrays
     items = _items(content, tensors, verified=file.verified, spherical=encoder.spherical)
+    device = torch.device("cpu") if file.mapped else encoder.device
+    items = replace(items, encoded=items.encoded.to(device))
     ranking = _ranking(content, tensors, encoder)
     kind = _engine.kind_from_json(content.inner("engine").content)
     vectors = items.encoded.mean
@@ -165,7 +168,7 @@ def _state(part: Part, file: SavedFile, place: Place | None, encoder: SearchEnco
         width = ranking.item_vectors(items.encoded.take(slice(0, 1))).shape[1]
         vectors = checked_array(
             "index/vectors", tensors.get("vectors"), [len(items), width], values=file.verified
-        )
+        ).to(device)
     engine: Engine
     if isinstance(kind, Flat):
         engine = _built_engine.build(vectors, kind, mapped=file.mapped)
@@ -178,7 +181,7 @@ def _state(part: Part, file: SavedFile, place: Place | None, encoder: SearchEnco
         model = ClassModel.from_tensors(below(CLASS_MODEL, tensors))
         width = inputs_of(items.encoded.take(slice(0, 1))).shape[1]
         checked_array("class_model/mean", model.mean, [width])
-        given["class_model"] = model
+        given["class_model"] = model.to(device)
     return restored(IndexState, content, tensors, given=given, F=len(FEATURES))
 
 

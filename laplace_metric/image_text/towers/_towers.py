@@ -194,6 +194,11 @@ class Tower(LastLayerAlone):
         return self.fitted.heads.both[self.side]
 
     @property
+    def device(self) -> torch.device:
+        """Device of the head."""
+        return self.head.mean.weight.device
+
+    @property
     def posterior(self) -> TowerPosterior | None:
         """Posterior of this side."""
         return None if self.fitted.posteriors is None else self.fitted.posteriors[self.side]

@@ -138,6 +138,11 @@ class ClassModel:
         columns, most = (len(self.mean), UNIT / given) if given else (1, 1.0)
         checked_array("class_model/variance", self.variance, [None, columns], most=most)
 
+    def to(self, device: torch.device) -> ClassModel:
+        """Return the same model on a device."""
+        there = {name: x.to(device) for name, x in vars(self).items() if isinstance(x, Tensor)}
+        return replace(self, **there)
+
     @classmethod
     @torch.no_grad()
     @full_precision()
@@ -261,6 +266,7 @@ class ClassModel:
         own: Int[np.ndarray, " Q"] | None = None,
     ) -> Float[np.ndarray, "Q K"]:
         """Compute log odds of neighbours' labels: codes of ``classes``, those of the index now."""
+        rows = rows.to(self.mean.device)  # items of a mapped file stay in main memory
         own_classes = self.classes.values
         place = np.arange(len(own_classes))
         if not np.array_equal(own_classes, classes.values):  # sorting them again takes longer
