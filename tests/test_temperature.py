@@ -541,6 +541,13 @@ def test_images_have_one_size_whatever_the_number_of_points_and_draws_find_new_o
     assert max(medians) / min(medians) < (2.6 if distance == "arccos" else 1.8)
     assert all(b < 1.01 * a for a, b in pairwise(medians))
     assert max(lost) <= 0.02
+    if distance == "arccos":  # as docs/posterior.md says why there is a temperature
+        for n, least, most in ((100, 1.7, 1.9), (3200, 0.4, 0.45)):
+            for embedder, rows in subsets(network, pool, classes, n, 3, temperature=1.0, **how):
+                variance = embedder(new).uncertainty
+                assert least < float(variance.median()) < most
+                vary_less = float(variance.mean() / embedder(pool[rows]).uncertainty.mean())
+                assert n > 100 or 1.15 < vary_less < 1.35
 
 
 SPLITS = (("train", 7_000), ("test", 1_000))

@@ -22,7 +22,11 @@ Moved
 Not to be confirmed
     Records of times, which no run repeats; of changed definitions or methods, which are to be run;
     those that were made on other than one thread, on which numbers of trained networks depend.
+By its own library
     A record that a processor's own kernels made is run by them, and moves on other processors.
+    Then the library of its commit runs the same portion here. Where both libraries give equal
+    numbers on one processor, the library moved none of them: the record is confirmed, and the line
+    says so (``beside``), and by how much the record itself differs from both (``kernels``).
 
 A portion says nothing certain about the rest of its record: code that only other rows pass through
 can move them. So the line names the portion, and before a release the records are run.

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from benchmarks import confirmation, definitions, records, whole_run
-from benchmarks.confirm import again, command
+from benchmarks.confirm import again, command, own_library
 from benchmarks.confirm.differences import TOLERANCE, differences
 from benchmarks.confirm.portions import PORTIONS, Portion
 from benchmarks.methods import METHODS
@@ -30,7 +30,7 @@ def results(tmp_path, monkeypatch):
         monkeypatch.setattr(module, "RESULTS", folder)
     before = dict(records.CODE_OF_PIECE)
 
-    def in_this_process(one, options, folder, log):
+    def in_this_process(one, options, folder, log, root):
         code = dict(records.CODE_OF_PIECE)
         with pytest.MonkeyPatch.context() as patched:
             patched.setenv(RESULTS_VARIABLE, str(folder / "results"))
@@ -111,6 +111,75 @@ def test_a_number_of_the_library_that_moved_is_named_and_confirms_nothing(
     assert "ours: answered" in said
     assert small.read_bytes() == before
     assert state() == whole_run.OTHER_LIBRARY
+
+
+@pytest.fixture
+def of_other_kernels(small, monkeypatch):
+    """The small record as another processor makes it, whose library is the present one."""
+    record = read_record("power", small.parent)
+    for row in record["rows"]:
+        row["ours"]["answered"] *= 1.001
+    small.write_text(json.dumps(record, indent=1) + "\n")
+    monkeypatch.setattr(command, "extracted", lambda record, folder: folder)
+    return small
+
+
+def test_numbers_that_kernels_moved_are_confirmed_by_the_record_s_own_library(
+    of_other_kernels, tmp_path, monkeypatch, capsys
+):
+    assert confirm(tmp_path, "power") == 0
+    assert "kernels move it by 1.0e-03" in capsys.readouterr().out
+    said = read_record("power", of_other_kernels.parent)["confirmed"]
+    assert said["kernels"] == 1e-3
+    assert said["largest difference"] == 0
+    assert state() == whole_run.CONFIRMED
+
+
+def test_its_own_library_gives_other_numbers(of_other_kernels, tmp_path, monkeypatch, capsys):
+    before, run, lowest = (
+        of_other_kernels.read_bytes(),
+        command.run_portion,
+        _test_sequences.Tests.lowest,
+    )
+    looser = lambda self, target, d: lowest(self, target, 6 * d)  # noqa: E731
+
+    def by_library(one, options, folder, log, root):
+        with pytest.MonkeyPatch.context() as patched:
+            if root == command.ROOT:
+                patched.setattr(_test_sequences.Tests, "lowest", looser)
+            return run(one, options, folder, log, root)
+
+    monkeypatch.setattr(command, "run_portion", by_library)
+    with pytest.raises(SystemExit):
+        confirm(tmp_path, "power")
+    assert "gives others" in capsys.readouterr().out
+    assert of_other_kernels.read_bytes() == before
+
+
+def test_records_of_fixed_kernels_and_of_unknown_libraries_must_be_equal(
+    of_other_kernels, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(command, "extracted", lambda *_: None)
+    with pytest.raises(SystemExit):
+        confirm(tmp_path, "power")
+    monkeypatch.setattr(command, "extracted", lambda *_: pytest.fail("ran"))
+    record = read_record("power", of_other_kernels.parent)
+    record["environment"]["fixed"] = True
+    of_other_kernels.write_text(json.dumps(record, indent=1) + "\n")
+    with pytest.raises(SystemExit):
+        confirm(tmp_path, "power")
+
+
+def test_the_library_of_a_commit_stands_beside_the_present_benchmarks(tmp_path):
+    if not records.GIT["git"]:
+        pytest.skip("no git here")
+    facts = {"git": records.GIT["git"], "git_clean": True}
+    root = own_library.extracted({"environment": facts}, tmp_path)
+    assert (root / "laplace_metric" / "__init__.py").is_file()
+    assert not (root / "laplace_metric").is_symlink()
+    assert (root / "benchmarks").resolve() == (definitions.ROOT / "benchmarks").resolve()
+    for unknown in ({"git": "0" * 8}, {"git": None}, {"git_clean": False}):
+        assert own_library.extracted({"environment": {**facts, **unknown}}, tmp_path) is None
 
 
 @pytest.mark.parametrize("field", ["rows", "environment", "confidence", "hash"])
