@@ -225,6 +225,14 @@ def test_costs():
     text = words("benchmarks/costs/README.md")
     limits = read_record("limits")["fit"]
     wide = sorted(row["whole"] / row["limit"] for row in limits if row["structure"] == "kron")
+    direct = {(row["z"], row["structure"]): row for row in read_record("limits")["predict"]}
+    times = [direct[z, s]["variance"] / direct[z, s]["variance_limit"]
+             for z in (128, 1280) for s in ("kron", "diag")]  # fmt: skip
+    assert f"{min(times):.0f} to {max(times):.0f} times its products" in text
+    wide_one = direct[1280, "kron"]
+    assert f"{1e3 * wide_one['variance'] / wide_one['batch']:.1f} ms an input at 1,280" in text
+    alone = short(1e3 * wide_one["uncertainty"] / wide_one["batch"], 2)
+    assert f"needs no such product ({alone} ms)" in text
     aims = read_record("aims")
     small = sorted(row["ratio"] for row in aims["fit"][2:])
     assert f"takes {wide[0]:.1f} to {wide[-1]:.1f} times the matrix products" in text
@@ -247,7 +255,7 @@ def test_costs():
         f"adds {own['sizes']:.1f} times its vectors to what the process held, "
         f"{around['sizes']:.1f} around an index of FAISS (up to {kept:.1f} where glibc keeps" in text
     )
-    for name in ("limits", "export", "points", "posterior_costs", "peers", "guard", "serve", "aims"):
+    for name in ("limits", "export", "guard", "serve", "aims", "beside"):
         assert read_record(name)["environment"]["threads"] == 1, name
     beside = {(row["n"], row["way"]): row for row in read_record("beside")["rows"]}
     guards = {key: row for key, row in beside.items() if key[1].startswith("guard")}
