@@ -253,7 +253,8 @@ def test_costs():
     kept = max(own["kept"], around["kept"])
     assert (
         f"adds {own['sizes']:.1f} times its vectors to what the process held, "
-        f"{around['sizes']:.1f} around an index of FAISS (up to {kept:.1f} where glibc keeps" in text
+        f"{around['sizes']:.1f} around an index of FAISS (up to {kept:.1f} where glibc keeps"
+        in text
     )
     for name in ("limits", "export", "guard", "serve", "aims", "beside"):
         assert read_record(name)["environment"]["threads"] == 1, name

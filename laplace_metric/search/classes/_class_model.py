@@ -141,7 +141,7 @@ class ClassModel:
     def to(self, device: torch.device) -> ClassModel:
         """Return the same model on a device."""
         there = {name: x.to(device) for name, x in vars(self).items() if isinstance(x, Tensor)}
-        return replace(self, **there)
+        return replace(self, **there)  # type: ignore[arg-type]
 
     @classmethod
     @torch.no_grad()
