@@ -114,7 +114,7 @@ def spectral_chord(
 
     def forms(scale: Tensor) -> tuple[Tensor, Tensor]:
         w = scale * values
-        g, log_det = (squares * (w / (1 + w))).sum(0), -_log_of_product(w)
+        g, log_det = (squares * (w / (1 + w))).sum(0), -log_of_product(w)
         if other is not None:
             w = scale * along[0]
             g += along[1] * (w / (1 + w))
@@ -125,7 +125,7 @@ def spectral_chord(
     return expected_chord(forms, trace, tangent).to(eigenvalues.dtype)
 
 
-def _log_of_product(w: Float[Tensor, "m ..."]) -> Tensor:
+def log_of_product(w: Float[Tensor, "m ..."]) -> Tensor:
     """Return the sum of log(1 + w) over the first dimension, by one logarithm for all of them.
 
     ``w`` is at most 2 sinh(y)^2, some 2e5, so that a product of ``LARGEST + 1`` stays finite.
