@@ -87,36 +87,41 @@ def test_an_index_calibrates_and_evaluates(rank_by, there):
     assert len(index.suspicious_labels().probability) == 100
 
 
-@pytest.mark.parametrize("mmap", [False, True])
 @pytest.mark.parametrize(
-    "how", [{}, {"rank_by": "expected"}, {"engine": "ivf"}, {"engine": "hnsw", "rank_by": "mean"}]
+    ("distance", "how"),
+    [
+        ("arccos", {}),
+        ("euclidean", {"rank_by": "expected"}),
+        ("arccos", {"engine": "ivf", "rank_by": "predictive"}),
+        ("euclidean", {"engine": "hnsw", "rank_by": "mean"}),
+    ],
 )
-@pytest.mark.parametrize("distance", ["arccos", "euclidean"])
-def test_a_loaded_index_answers_as_before(distance, how, mmap, there, tmp_path):
+@pytest.mark.usefixtures("quick")
+def test_a_loaded_index_answers_as_before(distance, how, there, tmp_path):
     x, y = drawn(600)
     embedder = LaplaceEmbedder(there[1](network()), distance=distance).fit(x[:200], y[:200])
     built = embedder.index(x[200:400], y[200:400], **how)
     built.calibrate(x[400:500], y[400:500])
     built.save(tmp_path / "index")
-    loaded = Index.load(tmp_path / "index", embedder, mmap=mmap)
-    assert (loaded.items.encoded.mean.device.type == "cpu") == mmap
     calls = (
         lambda index: index.search(x[500:], 5).match_probability,
         lambda index: index.search(x[500:], 3, among=np.arange(200) % 2 == 0).distance,
         lambda index: index.suspicious_labels().probability,
     )
-    for again in (False, True):
-        if again:
-            for index in (built, loaded):
-                index.calibrate(x[400:500], y[400:500])
-        for call in calls:
-            before, now = call(built).cpu(), call(loaded).cpu()
-            torch.testing.assert_close(now, before, rtol=1e-4, atol=1e-5)
-    assert loaded.evaluate(x[500:], y[500:]).queries == 100
-    if not mmap:
-        loaded.add(x[:20], y[:20], ids=np.arange(5000, 5020))
-        loaded.remove([1, 2])
-        assert len(loaded.search(x[500:], 3).distance) == 100
+    before = [call(built).cpu() for call in calls]
+    for mmap in (False, True):
+        loaded = Index.load(tmp_path / "index", embedder, mmap=mmap)
+        assert (loaded.items.encoded.mean.device.type == "cpu") == mmap
+        for again in (False, True):
+            if again:
+                loaded.calibrate(x[400:500], y[400:500])
+            for call, expected in zip(calls, before, strict=True):
+                torch.testing.assert_close(call(loaded).cpu(), expected, rtol=1e-4, atol=1e-5)
+        assert loaded.evaluate(x[500:], y[500:]).queries == 100
+        if not mmap:
+            loaded.add(x[:20], y[:20], ids=np.arange(5000, 5020))
+            loaded.remove([1, 2])
+            assert len(loaded.search(x[500:], 3).distance) == 100
 
 
 def test_items_calibrate_by_cross_fitting(there):

@@ -8,20 +8,22 @@ random vectors, each row in a process of its own; written to ``aims.json``.
 - query: one ``Guard.ask`` among 10,000 x 384 vectors, and on a FAISS graph of 50,000, beside the
   search alone.
 - wide: a fit whose head takes 2,049 and 4,096 numbers, with ``epistemic``.
-- memory: what ``Guard`` of 50,000 x 384 vectors adds to the peak, in sizes of the vectors.
+- memory: what ``Guard`` of 50,000 x 384 vectors, and ``Guard.wrap`` of a FAISS index that holds
+  them, add at their peak to what the process held, in sizes of the vectors; where glibc gives
+  freed blocks back, and the largest of three processes where it keeps them for later.
 - cold: a process that imports, loads a guard and asks once, beside one that only imports torch.
 """
 
 from __future__ import annotations
 
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
-import warnings
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +31,11 @@ import faiss
 import torch
 from torch import Tensor
 
+from benchmarks.costs.cpu import cpu_seconds, in_turn
 from benchmarks.costs.limits import head_of, points
 from benchmarks.records import folder_of, write_record
-from benchmarks.timing import in_own_process, peak_bytes
+from benchmarks.timing import in_own_process, own_memory
 from laplace_metric import Guard, LaplaceEmbedder
-from laplace_metric.errors import LaplaceMetricWarning
 
 FITS = (
     (60_000, 512, 128, 10),
@@ -58,22 +60,6 @@ def vectors(n: int, d: int) -> tuple[Tensor, Tensor]:
     labels = torch.arange(n) % N_CLASSES
     means = torch.randn(N_CLASSES, d, generator=generator)
     return 0.6 * means[labels] + torch.randn(n, d, generator=generator), labels
-
-
-def cpu_seconds(call: Callable[[], Any]) -> float:
-    """CPU seconds of one call, with one thread and without the package's warnings."""
-    torch.set_num_threads(1)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", LaplaceMetricWarning)
-        begin = time.process_time()
-        call()
-        return time.process_time() - begin
-
-
-def in_turn(calls: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
-    """Median CPU seconds of each, after one round to warm up."""
-    rounds = [{k: cpu_seconds(call) for k, call in calls.items()} for _ in range(repeats + 1)]
-    return {name: statistics.median(row[name] for row in rounds[1:]) for name in calls}
 
 
 def fit_cost(n: int, d: int, z: int, n_classes: int) -> dict[str, Any]:
@@ -133,15 +119,47 @@ def wide_cost(d: int) -> dict[str, Any]:
     return {"d": d, "n": len(x), "fit": taken, "epistemic": float(made[0](x[:9]).epistemic.max())}
 
 
-def memory_cost(n: int, d: int) -> dict[str, Any]:
-    """Peak memory that a guard adds, in sizes of its vectors."""
+def memory_cost(way: str, n: int, d: int) -> dict[str, Any]:
+    """Memory that "Guard", or "Guard.wrap" of a FAISS index, adds, in sizes of its vectors.
+
+    ``sizes`` is what it asks for; ``kept``, the largest of some processes, what it occupies.
+    """
+    with given_back():
+        added = in_own_process(added_bytes, way, n, d)
+    size = n * d * torch.float32.itemsize
+    kept = max(in_own_process(added_bytes, way, n, d) for _ in range(REPEATS))
+    return {"way": way, "n": n, "d": d, "sizes": added / size, "kept": kept / size}
+
+
+@contextmanager
+def given_back() -> Iterator[None]:
+    """Let glibc give freed blocks back at once in processes that begin inside."""
+    name = "MALLOC_MMAP_THRESHOLD_"
+    before = os.environ.get(name)
+    os.environ[name] = str(2**18)
+    try:
+        yield
+    finally:
+        os.environ.pop(name)
+        if before is not None:
+            os.environ[name] = before
+
+
+def added_bytes(way: str, n: int, d: int) -> int:
+    """Peak of one build less what was held before it."""
     x, y = vectors(n, d)
     few, labels = vectors(600, d)
     cpu_seconds(lambda: Guard(few, labels.numpy()))  # libraries load their workspaces
-    before = peak_bytes()
-    cpu_seconds(lambda: Guard(x, y.numpy()))
-    added = peak_bytes() - before
-    return {"n": n, "d": d, "added_mb": added / 1e6, "sizes": added / x.nbytes}
+    build = lambda: Guard(x, y.numpy())  # noqa: E731
+    if way == "Guard.wrap":
+        index = faiss.IndexFlatL2(d)
+        index.add(x.numpy())
+        x = x[:0]  # the index has them
+        build = lambda: Guard.wrap(index, y.numpy())  # noqa: E731
+    with own_memory(0.005) as peak:
+        held = peak[0]
+        cpu_seconds(build)
+    return peak[0] - held
 
 
 def cold_cost() -> dict[str, Any]:
@@ -169,7 +187,7 @@ def run(options: Namespace) -> None:
         "query": [(query_cost, (10_000, False)), (query_cost, (50_000, True))],
         "guard": [(guard_cost, shape) for shape in GUARDS],
         "wide": [(wide_cost, (d,)) for d in WIDE],
-        "memory": [(memory_cost, (50_000, 384))],
+        "memory": [(memory_cost, (way, 50_000, 384)) for way in ("Guard", "Guard.wrap")],
         "cold": [(cold_cost, ())],
     }
     content: dict[str, Any] = {}

@@ -31,7 +31,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from benchmarks.costs.aims import cpu_seconds
+from benchmarks.costs.cpu import cpu_seconds
 from benchmarks.posterior.frozen import features
 from benchmarks.records import write_shown
 from benchmarks.timing import in_own_process

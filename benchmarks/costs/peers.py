@@ -23,7 +23,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from benchmarks.costs.aims import in_turn
+from benchmarks.costs.cpu import in_turn
 from benchmarks.costs.limits import head_of, points
 from benchmarks.records import write_shown
 from benchmarks.timing import in_own_process

@@ -102,9 +102,9 @@ AIMS: dict[str, Callable[[Row], tuple[str, str, str]]] = {
         f"fit of {row['n']:,} x {row['d']:,} -> 64 with `epistemic`", _seconds(row["fit"]), "",
     ),
     "memory": lambda row: (
-        f"memory that a guard of {row['n']:,} x {row['d']} adds",
-        f"{row['added_mb']:,.0f} MB",
+        f"memory that `{row['way']}` of {row['n']:,} x {row['d']} adds",
         f"{row['sizes']:.1f} x its vectors",
+        f"{row['kept']:.1f} x where glibc keeps freed blocks",
     ),
     "cold": lambda row: (
         "process from its start to the first answer",

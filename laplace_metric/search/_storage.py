@@ -165,7 +165,8 @@ def _state(part: Part, file: SavedFile, place: Place | None, encoder: SearchEnco
         shape = [len(items), ranking.layer.directions.shape[1]]
         checked_array("index/earlier", items.encoded.earlier, shape, values=file.verified)
     if ranking.stored:
-        width = ranking.item_vectors(items.encoded.take(slice(0, 1))).shape[1]
+        first = items.encoded.take(slice(0, 1)).to(encoder.device)
+        width = ranking.item_vectors(first).shape[1]
         vectors = checked_array(
             "index/vectors", tensors.get("vectors"), [len(items), width], values=file.verified
         ).to(device)
