@@ -155,7 +155,8 @@ def served(record: Record) -> Figure:
 
 def points(record: Record) -> Figure:
     """Time and memory of a fit by the number of points."""
-    note = f"One run each, on {record['environment']['cores']} CPU cores."
+    threads = record["environment"]["threads"]
+    note = f"One run each, on {threads} thread{'s' * (threads > 1)}."
     return headed(scale_plot(record["rows"]), "How does a fit grow with the data?", note)
 
 
