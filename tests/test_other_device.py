@@ -87,17 +87,24 @@ def test_an_index_calibrates_and_evaluates(rank_by, there):
     assert len(index.suspicious_labels().probability) == 100
 
 
-@pytest.mark.parametrize(
-    ("distance", "how"),
-    [
-        ("arccos", {}),
-        ("euclidean", {"rank_by": "expected"}),
-        ("arccos", {"engine": "ivf", "rank_by": "predictive"}),
-        ("euclidean", {"engine": "hnsw", "rank_by": "mean"}),
-    ],
-)
+SEARCHES = [{}, {"rank_by": "expected"}, {"engine": "ivf"}, {"engine": "hnsw", "rank_by": "mean"}]
+EVERY = [(distance, how) for distance in ("arccos", "euclidean") for how in SEARCHES]
+SOME = [EVERY[0], EVERY[5], ("arccos", {"engine": "ivf", "rank_by": "predictive"}), EVERY[7]]
+
+
+@pytest.mark.parametrize(("distance", "how"), SOME)
 @pytest.mark.usefixtures("quick")
 def test_a_loaded_index_answers_as_before(distance, how, there, tmp_path):
+    check_loaded(distance, how, there, tmp_path)
+
+
+@pytest.mark.parametrize(("distance", "how"), [each for each in EVERY if each not in SOME])
+@pytest.mark.usefixtures("quick")
+def test_a_loaded_index_of_any_kind_answers_as_before(distance, how, there, tmp_path):
+    check_loaded(distance, how, there, tmp_path)
+
+
+def check_loaded(distance, how, there, tmp_path):
     x, y = drawn(600)
     embedder = LaplaceEmbedder(there[1](network()), distance=distance).fit(x[:200], y[:200])
     built = embedder.index(x[200:400], y[200:400], **how)

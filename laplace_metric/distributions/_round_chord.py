@@ -128,7 +128,8 @@ def spectral_chord(
 def log_of_product(w: Float[Tensor, "m ..."]) -> Tensor:
     """Return the sum of log(1 + w) over the first dimension, by one logarithm for all of them.
 
-    ``w`` is at most 2 sinh(y)^2, some 2e5, so that a product of ``LARGEST + 1`` stays finite.
+    The product of 1 + w must be finite. Of ``LARGEST + 1`` eigenvalues it is: there w is at most
+    2 sinh(y)^2, some 2e5.
     """
     while len(w) > 1:  # (1 + a) (1 + b) = 1 + (a + b + a b), which loses no digits of small ones
         half = len(w) // 2

@@ -498,7 +498,7 @@ def test_where_labels_are_not_read():
     new = values_of(three_numbers.Case("url", "cub", "", True), "new classes")
     assert new["laplace, tuned"] < new["laplace"]
     tuned, default = short(new["laplace, tuned"], 2), short(new["laplace"], 2)
-    assert f"less often than the default (AUROC {tuned}, not {default})" in text
+    assert f"less well than the default (AUROC {tuned}, not {default})" in text
     assert sorted(new, key=new.get)[-2:] in (
         ["laplace, near", "laplace, epistemic"],
         ["laplace, epistemic", "laplace, near"],
