@@ -103,10 +103,10 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 
 def _mathml(match: re.Match[str]) -> str:
     block, inline = match.groups()
-    text = convert(block or inline, display="block" if block else "inline")
-    return (
-        f'\n<div style="overflow: auto hidden; padding: .3em 0">{text}</div>\n' if block else text
-    )
+    if inline:  # a line that begins with <math> would be a block
+        return f"<span>{convert(inline)}</span>"
+    text = convert(block, display="block")
+    return f'\n<div style="overflow: auto hidden; padding: .3em 0">{text}</div>\n'
 
 
 def _link(match: re.Match[str], source: Path, name: str) -> str:

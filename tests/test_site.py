@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("mkdocs")
 pytest.importorskip("latex2mathml")
 
+from markdown import markdown
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
@@ -55,3 +56,14 @@ def test_a_search_of_the_site_leaves_out_the_pages_of_rivals_and_no_other(hook, 
 def test_every_page_with_a_formula_is_drawn_with_it(hook):
     pages = {path.name for path in HOOK.parent.glob("*.md") if "$$" in path.read_text()}
     assert pages == set(hook.WITH_TEX) - {"settings.md"}
+
+
+@pytest.mark.parametrize("text", ["$C$ is large", "where $C$ is large"])
+def test_a_formula_in_a_sentence_stays_in_its_paragraph(hook, config, text):
+    page = Page(None, File("posterior.md", str(HOOK.parent), "", use_directory_urls=False), config)
+    drawn = hook.on_page_markdown(f"{text}.\n", page, config, Files([]))
+    assert "<math" in drawn
+    made = markdown(drawn, extensions=["attr_list", "md_in_html"])
+    assert made.startswith("<p>")
+    assert made.endswith("is large.</p>")
+    assert made.count("<p>") == 1
