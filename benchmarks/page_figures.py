@@ -47,13 +47,15 @@ OURS = "laplace"
 
 def dots(record: Record) -> Figure:
     """R-AUROC, and AUROC of each OOD set, of every method: two columns a task."""
-    figure = dot_plot({part.task: _dots(part) for part in parts(record)}, OURS)
+    figure = dot_plot({_named(part): _dots(part) for part in parts(record)}, OURS)
     note = (
         f"Left: chance that a query with a wrong neighbour is the less certain one. Right: chance "
-        "that an OOD input is less certain than a query.\nGuessing: .5 (dotted). Rows by the left "
-        f"column, ours in blue. Means and standard errors of {_seeds(record)} seeds."
+        "that an unfamiliar query is less certain than another.\nGuessing: .5 (dotted). Rows by "
+        f"the left column, ours in blue. Means and standard errors of {_seeds(record)} seeds."
     )
-    return headed(figure, "Who knows which answers are wrong, and what is strange?", note)
+    return headed(
+        figure, "Who knows which answers are wrong, and which queries are unfamiliar?", note
+    )
 
 
 def _dots(part: Part) -> DotPanel:
@@ -68,7 +70,12 @@ def _dots(part: Part) -> DotPanel:
 
     sets = {key.removeprefix(OOD): points(key) for key in part.metrics if key.startswith(OOD)}
     first = described("r_auroc").name
-    return DotPanel(order, first, points("r_auroc"), "AUROC of OOD inputs", sets)
+    return DotPanel(order, first, points("r_auroc"), "AUROC, unfamiliar", sets)
+
+
+def _named(part: Part) -> str:
+    """A task as the tables call it."""
+    return {"cub": "birds"}.get(part.task, part.task)
 
 
 def _whole(part: Part) -> list[str]:
@@ -105,7 +112,7 @@ def cost(record: Record) -> Figure:
     """
     main = about(record["protocol"]).main
     tasks = {
-        part.task: [
+        _named(part): [
             point
             for point in cost_points(part, main)
             if point.name != MATCH and point.name in _whole(part)
@@ -137,7 +144,7 @@ def served(record: Record) -> Figure:
     """Requests a second of the server, and of Python without it."""
     ways = {
         "Python, one at a time": ("Python", 1, 1),
-        "server, one client": ("served", 16, 1),
+        "server, one client": ("served", 1, 1),
         "server, 32 clients": ("served", 16, 32),
     }
     problems = list(dict.fromkeys(row["problem"] for row in record["rows"]))
@@ -148,8 +155,11 @@ def served(record: Record) -> Figure:
     series = {name: [rate[(problem, *way)] for problem in problems] for name, way in ways.items()}
     groups = [problem.replace(", ", "\n") for problem in problems]
     figure = points_plot(groups, series, "requests a second (logarithmic)", "%.0f")
-    cores = record["environment"]["cores"]
-    note = f"The model included, on {cores} CPU cores; the server puts up to 16 requests together."
+    threads = record["environment"]["threads"]
+    note = (
+        f"The model included, on {threads} thread{'s' * (threads > 1)}. "
+        "For 32 clients the server puts up to 16 requests together."
+    )
     return headed(figure, "How many queries does the server answer?", note)
 
 
@@ -207,7 +217,7 @@ def evidence(record: Record) -> Figure:
         evidence_plot(rows, steps, rivals),
         "What tells a right nearest item from a wrong one?",
         "Up to 400 queries calibrate. * The class model was developed on it. Circle: the best of "
-        "eleven rivals, named right.",
+        "eleven rivals with the same labels and queries, named right.",
     )
 
 

@@ -21,7 +21,7 @@ def forty_plot(
     ----------
     guards, plain : name of a set -> (share answered, share of the answers that is right)
     target : float
-        Precision that the guards promise.
+        Precision that the guards guarantee.
     """
     figure, axes = panels(len(guards), 4.4, 2.9, sharey=True)
     for panel, (name, points) in zip(axes, guards.items(), strict=True):
@@ -34,7 +34,7 @@ def forty_plot(
             panel.plot(x, y, ls="", marker=look.marker, color=look.colour, ms=5, alpha=0.6,
                        label=words if panel is axes[0] else None)  # fmt: skip
         panel.axhline(100 * target, color=INK, lw=1.2, ls="--",
-                      label="promised" if panel is axes[0] else None)  # fmt: skip
+                      label="guaranteed" if panel is axes[0] else None)  # fmt: skip
         panel.set_xlim(0, 104)
         titled(panel, f"{name}: {kept} of {len(points)} guards keep it")
         panel.set_xlabel("queries answered, %", fontsize=SMALL + 1)

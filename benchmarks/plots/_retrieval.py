@@ -36,7 +36,7 @@ def evidence_plot(
                       label=words if y == 0 else None, zorder=3 + number)  # fmt: skip
         best = max(rivals, key=lambda key: row[key]["mean"])
         axes.plot(row[best]["mean"], y, ls="", marker="o", mfc="none", mec=INK, ms=12,
-                  label="best rival with the same information" if y == 0 else None)  # fmt: skip
+                  label="best rival" if y == 0 else None)  # fmt: skip
         axes.annotate(rivals[best], (1.01, y), xycoords=("axes fraction", "data"), va="center",
                       fontsize=SMALL, color=INK, annotation_clip=False)  # fmt: skip
     axes.set_yticks(range(len(ordered)), [row["problem"] for row in ordered])

@@ -101,10 +101,10 @@ def run(options: Namespace) -> None:
 
 
 def table(folder: Any = None) -> str:
-    """Numbers of a vector, memory, time of building and of searching, first item right."""
+    """Numbers of a vector, memory, time of building and of searching, nearest item right."""
     rows = (read_record(NAME) if folder is None else read_record(NAME, folder))["rows"]
     header = ["ranked by", "numbers a vector", "bytes an item", "build, CPU s",
-              "1,000 queries, CPU s", "first item right"]  # fmt: skip
+              "1,000 queries, CPU s", "nearest item right"]  # fmt: skip
     lines = [
         [row["ranking"], f"{row['numbers']}", f"{row['bytes']:,.0f}", f"{row['build']:.1f}",
          f"{row['search']:.2f}", f"{row['first']:.3f}"]

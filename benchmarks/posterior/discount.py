@@ -94,7 +94,7 @@ def run(options: Namespace) -> None:
 
 
 def table() -> str:
-    """First item right by each score, and its difference to the cosine, seed by seed."""
+    """Nearest item right by each score, and its difference to the cosine, seed by seed."""
     rows = [row["first item right"] for row in read_record(NAME)["rows"]]
     lines = []
     for name in rows[0]:
@@ -102,4 +102,4 @@ def table() -> str:
         ahead = mean_and_standard_error([row[name] - row[COSINE] for row in rows])
         cells = [f"{thousandths(x.mean)} ± {thousandths(x.standard_error)}" for x in (own, ahead)]
         lines.append([name, cells[0], "" if name == COSINE else cells[1]])
-    return markdown(["ranked by", "first item right", "ahead of the cosine"], lines)
+    return markdown(["ranked by", "nearest item right", "ahead of the cosine"], lines)

@@ -241,6 +241,6 @@ def table(folder: Any = None) -> str:
             cells.append(f"{thousandths(number.mean)} ± {thousandths(number.standard_error)}")
         cells[3] += f" ({sum(row['wrong'] for row in own)})"
         lines.append(cells)
-    header = ["search and score", "fit", "first item right", "wrong first item (of how many)",
+    header = ["search and score", "fit", "nearest item right", "wrong nearest item (of how many)",
               "unseen digits", "inverted images"]  # fmt: skip
     return markdown(header, lines)

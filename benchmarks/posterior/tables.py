@@ -64,8 +64,8 @@ def _found(rows: Sequence[Row], name: str, measure: str) -> list[float]:
 def ablation_table(folder: Path = RESULTS) -> str:
     """Return means of every row, and the posterior's difference to it."""
     record = read_record(ABLATION, folder)
-    header = ["part", "row", "first item right", "label right", "AUROC of the vote"]
-    header += ["posterior ahead: first", "label", "AUROC"]
+    header = ["part", "row", "nearest item right", "label right", "AUROC of the vote"]
+    header += ["posterior ahead: nearest", "label", "AUROC"]
     lines = []
     for part in PARTS:
         rows = _of_part(record, part)
@@ -93,7 +93,7 @@ def first_page() -> str:
 
 
 def at_equal_shares() -> str:
-    """Return first item right of the posterior less that of its rivals, at each share."""
+    """Return nearest item right of the posterior less that of its rivals, at each share."""
     record = read_record(ABLATION)
     header = ["share", *(f"{part}: against {name}" for part in PARTS for name in RIVALS)]
     lines = []
@@ -113,7 +113,7 @@ def at_equal_shares() -> str:
 def priors_table() -> str:
     """Return errors, foreign images and search under each prior, and their differences."""
     header = ["part", "prior", "errors", "errors, foreign images", "foreign images"]
-    header += ["first item right"]
+    header += ["nearest item right"]
     lines = []
     for part in PARTS:
         rows = _of_part(read_record(ABLATION), part)

@@ -68,7 +68,7 @@ def kept(rows: list[Row], target: float) -> tuple[int, int]:
 
 
 def table(folder: Any = None) -> str:
-    """Means over the splits, and how many guards keep what they promise."""
+    """Means over the splits, and how many guards keep what they guarantee."""
     record = read_record("forty") if folder is None else read_record("forty", folder)
     lines = []
     for name, words in SETS.items():
@@ -94,7 +94,7 @@ def forty_figure(record: Row) -> Figure:
     note = (
         f"Random splits: {ITEMS:,} items, which calibrate, and {ASKED:,} queries. A guard answers "
         "with a label, or abstains.\nOf guards with 95 % confidence one in twenty may break its "
-        "promise."
+        "guarantee."
     )
     return headed(forty_plot(guards, plain, record["target"]), "Does a guard keep 90 %?", note)
 

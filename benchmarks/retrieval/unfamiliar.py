@@ -216,7 +216,7 @@ NAMES = {
 
 
 def table() -> str:
-    """Return shares of strangers that are found at 5 %, of each kind of cases."""
+    """Return shares that are found, and shares of known queries that are refused, at 5 %."""
     rows = read_record(NAME)["rows"]
     lines = []
     for kind in dict.fromkeys(row["kind"] for row in rows):
@@ -224,10 +224,12 @@ def table() -> str:
         cells = []
         for way in WAYS:
             mine = [row for row in of if row["way"] == way]
-            found, area = (np.mean([row[key] for row in mine]) for key in ("found", "auroc"))
-            cells.append(f"{found:.2f} ({area:.3f})")
+            found, refused, area = (
+                np.mean([row[key] for row in mine]) for key in ("found", "refused", "auroc")
+            )
+            cells.append(f"{found:.2f} at {refused:.2f} ({area:.3f})")
         lines.append([kind, str(len(of) // len(WAYS)), *cells])
-    return markdown(["strangers", "cases", *NAMES.values()], lines)
+    return markdown(["unfamiliar queries", "cases", *NAMES.values()], lines)
 
 
 TABLES = {NAME: table}

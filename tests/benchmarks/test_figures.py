@@ -108,8 +108,8 @@ def test_rows_are_sorted_and_columns_named(lam):
     parts = page_figures.parts(lam)
     assert len(figure.axes) == 2 * len(parts)
     for part, left, right in zip(parts, figure.axes[::2], figure.axes[1::2], strict=True):
-        assert left.get_title(loc="left") == part.task
-        assert (left.get_xlabel(), right.get_xlabel()) == ("R-AUROC", "AUROC of OOD inputs")
+        assert left.get_title(loc="left") == part.task.replace("cub", "birds")
+        assert (left.get_xlabel(), right.get_xlabel()) == ("R-AUROC", "AUROC, unfamiliar")
         (dots,) = left.containers
         x = dots[0].get_xdata()
         assert all(a >= b for a, b in pairwise(x))
