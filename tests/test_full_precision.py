@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 from pytorch_metric_learning.losses import ContrastiveLoss
 from pytorch_metric_learning.miners import MultiSimilarityMiner
 from torch import Tensor, nn
 
-from laplace_metric import LaplaceEmbedder, OnlineLaplace
+from laplace_metric import Guard, LaplaceEmbedder, OnlineLaplace
 from laplace_metric._utils.precision import full_precision
 from laplace_metric.errors import HeadError
 from laplace_metric.online import _online_run as step
@@ -23,6 +24,11 @@ FAR = {"atol": 0.0, "rtol": 1e-5}
 def model() -> nn.Module:
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(16, 12), nn.ReLU(), nn.Linear(12, 6))
+
+
+class Directions(nn.Module):
+    def forward(self, z: Tensor) -> Tensor:
+        return nn.functional.normalize(z, dim=-1)
 
 
 def bfloat16() -> torch.autocast:
@@ -158,6 +164,27 @@ def test_half_precision_weights(model, dtype, tmp_path):
     embedder.save(tmp_path / "saved")
     again = LaplaceEmbedder.load(tmp_path / "saved", short)
     assert torch.equal(again(X.to(dtype)).variance, embedding.variance)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("directions", [False, True], ids=["plain", "directions"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_fitted_items_of_half_precision_weights_are_indexed_and_guarded(model, dtype, directions):
+    """Parts of the items are fitted to what entered the head, which is kept in float32."""
+    short = (nn.Sequential(*model, Directions()) if directions else model).to(dtype)
+    x, y = (2 * torch.eye(16)[Y] + X).to(dtype), Y
+    twin, twin_x = copy.deepcopy(short).float(), x.float()
+    embedder, of_twin = fit(short, x), fit(twin, twin_x)
+    for rank_by in ("auto", "predictive"):
+        found = embedder.index(x, y, rank_by=rank_by).search(x[:5], k=1)
+        expected = of_twin.index(twin_x, y, rank_by=rank_by).search(twin_x[:5], k=1)
+        assert np.array_equal(found.ids, expected.ids)
+    assert embedder.cross_index(x, y, seed=0).search(x[:5], k=3).ids.shape == (5, 3)
+    later = x[::2] + torch.full_like(x[::2], 0.25)
+    for how in ({"trained_on_items": False}, {"held_out": (later, y[::2])}):
+        guard = Guard(x, y, model=short, precision=0.02, **how)
+        assert guard.ask(later).probability.shape == (30,)
+    assert {p.dtype for p in short.parameters()} == {dtype}
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")

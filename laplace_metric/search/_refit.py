@@ -5,6 +5,7 @@ Run a model once over items, and keep what it gives at a head.
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -174,6 +176,8 @@ def _follows_rotations(fitted: Fitted) -> bool:
 
 def _head_alone(module: nn.Module, head: LocatedHead) -> nn.Sequential:
     """Return the head alone, with the normalisation of the model."""
+    if next(module.parameters()).dtype not in (torch.float32, torch.float64):
+        module = copy.deepcopy(module).float()  # what entered it was kept in float32
     parts = [(HEAD, module)]
     parts += [("directions", _Directions())] if head.normalized else []
     alone = nn.Sequential(OrderedDict(parts))
