@@ -525,6 +525,12 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         seed : torch.Generator, int or None
             Generator or seed of the draws. None, the default: torch's global generator.
 
+        Raises
+        ------
+        WeightsChangedError
+            If the model no longer has the weights of the fit that is drawn from; when the function
+            is called, too, whatever was fitted since.
+
         Warns
         -----
         WideDrawsWarning
@@ -532,11 +538,12 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
             in the mean squared distance.
         """
         check_count("n", n)
-        fitted = self._fitted_to_these_weights()
+        fitted, weights_at_fit = self._fitted_to_these_weights(), self._weights
+        assert weights_at_fit is not None
         weights = fitted.posterior.sample(n, seed)
 
         def embed(inputs: ModelInput) -> Tensor:
-            self._fitted_to_these_weights()
+            weights_at_fit.check()  # not those of a later fit: the draws are of this one
             seen = seen_at_head(self.model, fitted, read_batch("inputs", inputs))
             with full_precision():
                 check_rows(seen.raw, spherical=fitted.spherical)

@@ -155,6 +155,20 @@ def test_tuning_refitting_and_training_go_on(model, tmp_path):
         copied(X)
 
 
+def test_draws_belong_to_the_fit_that_they_are_of(model):
+    embedder = fit(model)
+    draw = embedder.draw(2, seed=0)
+    before = draw(X[:3])
+    assert torch.equal(fit(model).draw(2, seed=0)(X[:3]), before)
+    embedder.fit([(X, Y)], progress=False)  # to the same weights
+    assert torch.equal(draw(X[:3]), before)
+    model[0].weight.data.mul_(3)
+    embedder.fit([(X, Y)], progress=False)
+    with pytest.raises(Changed):
+        draw(X[:3])
+    embedder.draw(2, seed=0)(X[:3])
+
+
 class Sums(nn.Module):
     """A function without weights."""
 
