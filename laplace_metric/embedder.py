@@ -259,6 +259,8 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
 
     def _adopt(self, settings: Settings, fitted: Fitted) -> None:
         """Take a fit to the model as it is now."""
+        # an embedding computes its variance when it is read: the model may have been trained since
+        fitted = replace(fitted, jacobian=fitted.jacobian.owned())
         weights = FittedWeights(
             self.model, fitted.head, fitted.posterior.mean, fitted.body, verified=True
         )

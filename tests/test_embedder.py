@@ -442,6 +442,29 @@ def test_inputs_may_change_before_the_variance_is_read(head):
         assert torch.equal(ours, theirs)
 
 
+@pytest.mark.parametrize("saved", [False, True], ids=["fitted", "loaded"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("backend", ["auto", "torch.func", "backpack"])
+@pytest.mark.parametrize("kind", ["chain", "one layer", "normalisation"])
+def test_weights_may_change_before_the_variance_is_read(kind, backend, dtype, saved, tmp_path):
+    """Of a head that is not one linear layer, the Jacobian has weights in it."""
+    torch.manual_seed(0)
+    middle = nn.BatchNorm1d(8) if kind == "normalisation" else nn.Tanh()
+    model = nn.Sequential(nn.Linear(6, 8), middle, nn.Linear(8, 3)).eval().to(dtype)
+    x, y = torch.randn(60, 6, dtype=dtype), torch.arange(60) % 4
+    head = None if kind == "one layer" else model[0:3]
+    embedder = LaplaceEmbedder(model, head=head, backend=backend, structure="diag").fit(x, y)
+    if saved:
+        embedder.save(tmp_path / "p")
+        embedder = LaplaceEmbedder.load(tmp_path / "p", model)
+    expected, kept = embedder(x[:5]), embedder(x[:5])
+    numbers = expected.variance, expected.uncertainty, expected.mean
+    for tensor in (*model.parameters(), *model.buffers()):
+        tensor.data.mul_(3)
+    for ours, theirs in zip((kept.variance, kept.uncertainty, kept.mean), numbers, strict=True):
+        assert torch.equal(ours, theirs)
+
+
 def test_a_variance_that_overflows_is_named_when_it_is_read(model, loader, data):
     embedder = fit(nn.Linear(2, 2), [(data[0].flatten(1)[:, :2], data[1])], distance="euclidean")
     embedding = embedder(torch.full((3, 2), 1e30))

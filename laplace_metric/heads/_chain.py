@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -102,6 +102,9 @@ class ChainJacobian(HeadJacobian):
     def to(self, dtype: torch.dtype) -> ChainJacobian:
         return ChainJacobian(tuple(linear.to(dtype) for linear in self.linears), self.activations)
 
+    def owned(self) -> ChainJacobian:
+        return replace(self, linears=tuple(_copied(linear) for linear in self.linears))
+
     def forward(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B Z"]:
         for linear, group in zip(self.linears, (*self.activations, ()), strict=True):
             features = _activate(linear.forward(features), group)
@@ -134,6 +137,11 @@ class ChainJacobian(HeadJacobian):
             matrix = linear.layout.fold(theta)  # [n, O, A]
             value = linear.layout.augment(_activate(value, group)) @ matrix.mT  # [n, B, O]
         return value
+
+
+def _copied(linear: LinearJacobian) -> LinearJacobian:
+    bias = None if linear.bias is None else linear.bias.clone()
+    return replace(linear, weight=linear.weight.clone(), bias=bias)
 
 
 def _behind(factor: Factor, weight: Tensor, slope: Tensor) -> Factor:

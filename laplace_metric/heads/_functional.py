@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -66,8 +66,8 @@ class FunctionalJacobian(HeadJacobian):
         pairs = zip(named.items(), parts, strict=True)
         return {name: part.view_as(p) for (name, p), part in pairs}
 
-    def _private(self) -> nn.Module:
-        """Return the module in eval mode, copied without its tensors.
+    def _private(self, *, own_tensors: bool = False) -> nn.Module:
+        """Return the module in eval mode, copied without its tensors, or with them.
 
         ``functional_call`` puts other parameters into a module for a while: into the user's own,
         other threads would run with them.
@@ -76,6 +76,8 @@ class FunctionalJacobian(HeadJacobian):
         held = [x for part in parts for x in vars(part).values() if isinstance(x, Tensor)]
         shared = [*self.module.parameters(), *self.module.buffers(), *held]
         memo: dict[int, Any] = {id(tensor): tensor for tensor in shared}
+        if own_tensors:  # what is computed with gradients is no leaf, which nothing copies deeply
+            memo = {id(tensor): tensor.detach().clone() for tensor in held}
         for part in parts:  # other threads add and remove hooks while this one copies
             memo |= {id(d): d.copy() for d in (part._forward_hooks, part._forward_pre_hooks)}
         private = copy.deepcopy(self.module, memo)
@@ -87,6 +89,9 @@ class FunctionalJacobian(HeadJacobian):
             for name, b in module.named_buffers()
         }
         return functional_call(module, (parameters, buffers), (features,))
+
+    def owned(self) -> FunctionalJacobian:
+        return replace(self, module=self._private(own_tensors=True))
 
     def to(self, dtype: torch.dtype) -> FunctionalJacobian:
         if dtype == self.dtype:

@@ -54,6 +54,13 @@ class HeadJacobian(ABC):
     def to(self, dtype: torch.dtype) -> HeadJacobian:
         """Return the same head in another dtype: itself if it has that dtype, else a copy."""
 
+    def owned(self) -> HeadJacobian:
+        """Return the same head, whose Jacobian reads no tensor that others may write to.
+
+        Itself where the Jacobian depends on no weights, as of one linear layer.
+        """
+        return self
+
     @abstractmethod
     def forward(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B Z"]:
         """Return raw embeddings z of the features h."""
