@@ -135,6 +135,70 @@ def test_what_follows_in_place_does_not_spoil_the_raw_embedding():
     torch.testing.assert_close(capture(model, head, X).raw, model.fc(X))
 
 
+class Follows(nn.Module):
+    """Does something after its head, which inputs near 0 do not show."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.kind, self.first, self.fc = kind, nn.Linear(5, 7), nn.Linear(7, 3)
+        nn.init.constant_(self.fc.bias, 0.1)
+
+    def forward(self, x):
+        z = self.fc(self.first(x))
+        if self.kind == "clamp":
+            return z.clamp(-1, 1)
+        if self.kind == "longest":
+            return z / z.norm(dim=-1, keepdim=True).clamp_min(1)
+        if self.kind == "clamped direction":
+            return nn.functional.normalize(z, dim=-1) + (z - 1).clamp_min(0)
+        return z if self.kind == "z" else nn.functional.normalize(z, dim=-1)
+
+
+SMALL, LARGE = 0.05 * X, torch.cat([0.05 * X, 40 * X])
+
+
+@pytest.mark.filterwarnings("ignore::laplace_metric.errors.LaplaceMetricWarning")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("kind", ["clamp", "longest", "clamped direction"])
+def test_what_follows_the_head_in_a_later_batch_alone_is_seen(kind, dtype):
+    model, small, large = Follows(kind).to(dtype), SMALL.to(dtype), LARGE.to(dtype)
+    y = torch.arange(6) % 2
+    embedder = LaplaceEmbedder(model).fit([(small, y)])
+    assert embedder.spherical or kind != "clamped direction"
+    for fails in (
+        lambda: embedder(large),
+        lambda: embedder.uncertainties([small, large]),
+        lambda: LaplaceEmbedder(model).fit([(small, y), (large[6:], y)]),
+        lambda: embedder.index(torch.cat([small, large]), torch.arange(18) % 2),
+    ):
+        with pytest.raises(HeadError, match="first batch.*later one.*head='append'"):
+            fails()
+    embedder(small)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("kind", ["z", "z / |z|"])
+def test_a_later_batch_of_any_lengths_raises_no_alarm(kind, dtype):
+    model = Follows(kind).to(dtype)
+    head, tiny = find_head(model, X.to(dtype)), torch.finfo(dtype).tiny
+    assert head.normalized == (kind != "z")
+    g = torch.Generator().manual_seed(1)
+    for scale in (1e-4, 1e-2, 1.0, 100.0, 3e3):
+        x = scale * torch.randn(500, 5, generator=g)
+        capture(model, head, x.to(dtype))
+        with torch.autocast("cpu", torch.bfloat16):
+            capture(model, head, x.to(dtype))
+    nn.init.zeros_(model.fc.bias)
+    nn.init.zeros_(model.first.bias)
+    x = torch.stack([torch.zeros(5), torch.full((5,), tiny), X[0]]).to(dtype)
+    assert not capture(model, head, x).raw[0].any()
+    x[1] = torch.nan
+    assert capture(model, head, x).raw[1].isnan().all()
+    x[1] = torch.inf
+    capture(model, head, x)
+
+
 class Scaled(nn.Module):
     def __init__(self) -> None:
         super().__init__()

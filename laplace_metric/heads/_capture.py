@@ -11,6 +11,7 @@ from laplace_metric._utils.precision import full_precision
 from laplace_metric.errors import HeadError
 from laplace_metric.heads._earlier_layers import entering_layers
 from laplace_metric.heads._located import HeadActivations, LocatedHead
+from laplace_metric.heads._normalized import check_follows
 from laplace_metric.heads._recording import HeadCall, run_recorded
 from laplace_metric.inputs._batches import ModelInput
 from laplace_metric.inputs._shown import shown
@@ -88,11 +89,18 @@ def capture(
     layers : sequence of str, or None
         Names of other layers whose inputs are taken, too; None: the last before the head. Default:
         none.
+
+    Raises
+    ------
+    HeadError
+        If the model does something else after the head than it did when the head was found.
     """
     if isinstance(inputs, SeenInputs):
         return inputs.at(head.name)
     with evaluation_mode(model), entering_layers(model, layers, inputs) as entered:
         seen = run_captured(model, head, inputs)
+        if head.parts is not None and len(seen.raw):  # in training mode a dropout may follow
+            check_follows(seen.raw, seen.output, head.name, normalized=head.normalized)
     if not entered.order:
         return seen
     return replace(seen, earlier=entered.before(head, seen.features))

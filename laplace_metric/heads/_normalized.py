@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from laplace_metric._utils.precision import at_least_float32
 from laplace_metric.errors import HeadError, NonFiniteError
 from laplace_metric.inputs._rows_in_errors import bad_rows
 
@@ -58,6 +59,63 @@ def is_normalized(raw: Tensor, output: Tensor, name: str) -> bool:
     raise HeadError(
         f"the model's output is neither the output z of head {name!r} nor z / |z|: relative "
         f"differences {gaps[0]:.2g} and {gaps[1]:.2g} on the first batch{_likely_cause(z, f)}. "
+        f"{_remedy(name)}"
+    )
+
+
+LATER = 1e-3
+"""Relative difference that is passed over after the first batch, if its type does not round more.
+
+A normalisation of short rows, with a small number added to their length, may differ by this much.
+"""
+
+
+def check_follows(raw: Tensor, output: Tensor, name: str, *, normalized: bool) -> None:
+    """Check on any batch that the model does after its head what it did on the first one.
+
+    Rows with NaN or infinity are left to ``check_rows``.
+
+    Parameters
+    ----------
+    raw : Tensor [B, Z]
+        Raw embeddings z, which leave the head.
+    output : Tensor [B, Z]
+        Outputs f of the model.
+    name : str
+        Name of the head, for the error.
+    normalized : bool
+        True if f was ``z / |z|`` on the first batch, False if it was z.
+
+    Raises
+    ------
+    HeadError
+        If it is something else; the message names the rows.
+
+    Examples
+    --------
+    >>> z = torch.tensor([[3.0, 4.0]])
+    >>> check_follows(z, z / 5, "fc", normalized=True)
+    >>> check_follows(z, z, "fc", normalized=False)
+    """
+    if not normalized and raw.dtype == output.dtype and torch.equal(raw, output):
+        return
+    z, f = at_least_float32(raw), at_least_float32(output)
+    expected = nn.functional.normalize(z, dim=-1) if normalized else z
+    gaps, sizes = (f - expected).abs().amax(1), expected.abs().amax(1)
+    known = gaps.isfinite() & sizes.isfinite()
+    tolerance = max(LATER, 4 * torch.finfo(raw.dtype).eps, 4 * torch.finfo(output.dtype).eps)
+    bad = known & (gaps > tolerance * sizes.masked_fill(~known, 0).amax())
+    if bool(bad.any()):
+        does = "z / |z|" if normalized else "z"
+        raise HeadError(
+            f"the model's output is {does} of head {name!r} on the first batch, and not in "
+            f"{bad_rows(bad)} of a later one{_likely_cause(z[bad], f[bad])}. {_remedy(name)}"
+        )
+
+
+def _remedy(name: str) -> str:
+    """Return what to do about a model that does something else after its head."""
+    return (
         f"{_layer_around(name)} with head=..., drop what follows it, or pass head='append' for a "
         "new linear layer after the model."
     )
