@@ -17,6 +17,7 @@ Eschenhagen et al. 2021).
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -120,10 +121,17 @@ class LaplaceEnsemble(Shown, ProbabilisticEmbedder):
             Class of each input. None, the default: the loader has them.
         progress : bool
             Show a progress bar for each member. Default: False.
+
+        Raises
+        ------
+        HeadError, InputError, DtypeError, LabelError, NonFiniteError, EmptyLoaderError
+            As ``LaplaceEmbedder.fit``. No member changes if the fit of one fails.
         """
         inputs = read_inputs("loader", loader, labels, labelled=True).held()
-        for member in self.members:
-            member.fit(inputs, progress=progress)
+        # copies share the models; members of different data are no mixture of posteriors
+        fits = [copy.copy(member).fit(inputs, progress=progress) for member in self.members]
+        for member, fit in zip(self.members, fits, strict=True):
+            vars(member).update(vars(fit))
         return self
 
     def __call__(self, inputs: ModelInput) -> Embedding:

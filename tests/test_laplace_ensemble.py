@@ -20,6 +20,7 @@ from laplace_metric.errors import (
     InputError,
     NotFittedError,
     UnknownNameError,
+    WeightsChangedError,
     WideDrawsWarning,
 )
 from laplace_metric.laplace import Distance
@@ -382,6 +383,29 @@ def test_a_fit_is_of_every_member():
     assert ensemble.fit(pair for pair in [(x[:50], y[:50]), (x[50:], y[50:])]) is ensemble
     assert all(member.fitted_.n_points == 90 for member in several)
     assert all(a is not b.posterior_ for a, b in zip(before, several, strict=True))
+
+
+def test_a_fit_that_fails_changes_no_member():
+    several, (x, y) = members(), points(90, 8)
+    ensemble, expected = LaplaceEnsemble(several), [member.posterior_ for member in several]
+    before = ensemble(x).variance
+
+    def fails(*_):
+        raise RuntimeError("broken")
+
+    handle = several[1].model.register_forward_pre_hook(fails)
+    with pytest.raises(RuntimeError, match="broken"):
+        ensemble.fit(x, y)
+    handle.remove()
+    assert all(m.posterior_ is p for m, p in zip(several, expected, strict=True))
+    assert torch.equal(ensemble(x).variance, before)
+    ensemble.fit(x, y)
+    alone = [LaplaceEmbedder(network(seed, 8 + seed)).fit(x, y) for seed in range(3)]
+    for name in ("mean", "variance", "uncertainty", "epistemic"):
+        assert torch.equal(getattr(ensemble(x), name), getattr(LaplaceEnsemble(alone)(x), name))
+    several[2].model[0].weight.data.mul_(3)
+    with pytest.raises(WeightsChangedError):
+        ensemble(x)
 
 
 def test_what_is_no_ensemble():
