@@ -1226,7 +1226,8 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
     def load(cls, path: str | Path, model: nn.Module | None = None, *, probe: Any = None) -> Self:
         """Read a posterior and put it on ``model``, which must be the fitted one.
 
-        The file of a posterior of a model knows the weights of its head and of what comes before.
+        The file of a posterior of a model knows the weights of its head and of what comes before,
+        by their names. It does not know what has no weights: another activation is not noticed.
         That of a posterior of vectors knows the vectors alone: with a model, pass as ``probe`` some
         inputs whose vectors were fitted.
 
@@ -1244,8 +1245,8 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         Raises
         ------
         FileFormatError
-            If the file is not ours, damaged or newer, or ``model`` is not the fitted one, in its
-            head or before it.
+            If the file is not ours, damaged or newer, or ``model`` does not have the weights of the
+            fitted one, in its head or before it.
         InputError
             If ``model`` does not embed ``probe`` as the fitted vectors.
 
