@@ -265,7 +265,6 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
             self.model, fitted.head, fitted.posterior.mean, fitted.body, verified=True
         )
         self.settings, self._fitted, self._weights = settings, fitted, weights
-        self._width = fitted.posterior.temperature / fitted.posterior.prior_precision
 
     @property
     def fitted_(self) -> Fitted:
@@ -984,11 +983,13 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         check_name("method", method, ("marglik", "validation"))
         self._fitted_to_these_weights()
         n_effective, before = self.posterior_.n_effective, self.posterior_
+        # noted, as a temperature that was held at 1 does not tell it any more
+        width = self.fitted_.width or before.temperature / before.prior_precision
 
         def temperature_at(tau: float) -> float:
             if not isinstance(self.settings.temperature, str):
                 return before.temperature
-            return min(1.0, self._width * tau)
+            return min(1.0, width * tau)
 
         if method == "marglik":
             asked = {"tune_n_effective": tune_n_effective, "tune_temperature": tune_temperature}
@@ -1014,7 +1015,7 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
                     lambda t: score(tuned, n_effective, t)
                 )
         fitted = self.fitted_.with_precision(tuned, n_effective)
-        self._fitted = fitted.with_temperature(temperature)
+        self._fitted = replace(fitted.with_temperature(temperature), width=width)
         self.settings = replace(self.settings, prior_precision=tuned)
         if tune_temperature:
             self.settings = replace(self.settings, temperature=temperature)
@@ -1234,7 +1235,8 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
     def load(cls, path: str | Path, model: nn.Module | None = None, *, probe: Any = None) -> Self:
         """Read a posterior and put it on ``model``, which must be the fitted one.
 
-        The file of a posterior of a model knows the weights of its head and of what comes before.
+        The file of a posterior of a model knows the weights of its head and of what comes before,
+        by their names. It does not know what has no weights: another activation is not noticed.
         That of a posterior of vectors knows the vectors alone: with a model, pass as ``probe`` some
         inputs whose vectors were fitted.
 
@@ -1252,8 +1254,8 @@ class LaplaceEmbedder(Shown, ProbabilisticEmbedder):
         Raises
         ------
         FileFormatError
-            If the file is not ours, damaged or newer, or ``model`` is not the fitted one, in its
-            head or before it.
+            If the file is not ours, damaged or newer, or ``model`` does not have the weights of the
+            fitted one, in its head or before it.
         InputError
             If ``model`` does not embed ``probe`` as the fitted vectors.
 

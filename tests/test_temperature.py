@@ -375,6 +375,19 @@ def test_tuning_the_prior_alone_keeps_the_width_outside_of_the_data():
         embedder.tune_prior(tune_temperature=True)
 
 
+def test_a_file_keeps_the_width_that_a_temperature_of_1_hides(tmp_path):
+    embedder, path = small(hessian="positives")[0], tmp_path / "p.safetensors"
+    prior = embedder.posterior_.prior_precision
+    embedder.tune_prior(bounds=(1e8, 1e9))
+    embedder.save(path)
+    loaded = LaplaceEmbedder.load(path, embedder.model)
+    for one in (embedder, loaded):
+        one.tune_prior(bounds=(1e-3, prior / 2))
+    assert loaded.posterior_.temperature == embedder.posterior_.temperature < 1
+    rewrite(path, "posterior", lambda content, _: content.pop("width"))  # of an earlier version
+    assert LaplaceEmbedder.load(path, embedder.model).posterior_.temperature == 1
+
+
 def test_tuning_the_prior_alone_leaves_a_temperature_that_was_given():
     embedder = small(hessian="positives", temperature=0.3)[0]
     embedder.tune_prior()

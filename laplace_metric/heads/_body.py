@@ -8,6 +8,9 @@ fit records shape, type, the sha256 of the bytes, and ``VALUES`` of its values.
     another type    equal if the recorded values are, up to the rounding of the coarser type
 
 so that ``.half()`` and another device are the same model, and other weights are not.
+Modules without tensors, such as activations, are not recorded: the same weights in another
+architecture are not noticed.
+
 ``num_batches_tracked`` is left out, which embeddings do not depend on, and so are buffers that the
 model itself moves while it runs in evaluation mode, such as counters.
 """

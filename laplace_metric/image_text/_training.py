@@ -11,13 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from laplace_metric.errors import InputError
+from laplace_metric.errors import FileFormatError, InputError
 from laplace_metric.image_text._pairs import ImageTextPairs, PairBatch, PairBatches
 from laplace_metric.image_text.objectives._objectives import TwoHeads
 from laplace_metric.image_text.towers._encoder_features import SIDES, Encoder, encode, encode_all
 from laplace_metric.image_text.towers._spread import Spread, SpreadMonitor
 from laplace_metric.inputs._batches import ModelInput
 from laplace_metric.inputs._by_row import count_inputs, take_inputs
+from laplace_metric.io import digest
+from laplace_metric.models._fingerprints import row_projections
 from laplace_metric.online._state_tree import StateTree, shapes
 from laplace_metric.online._training_on_disk import ResumableRun
 from laplace_metric.training import Progress, descend
@@ -26,6 +28,8 @@ WARM_UP = 0.05
 """Share of the steps in which the learning rate rises."""
 SCALAR_RATE = 10.0
 """Times the learning rate, for the scale and the offset of the loss."""
+SAME = 1e-3
+"""Largest difference of projections of frozen features that only rounding explains."""
 Features = Callable[[Tensor], Tensor]
 """Rows of a data set [B] -> features [B, F] or [B, 2, F]."""
 MaskedInputs = tuple[ModelInput | None, ModelInput | None]
@@ -101,6 +105,9 @@ class PairRun(ResumableRun):
                 encoders, (pairs.images, pairs.texts), SIDES, full, strict=True
             )
         ]
+        # those of encoders that train depend on how far the training is
+        seen = () if self.train_encoders else full
+        self.seen = [row_projections(features.flatten(1)).float().cpu() for features in seen]
         self.masked = self._masked(encoders, masked, full)
         self.monitors = [SpreadMonitor(side) for side in SIDES]
         self.optimizer = self._adam()
@@ -198,6 +205,7 @@ class PairRun(ResumableRun):
             "heads": shapes(self.heads.state_dict()),
             "encoders": shapes(self.encoders.state_dict()),
             "pairs": [len(self.pairs), self.pairs.n_images, self.pairs.n_texts],
+            "rows of pairs": digest("", [self.pairs.pairs]),
         }
 
     @property
@@ -206,11 +214,25 @@ class PairRun(ResumableRun):
         return {monitor.title: monitor.history for monitor in self.monitors}
 
     def own_state(self) -> StateTree:
-        """Return the spreads so far."""
-        return {"spreads": [[list(astuple(s)) for s in one.history] for one in self.monitors]}
+        """Return the spreads so far, and by what frozen features are recognised."""
+        spreads = [[list(astuple(s)) for s in one.history] for one in self.monitors]
+        return {"spreads": spreads, "features": self.seen}
 
     def restore(self, state: StateTree) -> None:
-        """Put back the spreads."""
+        """Put back the spreads.
+
+        Raises
+        ------
+        FileFormatError
+            If frozen features are not those of the checkpoint, up to rounding.
+        """
+        for side, now, before in zip(SIDES, self.seen, state["features"], strict=False):
+            if not torch.allclose(now, before, rtol=0, atol=SAME):
+                raise FileFormatError(
+                    f"the checkpoint in {self.folder} is of another run: the {side} have other "
+                    "features. Pass the inputs and the encoder that it was written with, or "
+                    "another folder."
+                )
         for monitor, saved in zip(self.monitors, state["spreads"], strict=True):
             monitor.history[:] = [Spread(*row) for row in saved]
 

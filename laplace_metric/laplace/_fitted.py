@@ -15,7 +15,7 @@ from laplace_metric.familiarity._near_far import NearFar
 from laplace_metric.heads._body import BodyRecord
 from laplace_metric.heads._jacobian import HeadJacobian
 from laplace_metric.heads._located import LocatedHead
-from laplace_metric.io import saved, unsaved
+from laplace_metric.io import POSITIVE, saved, unsaved
 from laplace_metric.laplace._posterior import Posterior
 
 
@@ -82,6 +82,9 @@ class Fitted(Shown):
         Prior precision under which predictive vectors compare inputs. None, the default: that of
         the posterior: it is a number that was given or tuned, the head is not one linear layer, or
         the file is of a version before it.
+    width : float > 0 or None
+        Temperature over prior precision that tuning the prior precision keeps, up to a temperature
+        of 1. None, the default: those of the posterior.
     """
 
     head: LocatedHead = unsaved()
@@ -96,6 +99,7 @@ class Fitted(Shown):
     body: BodyRecord | None = unsaved(default=None)
     draws: Draws | None = None
     predictive_prior: float | None = None
+    width: float | None = saved(POSITIVE, default=None)
 
     def __post_init__(self) -> None:
         if self.predictive_prior is not None:

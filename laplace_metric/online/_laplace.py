@@ -248,7 +248,10 @@ class OnlineLaplace(Shown):
         Raises
         ------
         FileFormatError
-            If the checkpoint is damaged, or of another model, loss, optimizer, loader or settings.
+            If the checkpoint is damaged, or of another model, loss, miner, optimizer, loader, seed
+            or settings. Of a model, a loss and a miner, classes and what their constructors took
+            are compared, as far as it is kept in plain attributes; of a loader, the sizes of its
+            batches and of its data, and its samplers. Nothing changes then.
         NonFiniteError
             If the loss becomes NaN or infinite; the step is not taken.
         InputError
@@ -279,6 +282,7 @@ class OnlineLaplace(Shown):
                     scheduler,
                     weights,
                     folder,
+                    None if seed is None else weights.initial_seed(),
                 )
                 run.train(epochs, show=progress)
             self.losses_ = run.progress.losses

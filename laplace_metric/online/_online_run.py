@@ -27,9 +27,11 @@ from laplace_metric.inputs._batches import ModelInput
 from laplace_metric.laplace import Fitted, Posterior, Settings
 from laplace_metric.laplace._prior_precision import by_marginal_likelihood
 from laplace_metric.laplace.fit._fit import warn_if_degenerate, warn_if_negative
+from laplace_metric.models._described import described
 from laplace_metric.models._modules import device_of
 from laplace_metric.models._trained import note_training, trained_on
 from laplace_metric.online._online_steps import OnlineSteps
+from laplace_metric.online._random_states import loader_settings
 from laplace_metric.online._running_curvature import RunningCurvature
 from laplace_metric.online._sampled_pass import SampledPass, sampled_pass, with_parameters
 from laplace_metric.online._state_tree import StateTree, shapes
@@ -66,6 +68,9 @@ class OnlineRun(ResumableRun):
         Generator that the heads are drawn from.
     folder : Path or None
         Folder of the checkpoint. None: no checkpoint is written.
+    seed : int or None
+        Seed that the user gave, or that of the generator. None, the default: none was given, so
+        that a resumed run may begin at another.
 
     Attributes
     ----------
@@ -94,6 +99,7 @@ class OnlineRun(ResumableRun):
         scheduler: torch.optim.lr_scheduler.LRScheduler | None,
         generator: torch.Generator,
         folder: Path | None,
+        seed: int | None = None,
     ) -> None:
         parts: dict[str, Any] = {"model": model, "optimizer": optimizer}
         if isinstance(loss, nn.Module):  # it may be a plain function
@@ -103,6 +109,7 @@ class OnlineRun(ResumableRun):
         super().__init__(parts, loader, device_of(model), generator, folder)
         self.model, self.head, self.asked, self.steps = model, head, settings, steps
         self.settings, self.loss, self.optimizer = settings, loss, optimizer
+        self.seed = seed
         self.n_batches = self.inputs.n_batches
         self.curvature = RunningCurvature(
             steps.decay, steps.refresh_of(settings.structure), positivity=settings.positivity
@@ -237,6 +244,7 @@ class OnlineRun(ResumableRun):
         """Return the settings that a resumed run must share."""
         steps = self.steps
         names = {k: type(part).__name__ for k, part in self.parts.items() if k != "model"}
+        miner = self.asked.pairs
         return {
             **self.asked.to_json(),
             "head": _described(self.model, self.head),
@@ -251,6 +259,11 @@ class OnlineRun(ResumableRun):
             "loss function": getattr(self.loss, "__name__", type(self.loss).__name__),
             "model": shapes(self.model.state_dict()),
             "loader length": self.n_batches,
+            **loader_settings(self.loader),
+            "seed": self.seed,
+            "structure of the model": described(self.model),
+            "settings of the loss": described(self.loss),
+            "settings of the miner": described(miner) if callable(miner) else None,
         }
 
     def own_state(self) -> StateTree:

@@ -8,11 +8,13 @@ before it: the numbers that a sampler holds are a state too.
 from __future__ import annotations
 
 import random
+from operator import length_hint
 from typing import Any
 
 import numpy as np
 import torch
 
+from laplace_metric.errors import FileFormatError
 from laplace_metric.online._state_tree import StateTree
 
 MAX_DEPTH = 8
@@ -52,6 +54,61 @@ def sampler_state(sampler: Any) -> dict[str, Any]:
         elif isinstance(value, list) and value and all(_is_integer(v) for v in value):
             state[name] = torch.tensor([int(v) for v in value])
     return state
+
+
+def loader_settings(loader: Any) -> dict[str, Any]:
+    """Return, as JSON values, sizes of a loader and the kinds of its samplers.
+
+    Examples
+    --------
+    >>> from torch.utils.data import DataLoader
+    >>> loader_settings(DataLoader([1, 2], batch_size=2))
+    {'batch size': 2, 'data set length': 2, 'samplers': ['SequentialSampler', 'BatchSampler']}
+    """
+    size, data = getattr(loader, "batch_size", None), getattr(loader, "dataset", None)
+    return {
+        "batch size": None if size is None or not _is_integer(size) else int(size),
+        "data set length": length_hint(data) or None,
+        "samplers": [type(sampler).__name__ for sampler in samplers(loader)],
+    }
+
+
+def numbers_of(loader: Any) -> list[dict[str, int]]:
+    """Return the integers among the attributes of each sampler."""
+    states = (sampler_state(sampler) for sampler in samplers(loader))
+    return [{k: v for k, v in state.items() if isinstance(v, int)} for state in states]
+
+
+def check_samplers(states: StateTree, first: list[dict[str, int]], loader: Any) -> None:
+    """Refuse a loader whose samplers have other settings than those of a checkpoint.
+
+    Parameters
+    ----------
+    states : dict
+        What ``random_states`` took.
+    first : list of dict
+        What ``numbers_of`` gave when the run began: a number that has moved since is a counter,
+        and so is one of an epoch.
+    loader : loader
+        Loader of the run that goes on.
+
+    Raises
+    ------
+    FileFormatError
+        Then; nothing was changed.
+    """
+    now = numbers_of(loader)
+    for sampler, saved, begun, present in zip(
+        samplers(loader), states["samplers"], first, now, strict=True
+    ):
+        for name, value in begun.items():
+            is_setting = saved[name] == value and "epoch" not in name
+            if is_setting and present.get(name) != value:
+                raise FileFormatError(
+                    f"the loader's {type(sampler).__name__} has {name}={present.get(name)}, and "
+                    f"{value} in the run of the checkpoint: pass the loader that it was written "
+                    "with, or another folder."
+                )
 
 
 def _is_integer(value: Any) -> bool:

@@ -19,7 +19,12 @@ from torch import Tensor
 from laplace_metric import io as files
 from laplace_metric.errors import FileFormatError
 from laplace_metric.inputs import ModelInput, read_inputs
-from laplace_metric.online._random_states import random_states, restore_states
+from laplace_metric.online._random_states import (
+    check_samplers,
+    numbers_of,
+    random_states,
+    restore_states,
+)
 from laplace_metric.online._state_tree import StateTree, flatten, unflatten
 from laplace_metric.training import Callback, Progress, train_epochs
 
@@ -54,6 +59,8 @@ class ResumableRun(Callback, ABC):
         self.parts, self.loader, self.device = dict(parts), loader, device
         self.inputs = read_inputs("loader", loader, labelled=True)
         self.generator, self.folder = generator, folder
+        self.first_numbers = numbers_of(loader)
+        self.begun_as: StateTree = {}
         self.progress = Progress()
 
     @abstractmethod
@@ -80,6 +87,7 @@ class ResumableRun(Callback, ABC):
         FileFormatError
             If the checkpoint is damaged, or of another run.
         """
+        self.begun_as = self.identity()  # a schedule may move settings while it trains
         if self.folder is not None and (self.folder / FILE).exists():
             self._resume(self.folder, epochs)
         else:
@@ -104,8 +112,9 @@ class ResumableRun(Callback, ABC):
         state = {name: part.state_dict() for name, part in self.parts.items()}
         state |= {"progress": asdict(self.progress), **self.own_state()}
         state["random"] = random_states(self.generator, self.loader, self.device)
+        state["first numbers"] = self.first_numbers
         content, tensors = flatten(state)
-        whole = {"run": self.identity(), "state": content}
+        whole = {"run": self.begun_as, "state": content}
         files.write(self.folder / FILE, files.Part(CHECKPOINT, whole, tensors))
 
     def _resume(self, folder: Path, epochs: int) -> None:
@@ -113,7 +122,7 @@ class ResumableRun(Callback, ABC):
         saved = files.SavedFile(folder / FILE)
         part = saved.part(CHECKPOINT)
         content, tensors = part.content, dict(part.arrays)
-        if difference := files.difference(content.get("run"), self.identity()):
+        if difference := files.difference(content.get("run"), self.begun_as):
             raise FileFormatError(
                 f"the checkpoint in {folder} is of another run: {difference}. Pass what it was "
                 "written with, or another folder."
@@ -125,6 +134,8 @@ class ResumableRun(Callback, ABC):
                     f"{saved.path} has {finished} epochs, more than "
                     f"epochs={epochs}: pass at least as many, or another folder."
                 )
+            check_samplers(state["random"], state["first numbers"], self.loader)
+            self.first_numbers = state["first numbers"]
             for name, part in self.parts.items():
                 part.load_state_dict(dict(state[name]))
             vars(self.progress).update(state["progress"])

@@ -115,6 +115,24 @@ def test_a_checkpoint_of_another_run_is_refused(pairs, tmp_path):
         other.fit(pairs, epochs=2, seed=0, checkpoint=tmp_path, **QUICK)
 
 
+def test_a_checkpoint_of_other_pairs_is_refused(pairs, tmp_path):
+    """As many images, texts and pairs as then."""
+    how = {"epochs": 2, "seed": 0, "checkpoint": tmp_path, **QUICK}
+    first = make_embedder().fit(pairs, **how)
+    images, texts, rows = pairs.images, pairs.texts, pairs.pairs
+    turned = torch.stack([rows[:, 0].roll(2), rows[:, 1]], 1)
+    for other, message in (
+        (ImageTextPairs(images, texts, turned), "another run: rows of pairs"),
+        (ImageTextPairs(images.flip(0), texts, rows), "another run.*images"),
+        (ImageTextPairs(images, texts + 1, rows), "another run.*texts"),
+    ):
+        with pytest.raises(FileFormatError, match=message):
+            make_embedder().fit(other, **how)
+    rounded = images.double().mul(1 + 1e-7).float()  # as another number of threads computes them
+    again = make_embedder().fit(ImageTextPairs(rounded, texts, rows), **how)
+    assert again.fitted_.losses == first.fitted_.losses
+
+
 class Pushes(Objective):
     """Drives one number of one side to where it must not go."""
 

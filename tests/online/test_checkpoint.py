@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from pytorch_metric_learning.losses import ArcFaceLoss
+from pytorch_metric_learning.losses import ArcFaceLoss, ContrastiveLoss
+from pytorch_metric_learning.miners import TripletMarginMiner
 from pytorch_metric_learning.samplers import MPerClassSampler
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -37,11 +38,11 @@ class Loss(ArcFaceLoss):
         with torch.random.fork_rng():
             torch.manual_seed(5)
             super().__init__(4, 3)
-        self.at, self.kill, self.calls = at, kill, 0
+        self._at, self._kill, self.calls = at, kill, 0  # no settings of a loss
 
     def forward(self, *args: Tensor) -> Tensor:
-        if self.calls == self.at:
-            if self.kill:
+        if self.calls == self._at:
+            if self._kill:
                 os.kill(os.getpid(), signal.SIGKILL)
             raise Interrupted
         self.calls += 1
@@ -228,6 +229,86 @@ def test_checkpoint_of_another_run_is_refused(tmp_path):
         with pytest.raises(FileFormatError, match=message):
             run(tmp_path, Loss(), **now)
     assert (tmp_path / FILE).read_bytes() == before
+
+
+def small(activation: nn.Module | None = None, dropout: float = 0.0) -> nn.Sequential:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        layers = [nn.Linear(6, 8), activation or nn.ReLU(), nn.Dropout(dropout), nn.Linear(8, 3)]
+        return nn.Sequential(*layers)
+
+
+def by_size(size: int = 16, n: int = 50, m: int | None = None) -> DataLoader[tuple[Tensor, ...]]:
+    if m is None:
+        return DataLoader(data(n), batch_size=size, shuffle=True)
+    return DataLoader(
+        data(n), batch_size=size, sampler=MPerClassSampler(data(n).tensors[1], m, size, 64)
+    )
+
+
+def mined(folder: Path, **changes: object) -> LaplaceEmbedder:
+    given = {"model": None, "loss": None, "margin": 0.2, "loader": None, "seed": 0} | changes
+    miner = TripletMarginMiner(margin=given["margin"], collect_stats=True)  # it counts triplets
+    online = OnlineLaplace(given["model"] or small(), pairs=miner, refit=False)
+    return online.fit(
+        given["loader"] or by_size(),
+        given["loss"] or ContrastiveLoss(),
+        epochs=changes.get("epochs", 1),
+        seed=given["seed"],
+        checkpoint=folder,
+    )
+
+
+def test_settings_that_no_weight_tells_are_compared(tmp_path):
+    mined(tmp_path)
+    for now, message in (
+        ({"loss": ContrastiveLoss(neg_margin=0.3)}, "settings of the loss"),
+        ({"margin": 0.9}, "settings of the miner"),
+        ({"model": small(nn.Tanh())}, "structure of the model.1"),
+        ({"model": small(dropout=0.5)}, "structure of the model.2"),
+        ({"loader": by_size(15)}, "batch size is 16 there and 15"),
+        ({"loader": by_size(n=60)}, "data set length is 50 there and 60"),
+        ({"loader": by_size(m=4)}, "samplers"),
+        ({"seed": 1}, "seed is 0 there and 1"),
+    ):
+        with pytest.raises(FileFormatError, match=f"another run.*{message}"):
+            mined(tmp_path, **now)
+    mined(tmp_path, epochs=2)
+
+
+def test_a_loader_that_is_refused_stays_as_it_is(tmp_path):
+    mined(tmp_path, loader=by_size(m=4))
+    model, loader = small(), by_size(m=8)
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    with pytest.raises(FileFormatError, match="MPerClassSampler has m_per_class=8"):
+        mined(tmp_path, model=model, loader=loader)
+    assert loader.sampler.m_per_class == 8
+    assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())
+
+
+class Turning(torch.utils.data.Sampler[int]):
+    """Begins elsewhere in each epoch, by a counter of its own."""
+
+    def __init__(self) -> None:
+        self.turn = 0
+
+    def __iter__(self):
+        self.turn = self.turn + 1
+        yield from torch.arange(50).roll(7 * self.turn).tolist()
+
+    def __len__(self) -> int:
+        return 50
+
+
+def test_a_counter_of_a_sampler_goes_on(tmp_path):
+    def loader() -> DataLoader[tuple[Tensor, ...]]:
+        return DataLoader(data(), batch_size=16, sampler=Turning())
+
+    run(tmp_path / "uninterrupted", Loss(), loader=loader())
+    with pytest.raises(Interrupted):
+        run(tmp_path / "interrupted", Loss(13), loader=loader())
+    run(tmp_path / "interrupted", Loss(), loader=loader())
+    assert_same(tmp_path / "uninterrupted", tmp_path / "interrupted")
 
 
 def test_damaged_checkpoint_is_refused(tmp_path):

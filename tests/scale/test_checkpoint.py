@@ -163,12 +163,42 @@ def test_other_data_are_refused(tmp_path, monkeypatch):
 
 
 def test_other_inputs_of_a_finished_reading_are_refused(tmp_path):
-    """Only the first batch is compared then, by its features too."""
+    """The labels of all batches are compared then, and the features of the first and the last."""
     fit(tmp_path)
-    other = [(h + 1, labels) for h, labels in batches()]
-    assert len(other) > 1
+    known = batches()
+    assert len(known) > 2
+    moved = [(h + 1, labels) for h, labels in known]
+    flipped = [(h, labels.flip(0)) for h, labels in known]
+    more = (known[0][0][:1], known[0][1][:1])
+    for other in (
+        moved,
+        [*known[:-1], moved[-1]],
+        [known[0], flipped[1], *known[2:]],
+        known[:-1],
+        [*known, more],
+    ):
+        with pytest.raises(InputError, match="differ.*those in checkpoint_dir"):
+            fit(tmp_path, other)
+    fit(tmp_path, known)
+
+
+def test_other_labels_of_a_finished_reading_of_arrays_are_refused(tmp_path):
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(600, 7, generator=g, dtype=torch.float64)
+    y = torch.randint(3, (600,), generator=g)
+    one, calls = embedder(), []
+    one.fit(x, y, checkpoint_dir=tmp_path)
+    for n in (300, 256):  # of 256 the first batch is the whole
+        with pytest.raises(InputError, match="differ.*those in checkpoint_dir"):
+            embedder().fit(x[:n], y[:n], checkpoint_dir=tmp_path)
     with pytest.raises(InputError, match="differ.*those in checkpoint_dir"):
-        fit(tmp_path, other)
+        embedder().fit(x, torch.cat([y[:256], y[256:].flip(0)]), checkpoint_dir=tmp_path)
+    again = embedder()
+    again.model.register_forward_hook(lambda _module, args, _out: calls.append(args[0]))
+    assert torch.equal(
+        again.fit(x, y, checkpoint_dir=tmp_path).hessian_.eigenvalues, one.hessian_.eigenvalues
+    )
+    assert not any(torch.equal(seen, x[256:512]) for seen in calls)  # the model need not run
 
 
 def test_a_pass_of_another_fit_is_refused(tmp_path):

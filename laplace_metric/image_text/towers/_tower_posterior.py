@@ -58,9 +58,11 @@ class TowerPosterior:
 
     @full_precision()
     def parts(self, features: Tensor) -> FitSetParts:
-        """Return how far the weights leave the direction open [B], ``tr Cov[mu]``, as far.
+        """Return how far the weights leave the direction open [B], ``E|mu - mean|^2``, as far.
 
-        In squared units of the unit sphere, to first order.
+        ``mu`` is a drawn direction and ``mean`` that of the mean embedding, in squared units of the
+        unit sphere. ``tr Cov[mu]`` is smaller where draws spread, since the mean of directions lies
+        inside the sphere.
         """
         far = self.distribution(features).variance.sum(-1)
         return FitSetParts(None, far, None, far)

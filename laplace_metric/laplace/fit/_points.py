@@ -1,7 +1,8 @@
 """Inputs of the head at every point of a loader; points that a store holds already are skipped.
 
 The batches of a resumed fit must be those of the fit that was killed: they are compared by their
-labels, and the last of them by its features, too.
+labels, and the last of them by its features, too. So are those of a fit that was finished: the
+first one alone says nothing of what comes behind it.
 """
 
 from __future__ import annotations
@@ -84,7 +85,8 @@ def _unread(
     """Yield h and labels of the batches behind those that the store holds.
 
     Those that it holds are compared by their labels, and the last of them by its features. Of a
-    store that has all batches, the first one is compared, and the rest is not read.
+    store that has all batches, the features of the first one are compared, too; the model does not
+    run on the others, and one more than these is another fit.
 
     Raises
     ------
@@ -109,8 +111,6 @@ def _unread(
             same = _same_features(store, slice(start, n_read), h)
         if not same:
             raise InputError(_other_batches(n_read))
-        if complete:
-            return
     if n_read < len(known):
         raise InputError(_other_batches(n_read))
 
