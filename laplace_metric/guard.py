@@ -914,13 +914,16 @@ class Guard(Shown):
 
     def _shown_rows(self) -> Rows:
         by = "held-out queries: proven, but for the test for unfamiliar queries"
-        if self.calibration.cross_fitted:
+        if self.calibration.cross_fitted or self.calibration.simulated:
             by = "held-out queries: simulated, not proven"
         if self.calibration.own_items:
             by = f"its own items: simulated, not proven{self._if_untrained()}"
         rows = [("items", f"{len(self.index):,}"), ("calibrated by", by)]
         if bool(self.calibration.known.all()):
             rows.append(("open-set queries", "not covered: pass open_set_fraction= if some come"))
+        elif self.calibration.simulated:
+            share = f"{1 - self.calibration.known.mean():.0%} of the queries, simulated"
+            rows.append(("open-set queries", f"{share}: real ones may lie nearer to the items"))
         rows.append(("compared by", _compared_by(self.embedder)))
         if self.recall is not None:
             rows.append(("search finds", f"{self.recall:.0%} of the {NEAREST} nearest"))

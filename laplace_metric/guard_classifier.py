@@ -259,7 +259,7 @@ class GuardClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[misc
             return places, probability, np.concatenate([part.reason for part in parts])
         p = label_probabilities(self._index, x, len(self.classes_))
         places, probability = p.argmax(1), p.max(1)
-        # votes are sums of shares: those of a unanimous vote may be below 1 in the last digits
+        # votes are sums of shares: what equals the precision may be below it in the last digits
         reason = np.where(probability >= self.precision - 1e-9, "", "uncertain").astype(object)
         if self._index.calibration is not None:
             found = [self._index.search(batch, 1).unknown for batch in batches_of(x)]

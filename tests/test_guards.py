@@ -5,6 +5,7 @@ import errno
 import gc
 import os
 import pickle
+import re
 import warnings
 import weakref
 from unittest.mock import Mock
@@ -764,3 +765,22 @@ def test_what_is_proven_and_what_is_not_covered_is_said():
     assert all("not covered: pass open_set_fraction=" in each for each in told)
     some = Guard(X[:500], Y[:500], held_out=(X[500:800], Y[500:800]), open_set_fraction=0.2)
     assert "not covered" not in repr(some)
+
+
+def test_what_rests_on_hidden_classes_is_not_proven(tmp_path):
+    """Queries whose class was hidden are not queries of a new class, which may lie nearer."""
+    old, known = Y[:500] < 8, Y[500:] < 8
+    items, asked = (X[:500][old], Y[:500][old]), (X[500:], Y[500:])
+    hidden = Guard(*items, held_out=(asked[0][known], asked[1][known]), open_set_fraction=0.2)
+    real = Guard(*items, held_out=asked, open_set_fraction=0.1)
+    assert "proven, but for the test" in repr(real)
+    assert real.rule.proven
+    hidden.save(tmp_path / "guard")
+    for guard in (hidden, Guard.load(tmp_path / "guard")):
+        assert "simulated, not proven" in repr(guard)
+        assert re.search("(19|20|21)% of the queries, simulated", repr(guard))
+        assert not guard.rule.proven
+        assert not guard.index.guarantee(fpir=0.2).proven
+        assert guard.index.guarantee(recall=0.8).proven  # asks queries with a match alone
+    by_items = Guard(*items, open_set_fraction=0.2)
+    assert "20% of the queries, simulated" in repr(by_items)

@@ -243,6 +243,7 @@ def calibrated(
         group=np.empty(0) if ordered is None else ordered[tested].astype(np.float64),
         shares=shares,
         epistemic_weight=trusted,
+        simulated=labelled.simulated is not None and bool(labelled.simulated.any()),
     )
 
 

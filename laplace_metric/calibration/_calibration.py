@@ -134,6 +134,10 @@ class Calibration(Shown):
     epistemic_weight : int or None
         Number of times that the epistemic number counts among the statistics of a p-value. None,
         the default: once.
+    simulated : bool
+        True if some queries have no match because the items of their class were hidden
+        (``Index.calibrate(open_set_fraction=)``): queries of new classes may lie nearer, so that no
+        precision and no rate of such queries is proven. Default: False.
     """
 
     matcher: MatchProbability
@@ -161,6 +165,7 @@ class Calibration(Shown):
     of_views: bool = saved(empty=True, default=False)
     shares: HeldOutShares | None = None
     epistemic_weight: int | None = saved(least=1, most=TRUSTED, default=None)
+    simulated: bool = saved(empty=True, default=False)
 
     def check_saved(self) -> None:
         """Refuse values of a file of which some are of labels and some are not."""
@@ -731,6 +736,7 @@ class Calibration(Shown):
             abstained=fine.abstained,
             cross_fitted=self.cross_fitted,
             group=self.group,
+            simulated=self.simulated,
         )
 
     def largest_guarantee(
@@ -829,6 +835,7 @@ class Calibration(Shown):
             # an engine may find fewer than k; a hit that there is has a probability above 0
             exists=self.probability > 0 if about == "match" else None,
             group=self.group,
+            simulated=self.simulated,
         )
 
     def _about(self, of: str | None) -> str:

@@ -86,6 +86,9 @@ class LabelledHits:
     same : [Q] or None
         Number of each query: equal queries, of which a calibration counts one, have the same. None,
         the default: all differ.
+    simulated : [Q] or None
+        True for each query that has no match because the items of its class were hidden. None, the
+        default: none were.
     """
 
     hits: SearchHits
@@ -94,6 +97,7 @@ class LabelledHits:
     codes: Int[np.ndarray, " Q"] | None = None
     classes: npt.NDArray[Any] | None = None
     same: Int[np.ndarray, " Q"] | None = None
+    simulated: Bool[np.ndarray, " Q"] | None = None
 
     def __len__(self) -> int:
         return len(self.match)

@@ -100,7 +100,7 @@ def spectral_chord(
     trace = (values.sum(1, keepdim=True) / length)[:, 0]
     squares, values = squares / length, values / length  # of u, and of C in units of |m|^2
     tangent = ((1 - squares).clamp_min(0) * values).sum(1)
-    n_others, other = max(values.shape[1] - LARGEST, 0), None
+    n_others, other, along = max(values.shape[1] - LARGEST, 0), None, (trace, trace)
     if n_others > 1:
         top, at = values.topk(LARGEST, 1)
         of_top = squares.gather(1, at)

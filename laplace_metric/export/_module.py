@@ -20,6 +20,7 @@ from laplace_metric.heads._chain import ChainJacobian
 from laplace_metric.heads._jacobian import HeadJacobian
 from laplace_metric.heads._linear import LinearJacobian
 from laplace_metric.heads._located import LocatedHead
+from laplace_metric.heads._row_checks import SHORTEST
 from laplace_metric.laplace._fitted import Fitted
 from laplace_metric.laplace._predictive_vectors import PredictiveVectors
 
@@ -158,11 +159,22 @@ class EmbedderModule(nn.Module):
         return PredictiveNumbers(*numbers, self.predictive(h, z, g))
 
     def _numbers(self, h: Tensor, z: Tensor) -> Numbers:
-        uncertainty = self.variance(h, z)
-        mean = nn.functional.normalize(z, dim=-1) if self.spherical else z
+        uncertainty, mean = self.variance(h, z), z
+        if self.spherical:
+            mean = _directions(z)
+            fine = mean[..., 0].isfinite() & uncertainty.isfinite()
+            uncertainty = torch.where(fine, uncertainty, torch.nan)
         if self.familiarity is None:
             return Numbers(mean, uncertainty.clone(), uncertainty)
         return Numbers(mean, self.familiarity(h), uncertainty)
+
+
+def _directions(z: Tensor) -> Tensor:
+    """Return rows at length 1, NaN for rows that Python refuses: a graph raises no error."""
+    longest = z.abs().amax(-1, keepdim=True)  # whose squares neither overflow nor vanish
+    u = z / longest
+    length = u.square().sum(-1, keepdim=True).sqrt()
+    return torch.where(longest * length >= SHORTEST, u / length, torch.nan)
 
 
 def _analytic(head: LocatedHead, jacobian: HeadJacobian) -> LinearJacobian | ChainJacobian:

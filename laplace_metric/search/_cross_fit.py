@@ -572,7 +572,7 @@ def _recoded(labelled: LabelledHits, classes: Column, rows: Tensor) -> LabelledH
         votes=replace(votes, labels=_looked_up(place, votes.labels)),
     )
     codes = _looked_up(place, labelled.codes)
-    return LabelledHits(found, labelled.match, labelled.known, codes, classes.values)
+    return replace(labelled, hits=found, codes=codes, classes=classes.values)
 
 
 def _looked_up(table: npt.NDArray[Any], at: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -1245,6 +1245,8 @@ class Index(Shown):
             _warn_of_copies(self.items, encoded.mean, relevance.codes, one)
         found = replace(relevance(self._nearest(encoded, depth)), same=same)
         rows_without = _drawn_open_set(relevance.known, same, open_set_fraction, seed)
+        if open_set_fraction:
+            found = replace(found, simulated=np.zeros(len(found), dtype=bool))
         if not len(rows_without):
             return found
         others = relevance.others(self._exact(), rows_without)

@@ -72,7 +72,8 @@ class Relevance:
         """Label hits of simulated open-set queries, none of which is a match."""
         none = np.zeros(hits.positions.shape, dtype=bool)
         codes = None if self.codes is None else np.full(len(none), -1)
-        return LabelledHits(hits, none, none[:, 0], codes, self.classes)
+        hidden = np.ones(len(none), dtype=bool)
+        return LabelledHits(hits, none, none[:, 0], codes, self.classes, simulated=hidden)
 
     def others(self, engine: Engine, queries: Int[Tensor, " q"]) -> RowSearch:
         """Return an engine that finds the items that do not match ``queries`` [q]."""

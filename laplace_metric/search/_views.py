@@ -32,7 +32,8 @@ POWER = 2
 """Power of the agreement. With 4, embeddings of four networks were right for .697 in place of .691
 (.671 with equal weights), and raw pixels under strong noise for .02 fewer."""
 
-
+CANCELLED = 1e-6
+"""Length of the mean of views at length 1 below which it is rounding."""
 CENTRED_ON = 2_000
 """Items about whose mean vectors are compared that are no directions, evenly spaced."""
 
@@ -141,6 +142,11 @@ class Views:
             Vectors of the views, as for ``weights``.
         spherical : bool
             True if embeddings are directions.
+
+        Raises
+        ------
+        InputError
+            If the views of one thing point in opposite directions.
         """
         w, of = self.weights(v), self.of.to(v.device)
 
@@ -149,6 +155,11 @@ class Views:
 
         earlier = encoded.earlier
         z = mean(encoded.mean)
+        if spherical and (short := z.square().sum(1) < CANCELLED**2).any():
+            raise InputError(
+                f"the views of id {self.ids.tolist()[int(short.nonzero()[0])]!r} cancel: their "
+                "mean has no direction. Pass views of one thing under one id, or ask each alone."
+            )
         return Encoded(
             nn.functional.normalize(z, dim=1) if spherical else z,
             mean(encoded.trace[:, None])[:, 0],

@@ -233,7 +233,10 @@ class MatchClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[misc
 
 
 def label_probabilities(index: Index, x: Array, n_classes: int) -> Array:
-    """Return P(c) [N, C] of rows; shares of the vote before a calibration.
+    """Return P(c) [N, C] of rows; before a calibration a vote and one more, of all classes.
+
+    Half of the smallest class vote then: with as many voters as items the largest class would win
+    everywhere. Their shares are drawn to 1 / C by one more vote, so that few voters are not sure.
 
     Parameters
     ----------
@@ -245,13 +248,17 @@ def label_probabilities(index: Index, x: Array, n_classes: int) -> Array:
         Number of classes, C.
     """
     calibration = index.calibration
-    depth = min(len(index), VOTES if calibration is None else max(VOTES, calibration.depth))
+    smallest = torch.bincount(torch.as_tensor(index.labels), minlength=n_classes).min()
+    voters = max(1, min(VOTES, int(smallest) // 2))
+    depth = voters if calibration is None else min(len(index), max(VOTES, calibration.depth))
     probability = np.zeros((len(x), n_classes))
     for start, batch in zip(range(0, len(x), ROWS), batches_of(x), strict=True):
         hits, part = index.search(batch, depth).hits, probability[start : start + ROWS]
         codes = hits.voted.labels[:, :VOTES]
         if calibration is None:
-            np.put_along_axis(part, codes, hits.voted.weighted[:, :VOTES], 1)
+            shares = np.zeros_like(part)
+            np.put_along_axis(shares, codes, hits.voted.weighted[:, :VOTES], 1)
+            part[:] = (voters * shares + 1 / n_classes) / (voters + 1)
         else:
             scores = calibration.label_scores(hits)[:, :VOTES].clip(min=0)
             np.add.at(part, (np.arange(len(part))[:, None], codes), scores)

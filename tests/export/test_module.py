@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from laplace_metric import LaplaceEmbedder
-from laplace_metric.errors import HeadError
+from laplace_metric.errors import HeadError, InputError, NonFiniteError
 from laplace_metric.export._head_variance import value_and_slope
 from laplace_metric.familiarity._near_far import NOTHING_ENTERS
 from tests.export.problems import BENT, CASES, MODELS, SMOOTH, D, fitted, inputs
@@ -63,6 +63,27 @@ def test_rows_of_zeros_and_nan_have_a_number_each():
     assert epistemic[0] == NOTHING_ENTERS
     assert epistemic[1].isnan()
     torch.testing.assert_close(epistemic[2:], embedder(x[2:]).epistemic, **EXACT)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("length", [1e-38, 1e-22, 1e-13, 1e-11, 1e15, 1e20, 1e30])
+def test_no_row_is_certain_because_of_its_length(length, dtype):
+    """What Python refuses is NaN; all else has the number that it has in Python."""
+    embedder = LaplaceEmbedder(nn.Linear(D, 3, bias=False).to(dtype), distance="arccos")
+    embedder.fit([(inputs()[0].to(dtype), inputs()[1])])
+    x = QUERIES[:3].clone().to(dtype)
+    with torch.no_grad():
+        x[1] *= length / embedder.model(x)[1].norm().item()
+    found = embedder.as_module()(x)
+    assert found.uncertainty[[0, 2]].isfinite().all()
+    try:
+        mean, uncertainty = embedder(x).mean, embedder(x).uncertainty
+    except (InputError, NonFiniteError):
+        assert found.uncertainty[1].isnan()
+        assert found.mean[1].isnan().all() or found.mean[1].norm().item() == pytest.approx(1)
+    else:
+        torch.testing.assert_close(found.mean, mean)
+        torch.testing.assert_close(found.uncertainty, uncertainty, rtol=1e-3, atol=0)
 
 
 def test_other_backends_are_read_as_linear_layers():

@@ -12,6 +12,7 @@ from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
@@ -152,3 +153,25 @@ def test_a_seed_that_is_none_is_refused_and_no_seed_is_the_first(seed, iris):
         MatchClassifier(random_state=seed).fit(x, y)
     none, zero = (MatchClassifier(random_state=one).fit(x, y).predict_proba(x) for one in (None, 0))
     assert np.array_equal(none, zero)
+
+
+@pytest.mark.parametrize("n", [12, 15, 18])
+def test_few_rows_vote_with_their_nearest_and_are_not_sure(n, iris):
+    """As many voters as rows would give every query to the largest class."""
+    x, y = iris
+    right, nearest = [], []
+    for start in range(0, 100, 10):
+        rows = np.arange(start, start + n)
+        rest = np.setdiff1d(np.arange(len(x)), rows)
+        if len(set(y[rows])) < 3:
+            continue
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", LaplaceMetricWarning)
+            found = MatchClassifier().fit(x[rows], y[rows])
+        assert found.index_.calibration is None
+        p = found.predict_proba(x[rest])
+        assert p.max() < 0.95
+        np.testing.assert_allclose(p.sum(1), 1)
+        right.append(found.score(x[rest], y[rest]))
+        nearest.append(KNeighborsClassifier(1).fit(x[rows], y[rows]).score(x[rest], y[rest]))
+    assert np.mean(right) > np.mean(nearest) - 0.1

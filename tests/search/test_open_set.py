@@ -42,8 +42,11 @@ def test_they_are_as_many_as_are_missing(of_ten):
     assert np.array_equal(found.hits.positions[~turned], plain.hits.positions[~turned])
     assert not bool(found.match[turned].any())
     assert bool((found.codes[turned] == -1).all())
+    assert np.array_equal(found.simulated, turned)
     less = index.labelled_hits(x, y, DEPTH, open_set_fraction=open_set / len(y) / 2)
     assert np.array_equal(less.known, plain.known)
+    assert plain.simulated is None
+    assert not less.simulated.any()
     again = index.labelled_hits(x, y, DEPTH, open_set_fraction=0.4, seed=1)
     assert np.array_equal(again.known, found.known)
     other = index.labelled_hits(x, y, DEPTH, open_set_fraction=0.4, seed=2)

@@ -325,3 +325,12 @@ def test_a_guard_needs_held_out_views():
     x, y = points(300, 0)
     with pytest.raises(InputError, match="held_out=\\(views, labels\\)"):
         Guard(x, y, of=[1, 2, 3])
+
+
+def test_views_that_cancel_are_named():
+    x, y = points(40, 0)
+    index = LaplaceEmbedder.from_embeddings(x, y, distance="arccos").index(x, y)
+    with pytest.raises(InputError, match="id 'a' cancel"):
+        index.search(torch.stack([x[0], x[1], -x[1]]), 1, of=["b", "a", "a"])
+    euclidean = LaplaceEmbedder.from_embeddings(x, y, distance="euclidean").index(x, y)
+    assert len(euclidean.search(torch.stack([x[1], -x[1]]), 1, of=["a", "a"]).ids) == 1

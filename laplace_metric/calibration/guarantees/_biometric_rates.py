@@ -82,8 +82,8 @@ class FalseRates(Theory):
         return Chosen(value, asked.target, kept[1], queries.rates(value)[asked.quantity], of)
 
     def theorem(self, queries: CalibrationQueries, asked: Guarantee) -> str | None:
-        """Return its name; None of cross-fitted queries."""
-        return None if queries.cross_fitted else "order statistics"
+        """Return its name; None of cross-fitted queries, and of those whose items were hidden."""
+        return None if queries.cross_fitted or queries.simulated else "order statistics"
 
 
 def threshold_of_false(false: Array, target: float, delta: float) -> tuple[float, float] | None:

@@ -62,6 +62,9 @@ class CalibrationQueries:
     whole : int or None
         Number of queries of each whole group where these are a part of them (``take``), 0 if it
         varies. None, the default: these are the whole groups.
+    simulated : bool
+        True if the items of their class were hidden from some queries without a match: what depends
+        on these is simulated. Default: False.
     """
 
     probability: Float[np.ndarray, "n k"] = saved(0, 1)
@@ -76,6 +79,7 @@ class CalibrationQueries:
     score: Float[np.ndarray, " n"] = saved(empty=True, default_factory=lambda: NOTHING)
     group: Float[np.ndarray, " n"] = saved(0, WHOLE, empty=True, default_factory=lambda: NOTHING)
     whole: int | None = saved(least=0, default=None)
+    simulated: bool = saved(empty=True, default=False)
 
     def check_saved(self) -> None:
         """Refuse a file without queries or hits, and a probability of a hit that there is not."""
@@ -96,6 +100,7 @@ class CalibrationQueries:
         cross_fitted: bool,
         exists: Flags | None = None,
         group: Array = NOTHING,
+        simulated: bool = False,
     ) -> CalibrationQueries:
         """Return queries of which every answer was judged.
 
@@ -116,6 +121,8 @@ class CalibrationQueries:
             default: all exist.
         group : [n]
             Number of the group of each query. Default: empty, each is independent.
+        simulated : bool
+            True if items were hidden from queries without a match. Default: False.
         """
         hits = right.reshape(len(right), -1)
         relevant = hits.astype(np.int8)
@@ -130,6 +137,7 @@ class CalibrationQueries:
             abstained,
             cross_fitted,
             group=group,
+            simulated=simulated,
         )
 
     def __len__(self) -> int:

@@ -87,8 +87,12 @@ class FixedSequences(PrecisionTheory):
         return Chosen(value, asked.target, bound, float(right[p >= value].mean()), len(p))
 
     def theorem(self, queries: CalibrationQueries, asked: Guarantee) -> str | None:
-        """Return its name; a step from tested fits to another one, and an estimate, have none."""
-        if queries.cross_fitted or is_estimated(asked):
+        """Return its name.
+
+        A step from tested fits to another one, an estimate, and queries whose items were hidden
+        have none.
+        """
+        if queries.cross_fitted or queries.simulated or is_estimated(asked):
             return None
         if queries.thresholds is None:
             return f"a fixed sequence of exact tests, if {MONOTONE}"
