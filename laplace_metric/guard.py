@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from laplace_metric._utils.display import Rows, Shown
 from laplace_metric._utils.keywords import check_keywords, named_keywords, positional
 from laplace_metric._utils.randomness import Seed
-from laplace_metric._utils.validation import as_path, check_fraction, check_share
+from laplace_metric._utils.validation import as_path, check_fraction, check_share, shown_argument
 from laplace_metric.calibration import Answers, Calibration, ClassRule, LevelRule, Rule
 from laplace_metric.calibration.labels._levels import Levels
 from laplace_metric.calibration.rules._gallery_change import warn_uncovered
@@ -582,7 +582,11 @@ class Guard(Shown):
         )
         self._choose(self.precision, self.by_class, self.coarser)
 
-    @positional("a guard has its precision: guard.at({}).ask(queries) for another one.")
+    @positional(
+        "a guard has its precision: guard.at({}).ask(queries) for another one.",
+        of_data="ask takes queries alone. Pass labels to guard.evaluate(queries, labels) for a "
+        "report, or to guard.calibrate(queries, labels) to calibrate again.",
+    )
     @named_keywords
     def ask(
         self, queries: Any, *, of: Any = None, among: Any = None, progress: bool = False
@@ -964,7 +968,7 @@ def _check_flag(name: str, value: Any) -> bool:
         For anything but True and False.
     """
     if not isinstance(value, (bool, np.bool_)):
-        raise InputError(f"{name}={value!r:.40}: pass True or False.")
+        raise InputError(f"{shown_argument(name, value)}: pass True or False.")
     return bool(value)
 
 
@@ -1006,7 +1010,7 @@ def _levels_of(index: Index, coarser: Any) -> Levels | None:
 def _check_trained(model: Any, stated: Any, *, calibrates: bool) -> None:
     """Refuse items that calibrate a model which may have been trained on them."""
     if not isinstance(stated, (bool, type(None))):
-        raise InputError(f"trained_on_items={stated!r:.40}: pass True, False or None.")
+        raise InputError(f"{shown_argument('trained_on_items', stated)}: pass True, False or None.")
     of_vectors = isinstance(model, LaplaceEmbedder) and isinstance(model.model, Precomputed)
     trained = stated is True or (stated is None and model is not None and not of_vectors)
     if calibrates and trained:

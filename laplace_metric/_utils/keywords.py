@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import wraps
 from inspect import Parameter, signature
+from numbers import Number
 from typing import Any, ParamSpec, TypeVar
 
 from laplace_metric.errors import CallError
@@ -86,13 +87,17 @@ def named_keywords(method: Callable[P, R]) -> Callable[P, R]:
     return positional(advice)(checked) if advice else checked
 
 
-def positional(advice: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def positional(
+    advice: str, of_data: str | None = None
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Make the error of an argument too many in a call of a method say what to do with it.
 
     Parameters
     ----------
     advice : str
         End of the message; ``{}`` stands for the argument.
+    of_data : str or None
+        End of the message for anything but a number, such as an array. None, the default: the same.
 
     Examples
     --------
@@ -112,9 +117,13 @@ def positional(advice: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         def checked(*args: P.args, **keywords: P.kwargs) -> R:
             if len(args) > most:
                 dots, value = "..., " * (most > 1), f"{args[most]!r:.40}"
-                raise CallError(
-                    f"{_called(method, args[0])}({dots}{value}): {advice.format(value)}"
-                )
+                name, end = _called(method, args[0]), advice.format(value)
+                if hasattr(args[most], "shape") and args[most].shape != ():
+                    value = f"{type(args[most]).__name__} {[*args[most].shape]}"
+                    end = advice.format("...")
+                if of_data is not None and not isinstance(args[most], Number):
+                    end = of_data
+                raise CallError(f"{name}({dots}{value}): {end}")
             return method(*args, **keywords)
 
         return checked

@@ -30,6 +30,7 @@ from laplace_metric._utils.validation import (
     check_real,
     check_share,
     refuse_reloaded,
+    shown_argument,
 )
 from laplace_metric.calibration._calibrated import calibrated
 from laplace_metric.calibration._calibration import Calibration
@@ -1768,7 +1769,9 @@ def _asked_rule(rule: Any, probability: float | None, about: str) -> Rule:
             "smallest probability of an answer, which guarantees nothing, name it: probability=0.5."
         )
     if probability is not None:
-        raise InputError(f"probability={probability!r} next to a rule: pass one of them.")
+        raise InputError(
+            f"{shown_argument('probability', probability)} next to a rule: pass one of them."
+        )
     return rule
 
 

@@ -93,6 +93,15 @@ def test_a_number_too_many_names_its_argument(guard):
         guard.ask(X[N:], 0.9)
 
 
+@pytest.mark.parametrize("labels", [Y[N:], torch.tensor(Y[N:]), Y[N:].tolist()])
+def test_labels_next_to_what_is_asked_belong_elsewhere(guard, labels):
+    with pytest.raises(InputError, match=r"queries alone.*guard\.evaluate.*calibrate") as error:
+        guard.ask(X[N:], labels)
+    assert "precision" not in str(error.value)
+    with pytest.raises(TypeError, match=r"Guard\(..., ndarray \[300\]\): .*precision=\.\.\."):
+        Guard(X[:N], Y[:N], Y[:N])
+
+
 @pytest.mark.parametrize("pair", [tuple, list])
 def test_queries_with_labels_are_refused(guard, pair):
     for ask in (guard.ask, guard.index.search, guard.index.label_sets):
