@@ -45,6 +45,7 @@ from laplace_metric.io import Fields, Kind, Part, SavedFile, write
 from laplace_metric.laplace._settings_of_vectors import all_unit, settings_of_vectors
 from laplace_metric.laplace_ensemble import ENSEMBLE, LaplaceEnsemble
 from laplace_metric.models import Precomputed
+from laplace_metric.models._modules import check_module
 from laplace_metric.search import AnswerReport, Flat, Index
 from laplace_metric.search._trained_items import TOLERATED, share_trained_on, training_inputs
 from laplace_metric.search.classes._label_review import LabelReview
@@ -89,6 +90,7 @@ KEYWORDS = {
 ASKED_OF_METHODS = {
     "precision": "a guard has its precision: guard.at(precision).ask(queries) for another one.",
     "threshold": "a guard chooses it: guard.at(precision) for another one.",
+    "held_out": "call guard.calibrate(queries, labels).",
     **dict.fromkeys(("k", "top_k", "n_neighbors"), "call guard.index.search(queries, k)."),
     "confidence": KEYWORDS["confidence"],
     "alpha": KEYWORDS["alpha"],
@@ -262,6 +264,8 @@ class Guard(Shown):
                 "of= names what each row of held_out is a view of, and there is none: pass "
                 "held_out=(views, labels), or call guard.calibrate(views, labels, of=ids) later."
             )
+        if not isinstance(model, (LaplaceEmbedder, LaplaceEnsemble, type(None))):
+            check_module(model)
         if isinstance(model, LaplaceEnsemble) and held_out is None:
             raise InputError(
                 "model is a LaplaceEnsemble, which its items cannot calibrate: pass held_out="
@@ -766,6 +770,7 @@ class Guard(Shown):
         write(as_path("path", path), parts)
 
     @classmethod
+    @named_keywords
     def load(
         cls,
         path: str | Path,
@@ -904,7 +909,7 @@ class Guard(Shown):
             )
         return (
             f"answers {self.rule.coverage:.0%} of queries like its own{own}; of the {those} at "
-            f"least {self.precision:.4g} {right}, with 95% confidence"
+            f"least {100 * self.precision:.4g}% {right}, with 95% confidence"
             f"{'' if self.rule.proven else ', simulated and not proven'}"
             f"{'.' if change is None else f'; it {change}.'}"
         )

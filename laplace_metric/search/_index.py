@@ -931,7 +931,8 @@ class Index(Shown):
         )
         if of is not None and groups is not None:
             groups = Views.read(of, len(of)).one_each("groups", groups)
-        if matches is None and not labelled.known.any():
+        all_drawn = round(open_set_fraction * len(labelled)) == len(labelled)
+        if matches is None and not labelled.known.any() and not all_drawn:
             _refuse_foreign(labels, now.items.classes, len(labelled))
         return self.learn(
             labelled,
