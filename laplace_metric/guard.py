@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from laplace_metric._utils.display import Rows, Shown
 from laplace_metric._utils.keywords import check_keywords, named_keywords, positional
 from laplace_metric._utils.randomness import Seed
-from laplace_metric._utils.validation import as_path, check_fraction, check_share
+from laplace_metric._utils.validation import as_path, check_fraction, check_share, shown_argument
 from laplace_metric.calibration import Answers, Calibration, ClassRule, LevelRule, Rule
 from laplace_metric.calibration.labels._levels import Levels
 from laplace_metric.calibration.rules._gallery_change import warn_uncovered
@@ -45,6 +45,7 @@ from laplace_metric.io import Fields, Kind, Part, SavedFile, write
 from laplace_metric.laplace._settings_of_vectors import all_unit, settings_of_vectors
 from laplace_metric.laplace_ensemble import ENSEMBLE, LaplaceEnsemble
 from laplace_metric.models import Precomputed
+from laplace_metric.models._modules import check_module
 from laplace_metric.search import AnswerReport, Flat, Index
 from laplace_metric.search._trained_items import TOLERATED, share_trained_on, training_inputs
 from laplace_metric.search.classes._label_review import LabelReview
@@ -89,6 +90,7 @@ KEYWORDS = {
 ASKED_OF_METHODS = {
     "precision": "a guard has its precision: guard.at(precision).ask(queries) for another one.",
     "threshold": "a guard chooses it: guard.at(precision) for another one.",
+    "held_out": "call guard.calibrate(queries, labels).",
     **dict.fromkeys(("k", "top_k", "n_neighbors"), "call guard.index.search(queries, k)."),
     "confidence": KEYWORDS["confidence"],
     "alpha": KEYWORDS["alpha"],
@@ -262,6 +264,8 @@ class Guard(Shown):
                 "of= names what each row of held_out is a view of, and there is none: pass "
                 "held_out=(views, labels), or call guard.calibrate(views, labels, of=ids) later."
             )
+        if not isinstance(model, (LaplaceEmbedder, LaplaceEnsemble, type(None))):
+            check_module(model)
         if isinstance(model, LaplaceEnsemble) and held_out is None:
             raise InputError(
                 "model is a LaplaceEnsemble, which its items cannot calibrate: pass held_out="
@@ -582,7 +586,11 @@ class Guard(Shown):
         )
         self._choose(self.precision, self.by_class, self.coarser)
 
-    @positional("a guard has its precision: guard.at({}).ask(queries) for another one.")
+    @positional(
+        "a guard has its precision: guard.at({}).ask(queries) for another one.",
+        of_data="ask takes queries alone. Pass labels to guard.evaluate(queries, labels) for a "
+        "report, or to guard.calibrate(queries, labels) to calibrate again.",
+    )
     @named_keywords
     def ask(
         self, queries: Any, *, of: Any = None, among: Any = None, progress: bool = False
@@ -762,6 +770,7 @@ class Guard(Shown):
         write(as_path("path", path), parts)
 
     @classmethod
+    @named_keywords
     def load(
         cls,
         path: str | Path,
@@ -900,7 +909,7 @@ class Guard(Shown):
             )
         return (
             f"answers {self.rule.coverage:.0%} of queries like its own{own}; of the {those} at "
-            f"least {self.precision:.4g} {right}, with 95% confidence"
+            f"least {100 * self.precision:.4g}% {right}, with 95% confidence"
             f"{'' if self.rule.proven else ', simulated and not proven'}"
             f"{'.' if change is None else f'; it {change}.'}"
         )
@@ -967,7 +976,7 @@ def _check_flag(name: str, value: Any) -> bool:
         For anything but True and False.
     """
     if not isinstance(value, (bool, np.bool_)):
-        raise InputError(f"{name}={value!r:.40}: pass True or False.")
+        raise InputError(f"{shown_argument(name, value)}: pass True or False.")
     return bool(value)
 
 
@@ -1009,7 +1018,7 @@ def _levels_of(index: Index, coarser: Any) -> Levels | None:
 def _check_trained(model: Any, stated: Any, *, calibrates: bool) -> None:
     """Refuse items that calibrate a model which may have been trained on them."""
     if not isinstance(stated, (bool, type(None))):
-        raise InputError(f"trained_on_items={stated!r:.40}: pass True, False or None.")
+        raise InputError(f"{shown_argument('trained_on_items', stated)}: pass True, False or None.")
     of_vectors = isinstance(model, LaplaceEmbedder) and isinstance(model.model, Precomputed)
     trained = stated is True or (stated is None and model is not None and not of_vectors)
     if calibrates and trained:

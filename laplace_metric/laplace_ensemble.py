@@ -374,8 +374,13 @@ def _name(member: int) -> str:
 def _checked(members: Any) -> tuple[LaplaceEmbedder, ...]:
     """Return the members, or raise for those that do not go together."""
     if not isinstance(members, Sequence) or len(members) < LEAST:
-        what = len(members) if isinstance(members, Sequence) else f"a {type(members).__name__}"
-        raise InputError(f"members is {what}: pass a list of two LaplaceEmbedders or more.")
+        what = f"is a {type(members).__name__}"
+        if isinstance(members, Sequence):
+            what = f"holds one {type(members[0]).__name__} alone" if members else "is empty"
+        raise InputError(
+            f"members {what}: pass a list of two LaplaceEmbedders or more, each of a network of "
+            "its own, trained from another seed."
+        )
     for i, member in enumerate(members):
         if not isinstance(member, LaplaceEmbedder):
             refuse_reloaded(f"members[{i}]", member)

@@ -111,3 +111,5 @@ def test_no_label_is_no_right_answer_of_a_query_whose_label_no_item_has():
     assert report.right.tolist() == [True, False]
     assert report.right_share == 0.5
     assert {each.name: each.right for each in report.classes} == {"a": 1, None: 0}
+    assert "of no class here  0 of 1 right" in str(report)
+    assert "None" not in str(report)

@@ -235,6 +235,21 @@ def test_calls_that_are_none_of_the_model_are_named(call):
         ask(seen())
 
 
+ARRAYS = {
+    "count": lambda: seen().sample(20, X),
+    "seed": lambda: Guard(X, Y, seed=X),
+    "share": lambda: Guard(X, Y, precision=X.numpy()),
+    "flag": lambda: Guard(X, Y, by_class=X),
+}
+
+
+@pytest.mark.parametrize("call", ARRAYS)
+def test_an_array_in_the_place_of_a_number_is_told_by_its_shape(call):
+    with pytest.raises(InputError, match=r"(Tensor|ndarray) \[300, 8\]: pass") as error:
+        ARRAYS[call]()
+    assert len(str(error.value)) < 120
+
+
 def test_one_item_in_a_list_is_no_batch():
     with pytest.raises(HeadError, match=r"tensor \[4\].*x\[None\].*torch\.stack"):
         seen()([X[0]])

@@ -83,7 +83,7 @@ def test_is_the_index_with_a_guaranteed_threshold(guard):
 
 
 def test_says_what_it_guarantees_and_what_it_would_take(guard):
-    assert "at least 0.95 are right" in repr(guard)
+    assert "at least 95% are right" in repr(guard)
     assert "its own items: simulated, not proven; holds only if the encoder was" in repr(guard)
     assert "80% right" in repr(guard)
     with pytest.warns(FewQueriesWarning, match=r"0\.992.*guaranteed.*guard\.at\(0\.9"):

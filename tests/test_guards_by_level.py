@@ -161,7 +161,7 @@ def test_wrong_answers_at_which_a_sequence_ends_count_as_wrong_at_the_next_level
 
 def test_it_prints_saves_loads_and_moves_to_another_precision(tmp_path):
     guard = made()
-    assert "of the answers of each level at least 0.9 are right as given" in repr(guard)
+    assert "of the answers of each level at least 90% are right as given" in repr(guard)
     assert "90% right by level" in repr(guard)
     assert "of the answers of each level, as given, all at once" in str(guard.rule)
     guard.save(tmp_path / "guard")

@@ -411,8 +411,12 @@ def test_a_fit_that_fails_changes_no_member():
 def test_what_is_no_ensemble():
     several = members()
     x, y = points()
-    with pytest.raises(InputError, match="members is 1.*list of two"):
+    with pytest.raises(InputError, match="members holds one LaplaceEmbedder.*list of two"):
         LaplaceEnsemble(several[:1])
+    with pytest.raises(InputError, match="members holds one Sequential.*list of two"):
+        LaplaceEnsemble([several[0].model])
+    with pytest.raises(InputError, match="members is empty.*two LaplaceEmbedders"):
+        LaplaceEnsemble([])
     with pytest.raises(InputError, match="members is.*LaplaceEmbedder"):
         LaplaceEnsemble(several[0])
     with pytest.raises(InputError, match=r"members\[1\].*a Sequential"):

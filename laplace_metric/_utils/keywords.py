@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import wraps
 from inspect import Parameter, signature
+from numbers import Number
 from typing import Any, ParamSpec, TypeVar
 
 from laplace_metric.errors import CallError
@@ -50,7 +51,7 @@ def check_keywords(
 
 
 def named_keywords(method: Callable[P, R]) -> Callable[P, R]:
-    """Make the ``TypeError`` of a wrong call name the caller's class and the argument to use.
+    """Make the ``TypeError`` of a wrong call name the function and the argument to use.
 
     Python itself names the class that defines the method, which may be one that no user meets. A
     class may have advice for keywords of other libraries, ``_keywords_meant``.
@@ -58,7 +59,7 @@ def named_keywords(method: Callable[P, R]) -> Callable[P, R]:
     Parameters
     ----------
     method : function
-        Method without a ``**`` parameter.
+        Method, of an object or a class, or function, without a ``**`` parameter.
 
     Examples
     --------
@@ -72,27 +73,31 @@ def named_keywords(method: Callable[P, R]) -> Callable[P, R]:
     Traceback (most recent call last):
     laplace_metric.errors.CallError: Box('blue'): name the argument, such as colour='blue'.
     """
-    known = [*signature(method).parameters][1:]
+    known = [*signature(method).parameters][_has_owner(method) :]
     named = [each.name for each in _parameters(method) if each.kind is Parameter.KEYWORD_ONLY]
     advice = f"name the argument, such as {named[0]}={{}}." if named else ""
 
     @wraps(method)
     def checked(*args: P.args, **keywords: P.kwargs) -> R:
         if not keywords.keys() <= set(known):
-            meant = getattr(type(args[0]), "_keywords_meant", None)
-            check_keywords(_called(method, args[0]), keywords, known, meant)
+            meant = getattr(args[0], "_keywords_meant", None) if _has_owner(method) else None
+            check_keywords(_called(method, args), keywords, known, meant)
         return method(*args, **keywords)
 
     return positional(advice)(checked) if advice else checked
 
 
-def positional(advice: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def positional(
+    advice: str, of_data: str | None = None
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Make the error of an argument too many in a call of a method say what to do with it.
 
     Parameters
     ----------
     advice : str
         End of the message; ``{}`` stands for the argument.
+    of_data : str or None
+        End of the message for anything but a number, such as an array. None, the default: the same.
 
     Examples
     --------
@@ -111,10 +116,14 @@ def positional(advice: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         @wraps(method)
         def checked(*args: P.args, **keywords: P.kwargs) -> R:
             if len(args) > most:
-                dots, value = "..., " * (most > 1), f"{args[most]!r:.40}"
-                raise CallError(
-                    f"{_called(method, args[0])}({dots}{value}): {advice.format(value)}"
-                )
+                dots, value = "..., " * (most > _has_owner(method)), f"{args[most]!r:.40}"
+                name, end = _called(method, args), advice.format(value)
+                if shape := getattr(args[most], "shape", ()):
+                    value = f"{type(args[most]).__name__} {[*shape]}"
+                    end = advice.format("...")
+                if of_data is not None and not isinstance(args[most], Number):
+                    end = of_data
+                raise CallError(f"{name}({dots}{value}): {end}")
             return method(*args, **keywords)
 
         return checked
@@ -150,7 +159,7 @@ def made_otherwise(advice: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
             except TypeError as error:
                 given = [type(value).__name__ for value in args[1:]]
                 given += [f"{name}=" for name in keywords]
-                call = f"{_called(method, args[0])}({', '.join(given)})"
+                call = f"{_called(method, args)}({', '.join(given)})"
                 raise CallError(f"{call}: {advice}") from error
             return method(*args, **keywords)
 
@@ -163,7 +172,15 @@ def _parameters(method: Callable[..., Any]) -> list[Parameter]:
     return list(signature(method).parameters.values())
 
 
-def _called(method: Callable[..., Any], owner: Any) -> str:
-    """Return the name of a method as a caller of its object writes it."""
-    kind, name = type(owner).__name__, method.__name__
+def _has_owner(function: Callable[..., Any]) -> bool:
+    """Return whether a function is a method, of an object or of a class."""
+    return [*signature(function).parameters][:1] in (["self"], ["cls"])
+
+
+def _called(method: Callable[..., Any], args: tuple[Any, ...]) -> str:
+    """Return the name of a function as a caller writes it: of a method, with the class."""
+    name = method.__name__
+    if not _has_owner(method):
+        return name
+    kind = (args[0] if isinstance(args[0], type) else type(args[0])).__name__
     return kind if name == "__init__" else f"{kind}.{name}"

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-from laplace_metric._utils.validation import LARGEST
+from laplace_metric._utils.validation import LARGEST, shown_argument
 from laplace_metric.errors import InputError
 
 Seed = torch.Generator | int | None
@@ -38,7 +38,8 @@ def as_generator(generator: Seed, name: str = "seed") -> torch.Generator | None:
     is_seed = isinstance(generator, (int, np.integer)) and not isinstance(generator, bool)
     if not is_seed or not 0 <= generator <= LARGEST:
         raise InputError(
-            f"{name}={generator!r}: pass a torch.Generator, or a seed from 0 to 2^63 - 1."
+            f"{shown_argument(name, generator)}: pass a torch.Generator, or a seed from 0 to "
+            "2^63 - 1."
         )
     return torch.Generator().manual_seed(int(generator))
 

@@ -35,12 +35,28 @@ DTYPES = {
     *("uint8", "int8", "int16", "int32", "int64"),
 }
 """Types of numbers that every operation of torch knows."""
+LONGEST = 60
+"""Most characters of a value in an error."""
 
 
 def is_tensor(value: Any) -> TypeGuard[Tensor]:
     """Return whether ``value`` is a tensor, without importing torch: before that, none is."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
+
+
+def shown_argument(name: str, value: Any) -> str:
+    """Describe an argument at the start of an error; an array by its type and shape.
+
+    Examples
+    --------
+    >>> shown_argument("n", 0.5), shown_argument("n", np.zeros((300, 2)))
+    ('n=0.5', 'n is a ndarray [300, 2]')
+    """
+    if (is_tensor(value) or isinstance(value, np.ndarray)) and value.ndim:
+        return f"{name} is a {type(value).__name__} {list(value.shape)}"
+    text = repr(value)
+    return f"{name}={text}" if len(text) <= LONGEST else f"{name}={text[:LONGEST]}..."
 
 
 def as_floats(name: str, values: ArrayLike | float) -> Floats:
@@ -199,7 +215,9 @@ def as_shape(name: str, shape: Any) -> torch.Size:
     import torch
 
     if not isinstance(shape, Sequence) or isinstance(shape, (str, bytes)):
-        raise InputError(f"{name}={shape!r}: pass a tuple of whole numbers, such as (5,).")
+        raise InputError(
+            f"{shown_argument(name, shape)}: pass a tuple of whole numbers, such as (5,)."
+        )
     return torch.Size([check_count(name, number, 0) for number in shape])
 
 
@@ -326,9 +344,9 @@ LARGEST = 2**63 - 1
 def check_count(name: str, value: int, least: int = 1) -> int:
     """Return an integer of at least ``least``, or raise ``InputError``."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise InputError(f"{name}={value!r}: pass an integer of at least {least}.")
+        raise InputError(f"{shown_argument(name, value)}: pass an integer of at least {least}.")
     if value > LARGEST:
-        raise InputError(f"{name}={value!r}: pass an integer up to 2^63 - 1.")
+        raise InputError(f"{shown_argument(name, value)}: pass an integer up to 2^63 - 1.")
     return int(value)
 
 
@@ -341,7 +359,7 @@ def check_real(name: str, value: float, meaning: str = "finite number") -> float
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise InputError(f"{name}={value!r}: pass a {meaning}.")
+        raise InputError(f"{shown_argument(name, value)}: pass a {meaning}.")
     return number
 
 

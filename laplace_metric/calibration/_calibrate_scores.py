@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from laplace_metric._utils.keywords import named_keywords
 from laplace_metric._utils.validation import ArrayLike, check_count, check_name
 from laplace_metric.calibration._array_namespace import Array, Flags, Judged
 from laplace_metric.calibration._group_column import read_groups, split_by_group
@@ -47,6 +48,7 @@ TAKEN = ("scores", "kind", "miss", "open_set_fraction", "classes", "labels")
 """Arguments of the calls that take evidence by name."""
 
 
+@named_keywords
 def calibrate_scores(
     scores: ArrayLike,
     relevant: ArrayLike | Mapping[Any, Any] | str,

@@ -252,5 +252,6 @@ def _check(*halves: LabelledHits) -> None:
     if n_known < LEAST_KNOWN:
         raise InputError(
             f"{n_known} queries of a random half have a match in the index: at least {LEAST_KNOWN} "
-            "are needed. Pass more queries that have one."
+            "are needed. Pass more queries that have one, or a smaller open_set_fraction= if one "
+            "was passed."
         )

@@ -20,7 +20,10 @@ from laplace_metric.models._call_model import call_model, to_device
 from laplace_metric.models._evaluation_mode import evaluation_mode
 from laplace_metric.models._modules import device_of
 
-FORM = "package.module:factory, a function without arguments that gives an nn.Module"
+FORM = (
+    "package.module:name, an nn.Module, a pair (nn.Module, transform), or a function without "
+    "arguments that gives one of them"
+)
 PUBLISHED = (
     " docs/models.md has these lines for timm, torchvision, open_clip, transformers and "
     "sentence-transformers."

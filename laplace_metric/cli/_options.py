@@ -24,7 +24,7 @@ _KINDS = (
     "folder of images (DIR/<class>/*.png), .csv of texts or of paths of images, .npy, "
     ".npz, .safetensors"
 )
-_MODELS = "package.module:factory"
+_MODELS = "package.module:name"
 _HALVES = "half calibrates, half is for evaluate and report"
 
 # Options that commands share.

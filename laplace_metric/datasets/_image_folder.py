@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from laplace_metric._utils.randomness import Seed, as_generator
+from laplace_metric._utils.validation import shown_argument
 from laplace_metric.datasets._chosen_rows import chosen_rows, row_loader
 from laplace_metric.datasets._pixels import Pixels
 from laplace_metric.errors import InputError, LabelError
@@ -164,7 +165,9 @@ class ImageFolder(Dataset[Any]):
         [['x', 'x', 'x', 'y', 'y', 'y'], ['x', 'x', 'y', 'y']]
         """
         if not isinstance(share, (int, float)) or not 0 < share < 1:
-            raise InputError(f"share={share!r}: pass a number above 0 and below 1.")
+            raise InputError(
+                f"{shown_argument('share', share)}: pass a number above 0 and below 1."
+            )
         source, second = as_generator(seed), np.zeros(len(self), dtype=bool)
         classes = np.zeros(len(self)) if self.labels is None else self.labels
         for name in np.unique(classes):

@@ -13,6 +13,7 @@ from laplace_metric.inputs._arrays import read_numbers
 from laplace_metric.inputs._class_names import check_not_mixed, names_of
 from laplace_metric.inputs._labels import check_labels
 from laplace_metric.inputs._missing import check_missing, have_gaps
+from laplace_metric.inputs._no_data import check_pair_order
 from laplace_metric.inputs._shown import shown
 from laplace_metric.inputs._texts import gathered_texts
 
@@ -132,6 +133,7 @@ def labelled_parts(batch: Any, index: int) -> tuple[Any, Any]:
         For a batch without labels; it says how to write one with them.
     """
     pair = isinstance(batch, (tuple, list)) and len(batch) == 2
+    check_pair_order(f"loader batch {index}", batch)
     inputs, labels = batch if pair else split_batch(batch)
     if pair or labels is not None:
         return inputs, labels

@@ -90,7 +90,8 @@ class Column:
         check_missing("labels", values)
         column = cls.of("labels", values, length)
         if not column.is_text and (known is None or not (known.values == NOISE).any()):
-            check_noise("labels", column.values, otherwise)
+            classes = None if known is None else known.values
+            check_noise("labels", column.values, otherwise, classes)
         if column.is_text:
             check_names("labels", column.values.tolist())
         return column

@@ -143,6 +143,34 @@ pass the items first, then the labels.
         )
 
 
+def check_pair_order(name: str, pair: Any) -> None:
+    """Refuse a pair (labels, inputs) of whole numbers [N] and of numbers with a row for each.
+
+    Raises
+    ------
+    LabelError
+        It says how to write the pair.
+
+    Examples
+    --------
+    >>> check_pair_order("batch 0", (np.arange(2), np.ones((2, 3))))
+    Traceback (most recent call last):
+    laplace_metric.errors.LabelError: batch 0 holds labels first, of the shape (2,), and then \
+inputs, (2, 3): yield (inputs, labels).
+    """
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+        return
+    if not all(isinstance(part, (Tensor, np.ndarray)) for part in pair):
+        return
+    first, second = (_shape(part) for part in pair)
+    whole, other = ("int" in str(part.dtype) for part in pair)
+    if len(first) == 1 and whole and second[:1] == first and len(second) > 1 + other:
+        raise LabelError(
+            f"{name} holds labels first, of the shape {first}, and then inputs, {second}: yield "
+            "(inputs, labels)."
+        )
+
+
 def _shape(values: Any) -> tuple[int, ...]:
     """Return the shape of an array, or of a list whose entries are numbers or names."""
     if isinstance(values, Tensor) and values.is_nested:  # which has none
@@ -173,8 +201,10 @@ precision) gives those that are right.
     """
     shape = _shape(labels)
     if len(shape) == 2:
-        how = ", labels[:, 0]" if shape[1] == 1 else "; of zeros and a single one, labels.argmax(1)"
-        raise LabelError(f"{name} has shape {tuple(shape)}: pass {TAGS}{how}.")
+        how = f"{TAGS}; of zeros and a single one, labels.argmax(1)"
+        if shape[1] == 1:
+            how = f"its one column, {name}[:, 0]"
+        raise LabelError(f"{name} has shape {tuple(shape)}: pass {how}.")
     if isinstance(labels, (list, tuple)) or (
         isinstance(labels, np.ndarray) and labels.dtype == object
     ):

@@ -22,11 +22,17 @@ IS_A_CLASS = "if -1 is a class, give it a name of its own, such as that of label
 IS_NO_CLASS = "if these are queries without a match, give them another label that no item has."
 
 
-def check_noise(name: str, labels: npt.NDArray[Any], otherwise: str = IS_A_CLASS) -> None:
+def check_noise(
+    name: str,
+    labels: npt.NDArray[Any],
+    otherwise: str = IS_A_CLASS,
+    known: npt.NDArray[Any] | None = None,
+) -> None:
     """Refuse -1 next to two classes or more of which none is negative, in labels [N].
 
     Names pass. -1 and one other number are two classes; -1 among other negative numbers is a
-    class. ``otherwise`` ends the message.
+    class. ``otherwise`` ends the message. Where all are -1, the classes are those that are
+    ``known``, if any.
 
     Raises
     ------
@@ -40,6 +46,8 @@ def check_noise(name: str, labels: npt.NDArray[Any], otherwise: str = IS_A_CLASS
     if labels.dtype.kind not in "if" or not len(labels) or labels.min() != NOISE:
         return
     others = np.unique(labels)[1:]
+    if not len(others) and known is not None and known.dtype.kind in "if":
+        others = np.unique(known)
     if len(others) < FEW_CLASSES or others[0] < 0:
         return
     rows = np.flatnonzero(labels == NOISE).tolist()

@@ -13,7 +13,11 @@ from torch import Tensor
 from laplace_metric._utils.validation import as_tensor, check_dense
 from laplace_metric.errors import EmptyLoaderError, InputError, NonFiniteError
 from laplace_metric.inputs._inputs import Inputs
-from laplace_metric.inputs._no_data import check_holds_data, check_is_no_mapping
+from laplace_metric.inputs._no_data import (
+    check_holds_data,
+    check_is_no_mapping,
+    check_pair_order,
+)
 from laplace_metric.inputs._rows_in_errors import bad_rows, rows_before
 from laplace_metric.inputs._texts import gathered_texts
 
@@ -50,6 +54,7 @@ def read_vectors(name: str, values: Any, size: int | None = None) -> Float[Tenso
     if isinstance(values, Tensor):
         tensor = check_dense(name, values)  # through which gradients still flow
     else:
+        check_pair_order(f"a batch of {name}", values)
         given = gathered_texts(name, values)
         check_no_texts(name, given, size)
         tensor = as_tensor(name, list(given) if isinstance(given, Iterator) else given)
@@ -59,6 +64,11 @@ def read_vectors(name: str, values: Any, size: int | None = None) -> Float[Tenso
     elif len(shape) != 2 and (size is None or len(shape) != 1):
         images = ", the embeddings of these images" if len(shape) == 4 else ""
         raise InputError(f"{name} have shape {shape}: pass [N, {size or 'D'}]{images}.")
+    elif len(shape) == 1 and not tensor.is_floating_point():
+        raise InputError(
+            f"these {name} are {len(tensor)} whole numbers, as labels are: pass vectors "
+            f"[N, {size}] first, and labels behind them."
+        )
     elif size not in (None, shape[-1]):
         raise InputError(
             f"these {name} have {shape[-1]} numbers each, and {size} were fitted, so an "

@@ -25,7 +25,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from laplace_metric._utils.validation import check_function, check_positive
+from laplace_metric._utils.validation import check_function, check_positive, shown_argument
 from laplace_metric.embedding import Embedding
 from laplace_metric.errors import InputError, NonFiniteError, PriorAtEdgeWarning, callers_line
 from laplace_metric.heads._layout import Layout
@@ -106,7 +106,7 @@ def check_bounds(bounds: Sequence[float]) -> tuple[float, float]:
     """Return (low, high); raise ``InputError`` unless 0 < low < high."""
     pair = tuple(bounds) if isinstance(bounds, Sequence) or np.ndim(bounds) == 1 else ()
     if len(pair) != 2:
-        raise InputError(f"bounds={bounds!r}: pass (low, high).")
+        raise InputError(f"{shown_argument('bounds', bounds)}: pass (low, high).")
     low, high = check_positive("bounds[0]", pair[0]), check_positive("bounds[1]", pair[1])
     if low >= high:
         raise InputError(f"bounds={bounds!r}: low must be below high.")

@@ -121,7 +121,7 @@ def _query(
         colour = decision.colour
         mark(axes, decision)
     elif result.label is None or result.label_probability is None or unknown:
-        lines.append("unknown" if unknown else "query")
+        lines.append("unfamiliar" if unknown else "query")
     else:
         lines.append(f"→ {_short(result.label[i])}")
         lines.append(f"probability {as_percent(float(result.label_probability[i]), 0)}")

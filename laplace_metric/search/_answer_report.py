@@ -29,8 +29,8 @@ class ClassOutcome(NamedTuple):
 
     Parameters
     ----------
-    name : int or str
-        Label of the class.
+    name : int, str or None
+        Label of the class; None for the queries whose label no item has.
     right, given : int
         Right answers with this label, of all that are given with it.
     lower : float in [0, 1]
@@ -61,7 +61,10 @@ class ClassOutcome(NamedTuple):
                 f"at least {as_percent(self.lower)})"
             )
         told += f"; {self.answered:,} of its {self.queries:,} queries answered"
-        wrong = ", ".join(f"{name!r} ({n:,})" for name, n in self.really.items())
+        wrong = ", ".join(
+            f"{'no class here' if name is None else repr(name)} ({n:,})"
+            for name, n in self.really.items()
+        )
         return f"{told}; really {wrong}" if wrong else told
 
 
@@ -246,7 +249,8 @@ class AnswerReport(Shown):
         return rows
 
     def _name(self, one: ClassOutcome) -> str:
-        return f"{one.name!r} (level {one.level})" if len(self.truths) > 1 else repr(one.name)
+        name = "of no class here" if one.name is None else repr(one.name)
+        return f"{name} (level {one.level})" if len(self.truths) > 1 else name
 
     def __str__(self) -> str:
         rows = [*self._counts, *((self._name(one), str(one)) for one in self.classes)]

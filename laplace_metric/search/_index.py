@@ -30,6 +30,7 @@ from laplace_metric._utils.validation import (
     check_real,
     check_share,
     refuse_reloaded,
+    shown_argument,
 )
 from laplace_metric.calibration._calibrated import calibrated
 from laplace_metric.calibration._calibration import Calibration
@@ -930,7 +931,8 @@ class Index(Shown):
         )
         if of is not None and groups is not None:
             groups = Views.read(of, len(of)).one_each("groups", groups)
-        if matches is None and not labelled.known.any():
+        all_drawn = round(open_set_fraction * len(labelled)) == len(labelled)
+        if matches is None and not labelled.known.any() and not all_drawn:
             _refuse_foreign(labels, now.items.classes, len(labelled))
         return self.learn(
             labelled,
@@ -1770,7 +1772,9 @@ def _asked_rule(rule: Any, probability: float | None, about: str) -> Rule:
             "smallest probability of an answer, which guarantees nothing, name it: probability=0.5."
         )
     if probability is not None:
-        raise InputError(f"probability={probability!r} next to a rule: pass one of them.")
+        raise InputError(
+            f"{shown_argument('probability', probability)} next to a rule: pass one of them."
+        )
     return rule
 
 

@@ -573,6 +573,10 @@ def test_too_few_errors_are_told():
     keep = relevant[:, 0] | (np.cumsum(~relevant[:, 0]) <= 4)
     with pytest.warns(FewQueriesWarning, match="at least 5.*both"):
         calibrate_scores(score[keep], relevant[keep])
+    with pytest.warns(FewQueriesWarning, match="only 0 .* an irrelevant .*400 have a relevant"):
+        calibrate_scores(score, np.ones(400))
+    with pytest.warns(FewQueriesWarning, match="only 0 .* a relevant .*400 have an irrelevant"):
+        calibrate_scores(score, np.zeros(400))
 
 
 def test_ragged_lists_end_with_infinity():

@@ -10,7 +10,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch.utils.data import DataLoader, TensorDataset
 
-from laplace_metric import Guard, Index, LaplaceEmbedder
+from laplace_metric import Guard, Index, LaplaceEmbedder, calibrate_scores
 from laplace_metric.errors import InputError, LabelError
 
 X, Y = load_digits(return_X_y=True)
@@ -91,6 +91,26 @@ def test_a_number_too_many_names_its_argument(guard):
         Guard(X[:N], Y[:N], 0.9)
     with pytest.raises(InputError, match=r"guard\.at\(0\.9\)\.ask\(queries\).*another"):
         guard.ask(X[N:], 0.9)
+
+
+def test_keywords_of_loading_and_of_scores_name_ours(guard, tmp_path):
+    with pytest.raises(TypeError, match=r"^Guard\.load\(\).*'held_out'.*guard\.calibrate"):
+        Guard.load(tmp_path / "guard", held_out=(X, Y))
+    with pytest.raises(TypeError, match=r"^Guard\.load\(\).*did you mean 'probe'"):
+        Guard.load(tmp_path / "guard", prob=X)
+    with pytest.raises(TypeError, match=r"^calibrate_scores\(\).*did you mean 'mated'"):
+        calibrate_scores(X[:, 0], Y > 4, matted=Y > 2)
+    with pytest.raises(TypeError, match=r"^calibrate_scores\(\.\.\., 'score'\): name .*items="):
+        calibrate_scores(X[:, 0], Y > 4, "score")
+
+
+@pytest.mark.parametrize("labels", [Y[N:], torch.tensor(Y[N:]), Y[N:].tolist()])
+def test_labels_next_to_what_is_asked_belong_elsewhere(guard, labels):
+    with pytest.raises(InputError, match=r"queries alone.*guard\.evaluate.*calibrate") as error:
+        guard.ask(X[N:], labels)
+    assert "precision" not in str(error.value)
+    with pytest.raises(TypeError, match=r"Guard\(..., ndarray \[300\]\): .*precision=\.\.\."):
+        Guard(X[:N], Y[:N], Y[:N])
 
 
 @pytest.mark.parametrize("pair", [tuple, list])

@@ -22,6 +22,15 @@ def x() -> np.ndarray:
     return (4 * np.eye(6)[y] + g.normal(size=(N, 6))).astype("float32")
 
 
+@pytest.mark.parametrize("door", ["evaluate", "calibrate"])
+def test_queries_of_noise_alone_are_refused(door, x):
+    guard, noise = Guard(x, np.arange(N) % 3, precision=0.3), np.full(N, -1)
+    with pytest.raises(LabelError, match=r"labels is -1.*\(120 of 120\).*no class"):
+        getattr(guard, door)(x, noise)
+    with pytest.raises(LabelError, match=r"labels is -1.*\(120 of 120\).*no class"):
+        guard.index.evaluate(x, noise)
+
+
 def doors(x, y):
     """Every door where labels come in, as functions of the labels."""
     embedder = LaplaceEmbedder.from_embeddings(x, y)

@@ -78,6 +78,27 @@ def test_labels_first_are_seen_at_every_door(labels_of, guard):
             door()
 
 
+def test_labels_first_in_the_pairs_of_a_loader_are_seen(guard):
+    images, y = torch.rand(80, 3, 4, 4), torch.as_tensor(Y)
+    flat = nn.Sequential(nn.Flatten(), nn.Linear(48, 2))
+    doors = (
+        lambda: LaplaceEmbedder(nn.Linear(2, 2)).fit([(y, torch.as_tensor(X))], progress=False),
+        lambda: LaplaceEmbedder(flat).fit([(y, images)], progress=False),
+        lambda: LaplaceEmbedder(flat).fit([(y, (255 * images).byte())], progress=False),
+        lambda: Guard([(y, images)], model=flat, trained_on_items=False),
+        lambda: guard.evaluate([(y, torch.as_tensor(X))]),
+    )
+    for door in doors:
+        with pytest.raises(LabelError, match=r"batch.* labels first.*yield \(inputs, labels\)"):
+            door()
+
+
+def test_labels_alone_are_no_vectors(guard):
+    for door in (guard.calibrate, guard.evaluate, guard.ask):
+        with pytest.raises(InputError, match=r"80 whole numbers.*vectors \[N, 2\] first.*labels"):
+            door(Y)
+
+
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
@@ -85,8 +106,8 @@ def test_labels_first_are_seen_at_every_door(labels_of, guard):
         ([["red", "round"], ["blue"]] * 40, "labels holds a list.*TagGuard"),
         ([{"round", "red"}] * 80, r"labels holds a set.*\['red', 'round'\].*TagGuard"),
         (np.eye(2)[Y], r"labels has shape \(80, 2\).*TagGuard.*argmax\(1\)"),
-        (Y[:, None], r"labels has shape \(80, 1\).*labels\[:, 0\]"),
-        (torch.as_tensor(Y)[:, None], r"labels has shape \(80, 1\).*labels\[:, 0\]"),
+        (Y[:, None], r"labels has shape \(80, 1\): pass [^.]*column, labels\[:, 0\]\.$"),
+        (torch.as_tensor(Y)[:, None], r"labels has shape \(80, 1\): pass [^.]*labels\[:, 0\]\.$"),
     ],
 )
 def test_several_labels_an_item_are_sent_to_the_guard_of_tags(labels, message, guard):
@@ -105,7 +126,7 @@ def test_several_labels_an_item_are_sent_to_the_guard_of_tags(labels, message, g
     ],
 )
 def test_a_model_that_is_none_is_told_what_to_load(model, message):
-    for make in (LaplaceEmbedder, lambda m: Guard(X, Y, model=m, trained_on_items=False)):
+    for make in (LaplaceEmbedder, lambda m: Guard(X, Y, model=m)):
         with pytest.raises(InputError, match=message):
             make(model)
 

@@ -36,7 +36,7 @@ def test_titles_say_what_the_result_says(index, points):
     assert [len(row) for row in grid] == [4, 4, 4]
     for q, row in enumerate(grid):
         unknown = bool(result.unknown[q])
-        assert ("unknown" in row[0].get_title()) == unknown
+        assert ("unfamiliar" in row[0].get_title()) == unknown
         for rank, panel in enumerate(row[1:]):
             p = float(result.match_probability[q, rank])
             lines = panel.get_title().split("\n")

@@ -155,6 +155,13 @@ def test_a_share_is_a_share(share, of_ten):
         index.calibrate(x, y, open_set_fraction=share)
 
 
+def test_a_share_that_leaves_no_match_is_named(of_ten):
+    index, x, y = of_ten
+    for share in (0.99, 0.9999):
+        with pytest.raises(InputError, match="a match in the index.*smaller open_set_fraction"):
+            index.calibrate(x, y, open_set_fraction=share)
+
+
 def test_where_fewer_items_are_left_places_stay_open(points, embedder):
     x, y = points
     rows = torch.cat([(y == 0).nonzero()[:20, 0], (y == 1).nonzero()[:4, 0]])

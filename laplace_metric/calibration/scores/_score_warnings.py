@@ -20,11 +20,15 @@ def warn_of_scores(value: Array, judged: Judged) -> None:
     """Warn of few queries of a kind, and of relevant hits that score lower than others [Q, k]."""
     from scipy.special import ndtr
 
-    if (least := min(int((judged[:, 0] == kind).sum()) for kind in (1, 0))) < FOLDS:
+    first = {"a relevant": judged[:, 0] == 1, "an irrelevant": judged[:, 0] == 0}
+    (few, least), (other, most) = sorted(
+        ((kind, int(those.sum())) for kind, those in first.items()), key=lambda pair: pair[1]
+    )
+    if least < FOLDS:
         warnings.warn(
-            f"only {least} of the {len(judged)} queries that fit the probability have a relevant, "
-            f"or an irrelevant, first hit: at least {FOLDS} of both are needed. Calibrate on more "
-            "queries.",
+            f"only {least} of the {len(judged)} queries that fit the probability have {few} first "
+            f"hit, and {most} have {other} one: at least {FOLDS} of both are needed. Calibrate on "
+            "more queries.",
             FewQueriesWarning,
             stacklevel=callers_line(),
         )
