@@ -327,7 +327,9 @@ def test_online():
     of_64 = [
         short(float(np.mean(values(rows[64], each[64], ece))), 3) for each in (online, post_hoc)
     ]
-    assert "(an ECE of {}, post-hoc {})".format(*of_64) in text
+    of_3 = [short(float(np.mean(values(rows[3], each[3], ece))), 3) for each in (online, post_hoc)]
+    assert "at 3 numbers (an ECE of {}, post-hoc {})".format(*of_3) in text
+    assert "at 64 (an ECE of {}, post-hoc {})".format(*of_64) in text
     text = words("docs/online.md")
     assert f"by {worse} to {worst} of AUROC" in text
     assert "At three numbers it finds them no better" in text
