@@ -181,10 +181,10 @@ class SearchResult(Shown):
             "label_probability",
         )
         shown = [(name, getattr(self, name)) for name in names]
-        shown += [("epistemic", self.epistemic), ("p_value, unfamiliar", self.p_value)]
+        shown += [("epistemic", self.epistemic), ("p_value, unknown", self.p_value)]
         shown.append(("ambiguity", self.ambiguity))
         if self.p_value is None:
-            told = "no match_probability, label, p_value: index.calibrate(queries, labels) first"
+            told = "no match_probability, label, unknown: index.calibrate(queries, labels) first"
             shown.append(("not calibrated", told))
         return in_rows(shown)
 

@@ -523,7 +523,7 @@ def test_settings_of_baselines(name):
     for kind, bad in (("float", [10**400, 1e308, True]), ("int", [2.5, True]), ("bool", [1, None])):
         for key in numbers(name, kind):
             for value in (*junk, *bad):
-                with pytest.raises(InputError, match=f"{key}="):
+                with pytest.raises(InputError, match=f"{key}(=| is)"):
                     make(**{key: value})
     for key in numbers(name, "str"):
         for value in (5, [], {}, None):
