@@ -141,6 +141,7 @@ def test_after_a_fit(workplace, capsys):
     assert "index exists" in refused(build, capsys)
     assert main([*build, "--overwrite"]) == 0
     weights = torch.load("weights.pt")
+    (workplace / "weights.pt").unlink()  # a link to the file of all tests
     torch.save({name: tensor + 1 for name, tensor in weights.items()}, "weights.pt")
     assert "weights differ" in refused(embed, capsys)
     torch.save(nn.Linear(2, 2).state_dict(), "weights.pt")
