@@ -233,10 +233,11 @@ class MatchClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[misc
 
 
 def label_probabilities(index: Index, x: Array, n_classes: int) -> Array:
-    """Return P(c) [N, C] of rows; before a calibration a vote and one more, of all classes.
+    """Return P(c) [N, C] of rows; before a calibration shares of the vote, drawn to 1 / C.
 
-    Half of the smallest class vote then: with as many voters as items the largest class would win
-    everywhere. Their shares are drawn to 1 / C by one more vote, so that few voters are not sure.
+    Only the labels of the nearest n rows get a share then, n being half of the smallest class: of
+    as many labels as there are the largest class would win everywhere. A share is that of all
+    ``VOTES`` neighbours, and counts n times beside one more vote, 1 / C for each class.
 
     Parameters
     ----------

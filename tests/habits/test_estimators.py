@@ -170,6 +170,13 @@ def test_few_rows_vote_with_their_nearest_and_are_not_sure(n, iris):
             found = MatchClassifier().fit(x[rows], y[rows])
         assert found.index_.calibration is None
         p = found.predict_proba(x[rest])
+        few = max(1, np.unique(y[rows], return_counts=True)[1].min() // 2)
+        voted = found.index_.search(x[rest], few).hits.voted
+        one, each = 1 / (few + 1), np.zeros_like(p)  # one vote of few + 1 is of all classes
+        np.put_along_axis(each, voted.labels[:, :few], voted.weighted[:, :few] * few * one, 1)
+        own = each + one / p.shape[1]
+        own += (1 - own.sum(1, keepdims=True)) / p.shape[1]
+        np.testing.assert_allclose(p, own, rtol=1e-6)
         assert p.max() < 0.95
         np.testing.assert_allclose(p.sum(1), 1)
         right.append(found.score(x[rest], y[rest]))
