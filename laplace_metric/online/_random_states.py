@@ -85,10 +85,10 @@ def check_samplers(states: StateTree, first: list[dict[str, int]], loader: Any) 
     Parameters
     ----------
     states : dict
-        What ``random_states`` took.
+        Random states of the checkpoint, as ``random_states`` took them.
     first : list of dict
-        What ``numbers_of`` gave when the run began: a number that has moved since is a counter,
-        and so is one of an epoch.
+        Integers of the samplers when the run began, as ``numbers_of`` gives them: a number that has
+        moved since is a counter, and so is one of an epoch.
     loader : loader
         Loader of the run that goes on.
 
