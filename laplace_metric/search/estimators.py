@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from laplace_metric._utils.keywords import named_keywords
 from laplace_metric._utils.randomness import as_generator
 from laplace_metric._utils.validation import check_count, check_name
-from laplace_metric.calibration.labels._votes import VOTES
+from laplace_metric.calibration.labels._votes import VOTES, LabelVotes
 from laplace_metric.errors import InputError, LabelError, LaplaceMetricWarning, callers_line
 from laplace_metric.evaluation import abstention
 from laplace_metric.inputs import Inputs
@@ -233,11 +233,11 @@ class MatchClassifier(ClassifierMixin, PosteriorEstimator):  # type: ignore[misc
 
 
 def label_probabilities(index: Index, x: Array, n_classes: int) -> Array:
-    """Return P(c) [N, C] of rows; before a calibration shares of the vote, drawn to 1 / C.
+    """Return P(c) [N, C] of rows; before a calibration shares of a vote, drawn to 1 / C.
 
-    Only the labels of the nearest n rows get a share then, n being half of the smallest class: of
-    as many labels as there are the largest class would win everywhere. A share is that of all
-    ``VOTES`` neighbours, and counts n times beside one more vote, 1 / C for each class.
+    The nearest n rows vote then, n being half of the smallest class, between 1 and ``VOTES``: of as
+    many voters as there are rows the largest class would win everywhere. They vote by their
+    distance, and stand beside one more vote, 1 / C for each class.
 
     Parameters
     ----------
@@ -258,7 +258,8 @@ def label_probabilities(index: Index, x: Array, n_classes: int) -> Array:
         codes = hits.voted.labels[:, :VOTES]
         if calibration is None:
             shares = np.zeros_like(part)
-            np.put_along_axis(shares, codes, hits.voted.weighted[:, :VOTES], 1)
+            nearest = LabelVotes.of(hits.distance[:, :voters], codes[:, :voters])
+            np.put_along_axis(shares, nearest.labels, nearest.weighted, 1)
             part[:] = (voters * shares + 1 / n_classes) / (voters + 1)
         else:
             scores = calibration.label_scores(hits)[:, :VOTES].clip(min=0)
