@@ -24,22 +24,26 @@ def digest(record: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def is_confirmed(record: Mapping[str, Any]) -> bool:
-    """Return whether the numbers of a record, as they stand, are confirmed for this library."""
+def is_confirmed(record: Mapping[str, Any], module: str) -> bool:
+    """Return whether the numbers of a record of ``module`` are confirmed for this library."""
     said = record.get(FIELD)
     return (
         isinstance(said, Mapping)
-        and said.get("library") == library()
+        and said.get("library") == library(module)
         and said.get("hash") == digest(record)
     )
 
 
-def confirm_record(path: Path, read: Mapping[str, Any], compared: Mapping[str, Any]) -> None:
+def confirm_record(
+    path: Path, module: str, read: Mapping[str, Any], compared: Mapping[str, Any]
+) -> None:
     """Write the line into the file of a record, and leave every other byte as it is.
 
     Parameters
     ----------
     path : Path
+    module : str
+        Module that makes it.
     read : dict
         The record as it was when it was compared.
     compared : dict
@@ -56,7 +60,7 @@ def confirm_record(path: Path, read: Mapping[str, Any], compared: Mapping[str, A
     if digest(record) != digest(read) or lines[0] != "{\n":
         raise InputError(f"{path.name} was changed while it was compared: confirm it again.")
     said = {
-        "library": library(),
+        "library": library(module),
         "version": __version__,
         "date": f"{datetime.now(timezone.utc):%Y-%m-%d}",
         "git": GIT["git"],

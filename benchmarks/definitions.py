@@ -1,32 +1,34 @@
 """Hashes of the code that a record depends on: whether its numbers are of the present definitions.
 
 ``definitions`` covers the modules of ``benchmarks`` and ``baselines`` that a piece imports,
-directly or not; ``library`` covers ``laplace_metric``; ``row`` covers one row of the table of
-methods and the baselines that it names. All are of syntax trees without docstrings and comments,
-and without the places in the library that names come from: where a function lives is no number.
-What only stores or shows numbers has no part in them: ``records``, the rooms ``report`` and
-``plots``, modules and functions of tables and figures. The rows of the table of methods have no
-part in the hash of the comparison: a method that is added leaves the measurements of the others.
+directly or not; ``library`` those of ``laplace_metric``: a module that no piece of a record imports
+ends no record. ``row`` covers one row of the table of methods and the baselines that it names. All
+are of syntax trees without docstrings and comments, and without the places in the library that
+names come from: where a function lives is no number. What only stores or shows numbers has no part
+in them: ``records`` and the hashes themselves, the rooms ``report`` and ``plots``, modules and
+functions of tables and figures. The rows of the table of methods have no part in the hash of the
+comparison: a method that is added leaves the measurements of the others.
 """
 
 from __future__ import annotations
 
 import ast
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cache
-from pathlib import Path
 from typing import TypeGuard
 
-ROOT = Path(__file__).parent.parent
-OWN, LIBRARY = ("benchmarks", "baselines"), "laplace_metric"
-WITHOUT_NUMBERS = ("benchmarks.report", "benchmarks.plots", "benchmarks.records")
+from benchmarks.imports import BASELINES, BENCHMARKS, LIBRARY, imported, named, source
+
+OWN = BENCHMARKS, BASELINES
+WITHOUT_NUMBERS = (
+    "benchmarks.report", "benchmarks.plots", "benchmarks.records", "benchmarks.definitions",
+    "benchmarks.imports",
+)  # fmt: skip
 SHOWING_MODULES = ("tables", "figure", "figures")
 SHOWING_FUNCTIONS = ("table", "figure", "page")
 """Last words of the names of what only shows numbers."""
 METHODS_TABLE, ROW = "benchmarks.methods.table", "Entry"
-REEXPORTING = "baselines"
-"""Package whose own file only names what its modules define."""
 COMPARISON = "benchmarks.protocols.runner"
 """Its hash leaves out the rows of methods: each of its measurements has the hash of its own."""
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -34,14 +36,19 @@ Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 def definitions(module: str) -> str:
     """Return the hash of a module and of all that it imports of the benchmarks and baselines."""
-    return _digest(sorted(imported(module)), rows=module != COMPARISON)
+    return _digest(sorted(own_modules(module)), rows=module != COMPARISON)
 
 
 @cache
-def library() -> str:
-    """Return the hash of the package."""
-    paths = sorted((ROOT / LIBRARY).rglob("*.py"))
-    return _digest(".".join(path.relative_to(ROOT).with_suffix("").parts) for path in paths)
+def library(module: str) -> str:
+    """Return the hash of all of the library that a module imports, directly or not."""
+    return _digest(name for name in _all_modules(module) if _is_of(LIBRARY, name))
+
+
+@cache
+def training(module: str) -> str:
+    """Return the hash of a module and of all that it imports, of the library, too."""
+    return _digest(_all_modules(module))
 
 
 @cache
@@ -50,7 +57,7 @@ def row(method: str) -> str:
 
     Rows that are made in a loop are part of ``definitions``; their hash is that of nothing.
     """
-    table = ast.parse(_source(METHODS_TABLE))
+    table = ast.parse(source(METHODS_TABLE))
     names: dict[str, object] = {
         node.targets[0].id: node.value.value
         for node in table.body
@@ -62,7 +69,8 @@ def row(method: str) -> str:
     for node in ast.walk(table):
         if _is_row(node) and _named(node.args[0], names) == method:
             whole.update(ast.unparse(node).encode())
-            modules = frozenset[str]().union(*map(imported, _used(node)))
+            baselines = (name for name in named(node) if _is_of(BASELINES, name))
+            modules = frozenset[str]().union(*map(own_modules, baselines))
             whole.update(_digest(sorted(modules)).encode())
     return whole.hexdigest()[:16]
 
@@ -87,77 +95,34 @@ class _WithoutRows(ast.NodeTransformer):
 
 
 @cache
-def imported(module: str) -> frozenset[str]:
-    """Return the names of the modules that the hash of ``module`` covers, itself among them."""
-    found, todo = set[str](), [module]
-    while todo:
-        name = todo.pop()
-        if name in found or _only_shows(name) or name == REEXPORTING:
-            continue
-        found.add(name)
-        todo += _imports(_tree(name, rows=module != COMPARISON))
-        todo += [".".join(name.split(".")[:n]) for n in range(1, name.count(".") + 1)]
-    return frozenset(found)
+def own_modules(module: str) -> frozenset[str]:
+    """Return the modules that ``definitions`` covers, ``module`` among them."""
+    rows = module != COMPARISON
+    return imported(module, OWN, lambda name: _tree(name, rows=rows), _only_shows)
+
+
+@cache
+def _all_modules(module: str) -> tuple[str, ...]:
+    found = imported(module, (*OWN, LIBRARY), lambda name: _tree(name, rows=True), _only_shows)
+    return tuple(sorted(found))
 
 
 def _only_shows(name: str) -> bool:
-    return name.startswith(WITHOUT_NUMBERS) or _last_word(name) in SHOWING_MODULES
+    shows = name.startswith(WITHOUT_NUMBERS) or _last_word(name) in SHOWING_MODULES
+    return shows and not _is_of(LIBRARY, name)
+
+
+def _is_of(package: str, module: str) -> bool:
+    return module.partition(".")[0] == package
 
 
 def _last_word(name: str) -> str:
     return name.rpartition(".")[2].rpartition("_")[2]
 
 
-def _path(module: str) -> Path | None:
-    base = ROOT.joinpath(*module.split("."))
-    for path in (base.with_suffix(".py"), base / "__init__.py"):
-        if path.is_file():
-            return path
-    return None
-
-
-def _source(module: str) -> str:
-    path = _path(module)
-    assert path is not None, module
-    return path.read_text()
-
-
 def _tree(module: str, *, rows: bool) -> ast.Module:
-    tree = ast.parse(_source(module))
+    tree = ast.parse(source(module))
     return tree if rows or module != METHODS_TABLE else _WithoutRows().visit(tree)
-
-
-@cache
-def _homes() -> dict[str, str]:
-    """Name -> the module of ``baselines`` that defines it."""
-    return {
-        alias.name: node.module
-        for node in ast.parse(_source(REEXPORTING)).body
-        if isinstance(node, ast.ImportFrom) and node.module
-        for alias in node.names
-    }
-
-
-def _used(node: ast.AST) -> Iterator[str]:
-    """Yield the modules of ``baselines`` whose names are read as its attributes."""
-    for one in ast.walk(node):
-        if isinstance(one, ast.Attribute) and ast.unparse(one.value) == REEXPORTING:
-            yield _homes()[one.attr]
-
-
-def _imports(tree: ast.Module) -> Iterator[str]:
-    yield from _used(tree)
-    for node in ast.walk(tree):
-        names: list[str] = []
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            home = node.module
-            inner = [alias.name for alias in node.names]
-            names = [f"{home}.{one}" if _path(f"{home}.{one}") else home for one in inner]
-            if home == REEXPORTING:
-                names = [_homes().get(one, f"{home}.{one}") for one in inner]
-        yield from (name for name in names if name.split(".")[0] in OWN and _path(name))
 
 
 def _digest(modules: Iterable[str], *, rows: bool = True) -> str:

@@ -8,7 +8,8 @@ from argparse import Namespace
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
 
-from benchmarks.definitions import ROOT, imported
+from benchmarks.definitions import own_modules
+from benchmarks.imports import source
 from benchmarks.methods import METHODS, Entry
 from benchmarks.protocols import PROTOCOLS
 from laplace_metric.errors import MissingPackageError
@@ -85,17 +86,11 @@ def modules_of_pieces(pieces: Iterable[str]) -> list[str]:
     found = {
         name.partition(".")[0]
         for piece in pieces
-        for module in imported(piece)
-        for name in _imports(ast.parse(_source(module)))
+        for module in own_modules(piece)
+        for name in _imports(ast.parse(source(module)))
     }
     lacking = NOT_BEFORE_311 if sys.version_info < (3, 11) else ()
     return [name for name in EXTRA_OF if name in found and name not in lacking]
-
-
-def _source(module: str) -> str:
-    base = ROOT.joinpath(*module.split("."))
-    path = base.with_suffix(".py")
-    return (path if path.is_file() else base / "__init__.py").read_text()
 
 
 def _imports(tree: ast.AST) -> Iterator[str]:

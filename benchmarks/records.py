@@ -89,7 +89,7 @@ def work_folder(cache: Path, module: str) -> Path:
     Encodings of images and texts are shared, and so are networks, whose folder and names say what
     trained them (``trained_once``).
     """
-    code = definitions(module) + library()
+    code = definitions(module) + library(module)
     folder = cache / f"{module.rpartition('.')[2]}-{hashlib.sha256(code.encode()).hexdigest()[:10]}"
     folder.mkdir(parents=True, exist_ok=True)
     for name in (ENCODED, NETWORKS):

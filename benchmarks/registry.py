@@ -220,7 +220,7 @@ def run_piece(place: str, options: Options) -> None:
     """Run a piece in the folder of its code's work, and note its hashes in what it writes."""
     module = place.partition(":")[0]
     if "cache" in options and not module.startswith(WITHOUT_WORK):
-        CODE_OF_PIECE.update(definitions=definitions(module), library=library())
+        CODE_OF_PIECE.update(definitions=definitions(module), library=library(module))
         options.cache = work_folder(options.cache, module)
     fix_kernels()
     load_piece(place)(options)

@@ -5,18 +5,15 @@ A file is of the code that trained it, and outlives changes of the package that 
 
 from __future__ import annotations
 
-import ast
-import hashlib
 import time
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from safetensors.torch import load_model, save_model
 from torch import nn
 
-from benchmarks.definitions import LIBRARY, OWN, ROOT, WITHOUT_NUMBERS, plain_code
+from benchmarks.definitions import training
 from benchmarks.records import NETWORKS, plain, write_whole
 from laplace_metric.errors import WriteError
 from laplace_metric.io._lock import locked
@@ -59,42 +56,3 @@ def trained_once(
             time.sleep(1)
     load_model(network, path)
     return trained
-
-
-@cache
-def training(module: str) -> str:
-    """Return the hash of a module, and of all modules here and of the package that it imports.
-
-    The package itself, which imports everything, is left out: import from its modules.
-    """
-    found, todo = dict[str, str](), [module]
-    while todo:
-        name = todo.pop()
-        if name in found or name == LIBRARY or name.startswith(WITHOUT_NUMBERS):
-            continue
-        found[name] = _source(name)
-        todo += _imported(found[name])
-    whole = hashlib.sha256()
-    for name in sorted(found):
-        whole.update(f"{name}\n{plain_code(found[name])}\n".encode())
-    return whole.hexdigest()[:16]
-
-
-def _imported(source: str) -> Iterator[str]:
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            inner = [f"{node.module}.{alias.name}" for alias in node.names]
-            names = [one if _file(one) else node.module for one in inner]
-            yield from (one for one in names if one.split(".")[0] in (*OWN, LIBRARY) and _file(one))
-
-
-def _source(module: str) -> str:
-    path = _file(module)
-    assert path is not None, module
-    return path.read_text()
-
-
-def _file(module: str) -> Path | None:
-    base = ROOT.joinpath(*module.split("."))
-    places = base.with_suffix(".py"), base / "__init__.py"
-    return next((path for path in places if path.is_file()), None)

@@ -117,9 +117,9 @@ class WholePiece:
             return STALE
         if self._lacks_methods(name, record):
             return METHODS_DIFFER
-        if code.get("library") == library():
+        if code.get("library") == library(self.module):
             return CURRENT
-        return CONFIRMED if is_confirmed(record) else OTHER_LIBRARY
+        return CONFIRMED if is_confirmed(record, self.module) else OTHER_LIBRARY
 
     def _lacks_methods(self, protocol: str, record: dict[str, Any]) -> bool:
         """Return whether a method that is wanted has no measurement by its present code."""

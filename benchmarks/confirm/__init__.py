@@ -1,8 +1,8 @@
 """Records that survive a change of code: ``python -m benchmarks confirm [NAMES]``.
 
-Any change of the library makes every record one of another library, and running all of them again
-takes hours. ``confirm`` runs a small portion of a record's piece again by the present library, and
-compares every number with the recorded one.
+A change of a module of the library makes every record whose benchmark imports it one of another
+library, and running all of them again takes hours. ``confirm`` runs a small portion of a record's
+piece again by the present library, and compares every number with the recorded one.
 
 Portion
     The first seed of the first of everything else that the record varies (network, problem, world,
@@ -16,7 +16,7 @@ Equal
 Confirmed
     A line ``confirmed`` in the record: hash and version of the library, date, commit, portion, how
     many numbers, their largest difference, and the hash of all else in the record. Where anything
-    in the record changes, or the library again, the line counts no more.
+    in the record changes, or what it imports of the library, the line counts no more.
 Moved
     The numbers are printed, the record stays as it is, and the command ends with 1.
 Not to be confirmed

@@ -18,7 +18,7 @@ from benchmarks.confirm.differences import TOLERANCE, differences
 from benchmarks.confirm.own_library import extracted
 from benchmarks.confirm.portions import PORTIONS, Portion
 from benchmarks.confirmation import confirm_record
-from benchmarks.definitions import ROOT
+from benchmarks.imports import ROOT
 from benchmarks.packages import EXTRAS, require_packages
 from benchmarks.records import FIXED_VARIABLE, RESULTS, RESULTS_VARIABLE, read_record
 from benchmarks.whole_run import (
@@ -204,7 +204,7 @@ def confirmed(one: Asked, options: Namespace, logs: Path) -> tuple[str, str]:
         "tolerance": TOLERANCE,
         **kernels,
     }
-    confirm_record(one.path, record, compared)
+    confirm_record(one.path, one.piece.module, record, compared)
     largest = f"largest difference {found.largest:.1e}"
     return CONFIRMED, (
         f"{one.name}: confirmed, {found.numbers} numbers equal{beside}, {largest} ({took})"

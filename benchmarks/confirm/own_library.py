@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.definitions import LIBRARY, OWN, ROOT
+from benchmarks.definitions import OWN
+from benchmarks.imports import LIBRARY, ROOT
 
 
 def extracted(record: Mapping[str, Any], folder: Path) -> Path | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.confirmation import is_confirmed
+from benchmarks.definitions import COMPARISON
 from benchmarks.recovery import runs as recovery
 from benchmarks.report import cells, families
 from benchmarks.report.charts import blocks
@@ -88,7 +89,7 @@ def run_facts(record: Record) -> dict[str, str]:
     facts["versions"] = ", ".join(f"{name} {version}" for name, version in packages.items())
     commits = record.get("commits") or [machine.get("git")]
     facts["git commits"] = ", ".join(c for c in commits if c) or "not noted"
-    if is_confirmed(record):
+    if is_confirmed(record, COMPARISON):
         said = record["confirmed"]
         facts["confirmed"] = f"{said['date']}, library {said['version']}: {said['portion']}"
     return {key: value for key, value in facts.items() if value}

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from benchmarks import confirmation, definitions, records, whole_run
+from benchmarks import confirmation, definitions, imports, records, whole_run
 from benchmarks.confirm import again, command, own_library
 from benchmarks.confirm.differences import TOLERANCE, differences
 from benchmarks.confirm.portions import PORTIONS, Portion
@@ -88,7 +88,7 @@ def test_equal_numbers_are_confirmed_and_nothing_else_of_the_file_changes(small,
     lines = small.read_text().splitlines(keepends=True)
     assert "".join(lines[:1] + lines[2:]) == before
     said = json.loads(lines[1].strip().rstrip(",").partition(": ")[2])
-    assert said["library"] == definitions.library()
+    assert said["library"] == definitions.library(MODULE)
     assert said["portion"] == "n 100, 5 of 18 rows"
     assert said["largest difference"] == 0
     assert said["numbers"] > 40
@@ -178,7 +178,7 @@ def test_the_library_of_a_commit_stands_beside_the_present_benchmarks(tmp_path):
     root = own_library.extracted({"environment": facts}, tmp_path)
     assert (root / "laplace_metric" / "__init__.py").is_file()
     assert not (root / "laplace_metric").is_symlink()
-    assert (root / "benchmarks").resolve() == (definitions.ROOT / "benchmarks").resolve()
+    assert (root / "benchmarks").resolve() == (imports.ROOT / "benchmarks").resolve()
     for unknown in ({"git": "0" * 8}, {"git": None}, {"git_clean": False}):
         assert own_library.extracted({"environment": {**facts, **unknown}}, tmp_path) is None
 
@@ -187,7 +187,7 @@ def test_the_library_of_a_commit_stands_beside_the_present_benchmarks(tmp_path):
 def test_a_record_that_is_edited_afterwards_is_confirmed_no_more(small, tmp_path, field):
     confirm(tmp_path, "power")
     record = read_record("power", small.parent)
-    assert confirmation.is_confirmed(record)
+    assert confirmation.is_confirmed(record, MODULE)
     if field == "rows":
         record["rows"][-1]["ours"]["answered"] += 1e-9
     elif field == "environment":
@@ -197,7 +197,7 @@ def test_a_record_that_is_edited_afterwards_is_confirmed_no_more(small, tmp_path
     else:
         record["confidence"] = 0.9
     small.write_text(json.dumps(record))
-    assert not confirmation.is_confirmed(read_record("power", small.parent))
+    assert not confirmation.is_confirmed(read_record("power", small.parent), MODULE)
     assert state() in (whole_run.OTHER_LIBRARY, whole_run.STALE)
 
 
@@ -206,7 +206,7 @@ def test_the_next_change_of_the_library_ends_it_and_the_line_is_replaced(
 ):
     confirm(tmp_path, "power")
     n = len(small.read_text().splitlines())
-    monkeypatch.setattr(confirmation, "library", lambda: "next")
+    monkeypatch.setattr(confirmation, "library", lambda module: "next")
     assert state() == whole_run.OTHER_LIBRARY
     confirm(tmp_path, "power")
     assert len(small.read_text().splitlines()) == n
@@ -251,7 +251,7 @@ def test_a_file_that_changes_while_it_is_compared_is_not_written(small):
     read = read_record("power", small.parent)
     small.write_text(small.read_text().replace('"mapie": null', '"mapie": "1"'))
     with pytest.raises(InputError, match="was changed"):
-        confirmation.confirm_record(small, read, {})
+        confirmation.confirm_record(small, MODULE, read, {})
 
 
 def test_what_cannot_be_confirmed_says_why(small, tmp_path, monkeypatch, capsys):
@@ -259,7 +259,7 @@ def test_what_cannot_be_confirmed_says_why(small, tmp_path, monkeypatch, capsys)
     for facts, why in (
         ({"threads": 2}, "2 threads"),
         ({"definitions": "other"}, "definitions changed"),
-        ({"library": definitions.library()}, "nothing to do"),
+        ({"library": definitions.library(MODULE)}, "nothing to do"),
     ):
         recorded(small.parent, content={"rows": []}, **facts)
         assert confirm(tmp_path, "power") == 0

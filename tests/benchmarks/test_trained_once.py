@@ -71,16 +71,3 @@ def test_a_training_that_breaks_leaves_nothing(tmp_path):
     with pytest.raises(RuntimeError, match="no data"):
         trained_once.trained_once(nn.Linear(3, 2), broken, "one, seed 0", MODULE, tmp_path)
     assert asked(tmp_path, [])[1]
-
-
-def test_the_code_of_a_training_is_what_it_needs_of_the_package(monkeypatch):
-    """The optimiser's loop is part of it, the search is not."""
-    trained_once.training.cache_clear()
-    before, source = trained_once.training(MODULE), trained_once._source
-    for module, same in (("search._index", True), ("training", False)):
-        name = f"laplace_metric.{module}"
-        changed = lambda one, name=name: source(one) + ("\nX = 1" if one == name else "")  # noqa: E731
-        trained_once.training.cache_clear()
-        monkeypatch.setattr(trained_once, "_source", changed)
-        assert (trained_once.training(MODULE) == before) is same
-    trained_once.training.cache_clear()

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from benchmarks import definitions, records, tables, whole_run
-from benchmarks.methods import BASE, METHODS
+from benchmarks.methods import METHODS
 from benchmarks.methods.code import code_of
 from benchmarks.protocols import PROTOCOLS
 from benchmarks.records import RESULTS, read_record
@@ -49,83 +49,12 @@ def test_pages_show_records_of_the_present_definitions():
     assert not wrong, "run `python -m benchmarks all` for these records"
 
 
-def test_a_hash_is_of_code_and_not_of_words():
-    before = "def f(x):\n    return x + 1\n"
-    words = '"""About."""\n\ndef f(x):\n    """Add."""\n    return x + 1  # one\n'
-    shown = before + "\ndef some_table():\n    return 3\n"
-    same = {definitions.plain_code(code) for code in (before, words, shown)}
-    assert len(same) == 1
-    assert definitions.plain_code(before.replace("1", "2")) not in same
-
-
-def test_a_hash_covers_what_a_piece_imports_and_no_tables():
-    covered = definitions.imported("benchmarks.protocols.runner")
-    assert {"baselines.mc_dropout", "benchmarks.sizes", "benchmarks.methods.table"} <= covered
-    assert not {name for name in covered if name.startswith(definitions.WITHOUT_NUMBERS)}
-    assert "benchmarks.tables" not in covered
-
-
-def test_a_hash_changes_with_the_code_that_is_imported(monkeypatch):
-    module = "benchmarks.retrieval.growing"
-    before = definitions.definitions(module)
-    plain = definitions.plain_code
-    monkeypatch.setattr(definitions, "plain_code", lambda source: plain(source + "\nX = 1"))
-    assert definitions.definitions(module) != before
-
-
-def with_table(monkeypatch, change):
-    """The table of methods after a change of its text; hashes are computed anew."""
-    source = definitions._source
-    changed = lambda m: change(source(m)) if m == definitions.METHODS_TABLE else source(m)  # noqa: E731
-    for cached in (definitions.row, definitions.imported, definitions._homes):
-        monkeypatch.setattr(definitions, cached.__name__, cached.__wrapped__)
-    monkeypatch.setattr(definitions, "_source", changed)
-
-
-def test_a_method_that_is_added_leaves_the_hashes_of_the_others(monkeypatch):
-    comparison, others = definitions.COMPARISON, ("nuq", "vim", "hib")
-    before = definitions.definitions(comparison), *map(definitions.row, others)
-    views = definitions.definitions("benchmarks.variants.views")
-    nothing = definitions.row("my method")
-    line = 'Entry("nnguide", "detector", gathered(baselines.NNGuide)),'
-    mine = 'Entry("my method", "detector", gathered(baselines.NUQ)),'
-    with_table(monkeypatch, lambda text: text.replace(line, line + mine))
-    assert (definitions.definitions(comparison), *map(definitions.row, others)) == before
-    assert definitions.row("my method") != nothing
-    assert definitions.definitions("benchmarks.variants.views") != views
-
-
-def test_a_row_that_changes_has_another_hash_and_the_others_have_not(monkeypatch):
-    before = definitions.row("nuq"), definitions.row("vim"), definitions.definitions(RUNNER)
-    with_table(
-        monkeypatch, lambda text: text.replace("NUQ, normalise=True", "NUQ, normalise=False")
-    )
-    assert definitions.row("nuq") != before[0]
-    assert (definitions.row("vim"), definitions.definitions(RUNNER)) == before[1:]
-
-
-def test_a_row_covers_the_code_of_its_baseline(monkeypatch):
-    source, before = definitions._source, (definitions.row("nuq"), definitions.row("vim"))
-    with_table(monkeypatch, lambda text: text)
-    changed = lambda m: source(m) + ("\nX = 1" if m == "baselines.nuq" else "")  # noqa: E731
-    monkeypatch.setattr(definitions, "_source", changed)
-    assert definitions.row("nuq") != before[0]
-    assert definitions.row("vim") == before[1]
-
-
-def test_the_hash_of_a_method_has_those_of_what_it_rests_on():
-    base, shared = definitions.row(BASE), definitions.row("het-xl")
-    assert code_of("vim") == f"{definitions.row('vim')} {base}"
-    assert code_of("het-xl, class entropy").endswith(f" {shared}")
-    assert code_of(BASE) == base
-
-
 def test_only_methods_without_a_measurement_of_their_code_make_a_comparison_stale(
     tmp_path, monkeypatch
 ):
     (piece,) = whole_run.chosen(["compare-pretrained"])
     monkeypatch.setattr(whole_run, "RESULTS", tmp_path)
-    code = {"definitions": definitions.definitions(RUNNER), "library": definitions.library()}
+    code = {"definitions": definitions.definitions(RUNNER), "library": definitions.library(RUNNER)}
     monkeypatch.setattr(records, "CODE_OF_PIECE", code)
     rows = [
         {"task": task, "method": method, "code": code_of(method)}
@@ -143,7 +72,7 @@ def test_only_methods_without_a_measurement_of_their_code_make_a_comparison_stal
 def test_a_piece_of_two_protocols_wants_of_each_its_own_tasks(tmp_path, monkeypatch):
     (piece,) = whole_run.chosen(["compare-people"])
     monkeypatch.setattr(whole_run, "RESULTS", tmp_path)
-    code = {"definitions": definitions.definitions(RUNNER), "library": definitions.library()}
+    code = {"definitions": definitions.definitions(RUNNER), "library": definitions.library(RUNNER)}
     monkeypatch.setattr(records, "CODE_OF_PIECE", code)
     for name, task in zip(piece.records, piece.tasks, strict=True):
         rows = [
@@ -222,7 +151,8 @@ def test_the_state_of_a_piece_follows_its_record(tmp_path, monkeypatch):
     monkeypatch.setattr(whole_run, "RESULTS", tmp_path)
     (piece,) = whole_run.chosen(["retrieval-growing"])
     assert piece.state() == whole_run.MISSING
-    code = {"definitions": definitions.definitions(piece.module), "library": definitions.library()}
+    module = piece.module
+    code = {"definitions": definitions.definitions(module), "library": definitions.library(module)}
     for changed, state in (
         ({}, whole_run.CURRENT),
         ({"definitions": "other"}, whole_run.STALE),
@@ -264,7 +194,7 @@ def test_work_of_other_code_is_kept_apart_and_encodings_are_shared(tmp_path, mon
     one = records.work_folder(tmp_path, "benchmarks.retrieval.growing")
     (one / "encoded" / "features.txt").write_text("")
     assert records.work_folder(tmp_path, "benchmarks.retrieval.growing") == one
-    monkeypatch.setattr(records, "library", lambda: "other")
+    monkeypatch.setattr(records, "library", lambda module: "other")
     other = records.work_folder(tmp_path, "benchmarks.retrieval.growing")
     assert other != one
     assert (other / "encoded" / "features.txt").is_file()
