@@ -16,14 +16,12 @@ random vectors, each row in a process of its own; written to ``aims.json``.
 
 from __future__ import annotations
 
-import os
 import statistics
 import subprocess
 import sys
 import tempfile
 from argparse import Namespace
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +30,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.costs.cpu import cpu_seconds, in_turn
+from benchmarks.costs.freed_blocks import given_back
 from benchmarks.costs.limits import head_of, points
 from benchmarks.records import folder_of, write_record
 from benchmarks.timing import in_own_process, own_memory
@@ -129,20 +128,6 @@ def memory_cost(way: str, n: int, d: int) -> dict[str, Any]:
     size = n * d * torch.float32.itemsize
     kept = max(in_own_process(added_bytes, way, n, d) for _ in range(REPEATS))
     return {"way": way, "n": n, "d": d, "sizes": added / size, "kept": kept / size}
-
-
-@contextmanager
-def given_back() -> Iterator[None]:
-    """Let glibc give freed blocks back at once in processes that begin inside."""
-    name = "MALLOC_MMAP_THRESHOLD_"
-    before = os.environ.get(name)
-    os.environ[name] = str(2**18)
-    try:
-        yield
-    finally:
-        os.environ.pop(name)
-        if before is not None:
-            os.environ[name] = before
 
 
 def added_bytes(way: str, n: int, d: int) -> int:

@@ -107,6 +107,7 @@ def test_fits_of_points_are_measured_at_the_smallest_size(tmp_path):
         ("diag", 500), ("diag", 2_000), ("kron", 500), ("kron", 2_000),
     ]  # fmt: skip
     assert all(row["peak_mb"] >= row["base_mb"] > 0 for row in record["rows"])
+    assert all(min(row["own_peak_mb"], row["kept_mb"]) > 10 for row in record["rows"])
     assert set(record["slopes"]) == {"diag", "kron"}
 
 
