@@ -287,6 +287,13 @@ def test_costs():
     points = {(row["structure"], row["n"]): row for row in read_record("points")["rows"]}
     micro = [points[name, 1_000_000]["cpu_seconds"] for name in ("diag", "kron")]
     peak = {f"{round(points[name, 1_000_000]['own_peak_mb'], -1):.0f}" for name in ("diag", "kron")}
+    kept = max(round(row["kept_mb"], -1) for row in points.values())
+    assert f"(up to {kept:,.0f} MB where glibc keeps freed blocks)" in text
+    more = sorted(
+        100 * (points[s, 1_000_000]["own_peak_mb"] / points[s, 100_000]["own_peak_mb"] - 1)
+        for s in ("diag", "kron")
+    )
+    assert f"take {more[0]:.0f} to {more[1]:.0f} % more memory, since features go to disk" in text
     diagonal, kronecker = (f"{each:.0f} \u00b5s" for each in micro)
     assert f"takes {diagonal} a point with the diagonal and {kronecker} with" in text
     assert f"`epistemic` included, and {' to '.join(sorted(peak))} MB" in text
