@@ -15,7 +15,7 @@ from laplace_metric.plots._style import INK, STYLES
 Row = dict[str, Any]
 NAMES = {"diag": "diagonal", "kron": "Kronecker"}
 MEMORY = {
-    "peak": "peak_mb", "peak, freed blocks given back": "own_peak_mb",
+    "peak": "peak_mb", "peak without mapped files, freed blocks given back": "own_peak_mb",
     "before the fit, after imports": "base_mb", "size of the features, on disk": "features_mb",
 }  # fmt: skip
 
