@@ -1,13 +1,13 @@
 """Hashes of the code that a record depends on: whether its numbers are of the present definitions.
 
 ``definitions`` covers the modules of ``benchmarks`` and ``baselines`` that a piece imports,
-directly or not; ``library`` those of ``laplace_metric``: a module that no piece of a record imports
-ends no record. ``row`` covers one row of the table of methods and the baselines that it names. All
-are of syntax trees without docstrings and comments, and without the places in the library that
-names come from: where a function lives is no number. What only stores or shows numbers has no part
-in them: ``records`` and the hashes themselves, the rooms ``report`` and ``plots``, modules and
-functions of tables and figures. The rows of the table of methods have no part in the hash of the
-comparison: a method that is added leaves the measurements of the others.
+directly or not; ``library`` those of ``laplace_metric``: a change of a module that a piece does not
+import leaves its record. ``row`` covers one row of the table of methods and the baselines that it
+names. All are of syntax trees without docstrings and comments, and without the places in the
+library that names come from: where a function lives is no number. What only stores or shows
+numbers has no part in them: ``records`` and the hashes themselves, the rooms ``report`` and
+``plots``, modules and functions of tables and figures. The rows of the table of methods have no
+part in the hash of the comparison: a method that is added leaves the measurements of the others.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 A module counts whole, and so do the files of the packages around it, but those that only say which
 module defines which name: ``baselines`` itself, and every package of the library. Of a name that is
-taken from one of them, the module counts that defines it.
+taken from one of them, the module counts that defines it. An import under another name would hide
+that, and stands nowhere.
 """
 
 from __future__ import annotations

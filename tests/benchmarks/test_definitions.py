@@ -118,6 +118,19 @@ def test_a_name_counts_where_it_is_defined():
         assert imports.home(module, name) == home
 
 
+def test_no_import_hides_the_names_that_it_takes():
+    """Of another name, of a star and of ``getattr`` the hashes would know nothing."""
+    hiding = re.compile(
+        r"import (laplace_metric|baselines) as |from (laplace_metric|baselines)[\w.]* import \*"
+        r"|getattr\((laplace_metric|baselines),",
+    )
+    folders = (imports.ROOT / name for name in ("laplace_metric", "baselines", "benchmarks"))
+    files = [path for folder in folders for path in folder.rglob("*.py")]
+    found = [path for path in files if hiding.search(path.read_text())]
+    shows = imports.ROOT / "benchmarks" / "report" / "method_table.py"  # no number depends on it
+    assert found == [shows]
+
+
 def test_every_name_of_the_library_has_a_home():
     for name in laplace_metric.__all__:
         path = imports.path_of(imports.home("laplace_metric", name))
